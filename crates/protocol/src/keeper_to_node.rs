@@ -1,0 +1,132 @@
+//! What a keeper tells a node that it spawned.
+//!
+//! Order: `Welcome`, an `AttachOutput` or `AttachInput` for each declared edge, `Wired`, and `Start` once the
+//! dataflow is ready. After that edges come and go at run time.
+
+use crate::wiring::{InputSpec, OutputSpec, Queue};
+use serde::{Deserialize, Serialize};
+
+/// A message from a keeper to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "snake_case")]
+pub enum Message {
+    /// The answer to `Hello`. Descriptors: control page (mapped read-only), the node's own wake page, its own
+    /// eventfd, its own counters page.
+    Welcome(Welcome),
+    /// `Hello` was refused; the node reports the reason to its user and ends.
+    Refused {
+        /// Why, for people.
+        reason: String,
+    },
+    /// A consumer joins an output. Descriptors: edge region, the consumer's wake page, the consumer's eventfd,
+    /// and, when `peer` was not named before, this node's end of the pair socket.
+    AttachOutput(AttachOutput),
+    /// An input gets a producer. Descriptors: edge region, the producer's wake page, and, when `peer` was not
+    /// named before, this node's end of the pair socket.
+    AttachInput(AttachInput),
+    /// Every declared edge has been sent.
+    Wired,
+    /// The dataflow is ready: timers run and sources may send.
+    Start,
+    /// The consumer of an edge is gone.
+    DetachOutput {
+        /// The edge.
+        edge: u32,
+        /// True when the consumer will be restarted and inherits what is queued (`block` edges): the edge stays,
+        /// waits for an `AttachOutput` with the same id, and its popped but unreleased blocks count as lost.
+        suspended: bool,
+    },
+    /// The producer of an edge is gone. What is queued is still delivered.
+    CloseInput {
+        /// The edge.
+        edge: u32,
+        /// True when no other producer will take its place: INPUT_CLOSED follows the last sample.
+        last: bool,
+    },
+    /// Something that the node's program is told.
+    Event(Event),
+    /// End in order.
+    Stop {
+        /// Why, for people: `run stopped`, `all nodes finished`, ..
+        reason: String,
+        /// Milliseconds until SIGTERM.
+        grace_millis: u64,
+    },
+    /// A message of a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Everything that a node must know of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The control protocol version spoken from here on.
+    pub version: u32,
+    /// The dataflow's name.
+    pub dataflow: String,
+    /// The node's id.
+    pub node: String,
+    /// 0 for the first start, one more at each restart.
+    pub incarnation: u32,
+    /// True when the node calls `ready()` itself.
+    pub manual_ready: bool,
+    /// Most bytes of shared memory that the node may own.
+    pub shared_memory_bytes: u64,
+    /// Its outputs; edges refer to them by index.
+    pub outputs: Vec<OutputSpec>,
+    /// Its inputs; edges refer to them by index.
+    pub inputs: Vec<InputSpec>,
+}
+
+/// A consumer joins an output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachOutput {
+    /// The edge's id, unique within the dataflow.
+    pub edge: u32,
+    /// Index of the output.
+    pub output: u32,
+    /// `node/input` of the consumer, for messages and counters.
+    pub consumer: String,
+    /// The consumer's bit in its doorbell (the input's index).
+    pub input: u32,
+    /// The queue.
+    pub queue: Queue,
+    /// Row of this edge in the producer's counters page.
+    pub counters_row: u32,
+    /// The pair of processes: edges between the same two processes share one socket.
+    pub peer: u32,
+}
+
+/// An input gets a producer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachInput {
+    /// The edge's id, unique within the dataflow.
+    pub edge: u32,
+    /// Index of the input.
+    pub input: u32,
+    /// `node/output` of the producer.
+    pub producer: String,
+    /// The producer's incarnation.
+    pub incarnation: u32,
+    /// The queue.
+    pub queue: Queue,
+    /// Rows of the edge's lease table.
+    pub blocks: u32,
+    /// The pair of processes: edges between the same two processes share one socket.
+    pub peer: u32,
+}
+
+/// An event for the node's program. Unknown kinds are ignored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// `NODE_FAILED`, `NODE_RESTARTED`, ..
+    pub kind: String,
+    /// The node that it is about.
+    pub node: String,
+    /// The inputs of the receiving node that it concerns.
+    #[serde(default)]
+    pub inputs: Vec<String>,
+    /// What happened, for people.
+    #[serde(default)]
+    pub reason: String,
+}

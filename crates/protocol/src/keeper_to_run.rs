@@ -1,0 +1,112 @@
+//! What a keeper reports to `nervure run`.
+
+use serde::{Deserialize, Serialize};
+
+/// A message from a keeper to `run`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "snake_case")]
+pub enum Message {
+    /// A node process was started. Descriptor: its counters page, read-only.
+    NodeStarted(NodeStarted),
+    /// An edge was wired, for the table.
+    EdgeWired(EdgeWired),
+    /// The dataflow is ready: every node is connected and ready.
+    Ready,
+    /// A line that a node wrote, or that the keeper says of it.
+    Log(LogRecord),
+    /// A node process ended.
+    NodeEnded(NodeEnded),
+    /// Every node has ended; the keeper ends next.
+    Finished,
+    /// A message of a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+/// A node process was started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStarted {
+    /// Index of the node in the dataflow.
+    pub node: u32,
+    /// Its id.
+    pub id: String,
+    /// Its process id.
+    pub pid: u32,
+    /// 0 for the first start.
+    pub incarnation: u32,
+}
+
+/// An edge was wired.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgeWired {
+    /// The edge's id.
+    pub edge: u32,
+    /// Index of the producing node, and its incarnation.
+    pub producer: (u32, u32),
+    /// Row in the producer's counters page.
+    pub producer_row: u32,
+    /// `node/output`.
+    pub topic: String,
+    /// Index of the consuming node, and its incarnation.
+    pub consumer: (u32, u32),
+    /// Row in the consumer's counters page.
+    pub consumer_row: u32,
+    /// `node/input`.
+    pub input: String,
+    /// The queue.
+    pub queue: crate::wiring::Queue,
+}
+
+/// How a node process ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeEnded {
+    /// Index of the node in the dataflow.
+    pub node: u32,
+    /// Its id.
+    pub id: String,
+    /// Its incarnation.
+    pub incarnation: u32,
+    /// Exit code, when it exited.
+    pub code: Option<i32>,
+    /// Signal number, when it was killed.
+    pub signal: Option<i32>,
+    /// True when it counts as a failure (not asked for by a stop, not a success).
+    pub failed: bool,
+    /// True when it will be started again.
+    pub restarts: bool,
+    /// What happened, for people.
+    pub reason: String,
+    /// The last lines of its stderr.
+    pub stderr_tail: Vec<String>,
+}
+
+/// One line of a node's log. The same record, with a time, is a line of its log file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogRecord {
+    /// Nanoseconds since the Unix epoch.
+    pub utc_nanos: i64,
+    /// The node, or `nervure` for the keeper itself.
+    pub node: String,
+    /// How important.
+    pub level: Level,
+    /// `stdout`, `stderr`, or `keeper`.
+    pub stream: String,
+    /// The line, without its end, lossily decoded as UTF-8.
+    pub text: String,
+}
+
+/// How important a log line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Every detail.
+    Trace,
+    /// For the author of the node.
+    Debug,
+    /// Normal.
+    Info,
+    /// Something is not as it should be.
+    Warn,
+    /// Something failed.
+    Error,
+}

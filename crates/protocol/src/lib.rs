@@ -1,0 +1,140 @@
+//! Control messages between Nervure's processes, one file per arrow.
+//!
+//! A message is one JSON object in one packet of a `SOCK_SEQPACKET` socket, with its file descriptors as
+//! `SCM_RIGHTS` of the same packet, in the order that the message documents. JSON because control traffic is
+//! rare, is read by people when something is wrong, and lets an older peer ignore a field that it does not know.
+//! Payloads never travel here.
+//!
+//! Versions: the first message of a node carries the range that it speaks, [`VERSIONS`]; the keeper answers with
+//! the highest that both speak, or refuses with both ranges named. This build speaks N and N-1, where N-1 exists.
+
+pub mod keeper_to_node;
+pub mod keeper_to_run;
+pub mod node_to_keeper;
+pub mod run_to_keeper;
+pub mod wiring;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// The environment variable in which a spawned node finds the number of its control socket's descriptor.
+pub const CONTROL_FD_VARIABLE: &str = "NERVURE_CONTROL_FD";
+
+/// Control protocol versions that this build speaks.
+pub const VERSIONS: VersionRange = VersionRange { min: 1, max: 1 };
+
+/// The largest control message in bytes. A packet above it is refused by its receiver.
+pub const MAX_MESSAGE_BYTES: usize = 160 * 1024;
+
+/// The most descriptors that one packet carries (the kernel's `SCM_MAX_FD`).
+pub const MAX_MESSAGE_FDS: usize = 253;
+
+/// An inclusive range of protocol versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionRange {
+    /// Oldest version spoken.
+    pub min: u32,
+    /// Newest version spoken.
+    pub max: u32,
+}
+
+impl VersionRange {
+    /// The highest version that both ranges hold.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Version`] with both ranges when they do not meet.
+    pub fn negotiate(self, peer: Self) -> Result<u32, ProtocolError> {
+        let version = self.max.min(peer.max);
+        if version >= self.min.max(peer.min) {
+            Ok(version)
+        } else {
+            Err(ProtocolError::Version { ours: self, theirs: peer })
+        }
+    }
+}
+
+impl std::fmt::Display for VersionRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.min == self.max {
+            write!(f, "{}", self.max)
+        } else {
+            write!(f, "{} to {}", self.min, self.max)
+        }
+    }
+}
+
+/// Why a control message was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ProtocolError {
+    /// The two ends speak no common version.
+    #[error("control protocol version mismatch: this end speaks {ours}, the other end speaks {theirs}")]
+    Version {
+        /// What this build speaks.
+        ours: VersionRange,
+        /// What the other end announced.
+        theirs: VersionRange,
+    },
+    /// The packet is no message of this arrow.
+    #[error("malformed control message: {0}")]
+    Malformed(#[from] serde_json::Error),
+    /// The packet is longer than [`MAX_MESSAGE_BYTES`].
+    #[error("control message of {bytes} bytes, expected at most {MAX_MESSAGE_BYTES}")]
+    TooLarge {
+        /// Its length.
+        bytes: usize,
+    },
+}
+
+/// Encodes one message.
+///
+/// # Errors
+/// [`ProtocolError::TooLarge`] above [`MAX_MESSAGE_BYTES`].
+pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, ProtocolError> {
+    let bytes = serde_json::to_vec(message)?;
+    if bytes.len() > MAX_MESSAGE_BYTES {
+        return Err(ProtocolError::TooLarge { bytes: bytes.len() });
+    }
+    Ok(bytes)
+}
+
+/// Decodes one packet.
+///
+/// # Errors
+/// [`ProtocolError`] when the packet is too large or is no message of this arrow.
+pub fn decode<M: DeserializeOwned>(packet: &[u8]) -> Result<M, ProtocolError> {
+    if packet.len() > MAX_MESSAGE_BYTES {
+        return Err(ProtocolError::TooLarge { bytes: packet.len() });
+    }
+    Ok(serde_json::from_slice(packet)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_common_version_is_chosen_and_a_gap_is_named() {
+        let range = |min, max| VersionRange { min, max };
+        assert_eq!(range(1, 2).negotiate(range(2, 3)).unwrap(), 2);
+        assert_eq!(range(2, 3).negotiate(range(1, 9)).unwrap(), 3);
+        let error = range(3, 4).negotiate(range(1, 2)).unwrap_err().to_string();
+        assert!(error.contains("version") && error.contains("3 to 4") && error.contains("1 to 2"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_event_of_a_newer_keeper_is_ignored() {
+        let message: keeper_to_node::Message =
+            decode(br#"{"message":"event","kind":"SUNRISE","node":"x","colour":3}"#).unwrap();
+        assert!(matches!(message, keeper_to_node::Message::Event(_)));
+        let message: keeper_to_node::Message = decode(br#"{"message":"from_the_future","a":1}"#).unwrap();
+        assert!(matches!(message, keeper_to_node::Message::Unknown));
+    }
+
+    #[test]
+    fn garbage_is_an_error_and_not_a_panic() {
+        assert!(decode::<keeper_to_node::Message>(b"\xff\xfe").is_err());
+        assert!(matches!(
+            decode::<keeper_to_node::Message>(&vec![b' '; MAX_MESSAGE_BYTES + 1]),
+            Err(ProtocolError::TooLarge { .. })
+        ));
+    }
+}

@@ -1,0 +1,19 @@
+//! What `nervure run` tells the keeper that it started. End of file on this socket means: stop in order.
+
+use serde::{Deserialize, Serialize};
+
+/// A message from `run` to its keeper. None carries descriptors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "snake_case")]
+pub enum Message {
+    /// Stop every node in order: Stop event, grace, SIGTERM, SIGKILL.
+    Stop {
+        /// Why, for people.
+        reason: String,
+    },
+    /// Kill every node now.
+    Kill,
+    /// A message of a later version.
+    #[serde(other)]
+    Unknown,
+}

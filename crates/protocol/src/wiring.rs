@@ -1,0 +1,72 @@
+//! What an edge, an input and an output are called, as keeper and nodes agree on it.
+
+use serde::{Deserialize, Serialize};
+
+/// What happens on an edge whose queue is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// The oldest queued sample makes room (the default, and `latest` with depth 1).
+    DropOldest,
+    /// The new sample is not queued.
+    DropNewest,
+    /// The producer waits.
+    Block,
+}
+
+/// The queue of an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queue {
+    /// What happens when it is full.
+    pub policy: Policy,
+    /// Samples that it holds, at least 1.
+    pub depth: u32,
+    /// Blocks that may be queued or held by the consumer at once, at least 1.
+    pub max_held: u32,
+}
+
+/// An output of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputSpec {
+    /// Its name in the dataflow file.
+    pub name: String,
+    /// How many of its last samples a late joiner receives.
+    #[serde(default)]
+    pub history: u32,
+    /// Rows of the lease table of each of its edges: the most blocks that it may own.
+    pub blocks: u32,
+    /// `std/Image@1` and the like, where declared.
+    #[serde(default)]
+    pub type_name: Option<String>,
+}
+
+/// An input of a node. Its index in [`crate::keeper_to_node::Welcome::inputs`] is its bit in the doorbell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputSpec {
+    /// Its name in the dataflow file.
+    pub name: String,
+    /// Where its samples come from.
+    pub source: Source,
+    /// Its queue; a timer has none.
+    #[serde(default)]
+    pub queue: Option<Queue>,
+    /// `std/Image@1` and the like, where declared.
+    #[serde(default)]
+    pub type_name: Option<String>,
+}
+
+/// Where an input's samples come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// A timer, kept by the node itself.
+    Timer {
+        /// Its period in nanoseconds, at least 1.
+        period_nanos: u64,
+    },
+    /// An output of another node.
+    Output {
+        /// `node/output`.
+        topic: String,
+    },
+}
