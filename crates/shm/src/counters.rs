@@ -1,0 +1,380 @@
+//! Counters of one node, in a page of their own that supervisors map read-only.
+//!
+//! A row has one writer at a time (an output's lock or the inbox), so that counting is a load and a store.
+//! Accounting of an edge: published = `sent` + `dropped_newest` + `missed_held` + `missed_memory` +
+//! `missed_control`, and sent = received + queued + `dropped_oldest` + `lost_in_crash`.
+
+use crate::pages::{COUNTERS_MAGIC, create_page, map_page};
+use crate::sync::{AtomicU64, Ordering::Relaxed};
+use crate::sys::{Mapping, Sharing};
+use rustix::fd::OwnedFd;
+use std::io;
+
+const HEADER_BYTES: usize = 64;
+const OUTPUT_WORDS: usize = 16;
+const INPUT_WORDS: usize = 16;
+/// Buckets of a latency histogram: 8 an octave from 1.024 us to beyond two minutes.
+const BUCKETS: usize = 224;
+const MAX_ROWS: u64 = 1 << 16;
+
+/// What happened on an edge, as its producer counts it. All are sums since the row's edge was attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputCounters {
+    /// Samples put into the queue.
+    pub sent: u64,
+    /// Payload bytes of those.
+    pub bytes: u64,
+    /// Queued samples that made room for newer ones.
+    pub dropped_oldest: u64,
+    /// New samples that found the queue full.
+    pub dropped_newest: u64,
+    /// Samples missed because the consumer held as many blocks as it may.
+    pub missed_held: u64,
+    /// Samples missed because the producer's memory budget was used up.
+    pub missed_memory: u64,
+    /// Samples missed because the consumer did not accept a segment in time.
+    pub missed_control: u64,
+    /// Samples that a consumer had taken when it died.
+    pub lost_in_crash: u64,
+    /// Nanoseconds that the producer waited for this edge.
+    pub blocked_nanos: u64,
+    /// Samples in the queue when the producer last looked.
+    pub queued: u64,
+}
+
+impl OutputCounters {
+    /// Samples that were published and will not be received, whatever the cause.
+    pub fn lost(&self) -> u64 {
+        self.dropped_oldest
+            + self.dropped_newest
+            + self.missed_held
+            + self.missed_memory
+            + self.missed_control
+            + self.lost_in_crash
+    }
+}
+
+/// What happened on an input, as its consumer counts it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InputCounters {
+    /// Samples taken from the queue.
+    pub received: u64,
+    /// Payload bytes of those.
+    pub bytes: u64,
+    /// Blocks that views of the consumer hold now.
+    pub held: u64,
+    /// Time from publication until the consumer took the sample.
+    pub latency: Histogram,
+}
+
+/// A histogram of durations with a resolution of an eighth of an octave (at most 12.5 % too high).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: Box<[u64; BUCKETS]>,
+    max_nanos: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { buckets: Box::new([0; BUCKETS]), max_nanos: 0 }
+    }
+}
+
+impl Histogram {
+    /// How many durations were counted.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The longest duration ever counted, in nanoseconds.
+    pub fn max_nanos(&self) -> u64 {
+        self.max_nanos
+    }
+
+    /// What was counted since `earlier`, a copy of the same histogram. The maximum stays that of all time.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut difference = self.clone();
+        for (now, then) in difference.buckets.iter_mut().zip(earlier.buckets.iter()) {
+            *now = now.saturating_sub(*then);
+        }
+        difference
+    }
+
+    /// The duration in nanoseconds below which the share `quantile` (0 to 1) lies; `None` when nothing was counted.
+    pub fn quantile(&self, quantile: f64) -> Option<u64> {
+        let count = self.count();
+        let rank = ((count as f64 * quantile).ceil() as u64).clamp(1, count.max(1));
+        let mut seen = 0;
+        self.buckets.iter().enumerate().find_map(|(index, &bucket)| {
+            seen += bucket;
+            (seen >= rank && count > 0).then(|| bucket_end(index).min(self.max_nanos))
+        })
+    }
+
+    /// Counts one duration.
+    pub fn record(&mut self, nanos: u64) {
+        self.buckets[bucket_of(nanos)] += 1;
+        self.max_nanos = self.max_nanos.max(nanos);
+    }
+}
+
+/// Bucket of a duration: units of 1024 ns, the first 8 one each, then 8 an octave.
+fn bucket_of(nanos: u64) -> usize {
+    let units = nanos >> 10;
+    if units < 8 {
+        return units as usize;
+    }
+    let octave = units.ilog2() as usize;
+    let eighth = (units >> (octave - 3)) as usize & 7;
+    ((octave - 2) * 8 + eighth).min(BUCKETS - 1)
+}
+
+/// End of a bucket in nanoseconds.
+fn bucket_end(bucket: usize) -> u64 {
+    if bucket < 8 {
+        return (bucket as u64 + 1) << 10;
+    }
+    let (octave, eighth) = (bucket / 8 + 2, bucket as u64 % 8);
+    (8 + eighth + 1) << (octave - 3) << 10
+}
+
+/// The counters of one node.
+#[derive(Debug)]
+pub struct CountersPage {
+    mapping: Mapping,
+    output_rows: usize,
+    input_rows: usize,
+}
+
+impl CountersPage {
+    fn inputs_offset(output_rows: usize) -> usize {
+        HEADER_BYTES + output_rows * OUTPUT_WORDS * size_of::<u64>()
+    }
+
+    fn bytes(output_rows: usize, input_rows: usize) -> usize {
+        Self::inputs_offset(output_rows) + input_rows * (INPUT_WORDS + BUCKETS) * size_of::<u64>()
+    }
+
+    /// Makes a page for so many edges of outputs and so many inputs. See [`crate::read_only`] for supervisors.
+    ///
+    /// # Errors
+    /// When memory or descriptors run out.
+    pub fn create(output_rows: u32, input_rows: u32) -> io::Result<OwnedFd> {
+        let bytes = Self::bytes(output_rows as usize, input_rows as usize);
+        let sizes = [u64::from(output_rows), u64::from(input_rows)];
+        Ok(create_page("nervure-counters", COUNTERS_MAGIC, sizes, bytes, Sharing::ReadWrite)?.1)
+    }
+
+    /// Maps a received page, as its node (`writable`) or as a supervisor.
+    ///
+    /// # Errors
+    /// `InvalidData` when it is no counters page, or of another version.
+    pub fn map(fd: &OwnedFd, writable: bool) -> io::Result<Self> {
+        let (mapping, [outputs, inputs]) =
+            map_page("counters page", COUNTERS_MAGIC, fd, writable, |[outputs, inputs]| {
+                (outputs <= MAX_ROWS && inputs <= MAX_ROWS)
+                    .then(|| Self::bytes(outputs as usize, inputs as usize))
+            })?;
+        Ok(Self { mapping, output_rows: outputs as usize, input_rows: inputs as usize })
+    }
+
+    /// Rows for edges of outputs.
+    pub fn output_rows(&self) -> u32 {
+        self.output_rows as u32
+    }
+
+    /// Rows for inputs.
+    pub fn input_rows(&self) -> u32 {
+        self.input_rows as u32
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        let words = (Self::bytes(self.output_rows, self.input_rows) - HEADER_BYTES) / size_of::<u64>();
+        // SAFETY: atomics.
+        unsafe { self.mapping.slice_at(HEADER_BYTES, words) }
+    }
+
+    pub(crate) fn output_row(&self, row: u32) -> Option<OutputRow<'_>> {
+        let row = row as usize;
+        (row < self.output_rows)
+            .then(|| OutputRow(&self.words()[row * OUTPUT_WORDS..(row + 1) * OUTPUT_WORDS]))
+    }
+
+    pub(crate) fn input_row(&self, row: u32) -> Option<InputRow<'_>> {
+        let (row, width) = (row as usize, INPUT_WORDS + BUCKETS);
+        (row < self.input_rows).then(|| {
+            let start = self.output_rows * OUTPUT_WORDS + row * width;
+            let (counters, buckets) = self.words()[start..start + width].split_at(INPUT_WORDS);
+            InputRow { counters, buckets }
+        })
+    }
+
+    /// Counters of row `row` of the outputs' edges; zeros beyond the last row.
+    pub fn output(&self, row: u32) -> OutputCounters {
+        self.output_row(row).map(|row| row.read()).unwrap_or_default()
+    }
+
+    /// Counters of input `row`; zeros beyond the last.
+    pub fn input(&self, row: u32) -> InputCounters {
+        self.input_row(row).map(|row| row.read()).unwrap_or_default()
+    }
+}
+
+/// Adds to a counter of which the caller is the only writer.
+#[inline]
+fn add(word: &AtomicU64, amount: u64) {
+    word.store(word.load(Relaxed).wrapping_add(amount), Relaxed);
+}
+
+/// A producer's row.
+pub(crate) struct OutputRow<'a>(&'a [AtomicU64]);
+
+/// Words of an [`OutputRow`].
+#[derive(Clone, Copy)]
+pub(crate) enum OutputCounter {
+    Sent,
+    Bytes,
+    DroppedOldest,
+    DroppedNewest,
+    MissedHeld,
+    MissedMemory,
+    MissedControl,
+    LostInCrash,
+    BlockedNanos,
+    Queued,
+}
+
+impl OutputRow<'_> {
+    #[inline]
+    pub(crate) fn add(&self, counter: OutputCounter, amount: u64) {
+        add(&self.0[counter as usize], amount);
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, counter: OutputCounter, value: u64) {
+        self.0[counter as usize].store(value, Relaxed);
+    }
+
+    /// Begins anew, for another edge.
+    pub(crate) fn reset(&self) {
+        for word in self.0 {
+            word.store(0, Relaxed);
+        }
+    }
+
+    fn read(&self) -> OutputCounters {
+        let word = |counter: OutputCounter| self.0[counter as usize].load(Relaxed);
+        OutputCounters {
+            sent: word(OutputCounter::Sent),
+            bytes: word(OutputCounter::Bytes),
+            dropped_oldest: word(OutputCounter::DroppedOldest),
+            dropped_newest: word(OutputCounter::DroppedNewest),
+            missed_held: word(OutputCounter::MissedHeld),
+            missed_memory: word(OutputCounter::MissedMemory),
+            missed_control: word(OutputCounter::MissedControl),
+            lost_in_crash: word(OutputCounter::LostInCrash),
+            blocked_nanos: word(OutputCounter::BlockedNanos),
+            queued: word(OutputCounter::Queued),
+        }
+    }
+}
+
+/// A consumer's row.
+pub(crate) struct InputRow<'a> {
+    counters: &'a [AtomicU64],
+    buckets: &'a [AtomicU64],
+}
+
+impl InputRow<'_> {
+    const RECEIVED: usize = 0;
+    const BYTES: usize = 1;
+    const HELD: usize = 2;
+    const MAX_LATENCY: usize = 3;
+
+    #[inline]
+    pub(crate) fn received(&self, bytes: u64, latency_nanos: u64) {
+        add(&self.counters[Self::RECEIVED], 1);
+        add(&self.counters[Self::BYTES], bytes);
+        add(&self.buckets[bucket_of(latency_nanos)], 1);
+        if latency_nanos > self.counters[Self::MAX_LATENCY].load(Relaxed) {
+            self.counters[Self::MAX_LATENCY].store(latency_nanos, Relaxed);
+        }
+    }
+
+    /// Views are dropped by any thread: this one is counted atomically.
+    #[inline]
+    pub(crate) fn hold(&self) {
+        self.counters[Self::HELD].fetch_add(1, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn release(&self) {
+        self.counters[Self::HELD].fetch_sub(1, Relaxed);
+    }
+
+    fn read(&self) -> InputCounters {
+        let mut latency = Histogram::default();
+        for (bucket, word) in latency.buckets.iter_mut().zip(self.buckets) {
+            *bucket = word.load(Relaxed);
+        }
+        latency.max_nanos = self.counters[Self::MAX_LATENCY].load(Relaxed);
+        InputCounters {
+            received: self.counters[Self::RECEIVED].load(Relaxed),
+            bytes: self.counters[Self::BYTES].load(Relaxed),
+            held: self.counters[Self::HELD].load(Relaxed),
+            latency,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_cover_every_duration_and_never_overstate_by_more_than_an_eighth() {
+        let mut last = 0;
+        for nanos in (0..2000).chain((1..60).map(|shift| (1u64 << shift) + 12_345)) {
+            let bucket = bucket_of(nanos);
+            assert!(bucket < BUCKETS);
+            assert!(bucket_of(nanos + 1) >= bucket);
+            if bucket < BUCKETS - 1 {
+                assert!(bucket_end(bucket) > nanos, "{nanos}");
+                assert!(bucket_end(bucket) <= nanos + nanos / 8 + 1025, "{nanos}");
+            }
+            last = last.max(bucket);
+        }
+        assert_eq!(last, BUCKETS - 1);
+    }
+
+    #[test]
+    fn rows_are_apart_and_a_supervisor_reads_what_the_node_wrote() {
+        let fd = CountersPage::create(2, 2).unwrap();
+        let node = CountersPage::map(&fd, true).unwrap();
+        let supervisor =
+            CountersPage::map(&crate::sys::read_only(rustix::fd::AsFd::as_fd(&fd)).unwrap(), false).unwrap();
+        node.output_row(1).unwrap().add(OutputCounter::DroppedNewest, 3);
+        node.input_row(0).unwrap().received(100, 20_000);
+        node.input_row(0).unwrap().received(100, 80_000);
+        node.input_row(1).unwrap().hold();
+        assert!(node.output_row(2).is_none() && node.input_row(2).is_none());
+        assert_eq!(supervisor.output(0), OutputCounters::default());
+        assert_eq!(supervisor.output(1).dropped_newest, 3);
+        assert_eq!(supervisor.output(1).lost(), 3);
+        let input = supervisor.input(0);
+        assert_eq!((input.received, input.bytes, input.held), (2, 200, 0));
+        assert_eq!((input.latency.count(), input.latency.max_nanos()), (2, 80_000));
+        assert!((20_000..23_000).contains(&input.latency.quantile(0.5).unwrap()));
+        assert_eq!(input.latency.quantile(1.0), Some(80_000));
+        assert_eq!(supervisor.input(1).held, 1);
+        assert_eq!(Histogram::default().quantile(0.5), None);
+    }
+
+    #[test]
+    fn a_node_cannot_write_through_a_supervisors_descriptor() {
+        let fd = CountersPage::create(1, 1).unwrap();
+        let read_only = crate::sys::read_only(rustix::fd::AsFd::as_fd(&fd)).unwrap();
+        assert!(CountersPage::map(&read_only, true).is_err());
+    }
+}

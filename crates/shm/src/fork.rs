@@ -1,0 +1,39 @@
+//! What a forked child inherits is inert.
+//!
+//! A child that was forked without exec (Python's `multiprocessing`) has copies of all handles. Were it to drop
+//! them, it would release leases that the parent still holds; were it to use them, two processes would share one
+//! end of a ring. So a fork handler counts forks: a handle of an earlier generation does nothing when it is
+//! dropped, and refuses to be used.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// The handle belongs to the parent of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this process was forked from a Nervure node, and a node cannot be used by two processes: \
+     use it in the parent alone, or start the worker with the 'spawn' method"
+)]
+pub struct NodeForked;
+
+/// How many forks lie between this process and the one that first asked.
+#[inline]
+pub fn generation() -> u32 {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        extern "C" fn in_child() {
+            GENERATION.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the handler only touches an atomic, which is safe between fork and exec.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Checks that a handle of `generation` may be used in this process.
+#[inline]
+pub(crate) fn check(of_handle: u32) -> Result<(), NodeForked> {
+    if of_handle == generation() { Ok(()) } else { Err(NodeForked) }
+}

@@ -1,0 +1,258 @@
+//! Every interleaving of the lock-free structures, under the memory model of C11. Run by
+//! `RUSTFLAGS="--cfg loom" cargo test -p nervure-shm --release --lib`.
+
+use crate::doorbell::Doorbell;
+use crate::ring::{Misbehaviour, Ring, SLOT_WORDS};
+use crate::space::Space;
+use crate::sync::{AtomicU32, AtomicU64, FutexWord, Ordering::*};
+use loom::sync::Arc;
+use loom::thread;
+
+struct Bell {
+    sequence: FutexWord,
+    parked: AtomicU64,
+    summary: AtomicU64,
+    words: Vec<AtomicU64>,
+}
+
+impl Bell {
+    fn new(words: usize) -> Self {
+        Self {
+            sequence: FutexWord::new(),
+            parked: AtomicU64::new(0),
+            summary: AtomicU64::new(0),
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    fn view(&self) -> Doorbell<'_> {
+        Doorbell {
+            sequence: &self.sequence,
+            parked: &self.parked,
+            summary: &self.summary,
+            words: &self.words,
+        }
+    }
+}
+
+struct Memory {
+    head: AtomicU64,
+    tail: AtomicU64,
+    slots: Vec<AtomicU64>,
+}
+
+impl Memory {
+    fn new(capacity: usize) -> Self {
+        Self {
+            head: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            slots: (0..capacity * SLOT_WORDS).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    fn ring(&self) -> Ring<'_> {
+        Ring { head: &self.head, tail: &self.tail, slots: &self.slots }
+    }
+
+    fn push(&self, head: u64, value: u64) {
+        self.ring().push(head, |slot| {
+            slot[0].store(value, Relaxed);
+            slot[1].store(value, Relaxed);
+        });
+    }
+
+    fn pop(&self) -> Option<u64> {
+        let read = |slot: &[AtomicU64]| (slot[0].load(Relaxed), slot[1].load(Relaxed));
+        let (a, b) = self.ring().pop(read).expect("no misbehaviour")?;
+        assert_eq!(a, b, "torn slot");
+        Some(a)
+    }
+}
+
+fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// A consumer that sleeps whenever nothing is pending sees every count of both producers; a lost wake-up would
+/// leave it asleep, which loom reports as a deadlock.
+fn producers_wake_a_sleeping_consumer(preemptions: usize, inputs: [u32; 2], pushes: [u64; 2]) {
+    check(preemptions, move || {
+        let bell = Arc::new(Bell::new(2));
+        let heads = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let threads: Vec<_> = (0..2)
+            .filter(|&i| pushes[i] > 0)
+            .map(|i| {
+                let (bell, heads) = (bell.clone(), heads.clone());
+                thread::spawn(move || {
+                    for _ in 0..pushes[i] {
+                        heads[i].fetch_add(1, Release);
+                        let _ = bell.view().ring(inputs[i]);
+                    }
+                })
+            })
+            .collect();
+        let mut seen = [0, 0];
+        let mut local = [0; 2];
+        while seen != pushes {
+            if !bell.view().take(&mut local) {
+                bell.view().sleep(None);
+                continue;
+            }
+            for i in 0..2 {
+                let (word, bit) = (inputs[i] as usize / 64, 1u64 << (inputs[i] % 64));
+                if local[word] & bit != 0 {
+                    seen[i] = heads[i].load(Acquire);
+                }
+            }
+            local = [0; 2];
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn one_producer_never_loses_a_wake_up() {
+    producers_wake_a_sleeping_consumer(4, [0, 1], [2, 0]);
+}
+
+#[test]
+fn two_producers_of_one_word_never_lose_a_wake_up() {
+    producers_wake_a_sleeping_consumer(2, [0, 1], [1, 1]);
+}
+
+#[test]
+fn two_producers_of_two_words_never_lose_a_wake_up() {
+    producers_wake_a_sleeping_consumer(2, [3, 70], [2, 1]);
+}
+
+#[test]
+fn the_keeper_wakes_a_consumer_whose_producer_died_before_it_rang() {
+    for died_after in 0..3 {
+        check(3, move || {
+            let bell = Arc::new(Bell::new(1));
+            let head = Arc::new(AtomicU64::new(0));
+            let (bell2, head2) = (bell.clone(), head.clone());
+            let thread = thread::spawn(move || {
+                head2.fetch_add(1, Release);
+                // What a producer has done when it is killed: nothing, its bit, or its bit and the sequence.
+                if died_after >= 1 {
+                    bell2.words[0].fetch_or(1, Release);
+                }
+                if died_after >= 2 {
+                    bell2.summary.fetch_or(1, Release);
+                    bell2.sequence.0.fetch_add(1, Release);
+                }
+                let _ = bell2.view().ring_all();
+            });
+            let mut local = [0];
+            while head.load(Acquire) == 0 || local[0] & 1 == 0 {
+                if !bell.view().take(&mut local) {
+                    bell.view().sleep(None);
+                }
+            }
+            thread.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_waiting_producer_is_always_told_of_room() {
+    check(3, || {
+        let space = Arc::new((FutexWord::new(), AtomicU32::new(0)));
+        let room = Arc::new(AtomicU32::new(0));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (space, room) = (space.clone(), room.clone());
+                thread::spawn(move || {
+                    room.fetch_add(1, Release);
+                    Space { sequence: &space.0, waiters: &space.1 }.notify();
+                })
+            })
+            .collect();
+        let view = Space { sequence: &space.0, waiters: &space.1 };
+        let all = || (room.load(Acquire) == 2).then_some(());
+        while view.wait(None, all).is_err() {}
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(space.1.load(Relaxed), 0);
+    });
+}
+
+#[test]
+fn a_ring_that_drops_its_oldest_keeps_order_and_accounts_for_every_sample() {
+    check(3, || {
+        let memory = Arc::new(Memory::new(2));
+        let producer = memory.clone();
+        let thread = thread::spawn(move || {
+            let mut dropped = Vec::new();
+            for head in 0..4 {
+                if producer.ring().queued(head).unwrap() == 2 {
+                    dropped.extend(producer.ring().take_back(head, 0).unwrap());
+                }
+                producer.push(head, head + 1);
+            }
+            dropped
+        });
+        let mut received: Vec<u64> = (0..2).filter_map(|_| memory.pop()).collect();
+        let dropped = thread.join().unwrap();
+        received.extend(std::iter::from_fn(|| memory.pop()));
+        assert!(received.is_sorted_by(|a, b| a < b), "{received:?}");
+        let mut all = [received, dropped].concat();
+        all.sort_unstable();
+        assert_eq!(all, [1, 2, 3, 4]);
+    });
+}
+
+#[test]
+fn a_block_is_reused_only_after_its_consumer_released_it() {
+    check(3, || {
+        let memory = Arc::new(Memory::new(2));
+        let leases = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let blocks = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let (memory2, leases2, blocks2) = (memory.clone(), leases.clone(), blocks.clone());
+        let thread = thread::spawn(move || {
+            let mut head = 0;
+            for value in 1..=3 {
+                let Some(block) = (0..2).find(|&b| !crate::ring::is_leased(&leases2[b])) else { continue };
+                blocks2[block].store(value, Relaxed);
+                leases2[block].store(1, Relaxed);
+                memory2.push(head, (block as u64) << 32 | value);
+                head += 1;
+            }
+            head
+        });
+        let mut received = 0;
+        for _ in 0..2 {
+            if let Some(descriptor) = memory.pop() {
+                let block = (descriptor >> 32) as usize;
+                assert_eq!(
+                    blocks[block].load(Relaxed),
+                    descriptor & 0xffff,
+                    "the block was written while leased"
+                );
+                leases[block].store(0, Release);
+                received += 1;
+            }
+        }
+        let sent = thread.join().unwrap();
+        let left = std::iter::from_fn(|| memory.pop()).count();
+        assert_eq!(sent, received + left as u64);
+    });
+}
+
+#[test]
+fn counters_beyond_the_capacity_are_misbehaviour() {
+    check(1, || {
+        let memory = Memory::new(2);
+        memory.head.store(3, Relaxed);
+        let error = memory.ring().pop(|_| ()).unwrap_err();
+        assert_eq!(error, Misbehaviour::Counters { distance: 3, capacity: 2 });
+        memory.tail.store(9, Relaxed);
+        assert!(memory.ring().queued(3).is_err());
+    });
+}

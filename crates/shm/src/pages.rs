@@ -1,0 +1,360 @@
+//! The shared pages besides payloads: what is in them, and where.
+//!
+//! Each begins with a cache line of constants: magic, layout version, and its sizes. Whoever maps one checks them
+//! once and works with private copies from then on.
+
+use crate::doorbell::{Doorbell, Wake};
+use crate::ring::{Ring, SLOT_WORDS};
+use crate::space::Space;
+use crate::sync::{AtomicU32, AtomicU64, FutexWord, Ordering::*};
+use crate::sys::{self, Mapping, Sharing};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+
+/// Versions of the layouts in this file that this build reads. Negotiated by the pages' own first line.
+const LAYOUT_VERSION: u64 = 1;
+
+/// Bytes between fields that different processes write.
+const LINE: usize = 64;
+
+const EDGE_MAGIC: u64 = u64::from_le_bytes(*b"nv-edge\0");
+const WAKE_MAGIC: u64 = u64::from_le_bytes(*b"nv-wake\0");
+const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"nv-ctrl\0");
+pub(crate) const COUNTERS_MAGIC: u64 = u64::from_le_bytes(*b"nv-cntr\0");
+
+/// The most samples that a queue holds.
+pub const MAX_QUEUE_DEPTH: u32 = 1 << 20;
+/// The most rows of a lease table.
+pub const MAX_BLOCKS: u32 = 1 << 21;
+/// The most inputs of a node: one summary word of words, less the bit that is its own.
+pub const MAX_INPUTS: u32 = 64 * 64 - 1;
+
+/// Makes the memory of a page: constants written, sealed for `sharing`, and the creator's own mapping.
+pub(crate) fn create_page(
+    name: &str,
+    magic: u64,
+    sizes: [u64; 2],
+    bytes: usize,
+    sharing: Sharing,
+) -> io::Result<(Mapping, OwnedFd)> {
+    let bytes = sys::whole_pages(bytes);
+    let fd = sys::memfd(name, bytes)?;
+    let mapping = Mapping::new(fd.as_fd(), bytes, true, false)?;
+    sys::seal(fd.as_fd(), sharing)?;
+    // SAFETY: the first line is four atomics.
+    let line = unsafe { mapping.slice_at::<AtomicU64>(0, 4) };
+    for (word, value) in line.iter().zip([magic, LAYOUT_VERSION, sizes[0], sizes[1]]) {
+        word.store(value, Relaxed);
+    }
+    Ok((mapping, fd))
+}
+
+/// Maps a received page, checks its constants, and returns its two sizes. `bytes_of` computes its length from them,
+/// or refuses them.
+pub(crate) fn map_page(
+    name: &str,
+    magic: u64,
+    fd: &OwnedFd,
+    writable: bool,
+    bytes_of: impl FnOnce([u64; 2]) -> Option<usize>,
+) -> io::Result<(Mapping, [u64; 2])> {
+    let refused = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+    let bytes = sys::frozen_bytes(fd.as_fd())?;
+    if bytes < LINE {
+        return Err(refused(format!("the {name} is {bytes} bytes long, expected at least {LINE}")));
+    }
+    let mapping = Mapping::received(fd, bytes, writable, true)?;
+    // SAFETY: the first line is four atomics.
+    let line = unsafe { mapping.slice_at::<AtomicU64>(0, 4) };
+    let [found, version, a, b] = [0, 1, 2, 3].map(|i| line[i].load(Relaxed));
+    if found != magic {
+        return Err(refused(format!("the descriptor received is no {name}")));
+    }
+    if version != LAYOUT_VERSION {
+        return Err(refused(format!(
+            "{name} of layout version {version}, this build reads version {LAYOUT_VERSION}: \
+             the two processes use different versions of Nervure"
+        )));
+    }
+    match bytes_of([a, b]) {
+        Some(expected) if sys::whole_pages(expected) == bytes => Ok((mapping, [a, b])),
+        _ => {
+            Err(refused(format!("the {name} is {bytes} bytes long, which its sizes ({a}, {b}) do not give")))
+        }
+    }
+}
+
+/// The memory of one edge: ring and leases. Mapped by its two ends only.
+#[derive(Debug)]
+pub struct EdgeRegion {
+    mapping: Mapping,
+    blocks: u32,
+    capacity: usize,
+}
+
+impl EdgeRegion {
+    const HEAD: usize = LINE;
+    const TAIL: usize = 2 * LINE;
+    const LEASES: usize = 3 * LINE;
+
+    fn slots_offset(blocks: u32) -> usize {
+        (Self::LEASES + blocks as usize * size_of::<u32>()).next_multiple_of(LINE)
+    }
+
+    fn bytes(blocks: u32, capacity: usize) -> usize {
+        Self::slots_offset(blocks) + capacity * SLOT_WORDS * size_of::<u64>()
+    }
+
+    /// Makes an empty region for a queue of `depth` samples and an output of at most `blocks` blocks.
+    ///
+    /// # Errors
+    /// `InvalidInput` beyond [`MAX_QUEUE_DEPTH`] or [`MAX_BLOCKS`]; else when memory or descriptors run out.
+    pub fn create(depth: u32, blocks: u32) -> io::Result<OwnedFd> {
+        if !(1..=MAX_QUEUE_DEPTH).contains(&depth) || !(1..=MAX_BLOCKS).contains(&blocks) {
+            let text = format!(
+                "queue of {depth} samples, {blocks} blocks: expected 1 to {MAX_QUEUE_DEPTH}, 1 to {MAX_BLOCKS}"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let capacity = depth.next_power_of_two();
+        let bytes = Self::bytes(blocks, capacity as usize);
+        let sizes = [u64::from(blocks), u64::from(capacity)];
+        Ok(create_page("nervure-edge", EDGE_MAGIC, sizes, bytes, Sharing::ReadWrite)?.1)
+    }
+
+    /// Maps a received region.
+    ///
+    /// # Errors
+    /// `InvalidData` when it is no edge region, or of another version.
+    pub fn map(fd: &OwnedFd) -> io::Result<Self> {
+        let (mapping, [blocks, capacity]) =
+            map_page("edge region", EDGE_MAGIC, fd, true, |[blocks, capacity]| {
+                let sane = (1..=u64::from(MAX_BLOCKS)).contains(&blocks)
+                    && (1..=u64::from(MAX_QUEUE_DEPTH)).contains(&capacity)
+                    && capacity.is_power_of_two();
+                sane.then(|| Self::bytes(blocks as u32, capacity as usize))
+            })?;
+        Ok(Self { mapping, blocks: blocks as u32, capacity: capacity as usize })
+    }
+
+    /// Rows of the lease table.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Slots of the ring.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    #[inline]
+    pub(crate) fn ring(&self) -> Ring<'_> {
+        // SAFETY: all three are atomics.
+        let (head, tail) = unsafe { (self.mapping.at(Self::HEAD), self.mapping.at(Self::TAIL)) };
+        // SAFETY: atomics.
+        let slots =
+            unsafe { self.mapping.slice_at(Self::slots_offset(self.blocks), self.capacity * SLOT_WORDS) };
+        Ring { head, tail, slots }
+    }
+
+    #[inline]
+    pub(crate) fn leases(&self) -> &[AtomicU32] {
+        // SAFETY: atomics.
+        unsafe { self.mapping.slice_at(Self::LEASES, self.blocks as usize) }
+    }
+}
+
+/// The memory on which one node sleeps: its doorbell as a consumer, its space futex as a producer.
+///
+/// Mapped by the node, its peers, and the keeper.
+#[derive(Debug)]
+pub struct WakePage {
+    mapping: Mapping,
+    inputs: u32,
+}
+
+impl WakePage {
+    const PARKED: usize = LINE;
+    const SEQUENCE: usize = 2 * LINE;
+    const SUMMARY: usize = 3 * LINE;
+    const SPACE_SEQUENCE: usize = 4 * LINE;
+    const SPACE_WAITERS: usize = 5 * LINE;
+    const WORDS: usize = 6 * LINE;
+
+    /// One bit more than inputs: the last is the node's own, for what its control thread has to say.
+    fn words(inputs: u32) -> usize {
+        (inputs as usize + 1).div_ceil(64)
+    }
+
+    fn bytes(inputs: u32) -> usize {
+        Self::WORDS + Self::words(inputs) * size_of::<u64>()
+    }
+
+    /// Makes the page of a node with `inputs` inputs.
+    ///
+    /// # Errors
+    /// `InvalidInput` beyond [`MAX_INPUTS`]; else when memory or descriptors run out.
+    pub fn create(inputs: u32) -> io::Result<(Self, OwnedFd)> {
+        if inputs > MAX_INPUTS {
+            let text = format!("a node of {inputs} inputs, at most {MAX_INPUTS} are possible");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let sizes = [u64::from(inputs), 0];
+        let (mapping, fd) =
+            create_page("nervure-wake", WAKE_MAGIC, sizes, Self::bytes(inputs), Sharing::ReadWrite)?;
+        Ok((Self { mapping, inputs }, fd))
+    }
+
+    /// Maps a received page.
+    ///
+    /// # Errors
+    /// `InvalidData` when it is no wake page, or of another version.
+    pub fn map(fd: &OwnedFd) -> io::Result<Self> {
+        let (mapping, [inputs, _]) = map_page("wake page", WAKE_MAGIC, fd, true, |[inputs, _]| {
+            (inputs <= u64::from(MAX_INPUTS)).then(|| Self::bytes(inputs as u32))
+        })?;
+        Ok(Self { mapping, inputs: inputs as u32 })
+    }
+
+    /// How many inputs the node has.
+    pub fn inputs(&self) -> u32 {
+        self.inputs
+    }
+
+    #[inline]
+    pub(crate) fn doorbell(&self) -> Doorbell<'_> {
+        // SAFETY: `FutexWord` is a transparent atomic.
+        let sequence = unsafe { self.mapping.at::<FutexWord>(Self::SEQUENCE) };
+        // SAFETY: atomics.
+        let (parked, summary) = unsafe { (self.mapping.at(Self::PARKED), self.mapping.at(Self::SUMMARY)) };
+        // SAFETY: atomics.
+        let words = unsafe { self.mapping.slice_at(Self::WORDS, Self::words(self.inputs)) };
+        Doorbell { sequence, parked, summary, words }
+    }
+
+    #[inline]
+    pub(crate) fn space(&self) -> Space<'_> {
+        // SAFETY: `FutexWord` is a transparent atomic.
+        let sequence = unsafe { self.mapping.at::<FutexWord>(Self::SPACE_SEQUENCE) };
+        // SAFETY: an atomic.
+        let waiters = unsafe { self.mapping.at(Self::SPACE_WAITERS) };
+        Space { sequence, waiters }
+    }
+
+    /// Rings for `input`, and writes the eventfd if the node sleeps in an event loop.
+    #[inline]
+    pub(crate) fn ring(&self, input: u32, eventfd: BorrowedFd<'_>) {
+        if self.doorbell().ring(input) == Wake::EventFd {
+            sys::eventfd_write(eventfd);
+        }
+    }
+
+    /// Wakes the node for all of its inputs and for space: a peer of it died, perhaps before it rang.
+    pub fn ring_all(&self, eventfd: BorrowedFd<'_>) {
+        if self.doorbell().ring_all() == Wake::EventFd {
+            sys::eventfd_write(eventfd);
+        }
+        self.space().notify();
+    }
+}
+
+/// Whether a dataflow's clock and timers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// They run.
+    Running,
+    /// They stand still.
+    Paused,
+}
+
+/// The page in which the keeper tells every node of a dataflow its run state and clock. Nodes read it only.
+///
+/// The clock reads `origin + (CLOCK_MONOTONIC - base) * rate`. A real-time clock has rate 1, and its origin is the
+/// system's time when the dataflow started.
+#[derive(Debug)]
+pub struct ControlPage {
+    mapping: Mapping,
+}
+
+impl ControlPage {
+    const WORDS: usize = LINE;
+    const COUNT: usize = 5;
+    /// Written last before and first after a change: odd while one is under way (a sequence lock).
+    const VERSION: usize = 0;
+    const STATE: usize = 1;
+    const ORIGIN: usize = 2;
+    const BASE: usize = 3;
+    const RATE: usize = 4;
+
+    fn bytes() -> usize {
+        Self::WORDS + Self::COUNT * size_of::<u64>()
+    }
+
+    /// Makes the page of a running dataflow with a real-time clock.
+    ///
+    /// # Errors
+    /// When memory or descriptors run out.
+    pub fn create() -> io::Result<(Self, OwnedFd)> {
+        let (mapping, fd) =
+            create_page("nervure-control", CONTROL_MAGIC, [0; 2], Self::bytes(), Sharing::ReadOnly)?;
+        let page = Self { mapping };
+        page.set(RunState::Running, sys::utc_nanos(), sys::monotonic_nanos(), 1.0);
+        Ok((page, fd))
+    }
+
+    /// Maps a received page for reading.
+    ///
+    /// # Errors
+    /// `InvalidData` when it is no control page, or of another version.
+    pub fn map(fd: &OwnedFd) -> io::Result<Self> {
+        let (mapping, _) = map_page("control page", CONTROL_MAGIC, fd, false, |_| Some(Self::bytes()))?;
+        Ok(Self { mapping })
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: atomics.
+        unsafe { self.mapping.slice_at(Self::WORDS, Self::COUNT) }
+    }
+
+    /// Sets run state and clock: `origin` (nanoseconds since the epoch) is read at `base` (CLOCK_MONOTONIC), and
+    /// `rate` seconds pass a second. Only the creator may: elsewhere the page is not writable.
+    pub fn set(&self, state: RunState, origin: i64, base: u64, rate: f64) {
+        let words = self.words();
+        let version = words[Self::VERSION].load(Relaxed);
+        words[Self::VERSION].store(version.wrapping_add(1), Relaxed);
+        crate::sync::fence(Release);
+        words[Self::STATE].store(u64::from(state == RunState::Paused), Relaxed);
+        words[Self::ORIGIN].store(origin.cast_unsigned(), Relaxed);
+        words[Self::BASE].store(base, Relaxed);
+        words[Self::RATE].store(rate.to_bits(), Relaxed);
+        words[Self::VERSION].store(version.wrapping_add(2), Release);
+    }
+
+    /// Run state, and the clock's reading at `monotonic` nanoseconds, in nanoseconds since the epoch.
+    pub fn read(&self, monotonic: u64) -> (RunState, i64) {
+        let words = self.words();
+        // The keeper writes four words; a reader that meets it half-way tries again, and gives up only when the
+        // keeper died half-way.
+        let mut values = [0; Self::COUNT];
+        for _ in 0..1000 {
+            let before = words[Self::VERSION].load(Acquire);
+            for (value, word) in values.iter_mut().zip(words) {
+                *value = word.load(Relaxed);
+            }
+            crate::sync::fence(Acquire);
+            if before.is_multiple_of(2) && words[Self::VERSION].load(Relaxed) == before {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let state = if values[Self::STATE] == 0 { RunState::Running } else { RunState::Paused };
+        let elapsed = monotonic.wrapping_sub(values[Self::BASE]).cast_signed();
+        let rate = f64::from_bits(values[Self::RATE]);
+        let passed = match state {
+            RunState::Paused => 0,
+            RunState::Running if rate == 1.0 => elapsed,
+            RunState::Running => (elapsed as f64 * rate) as i64,
+        };
+        (state, values[Self::ORIGIN].cast_signed().wrapping_add(passed))
+    }
+}

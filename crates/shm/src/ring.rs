@@ -1,0 +1,171 @@
+//! The descriptor ring of one edge: one producer, one consumer, and a producer that may take back the oldest.
+//!
+//! Fields (in the edge's region):
+//! - `head`: how many descriptors were ever pushed. Written by the producer, who keeps its own copy.
+//! - `tail`: how many were ever taken. Moved on by compare-and-exchange, by the consumer to pop, by the producer
+//!   only to drop the oldest.
+//! - `slots`: `capacity` descriptors of [`SLOT_WORDS`] words, at index modulo `capacity`, a power of two.
+//! - `leases`: one word a block of the output; 1 from the push until the consumer's last view dropped.
+//!
+//! The consumer copies a slot and then claims it by its exchange on `tail`. The producer overwrites a slot only
+//! after it saw `tail` beyond it (acquire) or moved `tail` itself, in which case the consumer's exchange fails and
+//! the torn copy is thrown away.
+//!
+//! Each side distrusts what the other can write: counters that are further apart than the capacity are
+//! [`Misbehaviour`], after which the edge is cut off.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
+
+/// Words of a slot: the header and descriptor, then the inline area.
+#[cfg(not(loom))]
+pub(crate) const SLOT_WORDS: usize = 48;
+#[cfg(loom)]
+pub(crate) const SLOT_WORDS: usize = 2;
+
+/// A producer in a hurry makes a pop fail a few times; one that makes it fail so often does nothing else.
+const POP_ATTEMPTS: u32 = 1_000_000;
+
+/// The peer wrote something into shared memory that it never may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misbehaviour {
+    /// `head` and `tail` of a ring are further apart than its capacity.
+    #[error("the ring's counters are {distance} apart, its capacity is {capacity}")]
+    Counters {
+        /// Their distance.
+        distance: u64,
+        /// The capacity.
+        capacity: u64,
+    },
+    /// `tail` moved under each of so many attempts to pop.
+    #[error("the ring's tail moved under {attempts} attempts to pop")]
+    Restless {
+        /// How many.
+        attempts: u32,
+    },
+    /// A descriptor names a block beyond the lease table.
+    #[error("descriptor names block {block} of {blocks}")]
+    Block {
+        /// The block.
+        block: u32,
+        /// Rows of the lease table.
+        blocks: u32,
+    },
+    /// A descriptor names a segment that was never sent.
+    #[error("descriptor names segment {segment}, which was never sent")]
+    Segment {
+        /// The segment.
+        segment: u32,
+    },
+    /// A descriptor reaches beyond its segment.
+    #[error("descriptor reaches to byte {end} of a segment of {bytes} bytes")]
+    Bounds {
+        /// End of what it names.
+        end: u64,
+        /// The segment's size.
+        bytes: u64,
+    },
+    /// The head (layout and metadata) of a sample is larger than allowed.
+    #[error("head of {bytes} bytes, at most {max} are allowed")]
+    Head {
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// The pair socket carried something that is no message.
+    #[error("malformed message on the pair socket: {0}")]
+    Message(&'static str),
+}
+
+/// A ring, wherever its fields lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Ring<'a> {
+    pub(crate) head: &'a AtomicU64,
+    pub(crate) tail: &'a AtomicU64,
+    /// `capacity * SLOT_WORDS` words.
+    pub(crate) slots: &'a [AtomicU64],
+}
+
+impl<'a> Ring<'a> {
+    fn capacity(&self) -> u64 {
+        (self.slots.len() / SLOT_WORDS) as u64
+    }
+
+    fn slot(&self, index: u64) -> &'a [AtomicU64] {
+        let start = (index & (self.capacity() - 1)) as usize * SLOT_WORDS;
+        &self.slots[start..start + SLOT_WORDS]
+    }
+
+    fn distance(&self, head: u64, tail: u64) -> Result<u64, Misbehaviour> {
+        let (distance, capacity) = (head.wrapping_sub(tail), self.capacity());
+        if distance > capacity { Err(Misbehaviour::Counters { distance, capacity }) } else { Ok(distance) }
+    }
+
+    // -- producer
+
+    /// How many descriptors wait; `head` is the producer's own copy.
+    #[inline]
+    pub(crate) fn queued(&self, head: u64) -> Result<u64, Misbehaviour> {
+        self.distance(head, self.tail.load(Acquire))
+    }
+
+    /// Publishes the slot at `head`, filled by `fill`. There must be room.
+    #[inline]
+    pub(crate) fn push(&self, head: u64, fill: impl FnOnce(&[AtomicU64])) {
+        fill(self.slot(head));
+        self.head.store(head.wrapping_add(1), Release);
+    }
+
+    /// Takes the oldest descriptor back and returns word `word` of it; `None` when the consumer was quicker.
+    pub(crate) fn take_back(&self, head: u64, word: usize) -> Result<Option<u64>, Misbehaviour> {
+        let tail = self.tail.load(Acquire);
+        if self.distance(head, tail)? == 0 {
+            return Ok(None);
+        }
+        // Only the producer writes slots, so this reads its own store.
+        let value = self.slot(tail)[word].load(Relaxed);
+        Ok(self.tail.compare_exchange(tail, tail.wrapping_add(1), AcqRel, Relaxed).is_ok().then_some(value))
+    }
+
+    /// Word `word` of each queued descriptor, oldest first, when no consumer is popping.
+    #[cfg(not(loom))]
+    pub(crate) fn peek_all(&self, head: u64, word: usize) -> Result<Vec<u64>, Misbehaviour> {
+        let tail = self.tail.load(Acquire);
+        let queued = self.distance(head, tail)?;
+        Ok((0..queued).map(|i| self.slot(tail.wrapping_add(i))[word].load(Relaxed)).collect())
+    }
+
+    // -- consumer
+
+    /// Pops the oldest descriptor: `read` copies what it needs of the slot, and may be called again when the
+    /// producer dropped that slot meanwhile.
+    #[inline]
+    pub(crate) fn pop<T>(&self, mut read: impl FnMut(&[AtomicU64]) -> T) -> Result<Option<T>, Misbehaviour> {
+        for _ in 0..POP_ATTEMPTS {
+            let tail = self.tail.load(Acquire);
+            let head = self.head.load(Acquire);
+            match self.distance(head, tail) {
+                Ok(0) => return Ok(None),
+                // A producer that drops and pushes between the two loads moves both: look at `tail` again.
+                Err(_) if self.tail.load(Acquire) != tail => continue,
+                Err(misbehaviour) => return Err(misbehaviour),
+                Ok(_) => {}
+            }
+            let copy = read(self.slot(tail));
+            if self.tail.compare_exchange(tail, tail.wrapping_add(1), AcqRel, Relaxed).is_ok() {
+                return Ok(Some(copy));
+            }
+        }
+        Err(Misbehaviour::Restless { attempts: POP_ATTEMPTS })
+    }
+}
+
+/// Whether a block is leased on an edge.
+#[inline]
+pub(crate) fn is_leased(lease: &AtomicU32) -> bool {
+    lease.load(Acquire) != 0
+}
+
+#[cfg(all(test, loom))]
+#[path = "loom_tests.rs"]
+mod loom_tests;

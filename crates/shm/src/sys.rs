@@ -1,0 +1,191 @@
+//! The kernel's side: memfds, mappings, eventfds, clocks.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::LazyLock;
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+#[inline]
+pub fn monotonic_nanos() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// Nanoseconds since the Unix epoch.
+#[inline]
+pub fn utc_nanos() -> i64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// The first half of the kernel's random boot id, or 0 where /proc does not tell.
+pub fn boot_id() -> u64 {
+    static BOOT_ID: LazyLock<u64> = LazyLock::new(|| {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+        u64::from_str_radix(&digits, 16).unwrap_or(0)
+    });
+    *BOOT_ID
+}
+
+/// Bytes of a page of this machine.
+pub fn page_bytes() -> usize {
+    rustix::param::page_size()
+}
+
+/// Makes a non-blocking eventfd, as a consumer's event loop watches it.
+///
+/// # Errors
+/// When the process is out of descriptors.
+pub fn eventfd() -> io::Result<OwnedFd> {
+    use rustix::event::EventfdFlags;
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+/// Makes an eventfd readable.
+pub(crate) fn eventfd_write(fd: BorrowedFd<'_>) {
+    // It fails only when the counter is full, and then it is readable already.
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+}
+
+/// Empties an eventfd.
+pub(crate) fn eventfd_clear(fd: BorrowedFd<'_>) {
+    let _ = rustix::io::read(fd, &mut [0u8; 8]);
+}
+
+/// What a receiver of a memfd may do with it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Its size is frozen; both ends write.
+    ReadWrite,
+    /// Its size is frozen, and no mapping made from now on may write.
+    ReadOnly,
+}
+
+/// Makes a zeroed memfd of `bytes`, not yet sealed.
+pub(crate) fn memfd(name: &str, bytes: usize) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // NOEXEC_SEAL came with Linux 6.3; older kernels refuse the unknown flag.
+    let fd = match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags)?,
+        other => other?,
+    };
+    rustix::fs::ftruncate(&fd, bytes as u64)?;
+    Ok(fd)
+}
+
+/// Freezes a memfd. `ReadOnly` must come after the producer's own writable mapping.
+pub(crate) fn seal(fd: BorrowedFd<'_>, sharing: Sharing) -> io::Result<()> {
+    let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    if sharing == Sharing::ReadOnly {
+        seals |= SealFlags::FUTURE_WRITE;
+    }
+    Ok(rustix::fs::fcntl_add_seals(fd, seals)?)
+}
+
+/// Checks that a received descriptor is a memfd that nobody can shrink under a mapping (which would be SIGBUS).
+pub(crate) fn frozen_bytes(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    let refused = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+    let seals = rustix::fs::fcntl_get_seals(fd)
+        .map_err(|_| refused("the descriptor received for shared memory is no memfd"))?;
+    if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+        return Err(refused("the size of the shared memory received is not sealed"));
+    }
+    usize::try_from(rustix::fs::fstat(fd)?.st_size).map_err(|_| refused("negative size"))
+}
+
+/// A mapping of a memfd, unmapped when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+    fork_generation: u32,
+}
+
+// SAFETY: a mapping is plain memory of the process; what may be done with it concurrently is decided by its users,
+// who reach it only through `start`.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the whole of `fd`, `bytes` long, shared. `populate` fills the page tables now rather than at first use.
+    pub(crate) fn new(fd: BorrowedFd<'_>, bytes: usize, writable: bool, populate: bool) -> io::Result<Self> {
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        let flags = if populate { MapFlags::SHARED | MapFlags::POPULATE } else { MapFlags::SHARED };
+        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs no other memory.
+        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, 0)? };
+        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, bytes, fork_generation: crate::fork::generation() })
+    }
+
+    /// Maps a received descriptor whose size must be exactly `bytes`.
+    pub(crate) fn received(fd: &OwnedFd, bytes: usize, writable: bool, populate: bool) -> io::Result<Self> {
+        let actual = frozen_bytes(fd.as_fd())?;
+        if actual != bytes {
+            let text = format!("shared memory of {actual} bytes received, expected {bytes}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Self::new(fd.as_fd(), bytes, writable, populate)
+    }
+
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A reference to a `T` at byte `offset`.
+    ///
+    /// # Safety
+    /// `T` must be made of atomics alone (valid for any bytes, and changed by others at any time).
+    pub(crate) unsafe fn at<T>(&self, offset: usize) -> &T {
+        // SAFETY: `slice_at` checks bounds and alignment; what `T` is, the caller vouches for.
+        unsafe { &self.slice_at::<T>(offset, 1)[0] }
+    }
+
+    /// `count` of `T` from byte `offset` on.
+    ///
+    /// # Safety
+    /// As for [`Mapping::at`].
+    pub(crate) unsafe fn slice_at<T>(&self, offset: usize, count: usize) -> &[T] {
+        let bytes = count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
+        assert!(bytes.is_some_and(|end| end <= self.bytes), "beyond the mapping");
+        assert!((self.start.as_ptr() as usize + offset).is_multiple_of(align_of::<T>()), "misaligned");
+        // SAFETY: in bounds and aligned, checked above; mapped as long as `self` lives; any bytes are a valid `T`
+        // and `T` allows changes by others, which the caller vouches for.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset).cast(), count) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // After fork the parent's handles are inert: see `fork`.
+        if self.fork_generation == crate::fork::generation() {
+            // SAFETY: the range was mapped by `new`, and whoever borrowed from it borrowed from `self`.
+            let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
+        }
+    }
+}
+
+/// A second descriptor for the same memfd that can only be mapped for reading.
+///
+/// # Errors
+/// When /proc is not mounted, or descriptors run out.
+pub fn read_only(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    use rustix::fd::AsRawFd;
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?)
+}
+
+/// Rounds up to whole pages.
+pub(crate) fn whole_pages(bytes: usize) -> usize {
+    bytes.next_multiple_of(page_bytes())
+}
