@@ -1,7 +1,51 @@
 //! How a sample lies in memory. No I/O, and no knowledge of what carries it.
 //!
-//! A sample is a fixed [`Header`], a few `head` bytes that say how its payload is laid out, and the payload.
+//! A sample is a fixed [`Header`], a few `head` bytes that say how its payload is laid out ([`Layout`]) and carry its
+//! [`Metadata`], and the payload. What a peer wrote is hostile: every decoder here bounds what it allocates, and
+//! refuses with an error that says what it found.
+//!
+//! ```
+//! use nervure_message::{Element, Encode, Metadata, Tensor, View, encode_head};
+//!
+//! // The sender: a head on the stack, and one copy into the block that was loaned for the payload.
+//! let pixels = [7_u8; 4 * 6 * 3];
+//! let image = Tensor::new(&pixels, &[4, 6, 3])?;
+//! let head = encode_head(&image, &Metadata::new())?;
+//! let mut payload = vec![0; image.payload_bytes()];
+//! image.write(&mut payload);
+//!
+//! // The receiver, in whatever process.
+//! let (layout, metadata) = nervure_message::decode_head(&head)?;
+//! let view = View::new(&layout, &payload)?;
+//! assert_eq!(view.tensor()?.shape(), [4, 6, 3]);
+//! assert_eq!(view.as_slice::<u8>()?, pixels);
+//! assert!(metadata.decode()?.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+#[cfg(target_endian = "big")]
+compile_error!("payloads are little-endian in memory; nothing here swaps bytes");
+
+pub mod array;
+mod dtype;
+mod encode;
 mod header;
+mod layout;
+mod metadata;
+mod schema;
+mod tensor;
+mod type_name;
+mod view;
+mod wire;
 
+pub use array::ArraySample;
+pub use dtype::{DType, Element};
+pub use encode::{Encode, decode_head, encode_head};
 pub use header::{Header, MemoryKind};
+pub use layout::{Layout, Scalar};
+pub use metadata::{EncodedMetadata, Metadata, MetadataError, Value};
+pub use schema::{Schema, SchemaError};
+pub use tensor::{Tensor, TensorError, TensorLayout, TensorView};
+pub use type_name::{TypeName, TypeNameError};
+pub use view::{View, ViewError, payload_buffer};
+pub use wire::{DecodeError, Head};

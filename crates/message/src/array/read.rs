@@ -1,0 +1,230 @@
+//! From a payload that may be hostile to a valid array.
+
+use std::hint::black_box;
+
+use arrow_buffer::Buffer;
+use arrow_data::{ArrayData, BufferSpec};
+use arrow_schema::{ArrowError, DataType, UnionMode};
+
+use super::{ArrayLayout, BITS, Places, VIEW_BYTES, length_fits};
+use crate::schema::Schema;
+use crate::wire::{DecodeError, Reader};
+
+/// Why a payload is not an array of its schema.
+#[derive(Debug, thiserror::Error)]
+pub enum ArrayError {
+    /// The head is damaged.
+    #[error("the head does not describe an array of the type {data_type}")]
+    Head {
+        /// The type that the schema announced.
+        data_type: DataType,
+        /// What is wrong.
+        source: DecodeError,
+    },
+    /// The head describes more or fewer bytes than the payload has.
+    #[error("the head describes {described} bytes of payload, there are {found}")]
+    PayloadBytes {
+        /// Bytes that the head describes.
+        described: usize,
+        /// Bytes that there are.
+        found: usize,
+    },
+    /// An array is longer than any payload of this size can hold.
+    #[error("an array of length {length} does not fit a payload of {payload_bytes} bytes")]
+    Length {
+        /// Length that the head claims.
+        length: usize,
+        /// Bytes that there are.
+        payload_bytes: usize,
+    },
+    /// Arrow's own rules do not hold.
+    #[error("the payload is not a valid array")]
+    Invalid(#[from] ArrowError),
+}
+
+/// The array that a sample holds, on a payload that it keeps alive; [`payload_buffer`](crate::payload_buffer) makes one
+/// out of whatever owns the bytes.
+///
+/// # Errors
+/// When head, schema and payload do not fit each other, or the values break a rule of Arrow.
+pub fn read(layout: &ArrayLayout, schema: &Schema, payload: &Buffer) -> Result<ArrayData, ArrayError> {
+    let data_type = schema.data_type();
+    let head = |source| ArrayError::Head { data_type: data_type.clone(), source };
+    let mut walk = Walk { numbers: Reader::new(&layout.numbers), payload, places: Places::default() };
+    let array = walk.array(data_type, layout.length).map_err(|error| match error {
+        WalkError::Head(source) => head(source),
+        WalkError::Array(error) => error,
+    })?;
+    walk.numbers.finish("numbers of the array").map_err(head)?;
+    match walk.places.end {
+        described if described == payload.len() => Ok(array),
+        described => Err(ArrayError::PayloadBytes { described, found: payload.len() }),
+    }
+}
+
+enum WalkError {
+    Head(DecodeError),
+    Array(ArrayError),
+}
+
+impl From<DecodeError> for WalkError {
+    fn from(error: DecodeError) -> Self {
+        Self::Head(error)
+    }
+}
+
+impl From<ArrowError> for WalkError {
+    fn from(error: ArrowError) -> Self {
+        Self::Array(error.into())
+    }
+}
+
+struct Walk<'a> {
+    numbers: Reader<'a>,
+    payload: &'a Buffer,
+    places: Places,
+}
+
+impl Walk<'_> {
+    /// Each array is built, and so validated, before the one that it is a child of.
+    fn array(&mut self, data_type: &DataType, length: usize) -> Result<ArrayData, WalkError> {
+        if !length_fits(length, self.payload.len()) {
+            return Err(WalkError::Array(ArrayError::Length { length, payload_bytes: self.payload.len() }));
+        }
+        let layout = arrow_data::layout(data_type);
+        let mut array = ArrayData::builder(data_type.clone()).len(length);
+        if layout.can_contain_null_mask && self.number("mark of nulls")? != 0 {
+            array = array.null_bit_buffer(Some(self.private(length.div_ceil(BITS), 1, 1)?));
+        }
+        array = match data_type {
+            DataType::Boolean => array.add_buffer(self.private(length.div_ceil(BITS), 1, 1)?),
+            DataType::Utf8 | DataType::LargeUtf8 => {
+                let offsets = self.offsets(data_type, length)?;
+                let bytes = self.number("bytes of text")?;
+                array.add_buffer(offsets).add_buffer(self.private(bytes, 1, 1)?)
+            }
+            DataType::Binary | DataType::LargeBinary => {
+                let offsets = self.offsets(data_type, length)?;
+                let bytes = self.number("bytes of binary")?;
+                array.add_buffer(offsets).add_buffer(self.shared(bytes, 1, 1)?)
+            }
+            DataType::Utf8View | DataType::BinaryView => {
+                array = array.add_buffer(self.private(length, VIEW_BYTES, VIEW_BYTES)?);
+                let buffers = self.numbers.count("data buffers of views", usize::MAX)?;
+                let sizes: Vec<_> =
+                    (0..buffers).map(|_| self.number("bytes of a data buffer")).collect::<Result<_, _>>()?;
+                for bytes in sizes {
+                    array = array.add_buffer(match data_type {
+                        DataType::Utf8View => self.private(bytes, 1, 1)?,
+                        _ => self.shared(bytes, 1, 1)?,
+                    });
+                }
+                array
+            }
+            DataType::List(item) | DataType::LargeList(item) | DataType::Map(item, _) => {
+                array = array.add_buffer(self.offsets(data_type, length)?);
+                let items = self.number("items of lists")?;
+                array.add_child_data(self.array(item.data_type(), items)?)
+            }
+            DataType::ListView(item) | DataType::LargeListView(item) => {
+                for width in widths(data_type) {
+                    array = array.add_buffer(self.private(length, width, width)?);
+                }
+                let items = self.number("items of lists")?;
+                array.add_child_data(self.array(item.data_type(), items)?)
+            }
+            DataType::FixedSizeList(item, size) => {
+                let items = length.saturating_mul(size.unsigned_abs() as usize);
+                array.add_child_data(self.array(item.data_type(), items)?)
+            }
+            DataType::Struct(fields) => {
+                for field in fields {
+                    array = array.add_child_data(self.array(field.data_type(), length)?);
+                }
+                array
+            }
+            DataType::Union(fields, mode) => {
+                for width in widths(data_type) {
+                    array = array.add_buffer(self.private(length, width, width)?);
+                }
+                for (_, field) in fields.iter() {
+                    let child = match mode {
+                        UnionMode::Sparse => length,
+                        UnionMode::Dense => self.number("length of a child of a dense union")?,
+                    };
+                    array = array.add_child_data(self.array(field.data_type(), child)?);
+                }
+                array
+            }
+            DataType::Dictionary(_, values) => {
+                for width in widths(data_type) {
+                    array = array.add_buffer(self.private(length, width, width)?);
+                }
+                let count = self.number("values of the dictionary")?;
+                array.add_child_data(self.array(values, count)?)
+            }
+            DataType::RunEndEncoded(run_ends, values) => {
+                let runs = self.number("runs")?;
+                let mut ends = ArrayData::builder(run_ends.data_type().clone()).len(runs);
+                for width in widths(run_ends.data_type()) {
+                    ends = ends.add_buffer(self.private(runs, width, width)?);
+                }
+                array = array.add_child_data(ends.build()?);
+                array.add_child_data(self.array(values.data_type(), runs)?)
+            }
+            _ => {
+                for spec in layout.buffers {
+                    if let BufferSpec::FixedWidth { byte_width, alignment } = spec {
+                        array = array.add_buffer(self.shared(length, byte_width, alignment)?);
+                    }
+                }
+                array
+            }
+        };
+        Ok(array.build()?)
+    }
+
+    fn number(&mut self, what: &'static str) -> Result<usize, WalkError> {
+        Ok(self.numbers.size(what)?)
+    }
+
+    /// One offset more than elements.
+    fn offsets(&mut self, data_type: &DataType, length: usize) -> Result<Buffer, WalkError> {
+        let width = widths(data_type).next().expect("arrays with offsets have a buffer of fixed width");
+        self.private(length.saturating_add(1), width, width)
+    }
+
+    /// The next buffer, in place.
+    fn shared(&mut self, count: usize, width: usize, alignment: usize) -> Result<Buffer, WalkError> {
+        let described = count.saturating_mul(width);
+        let place = self.places.next(described, alignment);
+        let place = place.filter(|place| place.end <= self.payload.len() || place.is_empty());
+        let place = place.ok_or(WalkError::Array(ArrayError::PayloadBytes {
+            described: self.places.end.max(described),
+            found: self.payload.len(),
+        }))?;
+        if place.is_empty() {
+            return Ok(Buffer::from(&[]));
+        }
+        let buffer = self.payload.slice_with_length(place.start, place.len());
+        if buffer.as_ptr().align_offset(alignment) != 0 {
+            return Ok(Buffer::from(buffer.as_slice()));
+        }
+        Ok(buffer)
+    }
+
+    /// The next buffer, copied to where no peer can write: what is validated there stays valid.
+    fn private(&mut self, count: usize, width: usize, alignment: usize) -> Result<Buffer, WalkError> {
+        let shared = self.shared(count, width, alignment)?;
+        // The compiler may not take the copy for equal to its source, and read that again.
+        Ok(black_box(Buffer::from(shared.as_slice())))
+    }
+}
+
+/// Bytes of an element in each buffer of fixed width.
+fn widths(data_type: &DataType) -> impl Iterator<Item = usize> + use<> {
+    arrow_data::layout(data_type).buffers.into_iter().filter_map(|spec| match spec {
+        BufferSpec::FixedWidth { byte_width, .. } => Some(byte_width),
+        _ => None,
+    })
+}

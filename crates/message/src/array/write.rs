@@ -1,0 +1,521 @@
+//! From an array, or a slice of one, to a payload: one copy of what is used.
+
+use std::ops::Range;
+
+use arrow_buffer::BooleanBuffer;
+use arrow_data::{ArrayData, BufferSpec, ByteView, MAX_INLINE_VIEW_LEN};
+use arrow_schema::{DataType, UnionMode};
+use smallvec::SmallVec;
+
+use super::{ArrayLayout, BITS, Places, VIEW_BYTES, length_fits};
+use crate::schema::Schema;
+use crate::wire::{Head, put_number};
+
+/// An array to be sent under a schema.
+#[derive(Debug)]
+pub struct ArraySample<'a> {
+    schema: &'a Schema,
+    plan: Plan<'a>,
+}
+
+impl<'a> ArraySample<'a> {
+    /// # Errors
+    /// When the array is not of the schema's type, or breaks a rule of Arrow.
+    pub fn new(array: &'a ArrayData, schema: &'a Schema) -> Result<Self, PlanError> {
+        if array.data_type() != schema.data_type() {
+            return Err(PlanError::Type {
+                expected: schema.data_type().clone(),
+                found: array.data_type().clone(),
+            });
+        }
+        Ok(Self { schema, plan: Plan::new(array)? })
+    }
+
+    /// The schema that the receiver needs.
+    pub fn schema(&self) -> &'a Schema {
+        self.schema
+    }
+
+    /// How the array goes into the payload.
+    pub fn plan(&self) -> &Plan<'a> {
+        &self.plan
+    }
+}
+
+/// How an array goes into a payload: which bytes, where, and what changes on the way.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    layout: ArrayLayout,
+    pieces: SmallVec<[(Range<usize>, Piece<'a>); 4]>,
+    payload_bytes: usize,
+}
+
+/// Why an array cannot be sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Not the type that was announced.
+    #[error("expected an array of type {expected}, got {found}")]
+    Type {
+        /// Type of the schema.
+        expected: DataType,
+        /// Type of the array.
+        found: DataType,
+    },
+    /// The array was built without validation, and is not valid.
+    #[error("the array is not valid: {what} of {data_type}")]
+    Invalid {
+        /// The part of the array that is too short or out of bounds.
+        what: &'static str,
+        /// Type of that part.
+        data_type: DataType,
+    },
+    /// A length that no receiver would accept.
+    #[error(
+        "an array of {length} elements without data is longer than the limit, {}",
+        super::MAX_WEIGHTLESS_LENGTH
+    )]
+    Length {
+        /// The length.
+        length: usize,
+    },
+}
+
+impl<'a> Plan<'a> {
+    /// Walks the array, without copying.
+    ///
+    /// # Errors
+    /// When the array breaks a rule of Arrow, as one from another language may.
+    pub fn new(array: &'a ArrayData) -> Result<Self, PlanError> {
+        let layout = ArrayLayout { length: array.len(), numbers: Head::new() };
+        let plan = Self { layout, pieces: SmallVec::new(), payload_bytes: 0 };
+        let mut walk = Walk { plan, places: Places::default(), longest: 0 };
+        walk.array(array, 0, array.len())?;
+        let Walk { mut plan, places, longest } = walk;
+        if !length_fits(longest, places.end) {
+            return Err(PlanError::Length { length: longest });
+        }
+        plan.payload_bytes = places.end;
+        Ok(plan)
+    }
+
+    /// What the head has to say.
+    pub fn layout(&self) -> &ArrayLayout {
+        &self.layout
+    }
+
+    /// Bytes of the payload.
+    pub fn payload_bytes(&self) -> usize {
+        self.payload_bytes
+    }
+
+    /// Writes the payload, all of it: gaps become zero, so that nothing that lay there before is sent along.
+    ///
+    /// # Panics
+    /// When `payload` is not of [`Self::payload_bytes`].
+    pub fn write(&self, payload: &mut [u8]) {
+        assert_eq!(payload.len(), self.payload_bytes, "the payload has the size that was planned");
+        let mut end = 0;
+        for (place, piece) in &self.pieces {
+            payload[end..place.start].fill(0);
+            piece.write(&mut payload[place.clone()]);
+            end = place.end;
+        }
+    }
+}
+
+/// The content of one buffer.
+#[derive(Debug)]
+enum Piece<'a> {
+    /// As it is.
+    Bytes(&'a [u8]),
+    /// Moved to the first bit.
+    Bits(BooleanBuffer),
+    /// Offsets into a child that is sent from `base` on.
+    Offsets { offsets: &'a [u8], width: usize, base: i64 },
+    /// Offsets of list views; those of empty lists point anywhere.
+    ViewOffsets { offsets: &'a [u8], sizes: &'a [u8], width: usize, base: i64 },
+    /// Offsets into children, each of which is sent from its own base on.
+    UnionOffsets { type_ids: &'a [u8], offsets: &'a [u8], bases: Vec<usize> },
+    /// Ends of runs of the `length` elements after the first `start`.
+    RunEnds { ends: &'a [u8], width: usize, start: i64, length: i64 },
+    /// Views into data buffers, each of which is sent from its own base on. What stands in the place of a null is
+    /// anything, and becomes empty.
+    Views { views: &'a [u8], valid: Option<BooleanBuffer>, bases: Vec<usize> },
+}
+
+impl Piece<'_> {
+    fn write(&self, out: &mut [u8]) {
+        match self {
+            Self::Bytes(bytes) => out.copy_from_slice(bytes),
+            Self::Bits(bits) => {
+                for (out, chunk) in out.chunks_mut(8).zip(bits.bit_chunks().iter_padded()) {
+                    out.copy_from_slice(&chunk.to_le_bytes()[..out.len()]);
+                }
+            }
+            Self::Offsets { offsets, width, base } => {
+                map_words(*width, offsets, out, |_, offset| offset - base)
+            }
+            Self::ViewOffsets { offsets, sizes, width, base } => {
+                map_words(*width, offsets, out, |index, offset| {
+                    if word(sizes, *width, index) == 0 { 0 } else { offset - base }
+                })
+            }
+            Self::UnionOffsets { type_ids, offsets, bases } => {
+                map_words(4, offsets, out, |index, offset| {
+                    offset - bases[usize::from(type_ids[index])] as i64
+                });
+            }
+            Self::RunEnds { ends, width, start, length } => {
+                map_words(*width, ends, out, |_, end| (end - start).min(*length));
+            }
+            Self::Views { views, valid, bases } => {
+                for (index, out) in out.chunks_exact_mut(VIEW_BYTES).enumerate() {
+                    let mut view = view(views, index);
+                    if valid.as_ref().is_some_and(|valid| !valid.value(index)) {
+                        view = 0;
+                    } else if let Some(long) = long_view(view) {
+                        let base = bases[long.buffer_index as usize];
+                        view = long.with_offset(long.offset - base as u32).into();
+                    }
+                    out.copy_from_slice(&view.to_le_bytes());
+                }
+            }
+        }
+    }
+}
+
+struct Walk<'a> {
+    plan: Plan<'a>,
+    places: Places,
+    longest: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// Plans `length` elements from `start` on. The mirror of the walk that reads: the two are read side by side.
+    fn array(&mut self, array: &'a ArrayData, start: usize, length: usize) -> Result<(), PlanError> {
+        let data_type = array.data_type();
+        let invalid = |what| PlanError::Invalid { what, data_type: data_type.clone() };
+        if start.checked_add(length).is_none_or(|end| end > array.len()) {
+            return Err(invalid("length"));
+        }
+        let first = start.checked_add(array.offset()).ok_or_else(|| invalid("offset"))?;
+        self.longest = self.longest.max(length);
+        let layout = arrow_data::layout(data_type);
+        let mut valid = None;
+        if layout.can_contain_null_mask {
+            valid = validity(array, start, length);
+            self.number(valid.is_some().into());
+            if let Some(bits) = &valid {
+                self.place(length.div_ceil(BITS), 1, Piece::Bits(bits.clone()), invalid)?;
+            }
+        }
+        let part = Part { array, first, length };
+        match data_type {
+            DataType::Boolean => {
+                let buffer =
+                    array.buffers().first().filter(|buffer| buffer.len() >= (first + length).div_ceil(BITS));
+                let bits = buffer.ok_or_else(|| invalid("values"))?.clone();
+                self.place(
+                    length.div_ceil(BITS),
+                    1,
+                    Piece::Bits(BooleanBuffer::new(bits, first, length)),
+                    invalid,
+                )?;
+            }
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => {
+                let used = self.offsets(&part)?;
+                let values = array.buffers().get(1).and_then(|values| values.get(used));
+                let values = values.ok_or_else(|| invalid("values"))?;
+                self.number(values.len());
+                self.place(values.len(), 1, Piece::Bytes(values), invalid)?;
+            }
+            DataType::Utf8View | DataType::BinaryView => self.views(&part, valid)?,
+            DataType::List(_) | DataType::LargeList(_) | DataType::Map(..) => {
+                let used = self.offsets(&part)?;
+                self.number(used.len());
+                self.array(part.child(0)?, used.start, used.len())?;
+            }
+            DataType::ListView(_) | DataType::LargeListView(_) => self.list_views(&part)?,
+            DataType::FixedSizeList(_, size) => {
+                let size = size.unsigned_abs() as usize;
+                let items = |count: usize| count.checked_mul(size).ok_or_else(|| invalid("length"));
+                self.array(part.child(0)?, items(first)?, items(length)?)?;
+            }
+            DataType::Struct(fields) => {
+                for index in 0..fields.len() {
+                    self.array(part.child(index)?, first, length)?;
+                }
+            }
+            DataType::Union(fields, UnionMode::Sparse) => {
+                self.bytes(part.values(0)?, invalid)?;
+                for index in 0..fields.len() {
+                    self.array(part.child(index)?, first, length)?;
+                }
+            }
+            DataType::Union(_, UnionMode::Dense) => self.dense_union(&part)?,
+            DataType::Dictionary(..) => {
+                self.bytes(part.values(0)?, invalid)?;
+                let values = part.child(0)?;
+                self.number(values.len());
+                self.array(values, 0, values.len())?;
+            }
+            DataType::RunEndEncoded(..) => self.runs(&part)?,
+            _ => {
+                for index in 0..layout.buffers.len() {
+                    self.bytes(part.values(index)?, invalid)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Offsets of text, binary and lists; returns what they use of the values.
+    fn offsets(&mut self, part: &Part<'a>) -> Result<Range<usize>, PlanError> {
+        const ZERO: &[u8] = &[0; 8];
+        let invalid = |what| part.invalid(what);
+        let width = part.width(0)?;
+        let (offsets, used) = if part.length == 0 {
+            (&ZERO[..width], 0..0)
+        } else {
+            let offsets = part.buffer(0, part.length + 1)?;
+            let bound = |index| usize::try_from(word(offsets, width, index)).map_err(|_| invalid("offsets"));
+            (offsets, bound(0)?..bound(part.length)?)
+        };
+        if used.start > used.end {
+            return Err(invalid("offsets"));
+        }
+        let piece = match used.start {
+            0 => Piece::Bytes(offsets),
+            base => Piece::Offsets { offsets, width, base: base as i64 },
+        };
+        self.place(offsets.len(), width, piece, invalid)?;
+        Ok(used)
+    }
+
+    fn list_views(&mut self, part: &Part<'a>) -> Result<(), PlanError> {
+        let invalid = |what| part.invalid(what);
+        let width = part.width(0)?;
+        let (offsets, sizes) = (part.values(0)?, part.values(1)?);
+        let mut used = Window::default();
+        for index in 0..part.length {
+            used.include(word(offsets.0, width, index), word(sizes.0, width, index))
+                .ok_or_else(|| invalid("offsets"))?;
+        }
+        let used = used.range();
+        let (offsets, sizes) = (offsets.0, sizes.0);
+        let piece = Piece::ViewOffsets { offsets, sizes, width, base: used.start as i64 };
+        self.place(offsets.len(), width, piece, invalid)?;
+        self.place(sizes.len(), width, Piece::Bytes(sizes), invalid)?;
+        self.number(used.len());
+        self.array(part.child(0)?, used.start, used.len())
+    }
+
+    fn dense_union(&mut self, part: &Part<'a>) -> Result<(), PlanError> {
+        let invalid = |what| part.invalid(what);
+        let DataType::Union(fields, _) = part.array.data_type() else { return Err(invalid("type")) };
+        let (type_ids, offsets) = (part.values(0)?, part.values(1)?);
+        let mut used = [Window::default(); 128];
+        for (index, &type_id) in type_ids.0.iter().enumerate() {
+            let used = used.get_mut(usize::from(type_id)).ok_or_else(|| invalid("type ids"))?;
+            used.include(word(offsets.0, 4, index), 1).ok_or_else(|| invalid("offsets"))?;
+        }
+        self.bytes(type_ids, invalid)?;
+        let bases = used.iter().map(|used| used.range().start).collect();
+        let piece = Piece::UnionOffsets { type_ids: type_ids.0, offsets: offsets.0, bases };
+        self.place(offsets.0.len(), 4, piece, invalid)?;
+        for (index, (type_id, _)) in fields.iter().enumerate() {
+            let used = used[usize::from(type_id.unsigned_abs())].range();
+            self.number(used.len());
+            self.array(part.child(index)?, used.start, used.len())?;
+        }
+        Ok(())
+    }
+
+    fn views(&mut self, part: &Part<'a>, valid: Option<BooleanBuffer>) -> Result<(), PlanError> {
+        let invalid = |what| part.invalid(what);
+        let views = part.buffer(0, part.length)?;
+        let data = &part.array.buffers()[1..];
+        let mut used = vec![Window::default(); data.len()];
+        for index in (0..part.length).filter(|&index| valid.as_ref().is_none_or(|valid| valid.value(index))) {
+            if let Some(long) = long_view(view(views, index)) {
+                let used = used.get_mut(long.buffer_index as usize).ok_or_else(|| invalid("views"))?;
+                used.include(long.offset.into(), long.length.into()).ok_or_else(|| invalid("views"))?;
+            }
+        }
+        let bases = used.iter().map(|used| used.range().start).collect();
+        self.place(views.len(), VIEW_BYTES, Piece::Views { views, valid, bases }, invalid)?;
+        self.number(data.len());
+        for used in &used {
+            self.number(used.range().len());
+        }
+        for (data, used) in data.iter().zip(used) {
+            let bytes = data.get(used.range()).ok_or_else(|| invalid("views"))?;
+            self.place(bytes.len(), 1, Piece::Bytes(bytes), invalid)?;
+        }
+        Ok(())
+    }
+
+    fn runs(&mut self, part: &Part<'a>) -> Result<(), PlanError> {
+        let invalid = |what| part.invalid(what);
+        let (run_ends, values) = (part.child(0)?, part.child(1)?);
+        let ends = Part { array: run_ends, first: run_ends.offset(), length: run_ends.len() };
+        let width = ends.width(0)?;
+        let all = ends.buffer(0, ends.length)?;
+        let (start, end) = (part.first as i64, (part.first + part.length) as i64);
+        let runs_before = |element| partition_point(run_ends.len(), |run| word(all, width, run) <= element);
+        let used = match part.length {
+            0 => 0..0,
+            _ => runs_before(start)..runs_before(end - 1).saturating_add(1),
+        };
+        let ends = all.get(used.start * width..used.end * width).ok_or_else(|| invalid("run ends"))?;
+        self.number(used.len());
+        let piece = Piece::RunEnds { ends, width, start, length: part.length as i64 };
+        self.place(ends.len(), width, piece, invalid)?;
+        self.array(values, used.start, used.len())
+    }
+
+    fn number(&mut self, number: usize) {
+        put_number(&mut self.plan.layout.numbers, number as u64);
+    }
+
+    fn bytes(
+        &mut self,
+        (bytes, alignment): (&'a [u8], usize),
+        invalid: impl Fn(&'static str) -> PlanError,
+    ) -> Result<(), PlanError> {
+        self.place(bytes.len(), alignment, Piece::Bytes(bytes), invalid)
+    }
+
+    fn place(
+        &mut self,
+        bytes: usize,
+        alignment: usize,
+        piece: Piece<'a>,
+        invalid: impl Fn(&'static str) -> PlanError,
+    ) -> Result<(), PlanError> {
+        let place = self.places.next(bytes, alignment).ok_or_else(|| invalid("size"))?;
+        if bytes > 0 {
+            self.plan.pieces.push((place, piece));
+        }
+        Ok(())
+    }
+}
+
+/// Elements of an array, counted from the start of its buffers.
+struct Part<'a> {
+    array: &'a ArrayData,
+    first: usize,
+    length: usize,
+}
+
+impl<'a> Part<'a> {
+    fn invalid(&self, what: &'static str) -> PlanError {
+        PlanError::Invalid { what, data_type: self.array.data_type().clone() }
+    }
+
+    fn child(&self, index: usize) -> Result<&'a ArrayData, PlanError> {
+        self.array.child_data().get(index).ok_or_else(|| self.invalid("children"))
+    }
+
+    /// Bytes of an element of the buffer.
+    fn width(&self, index: usize) -> Result<usize, PlanError> {
+        Ok(self.spec(index)?.0)
+    }
+
+    fn spec(&self, index: usize) -> Result<(usize, usize), PlanError> {
+        match arrow_data::layout(self.array.data_type()).buffers.get(index) {
+            Some(BufferSpec::FixedWidth { byte_width, alignment }) => Ok((*byte_width, *alignment)),
+            _ => Err(self.invalid("buffers")),
+        }
+    }
+
+    /// `count` elements of the buffer, from the first of the part on.
+    fn buffer(&self, index: usize, count: usize) -> Result<&'a [u8], PlanError> {
+        let width = self.width(index)?;
+        let start = self.first.checked_mul(width);
+        let bytes = start.zip(count.checked_mul(width)).and_then(|(start, bytes)| {
+            let buffer = self.array.buffers().get(index)?;
+            buffer.get(start..start.checked_add(bytes)?)
+        });
+        bytes.ok_or_else(|| self.invalid("buffers"))
+    }
+
+    /// All elements of a buffer of one value an element, and their alignment.
+    fn values(&self, index: usize) -> Result<(&'a [u8], usize), PlanError> {
+        Ok((self.buffer(index, self.length)?, self.spec(index)?.1))
+    }
+}
+
+/// The range of a child or buffer that is in use.
+#[derive(Clone, Copy, Default)]
+struct Window {
+    used: Option<(usize, usize)>,
+}
+
+impl Window {
+    /// `None` where the numbers are none of a valid array.
+    fn include(&mut self, offset: i64, size: i64) -> Option<()> {
+        let (offset, size) = (usize::try_from(offset).ok()?, usize::try_from(size).ok()?);
+        if size > 0 {
+            let end = offset.checked_add(size)?;
+            let (first, last) = self.used.unwrap_or((offset, end));
+            self.used = Some((first.min(offset), last.max(end)));
+        }
+        Some(())
+    }
+
+    fn range(&self) -> Range<usize> {
+        let (start, end) = self.used.unwrap_or_default();
+        start..end
+    }
+}
+
+/// Validity of the elements; `None` where none of them is null.
+fn validity(array: &ArrayData, start: usize, length: usize) -> Option<BooleanBuffer> {
+    let nulls = array.nulls()?;
+    if length == nulls.len() {
+        return (nulls.null_count() > 0).then(|| nulls.inner().clone());
+    }
+    let bits = nulls.inner().slice(start, length);
+    (bits.count_set_bits() < length).then_some(bits)
+}
+
+fn long_view(view: u128) -> Option<ByteView> {
+    let view = ByteView::from(view);
+    (view.length > MAX_INLINE_VIEW_LEN).then_some(view)
+}
+
+fn view(views: &[u8], index: usize) -> u128 {
+    u128::from_le_bytes(fixed(&views[index * VIEW_BYTES..][..VIEW_BYTES]))
+}
+
+/// One of the integers of 2, 4 or 8 bytes that Arrow's offsets and run ends are made of. The bytes need no alignment.
+fn word(words: &[u8], width: usize, index: usize) -> i64 {
+    let bytes = &words[index * width..][..width];
+    match width {
+        2 => i16::from_le_bytes(fixed(bytes)).into(),
+        4 => i32::from_le_bytes(fixed(bytes)).into(),
+        _ => i64::from_le_bytes(fixed(bytes)),
+    }
+}
+
+fn map_words(width: usize, words: &[u8], out: &mut [u8], map: impl Fn(usize, i64) -> i64) {
+    for (index, out) in out.chunks_exact_mut(width).enumerate() {
+        let mapped = map(index, word(words, width, index)).to_le_bytes();
+        out.copy_from_slice(&mapped[..width]);
+    }
+}
+
+fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().expect("the caller cut as many bytes as the type has")
+}
+
+/// The first of `count` indices for which `is_before` does not hold.
+fn partition_point(count: usize, is_before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = low.midpoint(high);
+        if is_before(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}

@@ -1,0 +1,135 @@
+//! The head: what lies in the payload, and where.
+
+use crate::array::ArrayLayout;
+use crate::tensor::TensorLayout;
+use crate::wire::{DecodeError, Head, Reader};
+
+/// How a payload is to be read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Layout {
+    /// Bytes that mean what their sender and receiver agreed on.
+    Bytes,
+    /// One UTF-8 text.
+    Text,
+    /// One number or truth value. It lies in the head; the payload is empty.
+    Scalar(Scalar),
+    /// Elements of one type in a box of any number of dimensions.
+    Tensor(TensorLayout),
+    /// An Arrow array, of the schema that [`Header::schema_id`](crate::Header::schema_id) names.
+    Array(ArrayLayout),
+}
+
+/// One number or truth value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scalar {
+    /// A truth value.
+    Bool(bool),
+    /// An integer.
+    Integer(i64),
+    /// An integer beyond `i64`.
+    Unsigned(u64),
+    /// A floating-point number.
+    Float(f64),
+}
+
+impl Layout {
+    /// Version of the encoding, in the high half of the first byte.
+    const VERSION: u8 = 1;
+
+    /// Appends the layout to `head`.
+    pub fn write(&self, head: &mut Head) {
+        match self {
+            Self::Bytes => put_kind(head, Kind::Bytes),
+            Self::Text => put_kind(head, Kind::Text),
+            Self::Scalar(Scalar::Bool(value)) => {
+                put_kind(head, Kind::Bool);
+                head.push(u8::from(*value));
+            }
+            Self::Scalar(Scalar::Integer(value)) => {
+                put_kind(head, Kind::Integer);
+                head.extend_from_slice(&value.to_le_bytes());
+            }
+            Self::Scalar(Scalar::Unsigned(value)) => {
+                put_kind(head, Kind::Unsigned);
+                head.extend_from_slice(&value.to_le_bytes());
+            }
+            Self::Scalar(Scalar::Float(value)) => {
+                put_kind(head, Kind::Float);
+                head.extend_from_slice(&value.to_le_bytes());
+            }
+            Self::Tensor(tensor) => {
+                put_kind(head, Kind::Tensor);
+                tensor.write(head);
+            }
+            Self::Array(array) => {
+                put_kind(head, Kind::Array);
+                array.write(head);
+            }
+        }
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        const WHAT: &str = "head";
+        let first = reader.byte(WHAT)?;
+        if first >> 4 != Self::VERSION {
+            return Err(DecodeError::Version { what: WHAT, found: first >> 4, expected: Self::VERSION });
+        }
+        let kind = Kind::ALL.iter().find(|kind| **kind as u8 == first & 0xf);
+        let kind = kind.ok_or(DecodeError::Code { what: "kind of payload", code: (first & 0xf).into() })?;
+        Ok(match kind {
+            Kind::Bytes => Self::Bytes,
+            Kind::Text => Self::Text,
+            Kind::Bool => Self::Scalar(Scalar::Bool(match reader.byte(WHAT)? {
+                0 => false,
+                1 => true,
+                code => return Err(DecodeError::Code { what: "truth value", code: code.into() }),
+            })),
+            Kind::Integer => Self::Scalar(Scalar::Integer(i64::from_le_bytes(reader.array(WHAT)?))),
+            Kind::Unsigned => Self::Scalar(Scalar::Unsigned(u64::from_le_bytes(reader.array(WHAT)?))),
+            Kind::Float => Self::Scalar(Scalar::Float(f64::from_le_bytes(reader.array(WHAT)?))),
+            Kind::Tensor => Self::Tensor(TensorLayout::read(reader)?),
+            Kind::Array => Self::Array(ArrayLayout::read(reader)?),
+        })
+    }
+
+    /// What users call the kind.
+    pub fn kind_name(&self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Text => "text",
+            Self::Scalar(_) => "a scalar",
+            Self::Tensor(_) => "a tensor",
+            Self::Array(_) => "an Arrow array",
+        }
+    }
+}
+
+/// The codes of the low half of the first byte. They are never reused.
+#[derive(Clone, Copy)]
+enum Kind {
+    Bytes = 0,
+    Text = 1,
+    Bool = 2,
+    Integer = 3,
+    Unsigned = 4,
+    Float = 5,
+    Tensor = 6,
+    Array = 7,
+}
+
+impl Kind {
+    const ALL: [Self; 8] = [
+        Self::Bytes,
+        Self::Text,
+        Self::Bool,
+        Self::Integer,
+        Self::Unsigned,
+        Self::Float,
+        Self::Tensor,
+        Self::Array,
+    ];
+}
+
+fn put_kind(head: &mut Head, kind: Kind) {
+    head.push(Layout::VERSION << 4 | kind as u8);
+}

@@ -1,0 +1,394 @@
+//! Tensors: elements of one type in a box of any number of dimensions.
+
+use std::ops::Deref;
+
+use smallvec::SmallVec;
+
+use crate::dtype::{DType, Element};
+use crate::wire::{DecodeError, Head, Reader, put_bytes, put_number};
+
+/// One number per dimension.
+type Dimensions = SmallVec<[usize; 6]>;
+
+/// Where each element of a tensor lies in its payload. Every layout that exists is sound: shape and strides stay within
+/// [`TensorLayout::payload_bytes`], which fits `isize`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorLayout {
+    dtype: DType,
+    shape: Dimensions,
+    /// In bytes; `None` where the last dimension varies fastest, without gaps (C order).
+    strides: Option<Dimensions>,
+    payload_bytes: usize,
+}
+
+/// Why a tensor cannot have the shape or strides that were asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TensorError {
+    /// More dimensions than NumPy knows.
+    #[error("a tensor has at most {} dimensions, got {found}", TensorLayout::MAX_DIMENSIONS)]
+    Dimensions {
+        /// How many were asked for.
+        found: usize,
+    },
+    /// Not one stride for each dimension.
+    #[error("expected one stride for each of {dimensions} dimensions, got {strides}")]
+    Strides {
+        /// Dimensions of the shape.
+        dimensions: usize,
+        /// Strides given.
+        strides: usize,
+    },
+    /// The tensor is larger than an address space.
+    #[error("a tensor of shape {shape:?} and {item_bytes} bytes an element does not fit in memory")]
+    TooLarge {
+        /// Its shape.
+        shape: Vec<usize>,
+        /// Bytes of one element.
+        item_bytes: usize,
+    },
+    /// The data is not what the layout says.
+    #[error("a tensor of type {dtype} and shape {shape:?} takes {expected} bytes, got {found}")]
+    Data {
+        /// Type of the elements.
+        dtype: DType,
+        /// Shape of the tensor.
+        shape: Vec<usize>,
+        /// Bytes that the layout takes.
+        expected: usize,
+        /// Bytes given.
+        found: usize,
+    },
+}
+
+impl TensorLayout {
+    /// Dimensions that a tensor may have, as NumPy's.
+    pub const MAX_DIMENSIONS: usize = 64;
+
+    /// A tensor in C order: the last dimension varies fastest, no gaps.
+    ///
+    /// # Errors
+    /// When there are too many dimensions or the size overflows.
+    pub fn contiguous(dtype: DType, shape: &[usize]) -> Result<Self, TensorError> {
+        Self::new(dtype, shape.into(), None)
+    }
+
+    /// A tensor whose neighbours along dimension `i` lie `strides[i]` bytes apart. Element `[0, 0, ..]` is the first of
+    /// the payload, so strides are never negative; a stride of 0 repeats.
+    ///
+    /// # Errors
+    /// When there are too many dimensions, the lengths differ or the size overflows.
+    pub fn strided(dtype: DType, shape: &[usize], strides: &[usize]) -> Result<Self, TensorError> {
+        if shape.len() != strides.len() {
+            return Err(TensorError::Strides { dimensions: shape.len(), strides: strides.len() });
+        }
+        Self::new(dtype, shape.into(), Some(strides.into()))
+    }
+
+    /// The gapless layout that keeps the order of axes of memory with the given strides (in bytes, any sign): C order for
+    /// a C array, Fortran order for a Fortran array, channels last for a transposed image. For copies that should cost
+    /// one pass and look to the receiver as they did to the sender.
+    ///
+    /// # Errors
+    /// When there are too many dimensions, the lengths differ or the size overflows.
+    pub fn packed_like(dtype: DType, shape: &[usize], strides: &[isize]) -> Result<Self, TensorError> {
+        if shape.len() != strides.len() {
+            return Err(TensorError::Strides { dimensions: shape.len(), strides: strides.len() });
+        }
+        let contiguous = Self::contiguous(dtype, shape)?;
+        let mut axes: SmallVec<[usize; 6]> = (0..shape.len()).rev().collect();
+        axes.sort_by_key(|&axis| strides[axis].unsigned_abs());
+        let mut packed: Dimensions = shape.into();
+        let mut step = contiguous.dtype.item_bytes();
+        for axis in axes {
+            packed[axis] = step;
+            step *= shape[axis].max(1);
+        }
+        Self::new(contiguous.dtype, contiguous.shape, Some(packed))
+    }
+
+    /// Type of the elements.
+    pub fn dtype(&self) -> &DType {
+        &self.dtype
+    }
+
+    /// Length of each dimension.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Bytes between neighbours along each dimension.
+    pub fn strides(&self) -> impl Deref<Target = [usize]> + use<> {
+        self.strides.clone().unwrap_or_else(|| c_strides(&self.dtype, &self.shape))
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.shape.contains(&0)
+    }
+
+    /// Whether the elements lie in C order without gaps, so that the payload is a plain slice of them.
+    pub fn is_contiguous(&self) -> bool {
+        self.strides.is_none()
+    }
+
+    /// Bytes from the first to the end of the last element.
+    pub fn payload_bytes(&self) -> usize {
+        self.payload_bytes
+    }
+
+    fn new(dtype: DType, shape: Dimensions, strides: Option<Dimensions>) -> Result<Self, TensorError> {
+        if shape.len() > Self::MAX_DIMENSIONS {
+            return Err(TensorError::Dimensions { found: shape.len() });
+        }
+        // The product over all dimensions but the empty ones bounds each stride that is computed later, and the size
+        // that a reader without Rust's checks (NumPy) computes for itself.
+        let item_bytes = dtype.item_bytes();
+        let too_large = || TensorError::TooLarge { shape: shape.to_vec(), item_bytes };
+        let mut total = item_bytes.max(1);
+        for &length in shape.iter().filter(|&&length| length > 0) {
+            let product = total.checked_mul(length).filter(|&total| isize::try_from(total).is_ok());
+            total = product.ok_or_else(too_large)?;
+        }
+        let strides = strides.filter(|strides| !is_c_order(&dtype, &shape, strides));
+        let span = match &strides {
+            _ if shape.contains(&0) => 0,
+            None => total / item_bytes.max(1) * item_bytes,
+            Some(strides) => span(&shape, strides, item_bytes).ok_or_else(too_large)?,
+        };
+        Ok(Self { dtype, shape, strides, payload_bytes: span })
+    }
+
+    pub(crate) fn write(&self, head: &mut Head) {
+        head.push(self.dtype.code());
+        if let DType::Custom { name, item_bytes } = &self.dtype {
+            put_bytes(head, name.as_bytes());
+            put_number(head, u64::from(*item_bytes));
+        }
+        head.push(self.shape.len() as u8 | if self.strides.is_some() { STRIDED } else { 0 });
+        for &number in self.shape.iter().chain(self.strides.iter().flatten()) {
+            put_number(head, number as u64);
+        }
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let dtype = match reader.byte("type of tensor elements")? {
+            DType::CUSTOM => custom_type(reader)?,
+            code => DType::from_code(code)
+                .ok_or(DecodeError::Code { what: "type of tensor elements", code: code.into() })?,
+        };
+        let dimensions = reader.byte("dimensions of the tensor")?;
+        let mut numbers = || -> Result<Dimensions, DecodeError> {
+            (0..dimensions & !STRIDED).map(|_| reader.size("shape or stride of the tensor")).collect()
+        };
+        let shape = numbers()?;
+        let strides = if dimensions & STRIDED != 0 { Some(numbers()?) } else { None };
+        Self::new(dtype, shape, strides)
+            .map_err(|error| DecodeError::Invalid { what: "tensor", reason: error.to_string() })
+    }
+}
+
+/// A tensor to be sent: a layout, and the bytes it describes.
+#[derive(Clone, Debug)]
+pub struct Tensor<'a> {
+    layout: TensorLayout,
+    bytes: &'a [u8],
+}
+
+impl<'a> Tensor<'a> {
+    /// `elements` in C order.
+    ///
+    /// # Errors
+    /// When there are more or fewer elements than the shape says.
+    pub fn new<T: Element>(elements: &'a [T], shape: &[usize]) -> Result<Self, TensorError> {
+        Self::from_bytes(TensorLayout::contiguous(T::DTYPE, shape)?, bytemuck::cast_slice(elements))
+    }
+
+    /// Bytes that are laid out as `layout` says.
+    ///
+    /// # Errors
+    /// When there are more or fewer bytes than the layout says.
+    pub fn from_bytes(layout: TensorLayout, bytes: &'a [u8]) -> Result<Self, TensorError> {
+        if bytes.len() != layout.payload_bytes {
+            let TensorLayout { dtype, shape, payload_bytes: expected, .. } = layout;
+            return Err(TensorError::Data { dtype, shape: shape.to_vec(), expected, found: bytes.len() });
+        }
+        Ok(Self { layout, bytes })
+    }
+
+    /// Where each element lies.
+    pub fn layout(&self) -> &TensorLayout {
+        &self.layout
+    }
+
+    /// The payload.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+/// A tensor that was received: a layout, and a payload that is long enough for it.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorView<'a> {
+    layout: &'a TensorLayout,
+    bytes: &'a [u8],
+}
+
+impl<'a> TensorView<'a> {
+    /// `None` where the payload is too short for the layout.
+    pub(crate) fn new(layout: &'a TensorLayout, payload: &'a [u8]) -> Option<Self> {
+        Some(Self { layout, bytes: payload.get(..layout.payload_bytes)? })
+    }
+
+    /// All of its bytes, as they lie.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+impl Deref for TensorView<'_> {
+    type Target = TensorLayout;
+
+    fn deref(&self) -> &TensorLayout {
+        self.layout
+    }
+}
+
+const STRIDED: u8 = 0x80;
+
+fn custom_type(reader: &mut Reader<'_>) -> Result<DType, DecodeError> {
+    let name = reader.text("name of a custom tensor type")?;
+    if name.len() > DType::MAX_NAME_BYTES {
+        return Err(DecodeError::Limit {
+            what: "length of a custom tensor type's name",
+            found: name.len() as u64,
+            limit: DType::MAX_NAME_BYTES as u64,
+        });
+    }
+    let item_bytes = reader.number("bytes of a tensor element")?;
+    let item_bytes = u32::try_from(item_bytes).map_err(|_| DecodeError::Limit {
+        what: "bytes of a tensor element",
+        found: item_bytes,
+        limit: u32::MAX.into(),
+    })?;
+    Ok(DType::Custom { name: name.into(), item_bytes })
+}
+
+fn c_strides(dtype: &DType, shape: &[usize]) -> Dimensions {
+    let mut strides: Dimensions = shape.into();
+    let mut step = dtype.item_bytes();
+    for (stride, length) in strides.iter_mut().zip(shape).rev() {
+        *stride = step;
+        step *= (*length).max(1);
+    }
+    strides
+}
+
+/// The stride of a dimension of length 1 (or of an empty tensor) is never used, so it may be anything.
+fn is_c_order(dtype: &DType, shape: &[usize], strides: &[usize]) -> bool {
+    let expected = c_strides(dtype, shape);
+    shape.contains(&0) || (0..shape.len()).all(|axis| shape[axis] == 1 || strides[axis] == expected[axis])
+}
+
+fn span(shape: &[usize], strides: &[usize], item_bytes: usize) -> Option<usize> {
+    let mut span = item_bytes;
+    for (length, stride) in shape.iter().zip(strides) {
+        span = span.checked_add((length - 1).checked_mul(*stride)?)?;
+    }
+    isize::try_from(span).is_ok().then_some(span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn round_trip(layout: &TensorLayout) -> usize {
+        let mut head = Head::new();
+        layout.write(&mut head);
+        let mut reader = Reader::new(&head);
+        assert_eq!(&TensorLayout::read(&mut reader).unwrap(), layout);
+        reader.finish("tensor").unwrap();
+        head.len()
+    }
+
+    #[test]
+    fn c_order_is_recognised_and_costs_no_strides() {
+        let layout = TensorLayout::strided(DType::U8, &[540, 1, 960, 3], &[2880, 7, 3, 1]).unwrap();
+        assert!(layout.is_contiguous());
+        assert_eq!(&layout.strides()[..], [2880, 2880, 3, 1]);
+        assert_eq!(layout.payload_bytes(), 540 * 960 * 3);
+        assert!(round_trip(&layout) < 10);
+    }
+
+    #[test]
+    fn the_order_of_axes_is_kept() {
+        let fortran = TensorLayout::packed_like(DType::F32, &[3, 4], &[4, 12]).unwrap();
+        assert_eq!(&fortran.strides()[..], [4, 12]);
+        let channels_first_view = TensorLayout::packed_like(DType::U8, &[3, 4, 6], &[1, 18, 3]).unwrap();
+        assert_eq!(&channels_first_view.strides()[..], [1, 18, 3]);
+        let every_second_backwards = TensorLayout::packed_like(DType::I16, &[5, 4], &[-32, 4]).unwrap();
+        assert!(every_second_backwards.is_contiguous());
+        for layout in [fortran, channels_first_view, every_second_backwards] {
+            assert_eq!(layout.payload_bytes(), layout.len() * layout.dtype().item_bytes());
+            round_trip(&layout);
+        }
+    }
+
+    #[test]
+    fn a_stride_of_zero_repeats() {
+        let layout = TensorLayout::strided(DType::F64, &[1000, 2], &[0, 8]).unwrap();
+        assert_eq!((layout.payload_bytes(), layout.len()), (16, 2000));
+        round_trip(&layout);
+    }
+
+    #[test]
+    fn custom_types_and_empty_shapes_travel() {
+        let structured = DType::Custom { name: "[('x', '<f4'), ('label', '<U3')]".into(), item_bytes: 16 };
+        round_trip(&TensorLayout::contiguous(structured, &[7]).unwrap());
+        round_trip(
+            &TensorLayout::contiguous(DType::Custom { name: "|S0".into(), item_bytes: 0 }, &[9]).unwrap(),
+        );
+        let empty = TensorLayout::contiguous(DType::F32, &[3, 0, 5]).unwrap();
+        assert_eq!((empty.payload_bytes(), empty.len()), (0, 0));
+        round_trip(&empty);
+        let point = TensorLayout::contiguous(DType::F32, &[]).unwrap();
+        assert_eq!((point.payload_bytes(), point.len()), (4, 1));
+        round_trip(&point);
+    }
+
+    #[test]
+    fn sizes_beyond_memory_are_refused() {
+        let refused = |layout: Result<TensorLayout, TensorError>| layout.unwrap_err().to_string();
+        let huge = refused(TensorLayout::contiguous(DType::U8, &[1 << 40, 1 << 40]));
+        assert!(huge.contains("does not fit in memory"), "{huge}");
+        refused(TensorLayout::contiguous(DType::U8, &[0, 1 << 40, 1 << 40]));
+        refused(TensorLayout::strided(DType::U8, &[2, 2], &[usize::MAX, 1]));
+        refused(TensorLayout::strided(DType::U8, &[1 << 33, 1 << 33], &[0, 0]));
+        refused(TensorLayout::contiguous(DType::U8, &[1; 65]));
+        refused(TensorLayout::strided(DType::U8, &[1, 2], &[1]));
+    }
+
+    #[test]
+    fn data_must_match_its_shape() {
+        let error = Tensor::new(&[1.0_f32; 5], &[2, 3]).unwrap_err();
+        assert_eq!(error.to_string(), "a tensor of type f4 and shape [2, 3] takes 24 bytes, got 20");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_decodes_stays_within_its_payload(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let Ok(layout) = TensorLayout::read(&mut Reader::new(&bytes)) else { return Ok(()) };
+            if !layout.is_empty() {
+                let last: usize =
+                    layout.shape().iter().zip(layout.strides().iter()).map(|(length, stride)| (length - 1) * stride).sum();
+                prop_assert_eq!(last + layout.dtype().item_bytes(), layout.payload_bytes());
+            }
+            round_trip(&layout);
+        }
+    }
+}

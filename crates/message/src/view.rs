@@ -1,0 +1,236 @@
+//! What was received.
+
+use arrow_buffer::{BooleanBuffer, Buffer};
+use arrow_data::ArrayData;
+use arrow_schema::{ArrowError, DataType};
+use bytes::Bytes;
+
+use crate::array::{self, ArrayError};
+use crate::dtype::{DType, Element};
+use crate::layout::{Layout, Scalar};
+use crate::schema::Schema;
+use crate::tensor::TensorView;
+
+/// A received value: a decoded layout over a payload that the sender may still alter. Views are safe against that, their
+/// numbers are as good as the sender.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    layout: &'a Layout,
+    payload: &'a [u8],
+}
+
+/// Why a value cannot be viewed as was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ViewError {
+    /// Another kind of value.
+    #[error("expected {expected}, the sample is {found}")]
+    Kind {
+        /// What was asked for.
+        expected: &'static str,
+        /// What the sample is.
+        found: &'static str,
+    },
+    /// The payload is too short for its layout.
+    #[error("the head describes {described} bytes of payload, there are {found}")]
+    PayloadBytes {
+        /// Bytes that the head describes.
+        described: usize,
+        /// Bytes that there are.
+        found: usize,
+    },
+    /// Another type of elements.
+    #[error("expected elements of type {expected}, the tensor has {found}")]
+    ElementType {
+        /// What was asked for.
+        expected: DType,
+        /// What the tensor has.
+        found: DType,
+    },
+    /// A tensor that is not a plain slice.
+    #[error("the tensor of shape {shape:?} has strides {strides:?} (bytes) and is no slice in C order")]
+    Strides {
+        /// Its shape.
+        shape: Vec<usize>,
+        /// Its strides, in bytes.
+        strides: Vec<usize>,
+    },
+    /// The payload does not lie as the type needs.
+    #[error("the payload is not aligned for elements of type {dtype}")]
+    Alignment {
+        /// Type of the elements.
+        dtype: DType,
+    },
+    /// A text that is not UTF-8.
+    #[error("the text is not UTF-8")]
+    Utf8(#[from] std::string::FromUtf8Error),
+    /// An Arrow array whose schema has not arrived.
+    #[error("the schema of the array is not known")]
+    SchemaMissing,
+    /// An Arrow array that is not valid.
+    #[error("the array cannot be read")]
+    Array(#[from] ArrayError),
+}
+
+/// The payload as a buffer of Arrow, on whatever keeps its bytes alive and in place. Nothing is copied.
+pub fn payload_buffer<O: AsRef<[u8]> + Send + 'static>(owner: O) -> Buffer {
+    Buffer::from(Bytes::from_owner(owner))
+}
+
+impl<'a> View<'a> {
+    /// # Errors
+    /// When the payload is too short for its layout.
+    pub fn new(layout: &'a Layout, payload: &'a [u8]) -> Result<Self, ViewError> {
+        match layout {
+            Layout::Tensor(tensor) if tensor.payload_bytes() > payload.len() => {
+                Err(ViewError::PayloadBytes { described: tensor.payload_bytes(), found: payload.len() })
+            }
+            _ => Ok(Self { layout, payload }),
+        }
+    }
+
+    /// How the payload is laid out.
+    pub fn layout(&self) -> &'a Layout {
+        self.layout
+    }
+
+    /// The payload as it lies, whatever it is.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// The text. A copy, because the sender could alter what had been checked to be UTF-8.
+    ///
+    /// # Errors
+    /// When the sample is no text, or not UTF-8.
+    pub fn text(&self) -> Result<String, ViewError> {
+        match self.layout {
+            Layout::Text => Ok(String::from_utf8(std::hint::black_box(self.payload.to_vec()))?),
+            _ => Err(self.kind_error("text")),
+        }
+    }
+
+    /// The number or truth value.
+    ///
+    /// # Errors
+    /// When the sample is no scalar.
+    pub fn scalar(&self) -> Result<Scalar, ViewError> {
+        match self.layout {
+            Layout::Scalar(scalar) => Ok(*scalar),
+            _ => Err(self.kind_error("a scalar")),
+        }
+    }
+
+    /// The tensor, in place.
+    ///
+    /// # Errors
+    /// When the sample is no tensor.
+    pub fn tensor(&self) -> Result<TensorView<'a>, ViewError> {
+        match self.layout {
+            Layout::Tensor(layout) => TensorView::new(layout, self.payload).ok_or(ViewError::PayloadBytes {
+                described: layout.payload_bytes(),
+                found: self.payload.len(),
+            }),
+            _ => Err(self.kind_error("a tensor")),
+        }
+    }
+
+    /// The elements of a tensor in C order, in place.
+    ///
+    /// # Errors
+    /// When the sample is no tensor of `T` in C order.
+    pub fn as_slice<T: Element + bytemuck::AnyBitPattern>(&self) -> Result<&'a [T], ViewError> {
+        let tensor = self.tensor()?;
+        if *tensor.dtype() != T::DTYPE {
+            return Err(ViewError::ElementType { expected: T::DTYPE, found: tensor.dtype().clone() });
+        }
+        self.contiguous(&tensor)?;
+        bytemuck::try_cast_slice(tensor.bytes()).map_err(|_| ViewError::Alignment { dtype: T::DTYPE })
+    }
+
+    /// The value as an Arrow array, whatever it is: a tensor gives its elements in C order, bytes an array of `UInt8`, text
+    /// and scalars an array of one. Element types that Arrow lacks become `FixedSizeBinary`. `payload` is the buffer over
+    /// [`Self::bytes`] that the array keeps alive ([`payload_buffer`]).
+    ///
+    /// # Errors
+    /// When the array is not valid, its schema is not given, or a tensor is not in C order.
+    pub fn array(&self, schema: Option<&Schema>, payload: &Buffer) -> Result<ArrayData, ViewError> {
+        match self.layout {
+            Layout::Bytes => plain_array(DataType::UInt8, self.payload.len(), payload.clone()),
+            Layout::Text => {
+                let text = self.text()?;
+                let array = ArrayData::builder(DataType::LargeUtf8).len(1);
+                let array = array.add_buffer(Buffer::from_vec(vec![0, text.len() as i64]));
+                Ok(array.add_buffer(Buffer::from_vec(text.into_bytes())).build().map_err(ArrayError::from)?)
+            }
+            Layout::Scalar(Scalar::Bool(value)) => {
+                let bits = BooleanBuffer::from(vec![*value]).into_inner();
+                plain_array(DataType::Boolean, 1, bits)
+            }
+            Layout::Scalar(Scalar::Integer(value)) => {
+                plain_array(DataType::Int64, 1, Buffer::from_vec(vec![*value]))
+            }
+            Layout::Scalar(Scalar::Unsigned(value)) => {
+                plain_array(DataType::UInt64, 1, Buffer::from_vec(vec![*value]))
+            }
+            Layout::Scalar(Scalar::Float(value)) => {
+                plain_array(DataType::Float64, 1, Buffer::from_vec(vec![*value]))
+            }
+            Layout::Tensor(_) => self.tensor_array(payload),
+            Layout::Array(layout) => {
+                let schema = schema.ok_or(ViewError::SchemaMissing)?;
+                Ok(array::read(layout, schema, payload)?)
+            }
+        }
+    }
+
+    fn tensor_array(&self, payload: &Buffer) -> Result<ArrayData, ViewError> {
+        let tensor = self.tensor()?;
+        self.contiguous(&tensor)?;
+        if *tensor.dtype() == DType::Bool {
+            let bits = BooleanBuffer::collect_bool(tensor.len(), |index| tensor.bytes()[index] != 0);
+            return plain_array(DataType::Boolean, tensor.len(), bits.into_inner());
+        }
+        let values = payload.slice_with_length(0, tensor.payload_bytes());
+        plain_array(arrow_type(tensor.dtype())?, tensor.len(), values)
+    }
+
+    fn contiguous(&self, tensor: &TensorView<'_>) -> Result<(), ViewError> {
+        if tensor.is_contiguous() {
+            return Ok(());
+        }
+        Err(ViewError::Strides { shape: tensor.shape().to_vec(), strides: tensor.strides().to_vec() })
+    }
+
+    fn kind_error(&self, expected: &'static str) -> ViewError {
+        ViewError::Kind { expected, found: self.layout.kind_name() }
+    }
+}
+
+/// An array without nulls in one buffer, which is copied where it does not lie as the type needs.
+fn plain_array(data_type: DataType, length: usize, values: Buffer) -> Result<ArrayData, ViewError> {
+    let array = ArrayData::builder(data_type).len(length).add_buffer(values).align_buffers(true);
+    Ok(array.build().map_err(ArrayError::from)?)
+}
+
+fn arrow_type(dtype: &DType) -> Result<DataType, ArrayError> {
+    Ok(match dtype {
+        DType::Bool => DataType::Boolean,
+        DType::I8 => DataType::Int8,
+        DType::I16 => DataType::Int16,
+        DType::I32 => DataType::Int32,
+        DType::I64 => DataType::Int64,
+        DType::U8 => DataType::UInt8,
+        DType::U16 => DataType::UInt16,
+        DType::U32 => DataType::UInt32,
+        DType::U64 => DataType::UInt64,
+        DType::F16 => DataType::Float16,
+        DType::F32 => DataType::Float32,
+        DType::F64 => DataType::Float64,
+        DType::Bf16 | DType::C64 | DType::C128 | DType::Custom { .. } => {
+            let bytes = i32::try_from(dtype.item_bytes());
+            DataType::FixedSizeBinary(bytes.map_err(|_| {
+                ArrowError::InvalidArgumentError(format!("{dtype} has elements too large for Arrow"))
+            })?)
+        }
+    })
+}
