@@ -12,9 +12,19 @@ mod counters;
 #[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
+mod input;
+#[cfg(not(loom))]
+mod output;
+#[cfg(not(loom))]
 mod pages;
 #[cfg(not(loom))]
+mod pair;
+#[cfg(not(loom))]
+mod pool;
+#[cfg(not(loom))]
 mod seqpacket;
+#[cfg(not(loom))]
+mod slot;
 #[cfg(not(loom))]
 mod sys;
 
@@ -22,9 +32,17 @@ mod sys;
 pub use self::{
     counters::{CountersPage, Histogram, InputCounters, OutputCounters},
     fork::NodeForked,
+    input::{Arrival, Inbox, InboxHandle, InputEdge, Sample},
+    output::{Loan, Output, OutputEdge, Producer, Receipt, SendError, Unsent, Wait},
     pages::{ControlPage, EdgeRegion, MAX_BLOCKS, MAX_INPUTS, MAX_QUEUE_DEPTH, RunState, WakePage},
+    pair::{ConsumerPair, MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS, ProducerPair},
+    pool::Budget,
     ring::Misbehaviour,
     seqpacket::{Received, Seqpacket},
+    slot::{INLINE_BYTES, MAX_HEAD_BYTES},
     sync::Waited,
-    sys::{boot_id, eventfd, monotonic_nanos, page_bytes, read_only, utc_nanos},
+    sys::{
+        adopt_inherited_fd, boot_id, eventfd, monotonic_nanos, page_bytes, read_only, spawn_without_signals,
+        utc_nanos,
+    },
 };

@@ -330,8 +330,31 @@ impl ControlPage {
         words[Self::VERSION].store(version.wrapping_add(2), Release);
     }
 
+    /// When the clock will read `time`, in nanoseconds of CLOCK_MONOTONIC; `None` while it stands still.
+    pub fn monotonic_at(&self, time: i64) -> Option<u64> {
+        let values = self.load();
+        let rate = f64::from_bits(values[Self::RATE]);
+        let ahead = time.wrapping_sub(values[Self::ORIGIN].cast_signed());
+        let runs = values[Self::STATE] == 0 && rate > 0.0;
+        let nanos = if rate == 1.0 { ahead } else { (ahead as f64 / rate) as i64 };
+        runs.then(|| values[Self::BASE].saturating_add_signed(nanos))
+    }
+
     /// Run state, and the clock's reading at `monotonic` nanoseconds, in nanoseconds since the epoch.
     pub fn read(&self, monotonic: u64) -> (RunState, i64) {
+        let values = self.load();
+        let state = if values[Self::STATE] == 0 { RunState::Running } else { RunState::Paused };
+        let elapsed = monotonic.wrapping_sub(values[Self::BASE]).cast_signed();
+        let rate = f64::from_bits(values[Self::RATE]);
+        let passed = match state {
+            RunState::Paused => 0,
+            RunState::Running if rate == 1.0 => elapsed,
+            RunState::Running => (elapsed as f64 * rate) as i64,
+        };
+        (state, values[Self::ORIGIN].cast_signed().wrapping_add(passed))
+    }
+
+    fn load(&self) -> [u64; Self::COUNT] {
         let words = self.words();
         // The keeper writes four words; a reader that meets it half-way tries again, and gives up only when the
         // keeper died half-way.
@@ -347,14 +370,6 @@ impl ControlPage {
             }
             std::hint::spin_loop();
         }
-        let state = if values[Self::STATE] == 0 { RunState::Running } else { RunState::Paused };
-        let elapsed = monotonic.wrapping_sub(values[Self::BASE]).cast_signed();
-        let rate = f64::from_bits(values[Self::RATE]);
-        let passed = match state {
-            RunState::Paused => 0,
-            RunState::Running if rate == 1.0 => elapsed,
-            RunState::Running => (elapsed as f64 * rate) as i64,
-        };
-        (state, values[Self::ORIGIN].cast_signed().wrapping_add(passed))
+        values
     }
 }

@@ -57,6 +57,52 @@ pub(crate) fn eventfd_clear(fd: BorrowedFd<'_>) {
     let _ = rustix::io::read(fd, &mut [0u8; 8]);
 }
 
+/// Starts a thread on which no signal is ever delivered, so that the program's handlers run where it expects them.
+///
+/// # Errors
+/// When the system allows no more threads.
+pub fn spawn_without_signals(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> io::Result<std::thread::JoinHandle<()>> {
+    // The mask is inherited: it is set before and restored after, so that there is no moment without it.
+    let mut before = std::mem::MaybeUninit::uninit();
+    // SAFETY: both sets are initialised by the calls before they are read, and live as long as the calls.
+    unsafe {
+        let mut all = std::mem::MaybeUninit::uninit();
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(256 * 1024).spawn(run);
+    // SAFETY: `before` was filled by the call above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    thread
+}
+
+/// Takes over a descriptor that this process inherited under `number`, close-on-exec from now on. Only the first call
+/// for a number succeeds.
+///
+/// # Errors
+/// When no such descriptor is open, or it was taken over before.
+pub fn adopt_inherited_fd(number: i32) -> io::Result<OwnedFd> {
+    use rustix::fd::FromRawFd;
+    static ADOPTED: std::sync::Mutex<Vec<i32>> = std::sync::Mutex::new(Vec::new());
+    let mut adopted = ADOPTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if number < 3 || adopted.contains(&number) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is in use already"));
+    }
+    // SAFETY: only asks the kernel about a number, which may well be closed.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    // A descriptor that this process opened itself is close-on-exec, an inherited one cannot be: it survived exec.
+    if rustix::io::fcntl_getfd(fd)?.contains(rustix::io::FdFlags::CLOEXEC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it was not inherited"));
+    }
+    rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?;
+    adopted.push(number);
+    // SAFETY: it is open, was inherited rather than opened by other code of this process, and is adopted only once.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
 /// What a receiver of a memfd may do with it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {

@@ -1,0 +1,476 @@
+//! The consumer's end: samples, edges, and the inbox that waits for all inputs of a node.
+
+use crate::counters::CountersPage;
+use crate::fork::{self, NodeForked};
+use crate::pages::{EdgeRegion, WakePage};
+use crate::pair::{ConsumerPair, Segment};
+use crate::ring::Misbehaviour;
+use crate::slot::{Descriptor, INLINE_BYTES, Inline, MAX_HEAD_BYTES, NO_BLOCK, SlotImage};
+use crate::sync::{Ordering, Waited};
+use crate::sys::{eventfd_clear, monotonic_nanos};
+use nervure_message::Header;
+use nervure_protocol::wiring::Policy;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The consumer's end of one edge: see `AttachInput` of the control protocol.
+#[derive(Debug)]
+pub struct InputEdge {
+    /// Its id.
+    pub id: u32,
+    /// Index of the input, and row in the consumer's counters.
+    pub input: u32,
+    /// The queue's policy: a producer may wait for what is popped from a `block` edge.
+    pub policy: Policy,
+    /// Ring and leases.
+    pub region: EdgeRegion,
+    /// The socket to the producer.
+    pub pair: Arc<ConsumerPair>,
+    /// The producer's wake page, for its space futex.
+    pub space: Arc<WakePage>,
+    /// The consumer's counters.
+    pub counters: Arc<CountersPage>,
+}
+
+impl InputEdge {
+    fn pop(self: &Arc<Self>) -> Result<Option<Sample>, Misbehaviour> {
+        let Some(image) = self.region.ring().pop(SlotImage::load)? else { return Ok(None) };
+        if self.policy == Policy::Block {
+            self.space.space().notify();
+        }
+        let received = Received::new(self.clone(), image)?;
+        if let Some(row) = self.counters.input_row(self.input) {
+            row.received(received.payload_bytes as u64, received.latency_nanos());
+        }
+        Ok(Some(Sample(Arc::new(received))))
+    }
+}
+
+/// A received sample: a read-only view of its producer's memory, which stays valid until the sample is dropped.
+///
+/// The producer of a block can still write to it, if it is hostile: what is read may then be wrong, but nothing
+/// outside the block is ever read. Whatever depends on a value read here (an offset, a length) must be checked on
+/// a private copy of it.
+///
+/// Clones are the same sample.
+#[derive(Clone, Debug)]
+pub struct Sample(Arc<Received>);
+
+#[derive(Debug)]
+struct Received {
+    header: Header,
+    received_mono: u64,
+    edge: Arc<InputEdge>,
+    payload_bytes: usize,
+    head_bytes: usize,
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    Inline(Inline),
+    Block {
+        row: u32,
+        start: std::ptr::NonNull<u8>,
+        /// A private copy.
+        head: SmallVec<[u8; 64]>,
+        /// Keeps the mapping.
+        _segment: Arc<Segment>,
+        fork_generation: u32,
+    },
+}
+
+// SAFETY: the payload is only read; its block stays leased and mapped until the sample is dropped.
+unsafe impl Send for Received {}
+// SAFETY: as above.
+unsafe impl Sync for Received {}
+
+impl Sample {
+    /// Its header.
+    pub fn header(&self) -> &Header {
+        &self.0.header
+    }
+
+    /// When it was taken from the queue, in nanoseconds of CLOCK_MONOTONIC.
+    pub fn received_mono(&self) -> u64 {
+        self.0.received_mono
+    }
+
+    /// Nanoseconds from publication until it was taken from the queue; 0 where the clocks are not one.
+    pub fn latency_nanos(&self) -> u64 {
+        self.0.latency_nanos()
+    }
+
+    /// Layout and metadata, private to this process.
+    pub fn head(&self) -> &[u8] {
+        self.0.head()
+    }
+
+    /// The payload, in place as long as a clone of the sample lives. Aligned to 256 bytes in a block, and to 64 in a
+    /// small sample.
+    pub fn payload(&self) -> &[u8] {
+        self.0.payload()
+    }
+
+    /// What the producer announced under `id`: a schema or the name of a frame.
+    pub fn announcement(&self, id: u64) -> Option<Arc<[u8]>> {
+        self.0.edge.pair.announcement(id)
+    }
+}
+
+impl Received {
+    /// Validates a descriptor that was copied out of shared memory.
+    fn new(edge: Arc<InputEdge>, image: SlotImage) -> Result<Self, Misbehaviour> {
+        let received_mono = monotonic_nanos();
+        let (header, descriptor) = (image.header(), image.descriptor());
+        let Descriptor { block, segment, offset, payload_bytes, head_bytes } = descriptor;
+        let head_bytes = head_bytes as usize;
+        if head_bytes > MAX_HEAD_BYTES {
+            return Err(Misbehaviour::Head { bytes: head_bytes as u64, max: MAX_HEAD_BYTES as u64 });
+        }
+        if block == NO_BLOCK {
+            let end =
+                payload_bytes.checked_next_multiple_of(8).and_then(|b| b.checked_add(head_bytes as u64));
+            if end.is_none_or(|end| end > INLINE_BYTES as u64) {
+                return Err(Misbehaviour::Bounds {
+                    end: end.unwrap_or(u64::MAX),
+                    bytes: INLINE_BYTES as u64,
+                });
+            }
+            let body = Body::Inline(image.into_inline());
+            let payload_bytes = payload_bytes as usize;
+            return Ok(Self { header, received_mono, edge, payload_bytes, head_bytes, body });
+        }
+        if block >= edge.region.blocks() {
+            return Err(Misbehaviour::Block { block, blocks: edge.region.blocks() });
+        }
+        let segment = edge.pair.segment(segment)?;
+        let beyond = if head_bytes > INLINE_BYTES { head_bytes as u64 } else { 0 };
+        let end = offset
+            .checked_add(payload_bytes)
+            .and_then(|end| end.checked_add(7))
+            .and_then(|end| end.checked_add(beyond));
+        if !offset.is_multiple_of(crate::pool::BLOCK_ALIGNMENT as u64)
+            || end.is_none_or(|end| end - 7 > segment.bytes())
+            || beyond > 0 && end.is_some_and(|end| end > segment.bytes())
+        {
+            return Err(Misbehaviour::Bounds { end: end.unwrap_or(u64::MAX), bytes: segment.bytes() });
+        }
+        let payload_bytes = payload_bytes as usize;
+        // SAFETY: `offset` lies within the segment, checked above.
+        let start = unsafe { segment.start().add(offset as usize) };
+        let head = if beyond > 0 {
+            // SAFETY: the head's bytes lie within the segment, checked above. They are copied before they are looked at.
+            let shared = unsafe {
+                let head_start = start.as_ptr().add(payload_bytes.next_multiple_of(8));
+                std::slice::from_raw_parts(head_start, head_bytes)
+            };
+            SmallVec::from_slice(shared)
+        } else {
+            SmallVec::from_slice(&image.into_inline().bytes()[..head_bytes])
+        };
+        if let Some(row) = edge.counters.input_row(edge.input) {
+            row.hold();
+        }
+        let fork_generation = fork::generation();
+        let body = Body::Block { row: block, start, head, _segment: segment, fork_generation };
+        Ok(Self { header, received_mono, edge, payload_bytes, head_bytes, body })
+    }
+
+    fn head(&self) -> &[u8] {
+        match &self.body {
+            Body::Inline(inline) => {
+                &inline.bytes()[self.payload_bytes.next_multiple_of(8)..][..self.head_bytes]
+            }
+            Body::Block { head, .. } => head,
+        }
+    }
+
+    fn payload(&self) -> &[u8] {
+        match &self.body {
+            Body::Inline(inline) => &inline.bytes()[..self.payload_bytes],
+            // SAFETY: within the segment (checked in `new`), which stays mapped as long as `self` holds it.
+            Body::Block { start, .. } => unsafe {
+                std::slice::from_raw_parts(start.as_ptr(), self.payload_bytes)
+            },
+        }
+    }
+
+    fn latency_nanos(&self) -> u64 {
+        self.received_mono.saturating_sub(self.header.publish_mono)
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        if let Body::Block { row, fork_generation, .. } = self.body
+            && fork::check(fork_generation).is_ok()
+        {
+            if let Some(counters) = self.edge.counters.input_row(self.edge.input) {
+                counters.release();
+            }
+            self.edge.region.leases()[row as usize].store(0, Ordering::Release);
+            self.edge.space.space().notify();
+        }
+    }
+}
+
+/// What [`Inbox::try_next`] found.
+#[derive(Debug)]
+pub enum Arrival {
+    /// A sample.
+    Sample {
+        /// Index of its input.
+        input: u32,
+        /// The sample.
+        sample: Sample,
+    },
+    /// The input's last producer is gone, and its last sample was delivered.
+    Closed {
+        /// Index of the input.
+        input: u32,
+    },
+    /// The producer of an edge broke the rules; the edge was cut off.
+    Misbehaved {
+        /// Index of its input.
+        input: u32,
+        /// The edge.
+        edge: u32,
+        /// What it did.
+        misbehaviour: Misbehaviour,
+    },
+    /// The control thread has something for the node: see [`InboxHandle::notify`].
+    Notified,
+}
+
+/// The inputs of one node: waits for all of them at once, and delivers round-robin over those that have news, each
+/// in its own order.
+#[derive(Debug)]
+pub struct Inbox {
+    handle: InboxHandle,
+    fork_generation: u32,
+    inputs: Vec<Input>,
+    /// Bits taken from the doorbell and not yet found empty.
+    pending: Vec<u64>,
+    cursor: u32,
+}
+
+#[derive(Debug, Default)]
+struct Input {
+    /// The current edge first; behind it those of the producer's next incarnations.
+    edges: VecDeque<Attached>,
+    /// No producer will come any more.
+    last: bool,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Attached {
+    edge: Arc<InputEdge>,
+    /// The producer is gone: when the ring is empty, so is the edge.
+    ended: bool,
+}
+
+/// What the control thread does to an inbox.
+#[derive(Clone, Debug)]
+pub struct InboxHandle {
+    page: Arc<WakePage>,
+    eventfd: Arc<OwnedFd>,
+    commands: Arc<Mutex<VecDeque<Command>>>,
+}
+
+#[derive(Debug)]
+enum Command {
+    Attach(Arc<InputEdge>),
+    Close { edge: u32, last: bool },
+    Notify,
+}
+
+impl InboxHandle {
+    /// Adds an edge behind those that its input has.
+    pub fn attach(&self, edge: InputEdge) {
+        self.push(Command::Attach(Arc::new(edge)));
+    }
+
+    /// The producer of `edge` is gone; `last` when no other will come.
+    pub fn close(&self, edge: u32, last: bool) {
+        self.push(Command::Close { edge, last });
+    }
+
+    /// Makes the inbox deliver [`Arrival::Notified`].
+    pub fn notify(&self) {
+        self.push(Command::Notify);
+    }
+
+    fn push(&self, command: Command) {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
+        self.page.ring(self.page.inputs(), self.eventfd.as_fd());
+    }
+
+    /// Readable after [`Inbox::arm`], when there is news.
+    pub fn eventfd(&self) -> BorrowedFd<'_> {
+        self.eventfd.as_fd()
+    }
+}
+
+impl Inbox {
+    /// Makes the inbox of the node whose wake page and eventfd these are.
+    pub fn new(page: Arc<WakePage>, eventfd: Arc<OwnedFd>) -> Self {
+        let inputs = page.inputs();
+        Self {
+            inputs: (0..inputs).map(|_| Input::default()).collect(),
+            pending: vec![0; page.doorbell().words.len()],
+            cursor: 0,
+            handle: InboxHandle { page, eventfd, commands: Arc::default() },
+            fork_generation: fork::generation(),
+        }
+    }
+
+    /// For the control thread.
+    pub fn handle(&self) -> InboxHandle {
+        self.handle.clone()
+    }
+
+    /// The next arrival, if there is one. Never waits.
+    ///
+    /// # Errors
+    /// [`NodeForked`] in a forked child.
+    pub fn try_next(&mut self) -> Result<Option<Arrival>, NodeForked> {
+        fork::check(self.fork_generation)?;
+        loop {
+            let Some(input) = self.next_pending() else {
+                if self.handle.page.doorbell().take(&mut self.pending) {
+                    continue;
+                }
+                return Ok(None);
+            };
+            let arrival = if input == self.inputs.len() as u32 { self.obey() } else { self.look(input) };
+            if arrival.is_some() {
+                return Ok(arrival);
+            }
+        }
+    }
+
+    /// The newest sample queued on `input`; those before it are let go. Never waits.
+    ///
+    /// # Errors
+    /// [`NodeForked`] in a forked child.
+    pub fn take_newest(&mut self, input: u32) -> Result<Option<Sample>, NodeForked> {
+        fork::check(self.fork_generation)?;
+        let mut newest = None;
+        for attached in &self.inputs[input as usize].edges {
+            // A ring out of order is found out, and told, by `try_next`.
+            while let Ok(Some(sample)) = attached.edge.pop() {
+                newest = Some(sample);
+            }
+        }
+        Ok(newest)
+    }
+
+    /// Sleeps until there is news, or until `deadline` (nanoseconds of CLOCK_MONOTONIC). Call it when
+    /// [`Inbox::try_next`] found nothing.
+    pub fn wait(&self, deadline: Option<u64>) -> Waited {
+        self.handle.page.doorbell().sleep(deadline)
+    }
+
+    /// Asks for the eventfd to become readable at the next news. False when there is news already.
+    pub fn arm(&self) -> bool {
+        self.handle.page.doorbell().arm()
+    }
+
+    /// Ends what [`Inbox::arm`] began.
+    pub fn disarm(&self) {
+        self.handle.page.doorbell().unpark();
+        eventfd_clear(self.handle.eventfd.as_fd());
+    }
+
+    /// The first pending input from the cursor on, round-robin. The node's own bit counts as the last input.
+    fn next_pending(&self) -> Option<u32> {
+        let start = self.cursor as usize;
+        let words = self.pending.len();
+        for step in 0..=words {
+            let index = (start / 64 + step) % words;
+            let mut word = self.pending[index];
+            if step == 0 {
+                word &= u64::MAX << (start % 64);
+            }
+            // Bits beyond the node's own are rung by the keeper, who rings for everything.
+            let valid = self.inputs.len() + 1 - (index * 64).min(self.inputs.len() + 1);
+            if valid < 64 {
+                word &= (1 << valid) - 1;
+            }
+            if word != 0 {
+                return Some(index as u32 * 64 + word.trailing_zeros());
+            }
+        }
+        None
+    }
+
+    fn clear(&mut self, input: u32) {
+        self.pending[input as usize / 64] &= !(1 << (input % 64));
+    }
+
+    fn set(&mut self, input: u32) {
+        self.pending[input as usize / 64] |= 1 << (input % 64);
+    }
+
+    /// Pops from an input; its bit stays until it is found empty.
+    fn look(&mut self, index: u32) -> Option<Arrival> {
+        let input = &mut self.inputs[index as usize];
+        while let Some(attached) = input.edges.front() {
+            match attached.edge.pop() {
+                Ok(Some(sample)) => {
+                    self.cursor = (index + 1) % (self.inputs.len() as u32 + 1);
+                    return Some(Arrival::Sample { input: index, sample });
+                }
+                Ok(None) if attached.ended => {
+                    input.edges.pop_front();
+                }
+                Ok(None) => break,
+                Err(misbehaviour) => {
+                    let edge = attached.edge.id;
+                    input.edges.pop_front();
+                    return Some(Arrival::Misbehaved { input: index, edge, misbehaviour });
+                }
+            }
+        }
+        let closed = input.last && input.edges.is_empty() && !input.closed;
+        input.closed |= closed;
+        self.clear(index);
+        closed.then_some(Arrival::Closed { input: index })
+    }
+
+    /// Does what the control thread asked for.
+    fn obey(&mut self) -> Option<Arrival> {
+        self.clear(self.inputs.len() as u32);
+        let mut notified = false;
+        let commands =
+            std::mem::take(&mut *self.handle.commands.lock().unwrap_or_else(PoisonError::into_inner));
+        for command in commands {
+            match command {
+                Command::Attach(edge) => {
+                    let input = edge.input;
+                    if let Some(known) = self.inputs.get_mut(input as usize) {
+                        known.edges.push_back(Attached { edge, ended: false });
+                        self.set(input);
+                    }
+                }
+                Command::Close { edge, last } => {
+                    let found = self.inputs.iter_mut().enumerate().find_map(|(index, input)| {
+                        let attached = input.edges.iter_mut().find(|attached| attached.edge.id == edge)?;
+                        attached.ended = true;
+                        input.last |= last;
+                        Some(index as u32)
+                    });
+                    if let Some(input) = found {
+                        self.set(input);
+                    }
+                }
+                Command::Notify => notified = true,
+            }
+        }
+        notified.then_some(Arrival::Notified)
+    }
+}
