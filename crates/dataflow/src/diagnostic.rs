@@ -1,0 +1,307 @@
+//! What can be wrong with a dataflow file, as data.
+
+use serde::Serialize;
+
+use crate::source::{Location, SourceText, Span};
+
+/// Findings past this number are counted, not listed.
+pub const MAX_DIAGNOSTICS: usize = 100;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The dataflow cannot run.
+    Error,
+    /// The dataflow runs, and will probably not do what its author wants.
+    Warning,
+}
+
+/// One finding about a dataflow file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is, for programs: stable across versions.
+    pub code: Code,
+    /// What it is, for people.
+    pub message: String,
+    /// The file, as the user named it.
+    pub file: String,
+    /// Where in the file; `None` when there is no file to point into.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub location: Option<Location>,
+    /// What should stand there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<String>,
+    /// The likely fix, as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The nearest match for the text at `location`, ready to replace it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suggestion: Option<String>,
+    /// Other places that belong to the finding.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub related: Vec<Related>,
+}
+
+/// Another place that belongs to a finding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Related {
+    /// Where.
+    #[serde(flatten)]
+    pub location: Location,
+    /// What is there.
+    pub message: String,
+}
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal,)+) => {
+        /// What a finding is about. The text form is stable and kebab-case: `unknown-key`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[non_exhaustive]
+        pub enum Code {
+            $($(#[doc = $doc])+ #[serde(rename = $text)] $variant,)+
+        }
+
+        impl Code {
+            /// Every code, for the reference page.
+            pub const ALL: &[Code] = &[$(Code::$variant,)+];
+
+            /// The stable text form.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Code::$variant => $text,)+ }
+            }
+
+            /// What it means, in one line.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self { $(Code::$variant => concat!($($doc,)+).trim_ascii_start(),)+ }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The file cannot be read.
+    UnreadableFile = "unreadable-file",
+    /// The file is larger than a dataflow file can be.
+    FileTooLarge = "file-too-large",
+    /// The file is not UTF-8 text.
+    NotUtf8 = "not-utf8",
+    /// The file has no content.
+    EmptyFile = "empty-file",
+    /// The file has more than one YAML document.
+    MultipleDocuments = "multiple-documents",
+    /// The file is not YAML.
+    YamlSyntax = "yaml-syntax",
+    /// A line is indented with a tab.
+    TabIndentation = "tab-indentation",
+    /// The YAML is nested deeper than a dataflow file can be.
+    YamlTooDeep = "yaml-too-deep",
+    /// The YAML has, or its aliases expand to, more values than a dataflow file can have.
+    YamlTooLarge = "yaml-too-large",
+    /// A YAML alias does not work: it names itself, or nothing.
+    YamlAlias = "yaml-alias",
+    /// A YAML feature that dataflow files do not use: tags, merge keys, keys that are not text.
+    YamlFeature = "yaml-feature",
+    /// A key that does not exist.
+    UnknownKey = "unknown-key",
+    /// A key that is reserved for a later version of Nervure.
+    LaterKey = "later-key",
+    /// A key of dora that Nervure does not support.
+    UnsupportedKey = "unsupported-key",
+    /// A key that is given twice.
+    DuplicateKey = "duplicate-key",
+    /// A key that must be given and is not.
+    MissingKey = "missing-key",
+    /// A key that has no effect beside the others.
+    UselessKey = "useless-key",
+    /// Keys that exclude each other.
+    ConflictingKeys = "conflicting-keys",
+    /// A value of the wrong type: a list where text belongs.
+    WrongType = "wrong-type",
+    /// A number outside of its range.
+    OutOfRange = "out-of-range",
+    /// A value that is not one of the possible ones, or malformed.
+    InvalidValue = "invalid-value",
+    /// The file asks for another version of the format.
+    UnsupportedVersion = "unsupported-version",
+    /// A name that is not allowed.
+    InvalidName = "invalid-name",
+    /// A path that is not allowed.
+    InvalidPath = "invalid-path",
+    /// Two nodes have the same id.
+    DuplicateNode = "duplicate-node",
+    /// A node has two outputs of the same name.
+    DuplicateOutput = "duplicate-output",
+    /// A node has two inputs of the same name.
+    DuplicateInput = "duplicate-input",
+    /// The source of an input is malformed.
+    InvalidSource = "invalid-source",
+    /// A timer is malformed, or its rate is out of range.
+    InvalidTimer = "invalid-timer",
+    /// An input reads from a node that does not exist.
+    UnknownNode = "unknown-node",
+    /// An input reads from an output that does not exist.
+    UnknownOutput = "unknown-output",
+    /// The type of an input that does not exist.
+    UnknownInput = "unknown-input",
+    /// An input expects another type than its output has.
+    TypeMismatch = "type-mismatch",
+    /// An environment variable that the file uses is not set.
+    UnsetVariable = "unset-variable",
+    /// The program of a node does not exist.
+    MissingFile = "missing-file",
+    /// The program of a node does not exist yet, and the node has a `build`.
+    NotBuilt = "not-built",
+    /// The program of a node is a file that cannot be executed.
+    NotExecutable = "not-executable",
+    /// A node would wait for itself under `block`.
+    SelfLoop = "self-loop",
+    /// Nodes that can wait for each other for ever under `block`.
+    Deadlock = "deadlock",
+    /// A `block` input can hold up inputs that do not block.
+    Stall = "stall",
+    /// A node has neither inputs nor outputs.
+    IsolatedNode = "isolated-node",
+    /// There are more findings than are listed.
+    TooManyFindings = "too-many-findings",
+}
+
+impl Diagnostic {
+    /// Whether the dataflow cannot run.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+}
+
+/// A finding under construction: what is known of it before it is placed in its file.
+pub(crate) struct Finding {
+    pub severity: Severity,
+    pub code: Code,
+    pub span: Option<Span>,
+    pub message: String,
+    pub expected: Option<String>,
+    pub hint: Option<String>,
+    pub suggestion: Option<String>,
+    pub related: Vec<(Span, String)>,
+}
+
+impl Finding {
+    pub fn error(code: Code, span: Span, message: impl Into<String>) -> Finding {
+        Finding::new(Severity::Error, code, Some(span), message.into())
+    }
+
+    pub fn warning(code: Code, span: Span, message: impl Into<String>) -> Finding {
+        Finding::new(Severity::Warning, code, Some(span), message.into())
+    }
+
+    pub fn without_place(code: Code, message: impl Into<String>) -> Finding {
+        Finding::new(Severity::Error, code, None, message.into())
+    }
+
+    fn new(severity: Severity, code: Code, span: Option<Span>, message: String) -> Finding {
+        Finding {
+            severity,
+            code,
+            span,
+            message,
+            expected: None,
+            hint: None,
+            suggestion: None,
+            related: Vec::new(),
+        }
+    }
+
+    /// Completes "expected ..".
+    pub fn expected(mut self, expected: impl Into<String>) -> Finding {
+        self.expected = Some(expected.into());
+        self
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Finding {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// "did you mean .." when there is a near match, `otherwise` as the hint when there is none.
+    pub fn nearest(mut self, nearest: Option<&str>, otherwise: impl FnOnce() -> Option<String>) -> Finding {
+        self.hint = match nearest {
+            Some(nearest) => Some(format!("did you mean `{nearest}`?")),
+            None => otherwise(),
+        };
+        self.suggestion = nearest.map(str::to_owned);
+        self
+    }
+
+    pub fn related(mut self, span: Span, message: impl Into<String>) -> Finding {
+        self.related.push((span, message.into()));
+        self
+    }
+}
+
+/// Collects findings and places them in their file.
+pub(crate) struct Findings<'a> {
+    source: &'a SourceText,
+    list: Vec<Diagnostic>,
+    unlisted: usize,
+    errors: usize,
+}
+
+impl<'a> Findings<'a> {
+    pub fn new(source: &'a SourceText) -> Findings<'a> {
+        Findings { source, list: Vec::new(), unlisted: 0, errors: 0 }
+    }
+
+    pub fn push(&mut self, finding: Finding) {
+        self.errors += usize::from(finding.severity == Severity::Error);
+        if self.list.len() >= MAX_DIAGNOSTICS {
+            self.unlisted += 1;
+            return;
+        }
+        let related = finding.related.into_iter();
+        self.list.push(Diagnostic {
+            severity: finding.severity,
+            code: finding.code,
+            message: finding.message,
+            file: self.source.name().to_owned(),
+            location: finding.span.map(|span| self.source.locate(span)),
+            expected: finding.expected,
+            hint: finding.hint,
+            suggestion: finding.suggestion,
+            related: related
+                .map(|(span, message)| Related { location: self.source.locate(span), message })
+                .collect(),
+        });
+    }
+
+    /// How many errors there are so far.
+    pub fn errors(&self) -> usize {
+        self.errors
+    }
+
+    /// The findings in the order of the file.
+    pub fn finish(mut self) -> Vec<Diagnostic> {
+        if self.unlisted > 0 {
+            let message = format!("{} more findings are not listed", self.unlisted);
+            let severity = if self.errors > 0 { Severity::Error } else { Severity::Warning };
+            let span = Span { start: usize::MAX, end: usize::MAX };
+            self.list.push(Diagnostic {
+                severity,
+                code: Code::TooManyFindings,
+                message,
+                file: self.source.name().to_owned(),
+                location: Some(self.source.locate(span)),
+                expected: None,
+                hint: Some("fix those above first".to_owned()),
+                suggestion: None,
+                related: Vec::new(),
+            });
+        }
+        self.list.sort_by_key(|diagnostic| diagnostic.location.as_ref().map(|at| (at.line, at.column)));
+        self.list
+    }
+}

@@ -1,0 +1,73 @@
+//! Dataflow files: YAML text to a resolved, validated graph.
+//!
+//! [`parse`] finds everything that is wrong with a file at once, each finding with its line, what was expected and
+//! the likely fix, as data ([`Diagnostic`]) and as text ([`Report::render`]). It does no I/O: what the host has is
+//! asked through [`Surroundings`]. [`load`] reads a file of this host.
+//!
+//! ```
+//! use std::path::Path;
+//! use nervure_dataflow::{Anywhere, parse};
+//!
+//! let text = "
+//! nodes:
+//!   - id: camera
+//!     path: camera.py
+//!     inputs: {tick: nervure/timer/hz/30}
+//!     outputs: [image]
+//!   - id: detector
+//!     path: detector.py
+//!     inputs: {image: {source: camera/imagee, queue_size: 1}}
+//! ";
+//! let report = parse("drive.yml", text.as_bytes(), Path::new("/robot"), &Anywhere);
+//! let finding = &report.diagnostics[0];
+//! assert_eq!(finding.code.as_str(), "unknown-output");
+//! assert_eq!(finding.suggestion.as_deref(), Some("image"));
+//!
+//! let report = parse("drive.yml", text.replace("imagee", "image").as_bytes(), Path::new("/robot"), &Anywhere);
+//! let dataflow = report.dataflow.unwrap();
+//! assert_eq!(dataflow.topic(dataflow.edges[0].from), "drive:camera/image");
+//! ```
+//!
+//! How a file becomes a graph: `tree` turns YAML into values with spans, within limits; `reader` and `read_*` turn
+//! values into a parsed dataflow, by the table of `keys`; `resolve` looks up names; `check_graph` looks for nodes
+//! that would wait for each other.
+
+mod check_graph;
+mod diagnostic;
+mod graph;
+mod keys;
+mod load;
+mod mermaid;
+mod name;
+mod nearest;
+mod parsed;
+mod quote;
+mod read_dataflow;
+mod read_edges;
+mod read_node;
+mod read_program;
+mod reader;
+mod reference;
+mod render;
+mod report;
+mod resolve;
+mod schema;
+mod source;
+mod surroundings;
+mod syntax_error;
+mod timer;
+mod tree;
+mod unit;
+
+pub use diagnostic::{Code, Diagnostic, MAX_DIAGNOSTICS, Related, Severity};
+pub use graph::{
+    DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, Input, InputIndex, Node, Output,
+    OutputIndex, Program, Queue, QueuePolicy, Ready, Restart, RestartPolicy, Scheduling, Source,
+};
+pub use load::{Host, load};
+pub use name::{MAX_NAME_BYTES, TypeName, check_name};
+pub use reference::reference;
+pub use report::{Report, parse};
+pub use schema::schema;
+pub use source::{Location, MAX_FILE_BYTES, SourceText, Span};
+pub use surroundings::{Anywhere, Entry, Surroundings};

@@ -1,0 +1,124 @@
+//! Reads dataflow files of the real host. The only part of this crate that does I/O.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::Report;
+use crate::diagnostic::{Code, Finding};
+use crate::nearest::nearest;
+use crate::quote::quoted;
+use crate::source::MAX_FILE_BYTES;
+use crate::surroundings::{Entry, Surroundings};
+
+/// Reads and checks the dataflow file at `path`.
+///
+/// The programs of its nodes are looked for relative to the file's folder and on the PATH, and the environment
+/// variables that it uses in this process's environment.
+#[must_use]
+pub fn load(path: &Path) -> Report {
+    let name = path.display().to_string();
+    let bytes = match read(path) {
+        Ok(bytes) => bytes,
+        Err(error) => return Report::failure(&name, unreadable(path, &error)),
+    };
+    let directory = match absolute_parent(path) {
+        Ok(directory) => directory,
+        Err(error) => return Report::failure(&name, unreadable(path, &error)),
+    };
+    crate::parse(&name, &bytes, &directory, &Host)
+}
+
+/// The host that this process runs on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Host;
+
+impl Surroundings for Host {
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn entry(&self, path: &Path) -> Entry {
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() => Entry::File { executable: is_executable(&metadata) },
+            Ok(_) => Entry::Folder,
+            Err(_) => Entry::Missing,
+        }
+    }
+
+    fn names_in(&self, folder: &Path) -> Vec<String> {
+        // Enough for any folder of programs; a dataset's folder is not read to its end for a hint.
+        const MOST_NAMES: usize = 1_000;
+        let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        names.take(MOST_NAMES).collect()
+    }
+
+    fn has_command(&self, name: &str) -> bool {
+        let Some(path) = std::env::var_os("PATH") else { return false };
+        std::env::split_paths(&path)
+            .any(|folder| matches!(self.entry(&folder.join(name)), Entry::File { executable: true }))
+    }
+}
+
+fn is_executable(metadata: &fs::Metadata) -> bool {
+    metadata.permissions().mode() & 0o111 != 0
+}
+
+/// The content of the file, and one byte more than is allowed if it is too large.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn absolute_parent(path: &Path) -> io::Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
+    Ok(absolute.parent().unwrap_or(Path::new("/")).to_owned())
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Finding {
+    let shown = quoted(&path.display().to_string());
+    let finding = match error.kind() {
+        io::ErrorKind::NotFound => {
+            return Finding::without_place(Code::UnreadableFile, format!("there is no file {shown}"))
+                .nearest(nearby_file(path).as_deref(), || None);
+        }
+        io::ErrorKind::IsADirectory => {
+            return Finding::without_place(Code::UnreadableFile, format!("{shown} is a folder"))
+                .nearest(dataflow_inside(path).as_deref(), || {
+                    Some("name the dataflow file in it".to_owned())
+                });
+        }
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    };
+    Finding::without_place(Code::UnreadableFile, format!("the file {shown} cannot be read: {finding}"))
+}
+
+/// The YAML file in the same folder whose name is nearest.
+fn nearby_file(path: &Path) -> Option<String> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let names = yaml_files(folder);
+    let near = nearest(path.file_name()?.to_str()?, names.iter().map(String::as_str))?;
+    Some(path.with_file_name(near).display().to_string())
+}
+
+fn dataflow_inside(folder: &Path) -> Option<String> {
+    let names = yaml_files(folder);
+    let name = names.iter().find(|name| name.starts_with("dataflow.")).or(match names.as_slice() {
+        [only] => Some(only),
+        _ => None,
+    })?;
+    Some(folder.join(name).display().to_string())
+}
+
+fn yaml_files(folder: &Path) -> Vec<String> {
+    let is_yaml = |name: &String| {
+        let extension = Path::new(name).extension().and_then(OsStr::to_str);
+        matches!(extension, Some("yml" | "yaml"))
+    };
+    Host.names_in(folder).into_iter().filter(is_yaml).collect()
+}

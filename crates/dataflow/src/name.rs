@@ -1,0 +1,178 @@
+//! Names of dataflows, nodes, inputs and outputs, and names of types.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::quote::{is_invisible, quoted};
+
+/// Longest name, in bytes. Names become parts of topics, log lines and file names.
+pub const MAX_NAME_BYTES: usize = 64;
+/// Longest type, in bytes.
+const MAX_TYPE_BYTES: usize = 128;
+
+/// In messages.
+pub(crate) const NAME_GRAMMAR: &str = "letters (a-z, A-Z), digits, `_`, `-` and `.`, not `-` or `.` first";
+
+/// Whether `text` can name a dataflow, a node, an input or an output; the error says why not.
+///
+/// A name is 1 to 64 ASCII letters, digits, `_`, `-` and `.`, and begins with neither `-` (options) nor `.` (`..`).
+///
+/// # Errors
+/// What is wrong with the name, as the end of a sentence that begins with it.
+pub fn check_name(text: &str) -> Result<(), String> {
+    if text.is_empty() {
+        return Err("is empty".to_owned());
+    }
+    if text.len() > MAX_NAME_BYTES {
+        return Err(format!("is {} bytes long; the limit is {MAX_NAME_BYTES}", text.len()));
+    }
+    if let Some(character) = text.chars().find(|&character| !is_name_character(character)) {
+        return Err(format!("contains {}", describe_character(character)));
+    }
+    if text.starts_with(['-', '.']) {
+        return Err(format!("begins with `{}`", &text[..1]));
+    }
+    Ok(())
+}
+
+/// The name that is nearest to `text`, if there is one.
+pub(crate) fn repair_name(text: &str) -> Option<String> {
+    let repaired: String = text
+        .trim()
+        .chars()
+        .map(|character| if is_name_character(character) { character } else { '_' })
+        .take(MAX_NAME_BYTES)
+        .collect();
+    let repaired = repaired.trim_start_matches(['-', '.', '_']).trim_end_matches('_');
+    (check_name(repaired).is_ok() && text.is_ascii()).then(|| repaired.to_owned())
+}
+
+fn is_name_character(character: char) -> bool {
+    character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.')
+}
+
+fn describe_character(character: char) -> String {
+    match character {
+        ' ' => "a space".to_owned(),
+        '\t' => "a tab".to_owned(),
+        '\n' | '\r' => "a line break".to_owned(),
+        _ if is_invisible(character) => format!("the invisible character U+{:04X}", u32::from(character)),
+        _ if character.is_alphabetic() => {
+            format!("`{character}` (U+{:04X}), which is not an ASCII letter", u32::from(character))
+        }
+        _ => format!("`{character}`"),
+    }
+}
+
+/// The type of an output or an input: a name, and its version if the text ends in `@` and a number.
+///
+/// ```
+/// let image: nervure_dataflow::TypeName = "std/Image@1".parse().unwrap();
+/// assert_eq!((image.name(), image.version()), ("std/Image", Some(1)));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TypeName {
+    name: String,
+    version: Option<u32>,
+}
+
+impl TypeName {
+    /// The name without the version.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The version, if the text has one.
+    #[must_use]
+    pub fn version(&self) -> Option<u32> {
+        self.version
+    }
+}
+
+impl std::str::FromStr for TypeName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TypeName, String> {
+        if text.is_empty() {
+            return Err("a type is empty".to_owned());
+        }
+        if text.len() > MAX_TYPE_BYTES {
+            return Err(format!("a type is {} bytes long; the limit is {MAX_TYPE_BYTES}", text.len()));
+        }
+        if let Some(character) = text.chars().find(|character| !character.is_ascii_graphic()) {
+            return Err(format!("the type {} contains {}", quoted(text), describe_character(character)));
+        }
+        let (name, version) = match text.split_once('@') {
+            None => (text, None),
+            Some((name, version)) => {
+                let version = version.parse().ok().filter(|&version: &u32| version > 0);
+                let version = version.ok_or_else(|| {
+                    format!("the version of the type {} is not a number from 1", quoted(text))
+                })?;
+                (name, Some(version))
+            }
+        };
+        if name.is_empty() {
+            return Err(format!("the type {} has no name", quoted(text)));
+        }
+        Ok(TypeName { name: name.to_owned(), version })
+    }
+}
+
+impl fmt::Display for TypeName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.version {
+            Some(version) => write!(formatter, "{}@{version}", self.name),
+            None => formatter.write_str(&self.name),
+        }
+    }
+}
+
+impl Serialize for TypeName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain_and_bounded() {
+        for name in ["camera", "Camera_2", "imu-left.raw", "2d", "_x", &"n".repeat(64)] {
+            assert_eq!(check_name(name), Ok(()), "{name}");
+        }
+        for name in
+            ["", "..", ".x", "-x", "a/b", "a b", "a\nb", "саmera", "a\u{202e}", "a\0", &"n".repeat(65)]
+        {
+            assert!(check_name(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_repaired_name_is_a_name() {
+        assert_eq!(repair_name("my camera").as_deref(), Some("my_camera"));
+        assert_eq!(repair_name("../../etc").as_deref(), Some("etc"));
+        assert_eq!(repair_name("kamera-ö"), None);
+        assert_eq!(repair_name("//"), None);
+    }
+
+    #[test]
+    fn types_have_a_version_or_not() {
+        let image: TypeName = "std/Image@2".parse().unwrap();
+        assert_eq!(
+            (image.name(), image.version(), image.to_string()),
+            ("std/Image", Some(2), "std/Image@2".to_owned())
+        );
+        let dora: TypeName = "std/media/v1/AudioFrame[sample_type=f32]".parse().unwrap();
+        assert_eq!(dora.version(), None);
+        for text in
+            ["", "@1", "std/Image@", "std/Image@0", "std/Image@x", "std/Image@-1", "std Image", "a@1@2"]
+        {
+            assert!(text.parse::<TypeName>().is_err(), "{text}");
+        }
+    }
+}

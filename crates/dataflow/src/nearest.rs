@@ -1,0 +1,50 @@
+//! "Did you mean ..".
+
+/// The candidate that `word` was probably meant to be, if one is near enough.
+///
+/// Case, `-` and `_` do not count; a candidate may differ by one edit in three characters, a transposition being
+/// one edit, or be the beginning of the word or the word the beginning of it.
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // The distance costs the product of both lengths, and nobody mistypes that much.
+    const LONGEST_WORD: usize = 100;
+    if word.len() > LONGEST_WORD {
+        return None;
+    }
+    let folded = fold(word);
+    candidates
+        .into_iter()
+        .filter(|candidate| candidate.len() <= LONGEST_WORD)
+        .filter_map(|candidate| {
+            let other = fold(candidate);
+            let distance = strsim::damerau_levenshtein(&folded, &other);
+            let length = folded.chars().count().max(other.chars().count());
+            let is_beginning = folded.len().min(other.len()) >= 3
+                && (folded.starts_with(&other) || other.starts_with(&folded));
+            let allowed = if length < 3 { 0 } else { length / 3 };
+            (distance <= allowed || is_beginning).then_some((distance, candidate))
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+fn fold(word: &str) -> String {
+    word.chars()
+        .map(|character| if character == '-' { '_' } else { character.to_ascii_lowercase() })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_typos_other_spellings_and_beginnings() {
+        let keys = ["queue_size", "queue_policy", "source", "max_held"];
+        assert_eq!(nearest("queue-size", keys), Some("queue_size"));
+        assert_eq!(nearest("queuePolicy", keys), Some("queue_policy"));
+        assert_eq!(nearest("soruce", keys), Some("source"));
+        assert_eq!(nearest("queue", ["queue_size"]), Some("queue_size"));
+        assert_eq!(nearest("frequency", keys), None);
+        assert_eq!(nearest(&"s".repeat(5000), keys), None);
+    }
+}

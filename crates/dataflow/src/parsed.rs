@@ -1,0 +1,76 @@
+//! A dataflow as its file says it: checked value by value, names not looked up yet.
+
+use std::collections::BTreeMap;
+
+use crate::graph::{Program, Queue, Ready, Restart, Scheduling};
+use crate::name::TypeName;
+use crate::source::Span;
+use crate::tree::Text;
+
+#[derive(Debug)]
+pub(crate) struct ParsedDataflow {
+    pub name: Option<Text>,
+    pub env: BTreeMap<String, String>,
+    pub nodes: Vec<ParsedNode>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ParsedNode {
+    /// `None` if it is missing or not allowed.
+    pub id: Option<Text>,
+    /// The whole node.
+    pub span: Span,
+    pub name: Option<String>,
+    pub description: Option<String>,
+    pub program: Option<Program>,
+    pub args: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub build: Option<String>,
+    pub inputs: Vec<ParsedInput>,
+    /// Whether `inputs` could be read whole.
+    pub inputs_complete: bool,
+    pub outputs: Vec<ParsedOutput>,
+    /// Whether `outputs` could be read whole: if not, an unknown output may be one that could not be read.
+    pub outputs_complete: bool,
+    pub restart: Restart,
+    pub cpu_affinity: Vec<u32>,
+    pub scheduling: Scheduling,
+    pub ready: Ready,
+    pub shared_memory: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ParsedInput {
+    pub name: Text,
+    pub source: ParsedSource,
+    pub queue: Queue,
+    pub type_name: Option<Spanned<TypeName>>,
+    /// Where the policy is given, or the source if it is not.
+    pub policy_span: Span,
+}
+
+#[derive(Debug)]
+pub(crate) enum ParsedSource {
+    Timer {
+        period_nanos: u64,
+    },
+    Output {
+        node: Text,
+        output: Text,
+    },
+    /// Reported already.
+    Invalid,
+}
+
+#[derive(Debug)]
+pub(crate) struct ParsedOutput {
+    pub name: Text,
+    pub history: u32,
+    pub type_name: Option<Spanned<TypeName>>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Spanned<T> {
+    pub span: Span,
+    pub value: T,
+}

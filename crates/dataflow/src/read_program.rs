@@ -1,0 +1,195 @@
+//! Reads what a node runs: `path` and `args`.
+
+use std::path::Path;
+
+use crate::diagnostic::{Code, Finding};
+use crate::graph::Program;
+use crate::keys::Shape;
+use crate::nearest::nearest;
+use crate::quote::{is_invisible, quoted};
+use crate::reader::{Keys, Reader};
+use crate::surroundings::Entry;
+use crate::tree::{Kind, Text, Value};
+
+/// Longest path that Linux takes.
+const MAX_PATH_BYTES: usize = 4_096;
+
+impl Reader<'_> {
+    pub fn program(&mut self, keys: &Keys<'_>) -> Option<Program> {
+        let Some(entry) = keys.get("path") else {
+            // A node that says in another way what it runs has been told so already.
+            let other = ["operator", "operators", "ros2", "module", "custom", "git", "hub"];
+            if !other.iter().any(|name| keys.is_refused(name)) {
+                let span = keys.get("id").map_or(keys.span, |id| id.value.span);
+                let finding = Finding::error(Code::MissingKey, span, "the node does not say what it runs")
+                    .hint("add `path:` with a Python script, an executable or a command");
+                self.findings.push(finding);
+            }
+            return None;
+        };
+        let path = self.text(&entry.value, Shape::Path)?;
+        self.check_path(&path)?;
+        let has_build = keys.get_some("build").is_some();
+        self.locate_program(&path, has_build)
+    }
+
+    /// Arguments: text is split as a shell splits it, a list is taken as it is.
+    pub fn arguments(&mut self, value: &Value) -> Vec<String> {
+        let arguments = match &value.kind {
+            Kind::Text(text) => shlex::split(text).unwrap_or_else(|| {
+                let finding = Finding::error(
+                    Code::InvalidValue,
+                    value.span,
+                    "a quote in the arguments is never closed",
+                )
+                .expected(Shape::Arguments.describe())
+                .hint("close the quote, or write the arguments as a list: `[--name, \"it's\"]`");
+                self.findings.push(finding);
+                Vec::new()
+            }),
+            Kind::Integer(_, text) | Kind::Float(_, text) | Kind::Boolean(_, text) => vec![text.clone()],
+            Kind::List(items) => items.iter().filter_map(|item| self.argument(item)).collect(),
+            Kind::Map(_) | Kind::Null => {
+                let finding = self.wrong_type(value, &Shape::Arguments.describe());
+                self.findings.push(finding);
+                Vec::new()
+            }
+        };
+        if arguments.iter().any(|argument| argument.contains('\0')) {
+            let finding = Finding::error(Code::InvalidValue, value.span, "an argument contains a zero byte")
+                .expected("text without zero bytes");
+            self.findings.push(finding);
+        }
+        arguments
+    }
+
+    fn argument(&mut self, value: &Value) -> Option<String> {
+        match &value.kind {
+            Kind::Text(text) | Kind::Integer(_, text) | Kind::Float(_, text) | Kind::Boolean(_, text) => {
+                Some(text.clone())
+            }
+            Kind::Null | Kind::List(_) | Kind::Map(_) => {
+                let finding = self.wrong_type(value, "text or a number");
+                self.findings.push(finding);
+                None
+            }
+        }
+    }
+
+    /// Refuses what no honest path contains, and dora's special ones.
+    fn check_path(&mut self, path: &Text) -> Option<()> {
+        let text = &path.text;
+        let refuse =
+            |code, message: String, hint: &str| Some(Finding::error(code, path.span, message).hint(hint));
+        let finding = if let Some(character) = text.chars().find(|&character| is_invisible(character)) {
+            let message = format!("the path contains the invisible character U+{:04X}", u32::from(character));
+            refuse(Code::InvalidPath, message, "delete the character; it may have been copied along")
+        } else if text.len() > MAX_PATH_BYTES {
+            let message = format!("the path is {} bytes long", text.len());
+            refuse(Code::InvalidPath, message, "Linux takes paths of up to 4096 bytes")
+        } else if text.contains("://") {
+            let message = "programs are not downloaded".to_owned();
+            refuse(Code::InvalidPath, message, "download it in `build`, and name the file in `path`")
+        } else if text == "dynamic" {
+            let message = "`path: dynamic` is reserved for a later version".to_owned();
+            refuse(Code::LaterKey, message, "until then, let the dataflow start the node")
+        } else if text == "shell" {
+            let message = "`path: shell` is not supported".to_owned();
+            refuse(Code::UnsupportedKey, message, "write `path: sh` and `args: [-c, \"..\"]`")
+        } else if is_function(text) {
+            let message = format!(
+                "{} names a function of a module, which is reserved for a later version",
+                quoted(text)
+            );
+            refuse(Code::LaterKey, message, "until then, name a script that calls the function")
+        } else {
+            None
+        };
+        match finding {
+            None => Some(()),
+            Some(finding) => {
+                self.findings.push(finding);
+                None
+            }
+        }
+    }
+
+    fn locate_program(&mut self, path: &Text, has_build: bool) -> Option<Program> {
+        let relative = Path::new(&path.text);
+        let file = self.directory.join(relative);
+        let is_python = relative.extension().is_some_and(|extension| extension == "py");
+        let may_be_command = !path.text.contains('/') && !is_python;
+        let program = if is_python {
+            Program::Python { script: file.clone() }
+        } else {
+            Program::Executable { file: file.clone() }
+        };
+        let finding = match self.surroundings.entry(&file) {
+            Entry::File { executable } if executable || is_python => return Some(program),
+            _ if may_be_command && self.surroundings.has_command(&path.text) => {
+                return Some(Program::Command { name: path.text.clone() });
+            }
+            Entry::File { .. } => Finding::error(
+                Code::NotExecutable,
+                path.span,
+                format!("the file {} cannot be executed", quoted(&path.text)),
+            )
+            .hint(format!("run `chmod +x {}`; a Python script needs a name that ends in `.py`", path.text)),
+            Entry::Folder => {
+                Finding::error(Code::MissingFile, path.span, format!("{} is a folder", quoted(&path.text)))
+                    .expected(Shape::Path.describe())
+                    .hint("name the program inside of it")
+            }
+            Entry::Missing if has_build => {
+                self.findings.push(
+                    Finding::warning(
+                        Code::NotBuilt,
+                        path.span,
+                        format!("the program {} is not there yet", quoted(&path.text)),
+                    )
+                    .hint("`nervure build` builds it"),
+                );
+                return Some(program);
+            }
+            Entry::Missing => self.missing_file(path, &file, may_be_command),
+        };
+        self.findings.push(finding);
+        None
+    }
+
+    fn missing_file(&self, path: &Text, file: &Path, may_be_command: bool) -> Finding {
+        let message = if may_be_command {
+            format!("{} is neither a file beside this one nor a command on the PATH", quoted(&path.text))
+        } else {
+            format!("the file {} does not exist", quoted(&path.text))
+        };
+        let finding = Finding::error(Code::MissingFile, path.span, message);
+        let (Some(folder), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str()))
+        else {
+            return finding;
+        };
+        if !matches!(self.surroundings.entry(folder), Entry::Folder) {
+            return finding
+                .hint(format!("the folder {} does not exist", quoted(&folder.display().to_string())));
+        }
+        let names = self.surroundings.names_in(folder);
+        let near = nearest(name, names.iter().map(String::as_str));
+        // The suggestion replaces the whole path, so that it needs the folder as the file writes it.
+        let near = near.and_then(|near| Some(format!("{}{near}", path.text.strip_suffix(name)?)));
+        finding.nearest(near.as_deref(), || {
+            Some(format!("paths are relative to {}", quoted(&self.directory.display().to_string())))
+        })
+    }
+}
+
+/// `perception:detect`
+fn is_function(text: &str) -> bool {
+    let is_identifier = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with(|first: char| first.is_ascii_digit())
+            && part
+                .chars()
+                .all(|character| character.is_ascii_alphanumeric() || matches!(character, '_' | '.'))
+    };
+    text.split_once(':').is_some_and(|(module, function)| is_identifier(module) && is_identifier(function))
+}

@@ -1,0 +1,86 @@
+//! The reference page of keys.
+
+use std::fmt::Write;
+
+use crate::diagnostic::Code;
+use crate::keys::{LEVELS, Level, Status};
+
+/// The reference page of dataflow files, in Markdown: every key and every code of a finding.
+#[must_use]
+pub fn reference() -> String {
+    let mut page = String::from(INTRODUCTION);
+    for level in LEVELS {
+        // Writing to a string does not fail.
+        let _ = write!(page, "\n## {}\n\n", heading(level));
+        usable_keys(level, &mut page);
+        refused_keys(level, &mut page);
+    }
+    page.push_str(
+        "\n## Findings\n\nThe codes of errors and warnings are stable. With `--json` they are data.\n\n",
+    );
+    page.push_str("| code | meaning |\n| --- | --- |\n");
+    for code in Code::ALL {
+        let _ = writeln!(page, "| `{}` | {} |", code.as_str(), code.meaning());
+    }
+    page
+}
+
+const INTRODUCTION: &str = "# Dataflow files
+
+A dataflow file is YAML. It lists nodes, and what each of them reads and sends:
+
+```yaml
+nodes:
+  - id: camera
+    path: camera.py
+    inputs: {tick: nervure/timer/hz/30}
+    outputs: [image]
+  - id: detector
+    path: ./detector
+    inputs:
+      image: {source: camera/image, queue_size: 1}
+```
+
+`nervure validate FILE` checks a file, `nervure schema` prints a JSON schema for editors. This page is made from the
+table of keys in `crates/dataflow`; a test keeps it up to date.
+
+Names are 1 to 64 letters (a-z, A-Z), digits, `_`, `-` and `.`, and begin with neither `-` nor `.`. Durations carry a
+unit (`15ms`, `2s`, `1min`); keys that dora has too also take its bare seconds. Sizes carry a unit and count by 1024
+(`64MB`).
+";
+
+fn heading(level: &Level) -> String {
+    let mut letters = level.name.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+fn usable_keys(level: &Level, page: &mut String) {
+    page.push_str("| key | value | |\n| --- | --- | --- |\n");
+    for key in level.usable() {
+        let required = if let Status::Required = key.status { " **Required.**" } else { "" };
+        let aliases: String = key.aliases.iter().map(|alias| format!(" (or `{alias}`)")).collect();
+        let value = key.shape.describe().replace('|', "\\|");
+        let _ = writeln!(page, "| `{}`{aliases} | {value} | {}{required} |", key.name, key.doc);
+    }
+}
+
+fn refused_keys(level: &Level, page: &mut String) {
+    let refused = |status: fn(&Status) -> Option<&'static str>| {
+        level.keys.iter().filter_map(move |key| status(&key.status).map(|hint| (key, hint)))
+    };
+    let later = refused(|status| if let Status::Later(hint) = status { Some(hint) } else { None });
+    let unsupported =
+        refused(|status| if let Status::Unsupported(hint) = status { Some(hint) } else { None });
+    for (title, keys) in [
+        ("Reserved for later versions, and refused until then:", later.collect::<Vec<_>>()),
+        ("Known from dora and other files, and not supported:", unsupported.collect()),
+    ] {
+        if keys.is_empty() {
+            continue;
+        }
+        let _ = write!(page, "\n{title}\n\n| key | meant for | instead |\n| --- | --- | --- |\n");
+        for (key, hint) in keys {
+            let _ = writeln!(page, "| `{}` | {} | {hint} |", key.name, key.doc.trim_end_matches('.'));
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Looks up names: which node and output an input reads from.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::diagnostic::{Code, Finding, Findings};
+use crate::graph::{Dataflow, Edge, Input, InputIndex, Node, Output, OutputIndex, Source};
+use crate::name::{check_name, repair_name};
+use crate::nearest::nearest;
+use crate::parsed::{ParsedDataflow, ParsedInput, ParsedNode, ParsedSource};
+use crate::quote::{listed, quoted};
+use crate::tree::Text;
+
+/// The source of each input of each node; `None` where it could not be found, which is reported.
+pub(crate) type Sources = Vec<Vec<Option<Source>>>;
+
+/// Finds the source of every input.
+pub(crate) fn resolve(parsed: &ParsedDataflow, findings: &mut Findings<'_>) -> Sources {
+    let mut by_id: HashMap<&str, usize> = HashMap::new();
+    for (index, node) in parsed.nodes.iter().enumerate() {
+        let Some(id) = &node.id else { continue };
+        if let Some(first) = by_id.get(id.text.as_str()).and_then(|&first| parsed.nodes[first].id.as_ref()) {
+            let finding = Finding::error(
+                Code::DuplicateNode,
+                id.span,
+                format!("two nodes have the id {}", quoted(&id.text)),
+            )
+            .hint("give one of them another id")
+            .related(first.span, "first here");
+            findings.push(finding);
+            continue;
+        }
+        by_id.insert(&id.text, index);
+    }
+    let resolver = Resolver { parsed, by_id };
+    let nodes = parsed.nodes.iter();
+    nodes.map(|node| node.inputs.iter().map(|input| resolver.source(input, findings)).collect()).collect()
+}
+
+struct Resolver<'p> {
+    parsed: &'p ParsedDataflow,
+    by_id: HashMap<&'p str, usize>,
+}
+
+impl Resolver<'_> {
+    fn source(&self, input: &ParsedInput, findings: &mut Findings<'_>) -> Option<Source> {
+        let (node, output) = match &input.source {
+            ParsedSource::Invalid => return None,
+            ParsedSource::Timer { period_nanos } => {
+                return Some(Source::Timer { period_nanos: *period_nanos });
+            }
+            ParsedSource::Output { node, output } => (node, output),
+        };
+        let Some(&node_index) = self.by_id.get(node.text.as_str()) else {
+            findings.push(self.unknown_node(node, output));
+            return None;
+        };
+        let producer = &self.parsed.nodes[node_index];
+        let Some(output_index) = producer.outputs.iter().position(|known| known.name.text == output.text)
+        else {
+            // What could not be read may be this output.
+            if producer.outputs_complete {
+                findings.push(self.unknown_output(producer, node, output));
+            }
+            return None;
+        };
+        let source = Source::Output { node: node_index, output: output_index };
+        check_types(input, producer, output_index, findings);
+        Some(source)
+    }
+
+    fn unknown_node(&self, node: &Text, output: &Text) -> Finding {
+        let ids = || self.parsed.nodes.iter().filter_map(|node| node.id.as_ref()).map(|id| id.text.as_str());
+        let finding =
+            Finding::error(Code::UnknownNode, node.span, format!("there is no node {}", quoted(&node.text)));
+        finding.nearest(nearest(&node.text, ids()), || {
+            let owner = self
+                .parsed
+                .nodes
+                .iter()
+                .find(|node| node.outputs.iter().any(|known| known.name.text == output.text));
+            match owner.and_then(|owner| owner.id.as_ref()) {
+                Some(owner) => Some(format!("`{}` has an output `{}`", owner.text, output.text)),
+                None => Some(format!("the nodes are {}", listed(ids()))),
+            }
+        })
+    }
+
+    fn unknown_output(&self, producer: &ParsedNode, node: &Text, output: &Text) -> Finding {
+        let names = || producer.outputs.iter().map(|known| known.name.text.as_str());
+        let message = format!("the node {} has no output {}", quoted(&node.text), quoted(&output.text));
+        let mut finding = Finding::error(Code::UnknownOutput, output.span, message);
+        if let Some(id) = &producer.id {
+            finding = finding.related(id.span, "this node");
+        }
+        finding.nearest(nearest(&output.text, names()), || {
+            if producer.outputs.is_empty() {
+                return Some(format!("the node has no outputs: add `outputs: [{}]` to it", output.text));
+            }
+            Some(format!("its outputs are {}", listed(names())))
+        })
+    }
+}
+
+fn check_types(input: &ParsedInput, producer: &ParsedNode, output_index: usize, findings: &mut Findings<'_>) {
+    let output = &producer.outputs[output_index];
+    let (Some(expected), Some(sent)) = (&input.type_name, &output.type_name) else { return };
+    if expected.value == sent.value {
+        return;
+    }
+    let message = format!(
+        "the input {} expects `{}`, and the output {} sends `{}`",
+        quoted(&input.name.text),
+        expected.value,
+        quoted(&output.name.text),
+        sent.value
+    );
+    let hint = if expected.value.name() == sent.value.name() {
+        "these are two versions of one type: bring both nodes to the same"
+    } else {
+        "declare the same type on both sides, or read from another output"
+    };
+    let finding = Finding::error(Code::TypeMismatch, expected.span, message)
+        .expected(format!("`{}`", sent.value))
+        .hint(hint)
+        .related(sent.span, "the output's type");
+    findings.push(finding);
+}
+
+/// The dataflow, if every name and program was found.
+pub(crate) fn assemble(
+    parsed: ParsedDataflow,
+    sources: Sources,
+    directory: &Path,
+    file_name: &str,
+    line_of: impl Fn(crate::source::Span) -> usize,
+) -> Option<Dataflow> {
+    let mut nodes = Vec::with_capacity(parsed.nodes.len());
+    let mut edges = Vec::new();
+    for (node_index, (node, sources)) in parsed.nodes.into_iter().zip(sources).enumerate() {
+        let mut env = parsed.env.clone();
+        env.extend(node.env);
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for (input_index, (input, source)) in node.inputs.into_iter().zip(sources).enumerate() {
+            let source = source?;
+            if let Source::Output { node, output } = source {
+                let to = InputIndex { node: node_index, input: input_index };
+                edges.push(Edge { from: OutputIndex { node, output }, to });
+            }
+            let type_name = input.type_name.map(|type_name| type_name.value);
+            inputs.push(Input { name: input.name.text, source, queue: input.queue, type_name });
+        }
+        let outputs = node.outputs.into_iter().map(|output| Output {
+            name: output.name.text,
+            history: output.history,
+            type_name: output.type_name.map(|type_name| type_name.value),
+        });
+        nodes.push(Node {
+            id: node.id?.text,
+            name: node.name,
+            description: node.description,
+            program: node.program?,
+            args: node.args,
+            env,
+            build: node.build,
+            inputs,
+            outputs: outputs.collect(),
+            restart: node.restart,
+            cpu_affinity: node.cpu_affinity,
+            scheduling: node.scheduling,
+            ready: node.ready,
+            shared_memory: node.shared_memory,
+            line: line_of(node.span),
+        });
+    }
+    let name = parsed.name.map_or_else(|| default_name(directory, file_name), |name| name.text);
+    Some(Dataflow { name, directory: directory.to_owned(), env: parsed.env, nodes, edges })
+}
+
+/// The name of the file without its extension; `dataflow.yml` says nothing, so that its folder names it.
+fn default_name(directory: &Path, file_name: &str) -> String {
+    let stem = Path::new(file_name).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let folder = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let candidates = if stem == "dataflow" { [folder, stem] } else { [stem, folder] };
+    let names = candidates.iter().filter_map(|name| match check_name(name) {
+        Ok(()) => Some((*name).to_owned()),
+        Err(_) => repair_name(name),
+    });
+    names.into_iter().next().unwrap_or_else(|| "dataflow".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dataflow_without_a_name_takes_that_of_its_file_or_folder() {
+        assert_eq!(default_name(Path::new("/robots/drive"), "dataflow.yml"), "drive");
+        assert_eq!(default_name(Path::new("/robots/drive"), "night run.yaml"), "night_run");
+        assert_eq!(default_name(Path::new("/"), "dataflow.yml"), "dataflow");
+        assert_eq!(default_name(Path::new("/ドライブ"), "流れ.yml"), "dataflow");
+    }
+}

@@ -1,0 +1,109 @@
+//! The JSON schema of dataflow files, for editors.
+
+use serde_json::{Map, Value, json};
+
+use crate::keys::{DATAFLOW, INPUT, Key, LEVELS, Level, NODE, OUTPUT, Shape, Status};
+use crate::name::MAX_NAME_BYTES;
+
+/// The JSON schema of a dataflow file, draft 2020-12.
+///
+/// It describes what is allowed; what the schema language cannot say (names that refer to each other, files that
+/// exist) is checked by [`crate::parse`].
+#[must_use]
+pub fn schema() -> Value {
+    let mut schema = level_schema(&DATAFLOW);
+    let definitions: Map<String, Value> =
+        LEVELS.iter().skip(1).map(|level| (level.name.to_owned(), level_schema(level))).collect();
+    let fields = schema.as_object_mut().into_iter();
+    for fields in fields {
+        fields.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
+        fields.insert("title".to_owned(), json!("Nervure dataflow"));
+        fields.insert("$defs".to_owned(), Value::Object(definitions.clone()));
+    }
+    schema
+}
+
+fn level_schema(level: &Level) -> Value {
+    let mut properties = Map::new();
+    for key in level.usable() {
+        for name in std::iter::once(&key.name).chain(key.aliases) {
+            properties.insert((*name).to_owned(), key_schema(key));
+        }
+    }
+    let is_required = |key: &&Key| matches!(key.status, Status::Required);
+    let required: Vec<&str> = level.keys.iter().filter(is_required).map(|key| key.name).collect();
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
+}
+
+fn key_schema(key: &Key) -> Value {
+    let mut schema = shape_schema(key.shape);
+    if let Some(fields) = schema.as_object_mut() {
+        fields.insert("description".to_owned(), json!(key.doc));
+    }
+    schema
+}
+
+fn shape_schema(shape: Shape) -> Value {
+    let text = json!({ "type": "string", "minLength": 1 });
+    let name_pattern = format!("^[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{}}}$", MAX_NAME_BYTES - 1);
+    let names = || json!({ "pattern": name_pattern });
+    let reference = |level: &Level| json!({ "$ref": format!("#/$defs/{}", level.name) });
+    match shape {
+        Shape::Words | Shape::Path => text,
+        Shape::Name => json!({ "type": "string", "pattern": name_pattern }),
+        Shape::Source => json!({ "type": "string", "pattern": "^[^/]+/[^/]+(/[^/]+/[^/]+)?$" }),
+        Shape::Type => json!({ "type": "string", "pattern": "^[!-?A-~]+(@[1-9][0-9]*)?$" }),
+        Shape::Integer(range) => {
+            json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() })
+        }
+        Shape::Duration => json!({ "oneOf": [
+            { "type": "number", "minimum": 0 },
+            { "type": "string", "pattern": "^[0-9.]+ ?(ns|us|µs|ms|s|min|h)$" },
+        ] }),
+        Shape::Size => json!({ "oneOf": [
+            { "type": "integer", "minimum": 1 },
+            { "type": "string", "pattern": "^[0-9.]+ ?([kKmMgGtT][iI]?)?[bB]$" },
+        ] }),
+        Shape::OneOf(words) => json!({ "enum": words }),
+        Shape::Arguments => json!({ "oneOf": [
+            { "type": ["string", "number", "boolean"] },
+            { "type": "array", "items": { "type": ["string", "number", "boolean"] } },
+        ] }),
+        Shape::Environment => json!({
+            "type": ["object", "null"],
+            "propertyNames": { "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" },
+            "additionalProperties": { "type": ["string", "number", "boolean"] },
+        }),
+        Shape::Processors => json!({
+            "type": "array",
+            "minItems": 1,
+            "items": shape_schema(Shape::Integer(&crate::keys::PROCESSOR)),
+        }),
+        Shape::Nodes => json!({ "type": "array", "minItems": 1, "items": reference(&NODE) }),
+        Shape::Inputs => json!({
+            "type": ["object", "null"],
+            "propertyNames": names(),
+            "additionalProperties": { "oneOf": [shape_schema(Shape::Source), reference(&INPUT)] },
+        }),
+        Shape::Outputs => json!({ "oneOf": [
+            { "type": "array", "items": shape_schema(Shape::Name), "uniqueItems": true },
+            {
+                "type": ["object", "null"],
+                "propertyNames": names(),
+                "additionalProperties": { "oneOf": [{ "type": "null" }, reference(&OUTPUT)] },
+            },
+        ] }),
+        Shape::Types => json!({
+            "type": ["object", "null"],
+            "propertyNames": names(),
+            "additionalProperties": shape_schema(Shape::Type),
+        }),
+        Shape::Map(level) => reference(level),
+        Shape::Anything => json!({}),
+    }
+}
