@@ -308,10 +308,7 @@ impl Reader<'_> {
     /// dora's `input_types` and `output_types`.
     fn types(&mut self, value: &Value) -> Vec<(Text, Spanned<TypeName>)> {
         let entries = self.entries(value, Shape::Types, Code::DuplicateKey, "name").unwrap_or_default();
-        entries
-            .into_iter()
-            .filter_map(|entry| Some((entry.key.clone(), self.type_name(&entry.value)?)))
-            .collect()
+        entries.iter().filter_map(|entry| Some((entry.key.clone(), self.type_name(&entry.value)?))).collect()
     }
 
     /// Gives each port its type from `types`; `what` is "input" or "output".
