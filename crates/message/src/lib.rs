@@ -39,6 +39,7 @@ mod view;
 mod wire;
 
 pub use array::ArraySample;
+pub use bytemuck::{AnyBitPattern, cast_slice, cast_slice_mut};
 pub use dtype::{DType, Element};
 pub use encode::{Encode, decode_head, encode_head};
 pub use header::{Header, MemoryKind};

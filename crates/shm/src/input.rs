@@ -308,11 +308,6 @@ impl InboxHandle {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
         self.page.ring(self.page.inputs(), self.eventfd.as_fd());
     }
-
-    /// Readable after [`Inbox::arm`], when there is news.
-    pub fn eventfd(&self) -> BorrowedFd<'_> {
-        self.eventfd.as_fd()
-    }
 }
 
 impl Inbox {
@@ -367,6 +362,26 @@ impl Inbox {
             }
         }
         Ok(newest)
+    }
+
+    /// Takes in edges that were attached since the last call, so that [`Inbox::take_newest`] sees them.
+    pub fn refresh(&mut self) {
+        let own = self.inputs.len() as u32;
+        self.handle.page.doorbell().take(&mut self.pending);
+        if self.pending[own as usize / 64] & 1 << (own % 64) != 0 && self.obey().is_some() {
+            // There was more than edges: `try_next` shall find it again.
+            self.handle.notify();
+        }
+    }
+
+    /// Whether it belongs to this process, and not to the one that it was forked from.
+    pub fn is_own(&self) -> bool {
+        fork::check(self.fork_generation).is_ok()
+    }
+
+    /// Readable after [`Inbox::arm`], when there is news.
+    pub fn eventfd(&self) -> BorrowedFd<'_> {
+        self.handle.eventfd.as_fd()
     }
 
     /// Sleeps until there is news, or until `deadline` (nanoseconds of CLOCK_MONOTONIC). Call it when

@@ -67,6 +67,9 @@ pub enum SendError {
         /// The node's budget.
         limit: u64,
     },
+    /// The node has no such output.
+    #[error("{0}")]
+    UnknownOutput(String),
     /// The sample alone is larger than the budget.
     #[error(
         "a sample of {bytes} bytes is larger than the node's whole budget of {limit} bytes: \
@@ -139,7 +142,7 @@ pub struct OutputEdge {
 }
 
 /// What all outputs of a node share.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Producer {
     /// The memory that they may own.
     pub budget: Arc<Budget>,
@@ -151,6 +154,14 @@ pub struct Producer {
     pub incarnation: u32,
     /// Set by [`Producer::stop`].
     pub stopping: Arc<AtomicBool>,
+    /// Told of an edge that was cut off because its consumer broke the rules.
+    pub on_misbehaviour: Arc<dyn Fn(u32, Misbehaviour) + Send + Sync>,
+}
+
+impl std::fmt::Debug for Producer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Producer").field("budget", &self.budget).finish_non_exhaustive()
+    }
 }
 
 impl Producer {
@@ -285,6 +296,11 @@ impl Output {
         Ok(state.offer_to_all(image, &self.0.producer))
     }
 
+    /// The receipt of a sample that found no memory, which [`Output::loan`] has counted.
+    pub fn missed_by_all(&self) -> Receipt {
+        Receipt { queued: 0, missed: self.state().edges.len() as u32 }
+    }
+
     /// Makes `bytes` known to present and future consumers under `id` (a schema's or a frame's hash).
     ///
     /// # Errors
@@ -349,17 +365,6 @@ impl Output {
         }
         drop(state);
         self.0.producer.wake.space().notify();
-    }
-
-    /// Edges that were cut off because their consumer broke the rules, since the last call.
-    pub fn take_misbehaviour(&self) -> Vec<(u32, Misbehaviour)> {
-        let mut state = self.state();
-        let broken: Vec<_> =
-            state.edges.iter().filter_map(|edge| Some((edge.attached.id, edge.broken?))).collect();
-        for &(edge, _) in &broken {
-            state.detach(edge, false, &self.0.producer.counters);
-        }
-        broken
     }
 
     // -- helpers
@@ -538,7 +543,11 @@ impl State {
             match edge.offer(&image, &mut self.pool, &self.announcements, &producer.counters) {
                 Ok(true) => receipt.queued += 1,
                 Ok(false) => receipt.missed += 1,
-                Err(misbehaviour) => edge.broken = Some(misbehaviour),
+                Err(misbehaviour) => {
+                    receipt.missed += 1;
+                    edge.broken = Some(misbehaviour);
+                    (producer.on_misbehaviour)(edge.attached.id, misbehaviour);
+                }
             }
         }
         if self.history_depth > 0 {
@@ -775,7 +784,10 @@ pub struct Loan {
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "an allocation for each small sample costs more than moving it")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an allocation for each small sample costs more than moving it"
+)]
 enum Memory {
     /// Small payloads travel in the ring's slot.
     Inline(InlineBuffer),
@@ -828,6 +840,18 @@ impl Loan {
                 std::slice::from_raw_parts_mut(block.start.as_ptr(), self.payload_bytes)
             },
             Memory::Gone => &mut [],
+        }
+    }
+
+    /// The payload as it is.
+    pub fn payload(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Inline(buffer) => &buffer.0[..self.payload_bytes],
+            // SAFETY: the block holds `payload_bytes`, is mapped, and nobody else writes it while it is loaned.
+            Memory::Block(block) => unsafe {
+                std::slice::from_raw_parts(block.start.as_ptr(), self.payload_bytes)
+            },
+            Memory::Gone => &[],
         }
     }
 

@@ -1,0 +1,135 @@
+//! How a node meets its keeper.
+
+use crate::control;
+use crate::error::ConnectError;
+use crate::events::Events;
+use crate::node::Core;
+use nervure_protocol::keeper_to_node::{Message, Welcome};
+use nervure_protocol::node_to_keeper::{Hello, Message as Answer};
+use nervure_protocol::{CONTROL_FD_VARIABLE, MAX_MESSAGE_BYTES, VERSIONS};
+use nervure_shm::{
+    Budget, ControlPage, CountersPage, Inbox, Output, Producer, Received, Seqpacket, Waited, WakePage,
+};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::{AsFd, OwnedFd};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Descriptors of a welcome: control page, wake page, eventfd, counters.
+const WELCOME_FDS: usize = 4;
+
+pub(crate) fn connect(
+    language: &str,
+    mut go_on: impl FnMut() -> bool,
+) -> Result<(Arc<Core>, Events), ConnectError> {
+    let socket = Arc::new(control_socket()?);
+    let hello = Hello {
+        versions: VERSIONS,
+        language: language.to_owned(),
+        library: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let hello = nervure_protocol::encode(&Answer::Hello(hello))?;
+    socket.send(&hello, &[]).map_err(|_| ConnectError::KeeperGone)?;
+    let (welcome, fds) = receive_welcome(&socket, &mut go_on)?;
+    let (core, mut events) = assemble(welcome, fds, socket)?;
+    control::start(core.clone(), events.inbox.handle())?;
+    let waits_for_start = core.is_source() && !core.welcome.manual_ready;
+    loop {
+        let news = core.news();
+        if news.keeper_gone && !news.wired {
+            return Err(ConnectError::KeeperGone);
+        }
+        if news.stop.is_some() || news.wired && (news.started || !waits_for_start) {
+            break;
+        }
+        drop(news);
+        events.absorb();
+        if events.inbox.wait(None) == Waited::Interrupted && !go_on() {
+            return Err(ConnectError::Interrupted);
+        }
+    }
+    Ok((core, events))
+}
+
+fn control_socket() -> Result<Seqpacket, ConnectError> {
+    let Some(number) = std::env::var_os(CONTROL_FD_VARIABLE) else {
+        return Err(ConnectError::NotStartedAsNode { variable: CONTROL_FD_VARIABLE });
+    };
+    let number = number.to_string_lossy().into_owned();
+    let adopted = match number.parse() {
+        Ok(parsed) => nervure_shm::adopt_inherited_fd(parsed),
+        Err(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no number")),
+    };
+    adopted.map(Seqpacket::from).map_err(|error| ConnectError::NoControlSocket {
+        variable: CONTROL_FD_VARIABLE,
+        number,
+        reason: error.to_string(),
+    })
+}
+
+fn receive_welcome(
+    socket: &Seqpacket,
+    go_on: &mut impl FnMut() -> bool,
+) -> Result<(Welcome, [OwnedFd; WELCOME_FDS]), ConnectError> {
+    let mut buffer = Vec::with_capacity(MAX_MESSAGE_BYTES);
+    let fds = loop {
+        match socket.receive(&mut buffer) {
+            Ok(Received::Packet(fds)) => break fds,
+            Ok(Received::Closed) => return Err(ConnectError::KeeperGone),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let interest = PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN);
+                if rustix::event::poll(&mut [interest], None).is_err() && !go_on() {
+                    return Err(ConnectError::Interrupted);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let unexpected = |got| Err(ConnectError::Unexpected { expected: WELCOME_FDS, got });
+    match nervure_protocol::decode(&buffer)? {
+        Message::Welcome(welcome) => match <[OwnedFd; WELCOME_FDS]>::try_from(fds) {
+            Ok(fds) => Ok((welcome, fds)),
+            Err(fds) => unexpected(format!("{} descriptors", fds.len())),
+        },
+        Message::Refused { reason } => Err(ConnectError::Refused(reason)),
+        other => unexpected(format!("{other:?}")),
+    }
+}
+
+fn assemble(
+    welcome: Welcome,
+    fds: [OwnedFd; WELCOME_FDS],
+    socket: Arc<Seqpacket>,
+) -> Result<(Arc<Core>, Events), ConnectError> {
+    let [clock, wake, eventfd, counters] = fds;
+    let clock = ControlPage::map(&clock)?;
+    let wake = Arc::new(WakePage::map(&wake)?);
+    let counters = Arc::new(CountersPage::map(&counters, true)?);
+    if wake.inputs() as usize != welcome.inputs.len() {
+        let text = format!("wake page for {} inputs, the node has {}", wake.inputs(), welcome.inputs.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text).into());
+    }
+    let misbehaving = socket.clone();
+    let producer = Producer {
+        budget: Budget::new(welcome.shared_memory_bytes),
+        wake: wake.clone(),
+        counters,
+        incarnation: welcome.incarnation,
+        stopping: Arc::new(AtomicBool::new(false)),
+        on_misbehaviour: Arc::new(move |edge, misbehaviour| {
+            let message = Answer::Misbehaviour { edge, what: misbehaviour.to_string() };
+            if let Ok(bytes) = nervure_protocol::encode(&message) {
+                let _ = misbehaving.send(&bytes, &[]);
+            }
+        }),
+    };
+    let outputs = welcome
+        .outputs
+        .iter()
+        .map(|output| Output::new(output.name.clone(), output.blocks, output.history, producer.clone()));
+    let outputs = outputs.collect();
+    let inbox = Inbox::new(wake, Arc::new(eventfd));
+    let core = Arc::new(Core::new(welcome, socket, clock, producer, outputs));
+    Ok((core.clone(), Events::new(core, inbox)))
+}

@@ -1,0 +1,76 @@
+//! What can go wrong besides sending.
+
+use nervure_protocol::ProtocolError;
+use std::io;
+
+/// Why a node could not connect to its keeper.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The program was not started as a node.
+    #[error(
+        "this program is a Nervure node and was started on its own: there is no {variable} in its environment. \
+         Start it from a dataflow file: nervure run dataflow.yml"
+    )]
+    NotStartedAsNode {
+        /// The variable that a keeper sets.
+        variable: &'static str,
+    },
+    /// The control socket is not there.
+    #[error(
+        "the control socket {number} named by {variable} cannot be used: {reason}. A process has one node: \
+         was another made before, or is this a child process of a node?"
+    )]
+    NoControlSocket {
+        /// The variable that a keeper sets.
+        variable: &'static str,
+        /// What it says.
+        number: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The keeper is gone, or hung up.
+    #[error("the keeper closed the connection before the node was wired")]
+    KeeperGone,
+    /// The keeper refused the node.
+    #[error("the keeper refused this node: {0}")]
+    Refused(String),
+    /// The keeper said something unexpected.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The keeper's first message was another.
+    #[error("expected the keeper's welcome with {expected} descriptors, got {got}")]
+    Unexpected {
+        /// Descriptors of a welcome.
+        expected: usize,
+        /// What came.
+        got: String,
+    },
+    /// The caller asked to give up.
+    #[error("interrupted by a signal")]
+    Interrupted,
+    /// The system refused something.
+    #[error("cannot set the node up: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A name that is no input or output of the node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("node {node} has no {kind} {name:?}; {}", described(.kind, .known))]
+pub struct UnknownName {
+    /// The node's id.
+    pub node: String,
+    /// `input` or `output`.
+    pub kind: &'static str,
+    /// The name that was asked for.
+    pub name: String,
+    /// The names that there are.
+    pub known: Vec<String>,
+}
+
+fn described(kind: &str, known: &[String]) -> String {
+    if known.is_empty() {
+        format!("it has no {kind}s: declare it in the dataflow file")
+    } else {
+        format!("its {kind}s are: {}", known.join(", "))
+    }
+}

@@ -1,0 +1,49 @@
+//! Write Nervure nodes in Rust.
+//!
+//! A node is a program that `nervure run` starts. It connects, takes events from its inputs, and sends to its outputs;
+//! which inputs and outputs it has is said by the dataflow file.
+//!
+//! ```no_run
+//! use nervure_node::{Event, Node};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let mut node = Node::connect()?;
+//!     while let Some(event) = node.next() {
+//!         if let Event::Input { id, sample } = event {
+//!             println!("{id}: {} bytes, {:?} old", sample.bytes().len(), sample.age(node.now()));
+//!             node.send("answer", &sample.text()?.to_uppercase())?;
+//!         }
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Received samples are views of their producer's memory: nothing is copied, and a sample's block is given back when
+//! its last clone is dropped. Keep few of them, or copy what you keep.
+
+mod connect;
+mod control;
+mod error;
+mod event;
+mod events;
+mod node;
+mod publisher;
+mod sample;
+#[cfg(feature = "async")]
+mod stream;
+mod timer;
+
+pub use self::{
+    error::{ConnectError, UnknownName},
+    event::Event,
+    events::{Events, Next},
+    node::{Handle, Node},
+    publisher::{Envelope, Loan, LoanSlice, Publisher},
+    sample::{Sample, SampleError},
+};
+#[cfg(feature = "async")]
+pub use stream::EventStream;
+
+pub use nervure_message as message;
+pub use nervure_message::{Encode, Metadata, Tensor, Value};
+pub use nervure_shm::{NodeForked, Receipt, SendError, Wait, Waited};

@@ -1,0 +1,238 @@
+//! A node, and the parts of it that can be shared.
+
+use crate::connect;
+use crate::error::{ConnectError, UnknownName};
+use crate::event::Event;
+use crate::events::Events;
+use crate::publisher::{Envelope, Publisher};
+use crate::sample::Sample;
+use nervure_message::Encode;
+use nervure_protocol::keeper_to_node::Welcome;
+use nervure_protocol::node_to_keeper::Message;
+use nervure_shm::{ControlPage, Output, Producer, Receipt, RunState, SendError, Seqpacket, Wait};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What all handles of a node share, the control thread included.
+pub(crate) struct Core {
+    pub(crate) welcome: Welcome,
+    pub(crate) socket: Arc<Seqpacket>,
+    pub(crate) clock: ControlPage,
+    pub(crate) producer: Producer,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) stop: Arc<AtomicBool>,
+    news: Mutex<News>,
+}
+
+/// What the control thread has heard and the node's program not yet taken.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    pub(crate) events: VecDeque<Event>,
+    /// Why the node shall stop.
+    pub(crate) stop: Option<String>,
+    pub(crate) wired: bool,
+    pub(crate) started: bool,
+    pub(crate) keeper_gone: bool,
+}
+
+impl Core {
+    pub(crate) fn new(
+        welcome: Welcome,
+        socket: Arc<Seqpacket>,
+        clock: ControlPage,
+        producer: Producer,
+        outputs: Vec<Output>,
+    ) -> Self {
+        let stop = producer.stopping.clone();
+        Self { welcome, socket, clock, producer, outputs, stop, news: Mutex::default() }
+    }
+
+    pub(crate) fn news(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the keeper. When its socket is full or closed the keeper has other worries.
+    pub(crate) fn tell(&self, message: &Message) {
+        if let Ok(bytes) = nervure_protocol::encode(message) {
+            let _ = self.socket.send(&bytes, &[]);
+        }
+    }
+
+    /// Whether the node begins by itself: it waits for nobody's samples.
+    pub(crate) fn is_source(&self) -> bool {
+        use nervure_protocol::wiring::Source;
+        self.welcome.inputs.iter().all(|input| matches!(input.source, Source::Timer { .. }))
+    }
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("node", &self.welcome.node).finish_non_exhaustive()
+    }
+}
+
+/// A node of a running dataflow.
+#[derive(Debug)]
+pub struct Node {
+    handle: Handle,
+    events: Events,
+}
+
+/// The parts of a node that any thread may use. Clones are the same node.
+#[derive(Clone, Debug)]
+pub struct Handle(pub(crate) Arc<Core>);
+
+impl Node {
+    /// Connects to the keeper that started this program. A node that waits for nobody's samples returns when the
+    /// dataflow is ready, so that nobody misses its first ones.
+    ///
+    /// # Errors
+    /// [`ConnectError`] when the program was not started by a keeper, or a second time in one process.
+    pub fn connect() -> Result<Self, ConnectError> {
+        Self::connect_as("rust", || true)
+    }
+
+    /// As [`Node::connect`], for bindings: `language` is told to the keeper, and `go_on` is asked whenever a signal
+    /// handler ran.
+    ///
+    /// # Errors
+    /// As [`Node::connect`], and [`ConnectError::Interrupted`] when `go_on` returns false.
+    pub fn connect_as(language: &str, go_on: impl FnMut() -> bool) -> Result<Self, ConnectError> {
+        let (core, events) = connect::connect(language, go_on)?;
+        Ok(Self { handle: Handle(core), events })
+    }
+
+    /// Waits for the next event. `None` after [`Event::Stop`].
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator would borrow the node that must send meanwhile"
+    )]
+    pub fn next(&mut self) -> Option<Event> {
+        self.events.next()
+    }
+
+    /// Waits at most `timeout` for the next event; `None` when none came, or after [`Event::Stop`].
+    pub fn next_timeout(&mut self, timeout: Duration) -> Option<Event> {
+        self.events.next_timeout(timeout)
+    }
+
+    /// The next event, if there is one.
+    pub fn try_next(&mut self) -> Option<Event> {
+        self.events.try_next()
+    }
+
+    /// The newest sample of an input, without waiting: taken from its queue, or the one that was newest before.
+    /// Samples that it passes over are not delivered as events.
+    ///
+    /// # Errors
+    /// [`UnknownName`] with the names of the inputs.
+    pub fn latest(&mut self, input: &str) -> Result<Option<Sample>, UnknownName> {
+        self.events.latest(input)
+    }
+
+    /// The parts that any thread may use.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Takes the node apart, to receive and send in different places.
+    pub fn split(self) -> (Handle, Events) {
+        (self.handle, self.events)
+    }
+}
+
+impl std::ops::Deref for Node {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+impl Handle {
+    /// The node's id in the dataflow file.
+    pub fn id(&self) -> &str {
+        &self.0.welcome.node
+    }
+
+    /// The dataflow's name.
+    pub fn dataflow(&self) -> &str {
+        &self.0.welcome.dataflow
+    }
+
+    /// 0 at the first start, one more after each restart.
+    pub fn incarnation(&self) -> u32 {
+        self.0.welcome.incarnation
+    }
+
+    /// Names of the inputs.
+    pub fn inputs(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.welcome.inputs.iter().map(|input| input.name.as_str())
+    }
+
+    /// Names of the outputs.
+    pub fn outputs(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.welcome.outputs.iter().map(|output| output.name.as_str())
+    }
+
+    /// An output, to be kept by those who send often.
+    ///
+    /// # Errors
+    /// [`UnknownName`] with the names of the outputs.
+    pub fn output(&self, name: &str) -> Result<Publisher, UnknownName> {
+        match self.0.outputs.iter().find(|output| output.name() == name) {
+            Some(output) => Ok(Publisher { output: output.clone(), _core: self.0.clone() }),
+            None => Err(UnknownName {
+                node: self.id().to_owned(),
+                kind: "output",
+                name: name.to_owned(),
+                known: self.outputs().map(str::to_owned).collect(),
+            }),
+        }
+    }
+
+    /// Sends a value to an output: see [`Publisher::send`].
+    ///
+    /// # Errors
+    /// As [`Publisher::send`]; an unknown output is an error that names those that there are.
+    pub fn send<V: Encode + ?Sized>(&self, output: &str, value: &V) -> Result<Receipt, SendError> {
+        self.send_with(output, value, &Envelope::new())
+    }
+
+    /// Sends a value with an envelope: see [`Publisher::send_with`].
+    ///
+    /// # Errors
+    /// As [`Handle::send`].
+    pub fn send_with<V: Encode + ?Sized>(
+        &self,
+        output: &str,
+        value: &V,
+        envelope: &Envelope<'_>,
+    ) -> Result<Receipt, SendError> {
+        let publisher =
+            self.output(output).map_err(|unknown| SendError::UnknownOutput(unknown.to_string()))?;
+        publisher.send_with(value, envelope, Wait::Forever)
+    }
+
+    /// The dataflow's clock, in nanoseconds since the Unix epoch. It stands still while the dataflow is paused.
+    pub fn now(&self) -> i64 {
+        self.0.clock.read(nervure_shm::monotonic_nanos()).1
+    }
+
+    /// Whether the dataflow is paused.
+    pub fn is_paused(&self) -> bool {
+        self.0.clock.read(nervure_shm::monotonic_nanos()).0 == RunState::Paused
+    }
+
+    /// Whether the node was told to stop. For programs that never look at their events.
+    pub fn is_stopping(&self) -> bool {
+        self.0.stop.load(Ordering::SeqCst)
+    }
+
+    /// Says that a node declared `ready: manual` is ready. The dataflow's sources start when all nodes are.
+    pub fn ready(&self) {
+        self.0.tell(&Message::Ready);
+    }
+}

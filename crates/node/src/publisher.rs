@@ -1,0 +1,293 @@
+//! Sending.
+
+use crate::node::Core;
+use crate::sample::Sample;
+use nervure_message::{Element, Encode, Header, Layout, Metadata, TensorLayout, encode_head};
+use nervure_shm::{Output, Receipt, SendError, Wait};
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+/// What goes with a value: where and when it is from.
+#[derive(Clone, Debug, Default)]
+pub struct Envelope<'a> {
+    stamp: Option<i64>,
+    like: Option<&'a Sample>,
+    metadata: Option<&'a Metadata>,
+    frame: Option<&'a str>,
+    correlation_id: u64,
+}
+
+impl<'a> Envelope<'a> {
+    /// An empty one: stamped at publication.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// When the world was as the value says, in nanoseconds since the Unix epoch.
+    #[must_use]
+    pub fn stamp(mut self, nanos: i64) -> Self {
+        self.stamp = Some(nanos);
+        self
+    }
+
+    /// Keeps stamp, frame and trace of the sample that the value was computed from.
+    #[must_use]
+    pub fn like(mut self, sample: &'a Sample) -> Self {
+        self.like = Some(sample);
+        self
+    }
+
+    /// Named values to go along.
+    #[must_use]
+    pub fn metadata(mut self, metadata: &'a Metadata) -> Self {
+        self.metadata = Some(metadata);
+        self
+    }
+
+    /// The coordinate frame.
+    #[must_use]
+    pub fn frame(mut self, name: &'a str) -> Self {
+        self.frame = Some(name);
+        self
+    }
+
+    /// Ties an answer to its question.
+    #[must_use]
+    pub fn correlation_id(mut self, id: u64) -> Self {
+        self.correlation_id = id;
+        self
+    }
+
+    /// The header, and what must be announced before it.
+    fn header(&self, output: &Output, schema_id: u64) -> Result<Header, SendError> {
+        let like = self.like.map(|sample| *sample.header()).unwrap_or_default();
+        let frame_id = match (self.frame, self.like) {
+            (Some(name), _) => {
+                let id = twox_hash::XxHash3_64::oneshot(name.as_bytes()).max(1);
+                output.announce(id, name.as_bytes())?;
+                id
+            }
+            (None, Some(sample)) if like.frame_id != 0 => {
+                if let Some(name) = sample.raw().announcement(like.frame_id) {
+                    output.announce(like.frame_id, &name)?;
+                }
+                like.frame_id
+            }
+            _ => 0,
+        };
+        Ok(Header {
+            stamp: self.stamp.unwrap_or(like.stamp),
+            trace_id: like.trace_id,
+            correlation_id: if self.correlation_id == 0 { like.correlation_id } else { self.correlation_id },
+            schema_id,
+            frame_id,
+            ..Header::default()
+        })
+    }
+}
+
+/// One output of a node. Clones are the same output; any thread may use it.
+#[derive(Clone, Debug)]
+pub struct Publisher {
+    pub(crate) output: Output,
+    pub(crate) _core: Arc<Core>,
+}
+
+static NO_METADATA: Metadata = Metadata::new();
+
+impl Publisher {
+    /// The output's name.
+    pub fn name(&self) -> &str {
+        self.output.name()
+    }
+
+    /// Sends a value, stamped now. Waits while a consumer whose `queue_policy` is `block` has no room.
+    ///
+    /// # Errors
+    /// [`SendError::Stopped`] when the dataflow stops meanwhile, and what else keeps it from being sent. A sample that
+    /// a consumer misses by its own policy is no error: it is counted on its edge, and in the receipt.
+    pub fn send<V: Encode + ?Sized>(&self, value: &V) -> Result<Receipt, SendError> {
+        self.send_with(value, &Envelope::new(), Wait::Forever)
+    }
+
+    /// Sends a value if no consumer makes it wait.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] when one does.
+    pub fn try_send<V: Encode + ?Sized>(&self, value: &V) -> Result<Receipt, SendError> {
+        self.send_with(value, &Envelope::new(), Wait::Never)
+    }
+
+    /// Sends a value with an envelope, waiting as `wait` says.
+    ///
+    /// # Errors
+    /// As [`Publisher::send`].
+    pub fn send_with<V: Encode + ?Sized>(
+        &self,
+        value: &V,
+        envelope: &Envelope<'_>,
+        wait: Wait,
+    ) -> Result<Receipt, SendError> {
+        loop {
+            match self.send_once(value, envelope, wait) {
+                Err(SendError::Interrupted) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// As [`Publisher::send_with`], but returns [`SendError::Interrupted`] when a signal handler ran, for callers that
+    /// must look at it (Python).
+    ///
+    /// # Errors
+    /// As [`Publisher::send`].
+    pub fn send_once<V: Encode + ?Sized>(
+        &self,
+        value: &V,
+        envelope: &Envelope<'_>,
+        wait: Wait,
+    ) -> Result<Receipt, SendError> {
+        let head = encode_head(value, envelope.metadata.unwrap_or(&NO_METADATA)).map_err(metadata_error)?;
+        let schema_id = match value.schema() {
+            Some(schema) => {
+                self.output.announce(schema.id(), schema.bytes())?;
+                schema.id()
+            }
+            None => 0,
+        };
+        let header = envelope.header(&self.output, schema_id)?;
+        let mut loan = match self.output.loan(value.payload_bytes(), head.len(), wait) {
+            // Counted on the edges that miss it; the program goes on.
+            Err(SendError::OutOfMemory { .. }) => return Ok(self.output.missed_by_all()),
+            other => other?,
+        };
+        value.write(loan.payload_mut());
+        self.output.publish(loan, header, &head, wait).map_err(|unsent| unsent.cause)
+    }
+
+    /// Borrows memory for a tensor in C order, to be filled in place: no copy at all.
+    ///
+    /// # Errors
+    /// [`SendError::OutOfMemory`] when the node's shared memory is used up by samples that consumers hold.
+    ///
+    /// # Panics
+    /// When the shape's size overflows.
+    pub fn loan<T: Element + nervure_message::AnyBitPattern>(
+        &self,
+        shape: &[usize],
+    ) -> Result<LoanSlice<T>, SendError> {
+        let layout =
+            TensorLayout::contiguous(T::DTYPE, shape).expect("the shape's size fits the address space");
+        let bytes = layout.payload_bytes();
+        let loan = self.loan_layout(Layout::Tensor(layout), bytes, Wait::Forever)?;
+        Ok(LoanSlice { loan, element: PhantomData })
+    }
+
+    /// Borrows memory for `bytes` of payload of any layout.
+    ///
+    /// # Errors
+    /// As [`Publisher::loan`].
+    pub fn loan_layout(&self, layout: Layout, bytes: usize, wait: Wait) -> Result<Loan, SendError> {
+        // Room for the layout and a few metadata; larger ones go into the block if it has room.
+        let memory = self.output.loan(bytes, HEAD_RESERVE, wait)?;
+        Ok(Loan { publisher: self.clone(), layout, memory })
+    }
+}
+
+/// Bytes kept for the head of a loan, whose metadata is known only when it is sent.
+const HEAD_RESERVE: usize = 192;
+
+fn metadata_error(error: nervure_message::MetadataError) -> SendError {
+    SendError::Announcement(error.to_string())
+}
+
+/// Memory for one payload, filled in place and then sent. Dropped without being sent, it returns.
+#[derive(Debug)]
+pub struct Loan {
+    publisher: Publisher,
+    layout: Layout,
+    memory: nervure_shm::Loan,
+}
+
+impl Loan {
+    /// The payload. What it reads before it is written is unspecified.
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        self.memory.payload_mut()
+    }
+
+    /// Sends it.
+    ///
+    /// # Errors
+    /// As [`Publisher::send`].
+    pub fn send(self, envelope: &Envelope<'_>) -> Result<Receipt, SendError> {
+        let mut loan = self;
+        loop {
+            match loan.send_once(envelope, Wait::Forever) {
+                Err((Some(again), SendError::Interrupted)) => loan = *again,
+                result => return result.map_err(|(_, error)| error),
+            }
+        }
+    }
+
+    /// Sends it, and gives it back when a signal handler ran meanwhile or there was no room.
+    ///
+    /// # Errors
+    /// As [`Publisher::send`], with the loan where it can be tried again.
+    pub fn send_once(
+        self,
+        envelope: &Envelope<'_>,
+        wait: Wait,
+    ) -> Result<Receipt, (Option<Box<Self>>, SendError)> {
+        let Self { publisher, layout, memory } = self;
+        let mut head = nervure_message::Head::new();
+        layout.write(&mut head);
+        if let Err(error) = envelope.metadata.unwrap_or(&NO_METADATA).write(&mut head) {
+            return Err((None, metadata_error(error)));
+        }
+        let header = envelope.header(&publisher.output, 0).map_err(|error| (None, error))?;
+        publisher.output.publish(memory, header, &head, wait).map_err(|unsent| {
+            let nervure_shm::Unsent { loan, cause } = *unsent;
+            (Some(Box::new(Self { publisher, layout, memory: loan })), cause)
+        })
+    }
+}
+
+/// A [`Loan`] as a slice of its elements.
+#[derive(Debug)]
+pub struct LoanSlice<T> {
+    loan: Loan,
+    element: PhantomData<T>,
+}
+
+impl<T> LoanSlice<T> {
+    /// Sends it, stamped now.
+    ///
+    /// # Errors
+    /// As [`Publisher::send`].
+    pub fn send(self) -> Result<Receipt, SendError> {
+        self.loan.send(&Envelope::new())
+    }
+
+    /// Sends it with an envelope.
+    ///
+    /// # Errors
+    /// As [`Publisher::send`].
+    pub fn send_with(self, envelope: &Envelope<'_>) -> Result<Receipt, SendError> {
+        self.loan.send(envelope)
+    }
+}
+
+impl<T: Element + nervure_message::AnyBitPattern> Deref for LoanSlice<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        nervure_message::cast_slice(self.loan.memory.payload())
+    }
+}
+
+impl<T: Element + nervure_message::AnyBitPattern> DerefMut for LoanSlice<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        nervure_message::cast_slice_mut(self.loan.memory.payload_mut())
+    }
+}

@@ -1,0 +1,138 @@
+//! A received sample, and what it says.
+
+use arrow_data::ArrayData;
+use nervure_message::{
+    DecodeError, Element, Header, Layout, Metadata, Schema, View, ViewError, decode_head, payload_buffer,
+};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// A received sample: a view of its producer's memory, which is given back when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    raw: nervure_shm::Sample,
+    layout: Arc<OnceLock<Result<Layout, DecodeError>>>,
+}
+
+/// Why a sample cannot be read as was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum SampleError {
+    /// Its head is damaged.
+    #[error("the sample's head cannot be read: {0}")]
+    Head(#[from] DecodeError),
+    /// It is something else, or damaged.
+    #[error(transparent)]
+    View(#[from] ViewError),
+}
+
+struct Payload(nervure_shm::Sample);
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        self.0.payload()
+    }
+}
+
+impl Sample {
+    pub(crate) fn new(raw: nervure_shm::Sample) -> Self {
+        Self { raw, layout: Arc::default() }
+    }
+
+    /// The header.
+    pub fn header(&self) -> &Header {
+        self.raw.header()
+    }
+
+    /// The sample as the data plane delivered it.
+    pub fn raw(&self) -> &nervure_shm::Sample {
+        &self.raw
+    }
+
+    /// When the world was as the sample says, in nanoseconds since the Unix epoch: set by the source, and kept by those
+    /// who send `like` it.
+    pub fn stamp(&self) -> i64 {
+        self.header().stamp
+    }
+
+    /// Time since the sample's stamp, at `now` ([`crate::Node::now`]); zero for a stamp of the future.
+    pub fn age(&self, now: i64) -> Duration {
+        Duration::from_nanos(u64::try_from(now.saturating_sub(self.stamp())).unwrap_or(0))
+    }
+
+    /// Time from publication until this node took the sample from its queue.
+    pub fn latency(&self) -> Duration {
+        Duration::from_nanos(self.raw.latency_nanos())
+    }
+
+    /// How the payload is laid out.
+    ///
+    /// # Errors
+    /// [`SampleError::Head`] when the producer wrote no valid head.
+    pub fn layout(&self) -> Result<&Layout, SampleError> {
+        let decoded = self.layout.get_or_init(|| decode_head(self.raw.head()).map(|(layout, _)| layout));
+        decoded.as_ref().map_err(|error| SampleError::Head(error.clone()))
+    }
+
+    /// The metadata that was sent along.
+    ///
+    /// # Errors
+    /// [`SampleError::Head`] when the producer wrote no valid head.
+    pub fn metadata(&self) -> Result<Metadata, SampleError> {
+        Ok(decode_head(self.raw.head())?.1.decode()?)
+    }
+
+    /// The name of the coordinate frame, where one was sent.
+    pub fn frame(&self) -> Option<String> {
+        let id = self.header().frame_id;
+        let bytes = (id != 0).then(|| self.raw.announcement(id)).flatten()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The payload with its layout.
+    ///
+    /// # Errors
+    /// When the head is damaged, or describes more than the payload.
+    pub fn view(&self) -> Result<View<'_>, SampleError> {
+        Ok(View::new(self.layout()?, self.raw.payload())?)
+    }
+
+    /// The payload's bytes, whatever they are.
+    pub fn bytes(&self) -> &[u8] {
+        self.raw.payload()
+    }
+
+    /// The text.
+    ///
+    /// # Errors
+    /// When the sample is no text.
+    pub fn text(&self) -> Result<String, SampleError> {
+        Ok(self.view()?.text()?)
+    }
+
+    /// The elements of a tensor, in place and in C order.
+    ///
+    /// # Errors
+    /// When the sample is no tensor of `T`, or not in C order.
+    pub fn as_slice<T: Element + nervure_message::AnyBitPattern>(&self) -> Result<&[T], SampleError> {
+        Ok(self.view()?.as_slice::<T>()?)
+    }
+
+    /// The value as an Arrow array, in place where Arrow allows it. The array keeps the sample's block.
+    ///
+    /// # Errors
+    /// When the array is not valid, or its schema did not arrive.
+    pub fn array(&self) -> Result<ArrayData, SampleError> {
+        let buffer = payload_buffer(Payload(self.raw.clone()));
+        Ok(self.view()?.array(self.schema()?.as_ref(), &buffer)?)
+    }
+
+    /// The schema of an Arrow array; `None` for everything else.
+    ///
+    /// # Errors
+    /// When the producer announced a damaged one.
+    pub fn schema(&self) -> Result<Option<Schema>, SampleError> {
+        let id = self.header().schema_id;
+        let bytes = (id != 0).then(|| self.raw.announcement(id)).flatten();
+        Ok(bytes.map(|bytes| Schema::decode(&bytes)).transpose()?)
+    }
+}
