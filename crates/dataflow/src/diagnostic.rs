@@ -288,20 +288,20 @@ impl<'a> Findings<'a> {
         if self.unlisted > 0 {
             let message = format!("{} more findings are not listed", self.unlisted);
             let severity = if self.errors > 0 { Severity::Error } else { Severity::Warning };
-            let span = Span { start: usize::MAX, end: usize::MAX };
             self.list.push(Diagnostic {
                 severity,
                 code: Code::TooManyFindings,
                 message,
                 file: self.source.name().to_owned(),
-                location: Some(self.source.locate(span)),
+                location: None,
                 expected: None,
                 hint: Some("fix those above first".to_owned()),
                 suggestion: None,
                 related: Vec::new(),
             });
         }
-        self.list.sort_by_key(|diagnostic| diagnostic.location.as_ref().map(|at| (at.line, at.column)));
+        let place = |diagnostic: &Diagnostic| diagnostic.location.as_ref().map(|at| (at.line, at.column));
+        self.list.sort_by_key(|diagnostic| place(diagnostic).unwrap_or((usize::MAX, 0)));
         self.list
     }
 }

@@ -5,7 +5,6 @@
 use std::ops::RangeInclusive;
 
 use Shape::*;
-use Status::*;
 
 /// A map in a dataflow file and the keys that it can have.
 #[derive(Debug)]
@@ -71,7 +70,7 @@ pub(crate) const FORMAT_VERSIONS: RangeInclusive<i64> = 1..=FORMAT_VERSION;
 pub(crate) const QUEUE_SIZE: RangeInclusive<i64> = 1..=65_536;
 pub(crate) const MAX_HELD: RangeInclusive<i64> = 1..=131_072;
 pub(crate) const HISTORY: RangeInclusive<i64> = 0..=1_000;
-pub(crate) const MAX_RESTARTS: RangeInclusive<i64> = 0..=u32::MAX as i64;
+pub(crate) const MAX_RESTARTS: RangeInclusive<i64> = 0..=1_000_000;
 pub(crate) const PRIORITY: RangeInclusive<i64> = 1..=99;
 pub(crate) const NICE: RangeInclusive<i64> = -20..=19;
 pub(crate) const PROCESSOR: RangeInclusive<i64> = 0..=4_095;
@@ -80,6 +79,11 @@ pub(crate) const QUEUE_POLICIES: &[&str] = &["drop_oldest", "drop_newest", "bloc
 pub(crate) const RESTART_POLICIES: &[&str] = &["never", "on-failure", "always"];
 pub(crate) const SCHEDULING_POLICIES: &[&str] = &["other", "fifo", "rr"];
 pub(crate) const READY: &[&str] = &["auto", "manual"];
+
+/// Keys that say in another way what a node runs and what its outputs are. A node that has one of them, refused as it
+/// is, is not told as well that it lacks a path or an output.
+pub(crate) const OTHER_KINDS_OF_NODES: &[&str] =
+    &["custom", "hub", "module", "operator", "operators", "ros2"];
 
 /// Every level, outermost first.
 pub(crate) static LEVELS: &[&Level] = &[&DATAFLOW, &NODE, &INPUT, &OUTPUT, &SCHEDULING];
@@ -91,77 +95,50 @@ pub(crate) static DATAFLOW: Level = Level {
     name: "dataflow",
     noun: "a dataflow",
     keys: &[
-        key("nervure", Optional, Integer(&FORMAT_VERSIONS), "Version of this file format."),
-        key(
+        optional("nervure", Integer(&FORMAT_VERSIONS), "Version of this file format."),
+        optional(
             "name",
-            Optional,
             Name,
             "Name of the dataflow, as in the topic `name:node/output`. Default: the name of the file, or that of its folder when the file is called `dataflow`.",
         ),
-        key("env", Optional, Environment, "Environment variables of every node; a node's own `env` wins."),
-        key("nodes", Required, Nodes, "The nodes."),
-        key("machines", Later(MACHINES), Anything, "Roles of the machines that nodes run on."),
-        key(
+        optional("env", Environment, "Environment variables of every node; a node's own `env` wins."),
+        required("nodes", Nodes, "The nodes."),
+        later("machines", MACHINES, "Roles of the machines that nodes run on."),
+        later(
             "processes",
-            Later("this version runs every node in a process of its own"),
-            Anything,
+            "this version runs every node in a process of its own",
             "Processes that several nodes share.",
         ),
-        key(
+        later(
             "services",
-            Later("until then, a request is an output of one node and the answer an output of the other"),
-            Anything,
+            "until then, a request is an output of one node and the answer an output of the other",
             "Requests and answers.",
         ),
-        key(
+        later(
             "exports",
-            Later("until then, put the nodes into one dataflow"),
-            Anything,
+            "until then, put the nodes into one dataflow",
             "Outputs that other dataflows can read.",
         ),
-        key("clock", Later("until then, time is that of the host"), Anything, "Simulated time."),
-        key("deploy", Unsupported(MACHINES), Anything, "Placement on machines."),
-        key("_unstable_deploy", Unsupported(MACHINES), Anything, "Placement on machines."),
-        key(
-            "communication",
-            Unsupported("remove it: data always goes through shared memory"),
-            Anything,
-            "Transport.",
-        ),
-        key(
-            "debug",
-            Unsupported("remove it: every output can be inspected at any time"),
-            Anything,
-            "Inspection.",
-        ),
-        key(
-            "_unstable_debug",
-            Unsupported("remove it: every output can be inspected at any time"),
-            Anything,
-            "Inspection.",
-        ),
-        key(
+        later("clock", "until then, time is that of the host", "Simulated time."),
+        later("deploy", MACHINES, "Placement on machines."),
+        later("_unstable_deploy", MACHINES, "Placement on machines."),
+        unsupported("communication", "remove it: data always goes through shared memory", "Transport."),
+        unsupported("debug", "remove it: every output can be inspected at any time", "Inspection."),
+        unsupported("_unstable_debug", "remove it: every output can be inspected at any time", "Inspection."),
+        unsupported(
             "health_check_interval",
-            Unsupported("remove it: the death of a node is noticed at once"),
-            Anything,
+            "remove it: the death of a node is noticed at once",
             "Health checks.",
         ),
-        key(
+        unsupported(
             "strict_types",
-            Unsupported("remove it: types that do not match are always an error"),
-            Anything,
+            "remove it: types that do not match are always an error",
             "Strictness of type checks.",
         ),
-        key(
-            "type_rules",
-            Unsupported("give output and input the same type"),
-            Anything,
-            "Conversions between types.",
-        ),
-        key(
+        unsupported("type_rules", "give output and input the same type", "Conversions between types."),
+        unsupported(
             "exit_when_nodes_finish",
-            Unsupported("end a run with `nervure run --stop-after`"),
-            Anything,
+            "end a run with `nervure run --stop-after`",
             "End of the dataflow.",
         ),
     ],
@@ -171,235 +148,171 @@ pub(crate) static NODE: Level = Level {
     name: "node",
     noun: "a node",
     keys: &[
-        key("id", Required, Name, "Name of the node, unique in the dataflow."),
-        key("name", Optional, Words, "Name for people."),
-        key("description", Optional, Words, "What the node does, for people."),
-        key(
+        required("id", Name, "Name of the node, unique in the dataflow."),
+        optional("name", Words, "Name for people."),
+        optional("description", Words, "What the node does, for people."),
+        required(
             "path",
-            Required,
             Path,
             "The program: a Python script (`.py`, run with the active environment's Python), an executable, both relative to this file, or a command on the PATH.",
         ),
-        key(
+        optional(
             "args",
-            Optional,
             Arguments,
             "Arguments: text that is split as a shell does, or a list. Nothing is expanded.",
         ),
-        key(
+        optional(
             "env",
-            Optional,
             Environment,
             "Environment variables of the node and of its `build`. In text, `$NAME` and `${NAME}` stand for variables of the host, `${NAME:-text}` has a default, `$$` is a dollar.",
         ),
-        key(
+        optional(
             "build",
-            Optional,
             Words,
             "Commands that `nervure build` runs in the folder of this file, one a line.",
         ),
-        key("inputs", Optional, Inputs, "Inputs by name: `node/output`, a timer, or a map (see input)."),
-        key(
+        optional("inputs", Inputs, "Inputs by name: `node/output`, a timer, or a map (see input)."),
+        optional(
             "outputs",
-            Optional,
             Outputs,
             "Outputs: a list of names, or a map from names to `{}` or a map (see output).",
         ),
-        key("input_types", Optional, Types, "Types of inputs by name; the same as `type` in the input."),
-        key("output_types", Optional, Types, "Types of outputs by name; the same as `type` in the output."),
-        key(
+        optional("input_types", Types, "Types of inputs by name; the same as `type` in the input."),
+        optional("output_types", Types, "Types of outputs by name; the same as `type` in the output."),
+        optional(
             "restart_policy",
-            Optional,
             OneOf(RESTART_POLICIES),
             "When the node is started again after it ended: `never` (default), `on-failure` or `always`.",
         ),
-        key(
+        optional(
             "restart_delay",
-            Optional,
             Duration,
             "Wait before the first restart; doubles with each. Default 100ms.",
         ),
-        key("max_restart_delay", Optional, Duration, "Longest wait before a restart. Default 30s."),
-        key(
+        optional("max_restart_delay", Duration, "Longest wait before a restart. Default 30s."),
+        optional(
             "max_restarts",
-            Optional,
             Integer(&MAX_RESTARTS),
             "Restarts before giving up; 0 (default) means no limit.",
         ),
-        key(
+        optional(
             "restart_window",
-            Optional,
             Duration,
             "Restarts older than this no longer count. Default: they always count.",
         ),
-        key("cpu_affinity", Optional, Processors, "Processors that the node may run on, counted from 0."),
-        key("scheduling", Optional, Map(&SCHEDULING), "Scheduling class of the node's threads."),
-        key(
+        optional("cpu_affinity", Processors, "Processors that the node may run on, counted from 0."),
+        optional("scheduling", Map(&SCHEDULING), "Scheduling class of the node's threads."),
+        optional(
             "ready",
-            Optional,
             OneOf(READY),
             "`manual`: the dataflow starts when the node calls `ready()`; `auto` (default): when it is connected.",
         ),
-        alias(
-            "shared_memory",
-            &["shared_memory_pool_size"],
-            Optional,
-            Size,
-            "Most memory that the node's outputs may take together, such as `512MB`. Default: a share of the host's memory.",
-        ),
-        key(
-            "params",
-            Later("until then, use `env` or `args`"),
-            Anything,
-            "Parameters that can change while the node runs.",
-        ),
-        key("machine", Later(MACHINES), Anything, "Role of the machine that the node runs on."),
-        key(
+        Key {
+            aliases: &["shared_memory_pool_size"],
+            ..optional(
+                "shared_memory",
+                Size,
+                "Most memory that the node's outputs may take together, such as `512MB`. Default: a share of the host's memory.",
+            )
+        },
+        later("params", "until then, use `env` or `args`", "Parameters that can change while the node runs."),
+        later("machine", MACHINES, "Role of the machine that the node runs on."),
+        later(
             "process",
-            Later("this version runs every node in a process of its own"),
-            Anything,
+            "this version runs every node in a process of its own",
             "Process that the node shares with others.",
         ),
-        key(
+        later(
             "services",
-            Later("until then, a request is an output of one node and the answer an output of the other"),
-            Anything,
+            "until then, a request is an output of one node and the answer an output of the other",
             "Requests that the node answers.",
         ),
-        key(
+        later(
             "clients",
-            Later("until then, a request is an output of one node and the answer an output of the other"),
-            Anything,
+            "until then, a request is an output of one node and the answer an output of the other",
             "Requests that the node makes.",
         ),
-        key(
+        later(
             "actions",
-            Later("until then, use outputs for goal, feedback and result"),
-            Anything,
+            "until then, use outputs for goal, feedback and result",
             "Goals that the node works on.",
         ),
-        key("loop", Later("until then, measure in the node"), Anything, "Deadline of the node's loop."),
-        key(
+        later("loop", "until then, measure in the node", "Deadline of the node's loop."),
+        later(
             "sync",
-            Later("until then, match samples by their stamps in the node"),
-            Anything,
+            "until then, match samples by their stamps in the node",
             "Inputs that are delivered together.",
         ),
-        key(
+        later(
             "resources",
-            Later("until then, `cpu_affinity` chooses processors"),
-            Anything,
+            "until then, `cpu_affinity` chooses processors",
             "Limits on processors, memory and GPU.",
         ),
-        key(
-            "container",
-            Later("until then, the node runs on the host"),
-            Anything,
-            "Container that the node runs in.",
-        ),
-        key(
-            "memory_lock",
-            Later("until then, call mlockall in the node"),
-            Anything,
-            "Memory that is never swapped out.",
-        ),
-        key(
+        later("container", "until then, the node runs on the host", "Container that the node runs in."),
+        later("memory_lock", "until then, call mlockall in the node", "Memory that is never swapped out."),
+        unsupported(
             "priority",
-            Unsupported("write `scheduling: {policy: fifo, priority: 80}`"),
-            Anything,
+            "write `scheduling: {policy: fifo, priority: 80}`",
             "Priority of the node's threads.",
         ),
-        key(
+        unsupported(
             "cwd",
-            Unsupported("nodes run in the folder of this file; `path` and `args` can name others"),
-            Anything,
+            "nodes run in the folder of this file; `path` and `args` can name others",
             "Working directory.",
         ),
-        key(
+        unsupported(
             "working_dir",
-            Unsupported("nodes run in the folder of this file; `path` and `args` can name others"),
-            Anything,
+            "nodes run in the folder of this file; `path` and `args` can name others",
             "Working directory.",
         ),
-        key("deploy", Unsupported(MACHINES), Anything, "Placement on machines."),
-        key("_unstable_deploy", Unsupported(MACHINES), Anything, "Placement on machines."),
-        key(
+        later("deploy", MACHINES, "Placement on machines."),
+        later("_unstable_deploy", MACHINES, "Placement on machines."),
+        unsupported(
             "custom",
-            Unsupported("move its keys into the node; `source` is `path`"),
-            Anything,
+            "move its keys into the node; `source` is `path`",
             "Nodes in the form of old versions.",
         ),
-        key(
+        unsupported(
             "operator",
-            Unsupported("make the operator a node of its own, with a `path`"),
-            Anything,
+            "make the operator a node of its own, with a `path`",
             "Operator in a shared process.",
         ),
-        key(
+        unsupported(
             "operators",
-            Unsupported("make each operator a node of its own, with a `path`"),
-            Anything,
+            "make each operator a node of its own, with a `path`",
             "Operators in a shared process.",
         ),
-        key("ros2", Unsupported("use a bridge node"), Anything, "Bridge to ROS 2."),
-        key(
-            "module",
-            Unsupported("write the module's nodes into this file"),
-            Anything,
-            "Dataflow inside of a dataflow.",
-        ),
-        key(
+        unsupported("ros2", "use a bridge node", "Bridge to ROS 2."),
+        unsupported("module", "write the module's nodes into this file", "Dataflow inside of a dataflow."),
+        unsupported(
             "git",
-            Unsupported("clone the repository in `build` and name the program in `path`"),
-            Anything,
+            "clone the repository in `build` and name the program in `path`",
             "Repository of the node.",
         ),
-        key("branch", Unsupported("clone the repository in `build`"), Anything, "Branch of the repository."),
-        key("tag", Unsupported("clone the repository in `build`"), Anything, "Tag of the repository."),
-        key("rev", Unsupported("clone the repository in `build`"), Anything, "Commit of the repository."),
-        key(
-            "hub",
-            Unsupported("install the node in `build` and name its command in `path`"),
-            Anything,
-            "Node of the hub.",
-        ),
-        key(
-            "path_sha256",
-            Unsupported("download and check the program in `build`"),
-            Anything,
-            "Checksum of the program.",
-        ),
-        key("send_stdout_as", Unsupported(LOGS), Anything, "Output for what the node prints."),
-        key("send_logs_as", Unsupported(LOGS), Anything, "Output for what the node logs."),
-        key(
+        unsupported("branch", "clone the repository in `build`", "Branch of the repository."),
+        unsupported("tag", "clone the repository in `build`", "Tag of the repository."),
+        unsupported("rev", "clone the repository in `build`", "Commit of the repository."),
+        unsupported("hub", "install the node in `build` and name its command in `path`", "Node of the hub."),
+        unsupported("path_sha256", "download and check the program in `build`", "Checksum of the program."),
+        unsupported("send_stdout_as", LOGS, "Output for what the node prints."),
+        unsupported("send_logs_as", LOGS, "Output for what the node logs."),
+        unsupported(
             "min_log_level",
-            Unsupported("`nervure run --log-level` chooses what is shown"),
-            Anything,
+            "`nervure run --log-level` chooses what is shown",
             "Least level that is logged.",
         ),
-        key("max_log_size", Unsupported(LOGS), Anything, "Size of log files."),
-        key("max_rotated_files", Unsupported(LOGS), Anything, "Number of log files."),
-        key(
-            "output_framing",
-            Unsupported("remove it: outputs need no framing"),
-            Anything,
-            "Encoding of outputs.",
-        ),
-        key(
-            "output_metadata",
-            Unsupported("remove it: metadata needs no declaration"),
-            Anything,
-            "Metadata of outputs.",
-        ),
-        key("pattern", Unsupported("remove it"), Anything, "Communication pattern."),
-        key(
+        unsupported("max_log_size", LOGS, "Size of log files."),
+        unsupported("max_rotated_files", LOGS, "Number of log files."),
+        unsupported("output_framing", "remove it: outputs need no framing", "Encoding of outputs."),
+        unsupported("output_metadata", "remove it: metadata needs no declaration", "Metadata of outputs."),
+        unsupported("pattern", "remove it", "Communication pattern."),
+        unsupported(
             "health_check_timeout",
-            Unsupported("remove it: the death of a node is noticed at once"),
-            Anything,
+            "remove it: the death of a node is noticed at once",
             "Health checks.",
         ),
-        key("startup_timeout", Unsupported("remove it"), Anything, "Limit on the time to connect."),
-        key("finish_grace_secs", Unsupported("remove it"), Anything, "Time to finish."),
+        unsupported("startup_timeout", "remove it", "Limit on the time to connect."),
+        unsupported("finish_grace_secs", "remove it", "Time to finish."),
     ],
 };
 
@@ -407,61 +320,40 @@ pub(crate) static INPUT: Level = Level {
     name: "input",
     noun: "an input",
     keys: &[
-        key(
+        required(
             "source",
-            Required,
             Source,
             "`node/output`, or a timer: `nervure/timer/hz/30`, `nervure/timer/millis/20`, `nervure/timer/secs/1`.",
         ),
-        key(
-            "queue_size",
-            Optional,
-            Integer(&QUEUE_SIZE),
-            "Samples that wait for the node at most. Default 10.",
-        ),
-        key(
+        optional("queue_size", Integer(&QUEUE_SIZE), "Samples that wait for the node at most. Default 10."),
+        optional(
             "queue_policy",
-            Optional,
             OneOf(QUEUE_POLICIES),
             "What happens when the queue is full: `drop_oldest` (default), `drop_newest`, `block` (the producer waits; dora's word is `backpressure`). `latest` keeps only the newest and has no `queue_size`.",
         ),
-        key(
+        optional(
             "max_held",
-            Optional,
             Integer(&MAX_HELD),
             "Samples that wait or are in use by the node at most. Default `queue_size` + 8.",
         ),
-        key("type", Optional, Type, "Type that the node expects; it must be the output's."),
-        key(
-            "expect_every",
-            Later("until then, compare `event.age` in the node"),
-            Anything,
-            "Longest time between samples.",
-        ),
-        key(
+        optional("type", Type, "Type that the node expects; it must be the output's."),
+        later("expect_every", "until then, compare `event.age` in the node", "Longest time between samples."),
+        later(
             "input_timeout",
-            Later("until then, compare `event.age` in the node"),
-            Anything,
+            "until then, compare `event.age` in the node",
             "Time without a sample after which the input closes.",
         ),
-        key(
+        later(
             "qos",
-            Later("it is for links between hosts, and this version runs on one"),
-            Anything,
+            "it is for links between hosts, and this version runs on one",
             "Quality of service on links between hosts.",
         ),
-        key(
+        later(
             "traffic_class",
-            Later("it is for links between hosts, and this version runs on one"),
-            Anything,
+            "it is for links between hosts, and this version runs on one",
             "Precedence on links between hosts.",
         ),
-        key(
-            "lifespan",
-            Later("until then, compare `event.age` in the node"),
-            Anything,
-            "Age at which a sample is dropped.",
-        ),
+        later("lifespan", "until then, compare `event.age` in the node", "Age at which a sample is dropped."),
     ],
 };
 
@@ -469,25 +361,18 @@ pub(crate) static OUTPUT: Level = Level {
     name: "output",
     noun: "an output",
     keys: &[
-        key(
+        optional(
             "type",
-            Optional,
             Type,
             "Type of the samples, such as `std/Image@1`. Inputs that name another are refused.",
         ),
-        key(
+        optional(
             "history",
-            Optional,
             Integer(&HISTORY),
             "Last samples that are kept for inputs that connect late. Default 0.",
         ),
-        key(
-            "export",
-            Later("until then, put the nodes into one dataflow"),
-            Anything,
-            "Name for other dataflows.",
-        ),
-        key("memory_kind", Later("until then, samples are in host memory"), Anything, "Kind of memory."),
+        later("export", "until then, put the nodes into one dataflow", "Name for other dataflows."),
+        later("memory_kind", "until then, samples are in host memory", "Kind of memory."),
     ],
 };
 
@@ -495,35 +380,35 @@ pub(crate) static SCHEDULING: Level = Level {
     name: "scheduling",
     noun: "`scheduling`",
     keys: &[
-        key(
+        required(
             "policy",
-            Required,
             OneOf(SCHEDULING_POLICIES),
             "`other` (the normal one), or real-time: `fifo` or `rr` (round-robin).",
         ),
-        key(
+        optional(
             "priority",
-            Optional,
             Integer(&PRIORITY),
             "Real-time priority, 99 being the most urgent. Needed with `fifo` and `rr`.",
         ),
-        key("nice", Optional, Integer(&NICE), "Niceness with `other`, -20 being the most urgent."),
-        key("deadline", Later("`fifo` and `rr` are there now"), Anything, "Deadline scheduling."),
+        optional("nice", Integer(&NICE), "Niceness with `other`, -20 being the most urgent."),
+        later("deadline", "`fifo` and `rr` are there now", "Deadline scheduling."),
     ],
 };
 
-const fn key(name: &'static str, status: Status, shape: Shape, doc: &'static str) -> Key {
-    Key { name, aliases: &[], status, shape, doc }
+const fn required(name: &'static str, shape: Shape, doc: &'static str) -> Key {
+    Key { name, aliases: &[], status: Status::Required, shape, doc }
 }
 
-const fn alias(
-    name: &'static str,
-    aliases: &'static [&'static str],
-    status: Status,
-    shape: Shape,
-    doc: &'static str,
-) -> Key {
-    Key { name, aliases, status, shape, doc }
+const fn optional(name: &'static str, shape: Shape, doc: &'static str) -> Key {
+    Key { name, aliases: &[], status: Status::Optional, shape, doc }
+}
+
+const fn later(name: &'static str, hint: &'static str, doc: &'static str) -> Key {
+    Key { name, aliases: &[], status: Status::Later(hint), shape: Anything, doc }
+}
+
+const fn unsupported(name: &'static str, hint: &'static str, doc: &'static str) -> Key {
+    Key { name, aliases: &[], status: Status::Unsupported(hint), shape: Anything, doc }
 }
 
 impl Level {
@@ -540,7 +425,7 @@ impl Level {
 
 impl Key {
     pub fn is_usable(&self) -> bool {
-        matches!(self.status, Required | Optional)
+        matches!(self.status, Status::Required | Status::Optional)
     }
 }
 

@@ -12,7 +12,7 @@ pub const MAX_NAME_BYTES: usize = 64;
 const MAX_TYPE_BYTES: usize = 128;
 
 /// In messages.
-pub(crate) const NAME_GRAMMAR: &str = "letters (a-z, A-Z), digits, `_`, `-` and `.`, not `-` or `.` first";
+pub(crate) const NAME_GRAMMAR: &str = "letters a-z, digits, `_`, `-` and `.`, not `-` or `.` first";
 
 /// Whether `text` can name a dataflow, a node, an input or an output; the error says why not.
 ///
@@ -45,7 +45,10 @@ pub(crate) fn repair_name(text: &str) -> Option<String> {
         .take(MAX_NAME_BYTES)
         .collect();
     let repaired = repaired.trim_start_matches(['-', '.', '_']).trim_end_matches('_');
-    (check_name(repaired).is_ok() && text.is_ascii()).then(|| repaired.to_owned())
+    // Of foreign letters, invisible characters or half a name no guess is good.
+    let is_guess =
+        text.len() <= MAX_NAME_BYTES && text.chars().all(|character| matches!(character, ' '..='~'));
+    (is_guess && check_name(repaired).is_ok()).then(|| repaired.to_owned())
 }
 
 fn is_name_character(character: char) -> bool {

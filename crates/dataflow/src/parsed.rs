@@ -58,6 +58,10 @@ pub(crate) enum ParsedSource {
         node: Text,
         output: Text,
     },
+    /// A node without an output; its outputs are the hint.
+    Node {
+        node: Text,
+    },
     /// Reported already.
     Invalid,
 }

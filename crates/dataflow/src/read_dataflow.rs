@@ -120,6 +120,14 @@ impl Reader<'_> {
             self.findings.push(finding);
             return None;
         }
+        if let Some(start) = text.find("${")
+            && !text[start..].contains('}')
+        {
+            let finding = Finding::error(Code::InvalidValue, span, "`${` is never closed")
+                .hint("write `${NAME}`, or `$$` for a dollar");
+            self.findings.push(finding);
+            return None;
+        }
         let look_up = |name: &str| self.surroundings.variable(name).map(Some).ok_or(());
         match shellexpand::env_with_context(text, look_up) {
             Ok(expanded) => Some(expanded.into_owned()),

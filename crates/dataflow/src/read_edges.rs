@@ -2,7 +2,9 @@
 
 use crate::diagnostic::{Code, Finding};
 use crate::graph::{Queue, QueuePolicy};
-use crate::keys::{HISTORY, INPUT, MAX_HELD, OUTPUT, QUEUE_POLICIES, QUEUE_SIZE, Shape};
+use crate::keys::{
+    HISTORY, INPUT, MAX_HELD, OTHER_KINDS_OF_NODES, OUTPUT, QUEUE_POLICIES, QUEUE_SIZE, Shape,
+};
 use crate::name::TypeName;
 use crate::nearest::nearest;
 use crate::parsed::{ParsedInput, ParsedOutput, ParsedSource, Spanned};
@@ -21,7 +23,7 @@ impl Reader<'_> {
         let types = node.get_some("input_types").map(|entry| self.types(&entry.value)).unwrap_or_default();
         let ports = inputs.iter_mut().map(|input| (&input.name, &mut input.type_name)).collect();
         self.assign_types(ports, types, "input");
-        (inputs, self.findings.errors() == errors_before && !has_ports_elsewhere(node))
+        (inputs, self.findings.errors() == errors_before && !has_ports_elsewhere(node, "inputs"))
     }
 
     /// The outputs, and whether they are all that the file wants to have.
@@ -35,7 +37,7 @@ impl Reader<'_> {
         let types = node.get_some("output_types").map(|entry| self.types(&entry.value)).unwrap_or_default();
         let ports = outputs.iter_mut().map(|output| (&output.name, &mut output.type_name)).collect();
         self.assign_types(ports, types, "output");
-        (outputs, self.findings.errors() == errors_before && !has_ports_elsewhere(node))
+        (outputs, self.findings.errors() == errors_before && !has_ports_elsewhere(node, "outputs"))
     }
 
     fn input_map(&mut self, value: &Value) -> Vec<ParsedInput> {
@@ -78,6 +80,11 @@ impl Reader<'_> {
     }
 
     fn output_map(&mut self, value: &Value) -> Vec<ParsedOutput> {
+        if let Kind::Text(name) = &value.kind {
+            let finding = self.wrong_type(value, &Shape::Outputs.describe());
+            self.findings.push(finding.hint(format!("write `[{}]`", shown(name))));
+            return Vec::new();
+        }
         let entries =
             self.entries(value, Shape::Outputs, Code::DuplicateOutput, "output").unwrap_or_default();
         let mut outputs = Vec::new();
@@ -85,8 +92,11 @@ impl Reader<'_> {
             let is_named = self.check_name(name, "output");
             let mut output = ParsedOutput { name: name.clone(), history: 0, type_name: None };
             if !matches!(value.kind, Kind::Null) {
-                let hint = "write `{type: std/Image@1, history: 1}`, or `{}` for neither";
-                let Some(keys) = self.keys(value, &OUTPUT, Some(hint)) else { continue };
+                let hint = match &value.kind {
+                    Kind::Text(text) if text.contains('/') => format!("write `{{type: {}}}`", shown(text)),
+                    _ => "write `{type: std/Image@1, history: 1}`, or `{}` for neither".to_owned(),
+                };
+                let Some(keys) = self.keys(value, &OUTPUT, Some(&hint)) else { continue };
                 output.type_name = keys.get("type").and_then(|entry| self.type_name(&entry.value));
                 let history = keys.get("history").and_then(|entry| self.unsigned(&entry.value, &HISTORY));
                 output.history = history.unwrap_or(0);
@@ -235,17 +245,20 @@ impl Reader<'_> {
                     ParsedSource::Invalid
                 }
             }
-            [node] if !node.is_empty() => self.invalid_source(
+            [node] | [node, ""] if !node.is_empty() => {
+                ParsedSource::Node { node: Text { span: text.span, text: (*node).to_owned() } }
+            }
+            ["timer", ..] => self.invalid_timer(
                 text,
-                "the source names no output",
-                Some(format!("write `{}/` and the name of the output", shown(node))),
+                "timers are sources of `nervure`",
+                Some(&format!("nervure/{}", shown(&text.text))),
             ),
             [_, _, _] => self.invalid_source(
                 text,
                 "the source has more than two parts",
                 Some("names contain no `/`; an operator of dora becomes a node of its own".to_owned()),
             ),
-            _ => self.invalid_source(text, "the source lacks a node or an output", None),
+            _ => self.invalid_source(text, "the source names no node", None),
         }
     }
 
@@ -273,13 +286,19 @@ impl Reader<'_> {
             Err(error) => {
                 let prefix = if text.text.starts_with("dora") { "dora" } else { "nervure" };
                 let suggestion = error.suggestion.map(|timer| format!("{prefix}/timer/{}", shown(&timer)));
-                let finding = Finding::error(Code::InvalidTimer, text.span, error.message)
-                    .expected("a timer such as `nervure/timer/hz/30`, `nervure/timer/millis/20` or `nervure/timer/secs/1`")
-                    .nearest(suggestion.as_deref(), || None);
-                self.findings.push(finding);
-                ParsedSource::Invalid
+                self.invalid_timer(text, &error.message, suggestion.as_deref())
             }
         }
+    }
+
+    fn invalid_timer(&mut self, text: &Text, message: &str, suggestion: Option<&str>) -> ParsedSource {
+        let finding = Finding::error(Code::InvalidTimer, text.span, message)
+            .expected(
+                "a timer such as `nervure/timer/hz/30`, `nervure/timer/millis/20` or `nervure/timer/secs/1`",
+            )
+            .nearest(suggestion, || None);
+        self.findings.push(finding);
+        ParsedSource::Invalid
     }
 
     fn invalid_source(&mut self, text: &Text, message: &str, hint: Option<String>) -> ParsedSource {
@@ -345,9 +364,9 @@ impl Reader<'_> {
     }
 }
 
-/// Whether inputs and outputs stand inside of a key that was refused.
-fn has_ports_elsewhere(node: &Keys<'_>) -> bool {
-    ["operator", "operators", "ros2", "module", "custom", "hub"].iter().any(|name| node.is_refused(name))
+/// Whether the inputs or outputs (`key`) stand inside of a key that was refused.
+fn has_ports_elsewhere(node: &Keys<'_>, key: &str) -> bool {
+    node.is_refused(key) || OTHER_KINDS_OF_NODES.iter().any(|name| node.is_refused(name))
 }
 
 /// The part of `text` from byte `start` to `end`; all of it if it is quoted or folded, and bytes do not match.

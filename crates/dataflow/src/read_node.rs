@@ -43,10 +43,7 @@ impl Reader<'_> {
             program: self.program(&keys),
             args: keys.get_some("args").map(|entry| self.arguments(&entry.value)).unwrap_or_default(),
             env: keys.get_some("env").map(|entry| self.environment(&entry.value)).unwrap_or_default(),
-            build: keys
-                .get_some("build")
-                .and_then(|entry| self.text(&entry.value, Shape::Words))
-                .map(|text| text.text),
+            build: keys.get_some("build").and_then(|entry| self.build(&entry.value)),
             inputs,
             inputs_complete,
             outputs,
@@ -64,6 +61,16 @@ impl Reader<'_> {
                 size.filter(|&bytes| self.check_shared_memory(&entry.value, bytes))
             }),
         })
+    }
+
+    fn build(&mut self, value: &Value) -> Option<String> {
+        if let Kind::List(_) = value.kind {
+            let finding = self.wrong_type(value, &Shape::Words.describe());
+            self.findings
+                .push(finding.hint("for several commands write `build: |`, and below it one command a line"));
+            return None;
+        }
+        self.text(value, Shape::Words).map(|text| text.text)
     }
 
     fn check_shared_memory(&mut self, value: &Value, bytes: u64) -> bool {

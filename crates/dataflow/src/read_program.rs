@@ -16,17 +16,7 @@ const MAX_PATH_BYTES: usize = 4_096;
 
 impl Reader<'_> {
     pub fn program(&mut self, keys: &Keys<'_>) -> Option<Program> {
-        let Some(entry) = keys.get("path") else {
-            // A node that says in another way what it runs has been told so already.
-            let other = ["operator", "operators", "ros2", "module", "custom", "git", "hub"];
-            if !other.iter().any(|name| keys.is_refused(name)) {
-                let span = keys.get("id").map_or(keys.span, |id| id.value.span);
-                let finding = Finding::error(Code::MissingKey, span, "the node does not say what it runs")
-                    .hint("add `path:` with a Python script, an executable or a command");
-                self.findings.push(finding);
-            }
-            return None;
-        };
+        let entry = keys.get("path")?;
         let path = self.text(&entry.value, Shape::Path)?;
         self.check_path(&path)?;
         let has_build = keys.get_some("build").is_some();
@@ -159,7 +149,10 @@ impl Reader<'_> {
 
     fn missing_file(&self, path: &Text, file: &Path, may_be_command: bool) -> Finding {
         let message = if may_be_command {
-            format!("{} is neither a file beside this one nor a command on the PATH", quoted(&path.text))
+            format!(
+                "{} is neither a file in the folder of this dataflow nor a command on the PATH",
+                quoted(&path.text)
+            )
         } else {
             format!("the file {} does not exist", quoted(&path.text))
         };

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::diagnostic::{Code, Finding, Findings};
-use crate::keys::{Key, Level, Shape, Status};
+use crate::keys::{Key, Level, OTHER_KINDS_OF_NODES, Shape, Status};
 use crate::name::{NAME_GRAMMAR, check_name, repair_name};
 use crate::nearest::nearest;
 use crate::quote::quoted;
@@ -24,6 +24,7 @@ pub(crate) struct Reader<'a> {
 /// The keys that a map has, all of them usable.
 pub(crate) struct Keys<'t> {
     found: Vec<(&'static Key, &'t Entry)>,
+    /// Keys that were refused, and those that misspelt ones were probably meant to be.
     refused: Vec<&'static str>,
     /// The map.
     pub span: Span,
@@ -35,7 +36,7 @@ impl<'t> Keys<'t> {
         self.found.iter().find(|(key, _)| key.name == name).map(|(_, entry)| *entry)
     }
 
-    /// Whether the map has the key `name`, which was refused.
+    /// Whether the map has the key `name`, refused or misspelt.
     pub fn is_refused(&self, name: &str) -> bool {
         self.refused.contains(&name)
     }
@@ -66,7 +67,7 @@ impl Reader<'_> {
         let mut refused = Vec::new();
         for entry in entries {
             let Some(key) = level.find(&entry.key.text) else {
-                self.unknown_key(&entry.key, level);
+                refused.extend(self.unknown_key(&entry.key, level));
                 continue;
             };
             if !key.is_usable() {
@@ -88,7 +89,12 @@ impl Reader<'_> {
             }
         }
         for key in level.keys.iter().filter(|key| matches!(key.status, Status::Required)) {
-            if !found.iter().any(|(other, _)| other.name == key.name) {
+            let is_elsewhere =
+                key.name == "path" && refused.iter().any(|name| OTHER_KINDS_OF_NODES.contains(name));
+            if !found.iter().any(|(other, _)| other.name == key.name)
+                && !refused.contains(&key.name)
+                && !is_elsewhere
+            {
                 self.missing_key(value.span, key, level, entries);
             }
         }
@@ -140,9 +146,12 @@ impl Reader<'_> {
             Kind::Null | Kind::List(_) | Kind::Map(_) => None,
         };
         let finding = self.wrong_type(value, &shape.describe());
+        let quotes_help = matches!(shape, Shape::Words | Shape::Name | Shape::Path);
         self.findings.push(match text {
-            Some(text) => finding.hint(format!("to use it as text, put it into quotes: `\"{text}\"`")),
-            None => finding,
+            Some(text) if quotes_help => {
+                finding.hint(format!("to use it as text, put it into quotes: `\"{text}\"`"))
+            }
+            _ => finding,
         });
         None
     }
@@ -159,7 +168,10 @@ impl Reader<'_> {
 
     pub fn check_name(&mut self, name: &Text, what: &str) -> bool {
         let Err(reason) = check_name(&name.text) else { return true };
-        let message = format!("the {what} {} {reason}", quoted(&name.text));
+        let message = match name.text.as_str() {
+            "" => format!("the {what} {reason}"),
+            text => format!("the {what} {} {reason}", quoted(text)),
+        };
         let mut finding = Finding::error(Code::InvalidName, name.span, message).expected(NAME_GRAMMAR);
         if let Some(repaired) = repair_name(&name.text) {
             finding = finding.nearest(Some(&repaired), || None);
@@ -264,7 +276,8 @@ impl Reader<'_> {
         Finding::error(Code::WrongType, value.span, message).expected(expected)
     }
 
-    fn unknown_key(&mut self, key: &Text, level: &'static Level) {
+    /// Returns the key that was probably meant.
+    fn unknown_key(&mut self, key: &Text, level: &'static Level) -> Option<&'static str> {
         let usable = level.usable().map(|key| key.name);
         let near = nearest(&key.text, usable);
         let elsewhere = || {
@@ -278,6 +291,7 @@ impl Reader<'_> {
             elsewhere().or_else(|| Some(format!("the keys of {} are {}", level.noun, names.join(", "))))
         });
         self.findings.push(finding);
+        near
     }
 
     fn refused_key(&mut self, code: Code, why: &str, entry: &Entry, hint: &str) {
@@ -299,8 +313,12 @@ impl Reader<'_> {
     }
 
     fn missing_key(&mut self, map: Span, key: &Key, level: &Level, entries: &[Entry]) {
-        let span = entries.first().map_or(map, |entry| entry.key.span);
-        let finding = Finding::error(Code::MissingKey, span, format!("{} has no `{}`", level.noun, key.name))
+        let id = entries.iter().find(|entry| entry.key.text == "id").map(|entry| &entry.value);
+        let (subject, span) = match id {
+            Some(Value { kind: Kind::Text(id), span }) => (format!("the node {}", quoted(id)), *span),
+            _ => (level.noun.to_owned(), entries.first().map_or(map, |entry| entry.key.span)),
+        };
+        let finding = Finding::error(Code::MissingKey, span, format!("{subject} has no `{}`", key.name))
             .hint(format!("add `{}:` with {}", key.name, key.shape.describe()));
         self.findings.push(finding);
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::quote::visible;
@@ -33,6 +33,8 @@ pub(crate) fn render(diagnostic: &Diagnostic, source: &SourceText, colour: bool)
             snippet = snippet.annotation(AnnotationKind::Context.span(range).label(related.message.as_str()));
         }
         group = group.element(snippet);
+    } else {
+        group = group.element(Origin::path(file));
     }
     let hint = diagnostic.hint.as_ref().map(|hint| Level::HELP.message(visible(hint)));
     let report = &[group.elements(hint)];

@@ -99,7 +99,7 @@ fn decode(name: &str, bytes: &[u8]) -> (SourceText, Option<Finding>) {
     if bytes.len() > MAX_FILE_BYTES {
         let finding = Finding::without_place(
             Code::FileTooLarge,
-            format!("the file is larger than {MAX_FILE_BYTES} bytes"),
+            format!("the file is larger than {} KB", MAX_FILE_BYTES >> 10),
         )
         .hint("a dataflow of a thousand nodes has some 200 KB: is this the right file?");
         return (SourceText::new(name, ""), Some(finding));

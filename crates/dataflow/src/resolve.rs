@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::diagnostic::{Code, Finding, Findings};
 use crate::graph::{Dataflow, Edge, Input, InputIndex, Node, Output, OutputIndex, Source};
+use crate::keys::Shape;
 use crate::name::{check_name, repair_name};
 use crate::nearest::nearest;
 use crate::parsed::{ParsedDataflow, ParsedInput, ParsedNode, ParsedSource};
@@ -49,6 +50,10 @@ impl Resolver<'_> {
             ParsedSource::Timer { period_nanos } => {
                 return Some(Source::Timer { period_nanos: *period_nanos });
             }
+            ParsedSource::Node { node } => {
+                findings.push(self.missing_output(node));
+                return None;
+            }
             ParsedSource::Output { node, output } => (node, output),
         };
         let Some(&node_index) = self.by_id.get(node.text.as_str()) else {
@@ -67,6 +72,28 @@ impl Resolver<'_> {
         let source = Source::Output { node: node_index, output: output_index };
         check_types(input, producer, output_index, findings);
         Some(source)
+    }
+
+    /// `camera` where `camera/image` belongs.
+    fn missing_output(&self, source: &Text) -> Finding {
+        let finding = Finding::error(Code::InvalidSource, source.span, "the source names no output")
+            .expected(Shape::Source.describe());
+        // People write `camera.image` too.
+        let (node, output) = source.text.split_once(['.', ':']).unwrap_or((&source.text, ""));
+        let index = self.by_id.get(source.text.as_str()).or_else(|| self.by_id.get(node));
+        let outputs = index.map_or(&[][..], |&index| &self.parsed.nodes[index].outputs);
+        let written = outputs.iter().find(|known| known.name.text == output);
+        match (written, outputs) {
+            (Some(output), _) | (None, [output]) => {
+                let suggestion = format!("{node}/{}", output.name.text);
+                finding.nearest(Some(&suggestion), || None)
+            }
+            (None, []) => finding,
+            (None, outputs) => {
+                let names = outputs.iter().map(|output| output.name.text.as_str());
+                finding.hint(format!("the outputs of {} are {}", quoted(node), listed(names)))
+            }
+        }
     }
 
     fn unknown_node(&self, node: &Text, output: &Text) -> Finding {
@@ -115,10 +142,12 @@ fn check_types(input: &ParsedInput, producer: &ParsedNode, output_index: usize, 
         quoted(&output.name.text),
         sent.value
     );
-    let hint = if expected.value.name() == sent.value.name() {
-        "these are two versions of one type: bring both nodes to the same"
-    } else {
+    let hint = if expected.value.name() != sent.value.name() {
         "declare the same type on both sides, or read from another output"
+    } else if expected.value.version().is_none() || sent.value.version().is_none() {
+        "only one of them has a version: write it on both sides"
+    } else {
+        "these are two versions of one type: bring both nodes to the same"
     };
     let finding = Finding::error(Code::TypeMismatch, expected.span, message)
         .expected(format!("`{}`", sent.value))

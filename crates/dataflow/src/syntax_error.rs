@@ -4,8 +4,27 @@ use crate::diagnostic::{Code, Finding};
 use crate::quote::shown;
 use crate::source::Span;
 
-/// What the parser's `message` at `span` means in `text`.
-pub(crate) fn explain(message: &str, text: &str, span: Span) -> Finding {
+/// What the parser's `message` at `span` means in `text`; `open` is the `[` or `{` that is open there.
+pub(crate) fn explain(message: &str, text: &str, span: Span, open: Option<Span>) -> Finding {
+    if message.contains("recursion limit") {
+        return Finding::error(Code::YamlTooDeep, span, "lists and maps are nested too deep")
+            .hint("a dataflow file needs five levels");
+    }
+    if let Some(open) = open.filter(|_| !message.contains("quoted scalar")) {
+        let (what, closing) = if text[open.start..].starts_with('[') {
+            ("list in `[..]`", "]")
+        } else {
+            ("map in `{..}`", "}")
+        };
+        let opening = Span { start: open.start, end: open.start + 1 };
+        return Finding::error(
+            Code::YamlSyntax,
+            span,
+            format!("a {what} is not closed, or a `,` is missing"),
+        )
+        .expected(format!("`,` or `{closing}`"))
+        .related(opening, "opened here");
+    }
     let at_end = text[span.start..].trim().is_empty();
     let known = EXPLANATIONS.iter().find(|(part, ..)| message.contains(part));
     match known {
@@ -46,14 +65,25 @@ const EXPLANATIONS: &[(&str, &str, &str)] = &[
         "a list item (`-`) stands where none can be",
         "begin the list on a line of its own, below its key",
     ),
+    (
+        "escape",
+        "a backslash in double quotes begins an escape that does not exist",
+        "write `\\\\` for a backslash, or use single quotes",
+    ),
+    (
+        "hexadecimal",
+        "a backslash in double quotes begins an escape that does not exist",
+        "write `\\\\` for a backslash, or use single quotes",
+    ),
+    ("trailing content", "text follows after a closing quote", "put all of it into the quotes, or none"),
     ("flow sequence", "a list in `[..]` is not closed, or a `,` is missing", "close it with `]`"),
     ("flow mapping", "a map in `{..}` is not closed, or a `,` is missing", "close it with `}`"),
     ("flow construct", "a list in `[..]` or a map in `{..}` is not closed", "close it with `]` or `}`"),
-    ("unexpected end of stream", "a quote is opened and never closed", "close the quote"),
+    ("unexpected end of stream", "a quote is opened here and not closed", "close the quote"),
     (
         "quoted scalar",
-        "text in quotes is malformed",
-        "check the closing quote; in double quotes a backslash is written `\\\\`",
+        "a quote is opened here and not closed",
+        "close the quote; text with a quote in it can stand in the other kind of quotes",
     ),
     ("simple key expect", "a key has no `:`", "write `key: value`"),
     ("simple key expected", "a key has no `:`", "write `key: value`"),
@@ -92,7 +122,6 @@ const EXPLANATIONS: &[(&str, &str, &str)] = &[
         "this character cannot begin a value",
         "text that begins with `@`, `%` or a backquote needs quotes",
     ),
-    ("recursion limit", "lists and maps are nested too deep", "a dataflow file needs five levels"),
     (
         "block scalar",
         "a block of text (`|` or `>`) is malformed",

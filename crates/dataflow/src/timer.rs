@@ -31,8 +31,9 @@ pub(crate) struct TimerError {
 pub(crate) fn parse_timer(text: &str) -> Result<u64, TimerError> {
     let error = |message: String, suggestion: Option<String>| TimerError { message, suggestion };
     let Some((unit, number)) = text.split_once('/') else {
-        let example = UNITS.iter().find(|known| known.name == text).map_or("hz/30", |unit| unit.example);
-        return Err(error("a timer needs a unit and a number".to_owned(), Some(example.to_owned())));
+        let example = UNITS.iter().find(|known| known.name == text).map(|unit| unit.example.to_owned());
+        let suggestion = example.or_else(|| reordered(text)).unwrap_or_else(|| "hz/30".to_owned());
+        return Err(error("a timer needs a unit and a number".to_owned(), Some(suggestion)));
     };
     let names = UNITS.iter().map(|unit| unit.name);
     let Some(known) = UNITS.iter().find(|known| known.name == unit) else {
@@ -61,6 +62,15 @@ pub(crate) fn parse_timer(text: &str) -> Result<u64, TimerError> {
         return Err(error("the timer is too slow: at least one tick a day".to_owned(), None));
     }
     Ok(nanos.round() as u64)
+}
+
+/// `hz/30` for `30hz`.
+fn reordered(text: &str) -> Option<String> {
+    let (number, unit) = text.split_at(text.find(|character: char| character.is_ascii_alphabetic())?);
+    let unit =
+        other_spelling(unit).or_else(|| UNITS.iter().map(|known| known.name).find(|name| *name == unit))?;
+    let timer = format!("{unit}/{number}");
+    parse_timer(&timer).is_ok().then_some(timer)
 }
 
 fn other_spelling(unit: &str) -> Option<&'static str> {
@@ -108,5 +118,6 @@ mod tests {
             assert!(parse_timer(text).is_err(), "{text}");
         }
         assert_eq!(parse_timer("ms/20").unwrap_err().suggestion.as_deref(), Some("millis/20"));
+        assert_eq!(parse_timer("20ms").unwrap_err().suggestion.as_deref(), Some("millis/20"));
     }
 }

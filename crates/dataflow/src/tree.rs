@@ -53,7 +53,7 @@ impl Value {
     pub fn describe(&self) -> String {
         match &self.kind {
             Kind::Null => "nothing".to_owned(),
-            Kind::Boolean(value, _) => format!("`{value}`, which YAML reads as true or false"),
+            Kind::Boolean(value, _) => format!("the value `{value}`"),
             Kind::Integer(_, text) | Kind::Float(_, text) => format!("the number {}", quoted(text)),
             Kind::Text(text) => format!("the text {}", quoted(text)),
             Kind::List(_) => "a list".to_owned(),
@@ -125,6 +125,8 @@ impl<'a> Builder<'a> {
             match event {
                 Event::DocumentStart(_) => self.start_document(span)?,
                 Event::Scalar(text, style, anchor, tag) => {
+                    let span =
+                        if style == ScalarStyle::Plain { span } else { self.offsets.quoted(span, style) };
                     let value = Value { span, kind: scalar(&text, style, tag.as_deref(), span)? };
                     self.add(value, anchor, 1, 0)?;
                 }
@@ -224,7 +226,7 @@ impl<'a> Builder<'a> {
         // Before the copy is made: the limit is there to keep it from being made.
         self.count(values, span)?;
         self.values -= values;
-        let value = anchored_value(&self.anchors, anchor);
+        let value = self.anchors[&anchor].value.clone();
         self.add(value, 0, values, height)
     }
 
@@ -245,33 +247,32 @@ impl<'a> Builder<'a> {
     fn syntax_error(&self, error: &ScanError) -> Box<Finding> {
         let at = self.offsets.byte(error.marker().index());
         let span = Span { start: at, end: at };
-        if let Some(tab) = self.tab_indentation_near(at) {
+        if let Some(tab) = self.tab_indentation_near(at, error.info().contains("tab")) {
             let finding = Finding::error(Code::TabIndentation, tab, "a tab indents this line")
                 .expected("spaces")
                 .hint("YAML allows only spaces for indentation: set your editor to insert spaces");
             return Box::new(finding);
         }
-        Box::new(crate::syntax_error::explain(error.info(), self.offsets.text, span))
+        // Inside of `[..]` or `{..}` whatever the parser says means that it is not closed.
+        let open = self.open.last().map(|open| open.span);
+        let open = open.filter(|span| self.offsets.text[span.start..].starts_with(['[', '{']));
+        Box::new(crate::syntax_error::explain(error.info(), self.offsets.text, span, open))
     }
 
     /// The first tab in the indentation of the line at `at`, or of the line before it, where the parser may have
-    /// stumbled only afterwards.
-    fn tab_indentation_near(&self, at: usize) -> Option<Span> {
+    /// stumbled only afterwards; of the line after it too if the parser complains of a tab (`look_ahead`).
+    fn tab_indentation_near(&self, at: usize, look_ahead: bool) -> Option<Span> {
         let text = self.offsets.text;
         let line_start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
-        let previous_start =
-            text[..line_start.saturating_sub(1)].rfind('\n').map_or(0, |newline| newline + 1);
-        [line_start, previous_start].into_iter().find_map(|start| {
+        let before = text[..line_start.saturating_sub(1)].rfind('\n').map_or(0, |newline| newline + 1);
+        let after = text[at..].find('\n').filter(|_| look_ahead).map(|newline| at + newline + 1);
+        [Some(line_start), Some(before), after].into_iter().flatten().find_map(|start| {
             let indentation =
                 text[start..].find(|character| !matches!(character, ' ' | '\t')).unwrap_or_default();
             let tab = start + text[start..start + indentation].find('\t')?;
             Some(Span { start: tab, end: tab + 1 })
         })
     }
-}
-
-fn anchored_value(anchors: &HashMap<usize, Anchored>, anchor: usize) -> Value {
-    anchors[&anchor].value.clone()
 }
 
 fn empty_file() -> Finding {
@@ -384,5 +385,28 @@ impl Offsets<'_> {
         let end = self.byte(span.end.index()).max(start);
         let trimmed = self.text[start..end].trim_end().len();
         Span { start, end: start + trimmed }
+    }
+
+    /// The parser's span of text in quotes goes on to the next token, over comments; this ends at the quote.
+    fn quoted(&self, span: Span, style: ScalarStyle) -> Span {
+        let quote = match style {
+            ScalarStyle::DoubleQuoted => '"',
+            ScalarStyle::SingleQuoted => '\'',
+            _ => return span,
+        };
+        let text = &self.text[span.start..span.end];
+        let mut characters = text.char_indices().peekable();
+        if characters.next().is_none_or(|(_, first)| first != quote) {
+            return span;
+        }
+        while let Some((index, character)) = characters.next() {
+            let next_is_quote = characters.peek().is_some_and(|(_, next)| *next == quote);
+            if character == '\\' && quote == '"' || character == quote && quote == '\'' && next_is_quote {
+                characters.next();
+            } else if character == quote {
+                return Span { start: span.start, end: span.start + index + 1 };
+            }
+        }
+        span
     }
 }

@@ -39,8 +39,11 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 
 /// Seconds, as dora writes durations.
 pub(crate) fn seconds(seconds: f64) -> Result<Duration, String> {
-    if !seconds.is_finite() || seconds < 0.0 {
-        return Err("is not a duration".to_owned());
+    if seconds < 0.0 {
+        return Err("is negative".to_owned());
+    }
+    if seconds.is_nan() {
+        return Err("is not a number".to_owned());
     }
     if seconds > MAX_DURATION.as_secs_f64() {
         return Err("is longer than a year".to_owned());

@@ -1,0 +1,124 @@
+//! Every mistake that a dataflow file can have, as a small file and the messages that it gets.
+//!
+//! The messages are snapshots, to be read by a reviewer: `INSTA_UPDATE=always cargo test` writes them anew.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::{fs, io};
+
+use nervure_dataflow::{Code, MAX_DIAGNOSTICS, MAX_FILE_BYTES, Report};
+use support::parse;
+
+#[test]
+fn every_file_gets_its_messages() {
+    for (name, report) in fixtures() {
+        assert!(!report.diagnostics.is_empty(), "{name} is fine");
+        assert_eq!(report.has_errors(), report.dataflow.is_none(), "{name}");
+        insta::with_settings!({ omit_expression => true, prepend_module_to_snapshot => false }, {
+            insta::assert_snapshot!(name.trim_end_matches(".yml"), report.render(false));
+        });
+    }
+}
+
+#[test]
+fn every_code_has_a_file() {
+    let reports = fixtures().into_iter().chain(unreadable_bytes()).chain([(String::new(), too_many())]);
+    let seen: BTreeSet<Code> =
+        reports.flat_map(|(_, report)| report.diagnostics).map(|diagnostic| diagnostic.code).collect();
+    // Tested with real files, in tests/load.rs.
+    let elsewhere = [Code::UnreadableFile];
+    let missing: Vec<&Code> =
+        Code::ALL.iter().filter(|code| !seen.contains(code) && !elsewhere.contains(code)).collect();
+    assert!(missing.is_empty(), "no file in tests/bad shows {missing:?}");
+}
+
+#[test]
+fn bytes_that_are_no_text_get_their_messages() {
+    for (name, report) in unreadable_bytes() {
+        assert!(report.has_errors(), "{name}");
+        insta::with_settings!({ omit_expression => true, prepend_module_to_snapshot => false }, {
+            insta::assert_snapshot!(name, report.render(false));
+        });
+    }
+}
+
+#[test]
+fn a_finding_is_complete_as_data() {
+    let report = parse("drive.yml", include_bytes!("bad/unknown-outputs.yml"));
+    let json = serde_json::to_value(&report.diagnostics[0]).unwrap();
+    insta::with_settings!({ omit_expression => true, prepend_module_to_snapshot => false }, {
+        insta::assert_snapshot!("finding-as-data", serde_json::to_string_pretty(&json).unwrap());
+    });
+}
+
+#[test]
+fn messages_hold_no_control_characters() {
+    for (name, report) in fixtures().into_iter().chain(unreadable_bytes()) {
+        let text = report.render(false);
+        let bad = text.chars().find(|&character| character.is_control() && character != '\n');
+        assert_eq!(bad, None, "{name}:\n{text:?}");
+        assert!(!text.contains('\u{202e}'), "{name}");
+    }
+}
+
+#[test]
+fn findings_are_limited_and_the_rest_is_counted() {
+    let report = too_many();
+    assert_eq!(report.diagnostics.len(), MAX_DIAGNOSTICS + 1);
+    assert_eq!(report.diagnostics.last().unwrap().message, "401 more findings are not listed");
+}
+
+#[test]
+fn line_ends_and_a_byte_order_mark_change_nothing() {
+    let text = include_str!("bad/unknown-keys.yml").replace("\r\n", "\n");
+    let expected = parse("f.yml", text.as_bytes());
+    for other in [text.replace('\n', "\r\n"), format!("\u{feff}{text}")] {
+        let report = parse("f.yml", other.as_bytes());
+        let places = |report: &Report| -> Vec<_> {
+            let locations = report.diagnostics.iter().filter_map(|diagnostic| diagnostic.location.clone());
+            locations.map(|at| (at.line, at.column, at.source_line)).collect()
+        };
+        assert_eq!(places(&report), places(&expected));
+    }
+}
+
+fn fixtures() -> Vec<(String, Report)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bad");
+    let mut paths: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .collect::<io::Result<Vec<_>>>()
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.path())
+        .collect();
+    paths.sort();
+    assert!(paths.len() > 30, "the files are gone");
+    let read = |path: &std::path::PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let report = parse(&name, &fs::read(path).unwrap());
+        (name, report)
+    };
+    paths.iter().map(read).collect()
+}
+
+/// What cannot be a file in a repository, or would be too large for one.
+fn unreadable_bytes() -> Vec<(String, Report)> {
+    let utf16: Vec<u8> = "\u{feff}nodes: []".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let cases: [(&str, Vec<u8>); 7] = [
+        ("empty", Vec::new()),
+        ("only-comments", b"# nothing here yet\n\n".to_vec()),
+        ("latin-1", b"nodes:\n  - id: kamera\n    description: Bilder f\xfcr alle\n".to_vec()),
+        ("utf-16", utf16),
+        ("binary", b"\x7fELF\x02\x01\x01\0\0\0\xff\xfe\x90".to_vec()),
+        ("too-large", vec![b'#'; MAX_FILE_BYTES + 1]),
+        ("too-deep", format!("nodes: {}", "[".repeat(100_000)).into_bytes()),
+    ];
+    cases.into_iter().map(|(name, bytes)| (name.to_owned(), parse(&format!("{name}.yml"), &bytes))).collect()
+}
+
+fn too_many() -> Report {
+    let keys: String = (0..500).map(|number| format!("wrong{number}: 1\n")).collect();
+    parse("many.yml", keys.as_bytes())
+}
