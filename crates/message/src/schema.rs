@@ -78,6 +78,14 @@ impl Schema {
         Self::encode(field.into(), false)
     }
 
+    /// The schema of arrays of a type, where nothing is known but the type.
+    ///
+    /// # Errors
+    /// When the type breaks a rule of Arrow, or the schema is larger than its limits.
+    pub fn of_type(data_type: DataType) -> Result<Self, SchemaError> {
+        Self::array(Field::new("", data_type, true))
+    }
+
     /// The schema of record batches. They travel as arrays of structs.
     ///
     /// # Errors

@@ -158,8 +158,11 @@ impl<'a> View<'a> {
             Layout::Bytes => plain_array(DataType::UInt8, self.payload.len(), payload.clone()),
             Layout::Text => {
                 let text = self.text()?;
-                let array = ArrayData::builder(DataType::LargeUtf8).len(1);
-                let array = array.add_buffer(Buffer::from_vec(vec![0, text.len() as i64]));
+                let (data_type, offsets) = match i32::try_from(text.len()) {
+                    Ok(length) => (DataType::Utf8, Buffer::from_vec(vec![0, length])),
+                    Err(_) => (DataType::LargeUtf8, Buffer::from_vec(vec![0, text.len() as i64])),
+                };
+                let array = ArrayData::builder(data_type).len(1).add_buffer(offsets);
                 Ok(array.add_buffer(Buffer::from_vec(text.into_bytes())).build().map_err(ArrayError::from)?)
             }
             Layout::Scalar(Scalar::Bool(value)) => {

@@ -92,7 +92,5 @@ impl Places {
     }
 }
 
-/// Offsets of a bitmap are counted in bytes of this many bits.
+/// Bits in a byte of a bitmap.
 const BITS: usize = 8;
-/// Bytes of a view of text or binary.
-const VIEW_BYTES: usize = 16;

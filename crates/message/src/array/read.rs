@@ -6,7 +6,7 @@ use arrow_buffer::Buffer;
 use arrow_data::{ArrayData, BufferSpec};
 use arrow_schema::{ArrowError, DataType, UnionMode};
 
-use super::{ArrayLayout, BITS, Places, VIEW_BYTES, length_fits};
+use super::{ArrayLayout, BITS, Places, length_fits};
 use crate::schema::Schema;
 use crate::wire::{DecodeError, Reader};
 
@@ -98,38 +98,27 @@ impl Walk<'_> {
         }
         array = match data_type {
             DataType::Boolean => array.add_buffer(self.private(length.div_ceil(BITS), 1, 1)?),
-            DataType::Utf8 | DataType::LargeUtf8 => {
-                let offsets = self.offsets(data_type, length)?;
-                let bytes = self.number("bytes of text")?;
-                array.add_buffer(offsets).add_buffer(self.private(bytes, 1, 1)?)
-            }
-            DataType::Binary | DataType::LargeBinary => {
-                let offsets = self.offsets(data_type, length)?;
-                let bytes = self.number("bytes of binary")?;
-                array.add_buffer(offsets).add_buffer(self.shared(bytes, 1, 1)?)
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => {
+                array = array.add_buffers(self.words(data_type, length.saturating_add(1))?);
+                let bytes = self.number("bytes of text or binary")?;
+                array.add_buffer(self.characters(data_type, bytes)?)
             }
             DataType::Utf8View | DataType::BinaryView => {
-                array = array.add_buffer(self.private(length, VIEW_BYTES, VIEW_BYTES)?);
-                let buffers = self.numbers.count("data buffers of views", usize::MAX)?;
-                let sizes: Vec<_> =
-                    (0..buffers).map(|_| self.number("bytes of a data buffer")).collect::<Result<_, _>>()?;
-                for bytes in sizes {
-                    array = array.add_buffer(match data_type {
-                        DataType::Utf8View => self.private(bytes, 1, 1)?,
-                        _ => self.shared(bytes, 1, 1)?,
-                    });
+                array = array.add_buffers(self.words(data_type, length)?);
+                let count = self.numbers.count("data buffers of views", usize::MAX)?;
+                let sizes = (0..count).map(|_| self.number("bytes of a data buffer"));
+                for bytes in sizes.collect::<Result<Vec<_>, _>>()? {
+                    array = array.add_buffer(self.characters(data_type, bytes)?);
                 }
                 array
             }
             DataType::List(item) | DataType::LargeList(item) | DataType::Map(item, _) => {
-                array = array.add_buffer(self.offsets(data_type, length)?);
+                array = array.add_buffers(self.words(data_type, length.saturating_add(1))?);
                 let items = self.number("items of lists")?;
                 array.add_child_data(self.array(item.data_type(), items)?)
             }
             DataType::ListView(item) | DataType::LargeListView(item) => {
-                for width in widths(data_type) {
-                    array = array.add_buffer(self.private(length, width, width)?);
-                }
+                array = array.add_buffers(self.words(data_type, length)?);
                 let items = self.number("items of lists")?;
                 array.add_child_data(self.array(item.data_type(), items)?)
             }
@@ -144,9 +133,7 @@ impl Walk<'_> {
                 array
             }
             DataType::Union(fields, mode) => {
-                for width in widths(data_type) {
-                    array = array.add_buffer(self.private(length, width, width)?);
-                }
+                array = array.add_buffers(self.words(data_type, length)?);
                 for (_, field) in fields.iter() {
                     let child = match mode {
                         UnionMode::Sparse => length,
@@ -157,26 +144,19 @@ impl Walk<'_> {
                 array
             }
             DataType::Dictionary(_, values) => {
-                for width in widths(data_type) {
-                    array = array.add_buffer(self.private(length, width, width)?);
-                }
+                array = array.add_buffers(self.words(data_type, length)?);
                 let count = self.number("values of the dictionary")?;
                 array.add_child_data(self.array(values, count)?)
             }
             DataType::RunEndEncoded(run_ends, values) => {
                 let runs = self.number("runs")?;
-                let mut ends = ArrayData::builder(run_ends.data_type().clone()).len(runs);
-                for width in widths(run_ends.data_type()) {
-                    ends = ends.add_buffer(self.private(runs, width, width)?);
-                }
-                array = array.add_child_data(ends.build()?);
-                array.add_child_data(self.array(values.data_type(), runs)?)
+                let ends = ArrayData::builder(run_ends.data_type().clone()).len(runs);
+                let ends = ends.add_buffers(self.words(run_ends.data_type(), runs)?).build()?;
+                array.add_child_data(ends).add_child_data(self.array(values.data_type(), runs)?)
             }
             _ => {
-                for spec in layout.buffers {
-                    if let BufferSpec::FixedWidth { byte_width, alignment } = spec {
-                        array = array.add_buffer(self.shared(length, byte_width, alignment)?);
-                    }
+                for (width, alignment) in fixed_widths(data_type) {
+                    array = array.add_buffer(self.shared(length, width, alignment)?);
                 }
                 array
             }
@@ -188,10 +168,17 @@ impl Walk<'_> {
         Ok(self.numbers.size(what)?)
     }
 
-    /// One offset more than elements.
-    fn offsets(&mut self, data_type: &DataType, length: usize) -> Result<Buffer, WalkError> {
-        let width = widths(data_type).next().expect("arrays with offsets have a buffer of fixed width");
-        self.private(length.saturating_add(1), width, width)
+    /// The buffers of offsets, sizes, views, keys or type ids, of `count` each.
+    fn words(&mut self, data_type: &DataType, count: usize) -> Result<Vec<Buffer>, WalkError> {
+        fixed_widths(data_type).map(|(width, alignment)| self.private(count, width, alignment)).collect()
+    }
+
+    /// The values of text or binary.
+    fn characters(&mut self, data_type: &DataType, bytes: usize) -> Result<Buffer, WalkError> {
+        match data_type {
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => self.private(bytes, 1, 1),
+            _ => self.shared(bytes, 1, 1),
+        }
     }
 
     /// The next buffer, in place.
@@ -221,10 +208,10 @@ impl Walk<'_> {
     }
 }
 
-/// Bytes of an element in each buffer of fixed width.
-fn widths(data_type: &DataType) -> impl Iterator<Item = usize> + use<> {
+/// Bytes and alignment of an element, in each buffer that has elements of fixed width.
+fn fixed_widths(data_type: &DataType) -> impl Iterator<Item = (usize, usize)> + use<> {
     arrow_data::layout(data_type).buffers.into_iter().filter_map(|spec| match spec {
-        BufferSpec::FixedWidth { byte_width, .. } => Some(byte_width),
+        BufferSpec::FixedWidth { byte_width, alignment } => Some((byte_width, alignment)),
         _ => None,
     })
 }

@@ -14,8 +14,10 @@ use crate::view::payload_buffer;
 /// A payload as the plane gives it: whole, and aligned.
 fn payload_of(plan: &Plan<'_>) -> Buffer {
     let mut payload = arrow_buffer::MutableBuffer::from_len_zeroed(plan.payload_bytes());
-    payload.as_slice_mut().fill(0xaa);
     plan.write(payload.as_slice_mut());
+    let mut over_rubbish = vec![0xaa; plan.payload_bytes()];
+    plan.write(&mut over_rubbish);
+    assert_eq!(over_rubbish, payload.as_slice(), "nothing that lay there before is sent along");
     payload_buffer(Buffer::from(payload))
 }
 
@@ -56,6 +58,19 @@ proptest! {
             target[at] = byte;
         }
         if let Ok(array) = read(&layout, &schema, &payload_buffer(payload)) {
+            array.validate_full().unwrap();
+        }
+    }
+
+    #[test]
+    fn arrays_that_nobody_validated_are_refused_or_sent(
+        data_type in types(), length in 0..20_usize, seed: u64, part: prop::sample::Index, damage in 0..6,
+    ) {
+        let mut random = Random(seed);
+        let array = random.array(&data_type, length, true);
+        let broken = broken(&array, &mut random, part, damage);
+        let Ok(plan) = Plan::new(&broken) else { return Ok(()) };
+        if let Ok(array) = read(plan.layout(), &schema_of(&data_type), &payload_of(&plan)) {
             array.validate_full().unwrap();
         }
     }
@@ -104,6 +119,47 @@ proptest! {
     #[test]
     fn any_bytes_are_a_schema_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
         let _ = Schema::decode(&bytes);
+    }
+}
+
+/// The array with one part of it, at any depth, as a careless producer in another language could have left it.
+fn broken(array: &ArrayData, random: &mut Random, part: prop::sample::Index, damage: i32) -> ArrayData {
+    let (mut length, mut offset) = (array.len(), array.offset());
+    let (mut buffers, mut children) = (array.buffers().to_vec(), array.child_data().to_vec());
+    match damage {
+        0 => length = random.next() as usize >> random.below(64),
+        1 => offset = random.next() as usize >> random.below(64),
+        2 if !buffers.is_empty() => {
+            let index = part.index(buffers.len());
+            let mut bytes = buffers[index].to_vec();
+            if !bytes.is_empty() {
+                let at = random.below(bytes.len());
+                bytes[at] = random.next() as u8;
+            }
+            buffers[index] = Buffer::from(bytes.as_slice());
+        }
+        3 if !buffers.is_empty() => {
+            let index = part.index(buffers.len());
+            let bytes = random.below(buffers[index].len() + 1);
+            buffers[index] = buffers[index].slice_with_length(0, bytes);
+        }
+        4 if buffers.len() + children.len() > 0 => {
+            buffers.pop();
+            children.pop();
+        }
+        _ if !children.is_empty() => {
+            let index = part.index(children.len());
+            let damage = random.below(6) as i32;
+            children[index] = broken(&children[index], random, part, damage);
+        }
+        _ => {}
+    }
+    let builder = ArrayData::builder(array.data_type().clone()).len(length).offset(offset).buffers(buffers);
+    let builder = builder.child_data(children).nulls(array.nulls().cloned());
+    #[expect(unsafe_code, reason = "arrays that come from other languages are not validated either")]
+    // SAFETY: Plan alone looks at the array, and it takes nothing about it for granted.
+    unsafe {
+        builder.build_unchecked()
     }
 }
 
@@ -173,6 +229,34 @@ fn values_lie_in_the_payload_itself() {
     let payload = payload_of(&plan);
     let copy = read(plan.layout(), &schema_of(&DataType::Float32), &payload).unwrap();
     assert_eq!(copy.buffers()[0].as_ptr(), payload.as_ptr());
+}
+
+#[test]
+fn the_payload_is_as_long_as_the_head_says() {
+    let array = ArrayData::builder(DataType::Int16).len(3).add_buffer(Buffer::from_vec(vec![1_i16, 2, 3]));
+    let array = array.build().unwrap();
+    let plan = Plan::new(&array).unwrap();
+    let schema = schema_of(&DataType::Int16);
+    let payload = payload_of(&plan).to_vec();
+    for found in [0, 5, 7] {
+        let mut payload = payload.clone();
+        payload.resize(found, 0);
+        let error = read(plan.layout(), &schema, &payload_buffer(payload)).unwrap_err();
+        assert_eq!(error.to_string(), format!("the head describes 6 bytes of payload, there are {found}"));
+    }
+}
+
+#[test]
+fn what_stands_in_the_place_of_a_null_view_is_not_sent() {
+    let views = Buffer::from_vec(vec![u128::MAX, 0]);
+    let array = ArrayData::builder(DataType::Utf8View).len(2).add_buffer(views);
+    let array = array.nulls(Some(NullBuffer::from(vec![false, true])));
+    #[expect(unsafe_code, reason = "other languages leave anything in the place of a null")]
+    // SAFETY: Plan alone looks at the array, and it takes nothing about it for granted.
+    let array = unsafe { array.build_unchecked() };
+    let copy = round_trip(&array);
+    copy.validate_full().unwrap();
+    assert_eq!(copy.buffers()[0].typed_data::<u128>(), [0, 0]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use arrow_data::{ArrayData, BufferSpec, ByteView, MAX_INLINE_VIEW_LEN};
 use arrow_schema::{DataType, UnionMode};
 use smallvec::SmallVec;
 
-use super::{ArrayLayout, BITS, Places, VIEW_BYTES, length_fits};
+use super::{ArrayLayout, BITS, Places, length_fits};
 use crate::schema::Schema;
 use crate::wire::{Head, put_number};
 
@@ -81,7 +81,7 @@ pub enum PlanError {
 }
 
 impl<'a> Plan<'a> {
-    /// Walks the array, without copying.
+    /// Walks the array, without copying. Only what decides about places is checked: the receiver validates.
     ///
     /// # Errors
     /// When the array breaks a rule of Arrow, as one from another language may.
@@ -153,11 +153,11 @@ impl Piece<'_> {
                 }
             }
             Self::Offsets { offsets, width, base } => {
-                map_words(*width, offsets, out, |_, offset| offset - base)
+                map_words(*width, offsets, out, |_, offset| offset.wrapping_sub(*base))
             }
             Self::ViewOffsets { offsets, sizes, width, base } => {
                 map_words(*width, offsets, out, |index, offset| {
-                    if word(sizes, *width, index) == 0 { 0 } else { offset - base }
+                    if word(sizes, *width, index) == 0 { 0 } else { offset.wrapping_sub(*base) }
                 })
             }
             Self::UnionOffsets { type_ids, offsets, bases } => {
@@ -166,7 +166,7 @@ impl Piece<'_> {
                 });
             }
             Self::RunEnds { ends, width, start, length } => {
-                map_words(*width, ends, out, |_, end| (end - start).min(*length));
+                map_words(*width, ends, out, |_, end| end.wrapping_sub(*start).min(*length));
             }
             Self::Views { views, valid, bases } => {
                 for (index, out) in out.chunks_exact_mut(VIEW_BYTES).enumerate() {
@@ -198,12 +198,13 @@ impl<'a> Walk<'a> {
         if start.checked_add(length).is_none_or(|end| end > array.len()) {
             return Err(invalid("length"));
         }
-        let first = start.checked_add(array.offset()).ok_or_else(|| invalid("offset"))?;
+        let first = start.checked_add(array.offset()).filter(|first| first.checked_add(length).is_some());
+        let first = first.ok_or_else(|| invalid("offset"))?;
         self.longest = self.longest.max(length);
         let layout = arrow_data::layout(data_type);
         let mut valid = None;
         if layout.can_contain_null_mask {
-            valid = validity(array, start, length);
+            valid = validity(array, start, length).map_err(invalid)?;
             self.number(valid.is_some().into());
             if let Some(bits) = &valid {
                 self.place(length.div_ceil(BITS), 1, Piece::Bits(bits.clone()), invalid)?;
@@ -401,6 +402,9 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// Bytes of a view of text or binary.
+const VIEW_BYTES: usize = 16;
+
 /// Elements of an array, counted from the start of its buffers.
 struct Part<'a> {
     array: &'a ArrayData,
@@ -471,13 +475,13 @@ impl Window {
 }
 
 /// Validity of the elements; `None` where none of them is null.
-fn validity(array: &ArrayData, start: usize, length: usize) -> Option<BooleanBuffer> {
-    let nulls = array.nulls()?;
-    if length == nulls.len() {
-        return (nulls.null_count() > 0).then(|| nulls.inner().clone());
+fn validity(array: &ArrayData, start: usize, length: usize) -> Result<Option<BooleanBuffer>, &'static str> {
+    let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) else { return Ok(None) };
+    if nulls.len() != array.len() {
+        return Err("validity");
     }
     let bits = nulls.inner().slice(start, length);
-    (bits.count_set_bits() < length).then_some(bits)
+    Ok((length == array.len() || bits.count_set_bits() < length).then_some(bits))
 }
 
 fn long_view(view: u128) -> Option<ByteView> {
