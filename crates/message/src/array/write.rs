@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use arrow_buffer::BooleanBuffer;
-use arrow_data::{ArrayData, BufferSpec, ByteView, MAX_INLINE_VIEW_LEN};
+use arrow_data::{ArrayData, BufferSpec, ByteView, DataTypeLayout, MAX_INLINE_VIEW_LEN};
 use arrow_schema::{DataType, UnionMode};
 use smallvec::SmallVec;
 
@@ -210,7 +210,7 @@ impl<'a> Walk<'a> {
                 self.place(length.div_ceil(BITS), 1, Piece::Bits(bits.clone()), invalid)?;
             }
         }
-        let part = Part { array, first, length };
+        let part = Part { array, layout: &layout, first, length };
         match data_type {
             DataType::Boolean => {
                 let buffer =
@@ -271,7 +271,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Offsets of text, binary and lists; returns what they use of the values.
-    fn offsets(&mut self, part: &Part<'a>) -> Result<Range<usize>, PlanError> {
+    fn offsets(&mut self, part: &Part<'a, '_>) -> Result<Range<usize>, PlanError> {
         const ZERO: &[u8] = &[0; 8];
         let invalid = |what| part.invalid(what);
         let width = part.width(0)?;
@@ -293,7 +293,7 @@ impl<'a> Walk<'a> {
         Ok(used)
     }
 
-    fn list_views(&mut self, part: &Part<'a>) -> Result<(), PlanError> {
+    fn list_views(&mut self, part: &Part<'a, '_>) -> Result<(), PlanError> {
         let invalid = |what| part.invalid(what);
         let width = part.width(0)?;
         let (offsets, sizes) = (part.values(0)?, part.values(1)?);
@@ -311,7 +311,7 @@ impl<'a> Walk<'a> {
         self.array(part.child(0)?, used.start, used.len())
     }
 
-    fn dense_union(&mut self, part: &Part<'a>) -> Result<(), PlanError> {
+    fn dense_union(&mut self, part: &Part<'a, '_>) -> Result<(), PlanError> {
         let invalid = |what| part.invalid(what);
         let DataType::Union(fields, _) = part.array.data_type() else { return Err(invalid("type")) };
         let (type_ids, offsets) = (part.values(0)?, part.values(1)?);
@@ -332,7 +332,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn views(&mut self, part: &Part<'a>, valid: Option<BooleanBuffer>) -> Result<(), PlanError> {
+    fn views(&mut self, part: &Part<'a, '_>, valid: Option<BooleanBuffer>) -> Result<(), PlanError> {
         let invalid = |what| part.invalid(what);
         let views = part.buffer(0, part.length)?;
         let data = &part.array.buffers()[1..];
@@ -356,10 +356,12 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn runs(&mut self, part: &Part<'a>) -> Result<(), PlanError> {
+    fn runs(&mut self, part: &Part<'a, '_>) -> Result<(), PlanError> {
         let invalid = |what| part.invalid(what);
         let (run_ends, values) = (part.child(0)?, part.child(1)?);
-        let ends = Part { array: run_ends, first: run_ends.offset(), length: run_ends.len() };
+        let layout = arrow_data::layout(run_ends.data_type());
+        let ends =
+            Part { array: run_ends, layout: &layout, first: run_ends.offset(), length: run_ends.len() };
         let width = ends.width(0)?;
         let all = ends.buffer(0, ends.length)?;
         let (start, end) = (part.first as i64, (part.first + part.length) as i64);
@@ -406,13 +408,14 @@ impl<'a> Walk<'a> {
 const VIEW_BYTES: usize = 16;
 
 /// Elements of an array, counted from the start of its buffers.
-struct Part<'a> {
+struct Part<'a, 'l> {
     array: &'a ArrayData,
+    layout: &'l DataTypeLayout,
     first: usize,
     length: usize,
 }
 
-impl<'a> Part<'a> {
+impl<'a> Part<'a, '_> {
     fn invalid(&self, what: &'static str) -> PlanError {
         PlanError::Invalid { what, data_type: self.array.data_type().clone() }
     }
@@ -427,7 +430,7 @@ impl<'a> Part<'a> {
     }
 
     fn spec(&self, index: usize) -> Result<(usize, usize), PlanError> {
-        match arrow_data::layout(self.array.data_type()).buffers.get(index) {
+        match self.layout.buffers.get(index) {
             Some(BufferSpec::FixedWidth { byte_width, alignment }) => Ok((*byte_width, *alignment)),
             _ => Err(self.invalid("buffers")),
         }
