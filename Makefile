@@ -1,0 +1,87 @@
+# Two commands: `make demo` and `make test`. Each does its own set-up, and says what it does.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+CARGO ?= cargo
+say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
+
+RUST_SOURCES := $(shell find crates bindings -name '*.rs' -o -name Cargo.toml 2>/dev/null) Cargo.toml Cargo.lock
+PYTHON_SOURCES := $(shell find bindings/python -name '*.py' -o -name '*.pyi' -o -name pyproject.toml 2>/dev/null)
+
+.PHONY: help demo test lint test-rust test-loom test-python bench asan miri clean
+.DELETE_ON_ERROR:
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+demo: $(VENV)/.installed $(VENV)/.demo ## Build Nervure and run a dataflow on recorded camera and IMU data
+	$(call say,Running examples/drive: camera and lanes and IMU and fusion in five processes)
+	@$(BIN)/nervure run examples/drive/dataflow.yml
+
+test: lint test-rust test-loom test-python ## Everything that must pass, with its own set-up
+	$(call say,All tests passed)
+
+lint: $(VENV)/.test ## Formatting, clippy, dependency rules, ruff, mypy
+	$(call say,Checking formatting, lints and dependency rules)
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --workspace --all-targets --all-features --locked --quiet -- -D warnings
+	@$(PYTHON) scripts/check_dependencies.py
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
+
+test-rust: ## Rust tests, real processes and kill -9 included
+	$(call say,Running the Rust tests)
+	@$(CARGO) test --workspace --all-features --locked --quiet
+
+test-loom: ## Every interleaving of the lock-free structures
+	$(call say,Checking the lock-free structures under every interleaving (loom))
+	@./scripts/loom.sh
+
+test-python: $(VENV)/.installed $(VENV)/.test $(VENV)/.demo ## Python tests and examples
+	$(call say,Running the Python tests and the examples)
+	@$(BIN)/python -m pytest -q bindings/python/tests tests lab/tests
+
+bench: $(VENV)/.installed ## Measure Nervure beside its floors and its peers (15 minutes)
+	$(call say,Measuring: floors, iceoryx2, dora and Nervure, interleaved)
+	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run local --report docs/reference/performance.md
+
+asan: ## AddressSanitizer over the crates with unsafe code (nightly toolchain)
+	@./scripts/asan.sh
+
+miri: ## Miri over the crates with unsafe code, where it is installed
+	@./scripts/miri.sh
+
+clean: ## Remove everything that was built
+	rm -rf target $(VENV) out
+
+# The environment with Nervure in it: the module and the command.
+$(VENV)/.created:
+	$(call say,Creating the Python environment $(VENV))
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "error: Python 3.10 or newer is needed, $(PYTHON) is older" >&2; exit 1; }
+	@command -v $(CARGO) >/dev/null || { echo "error: Rust is needed: install it with rustup (https://rustup.rs)" >&2; exit 1; }
+	@command -v cc >/dev/null || { echo "error: a C linker is needed: apt install gcc" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "error: Python cannot make environments here: apt install python3-venv" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.tools: $(VENV)/.created
+	$(call say,Installing the build tool (maturin))
+	@$(PIP) install 'maturin>=1.8,<2'
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.tools $(RUST_SOURCES) $(PYTHON_SOURCES)
+	$(call say,Building Nervure (release): the command and the Python module)
+	@$(CARGO) build --release --locked -p nervure-cli
+	@cd bindings/python && VIRTUAL_ENV=$(CURDIR)/$(VENV) ../../$(BIN)/maturin develop --release --locked --quiet
+	@ln -sf ../../target/release/nervure $(BIN)/nervure
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.created examples/drive/requirements.txt
+	$(call say,Installing what the demo's nodes import (OpenCV and imufusion))
+	@$(PIP) install -r examples/drive/requirements.txt
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.created requirements-test.txt
+	$(call say,Installing the test tools (pytest and friends))
+	@$(PIP) install -r requirements-test.txt
+	@touch $@

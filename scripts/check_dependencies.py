@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Checks the dependency rules of ARCHITECTURE.md against `cargo metadata`, and where `unsafe` may stand."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+# (crate, crates that it must not reach, why)
+FORBIDDEN = [
+    *[
+        (crate, ["tokio", "quinn", "quinn-proto"], "formats and the data plane on one host know no network")
+        for crate in ("nervure-message", "nervure-dataflow", "nervure-protocol", "nervure-shm")
+    ],
+    ("nervure-message", ["nervure-shm", "rustix", "libc"], "what a value looks like needs no I/O"),
+    ("nervure-dataflow", ["nervure-shm", "rustix", "libc"], "a file's meaning needs no I/O"),
+    ("nervure-protocol", ["nervure-shm", "nervure-message", "rustix"], "messages know nothing of those who send them"),
+    ("nervure-shm", ["nervure-node", "nervure-dataflow"], "the data plane serves nodes, it does not know them"),
+    ("nervure-node", ["nervure-keeper", "nervure-dataflow"], "a node knows its edges, not the dataflow"),
+    ("nervure-python", ["nervure-keeper", "nervure-dataflow"], "bindings see the node API alone"),
+    ("nervure-keeper", ["nervure-node"], "the keeper wires nodes, it is none"),
+]
+# Crates whose sources may hold `unsafe`: they opt in, everything else is denied by the workspace's lints.
+UNSAFE = {"nervure-shm", "nervure-python", "nervure-message"}
+
+
+def main() -> int:
+    metadata = json.loads(
+        subprocess.run(
+            ["cargo", "metadata", "--format-version", "1", "--locked"], check=True, capture_output=True, text=True
+        ).stdout
+    )
+    name_of = {package["id"]: package["name"] for package in metadata["packages"]}
+    edges = {
+        node["id"]: [
+            dep["pkg"] for dep in node["deps"] if any(kind["kind"] in (None, "build") for kind in dep["dep_kinds"])
+        ]
+        for node in metadata["resolve"]["nodes"]
+    }
+    ids = {name_of[member]: member for member in metadata["workspace_members"]}
+    problems = []
+    checked = 0
+    for crate, targets, reason in FORBIDDEN:
+        if crate not in ids:
+            problems.append(f"scripts/check_dependencies.py has a rule for {crate}, which is no crate of the workspace")
+            continue
+        path_to = paths(ids[crate], edges)
+        for target in targets:
+            checked += 1
+            found = next((path for end, path in path_to.items() if name_of[end] == target), None)
+            if found:
+                chain = " -> ".join(name_of[step] for step in found)
+                problems.append(f"{crate} must not reach {target} ({reason}): {chain}")
+    for package in metadata["packages"]:
+        if package["id"] in metadata["workspace_members"] and package["name"] not in UNSAFE:
+            problems += [f"{source}: opts in to unsafe code" for source in opting_in(package)]
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    print(f"{checked} dependency rules checked, {len(problems)} problems")
+    return bool(problems)
+
+
+def paths(start: str, edges: dict[str, list[str]]) -> dict[str, list[str]]:
+    """A shortest path from `start` to each crate that it reaches."""
+    found = {start: [start]}
+    queue = [start]
+    while queue:
+        current = queue.pop(0)
+        for following in edges[current]:
+            if following not in found:
+                found[following] = [*found[current], following]
+                queue.append(following)
+    return found
+
+
+def opting_in(package: dict) -> list[str]:
+    folder = pathlib.Path(package["manifest_path"]).parent
+    return [
+        str(path)
+        for path in sorted(folder.glob("src/**/*.rs"))
+        if "(unsafe_code" in path.read_text(encoding="utf-8")
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
