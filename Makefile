@@ -73,7 +73,7 @@ $(VENV)/.installed: $(VENV)/.tools $(RUST_SOURCES) $(PYTHON_SOURCES)
 	$(call say,Building Nervure (release): the command and the Python module)
 	@$(CARGO) build --release --locked -p nervure-cli
 	@cd bindings/python && VIRTUAL_ENV=$(CURDIR)/$(VENV) ../../$(BIN)/maturin develop --release --locked --quiet
-	@ln -sf ../../target/release/nervure $(BIN)/nervure
+	@install -m 755 target/release/nervure $(BIN)/nervure
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.created examples/drive/requirements.txt

@@ -148,6 +148,9 @@ impl Publisher {
         envelope: &Envelope<'_>,
         wait: Wait,
     ) -> Result<Receipt, SendError> {
+        if !self.output.has_readers() {
+            return Ok(Receipt::default());
+        }
         let head = encode_head(value, envelope.metadata.unwrap_or(&NO_METADATA)).map_err(metadata_error)?;
         let schema_id = match value.schema() {
             Some(schema) => {
