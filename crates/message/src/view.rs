@@ -154,6 +154,9 @@ impl<'a> View<'a> {
     /// # Errors
     /// When the array is not valid, its schema is not given, or a tensor is not in C order.
     pub fn array(&self, schema: Option<&Schema>, payload: &Buffer) -> Result<ArrayData, ViewError> {
+        if payload.len() != self.payload.len() {
+            return Err(ViewError::PayloadBytes { described: self.payload.len(), found: payload.len() });
+        }
         match self.layout {
             Layout::Bytes => plain_array(DataType::UInt8, self.payload.len(), payload.clone()),
             Layout::Text => {

@@ -18,6 +18,7 @@
 //! ends, type ids, bitmaps, and text, which Rust assumes to be UTF-8) is copied into private memory first and validated
 //! there ([`read`]).
 
+mod piece;
 mod read;
 mod write;
 

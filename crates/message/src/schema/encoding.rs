@@ -1,249 +1,47 @@
-//! Arrow schemas as bytes, and the id they are known by.
-//!
-//! The encoding is our own because Arrow's IPC encoding would bring flatbuffers, `arrow-ipc`, `arrow-array` and
-//! `arrow-select` into every node, for what is a walk over [`DataType`]. It says no less: names, nullability, order of
-//! dictionaries and all metadata survive.
-
-use std::sync::Arc;
+//! The walk over [`DataType`], in both directions.
 
 use arrow_schema::{
     ArrowError, DECIMAL32_MAX_PRECISION, DECIMAL64_MAX_PRECISION, DECIMAL128_MAX_PRECISION,
-    DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, Fields, IntervalUnit, Metadata, TimeUnit,
-    UnionFields, UnionMode,
+    DECIMAL256_MAX_PRECISION, DataType, Field, Fields, IntervalUnit, Metadata, TimeUnit, UnionFields,
+    UnionMode,
 };
-use twox_hash::XxHash3_64;
 
+use super::{Schema, SchemaError};
 use crate::wire::{DecodeError, Head, Reader, put_bytes, put_number};
 
-/// The Arrow schema of an output: announced once, named by its [`id`](Self::id) in each sample's header.
-///
-/// ```
-/// use arrow_schema::{DataType, Field};
-/// use nervure_message::Schema;
-///
-/// let schema = Schema::array(Field::new("range", DataType::Float32, false))?;
-/// assert_eq!(Schema::decode(schema.bytes())?, schema);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Schema {
-    root: FieldRef,
-    is_record_batch: bool,
-    bytes: Arc<[u8]>,
-    id: u64,
-}
+const VERSION: u8 = 1;
 
-/// Why a schema cannot be sent.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SchemaError {
-    /// A type that Arrow's specification does not allow.
-    #[error("field {field:?}: {data_type} is not a type of Arrow: {reason}")]
-    Type {
-        /// The field of that type.
-        field: String,
-        /// The type.
-        data_type: DataType,
-        /// The rule that is broken.
-        reason: &'static str,
-    },
-    /// Types nested too deeply.
-    #[error("the schema nests {} types or more", Schema::MAX_DEPTH)]
-    Depth,
-    /// Too many fields.
-    #[error("the schema has more than {} fields", Schema::MAX_FIELDS)]
-    Fields,
-    /// Too many bytes.
-    #[error("the schema takes {found} bytes, the limit is {}", Schema::MAX_BYTES)]
-    Bytes {
-        /// How many it would take.
-        found: usize,
-    },
-}
-
-impl Schema {
-    /// Bytes that an encoded schema may take.
-    pub const MAX_BYTES: usize = 1 << 20;
-    /// How deeply types may nest.
-    pub const MAX_DEPTH: usize = 32;
-    /// Fields that a schema may have, at all depths together.
-    pub const MAX_FIELDS: usize = 16 << 10;
-
-    const VERSION: u8 = 1;
-
-    /// The schema of arrays of the field's type.
-    ///
-    /// # Errors
-    /// When a type breaks a rule of Arrow, or the schema is larger than its limits.
-    pub fn array(field: impl Into<FieldRef>) -> Result<Self, SchemaError> {
-        Self::encode(field.into(), false)
-    }
-
-    /// The schema of arrays of a type, where nothing is known but the type.
-    ///
-    /// # Errors
-    /// When the type breaks a rule of Arrow, or the schema is larger than its limits.
-    pub fn of_type(data_type: DataType) -> Result<Self, SchemaError> {
-        Self::array(Field::new("", data_type, true))
-    }
-
-    /// The schema of record batches. They travel as arrays of structs.
-    ///
-    /// # Errors
-    /// When a type breaks a rule of Arrow, or the schema is larger than its limits.
-    pub fn record_batch(schema: &arrow_schema::Schema) -> Result<Self, SchemaError> {
-        let columns = DataType::Struct(schema.fields().clone());
-        let root = Field::new("", columns, false).with_metadata(schema.metadata().clone());
-        Self::encode(root.into(), true)
-    }
-
-    /// The field that is the whole array.
-    pub fn root(&self) -> &Field {
-        &self.root
-    }
-
-    /// The type of the whole array.
-    pub fn data_type(&self) -> &DataType {
-        self.root.data_type()
-    }
-
-    /// Whether the array was a record batch, and should become one again.
-    pub fn is_record_batch(&self) -> bool {
-        self.is_record_batch
-    }
-
-    /// Arrow's own schema: the columns of a record batch, or else the array as the one column.
-    pub fn to_arrow(&self) -> arrow_schema::Schema {
-        match self.data_type() {
-            DataType::Struct(fields) if self.is_record_batch => {
-                arrow_schema::Schema::new_with_metadata(fields.clone(), self.root.metadata().clone())
-            }
-            _ => arrow_schema::Schema::new(vec![self.root.clone()]),
-        }
-    }
-
-    /// The name of the schema: XXH3 (64 bits, seed 0) of [`Self::bytes`]. Never 0, which stands for no schema.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// The encoded schema.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// The schema out of bytes that may be hostile.
-    ///
-    /// # Errors
-    /// When the bytes are no schema within its limits.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        const WHAT: &str = "schema";
-        if bytes.len() > Self::MAX_BYTES {
-            let limit = Self::MAX_BYTES as u64;
-            return Err(DecodeError::Limit { what: "schema bytes", found: bytes.len() as u64, limit });
-        }
-        let mut decoder = Decoder { reader: Reader::new(bytes), fields_left: Self::MAX_FIELDS };
-        let version = decoder.reader.byte(WHAT)?;
-        if version != Self::VERSION {
-            return Err(DecodeError::Version { what: WHAT, found: version, expected: Self::VERSION });
-        }
-        let is_record_batch = decoder.flag()?;
-        let root = decoder.field(Self::MAX_DEPTH)?;
-        decoder.reader.finish(WHAT)?;
-        if is_record_batch && !matches!(root.data_type(), DataType::Struct(_)) {
-            return Err(invalid(format!("a record batch is a struct, not {}", root.data_type())));
-        }
-        Ok(Self::new(root.into(), is_record_batch, bytes))
-    }
-
-    fn encode(root: FieldRef, is_record_batch: bool) -> Result<Self, SchemaError> {
-        let mut encoder = Encoder { out: Head::new(), fields_left: Self::MAX_FIELDS };
-        encoder.out.extend_from_slice(&[Self::VERSION, is_record_batch.into()]);
-        encoder.field(&root, Self::MAX_DEPTH)?;
-        let found = encoder.out.len();
-        if found > Self::MAX_BYTES {
-            return Err(SchemaError::Bytes { found });
-        }
-        Ok(Self::new(root, is_record_batch, &encoder.out))
-    }
-
-    fn new(root: FieldRef, is_record_batch: bool, bytes: &[u8]) -> Self {
-        Self { root, is_record_batch, bytes: bytes.into(), id: XxHash3_64::oneshot(bytes).max(1) }
+/// The schema as bytes: version, whether it is a record batch, the root field.
+pub(super) fn encode(root: &Field, is_record_batch: bool) -> Result<Head, SchemaError> {
+    let mut encoder = Encoder { out: Head::new(), fields_left: Schema::MAX_FIELDS };
+    encoder.out.extend_from_slice(&[VERSION, is_record_batch.into()]);
+    encoder.field(root, Schema::MAX_DEPTH)?;
+    match encoder.out.len() {
+        found if found > Schema::MAX_BYTES => Err(SchemaError::Bytes { found }),
+        _ => Ok(encoder.out),
     }
 }
 
-impl PartialEq for Schema {
-    fn eq(&self, other: &Self) -> bool {
-        self.bytes == other.bytes
+/// The inverse of [`encode`].
+pub(super) fn decode(bytes: &[u8]) -> Result<(Field, bool), DecodeError> {
+    const WHAT: &str = "schema";
+    if bytes.len() > Schema::MAX_BYTES {
+        let (found, limit) = (bytes.len() as u64, Schema::MAX_BYTES as u64);
+        return Err(DecodeError::Limit { what: "size of the schema", found, limit });
     }
+    let mut decoder = Decoder { reader: Reader::new(bytes), fields_left: Schema::MAX_FIELDS };
+    let version = decoder.reader.byte(WHAT)?;
+    if version != VERSION {
+        return Err(DecodeError::Version { what: WHAT, found: version, expected: VERSION });
+    }
+    let is_record_batch = decoder.flag()?;
+    let root = decoder.field(Schema::MAX_DEPTH)?;
+    decoder.reader.finish(WHAT)?;
+    if is_record_batch && !matches!(root.data_type(), DataType::Struct(_)) {
+        return Err(invalid(format!("a record batch is a struct, not {}", root.data_type())));
+    }
+    Ok((root, is_record_batch))
 }
-
-impl Eq for Schema {}
-
-/// The types without parameters, and those whose few parameters give a handful of variants each.
-const PLAIN: [(u8, DataType); 32] = {
-    use DataType::*;
-    use IntervalUnit::*;
-    use TimeUnit::*;
-    [
-        (0, Null),
-        (1, Boolean),
-        (2, Int8),
-        (3, Int16),
-        (4, Int32),
-        (5, Int64),
-        (6, UInt8),
-        (7, UInt16),
-        (8, UInt32),
-        (9, UInt64),
-        (10, Float16),
-        (11, Float32),
-        (12, Float64),
-        (13, Date32),
-        (14, Date64),
-        (15, Time32(Second)),
-        (16, Time32(Millisecond)),
-        (17, Time64(Microsecond)),
-        (18, Time64(Nanosecond)),
-        (19, Duration(Second)),
-        (20, Duration(Millisecond)),
-        (21, Duration(Microsecond)),
-        (22, Duration(Nanosecond)),
-        (23, Interval(YearMonth)),
-        (24, Interval(DayTime)),
-        (25, Interval(MonthDayNano)),
-        (26, Binary),
-        (27, LargeBinary),
-        (28, BinaryView),
-        (29, Utf8),
-        (30, LargeUtf8),
-        (31, Utf8View),
-    ]
-};
-
-/// Codes of the types with parameters. They are never reused.
-mod code {
-    pub(super) const TIMESTAMP: u8 = 64;
-    pub(super) const FIXED_SIZE_BINARY: u8 = 65;
-    pub(super) const DECIMAL32: u8 = 66;
-    pub(super) const DECIMAL64: u8 = 67;
-    pub(super) const DECIMAL128: u8 = 68;
-    pub(super) const DECIMAL256: u8 = 69;
-    pub(super) const LIST: u8 = 70;
-    pub(super) const LARGE_LIST: u8 = 71;
-    pub(super) const LIST_VIEW: u8 = 72;
-    pub(super) const LARGE_LIST_VIEW: u8 = 73;
-    pub(super) const FIXED_SIZE_LIST: u8 = 74;
-    pub(super) const STRUCT: u8 = 75;
-    pub(super) const SPARSE_UNION: u8 = 76;
-    pub(super) const DENSE_UNION: u8 = 77;
-    pub(super) const DICTIONARY: u8 = 78;
-    pub(super) const MAP: u8 = 79;
-    pub(super) const RUN_END_ENCODED: u8 = 80;
-}
-
-const NULLABLE: u8 = 1;
-const ORDERED_DICTIONARY: u8 = 2;
-const HAS_METADATA: u8 = 4;
 
 struct Encoder {
     out: Head,
@@ -526,3 +324,69 @@ fn check(data_type: &DataType) -> Result<(), &'static str> {
         _ => Ok(()),
     }
 }
+
+/// The types without parameters, and those whose few parameters give a handful of variants each.
+const PLAIN: [(u8, DataType); 32] = {
+    use DataType::*;
+    use IntervalUnit::*;
+    use TimeUnit::*;
+    [
+        (0, Null),
+        (1, Boolean),
+        (2, Int8),
+        (3, Int16),
+        (4, Int32),
+        (5, Int64),
+        (6, UInt8),
+        (7, UInt16),
+        (8, UInt32),
+        (9, UInt64),
+        (10, Float16),
+        (11, Float32),
+        (12, Float64),
+        (13, Date32),
+        (14, Date64),
+        (15, Time32(Second)),
+        (16, Time32(Millisecond)),
+        (17, Time64(Microsecond)),
+        (18, Time64(Nanosecond)),
+        (19, Duration(Second)),
+        (20, Duration(Millisecond)),
+        (21, Duration(Microsecond)),
+        (22, Duration(Nanosecond)),
+        (23, Interval(YearMonth)),
+        (24, Interval(DayTime)),
+        (25, Interval(MonthDayNano)),
+        (26, Binary),
+        (27, LargeBinary),
+        (28, BinaryView),
+        (29, Utf8),
+        (30, LargeUtf8),
+        (31, Utf8View),
+    ]
+};
+
+/// Codes of the types with parameters. They are never reused.
+mod code {
+    pub(super) const TIMESTAMP: u8 = 64;
+    pub(super) const FIXED_SIZE_BINARY: u8 = 65;
+    pub(super) const DECIMAL32: u8 = 66;
+    pub(super) const DECIMAL64: u8 = 67;
+    pub(super) const DECIMAL128: u8 = 68;
+    pub(super) const DECIMAL256: u8 = 69;
+    pub(super) const LIST: u8 = 70;
+    pub(super) const LARGE_LIST: u8 = 71;
+    pub(super) const LIST_VIEW: u8 = 72;
+    pub(super) const LARGE_LIST_VIEW: u8 = 73;
+    pub(super) const FIXED_SIZE_LIST: u8 = 74;
+    pub(super) const STRUCT: u8 = 75;
+    pub(super) const SPARSE_UNION: u8 = 76;
+    pub(super) const DENSE_UNION: u8 = 77;
+    pub(super) const DICTIONARY: u8 = 78;
+    pub(super) const MAP: u8 = 79;
+    pub(super) const RUN_END_ENCODED: u8 = 80;
+}
+
+const NULLABLE: u8 = 1;
+const ORDERED_DICTIONARY: u8 = 2;
+const HAS_METADATA: u8 = 4;
