@@ -1,0 +1,50 @@
+//! What every Rust endpoint of the lab shares.
+//!
+//! An endpoint is one producer or one consumer, in a process of its own. It finds its case in the environment, tells
+//! the driver when it is ready, waits for the start, measures, and reports. Peers differ only in how a message is
+//! published and received; stamps, pacing, counting and reading are the same code for all of them:
+//!
+//! ```no_run
+//! use nervure_lab_endpoint::{Consumer, Endpoint, Publish, Role, produce};
+//! # struct Peer;
+//! # impl Peer { fn receive(&mut self) -> Vec<u64> { vec![] } }
+//! # impl Publish for Peer {
+//! #     fn publish(&mut self, words: usize, fill: impl FnOnce(&mut [u64])) -> Result<(), String> { Ok(()) }
+//! # }
+//! # let mut peer = Peer;
+//! let mut endpoint = Endpoint::from_environment()?;
+//! match endpoint.case().role {
+//!     Role::Producer => produce(&mut endpoint, &mut peer)?,
+//!     Role::Consumer => {
+//!         let mut consumer = Consumer::start(&mut endpoint)?;
+//!         while !consumer.is_finished() {
+//!             let message = peer.receive();
+//!             let received_at_nanos = nervure_lab_endpoint::now_nanos();
+//!             consumer.observe(received_at_nanos, &message);
+//!         }
+//!         consumer.report()?;
+//!     }
+//! }
+//! # Ok::<(), String>(())
+//! ```
+//!
+//! The same convention in Python: `lab/nervure_lab/endpoint.py`.
+
+mod case;
+mod consumer;
+mod driver;
+mod process;
+mod producer;
+
+pub use case::{Case, Mode, Role};
+pub use consumer::Consumer;
+pub use driver::Endpoint;
+pub use process::{Usage, now_nanos, sleep_until_nanos};
+pub use producer::{Publish, produce};
+
+/// Words of the header: sequence, time before the copy, time after the fill.
+pub const HEADER_WORDS: usize = 3;
+/// The header's cache line is read with the header; touching a payload reads every word after it.
+pub const FIRST_UNREAD_WORD: usize = 8;
+/// The sequence of the message that ends a stream; its second word is the number of messages sent.
+pub const END_OF_STREAM: u64 = u64::MAX;
