@@ -1,0 +1,119 @@
+"""What /proc tells about a tree of processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class SeenProcess:
+    """One process as it was last seen; CPU time since it was first sampled."""
+
+    pid: int
+    command: str
+    start_ticks: int
+    first_cpu_seconds: float
+    cpu_seconds: float = 0.0
+    rss_bytes: int = 0
+    max_rss_bytes: int = 0
+    threads: int = 0
+    voluntary_context_switches: int = 0
+
+
+class ProcessTree:
+    """The processes that were spawned, and all their descendants."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, SeenProcess] = {}
+        self._roots: list[int] = []
+
+    def add_root(self, pid: int) -> None:
+        self._roots.append(pid)
+
+    def sample(self) -> None:
+        """Looks at every process of the tree. Orphans stay in it: they were seen before."""
+        pending = [*self._roots, *self.seen]
+        visited: set[int] = set()
+        while pending:
+            pid = pending.pop()
+            if pid in visited:
+                continue
+            visited.add(pid)
+            self._sample_one(pid)
+            pending += _children(pid)
+
+    def kill_survivors(self) -> None:
+        """Ends what is still there, unless its number now belongs to another process."""
+        for process in self.seen.values():
+            stat = _stat(process.pid)
+            if stat is not None and stat.start_ticks == process.start_ticks and stat.state != "Z":
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+
+    def _sample_one(self, pid: int) -> None:
+        stat = _stat(pid)
+        if stat is None or stat.state == "Z":
+            return
+        known = self.seen.get(pid)
+        if known is None or known.start_ticks != stat.start_ticks:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            known = SeenProcess(pid, command.strip()[:200], stat.start_ticks, stat.cpu_seconds)
+            self.seen[pid] = known
+        known.cpu_seconds = stat.cpu_seconds - known.first_cpu_seconds
+        status = _status(Path(f"/proc/{pid}/status"))
+        known.rss_bytes = status.get("VmRSS", 0) * 1024
+        known.max_rss_bytes = status.get("VmHWM", 0) * 1024
+        known.threads = status.get("Threads", 0)
+        known.voluntary_context_switches = _voluntary_context_switches(pid)
+
+
+@dataclass
+class _Stat:
+    state: str
+    cpu_seconds: float
+    start_ticks: int
+
+
+def _stat(pid: int) -> _Stat | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The second field is the name in parentheses and may hold anything; proc(5) numbers the next one 3.
+    fields = text.rpartition(")")[2].split()
+    return _Stat(fields[0], (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND, int(fields[19]))
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                children += [int(child) for child in (thread / "children").read_text().split()]
+    return children
+
+
+def _voluntary_context_switches(pid: int) -> int:
+    """Summed over the threads: the file of the process counts its main thread only."""
+    with contextlib.suppress(OSError):
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+        return sum(_status(thread / "status").get("voluntary_ctxt_switches", 0) for thread in threads)
+    return 0
+
+
+def _status(path: Path) -> dict[str, int]:
+    """The numbers of a status file of /proc; empty if the process has gone."""
+    numbers: dict[str, int] = {}
+    with contextlib.suppress(OSError):
+        for line in path.read_text().splitlines():
+            name, _, value = line.partition(":")
+            first = value.split()[:1]
+            if first and first[0].isdigit():
+                numbers[name] = int(first[0])
+    return numbers

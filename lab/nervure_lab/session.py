@@ -1,0 +1,283 @@
+"""Runs the processes of one case: rendezvous, deadline, what they used, and the cleaning up.
+
+    with Session(case) as session:
+        session.spawn([program, "..."], role="consumer", index=0)
+        session.spawn([program, "..."], role="producer")
+        return session.result()
+
+An endpoint connects to ``rendezvous``, says hello once it can send or receive, and gets a line back when all have said
+so. Each sends one report; when all have, each gets a second line and leaves. Nothing depends on a sleep.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nervure_lab.contract import Case, ConsumerResult, Outcome, ProcessResult, RunResult, Usage
+from nervure_lab.processes import ProcessTree
+
+START_TIMEOUT_SECONDS = 30.0
+"""From spawning to the last hello."""
+DRAIN_TIMEOUT_SECONDS = 15.0
+"""Past the time that the sending takes: after it, a run counts as hung."""
+LEAVE_TIMEOUT_SECONDS = 5.0
+IDLE_SETTLING_SECONDS = 1.0
+"""After the start, and before the end, of an idle case: not looked at."""
+LAB_DIRECTORY = Path(__file__).parent.parent
+_LAUNCHER = "launcher"
+
+
+class Session:
+    """The processes of one case."""
+
+    def __init__(self, case: Case, *, producers: int = 1) -> None:
+        self.case = case
+        self.directory = Path(tempfile.mkdtemp(prefix="nervure-lab-"))
+        self.run_name = self.directory.name
+        self._expected = {("consumer", index) for index in range(case.consumers)}
+        self._expected |= {("producer", index) for index in range(producers)}
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.directory / "rendezvous"))
+        self._listener.listen(case.consumers + producers)
+        self._children: dict[subprocess.Popen[bytes], str] = {}
+        self._spawned_at: float | None = None
+        self._tree = ProcessTree()
+        self._idle_wakeups_per_second: dict[int, float] = {}
+        self._endpoints: dict[tuple[str, int], _Endpoint] = {}
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end_processes()
+        for endpoint in self._endpoints.values():
+            endpoint.socket.close()
+        self._listener.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def environment(self, role: str, index: int = 0) -> dict[str, str]:
+        """What an endpoint finds in its environment."""
+        case = {
+            **vars(self.case),
+            "role": role,
+            "index": index,
+            "rendezvous": str(self.directory / "rendezvous"),
+            "run_name": self.run_name,
+        }
+        return {"NERVURE_LAB_CASE": json.dumps(case), "PYTHONPATH": str(LAB_DIRECTORY)}
+
+    def spawn(
+        self,
+        command: Sequence[str | Path],
+        *,
+        role: str = _LAUNCHER,
+        index: int = 0,
+        environment: dict[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        """Starts an endpoint, or a launcher that starts the endpoints, in the directory of this run."""
+        variables = {} if role == _LAUNCHER else self.environment(role, index)
+        name = f"{role}-{index}"
+        with self._log(name).open("wb") as output:
+            child = subprocess.Popen(
+                [str(part) for part in command],
+                cwd=self.directory,
+                env={**os.environ, **variables, **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
+        self._children[child] = name
+        if self._spawned_at is None:
+            self._spawned_at = time.monotonic()
+        self._tree.add_root(child.pid)
+
+    def result(self) -> RunResult:
+        """Lets the case run and returns what came of it."""
+        try:
+            self._wait(
+                lambda: len(self._endpoints) == len(self._expected), START_TIMEOUT_SECONDS, "say hello"
+            )
+            self._send_line_to_all()
+            self._tree.sample()
+            if self.case.mode == "idle":
+                self._watch_idle_processes()
+            limit = self.case.expected_seconds + DRAIN_TIMEOUT_SECONDS
+            self._wait(lambda: all(end.report for end in self._endpoints.values()), limit, "report")
+            if self.case.mode != "idle":
+                self._tree.sample()
+            self._send_line_to_all()
+            self._wait_for_leave()
+        except _Ended as ended:
+            return self._collect(ended.outcome, ended.reason)
+        return self._collect("ok", "")
+
+    def _wait(self, is_done: Any, timeout_seconds: float, what: str) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            for endpoint in self._endpoints.values():
+                selector.register(endpoint.socket, selectors.EVENT_READ)
+            while not is_done():
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    raise _Ended("hung", f"{self._missing(what)} within {timeout_seconds:.0f} s")
+                for key, _ in selector.select(min(remaining, 0.5)):
+                    if key.fileobj is self._listener:
+                        selector.register(self._accept(), selectors.EVENT_READ)
+                    else:
+                        self._read_from(key.fileobj)
+                self._check_children()
+
+    def _watch_idle_processes(self) -> None:
+        time.sleep(IDLE_SETTLING_SECONDS)
+        self._tree.sample()
+        before = {pid: seen.voluntary_context_switches for pid, seen in self._tree.seen.items()}
+        seconds = self.case.idle_seconds - 2 * IDLE_SETTLING_SECONDS
+        time.sleep(seconds)
+        self._tree.sample()
+        self._idle_wakeups_per_second = {
+            pid: (seen.voluntary_context_switches - before[pid]) / seconds
+            for pid, seen in self._tree.seen.items()
+            if pid in before
+        }
+
+    def _accept(self) -> socket.socket:
+        connection, _ = self._listener.accept()
+        connection.settimeout(5.0)
+        hello = json.loads(_read_line(connection))
+        self._endpoints[(hello["role"], hello["index"])] = _Endpoint(connection, hello["pid"])
+        return connection
+
+    def _read_from(self, connection: Any) -> None:
+        endpoint = next(end for end in self._endpoints.values() if end.socket is connection)
+        received = connection.recv(1 << 20)
+        if not received:
+            names = [f"{role} {index}" for (role, index), end in self._endpoints.items() if end is endpoint]
+            raise _Ended("failed", f"{names[0]} left without a report{self._last_words()}")
+        endpoint.received += received
+        if endpoint.received.endswith(b"\n"):
+            endpoint.report = json.loads(endpoint.received)
+
+    def _check_children(self) -> None:
+        codes = {name: child.poll() for child, name in self._children.items()}
+        for name, code in codes.items():
+            if code not in (None, 0):
+                raise _Ended("failed", f"{name} exited with {code}{self._last_words()}")
+        if all(code == 0 for code in codes.values()):
+            raise _Ended("failed", f"all processes have left before their reports{self._last_words()}")
+
+    def _missing(self, what: str) -> str:
+        reported = {
+            name for name, endpoint in self._endpoints.items() if what == "say hello" or endpoint.report
+        }
+        names = ", ".join(f"{role} {index}" for role, index in sorted(self._expected - reported))
+        return f"{names} did not {what}"
+
+    def _last_words(self) -> str:
+        lines = []
+        for name in self._children.values():
+            text = self._log(name).read_text(errors="replace").strip()
+            lines += [line.strip() for line in text.splitlines()[-3:] if line.strip()]
+        return ": " + " | ".join(lines)[-600:] if lines else ""
+
+    def _log(self, name: str) -> Path:
+        return self.directory / f"{name}.log"
+
+    def _send_line_to_all(self) -> None:
+        for endpoint in self._endpoints.values():
+            endpoint.socket.sendall(b"\n")
+
+    def _wait_for_leave(self) -> None:
+        deadline = time.monotonic() + LEAVE_TIMEOUT_SECONDS
+        for child in self._children:
+            try:
+                child.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                # All reports are in: a process that will not leave costs the run nothing, and is ended with the rest.
+                return
+
+    def _collect(self, outcome: Outcome, reason: str) -> RunResult:
+        result = RunResult(outcome=outcome, reason=reason)
+        for _, endpoint in sorted(self._endpoints.items(), key=lambda item: item[0]):
+            report = endpoint.report
+            if report is None:
+                continue
+            usage = Usage(**report["usage"]) if report.get("usage") else None
+            if report.pop("role") == "producer":
+                result.sent = report["sent"]
+                result.producer = usage
+            else:
+                result.consumers.append(ConsumerResult(**{**report, "usage": usage}))
+        if result.sent is None and result.consumers:
+            result.sent = result.consumers[0].received + result.consumers[0].lost
+        first = result.consumers[0].first_receive_nanos if result.consumers else None
+        if first is not None and self._spawned_at is not None:
+            result.first_message_seconds = first * 1e-9 - self._spawned_at
+        roles = {endpoint.pid: f"{role} {index}" for (role, index), endpoint in self._endpoints.items()}
+        processes = (
+            ProcessResult(
+                role=roles.get(seen.pid, "daemon"),
+                command=seen.command,
+                cpu_seconds=seen.cpu_seconds,
+                rss_bytes=seen.rss_bytes,
+                max_rss_bytes=seen.max_rss_bytes,
+                threads=seen.threads,
+                idle_wakeups_per_second=self._idle_wakeups_per_second.get(seen.pid),
+            )
+            for seen in self._tree.seen.values()
+        )
+        result.processes = sorted(processes, key=lambda process: process.role)
+        return result
+
+    def end_processes(self) -> None:
+        """Asks the launchers first, so that they can end their own; then ends whatever is left."""
+        self._tree.sample()
+        alive = [child for child in self._children if child.poll() is None]
+        for child in alive:
+            child.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 3.0
+        for child in alive:
+            try:
+                child.wait(max(0.05, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        self._tree.kill_survivors()
+
+
+class _Endpoint:
+    def __init__(self, connection: socket.socket, pid: int) -> None:
+        self.socket = connection
+        self.pid = pid
+        self.received = b""
+        self.report: dict[str, Any] | None = None
+
+
+class _Ended(Exception):
+    def __init__(self, outcome: Outcome, reason: str) -> None:
+        self.outcome: Outcome = outcome
+        self.reason = reason
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        received = connection.recv(4096)
+        if not received:
+            raise _Ended("failed", "an endpoint hung up before its hello")
+        line += received
+    return line

@@ -1,0 +1,83 @@
+"""Builds and installs what the adapters need, inside the checkout: one environment a peer, so that no peer's pins
+reach another, and one cargo workspace."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nervure_lab.contract import Unavailable
+
+LAB_DIRECTORY = Path(__file__).parent.parent
+REPOSITORY_DIRECTORY = LAB_DIRECTORY.parent
+PROGRAMS_DIRECTORY = LAB_DIRECTORY / "programs"
+ENVIRONMENTS_DIRECTORY = LAB_DIRECTORY / ".venv-peers"
+
+
+class Toolchain:
+    """Remembers what it has built; everything happens at most once a run."""
+
+    def __init__(self) -> None:
+        self._built: set[str] = set()
+
+    def rust_program(self, package: str) -> Path:
+        """The release binary of a package of ``lab/programs``."""
+        if package not in self._built:
+            _run(["cargo", "build", "--release", "--locked", "--package", package], cwd=PROGRAMS_DIRECTORY)
+            self._built.add(package)
+        return PROGRAMS_DIRECTORY / "target" / "release" / package
+
+    def python_environment(self, name: str, requirements: Sequence[str]) -> Path:
+        """The interpreter of an environment with exactly these requirements."""
+        directory = ENVIRONMENTS_DIRECTORY / name
+        python = directory / "bin" / "python"
+        stamp = directory / "requirements.json"
+        wanted = json.dumps([sys.version, *requirements])
+        if not stamp.exists() or stamp.read_text() != wanted:
+            _run([sys.executable, "-m", "venv", "--clear", directory])
+            _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements])
+            stamp.write_text(wanted)
+        return python
+
+
+def python_versions(python: Path, packages: Sequence[str]) -> dict[str, str]:
+    """The installed versions of some packages, and of the interpreter."""
+    program = (
+        "import importlib.metadata, json, platform, sys; "
+        "print(json.dumps({'python': platform.python_version(), "
+        "**{name: importlib.metadata.version(name) for name in sys.argv[1:]}}))"
+    )
+    versions: dict[str, str] = json.loads(_run([python, "-c", program, *packages]))
+    return versions
+
+
+def crate_versions(crates: Sequence[str]) -> dict[str, str]:
+    """The locked versions of some crates of ``lab/programs``, and of the compiler."""
+    lock = (PROGRAMS_DIRECTORY / "Cargo.lock").read_text()
+    versions = {"rustc": _run(["rustc", "--version"]).split()[1]}
+    for crate in crates:
+        found = re.search(rf'name = "{re.escape(crate)}"\nversion = "([^"]+)"', lock)
+        versions[crate] = found.group(1) if found else "unknown"
+    return versions
+
+
+def _run(command: Sequence[str | Path], cwd: Path | None = None) -> str:
+    """Runs politely: a build is no reason to disturb others on the machine."""
+    words = [str(part) for part in command]
+    try:
+        finished = subprocess.run(
+            words, cwd=cwd, capture_output=True, text=True, check=True, preexec_fn=lambda: os.nice(10)
+        )
+    except FileNotFoundError as error:
+        raise Unavailable(f"{words[0]} is not installed") from error
+    except subprocess.CalledProcessError as error:
+        lines = (error.stderr or error.stdout).strip().splitlines()
+        raise Unavailable(
+            f"`{' '.join(words[:6])}` failed: {lines[-1] if lines else error.returncode}"
+        ) from error
+    return finished.stdout
