@@ -1,0 +1,84 @@
+"""The command line: ``python -m nervure_lab run|report|list``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from nervure_lab.adapters import all_adapters
+from nervure_lab.experiments import all_experiments
+from nervure_lab.report.markdown import write_report
+from nervure_lab.runner import run_experiment
+from nervure_lab.toolchain import REPOSITORY_DIRECTORY
+
+_RESULTS = REPOSITORY_DIRECTORY / "out" / "bench"
+_REPORT = REPOSITORY_DIRECTORY / "docs" / "reference" / "performance.md"
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    status: int = arguments.action(arguments)
+    return status
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    adapters = all_adapters()
+    names = {adapter.name for adapter in adapters}
+    wanted = set(arguments.adapters.split(",")) if arguments.adapters else names
+    if unknown := wanted - names:
+        print(
+            f"error: no adapter {', '.join(sorted(unknown))}; there are {', '.join(sorted(names))}",
+            file=sys.stderr,
+        )
+        return 2
+    experiment = all_experiments()[arguments.experiment]
+    output = arguments.output or _RESULTS / f"{experiment.name}.json"
+    chosen = [adapter for adapter in adapters if adapter.name in wanted]
+    result = run_experiment(experiment, chosen, quick=arguments.quick, output=output)
+    print(output)
+    return 130 if result["interrupted"] else 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    missing = [str(path) for path in arguments.results if not path.exists()]
+    if missing:
+        print(
+            f"error: no result file {', '.join(missing)}; `python -m nervure_lab run` writes one",
+            file=sys.stderr,
+        )
+        return 2
+    write_report(arguments.results, arguments.output)
+    print(arguments.output)
+    return 0
+
+
+def _list(_arguments: argparse.Namespace) -> int:
+    for experiment in all_experiments().values():
+        print(f"experiment {experiment.name}: {experiment.summary}")
+    for adapter in all_adapters():
+        print(f"{adapter.kind} {adapter.name}: {adapter.title}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m nervure_lab", description="Measures Nervure and its peers."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="run an experiment and write its result file")
+    run.add_argument("experiment", choices=sorted(all_experiments()))
+    run.add_argument("--quick", action="store_true", help="fewer sizes and repeats: two to three minutes")
+    run.add_argument("--adapters", metavar="A,B", help="only these; `list` names them")
+    run.add_argument("--output", type=Path, metavar="FILE", help="default: out/bench/EXPERIMENT.json")
+    run.set_defaults(action=_run)
+    report = commands.add_parser("report", help="turn result files into docs/reference/performance.md")
+    report.add_argument("results", type=Path, nargs="*", default=[_RESULTS / "local.json"], metavar="FILE")
+    report.add_argument("--output", type=Path, default=_REPORT, metavar="FILE")
+    report.set_defaults(action=_report)
+    listing = commands.add_parser("list", help="name the experiments and the adapters")
+    listing.set_defaults(action=_list)
+    return parser
+
+
+sys.exit(main())

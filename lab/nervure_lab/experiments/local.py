@@ -1,0 +1,95 @@
+"""One host: latency over size and fan-out, flood, what an idle node costs, and how soon the first message is there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nervure_lab.contract import Case, Language
+from nervure_lab.plan import Experiment, PlannedCase
+
+KIB, MIB = 1024, 1024 * 1024
+ALL_SIZES = [64, 4 * KIB, 64 * KIB, 512 * KIB, 4 * MIB, 32 * MIB]
+FAN_OUT_SIZES = [64, 512 * KIB, 4 * MIB, 32 * MIB]
+LANGUAGES: list[Language] = ["rust", "python"]
+
+
+def plan(quick: bool) -> list[PlannedCase]:
+    return _quick() if quick else _full()
+
+
+def _quick() -> list[PlannedCase]:
+    """Two to three minutes: enough to see where things stand, not enough for a claim."""
+    planned = []
+    for language in LANGUAGES:
+        for size in (64, 512 * KIB, 4 * MIB, 32 * MIB):
+            planned.append(PlannedCase(_paced(language, size, warmup_messages=5, messages=30), 2))
+        planned.append(PlannedCase(_paced(language, 4 * MIB, consumers=8, warmup_messages=5, messages=20), 1))
+        planned += [PlannedCase(replace(case, flood_seconds=0.8), 2) for case in _floods(language)]
+        planned.append(PlannedCase(_paced(language, 4 * MIB, touch=False, messages=50), 1))
+        planned.append(PlannedCase(_first_message(language), 2))
+    planned.append(PlannedCase(replace(_idle(), idle_seconds=4.0), 1))
+    return planned
+
+
+def _full() -> list[PlannedCase]:
+    """About twenty minutes."""
+    planned = []
+    for language in LANGUAGES:
+        planned += [PlannedCase(_paced(language, size), 5) for size in ALL_SIZES]
+        for consumers in (4, 8):
+            planned += [
+                PlannedCase(_paced(language, size, consumers=consumers, messages=40), 3)
+                for size in FAN_OUT_SIZES
+            ]
+        planned += [PlannedCase(case, 5) for case in _floods(language)]
+        planned.append(PlannedCase(_paced(language, 4 * MIB, touch=False, messages=100), 5))
+        planned.append(PlannedCase(_first_message(language), 5))
+    planned.append(PlannedCase(_idle(), 3))
+    return planned
+
+
+def _paced(
+    language: Language,
+    size: int,
+    *,
+    consumers: int = 1,
+    warmup_messages: int = 10,
+    messages: int = 60,
+    touch: bool = True,
+) -> Case:
+    return Case(
+        language=language,
+        mode="paced",
+        payload_bytes=size,
+        consumers=consumers,
+        warmup_messages=warmup_messages,
+        messages=messages,
+        touch=touch,
+    )
+
+
+def _floods(language: Language) -> list[Case]:
+    """Small messages with room to queue; large ones read, and not read: the latter is bound by the producer's copy."""
+    small = Case(language=language, mode="flood", payload_bytes=64, queue_depth=256)
+    large = Case(language=language, mode="flood", payload_bytes=4 * MIB)
+    return [small, large, replace(large, touch=False)]
+
+
+def _first_message(language: Language) -> Case:
+    """The first message leaves a millisecond after everybody is there."""
+    return Case(
+        language=language,
+        mode="paced",
+        payload_bytes=64,
+        rate_hz=1000.0,
+        warmup_messages=0,
+        messages=1,
+        touch=False,
+    )
+
+
+def _idle() -> Case:
+    return Case(language="python", mode="idle", payload_bytes=64)
+
+
+EXPERIMENT = Experiment("local", "one host: latency, fan-out, flood, idle cost, start", plan)
