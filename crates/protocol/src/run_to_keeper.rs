@@ -2,10 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A message from `run` to its keeper. None carries descriptors.
+/// A message from `run` to its keeper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "message", rename_all = "snake_case")]
 pub enum Message {
+    /// The first message. Descriptor: a memfd with the plan of the dataflow as JSON.
+    Launch,
     /// Stop every node in order: Stop event, grace, SIGTERM, SIGKILL.
     Stop {
         /// Why, for people.
