@@ -101,6 +101,14 @@ impl Histogram {
         difference
     }
 
+    /// Adds what another histogram counted.
+    pub fn merge(&mut self, other: &Self) {
+        for (sum, count) in self.buckets.iter_mut().zip(other.buckets.iter()) {
+            *sum += count;
+        }
+        self.max_nanos = self.max_nanos.max(other.max_nanos);
+    }
+
     /// The duration in nanoseconds below which the share `quantile` (0 to 1) lies; `None` when nothing was counted.
     pub fn quantile(&self, quantile: f64) -> Option<u64> {
         let count = self.count();
