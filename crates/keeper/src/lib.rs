@@ -1,0 +1,12 @@
+//! The keeper of a dataflow: one small, single-threaded process that starts the nodes, gives each exactly the
+//! descriptors of its edges, watches, restarts and stops them, and leaves nothing behind.
+//!
+//! `machine` decides, without a clock, a process or a socket; `shell` carries out, in one epoll loop. `nervure
+//! run` starts the keeper as another process, so that whatever happens to `run`, somebody ends the nodes in order.
+
+pub mod descendants;
+mod machine;
+pub mod plan;
+mod shell;
+
+pub use shell::{KeeperError, serve};

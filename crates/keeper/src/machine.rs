@@ -1,0 +1,422 @@
+//! What a keeper does, as a state machine: [`Machine::handle`] takes an event and the time and says what to do.
+//!
+//! There is no clock, process or socket in here; `crate::shell` has those. Time is a [`Duration`] since the keeper
+//! started. Descriptors are named, not held: see [`Descriptor`].
+
+mod end;
+mod restart;
+mod stop;
+mod wiring;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use nervure_protocol::{
+    VERSIONS, keeper_to_node, keeper_to_run, keeper_to_run::Level, node_to_keeper, run_to_keeper,
+};
+
+use crate::plan::{NodePlan, Plan};
+pub use end::End;
+use restart::Restarts;
+use stop::Phase;
+use wiring::Wiring;
+
+/// How often a dataflow that is not ready says whom it waits for.
+const READY_WARNING_PERIOD: Duration = Duration::from_secs(5);
+
+/// How long a node that was refused may take to say so and end.
+const REFUSED_GRACE: Duration = Duration::from_secs(2);
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// The keeper is set up.
+    Launch,
+    /// A process was started, as [`Action::Spawn`] asked.
+    Started { node: usize, pid: u32 },
+    /// A process could not be started.
+    NotStarted { node: usize, reason: String },
+    /// A node wrote a message.
+    Message { node: usize, message: node_to_keeper::Message },
+    /// A node wrote something that is no message.
+    Misbehaved { node: usize, what: String },
+    /// A process ended.
+    Ended { node: usize, end: End, stderr_tail: Vec<String> },
+    /// `run` wrote a message.
+    Run(run_to_keeper::Message),
+    /// `run` is gone.
+    RunGone,
+    /// [`Machine::deadline`] has come.
+    Deadline,
+}
+
+/// Something to do, in order.
+#[derive(Debug, PartialEq)]
+pub enum Action {
+    /// Make the node's pages anew and start its process.
+    Spawn { node: usize },
+    /// Send a message to a node.
+    Send { node: usize, message: keeper_to_node::Message, descriptors: Vec<Descriptor> },
+    /// Send a message to `run`.
+    Report { message: keeper_to_run::Message, descriptor: Option<Descriptor> },
+    /// Write a line to the log of a node, or of the keeper itself.
+    Log { node: Option<usize>, level: Level, text: String },
+    /// Wake everything that sleeps on the node's doorbell and space futex.
+    Ring { node: usize },
+    /// Send a signal to the process group of a node.
+    Signal { node: usize, signal: Signal },
+    /// Make the region of an edge.
+    CreateRegion { edge: u32, depth: u32, blocks: u32 },
+    /// Forget the region of an edge.
+    ReleaseRegion { edge: u32 },
+    /// Forget both ends of a pair's socket that were not sent.
+    ReleasePair { pair: u32 },
+    /// Every node has ended.
+    Finish,
+}
+
+/// A descriptor by what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Descriptor {
+    /// The dataflow's control page.
+    ControlPage,
+    /// A node's wake page.
+    WakePage(usize),
+    /// A node's eventfd.
+    Eventfd(usize),
+    /// A node's counters page.
+    Counters(usize),
+    /// A node's counters page, for reading.
+    CountersReadOnly(usize),
+    /// An edge's region.
+    Region(u32),
+    /// One end, 0 or 1, of a pair's socket; it is made when first named, and given away.
+    PairEnd { pair: u32, end: u32 },
+}
+
+/// A signal that the keeper sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM
+    Terminate,
+    /// SIGKILL
+    Kill,
+}
+
+/// The state of a dataflow.
+#[derive(Debug)]
+pub struct Machine {
+    plan: Plan,
+    nodes: Vec<Node>,
+    wiring: Wiring,
+    phase: Phase,
+    ready_warning_at: Option<Duration>,
+    actions: Vec<Action>,
+}
+
+#[derive(Debug)]
+struct Node {
+    state: State,
+    /// Of the process that runs, or ran last, or will run next.
+    incarnation: u32,
+    ready: bool,
+    /// Said Goodbye.
+    left: bool,
+    /// Why the keeper killed it, when it did.
+    convicted: Option<String>,
+    kill_at: Option<Duration>,
+    restarts: Restarts,
+    /// How its last process ended, when it did.
+    last_end: Option<keeper_to_run::NodeEnded>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    /// Its process runs, and has not said Hello.
+    Spawned,
+    /// Its process is wired.
+    Connected,
+    /// It will be started again.
+    Waiting { until: Duration },
+    /// It will not be started again.
+    Ended,
+}
+
+impl Node {
+    fn new() -> Self {
+        Self {
+            state: State::Waiting { until: Duration::ZERO },
+            incarnation: 0,
+            ready: false,
+            left: false,
+            convicted: None,
+            kill_at: None,
+            restarts: Restarts::default(),
+            last_end: None,
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        matches!(self.state, State::Spawned | State::Connected)
+    }
+
+    /// True while its process may have edges.
+    fn is_present(&self) -> bool {
+        self.is_alive() && !self.left
+    }
+
+    /// True while it can be sent messages.
+    fn is_connected(&self) -> bool {
+        self.state == State::Connected && !self.left
+    }
+
+    fn has_ended(&self) -> bool {
+        self.state == State::Ended
+    }
+}
+
+impl Machine {
+    /// A dataflow that has not been launched.
+    pub fn new(plan: Plan) -> Self {
+        let nodes = plan.nodes.iter().map(|_| Node::new()).collect();
+        let wiring = Wiring::new(plan.edges.len());
+        Self { plan, nodes, wiring, phase: Phase::Starting, ready_warning_at: None, actions: Vec::new() }
+    }
+
+    /// The plan that it follows.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Takes an event and says what to do.
+    pub fn handle(&mut self, event: Event, now: Duration) -> Vec<Action> {
+        match event {
+            Event::Launch => self.launch(now),
+            Event::Started { node, pid } => self.started(node, pid, now),
+            Event::NotStarted { node, reason } => self.not_started(node, reason),
+            Event::Message { node, message } => self.message(node, message, now),
+            Event::Misbehaved { node, what } => self.convict(node, &what),
+            Event::Ended { node, end, stderr_tail } => self.ended(node, end, stderr_tail, now),
+            Event::Run(run_to_keeper::Message::Stop { reason }) => self.stop(reason, now),
+            Event::Run(run_to_keeper::Message::Kill) => self.kill(now),
+            Event::Run(run_to_keeper::Message::Launch | run_to_keeper::Message::Unknown) => {}
+            Event::RunGone => self.stop("`nervure run` is gone".to_owned(), now),
+            Event::Deadline => {}
+        }
+        self.meet_deadlines(now);
+        self.check_ready();
+        self.check_finished();
+        std::mem::take(&mut self.actions)
+    }
+
+    /// When [`Event::Deadline`] is due.
+    pub fn deadline(&self) -> Option<Duration> {
+        let restarts = self.nodes.iter().filter_map(|node| match node.state {
+            State::Waiting { until } => Some(until),
+            _ => None,
+        });
+        let kills = self.nodes.iter().filter_map(|node| node.kill_at);
+        restarts.chain(kills).chain(self.ready_warning_at).chain(self.phase.deadline()).min()
+    }
+
+    fn launch(&mut self, now: Duration) {
+        self.ready_warning_at = Some(now + READY_WARNING_PERIOD);
+        for node in 0..self.nodes.len() {
+            self.spawn(node);
+        }
+    }
+
+    fn spawn(&mut self, node: usize) {
+        let state = &mut self.nodes[node];
+        state.state = State::Spawned;
+        state.ready = false;
+        state.left = false;
+        state.convicted = None;
+        self.actions.push(Action::Spawn { node });
+    }
+
+    fn started(&mut self, node: usize, pid: u32, now: Duration) {
+        let state = &mut self.nodes[node];
+        state.restarts.started(now);
+        let message = keeper_to_run::Message::NodeStarted(keeper_to_run::NodeStarted {
+            node: index(node),
+            id: self.plan.nodes[node].id.clone(),
+            pid,
+            incarnation: state.incarnation,
+        });
+        self.report(message, Some(Descriptor::CountersReadOnly(node)));
+    }
+
+    fn message(&mut self, node: usize, message: node_to_keeper::Message, now: Duration) {
+        use node_to_keeper::Message;
+        if self.nodes[node].convicted.is_some() {
+            return;
+        }
+        match (message, self.nodes[node].state) {
+            (Message::Hello(hello), State::Spawned) => self.hello(node, &hello, now),
+            (Message::Hello(_), _) => self.convict(node, "it said Hello twice"),
+            (Message::Unknown, _) => {}
+            (_, State::Spawned) => self.convict(node, "its first message was not Hello"),
+            (Message::Ready, _) => self.nodes[node].ready = true,
+            (Message::Goodbye, _) => self.goodbye(node),
+            (Message::Misbehaviour { edge, what }, _) => self.misbehaviour(node, edge, &what),
+        }
+    }
+
+    fn hello(&mut self, node: usize, hello: &node_to_keeper::Hello, now: Duration) {
+        let version = match VERSIONS.negotiate(hello.versions) {
+            Ok(version) if !self.phase.is_stopping() => version,
+            Ok(_) => return self.refuse(node, "the dataflow is stopping".to_owned(), now),
+            Err(error) => {
+                let reason = format!("{error} (its library is {} {})", hello.language, hello.library);
+                return self.refuse(node, reason, now);
+            }
+        };
+        let plan = &self.plan.nodes[node];
+        let state = &mut self.nodes[node];
+        state.state = State::Connected;
+        state.ready = !plan.manual_ready;
+        let welcome = keeper_to_node::Message::Welcome(keeper_to_node::Welcome {
+            version,
+            dataflow: self.plan.dataflow.clone(),
+            node: plan.id.clone(),
+            incarnation: state.incarnation,
+            manual_ready: plan.manual_ready,
+            shared_memory_bytes: plan.shared_memory_bytes,
+            outputs: plan.outputs.clone(),
+            inputs: plan.inputs.clone(),
+        });
+        let restarted = state.incarnation > 0;
+        let descriptors = vec![
+            Descriptor::ControlPage,
+            Descriptor::WakePage(node),
+            Descriptor::Eventfd(node),
+            Descriptor::Counters(node),
+        ];
+        self.send(node, welcome, descriptors);
+        self.wire(node);
+        self.send(node, keeper_to_node::Message::Wired, Vec::new());
+        if self.phase == Phase::Running {
+            self.send(node, keeper_to_node::Message::Start, Vec::new());
+        }
+        if restarted {
+            self.tell_neighbours(node, "NODE_RESTARTED", "");
+        }
+    }
+
+    fn refuse(&mut self, node: usize, reason: String, now: Duration) {
+        self.log(Some(node), Level::Error, format!("refused: {reason}"));
+        self.nodes[node].kill_at = Some(now + REFUSED_GRACE);
+        self.send(node, keeper_to_node::Message::Refused { reason }, Vec::new());
+    }
+
+    /// Kills a node that broke the control protocol: nothing that it says can be relied on.
+    fn convict(&mut self, node: usize, what: &str) {
+        let state = &mut self.nodes[node];
+        if !state.is_alive() || state.convicted.is_some() {
+            return;
+        }
+        let reason = format!("killed by the keeper, because it broke the control protocol: {what}");
+        state.convicted = Some(reason);
+        self.actions.push(Action::Signal { node, signal: Signal::Kill });
+    }
+
+    fn misbehaviour(&mut self, node: usize, edge: u32, what: &str) {
+        let text = match self.wiring.plan_of(edge).map(|spec| &self.plan.edges[spec]) {
+            Some(edge) if edge.producer == node || edge.consumer == node => {
+                let peer = if edge.producer == node { edge.consumer } else { edge.producer };
+                let input = self.plan.input(edge);
+                format!(
+                    "node `{}` broke the rules of the edge to `{input}`, which is cut: {what}",
+                    self.plan.nodes[peer].id
+                )
+            }
+            _ => format!("an edge that is gone was cut: {what}"),
+        };
+        self.log(Some(node), Level::Error, text);
+    }
+
+    /// The nodes that hold the start up.
+    fn awaited(&self) -> impl Iterator<Item = (&NodePlan, &'static str)> {
+        self.plan.nodes.iter().zip(&self.nodes).filter_map(|(plan, node)| match node.state {
+            State::Spawned if node.incarnation == 0 && plan.connects() => Some((plan, "has not connected")),
+            State::Connected if !node.ready && !node.left => Some((plan, "has not called `ready()`")),
+            _ => None,
+        })
+    }
+
+    fn check_ready(&mut self) {
+        if self.phase != Phase::Starting || self.ready_warning_at.is_none() || self.awaited().next().is_some()
+        {
+            return;
+        }
+        self.phase = Phase::Running;
+        self.ready_warning_at = None;
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].is_connected() {
+                self.send(node, keeper_to_node::Message::Start, Vec::new());
+            }
+        }
+        self.report(keeper_to_run::Message::Ready, None);
+    }
+
+    fn meet_deadlines(&mut self, now: Duration) {
+        let due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
+        for node in 0..self.nodes.len() {
+            if due(self.nodes[node].kill_at) {
+                self.nodes[node].kill_at = None;
+                self.actions.push(Action::Signal { node, signal: Signal::Kill });
+            }
+            if matches!(self.nodes[node].state, State::Waiting { until } if until <= now) {
+                self.spawn(node);
+            }
+        }
+        if due(self.ready_warning_at) && self.phase == Phase::Starting {
+            self.ready_warning_at = Some(now + READY_WARNING_PERIOD);
+            self.warn_not_ready();
+        }
+        self.escalate(now);
+    }
+
+    fn warn_not_ready(&mut self) {
+        const NAMED: usize = 5;
+        let awaited: Vec<_> = self.awaited().collect();
+        if awaited.is_empty() {
+            return;
+        }
+        let mut names: Vec<_> =
+            awaited.iter().take(NAMED).map(|(plan, why)| format!("`{}` {why}", plan.id)).collect();
+        if awaited.len() > NAMED {
+            names.push(format!("{} more", awaited.len() - NAMED));
+        }
+        let text = format!("the dataflow has not started: node {}", names.join(", "));
+        self.log(None, Level::Warn, text);
+    }
+
+    fn check_finished(&mut self) {
+        if self.phase != Phase::Finished && self.nodes.iter().all(Node::has_ended) {
+            self.phase = Phase::Finished;
+            self.report(keeper_to_run::Message::Finished, None);
+            self.actions.push(Action::Finish);
+        }
+    }
+
+    fn send(&mut self, node: usize, message: keeper_to_node::Message, descriptors: Vec<Descriptor>) {
+        self.actions.push(Action::Send { node, message, descriptors });
+    }
+
+    fn report(&mut self, message: keeper_to_run::Message, descriptor: Option<Descriptor>) {
+        self.actions.push(Action::Report { message, descriptor });
+    }
+
+    fn log(&mut self, node: Option<usize>, level: Level, text: String) {
+        self.actions.push(Action::Log { node, level, text });
+    }
+}
+
+/// An index on the wire. A plan's indices fit: its JSON would not fit into memory otherwise.
+fn index(index: usize) -> u32 {
+    u32::try_from(index).expect("a plan has fewer than 2^32 nodes")
+}

@@ -1,0 +1,170 @@
+//! What follows from the end of a process.
+
+use std::{fmt, time::Duration};
+
+use nervure_protocol::{keeper_to_node, keeper_to_run, keeper_to_run::Level};
+
+use super::{Machine, State, index, restart::Verdict};
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It exited with this code.
+    Code(i32),
+    /// A signal killed it.
+    Signal(i32),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let signal = match *self {
+            Self::Code(code) => return write!(f, "exited with code {code}"),
+            Self::Signal(signal) => signal,
+        };
+        write!(f, "killed by ")?;
+        match signal {
+            libc::SIGABRT => {
+                write!(f, "SIGABRT (it aborted itself: a failed assertion, or memory corruption found)")
+            }
+            libc::SIGBUS => write!(f, "SIGBUS (access to memory that is not backed)"),
+            libc::SIGFPE => write!(f, "SIGFPE (arithmetic error)"),
+            libc::SIGHUP => write!(f, "SIGHUP"),
+            libc::SIGILL => write!(f, "SIGILL (illegal instruction: built for another CPU?)"),
+            libc::SIGINT => write!(f, "SIGINT"),
+            libc::SIGKILL => {
+                write!(f, "SIGKILL (by hand, or by the kernel because memory ran out: see `dmesg`)")
+            }
+            libc::SIGPIPE => write!(f, "SIGPIPE"),
+            libc::SIGSEGV => write!(f, "SIGSEGV (invalid memory access)"),
+            libc::SIGTERM => write!(f, "SIGTERM"),
+            other => write!(f, "signal {other}"),
+        }
+    }
+}
+
+impl Machine {
+    pub(super) fn ended(&mut self, node: usize, end: End, stderr_tail: Vec<String>, now: Duration) {
+        let state = &mut self.nodes[node];
+        let asked = self.phase.is_stopping();
+        let success = end == End::Code(0);
+        let convicted = state.convicted.take();
+        let failed = convicted.is_some() || (!success && !asked);
+        let mut reason = convicted.unwrap_or_else(|| end.to_string());
+        let verdict = if asked || (success && self.inputs_are_over(node)) {
+            Verdict::NotWanted
+        } else {
+            self.nodes[node].restarts.ended(&self.plan.nodes[node].restart, success, now)
+        };
+        reason.push_str(&self.consequence(node, verdict));
+        let restart_after = match verdict {
+            Verdict::Restart { after, .. } => Some(after),
+            _ => None,
+        };
+        let (code, signal) = match end {
+            End::Code(code) => (Some(code), None),
+            End::Signal(signal) => (None, Some(signal)),
+        };
+        let ended = keeper_to_run::NodeEnded {
+            node: index(node),
+            id: self.plan.nodes[node].id.clone(),
+            incarnation: self.nodes[node].incarnation,
+            code,
+            signal,
+            failed,
+            restarts: restart_after.is_some(),
+            reason,
+            stderr_tail,
+        };
+        self.gone(node, ended, restart_after.map(|after| now + after));
+    }
+
+    pub(super) fn not_started(&mut self, node: usize, reason: String) {
+        let ended = keeper_to_run::NodeEnded {
+            node: index(node),
+            id: self.plan.nodes[node].id.clone(),
+            incarnation: self.nodes[node].incarnation,
+            code: None,
+            signal: None,
+            failed: true,
+            restarts: false,
+            reason: format!("could not be started: {reason}"),
+            stderr_tail: Vec::new(),
+        };
+        self.gone(node, ended, None);
+    }
+
+    /// The end of a dataflow overtakes the pause before a restart.
+    pub(super) fn give_up_restart(&mut self, node: usize) {
+        let Some(mut ended) = self.nodes[node].last_end.take() else { return };
+        self.nodes[node].state = State::Ended;
+        ended.restarts = false;
+        ended.reason = match ended.reason.split_once("; starts again") {
+            Some((reason, _)) => format!("{reason}; not started again, because the dataflow stops"),
+            None => ended.reason,
+        };
+        self.unwire(node, false);
+        self.report(keeper_to_run::Message::NodeEnded(ended), None);
+    }
+
+    fn gone(&mut self, node: usize, ended: keeper_to_run::NodeEnded, restart_at: Option<Duration>) {
+        self.nodes[node].kill_at = None;
+        self.nodes[node].state = match restart_at {
+            Some(until) => State::Waiting { until },
+            None => State::Ended,
+        };
+        let level = match (ended.failed, ended.code) {
+            (true, _) => Level::Error,
+            (false, Some(0)) if !ended.restarts => Level::Debug,
+            (false, Some(0)) => Level::Info,
+            (false, _) => Level::Warn,
+        };
+        self.log(Some(node), level, ended.reason.clone());
+        self.unwire(node, restart_at.is_some());
+        if ended.failed {
+            self.tell_neighbours(node, "NODE_FAILED", &ended.reason);
+        }
+        self.nodes[node].last_end = Some(ended.clone());
+        self.report(keeper_to_run::Message::NodeEnded(ended), None);
+        if restart_at.is_some() {
+            self.nodes[node].incarnation += 1;
+        }
+    }
+
+    fn consequence(&self, node: usize, verdict: Verdict) -> String {
+        let plan = &self.plan.nodes[node].restart;
+        let window = plan.window.map(|window| format!(" within {window:?}")).unwrap_or_default();
+        match verdict {
+            Verdict::Restart { after, number } => {
+                let count = plan.max_restarts.map(|max| format!(" (restart {number} of {max}{window})"));
+                format!("; starts again in {after:?}{}", count.unwrap_or_default())
+            }
+            Verdict::Exhausted { number } => {
+                format!("; not started again: {number} restarts{window} are spent (`max_restarts`)")
+            }
+            Verdict::NotWanted => String::new(),
+        }
+    }
+
+    /// True when the node has inputs from other nodes, and none of them will ever write again.
+    fn inputs_are_over(&self, node: usize) -> bool {
+        let mut producers =
+            self.plan.edges.iter().filter(|edge| edge.consumer == node && edge.producer != node).peekable();
+        producers.peek().is_some() && producers.all(|edge| self.nodes[edge.producer].has_ended())
+    }
+
+    /// Tells an event about `node` to every connected neighbour, with the inputs that it feeds there.
+    pub(super) fn tell_neighbours(&mut self, node: usize, kind: &str, reason: &str) {
+        for neighbour in self.connected_neighbours(node) {
+            let fed =
+                self.plan.edges.iter().filter(|edge| edge.producer == node && edge.consumer == neighbour);
+            let inputs = fed.map(|edge| self.plan.nodes[neighbour].inputs[edge.input].name.clone()).collect();
+            let event = keeper_to_node::Event {
+                kind: kind.to_owned(),
+                node: self.plan.nodes[node].id.clone(),
+                inputs,
+                reason: reason.to_owned(),
+            };
+            self.send(neighbour, keeper_to_node::Message::Event(event), Vec::new());
+        }
+    }
+}

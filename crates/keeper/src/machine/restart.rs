@@ -1,0 +1,137 @@
+//! When a node is started again.
+
+use std::{collections::VecDeque, time::Duration};
+
+use crate::plan::{RestartPlan, RestartPolicy};
+
+/// A run of at least this length, or of the restart window, shows that the node works: the back-off begins anew.
+const PROOF: Duration = Duration::from_secs(60);
+
+/// What is to happen with a node that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is started again after a pause, for the n-th time within the window.
+    Restart { after: Duration, number: u32 },
+    /// Its restarts are spent.
+    Exhausted { number: u32 },
+    /// Its policy does not start it again after such an end.
+    NotWanted,
+}
+
+/// The restarts of a node.
+#[derive(Debug, Default)]
+pub(super) struct Restarts {
+    /// The times of those within the window.
+    recent: VecDeque<Duration>,
+    /// Ends in a row without a run that lasted.
+    doublings: u32,
+    started_at: Duration,
+}
+
+impl Restarts {
+    /// Its process was started.
+    pub fn started(&mut self, now: Duration) {
+        self.started_at = now;
+    }
+
+    /// Its process ended.
+    pub fn ended(&mut self, plan: &RestartPlan, success: bool, now: Duration) -> Verdict {
+        let wanted = match plan.policy {
+            RestartPolicy::Never => false,
+            RestartPolicy::OnFailure => !success,
+            RestartPolicy::Always => true,
+        };
+        if !wanted {
+            return Verdict::NotWanted;
+        }
+        if let Some(window) = plan.window {
+            self.recent.retain(|&at| at + window > now);
+        }
+        let number = u32::try_from(self.recent.len()).unwrap_or(u32::MAX);
+        if plan.max_restarts.is_some_and(|max| number >= max) {
+            return Verdict::Exhausted { number };
+        }
+        if now.saturating_sub(self.started_at) >= plan.window.unwrap_or(PROOF) {
+            self.doublings = 0;
+        }
+        let factor = 1u32.checked_shl(self.doublings).unwrap_or(u32::MAX);
+        let after = plan.delay.saturating_mul(factor).min(plan.max_delay.max(plan.delay));
+        self.doublings = self.doublings.saturating_add(1);
+        if plan.max_restarts.is_some() {
+            self.recent.push_back(now);
+        }
+        Verdict::Restart { after, number: number.saturating_add(1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAN: RestartPlan = RestartPlan {
+        policy: RestartPolicy::OnFailure,
+        delay: Duration::from_millis(100),
+        max_delay: Duration::from_secs(1),
+        max_restarts: None,
+        window: None,
+    };
+
+    fn pauses(
+        restarts: &mut Restarts,
+        plan: &RestartPlan,
+        ends: impl IntoIterator<Item = u64>,
+    ) -> Vec<Option<u64>> {
+        ends.into_iter()
+            .map(|end| match restarts.ended(plan, false, Duration::from_millis(end)) {
+                Verdict::Restart { after, .. } => Some(after.as_millis() as u64),
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_pause_doubles_up_to_its_maximum() {
+        let pauses = pauses(&mut Restarts::default(), &PLAN, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(pauses, [100, 200, 400, 800, 1000, 1000].map(Some));
+    }
+
+    #[test]
+    fn a_run_that_lasted_begins_the_back_off_anew() {
+        let mut restarts = Restarts::default();
+        assert_eq!(pauses(&mut restarts, &PLAN, [0, 1, 2]), [100, 200, 400].map(Some));
+        restarts.started(Duration::from_secs(1));
+        assert_eq!(pauses(&mut restarts, &PLAN, [61_000]), [Some(100)]);
+        restarts.started(Duration::from_secs(62));
+        assert_eq!(pauses(&mut restarts, &PLAN, [63_000]), [Some(200)]);
+    }
+
+    #[test]
+    fn restarts_leave_the_window() {
+        let plan = RestartPlan { max_restarts: Some(2), window: Some(Duration::from_secs(10)), ..PLAN };
+        let mut restarts = Restarts::default();
+        let pauses = pauses(&mut restarts, &plan, [0, 5_000, 9_999, 10_000, 10_001, 15_000]);
+        assert_eq!(
+            pauses.iter().map(Option::is_some).collect::<Vec<_>>(),
+            [true, true, false, true, false, true]
+        );
+    }
+
+    #[test]
+    fn policies_look_at_the_end() {
+        let verdict = |policy, success| {
+            Restarts::default().ended(&RestartPlan { policy, ..PLAN }, success, Duration::ZERO)
+                != Verdict::NotWanted
+        };
+        assert!(!verdict(RestartPolicy::Never, false));
+        assert!(verdict(RestartPolicy::OnFailure, false) && !verdict(RestartPolicy::OnFailure, true));
+        assert!(verdict(RestartPolicy::Always, false) && verdict(RestartPolicy::Always, true));
+    }
+
+    #[test]
+    fn a_plan_without_pause_and_thousands_of_restarts_do_not_overflow() {
+        let plan = RestartPlan { delay: Duration::ZERO, max_delay: Duration::MAX, ..PLAN };
+        assert_eq!(pauses(&mut Restarts::default(), &plan, 0..2000), vec![Some(0); 2000]);
+        let plan = RestartPlan { max_delay: Duration::MAX, ..PLAN };
+        assert!(pauses(&mut Restarts::default(), &plan, 0..2000).iter().all(Option::is_some));
+    }
+}

@@ -1,0 +1,386 @@
+//! Which edges exist between which processes.
+//!
+//! An edge of the plan has at most one live instance at a time. It is made when one end says Hello while the other
+//! end's process is alive, and each end is attached once it is connected. When an end dies:
+//!
+//! - the consumer, to be restarted, on a `block` edge: the instance is *suspended*: the producer waits, and the next
+//!   process of the consumer inherits the region with what is queued in it;
+//! - the consumer, otherwise: the producer is detached, and the next process gets a new instance;
+//! - the producer: a connected consumer is told, drains the region and gets a new instance with the next process;
+//!   one that is itself away finds what a `block` edge held for it.
+
+use nervure_protocol::{keeper_to_node, keeper_to_run};
+
+use super::{Action, Descriptor, Machine, index};
+use crate::plan::RestartPolicy;
+
+/// Every instance of every edge.
+#[derive(Debug)]
+pub(super) struct Wiring {
+    instances: Vec<Instance>,
+    pairs: Vec<Pair>,
+    next_edge: u32,
+    next_pair: u32,
+    /// Per edge of the plan: its consumer's process was told that no producer will come any more.
+    told_over: Vec<bool>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Instance {
+    /// The edge's id on the wire.
+    id: u32,
+    /// Index of the edge in the plan.
+    spec: usize,
+    producer: EndState,
+    consumer: EndState,
+    /// The producer was told of it, so there may be samples in it.
+    used: bool,
+    /// The incarnations of producer and consumer that `run` was told of.
+    between: (u32, u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndState {
+    /// To be attached when both, or at first this end, are connected.
+    Away,
+    /// Attached.
+    Attached,
+    /// The process is gone, and no other will be attached here.
+    Gone,
+}
+
+/// Two processes that share a socket; a node that reads its own output is a pair with itself.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    id: u32,
+    nodes: [usize; 2],
+    sent: [bool; 2],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Producer,
+    Consumer,
+}
+
+impl Wiring {
+    pub fn new(edges: usize) -> Self {
+        Self {
+            instances: Vec::new(),
+            pairs: Vec::new(),
+            next_edge: 0,
+            next_pair: 0,
+            told_over: vec![false; edges],
+        }
+    }
+
+    /// The edge of the plan that a live instance belongs to.
+    pub fn plan_of(&self, edge: u32) -> Option<usize> {
+        self.instances.iter().find(|instance| instance.id == edge).map(|instance| instance.spec)
+    }
+
+    fn live(&self, spec: usize) -> Option<usize> {
+        let is_live = |instance: &Instance| instance.spec == spec && instance.producer != EndState::Gone;
+        self.instances.iter().position(is_live)
+    }
+}
+
+impl Machine {
+    /// Attaches every edge of a node that has just connected.
+    pub(super) fn wire(&mut self, node: usize) {
+        for spec in 0..self.plan.edges.len() {
+            let (producer, consumer) = (self.plan.edges[spec].producer, self.plan.edges[spec].consumer);
+            if consumer == node {
+                self.inherit(spec);
+            }
+            let both_present = self.nodes[producer].is_present() && self.nodes[consumer].is_present();
+            if (producer == node || consumer == node) && both_present {
+                let at = self.wiring.live(spec).unwrap_or_else(|| self.create(spec));
+                self.attach(at);
+            }
+            if consumer == node && self.nodes[producer].has_ended() {
+                self.tell_over(spec);
+            }
+        }
+    }
+
+    /// Undoes the edges of a node whose process is gone.
+    pub(super) fn unwire(&mut self, node: usize, restarts: bool) {
+        for peer in self.connected_neighbours(node) {
+            self.actions.push(Action::Ring { node: peer });
+        }
+        self.forget_pairs(node);
+        for at in (0..self.wiring.instances.len()).rev() {
+            let edge = &self.plan.edges[self.wiring.instances[at].spec];
+            let (producer, consumer) = (edge.producer, edge.consumer);
+            if producer == node && consumer == node {
+                self.remove(at);
+            } else if producer == node {
+                self.producer_gone(at, restarts);
+            } else if consumer == node {
+                self.consumer_gone(at, restarts);
+            }
+        }
+        for spec in 0..self.plan.edges.len() {
+            let (producer, consumer) = (self.plan.edges[spec].producer, self.plan.edges[spec].consumer);
+            if consumer == node {
+                self.wiring.told_over[spec] = false;
+            } else if producer == node && !restarts && self.nodes[consumer].is_connected() {
+                self.tell_over(spec);
+            }
+        }
+    }
+
+    /// Its node says that it is done, while its process goes on.
+    pub(super) fn goodbye(&mut self, node: usize) {
+        self.nodes[node].left = true;
+        let may_restart = self.plan.nodes[node].restart.policy != RestartPolicy::Never;
+        for at in (0..self.wiring.instances.len()).rev() {
+            if self.plan.edges[self.wiring.instances[at].spec].consumer == node {
+                self.consumer_gone(at, false);
+            } else if self.plan.edges[self.wiring.instances[at].spec].producer == node {
+                self.producer_gone(at, may_restart);
+            }
+        }
+    }
+
+    pub(super) fn connected_neighbours(&self, node: usize) -> Vec<usize> {
+        let edges = self.plan.edges.iter();
+        let mut neighbours: Vec<_> = edges
+            .filter_map(|edge| match (edge.producer == node, edge.consumer == node) {
+                (true, false) => Some(edge.consumer),
+                (false, true) => Some(edge.producer),
+                _ => None,
+            })
+            .filter(|&neighbour| self.nodes[neighbour].is_connected())
+            .collect();
+        neighbours.sort_unstable();
+        neighbours.dedup();
+        neighbours
+    }
+
+    fn create(&mut self, spec: usize) -> usize {
+        let id = self.wiring.next_edge;
+        self.wiring.next_edge += 1;
+        let edge = &self.plan.edges[spec];
+        let blocks = self.plan.nodes[edge.producer].outputs[edge.output].blocks;
+        self.actions.push(Action::CreateRegion { edge: id, depth: edge.queue.depth, blocks });
+        self.wiring.instances.push(Instance {
+            id,
+            spec,
+            producer: EndState::Away,
+            consumer: EndState::Away,
+            used: false,
+            between: self.incarnations(spec),
+        });
+        let at = self.wiring.instances.len() - 1;
+        self.report_wired(at);
+        at
+    }
+
+    fn incarnations(&self, spec: usize) -> (u32, u32) {
+        let edge = &self.plan.edges[spec];
+        (self.nodes[edge.producer].incarnation, self.nodes[edge.consumer].incarnation)
+    }
+
+    fn report_wired(&mut self, at: usize) {
+        let Instance { id, spec, between, .. } = self.wiring.instances[at];
+        let edge = &self.plan.edges[spec];
+        let wired = keeper_to_run::EdgeWired {
+            edge: id,
+            producer: (index(edge.producer), between.0),
+            producer_row: self.producer_row(spec),
+            topic: self.plan.topic(edge),
+            consumer: (index(edge.consumer), between.1),
+            consumer_row: index(edge.input),
+            input: self.plan.input(edge),
+            queue: edge.queue,
+        };
+        self.report(keeper_to_run::Message::EdgeWired(wired), None);
+    }
+
+    /// A row of the producer's counters page for each edge of the plan, whichever process is at its other end.
+    fn producer_row(&self, spec: usize) -> u32 {
+        let producer = self.plan.edges[spec].producer;
+        index(self.plan.edges[..spec].iter().filter(|edge| edge.producer == producer).count())
+    }
+
+    fn remove(&mut self, at: usize) {
+        let instance = self.wiring.instances.swap_remove(at);
+        self.actions.push(Action::ReleaseRegion { edge: instance.id });
+    }
+
+    /// Attaches both ends, as far as they are connected.
+    fn attach(&mut self, at: usize) {
+        let Instance { id, spec, between, used, .. } = self.wiring.instances[at];
+        let edge = &self.plan.edges[spec];
+        let (producer, consumer, is_lossless) = (edge.producer, edge.consumer, edge.is_lossless());
+        if between != self.incarnations(spec) {
+            self.wiring.instances[at].between = self.incarnations(spec);
+            self.report_wired(at);
+        }
+        // A suspended edge is given back to its producer only with a consumer that is there.
+        let consumer_in_sight = self.nodes[consumer].is_connected() || !used;
+        if self.wiring.instances[at].producer == EndState::Away
+            && self.nodes[producer].is_connected()
+            && consumer_in_sight
+        {
+            self.wiring.instances[at].producer = EndState::Attached;
+            self.wiring.instances[at].used = true;
+            self.send_attach_output(id, spec);
+        }
+        if self.wiring.instances[at].consumer == EndState::Away && self.nodes[consumer].is_connected() {
+            self.wiring.instances[at].consumer = EndState::Attached;
+            let peer = self.peer(spec, Role::Consumer);
+            self.send_attach_input(at, peer);
+        }
+        let Instance { producer, consumer, .. } = self.wiring.instances[at];
+        if (producer, consumer) == (EndState::Attached, EndState::Attached) && !is_lossless {
+            // Nobody will inherit it: descriptors are scarce in a large dataflow.
+            self.actions.push(Action::ReleaseRegion { edge: id });
+        }
+    }
+
+    /// Gives a consumer what producers that are gone have left for it.
+    fn inherit(&mut self, spec: usize) {
+        let last = self.nodes[self.plan.edges[spec].producer].has_ended();
+        let is_left = |instance: &Instance| instance.spec == spec && instance.producer == EndState::Gone;
+        while let Some(at) = self.wiring.instances.iter().position(is_left) {
+            self.attach_closed(at, last);
+        }
+    }
+
+    /// Tells a connected consumer that no producer will come any more.
+    fn tell_over(&mut self, spec: usize) {
+        if !self.wiring.told_over[spec] {
+            let at = self.create(spec);
+            self.attach_closed(at, true);
+        }
+    }
+
+    /// Attaches an input whose producer is gone, and closes it at once: what is queued is still delivered.
+    fn attach_closed(&mut self, at: usize, last: bool) {
+        let Instance { id, spec, .. } = self.wiring.instances[at];
+        let pair = self.wiring.next_pair;
+        self.wiring.next_pair += 1;
+        self.send_attach_input(at, (pair * 2, Some(Descriptor::PairEnd { pair, end: 0 })));
+        self.actions.push(Action::ReleasePair { pair });
+        self.close_input(id, spec, last);
+        self.remove(at);
+    }
+
+    fn producer_gone(&mut self, at: usize, restarts: bool) {
+        let instance = self.wiring.instances[at];
+        let edge = &self.plan.edges[instance.spec];
+        let (consumer, is_lossless) = (edge.consumer, edge.is_lossless());
+        match instance.consumer {
+            EndState::Attached => {
+                self.close_input(instance.id, instance.spec, !restarts);
+                self.remove(at);
+            }
+            EndState::Away if instance.used && is_lossless && !self.nodes[consumer].has_ended() => {
+                self.wiring.instances[at].producer = EndState::Gone;
+            }
+            _ => self.remove(at),
+        }
+    }
+
+    fn consumer_gone(&mut self, at: usize, restarts: bool) {
+        let instance = self.wiring.instances[at];
+        let edge = &self.plan.edges[instance.spec];
+        let (producer, suspended) = (edge.producer, restarts && edge.is_lossless());
+        let was_suspended = instance.used && instance.producer == EndState::Away;
+        let is_known =
+            instance.used && instance.producer != EndState::Gone && self.nodes[producer].is_connected();
+        if is_known && !(suspended && was_suspended) {
+            let message = keeper_to_node::Message::DetachOutput { edge: instance.id, suspended };
+            self.send(producer, message, Vec::new());
+        }
+        if suspended {
+            let instance = &mut self.wiring.instances[at];
+            instance.consumer = EndState::Away;
+            if instance.producer == EndState::Attached {
+                instance.producer = EndState::Away;
+            }
+        } else {
+            self.remove(at);
+        }
+    }
+
+    fn close_input(&mut self, id: u32, spec: usize, last: bool) {
+        self.wiring.told_over[spec] |= last;
+        let consumer = self.plan.edges[spec].consumer;
+        self.send(consumer, keeper_to_node::Message::CloseInput { edge: id, last }, Vec::new());
+    }
+
+    fn send_attach_output(&mut self, id: u32, spec: usize) {
+        let (peer, end) = self.peer(spec, Role::Producer);
+        let edge = &self.plan.edges[spec];
+        let (producer, consumer) = (edge.producer, edge.consumer);
+        let message = keeper_to_node::Message::AttachOutput(keeper_to_node::AttachOutput {
+            edge: id,
+            output: index(edge.output),
+            consumer: self.plan.input(edge),
+            input: index(edge.input),
+            queue: edge.queue,
+            counters_row: self.producer_row(spec),
+            peer,
+        });
+        let mut descriptors =
+            vec![Descriptor::Region(id), Descriptor::WakePage(consumer), Descriptor::Eventfd(consumer)];
+        descriptors.extend(end);
+        self.send(producer, message, descriptors);
+    }
+
+    fn send_attach_input(&mut self, at: usize, (peer, end): (u32, Option<Descriptor>)) {
+        let Instance { id, spec, between, .. } = self.wiring.instances[at];
+        let edge = &self.plan.edges[spec];
+        let (producer, consumer) = (edge.producer, edge.consumer);
+        let message = keeper_to_node::Message::AttachInput(keeper_to_node::AttachInput {
+            edge: id,
+            input: index(edge.input),
+            producer: self.plan.topic(edge),
+            incarnation: between.0,
+            queue: edge.queue,
+            blocks: self.plan.nodes[producer].outputs[edge.output].blocks,
+            peer,
+        });
+        let mut descriptors = vec![Descriptor::Region(id), Descriptor::WakePage(producer)];
+        descriptors.extend(end);
+        self.send(consumer, message, descriptors);
+    }
+
+    /// The number of one end of the socket between an edge's processes, and the end itself if it was not sent yet.
+    /// Numbers name ends, so that the two ends of a pair of a node with itself differ.
+    fn peer(&mut self, spec: usize, role: Role) -> (u32, Option<Descriptor>) {
+        let edge = &self.plan.edges[spec];
+        let nodes = [edge.producer.min(edge.consumer), edge.producer.max(edge.consumer)];
+        let node = if role == Role::Producer { edge.producer } else { edge.consumer };
+        let end = if nodes[0] == nodes[1] {
+            usize::from(role == Role::Consumer)
+        } else {
+            usize::from(node == nodes[1])
+        };
+        let pairs = &mut self.wiring.pairs;
+        let at = pairs.iter().position(|pair| pair.nodes == nodes).unwrap_or_else(|| {
+            pairs.push(Pair { id: self.wiring.next_pair, nodes, sent: [false; 2] });
+            self.wiring.next_pair += 1;
+            pairs.len() - 1
+        });
+        let pair = &mut pairs[at];
+        let descriptor = Descriptor::PairEnd { pair: pair.id, end: index(end) };
+        let was_sent = std::mem::replace(&mut pair.sent[end], true);
+        (pair.id * 2 + index(end), (!was_sent).then_some(descriptor))
+    }
+
+    fn forget_pairs(&mut self, node: usize) {
+        let actions = &mut self.actions;
+        self.wiring.pairs.retain(|pair| {
+            let keep = !pair.nodes.contains(&node);
+            if !keep && pair.sent != [true; 2] {
+                actions.push(Action::ReleasePair { pair: pair.id });
+            }
+            keep
+        });
+    }
+}

@@ -1,0 +1,524 @@
+//! Carries out what the machine decides: one thread, one epoll loop.
+
+mod descriptors;
+mod lines;
+mod log_files;
+mod outbox;
+mod process;
+mod retry;
+mod run_link;
+mod slot;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fs::File,
+    io::{self, Read},
+    os::unix::net::UnixStream,
+    time::{Duration, Instant},
+};
+
+use nervure_protocol::{
+    MAX_MESSAGE_BYTES, decode, encode,
+    keeper_to_run::{self, Level, LogRecord},
+    run_to_keeper,
+};
+use nervure_shm::{Received, Seqpacket, utc_nanos};
+use rustix::{
+    event::{Timespec, epoll},
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    io::Errno,
+    process::{Pid, Resource, Rlimit},
+};
+
+use crate::{
+    descendants,
+    machine::{Action, Descriptor, Event, Machine, Signal},
+    plan::Plan,
+};
+use descriptors::Descriptors;
+use log_files::LogFile;
+use run_link::RunLink;
+use slot::{Slot, Stream};
+
+/// How long a keeper whose work is done waits for `run` to take its last reports.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Why a keeper ended otherwise than by its dataflow's end.
+#[derive(Debug, thiserror::Error)]
+pub enum KeeperError {
+    /// The other end of its socket did not launch anything.
+    #[error("the keeper is started by `nervure run`, not by hand: {0}")]
+    NotLaunched(String),
+    /// The plan is none.
+    #[error("the plan of the dataflow cannot be read: {0}")]
+    Plan(#[from] serde_json::Error),
+    /// The limit on open files is too low.
+    #[error(
+        "this dataflow needs {needed} file descriptors in its keeper ({terms}), and the hard limit is {limit}: \
+         raise it with `ulimit -Hn {needed}` or `nofile` in /etc/security/limits.conf"
+    )]
+    Descriptors {
+        /// How many.
+        needed: u64,
+        /// How that comes about.
+        terms: String,
+        /// The hard limit.
+        limit: u64,
+    },
+    /// The system refused something.
+    #[error("{what}: {cause}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> KeeperError {
+    move |cause| KeeperError::System { what, cause: cause.into() }
+}
+
+/// Is the keeper of the dataflow that `run` sends through `control`, until every node has ended.
+///
+/// # Errors
+/// [`KeeperError`]; no process of the dataflow is left then either.
+pub fn serve(control: OwnedFd) -> Result<(), KeeperError> {
+    let control = Seqpacket::from(control);
+    let plan = receive_plan(&control)?;
+    descendants::adopt_orphans().map_err(system("cannot become a subreaper"))?;
+    let files = raise_file_limit(&plan)?;
+    let result = Shell::new(plan, control, files).and_then(|mut shell| shell.serve());
+    let leftovers = descendants::kill_all();
+    if let Err(error) = leftovers {
+        eprintln!("nervure: {error}");
+    }
+    result
+}
+
+fn receive_plan(control: &Seqpacket) -> Result<Plan, KeeperError> {
+    let mut buffer = Vec::with_capacity(MAX_MESSAGE_BYTES);
+    let mut poll = [rustix::event::PollFd::new(control, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut poll, None).map_err(system("cannot wait for the plan"))?;
+    let not_launched = |why: String| KeeperError::NotLaunched(why);
+    let descriptors = match control.receive(&mut buffer).map_err(|error| not_launched(error.to_string()))? {
+        Received::Packet(descriptors) => descriptors,
+        Received::Closed => return Err(not_launched("nobody is at the other end of its socket".to_owned())),
+    };
+    match decode(&buffer).map_err(|error| not_launched(error.to_string()))? {
+        run_to_keeper::Message::Launch => {}
+        other => return Err(not_launched(format!("its first message is {other:?}"))),
+    }
+    let Some(plan) = descriptors.into_iter().next() else {
+        return Err(not_launched("Launch came without a plan".to_owned()));
+    };
+    let mut text = Vec::new();
+    let mut plan = File::from(plan);
+    io::Seek::rewind(&mut plan)
+        .and_then(|()| plan.read_to_end(&mut text))
+        .map_err(system("cannot read the plan"))?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// Raises the soft limit on open files to the hard one. Returns the original: nodes get it back, because programs
+/// that use `select` do not survive a high one.
+fn raise_file_limit(plan: &Plan) -> Result<Rlimit, KeeperError> {
+    let original = rustix::process::getrlimit(Resource::Nofile);
+    let (needed, terms) = Descriptors::needed(plan);
+    if let Some(limit) = original.maximum.filter(|&limit| limit < needed) {
+        return Err(KeeperError::Descriptors { needed, terms, limit });
+    }
+    let raised = Rlimit { current: original.maximum, maximum: original.maximum };
+    rustix::process::setrlimit(Resource::Nofile, raised)
+        .map_err(system("cannot raise the limit on open files"))?;
+    Ok(original)
+}
+
+/// What epoll reports on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    Run,
+    /// SIGCHLD came.
+    Children,
+    /// SIGTERM, SIGINT or SIGHUP came.
+    Termination,
+    Control(usize),
+    Output(usize, Stream),
+}
+
+impl Token {
+    fn pack(self) -> epoll::EventData {
+        let (kind, node) = match self {
+            Self::Run => (0, 0),
+            Self::Children => (1, 0),
+            Self::Termination => (2, 0),
+            Self::Control(node) => (3, node),
+            Self::Output(node, Stream::Stdout) => (4, node),
+            Self::Output(node, Stream::Stderr) => (5, node),
+        };
+        epoll::EventData::new_u64((node as u64) << 8 | kind)
+    }
+
+    fn unpack(data: epoll::EventData) -> Self {
+        let node = (data.u64() >> 8) as usize;
+        match data.u64() & 0xff {
+            0 => Self::Run,
+            1 => Self::Children,
+            2 => Self::Termination,
+            3 => Self::Control(node),
+            4 => Self::Output(node, Stream::Stdout),
+            _ => Self::Output(node, Stream::Stderr),
+        }
+    }
+}
+
+struct Shell {
+    machine: Machine,
+    begin: Instant,
+    epoll: OwnedFd,
+    descriptors: Descriptors,
+    run: RunLink,
+    slots: Vec<Slot>,
+    own_log: LogFile,
+    nodes_by_pid: HashMap<Pid, usize>,
+    children: UnixStream,
+    termination: UnixStream,
+    /// The limit on open files that nodes get.
+    files: Rlimit,
+    events: VecDeque<Event>,
+    is_finished: bool,
+}
+
+impl Shell {
+    fn new(plan: Plan, control: Seqpacket, files: Rlimit) -> Result<Self, KeeperError> {
+        use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("cannot create an epoll"))?;
+        let children = watch_signals(&[SIGCHLD])?;
+        let termination = watch_signals(&[SIGTERM, SIGINT, SIGHUP])?;
+        let shell = Self {
+            begin: Instant::now(),
+            descriptors: Descriptors::new(plan.nodes.len())
+                .map_err(system("cannot make the control page"))?,
+            slots: plan
+                .nodes
+                .iter()
+                .map(|node| Slot::new(LogFile::new(&plan.log_folder, &node.id)))
+                .collect(),
+            own_log: LogFile::new(&plan.log_folder, "nervure"),
+            machine: Machine::new(plan),
+            run: RunLink::new(control),
+            nodes_by_pid: HashMap::new(),
+            epoll,
+            children,
+            termination,
+            files,
+            events: VecDeque::new(),
+            is_finished: false,
+        };
+        shell.watch(shell.children.as_fd(), Token::Children)?;
+        shell.watch(shell.termination.as_fd(), Token::Termination)?;
+        if let Some(socket) = shell.run.socket() {
+            shell.watch(socket.as_fd(), Token::Run)?;
+        }
+        Ok(shell)
+    }
+
+    fn watch(&self, fd: BorrowedFd<'_>, token: Token) -> Result<(), KeeperError> {
+        epoll::add(&self.epoll, fd, token.pack(), epoll::EventFlags::IN)
+            .map_err(system("cannot watch a descriptor"))
+    }
+
+    fn now(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    fn serve(&mut self) -> Result<(), KeeperError> {
+        self.events.push_back(Event::Launch);
+        while !self.is_finished {
+            self.handle_events()?;
+            self.flush();
+            if !self.is_finished {
+                self.wait()?;
+            }
+        }
+        let killed = descendants::kill_all().map_err(system("processes are left"))?;
+        if killed > 0 {
+            self.log(
+                None,
+                Level::Warn,
+                "keeper",
+                format!("killed {killed} processes that nodes had left behind"),
+            );
+        }
+        self.say_farewell()
+    }
+
+    fn handle_events(&mut self) -> Result<(), KeeperError> {
+        while let Some(event) = self.events.pop_front() {
+            for action in self.machine.handle(event, self.now()) {
+                self.apply(action)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, action: Action) -> Result<(), KeeperError> {
+        match action {
+            Action::Spawn { node } => self.spawn(node),
+            Action::Send { node, message, descriptors } => {
+                let bytes = match encode(&message) {
+                    Ok(bytes) => bytes,
+                    Err(error) => {
+                        let text = format!("a control message cannot be sent: {error}");
+                        self.log(Some(node), Level::Error, "keeper", text);
+                        return Ok(());
+                    }
+                };
+                let descriptors: io::Result<Vec<_>> =
+                    descriptors.into_iter().map(|descriptor| self.descriptors.resolve(descriptor)).collect();
+                let descriptors = descriptors.map_err(system("cannot make the descriptors of a message"))?;
+                self.slots[node].send(bytes, descriptors);
+                Ok(())
+            }
+            Action::Report { message, descriptor } => {
+                let descriptor =
+                    descriptor.map(|descriptor: Descriptor| self.descriptors.resolve(descriptor));
+                let descriptor =
+                    descriptor.transpose().map_err(system("cannot make a descriptor for `run`"))?;
+                self.run.send(&message, descriptor, self.begin.elapsed());
+                Ok(())
+            }
+            Action::Log { node, level, text } => {
+                self.log(node, level, "keeper", text);
+                Ok(())
+            }
+            Action::Ring { node } => {
+                self.descriptors.ring(node);
+                Ok(())
+            }
+            Action::Signal { node, signal } => {
+                self.signal(node, signal);
+                Ok(())
+            }
+            Action::CreateRegion { edge, depth, blocks } => self
+                .descriptors
+                .create_region(edge, depth, blocks)
+                .map_err(system("cannot make the shared memory of an edge")),
+            Action::ReleaseRegion { edge } => {
+                self.descriptors.release_region(edge);
+                Ok(())
+            }
+            Action::ReleasePair { pair } => {
+                self.descriptors.release_pair(pair);
+                Ok(())
+            }
+            Action::Finish => {
+                self.is_finished = true;
+                Ok(())
+            }
+        }
+    }
+
+    fn spawn(&mut self, node: usize) -> Result<(), KeeperError> {
+        let plan = self.machine.plan();
+        self.descriptors.renew_node(plan, node).map_err(system("cannot make the shared memory of a node"))?;
+        let (ours, theirs) = Seqpacket::pair().map_err(system("cannot make the control socket of a node"))?;
+        match process::start(&plan.nodes[node], &plan.folder, theirs.as_fd(), self.files) {
+            Ok(started) => {
+                self.watch(ours.as_fd(), Token::Control(node))?;
+                self.watch(started.stdout.as_fd(), Token::Output(node, Stream::Stdout))?;
+                self.watch(started.stderr.as_fd(), Token::Output(node, Stream::Stderr))?;
+                let pid = started.pid;
+                self.nodes_by_pid.insert(pid, node);
+                self.slots[node].begin(ours, started);
+                self.events.push_back(Event::Started { node, pid: pid.as_raw_pid().unsigned_abs() });
+            }
+            Err(reason) => self.events.push_back(Event::NotStarted { node, reason }),
+        }
+        Ok(())
+    }
+
+    fn signal(&mut self, node: usize, signal: Signal) {
+        let signal = match signal {
+            Signal::Terminate => rustix::process::Signal::TERM,
+            Signal::Kill => rustix::process::Signal::KILL,
+        };
+        // A process that was not reaped: its group cannot be another's.
+        if let Some(pid) = self.slots[node].pid() {
+            let _ = rustix::process::kill_process_group(pid, signal);
+        }
+    }
+
+    fn log(&mut self, node: Option<usize>, level: Level, stream: &str, text: String) {
+        let name = node.map_or("nervure", |node| &self.machine.plan().nodes[node].id).to_owned();
+        let stream = stream.to_owned();
+        let record = LogRecord { utc_nanos: utc_nanos(), node: name, level, stream, text };
+        let log = match node {
+            Some(node) => &mut self.slots[node].log,
+            None => &mut self.own_log,
+        };
+        let written = log.write(&record);
+        self.run.send(&keeper_to_run::Message::Log(record), None, self.begin.elapsed());
+        self.check_log(written);
+    }
+
+    /// A log that cannot be written is reported once, and the dataflow goes on.
+    fn check_log(&mut self, written: io::Result<()>) {
+        if let Err(error) = written {
+            let folder = self.machine.plan().log_folder.display();
+            let text = format!("a log file in {folder} cannot be written any more: {error}");
+            let (node, stream) = ("nervure".to_owned(), "keeper".to_owned());
+            let record = LogRecord { utc_nanos: utc_nanos(), node, level: Level::Error, stream, text };
+            self.run.send(&keeper_to_run::Message::Log(record), None, self.begin.elapsed());
+        }
+    }
+
+    fn flush(&mut self) {
+        let now = self.now();
+        for at in 0..self.slots.len() {
+            self.slots[at].flush(now);
+            let written = self.slots[at].log.flush();
+            self.check_log(written);
+        }
+        let written = self.own_log.flush();
+        self.check_log(written);
+        self.run.flush(now, utc_nanos());
+    }
+
+    fn wait(&mut self) -> Result<(), KeeperError> {
+        let deadlines = self.slots.iter().filter_map(Slot::deadline);
+        let deadline = deadlines.chain(self.machine.deadline()).chain(self.run.deadline()).min();
+        let now = self.now();
+        // Whole milliseconds, rounded up: plain epoll_wait, which every kernel has, takes no others.
+        let timeout =
+            deadline.map(|at| timespec_of_millis(at.saturating_sub(now).as_nanos().div_ceil(1_000_000)));
+        let mut events = Vec::with_capacity(256);
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(system("cannot wait for events")(error)),
+        }
+        for event in events {
+            self.ready(Token::unpack(event.data));
+        }
+        if self.machine.deadline().is_some_and(|at| at <= self.now()) {
+            self.events.push_back(Event::Deadline);
+        }
+        Ok(())
+    }
+
+    fn ready(&mut self, token: Token) {
+        match token {
+            Token::Run => self.receive_from_run(),
+            Token::Children => {
+                drain(&self.children);
+                self.reap();
+            }
+            Token::Termination => {
+                drain(&self.termination);
+                let reason = "the keeper was asked to end by a signal".to_owned();
+                self.events.push_back(Event::Run(run_to_keeper::Message::Stop { reason }));
+            }
+            Token::Control(node) => self.receive_from_node(node),
+            Token::Output(node, stream) => self.read_output(node, stream),
+        }
+    }
+
+    fn receive_from_run(&mut self) {
+        let mut buffer = Vec::with_capacity(MAX_MESSAGE_BYTES);
+        while let Some(socket) = self.run.socket() {
+            match socket.receive(&mut buffer) {
+                Ok(Received::Packet(_)) => {
+                    if let Ok(message) = decode(&buffer) {
+                        self.events.push_back(Event::Run(message));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Ok(Received::Closed) | Err(_) => {
+                    self.run.close();
+                    self.events.push_back(Event::RunGone);
+                }
+            }
+        }
+    }
+
+    fn receive_from_node(&mut self, node: usize) {
+        for result in self.slots[node].receive() {
+            self.events.push_back(match result {
+                Ok(message) => Event::Message { node, message },
+                Err(what) => Event::Misbehaved { node, what },
+            });
+        }
+    }
+
+    fn read_output(&mut self, node: usize, stream: Stream) {
+        for line in self.slots[node].read(stream) {
+            self.log_line(node, stream, line);
+        }
+    }
+
+    fn log_line(&mut self, node: usize, stream: Stream, line: String) {
+        self.log(Some(node), lines::guess_level(&line), stream.name(), line);
+    }
+
+    fn reap(&mut self) {
+        while let Some(pid) = descendants::next_ended() {
+            let Some(node) = self.nodes_by_pid.remove(&pid) else {
+                descendants::reap(pid);
+                continue;
+            };
+            // Before its zombie goes, because the group's number may be used again afterwards.
+            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+            let Some(end) = descendants::reap(pid) else { continue };
+            self.receive_from_node(node);
+            for stream in [Stream::Stdout, Stream::Stderr] {
+                for line in self.slots[node].drain(stream) {
+                    self.log_line(node, stream, line);
+                }
+            }
+            let slot = &mut self.slots[node];
+            if let Some(python) = slot.missing_module() {
+                let text = format!(
+                    "it ran on {}: if the module is in another environment, activate that one and start again",
+                    python.display()
+                );
+                self.log(Some(node), Level::Warn, "keeper", text);
+            }
+            let stderr_tail = self.slots[node].end();
+            self.events.push_back(Event::Ended { node, end, stderr_tail });
+        }
+    }
+
+    /// Waits for `run` to take what is left to say.
+    fn say_farewell(&mut self) -> Result<(), KeeperError> {
+        let deadline = self.now() + FAREWELL;
+        loop {
+            self.flush();
+            if !self.run.is_waiting() || self.run.socket().is_none() || self.now() >= deadline {
+                return Ok(());
+            }
+            self.wait()?;
+            self.events.clear();
+        }
+    }
+}
+
+fn timespec_of_millis(millis: u128) -> Timespec {
+    let millis = i64::try_from(millis).unwrap_or(i64::MAX);
+    Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 }
+}
+
+/// A stream that becomes readable when one of the signals comes.
+fn watch_signals(signals: &[i32]) -> Result<UnixStream, KeeperError> {
+    let (read, write) = UnixStream::pair().map_err(system("cannot watch signals"))?;
+    read.set_nonblocking(true).map_err(system("cannot watch signals"))?;
+    for &signal in signals {
+        let write = write.try_clone().map_err(system("cannot watch signals"))?;
+        signal_hook::low_level::pipe::register(signal, write).map_err(system("cannot watch signals"))?;
+    }
+    Ok(read)
+}
+
+fn drain(stream: &UnixStream) {
+    let mut bytes = [0; 64];
+    while let Ok(1..) = (&*stream).read(&mut bytes) {}
+}

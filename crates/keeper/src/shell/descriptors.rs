@@ -1,0 +1,146 @@
+//! The descriptors that a machine names.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    io,
+    rc::Rc,
+};
+
+use nervure_shm::{ControlPage, CountersPage, EdgeRegion, Seqpacket, WakePage, eventfd, read_only};
+use rustix::fd::{AsFd, OwnedFd};
+
+use crate::{machine::Descriptor, plan::Plan};
+
+/// Descriptors of its own, beside those of nodes and edges, that a keeper has open at most.
+const OWN_DESCRIPTORS: u64 = 64;
+
+/// Per node: wake page, eventfd, counters page, control socket, stdout, stderr.
+const NODE_DESCRIPTORS: u64 = 6;
+
+/// Per edge: its region, and the end of a pair's socket that waits for its process.
+const EDGE_DESCRIPTORS: u64 = 2;
+
+/// Everything that can be sent to a node or to `run`.
+#[derive(Debug)]
+pub struct Descriptors {
+    _control_page: ControlPage,
+    control: Rc<OwnedFd>,
+    nodes: Vec<Option<NodePages>>,
+    regions: HashMap<u32, Rc<OwnedFd>>,
+    /// Ends of pairs that were not sent.
+    pairs: HashMap<u32, [Option<Rc<OwnedFd>>; 2]>,
+}
+
+#[derive(Debug)]
+struct NodePages {
+    wake_page: WakePage,
+    wake: Rc<OwnedFd>,
+    eventfd: Rc<OwnedFd>,
+    counters: Rc<OwnedFd>,
+}
+
+impl Descriptors {
+    /// The most descriptors that the keeper of a plan has open, and how that comes about.
+    pub fn needed(plan: &Plan) -> (u64, String) {
+        let (nodes, edges) = (plan.nodes.len() as u64, plan.edges.len() as u64);
+        let needed = NODE_DESCRIPTORS * nodes + EDGE_DESCRIPTORS * edges + OWN_DESCRIPTORS;
+        let terms = format!(
+            "{NODE_DESCRIPTORS} for each of {nodes} nodes, {EDGE_DESCRIPTORS} for each of {edges} edges, {OWN_DESCRIPTORS} of its own"
+        );
+        (needed, terms)
+    }
+
+    /// Those of a dataflow without processes.
+    ///
+    /// # Errors
+    /// When memory or descriptors run out.
+    pub fn new(nodes: usize) -> io::Result<Self> {
+        let (control_page, control) = ControlPage::create()?;
+        Ok(Self {
+            _control_page: control_page,
+            control: Rc::new(control),
+            nodes: (0..nodes).map(|_| None).collect(),
+            regions: HashMap::new(),
+            pairs: HashMap::new(),
+        })
+    }
+
+    /// Makes the pages of a node's next process.
+    ///
+    /// # Errors
+    /// When memory or descriptors run out.
+    pub fn renew_node(&mut self, plan: &Plan, node: usize) -> io::Result<()> {
+        let count = |count: usize| u32::try_from(count).map_err(io::Error::other);
+        let inputs = count(plan.nodes[node].inputs.len())?;
+        let outgoing = count(plan.edges.iter().filter(|edge| edge.producer == node).count())?;
+        let (wake_page, wake) = WakePage::create(inputs)?;
+        self.nodes[node] = Some(NodePages {
+            wake_page,
+            wake: Rc::new(wake),
+            eventfd: Rc::new(eventfd()?),
+            counters: Rc::new(CountersPage::create(outgoing, inputs)?),
+        });
+        Ok(())
+    }
+
+    /// Makes the region of an edge.
+    ///
+    /// # Errors
+    /// When memory or descriptors run out.
+    pub fn create_region(&mut self, edge: u32, depth: u32, blocks: u32) -> io::Result<()> {
+        self.regions.insert(edge, Rc::new(EdgeRegion::create(depth, blocks)?));
+        Ok(())
+    }
+
+    /// Forgets the region of an edge; messages that wait to be sent keep it.
+    pub fn release_region(&mut self, edge: u32) {
+        self.regions.remove(&edge);
+    }
+
+    /// Forgets what was not sent of a pair.
+    pub fn release_pair(&mut self, pair: u32) {
+        self.pairs.remove(&pair);
+    }
+
+    /// Wakes whatever sleeps in a node.
+    pub fn ring(&self, node: usize) {
+        if let Some(pages) = &self.nodes[node] {
+            pages.wake_page.ring_all(pages.eventfd.as_fd());
+        }
+    }
+
+    /// The descriptor of that name.
+    ///
+    /// # Errors
+    /// When it cannot be made, or was given away.
+    pub fn resolve(&mut self, descriptor: Descriptor) -> io::Result<Rc<OwnedFd>> {
+        let found = match descriptor {
+            Descriptor::ControlPage => Some(self.control.clone()),
+            Descriptor::WakePage(node) => self.nodes[node].as_ref().map(|pages| pages.wake.clone()),
+            Descriptor::Eventfd(node) => self.nodes[node].as_ref().map(|pages| pages.eventfd.clone()),
+            Descriptor::Counters(node) => self.nodes[node].as_ref().map(|pages| pages.counters.clone()),
+            Descriptor::CountersReadOnly(node) => match &self.nodes[node] {
+                Some(pages) => Some(Rc::new(read_only(pages.counters.as_fd())?)),
+                None => None,
+            },
+            Descriptor::Region(edge) => self.regions.get(&edge).cloned(),
+            Descriptor::PairEnd { pair, end } => self.take_pair_end(pair, end)?,
+        };
+        found.ok_or_else(|| io::Error::other(format!("{descriptor:?} was named and does not exist")))
+    }
+
+    fn take_pair_end(&mut self, pair: u32, end: u32) -> io::Result<Option<Rc<OwnedFd>>> {
+        let ends = match self.pairs.entry(pair) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let (a, b) = Seqpacket::pair()?;
+                entry.insert([a, b].map(|end| Some(Rc::new(end.into()))))
+            }
+        };
+        let taken = ends[end as usize].take();
+        if ends.iter().all(Option::is_none) {
+            self.pairs.remove(&pair);
+        }
+        Ok(taken)
+    }
+}

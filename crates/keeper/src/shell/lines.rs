@@ -1,0 +1,140 @@
+//! Cuts a stream of bytes into lines, and guesses how important a line is.
+
+use nervure_protocol::keeper_to_run::Level;
+
+/// Longer lines are cut: a log record has to fit a control message, even when every byte is escaped.
+const MAX_LINE_BYTES: usize = 16 * 1024;
+
+/// The last line of a stream, as far as it has come.
+#[derive(Debug, Default)]
+pub struct Lines {
+    partial: Vec<u8>,
+}
+
+impl Lines {
+    /// Takes the next bytes of the stream.
+    pub fn push(&mut self, mut bytes: &[u8], mut line: impl FnMut(String)) {
+        while !bytes.is_empty() {
+            let room = MAX_LINE_BYTES - self.partial.len();
+            let window = &bytes[..bytes.len().min(room)];
+            match window.iter().position(|&byte| byte == b'\n') {
+                Some(end) => {
+                    self.partial.extend_from_slice(&window[..end]);
+                    bytes = &bytes[end + 1..];
+                    line(self.take());
+                }
+                None => {
+                    self.partial.extend_from_slice(window);
+                    bytes = &bytes[window.len()..];
+                    if self.partial.len() == MAX_LINE_BYTES {
+                        line(self.take());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The stream has ended.
+    pub fn finish(&mut self, mut line: impl FnMut(String)) {
+        if !self.partial.is_empty() {
+            line(self.take());
+        }
+    }
+
+    fn take(&mut self) -> String {
+        let bytes = self.partial.strip_suffix(b"\r").unwrap_or(&self.partial);
+        let line = String::from_utf8_lossy(bytes).into_owned();
+        self.partial.clear();
+        line
+    }
+}
+
+/// The level that a line says it has, as Python's logging, `env_logger`, `tracing` and the like write it; else Info.
+pub fn guess_level(line: &str) -> Level {
+    const LOOKED_AT: usize = 10;
+    if line.starts_with("Traceback (most recent call last)")
+        || line.starts_with("thread '") && line.contains("panicked at")
+    {
+        return Level::Error;
+    }
+    let is_separator = |c: char| c.is_whitespace() || matches!(c, ':' | '[' | ']' | '|' | '(' | ')' | ',');
+    let plain = without_escapes(line.get(..160).unwrap_or(line));
+    let mut words = plain.split(is_separator).filter(|word| !word.is_empty()).take(LOOKED_AT);
+    words.find_map(level_of_word).unwrap_or(Level::Info)
+}
+
+/// Only words in capitals, so that "no error" is none; and the lower-case prefixes of compilers and shells.
+fn level_of_word(word: &str) -> Option<Level> {
+    Some(match word {
+        "TRACE" => Level::Trace,
+        "DEBUG" => Level::Debug,
+        "INFO" => Level::Info,
+        "WARN" | "WARNING" => Level::Warn,
+        "ERROR" | "CRITICAL" | "FATAL" => Level::Error,
+        _ => return None,
+    })
+}
+
+fn without_escapes(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        if character == '\x1b' {
+            // CSI: parameters up to a letter.
+            let _ = characters.by_ref().skip_while(|c| *c == '[').find(char::is_ascii_alphabetic);
+        } else {
+            plain.push(character);
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(chunks: &[&[u8]]) -> Vec<String> {
+        let mut lines = Lines::default();
+        let mut all = Vec::new();
+        for chunk in chunks {
+            lines.push(chunk, |line| all.push(line));
+        }
+        lines.finish(|line| all.push(line));
+        all
+    }
+
+    #[test]
+    fn lines_are_the_same_however_the_stream_is_cut() {
+        let text = b"one\r\n\ntwo \xff\nlast without an end";
+        let whole = cut(&[text]);
+        assert_eq!(whole, ["one", "", "two \u{fffd}", "last without an end"]);
+        for at in 0..text.len() {
+            assert_eq!(cut(&[&text[..at], &text[at..]]), whole);
+        }
+    }
+
+    #[test]
+    fn an_endless_line_is_cut_and_nothing_of_it_is_lost() {
+        let text = vec![b'x'; 3 * MAX_LINE_BYTES + 7];
+        let lines = cut(&[&text]);
+        assert_eq!(lines.iter().map(String::len).sum::<usize>(), text.len());
+        assert!(lines.iter().all(|line| line.len() <= MAX_LINE_BYTES));
+    }
+
+    #[test]
+    fn levels_are_read_from_what_loggers_write() {
+        for (line, level) in [
+            ("WARNING:root:battery low", Level::Warn),
+            ("2026-01-02 03:04:05,678 - camera - ERROR - lost", Level::Error),
+            ("[2026-01-02T03:04:05Z DEBUG camera::usb] x", Level::Debug),
+            ("\x1b[2m2026-01-02T03:04:05.6Z\x1b[0m \x1b[33m WARN\x1b[0m camera: x", Level::Warn),
+            ("Traceback (most recent call last):", Level::Error),
+            ("thread 'main' panicked at src/main.rs:1:2:", Level::Error),
+            ("finished with no error", Level::Info),
+            ("INFO: an ERROR counter was reset", Level::Info),
+            ("", Level::Info),
+        ] {
+            assert_eq!(guess_level(line), level, "{line}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Starting the process of a node.
+
+#![expect(unsafe_code, reason = "what a child does between fork and exec is unsafe by its nature")]
+
+use std::{
+    env, io,
+    mem::{MaybeUninit, size_of, zeroed},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use nervure_protocol::CONTROL_FD_VARIABLE;
+use rustix::{
+    fd::{AsRawFd, BorrowedFd, OwnedFd},
+    pipe::PipeFlags,
+    process::{Pid, Resource, Rlimit},
+};
+
+use crate::plan::{NodePlan, Program, Scheduling};
+
+/// A process that was started, and the ends of its pipes.
+#[derive(Debug)]
+pub struct Started {
+    pub pid: Pid,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+    /// What it runs, for messages: the script's Python.
+    pub interpreter: Option<PathBuf>,
+}
+
+/// Starts a node in its own process group, with `control` as the only descriptor beside its standard streams.
+///
+/// # Errors
+/// What failed, for people.
+pub fn start(
+    node: &NodePlan,
+    folder: &Path,
+    control: BorrowedFd<'_>,
+    files: Rlimit,
+) -> Result<Started, String> {
+    let interpreter = match &node.program {
+        Program::Python(_) => Some(python(node)?),
+        _ => None,
+    };
+    let mut command = match (&node.program, &interpreter) {
+        (Program::Python(script), Some(python)) => {
+            let mut command = Command::new(python);
+            command.arg(script).env("PYTHONUNBUFFERED", "1");
+            command
+        }
+        (Program::Python(file) | Program::Executable(file), _) => Command::new(file),
+        (Program::Command(name), _) => Command::new(name),
+    };
+    let pipe = || {
+        rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
+            .map_err(|error| format!("no pipe for its output: {error}"))
+    };
+    let (stdout, stdout_end) = pipe()?;
+    let (stderr, stderr_end) = pipe()?;
+    for end in [&stdout, &stderr] {
+        rustix::io::ioctl_fionbio(end, true).map_err(|error| format!("no pipe for its output: {error}"))?;
+    }
+    command
+        .args(&node.args)
+        .current_dir(folder)
+        .envs(&node.env)
+        .env(CONTROL_FD_VARIABLE, control.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .stdout(stdout_end)
+        .stderr(stderr_end)
+        .process_group(0);
+    let setup = Setup {
+        control: control.as_raw_fd(),
+        keeper: rustix::process::getpid(),
+        affinity: affinity(node)?,
+        scheduling: node.scheduling,
+        files,
+    };
+    // SAFETY: `apply` makes system calls only: no allocation, no lock, nothing of the parent's is dropped.
+    unsafe { command.pre_exec(move || setup.apply()) };
+    let child = command.spawn().map_err(|error| explain(&error, node, &command, folder))?;
+    let pid = Pid::from_child(&child);
+    Ok(Started { pid, stdout, stderr, interpreter })
+}
+
+/// What the child does to itself before it becomes the node.
+struct Setup {
+    control: i32,
+    keeper: Pid,
+    affinity: Option<libc::cpu_set_t>,
+    scheduling: Scheduling,
+    files: Rlimit,
+}
+
+/// A step of [`Setup::apply`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(i32)]
+enum Step {
+    Control = 1,
+    Signals,
+    Death,
+    Files,
+    Affinity,
+    Scheduling,
+}
+
+impl Setup {
+    fn apply(&self) -> io::Result<()> {
+        // SAFETY: the parent keeps it open while it forks.
+        let control = unsafe { BorrowedFd::borrow_raw(self.control) };
+        let inherited = rustix::io::fcntl_setfd(control, rustix::io::FdFlags::empty());
+        inherited.map_err(|error| Step::Control.failed(error.into()))?;
+        unblock_signals().map_err(|error| Step::Signals.failed(error))?;
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+            .map_err(|error| Step::Death.failed(error.into()))?;
+        // The keeper may have died before the line above.
+        if rustix::process::getppid() != Some(self.keeper) {
+            return Err(Step::Death.failed(io::Error::from_raw_os_error(libc::ESRCH)));
+        }
+        rustix::process::setrlimit(Resource::Nofile, self.files)
+            .map_err(|error| Step::Files.failed(error.into()))?;
+        if let Some(set) = &self.affinity {
+            // SAFETY: `set` is a valid set of that size.
+            check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set) })
+                .map_err(|error| Step::Affinity.failed(error))?;
+        }
+        schedule(self.scheduling).map_err(|error| Step::Scheduling.failed(error))
+    }
+}
+
+impl Step {
+    const ALL: [Self; 6] =
+        [Self::Control, Self::Signals, Self::Death, Self::Files, Self::Affinity, Self::Scheduling];
+    const SHIFT: i32 = 16;
+
+    /// Only an error number travels from the child to its parent: the step goes into its upper half.
+    fn failed(self, error: io::Error) -> io::Error {
+        io::Error::from_raw_os_error(
+            (self as i32) << Self::SHIFT | error.raw_os_error().unwrap_or(libc::EINVAL),
+        )
+    }
+
+    fn of(error: &io::Error) -> Option<(Self, io::Error)> {
+        let number = error.raw_os_error()?;
+        let step = Self::ALL.into_iter().find(|&step| step as i32 == number >> Self::SHIFT)?;
+        Some((step, io::Error::from_raw_os_error(number & ((1 << Self::SHIFT) - 1))))
+    }
+}
+
+fn check(result: i32) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The node must not inherit a mask that whoever started `run` had.
+fn unblock_signals() -> io::Result<()> {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is initialised by `sigemptyset` and then only read.
+    check(unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut())
+    })
+}
+
+fn schedule(scheduling: Scheduling) -> io::Result<()> {
+    let (policy, priority) = match scheduling {
+        Scheduling::Inherited => return Ok(()),
+        Scheduling::Other { nice } => {
+            return Ok(rustix::process::setpriority_process(None, i32::from(nice))?);
+        }
+        Scheduling::Fifo { priority } => (libc::SCHED_FIFO, priority),
+        Scheduling::RoundRobin { priority } => (libc::SCHED_RR, priority),
+    };
+    // SAFETY: all zeros is a valid value of this plain struct.
+    let mut parameters: libc::sched_param = unsafe { zeroed() };
+    parameters.sched_priority = i32::from(priority);
+    // SAFETY: `parameters` is valid.
+    check(unsafe { libc::sched_setscheduler(0, policy, &parameters) })
+}
+
+fn affinity(node: &NodePlan) -> Result<Option<libc::cpu_set_t>, String> {
+    if node.cpu_affinity.is_empty() {
+        return Ok(None);
+    }
+    // SAFETY: all zeros is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { zeroed() };
+    for &cpu in &node.cpu_affinity {
+        if cpu >= libc::CPU_SETSIZE as u32 {
+            return Err(format!(
+                "`cpu_affinity` names CPU {cpu}, {} is the highest possible",
+                libc::CPU_SETSIZE - 1
+            ));
+        }
+        // SAFETY: the CPU's number is within the set.
+        unsafe { libc::CPU_SET(cpu as usize, &mut set) };
+    }
+    Ok(Some(set))
+}
+
+/// The Python of the node's environment: that of `VIRTUAL_ENV`, else the first `python3` on the PATH.
+fn python(node: &NodePlan) -> Result<PathBuf, String> {
+    let variable = |name: &str| node.env.get(name).map(Into::into).or_else(|| env::var_os(name));
+    if let Some(root) = variable("VIRTUAL_ENV").filter(|root| !root.is_empty()) {
+        let python = Path::new(&root).join("bin/python");
+        return if python.exists() {
+            Ok(python)
+        } else {
+            Err(format!("VIRTUAL_ENV is `{}`, and there is no `bin/python` in it", root.display()))
+        };
+    }
+    let path = variable("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .map(|folder| folder.join("python3"))
+        .find(|python| python.is_file())
+        .ok_or_else(|| "no `python3` on the PATH, and no VIRTUAL_ENV is active".to_owned())
+}
+
+fn explain(error: &io::Error, node: &NodePlan, command: &Command, folder: &Path) -> String {
+    let Some((step, cause)) = Step::of(error) else {
+        let program = Path::new(command.get_program());
+        return match error.kind() {
+            io::ErrorKind::NotFound if !folder.is_dir() => {
+                format!("its folder `{}` does not exist", folder.display())
+            }
+            io::ErrorKind::NotFound if program.is_file() => {
+                format!(
+                    "the interpreter in the first line of `{}` (`#!..`) does not exist",
+                    program.display()
+                )
+            }
+            io::ErrorKind::NotFound => format!("`{}` does not exist", program.display()),
+            io::ErrorKind::PermissionDenied => {
+                format!("`{0}` may not be executed (`chmod +x {0}`?)", program.display())
+            }
+            _ => format!("`{}`: {error}", program.display()),
+        };
+    };
+    let denied = cause.kind() == io::ErrorKind::PermissionDenied;
+    match step {
+        Step::Affinity => {
+            let online = std::thread::available_parallelism().map_or(1, usize::from);
+            format!(
+                "`cpu_affinity: {:?}` was refused: {cause}; {online} CPUs may be used here, counted from 0",
+                node.cpu_affinity
+            )
+        }
+        Step::Scheduling if denied => format!(
+            "`scheduling: {:?}` is not permitted: give `nervure` the right by `sudo setcap cap_sys_nice+ep \"$(command -v nervure)\"`, \
+             or raise the limits `rtprio` and `nice` of this user in /etc/security/limits.conf",
+            node.scheduling
+        ),
+        Step::Scheduling => format!("`scheduling: {:?}` was refused: {cause}", node.scheduling),
+        Step::Death => format!("its keeper is gone: {cause}"),
+        Step::Control | Step::Signals | Step::Files => format!("{step:?}: {cause}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_step_survives_the_way_to_the_parent() {
+        for step in Step::ALL {
+            let sent = step.failed(io::Error::from_raw_os_error(libc::EPERM)).raw_os_error().unwrap();
+            let (received, cause) = Step::of(&io::Error::from_raw_os_error(sent)).unwrap();
+            assert_eq!((received, cause.raw_os_error()), (step, Some(libc::EPERM)));
+        }
+        assert!(Step::of(&io::Error::from_raw_os_error(libc::ENOENT)).is_none());
+    }
+}

@@ -1,0 +1,159 @@
+//! The keeper's side of the socket to `run`: a queue that never waits and never grows without bound.
+
+use std::{collections::BTreeMap, rc::Rc, time::Duration};
+
+use nervure_protocol::{
+    encode,
+    keeper_to_run::{Level, LogRecord, Message},
+};
+use nervure_shm::Seqpacket;
+use rustix::fd::OwnedFd;
+
+use super::outbox::Outbox;
+
+/// Messages that wait for `run`, past which log records are only in the log files.
+const MAX_WAITING: usize = 1000;
+
+/// How often `run` is told what it was not shown.
+const SUMMARY_PERIOD: Duration = Duration::from_secs(1);
+
+/// What waits to be sent to `run`.
+#[derive(Debug, Default)]
+pub struct RunLink {
+    /// `None` once `run` is gone.
+    socket: Option<Seqpacket>,
+    outbox: Outbox,
+    /// Records not sent, per node, and when to say so.
+    unsent: BTreeMap<String, u64>,
+    summary_at: Option<Duration>,
+}
+
+impl RunLink {
+    /// A link with nothing to send.
+    pub fn new(socket: Seqpacket) -> Self {
+        Self { socket: Some(socket), ..Self::default() }
+    }
+
+    /// The socket, while `run` lives.
+    pub fn socket(&self) -> Option<&Seqpacket> {
+        self.socket.as_ref()
+    }
+
+    /// `run` is gone: there is nobody to tell.
+    pub fn close(&mut self) {
+        *self = Self::default();
+    }
+
+    /// True while something waits to be sent.
+    pub fn is_waiting(&self) -> bool {
+        self.outbox.len() > 0 || self.summary_at.is_some()
+    }
+
+    /// When to flush again.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.outbox.deadline().into_iter().chain(self.summary_at).min()
+    }
+
+    /// Queues a message.
+    pub fn send(&mut self, message: &Message, descriptor: Option<Rc<OwnedFd>>, now: Duration) {
+        if self.socket.is_none() {
+            return;
+        }
+        match message {
+            Message::Log(record) if self.outbox.len() >= MAX_WAITING => {
+                *self.unsent.entry(record.node.clone()).or_default() += 1;
+                self.summary_at.get_or_insert(now + SUMMARY_PERIOD);
+            }
+            _ => self.push(message, descriptor),
+        }
+    }
+
+    /// Sends what the socket takes.
+    pub fn flush(&mut self, now: Duration, utc_nanos: i64) {
+        if self.summary_at.is_some_and(|at| at <= now) {
+            self.summary_at = None;
+            for (node, count) in std::mem::take(&mut self.unsent) {
+                let text = format!(
+                    "{count} lines of node `{node}` came too fast to be shown; its log file has them"
+                );
+                let (node, stream) = ("nervure".to_owned(), "keeper".to_owned());
+                self.push(
+                    &Message::Log(LogRecord { utc_nanos, node, level: Level::Warn, stream, text }),
+                    None,
+                );
+            }
+        }
+        let Some(socket) = &self.socket else { return };
+        if self.outbox.flush(socket, now).is_err() {
+            self.close();
+        }
+    }
+
+    fn push(&mut self, message: &Message, descriptor: Option<Rc<OwnedFd>>) {
+        match encode(message) {
+            Ok(bytes) => self.outbox.push(bytes, descriptor.into_iter().collect()),
+            Err(error) => eprintln!("nervure: a report is not sent: {error}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nervure_protocol::{MAX_MESSAGE_BYTES, decode};
+    use nervure_shm::Received;
+
+    fn line(text: &str) -> Message {
+        let (node, stream) = ("camera".to_owned(), "stdout".to_owned());
+        Message::Log(LogRecord { utc_nanos: 0, node, level: Level::Info, stream, text: text.to_owned() })
+    }
+
+    fn receive_all(socket: &Seqpacket) -> Vec<Message> {
+        let mut buffer = Vec::with_capacity(MAX_MESSAGE_BYTES);
+        std::iter::from_fn(|| match socket.receive(&mut buffer) {
+            Ok(Received::Packet(_)) => Some(decode(&buffer).unwrap()),
+            _ => None,
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_flood_is_counted_and_messages_pass_it() {
+        let (keeper, run) = Seqpacket::pair().unwrap();
+        let mut link = RunLink::new(keeper);
+        let flood = 10 * MAX_WAITING;
+        for number in 0..flood {
+            link.send(&line(&number.to_string()), None, Duration::ZERO);
+            link.flush(Duration::ZERO, 0);
+        }
+        link.send(&Message::Ready, None, Duration::ZERO);
+        assert_eq!(link.summary_at, Some(SUMMARY_PERIOD));
+        let mut seen = receive_all(&run);
+        let mut now = SUMMARY_PERIOD;
+        while link.is_waiting() {
+            now += Duration::from_secs(1);
+            link.flush(now, 0);
+            seen.extend(receive_all(&run));
+        }
+        assert!(seen.contains(&Message::Ready));
+        let lines =
+            seen.iter().filter(|message| matches!(message, Message::Log(r) if r.stream == "stdout")).count();
+        assert!(lines >= MAX_WAITING);
+        let summary = seen.iter().find_map(|message| match message {
+            Message::Log(record) if record.stream == "keeper" => Some(record.text.clone()),
+            _ => None,
+        });
+        let text = summary.expect("a summary");
+        assert!(text.starts_with(&format!("{} lines of node `camera`", flood - lines)), "{text}");
+    }
+
+    #[test]
+    fn a_run_that_is_gone_is_not_talked_to() {
+        let (keeper, run) = Seqpacket::pair().unwrap();
+        let mut link = RunLink::new(keeper);
+        drop(run);
+        link.send(&Message::Ready, None, Duration::ZERO);
+        link.flush(Duration::ZERO, 0);
+        assert!(link.socket().is_none() && !link.is_waiting());
+    }
+}

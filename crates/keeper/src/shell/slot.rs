@@ -1,0 +1,207 @@
+//! The process of a node, as far as its keeper talks and listens to it.
+
+use std::{
+    collections::VecDeque,
+    io,
+    path::{Path, PathBuf},
+    rc::Rc,
+    time::Duration,
+};
+
+use nervure_protocol::{MAX_MESSAGE_BYTES, decode, node_to_keeper};
+use nervure_shm::{Received, Seqpacket};
+use rustix::{fd::OwnedFd, process::Pid};
+
+use super::{lines::Lines, log_files::LogFile, outbox::Outbox, process::Started};
+
+/// Lines of stderr that are kept for the report of a failure.
+const TAIL_LINES: usize = 12;
+
+/// Bytes of one stream that are read before others have their turn.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Bytes that are read at most of a stream whose node is gone: somebody else may still write to it.
+const DRAIN_BYTES: usize = 4 << 20;
+
+/// Messages that a node can send before others have their turn.
+const MESSAGES_A_TURN: usize = 64;
+
+/// One of a node's output streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl Stream {
+    /// Its name in a log record.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+/// The place of a node, with its process or without.
+#[derive(Debug)]
+pub struct Slot {
+    pub log: LogFile,
+    process: Option<Process>,
+}
+
+#[derive(Debug)]
+struct Process {
+    pid: Pid,
+    interpreter: Option<PathBuf>,
+    /// `None` once the node has closed its end.
+    control: Option<Seqpacket>,
+    outbox: Outbox,
+    /// Stdout and stderr.
+    outputs: [Output; 2],
+    stderr_tail: VecDeque<String>,
+}
+
+#[derive(Debug)]
+struct Output {
+    /// `None` once every writer has closed it.
+    pipe: Option<OwnedFd>,
+    lines: Lines,
+}
+
+impl Slot {
+    /// A node without a process.
+    pub fn new(log: LogFile) -> Self {
+        Self { log, process: None }
+    }
+
+    /// The node's process was started.
+    pub fn begin(&mut self, control: Seqpacket, started: Started) {
+        let output = |pipe| Output { pipe: Some(pipe), lines: Lines::default() };
+        self.process = Some(Process {
+            pid: started.pid,
+            interpreter: started.interpreter,
+            control: Some(control),
+            outbox: Outbox::default(),
+            outputs: [output(started.stdout), output(started.stderr)],
+            stderr_tail: VecDeque::new(),
+        });
+    }
+
+    /// The node's process was reaped. Returns the last lines of its stderr.
+    pub fn end(&mut self) -> Vec<String> {
+        self.process.take().map(|process| process.stderr_tail.into()).unwrap_or_default()
+    }
+
+    /// The process, until it is reaped.
+    pub fn pid(&self) -> Option<Pid> {
+        self.process.as_ref().map(|process| process.pid)
+    }
+
+    /// When to [`Self::flush`] again.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.process.as_ref()?.outbox.deadline()
+    }
+
+    /// Queues a control message.
+    pub fn send(&mut self, bytes: Vec<u8>, descriptors: Vec<Rc<OwnedFd>>) {
+        if let Some(process) = self.process.as_mut().filter(|process| process.control.is_some()) {
+            process.outbox.push(bytes, descriptors);
+        }
+    }
+
+    /// Sends what can be sent without waiting.
+    pub fn flush(&mut self, now: Duration) {
+        let Some(process) = &mut self.process else { return };
+        if let Some(control) = &process.control {
+            // A node that closed its socket is about to end, which is told otherwise.
+            let _ = process.outbox.flush(control, now);
+        }
+    }
+
+    /// Messages that the node sent, or what is wrong with one.
+    pub fn receive(&mut self) -> Vec<Result<node_to_keeper::Message, String>> {
+        let mut messages = Vec::new();
+        let Some(process) = &mut self.process else { return messages };
+        let mut buffer = Vec::with_capacity(MAX_MESSAGE_BYTES);
+        while let Some(control) = &process.control {
+            if messages.len() >= MESSAGES_A_TURN {
+                break;
+            }
+            match control.receive(&mut buffer) {
+                Ok(Received::Packet(descriptors)) if descriptors.is_empty() => {
+                    messages.push(decode(&buffer).map_err(|error| error.to_string()));
+                }
+                Ok(Received::Packet(_)) => messages.push(Err("it sent file descriptors".to_owned())),
+                Ok(Received::Closed) => process.control = None,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    process.control = None;
+                    messages.push(Err(error.to_string()));
+                }
+            }
+        }
+        messages
+    }
+
+    /// Lines that the node wrote, up to a turn's worth.
+    pub fn read(&mut self, stream: Stream) -> Vec<String> {
+        self.read_at_most(stream, READ_BYTES)
+    }
+
+    /// Everything that a node that has ended left in a pipe.
+    pub fn drain(&mut self, stream: Stream) -> Vec<String> {
+        let mut lines = self.read_at_most(stream, DRAIN_BYTES);
+        if let Some(process) = &mut self.process {
+            let output = &mut process.outputs[stream as usize];
+            output.pipe = None;
+            output.lines.finish(|line| {
+                if stream == Stream::Stderr {
+                    keep(&mut process.stderr_tail, &line);
+                }
+                lines.push(line);
+            });
+        }
+        lines
+    }
+
+    /// The Python that did not find a module, when that is how the node ended.
+    pub fn missing_module(&self) -> Option<&Path> {
+        let process = self.process.as_ref()?;
+        let is_missing =
+            |line: &String| line.starts_with("ModuleNotFoundError:") || line.contains("No module named");
+        process.interpreter.as_deref().filter(|_| process.stderr_tail.iter().any(is_missing))
+    }
+
+    fn read_at_most(&mut self, stream: Stream, max_bytes: usize) -> Vec<String> {
+        let mut lines = Vec::new();
+        let Some(process) = &mut self.process else { return lines };
+        let output = &mut process.outputs[stream as usize];
+        let mut buffer = [0; 16 * 1024];
+        let mut left = max_bytes;
+        while let Some(pipe) = output.pipe.as_ref().filter(|_| left > 0) {
+            match rustix::io::read(pipe, &mut buffer) {
+                Ok(0) => output.pipe = None,
+                Ok(count) => {
+                    left = left.saturating_sub(count);
+                    output.lines.push(&buffer[..count], |line| lines.push(line));
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        if stream == Stream::Stderr {
+            for line in lines.iter().rev().take(TAIL_LINES).rev() {
+                keep(&mut process.stderr_tail, line);
+            }
+        }
+        lines
+    }
+}
+
+fn keep(tail: &mut VecDeque<String>, line: &str) {
+    if tail.len() == TAIL_LINES {
+        tail.pop_front();
+    }
+    tail.push_back(line.to_owned());
+}
