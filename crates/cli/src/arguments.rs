@@ -1,0 +1,131 @@
+//! The command line.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use nervure_protocol::keeper_to_run::Level;
+
+/// Runs dataflows: programs that exchange images, point clouds and other samples through shared memory.
+#[derive(Debug, Parser)]
+#[command(name = "nervure", version, disable_help_subcommand = true, after_help = EXIT_CODES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    something in Nervure or in the system failed
+  2    the command line or a dataflow file is wrong
+  3    the dataflow finished, but a node failed or a lossless (`block`) edge lost samples
+  130  a second Ctrl-C killed the nodes";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a dataflow until its nodes have ended.
+    ///
+    /// The first Ctrl-C (or SIGTERM, SIGHUP) asks the nodes to stop, a second one kills them.
+    #[command(after_help = EXIT_CODES)]
+    Run(RunArguments),
+    /// Check dataflow files.
+    Validate {
+        /// Dataflow files.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Print the graph of a dataflow in Mermaid's language.
+    Graph {
+        /// A dataflow file.
+        file: PathBuf,
+    },
+    /// Run the `build` commands of a dataflow's nodes, in the order of the file.
+    Build {
+        /// A dataflow file.
+        file: PathBuf,
+    },
+    /// Print the JSON schema of dataflow files, for editors.
+    Schema,
+    /// Is started by `run`.
+    #[command(name = "__keeper", hide = true)]
+    Keeper,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// A dataflow file.
+    pub file: PathBuf,
+    /// Stop the nodes after this time, such as `10s`, `1500ms`, `2min`.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub stop_after: Option<Duration>,
+    /// Show log lines of this level and above; the log files have all.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log_level: LogLevel,
+    /// Write everything as JSON, one object a line, to stdout.
+    #[arg(long)]
+    pub json: bool,
+    /// How long nodes may take to end after Stop, before they are terminated.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
+    pub grace: Duration,
+    /// Call the dataflow by this name instead of its file's.
+    #[arg(long)]
+    pub name: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LogLevel {
+    Trace,
+    Debug,
+    Info,
+    Warn,
+    Error,
+}
+
+impl From<LogLevel> for Level {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Trace => Self::Trace,
+            LogLevel::Debug => Self::Debug,
+            LogLevel::Info => Self::Info,
+            LogLevel::Warn => Self::Warn,
+            LogLevel::Error => Self::Error,
+        }
+    }
+}
+
+/// A duration with its unit, as in a dataflow file.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    const EXPECTED: &str = "expected a number and its unit, such as `10s`, `1500ms`, `2min` or `1h`";
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(EXPECTED)?;
+    let (number, unit) = text.split_at(split);
+    let number: f64 = number.parse().map_err(|_| EXPECTED)?;
+    let seconds = match unit {
+        "ms" => number / 1e3,
+        "s" => number,
+        "min" => number * 60.0,
+        "h" => number * 3600.0,
+        _ => return Err(EXPECTED.to_owned()),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("`{text}` is too long"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(parse_duration("1500ms"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("0.5h"), Ok(Duration::from_secs(1800)));
+        for wrong in ["", "10", "s", "1 s", "-1s", "1..2s", "10 parsecs", "1e3s"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse_duration("99999999999999999999999h").unwrap_err().contains("too long"));
+    }
+}

@@ -1,0 +1,55 @@
+//! The `nervure` command.
+
+mod arguments;
+mod build;
+mod failure;
+mod graph;
+mod output;
+mod run;
+mod schema;
+mod source;
+mod validate;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use rustix::fd::OwnedFd;
+
+use arguments::{Arguments, Command};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are data: clap prints them to stdout with exit code 0, everything else to stderr.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::INVALID));
+        }
+    };
+    let result = match arguments.command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Validate { files } => validate::validate(&files),
+        Command::Graph { file } => graph::graph(&file),
+        Command::Build { file } => build::build(&file),
+        Command::Schema => schema::schema(),
+        Command::Keeper => keep(),
+    };
+    match result {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Is a keeper, as `run` starts it: with one end of a socket to `run` as its standard input.
+fn keep() -> Result<ExitCode, Failure> {
+    let control = || -> std::io::Result<OwnedFd> {
+        let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+        rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+        Ok(control)
+    };
+    let control = control()
+        .map_err(|error| Failure::internal("cannot take over the socket to `run`").because(error))?;
+    nervure_keeper::serve(control).map_err(|error| Failure::internal(error.to_string()))?;
+    Ok(ExitCode::SUCCESS)
+}

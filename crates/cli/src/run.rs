@@ -1,0 +1,192 @@
+//! `nervure run`: starts a keeper, shows what it and the counters report, and tells at the end how it went.
+
+mod display;
+mod edges;
+mod format;
+mod json;
+mod keeper;
+mod live;
+mod log_folder;
+mod losses;
+mod plain;
+mod plan;
+mod signals;
+mod summary;
+mod table;
+
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use nervure_protocol::{
+    keeper_to_run::{Level, LogRecord, Message, NodeEnded},
+    run_to_keeper,
+};
+use rustix::fd::OwnedFd;
+
+use crate::{
+    arguments::RunArguments,
+    failure::{Failure, IMPERFECT, INTERNAL, KILLED},
+    source,
+};
+use display::Display;
+use edges::Edges;
+use keeper::{Keeper, Reports};
+use losses::Losses;
+use signals::Signals;
+use summary::Summary;
+
+/// How often the counters are looked at.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Runs a dataflow.
+pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
+    let mut dataflow = source::read(&arguments.file)?;
+    if let Some(name) = &arguments.name {
+        nervure_dataflow::check_name(name)
+            .map_err(|error| Failure::invalid(format!("`--name {name}`: {error}")))?;
+        dataflow.name.clone_from(name);
+    }
+    let log_folder = log_folder::create(&dataflow.name)?;
+    let plan = plan::plan(&dataflow, log_folder, arguments.grace)?;
+    let display = display::choose(arguments, &plan);
+    let keeper = Keeper::start(&plan)?;
+    let signals = signals::forward(&keeper)?;
+    let mut session = Session {
+        begin: Instant::now(),
+        stop_after: arguments.stop_after,
+        level: arguments.log_level.into(),
+        edges: Edges::default(),
+        losses: Losses::default(),
+        summary: Summary::new(&plan),
+        display,
+        signals,
+        keeper,
+    };
+    session.supervise()?;
+    session.conclude()
+}
+
+/// A dataflow that runs.
+struct Session {
+    begin: Instant,
+    stop_after: Option<Duration>,
+    level: Level,
+    edges: Edges,
+    losses: Losses,
+    summary: Summary,
+    display: Box<dyn Display>,
+    signals: Signals,
+    keeper: Keeper,
+}
+
+impl Session {
+    /// Until the keeper is gone.
+    fn supervise(&mut self) -> Result<(), Failure> {
+        let mut next_tick = self.begin + TICK;
+        loop {
+            let mut until = next_tick;
+            if let Some(stop_after) = self.stop_after {
+                until = until.min(self.begin + stop_after);
+            }
+            let reports = self.keeper.wait(&self.signals, until)?;
+            let is_over = matches!(reports, Reports::Closed(_));
+            let (Reports::Some(messages) | Reports::Closed(messages)) = reports;
+            for (message, descriptor) in messages {
+                self.report(message, descriptor);
+            }
+            if is_over {
+                return Ok(());
+            }
+            let now = Instant::now();
+            if self.stop_after.is_some_and(|after| now >= self.begin + after) {
+                self.stop_after = None;
+                self.keeper
+                    .send(&run_to_keeper::Message::Stop { reason: "`--stop-after` has passed".to_owned() });
+            }
+            if let Some(text) = self.signals.news() {
+                self.say(Level::Warn, text);
+            }
+            if now >= next_tick {
+                next_tick = now + TICK;
+                self.tick();
+            }
+            if self.display.is_closed() {
+                // Nobody reads what it says: `| head`.
+                self.keeper.send(&run_to_keeper::Message::Stop {
+                    reason: "the output of `run` was closed".to_owned(),
+                });
+            }
+        }
+    }
+
+    fn report(&mut self, message: Message, descriptor: Option<OwnedFd>) {
+        match &message {
+            Message::NodeStarted(started) => {
+                if let Some(Err(error)) = descriptor.map(|page| self.edges.add_node(started, &page)) {
+                    self.say(
+                        Level::Warn,
+                        format!("the counters of node `{}` cannot be read: {error}", started.id),
+                    );
+                }
+            }
+            Message::EdgeWired(wired) => self.edges.add(wired),
+            Message::NodeEnded(ended) => self.summary.node_ended(ended),
+            Message::Finished => self.summary.finished(),
+            Message::Log(_) | Message::Ready | Message::Unknown => {}
+        }
+        match &message {
+            Message::Log(record) if record.level < self.level => {}
+            _ => self.display.message(&message),
+        }
+    }
+
+    fn tick(&mut self) {
+        let elapsed = self.begin.elapsed();
+        self.edges.sample(elapsed);
+        if let Some(text) = self.losses.tell(&self.edges, elapsed) {
+            self.say(Level::Warn, text);
+        }
+        self.display.figures(&self.edges, elapsed);
+    }
+
+    /// Something that `run` itself has to say.
+    fn say(&mut self, level: Level, text: String) {
+        let utc_nanos = nervure_shm::utc_nanos();
+        let (node, stream) = ("nervure".to_owned(), "run".to_owned());
+        self.display.message(&Message::Log(LogRecord { utc_nanos, node, level, stream, text }));
+    }
+
+    fn conclude(mut self) -> Result<ExitCode, Failure> {
+        let elapsed = self.begin.elapsed();
+        let keeper_end = self.keeper.end()?;
+        self.edges.sample(elapsed);
+        self.summary.edges(&self.edges);
+        self.display.conclude(&self.summary, &self.edges, elapsed);
+        if self.signals.has_killed() {
+            return Ok(ExitCode::from(KILLED));
+        }
+        match keeper_end {
+            keeper::End::Orderly => {}
+            // It has told why.
+            keeper::End::Failed => return Ok(ExitCode::from(INTERNAL)),
+            keeper::End::Killed { how, leftovers } => {
+                let text = format!("the keeper of the dataflow ended before its nodes ({how})");
+                let cause = match leftovers {
+                    Ok(killed) => {
+                        format!("its nodes were killed with it, and {killed} processes that they left")
+                    }
+                    Err(error) => error.to_string(),
+                };
+                return Err(Failure::internal(text).because(cause));
+            }
+        }
+        Ok(if self.summary.is_perfect() { ExitCode::SUCCESS } else { ExitCode::from(IMPERFECT) })
+    }
+}
+
+/// The last end of a node that counts as a failure.
+fn is_final_failure(ended: &NodeEnded) -> bool {
+    ended.failed && !ended.restarts
+}

@@ -1,0 +1,138 @@
+//! What `run` shows. There are three ways, each a binding of one contract: a live table, plain lines, JSON.
+
+use std::{
+    io::{self, IsTerminal},
+    time::Duration,
+};
+
+use nervure_keeper::plan::Plan;
+use nervure_protocol::keeper_to_run::{Level, LogRecord, Message};
+
+use super::{edges::Edges, json::Json, live::Live, plain::Plain, summary::Summary};
+use crate::{
+    arguments::RunArguments,
+    source::{colour_on_stderr, wants_colour},
+};
+
+/// A way to show a run.
+pub trait Display {
+    /// Something happened.
+    fn message(&mut self, message: &Message);
+    /// The counters were read.
+    fn figures(&mut self, edges: &Edges, elapsed: Duration);
+    /// It is over.
+    fn conclude(&mut self, summary: &Summary, edges: &Edges, elapsed: Duration);
+    /// True once nobody can see it any more.
+    fn is_closed(&self) -> bool;
+}
+
+/// The way that fits the arguments and the terminal.
+pub fn choose(arguments: &RunArguments, plan: &Plan) -> Box<dyn Display> {
+    if arguments.json {
+        return Box::new(Json::default());
+    }
+    let lines = Lines::new(plan);
+    if io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb") {
+        Box::new(Live::new(lines))
+    } else {
+        Box::new(Plain::new(lines))
+    }
+}
+
+/// How log records become lines, and where they go.
+#[derive(Debug)]
+pub struct Lines {
+    name_width: usize,
+    colour_stdout: bool,
+    pub colour_stderr: bool,
+}
+
+/// Where a line goes: what a node writes to stdout is data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    Stdout,
+    Stderr,
+}
+
+impl Lines {
+    /// Longer names are not aligned.
+    const MAX_NAME_WIDTH: usize = 20;
+
+    fn new(plan: &Plan) -> Self {
+        let widths = plan.nodes.iter().map(|node| node.id.chars().count());
+        let name_width =
+            widths.filter(|&width| width <= Self::MAX_NAME_WIDTH).max().unwrap_or(0).max("nervure".len());
+        let colour_stdout = io::stdout().is_terminal() && wants_colour();
+        Self { name_width, colour_stdout, colour_stderr: colour_on_stderr() }
+    }
+
+    /// The line of a record, without its end.
+    pub fn of(&self, record: &LogRecord) -> (Target, String) {
+        let target = if record.stream == "stdout" { Target::Stdout } else { Target::Stderr };
+        let colour = if target == Target::Stdout { self.colour_stdout } else { self.colour_stderr };
+        let is_nodes_own = matches!(record.stream.as_str(), "stdout" | "stderr");
+        let (name, text) = match record.node.as_str() {
+            "nervure" => ("nervure", plain_text(&record.text)),
+            node if is_nodes_own => (node, plain_text(&record.text)),
+            node => ("nervure", format!("{node}: {}", plain_text(&record.text))),
+        };
+        let name_width = self.name_width;
+        let line = match (colour, record.level) {
+            (false, _) => format!("{name:name_width$} | {text}"),
+            (true, Level::Error) => format!("\x1b[2m{name:name_width$} |\x1b[0m \x1b[31m{text}\x1b[0m"),
+            (true, Level::Warn) => format!("\x1b[2m{name:name_width$} |\x1b[0m \x1b[33m{text}\x1b[0m"),
+            (true, _) => format!("\x1b[2m{name:name_width$} |\x1b[0m {text}"),
+        };
+        (target, line)
+    }
+}
+
+/// Without escape sequences and other control characters: a node must not move the cursor of the table, or worse.
+pub fn plain_text(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\x1b' => skip_escape(&mut characters),
+            '\t' => plain.push('\t'),
+            other if other.is_control() => plain.push('\u{b7}'),
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+/// Skips the rest of an escape sequence: a CSI up to its final byte, anything else up to one character.
+fn skip_escape(characters: &mut std::str::Chars<'_>) {
+    if characters.next() == Some('[') {
+        let _ = characters.find(|c| ('\x40'..='\x7e').contains(c));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_and_control_characters_do_not_pass() {
+        assert_eq!(plain_text("\x1b[31mred\x1b[0m and\ttab"), "red and\ttab");
+        assert_eq!(plain_text("a\x1b[2J\x1b]0b\rc\x07"), "a0b\u{b7}c\u{b7}");
+        assert_eq!(plain_text("ends in \x1b["), "ends in ");
+    }
+
+    #[test]
+    fn only_what_a_node_writes_to_stdout_is_data() {
+        let lines = Lines { name_width: 7, colour_stdout: false, colour_stderr: false };
+        let record = |node: &str, stream: &str| LogRecord {
+            utc_nanos: 0,
+            node: node.to_owned(),
+            level: Level::Info,
+            stream: stream.to_owned(),
+            text: "x".to_owned(),
+        };
+        assert_eq!(lines.of(&record("cam", "stdout")), (Target::Stdout, "cam     | x".to_owned()));
+        assert_eq!(lines.of(&record("cam", "stderr")), (Target::Stderr, "cam     | x".to_owned()));
+        assert_eq!(lines.of(&record("cam", "keeper")), (Target::Stderr, "nervure | cam: x".to_owned()));
+        assert_eq!(lines.of(&record("nervure", "run")), (Target::Stderr, "nervure | x".to_owned()));
+    }
+}

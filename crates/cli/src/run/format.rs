@@ -1,0 +1,102 @@
+//! Figures and times for people.
+
+use std::time::Duration;
+
+/// `20260131T235959Z`, for file names that sort by time.
+pub fn utc_name(utc_seconds: i64) -> String {
+    let (year, month, day) = civil(utc_seconds.div_euclid(86_400));
+    let second = utc_seconds.rem_euclid(86_400);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+}
+
+/// Year, month and day of a count of days since 1970-01-01 (Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms", `civil_from_days`).
+fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// `12.3 s`, `1 min 05 s`, `2 h 03 min`.
+pub fn elapsed(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..60 => format!("{:.1} s", duration.as_secs_f64()),
+        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// `850 ns`, `12.3 us`, `4.56 ms`, `1.23 s`: three digits that count.
+pub fn latency(nanos: Option<u64>) -> String {
+    let Some(nanos) = nanos else { return "-".to_owned() };
+    let nanos = nanos as f64;
+    match nanos {
+        0.0..1e3 => format!("{nanos:.0} ns"),
+        1e3..1e6 => three_digits(nanos / 1e3, "us"),
+        1e6..1e9 => three_digits(nanos / 1e6, "ms"),
+        _ => three_digits(nanos / 1e9, "s"),
+    }
+}
+
+/// `25.0`, `1.2k`, `3.4M`.
+pub fn rate(per_second: f64) -> String {
+    match per_second {
+        0.0..1e4 => digits(per_second),
+        1e4..1e7 => format!("{}k", digits(per_second / 1e3)),
+        _ => format!("{}M", digits(per_second / 1e6)),
+    }
+}
+
+/// Megabytes a second.
+pub fn megabytes(bytes_per_second: f64) -> String {
+    digits(bytes_per_second / 1e6)
+}
+
+fn three_digits(value: f64, unit: &str) -> String {
+    format!("{} {unit}", digits(value))
+}
+
+fn digits(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        0.0..9.995 => format!("{value:.2}"),
+        9.995..99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        assert_eq!(utc_name(0), "19700101T000000Z");
+        assert_eq!(utc_name(951_782_399), "20000228T235959Z");
+        assert_eq!(utc_name(951_782_400), "20000229T000000Z");
+        assert_eq!(utc_name(4_107_542_399), "21000228T235959Z");
+        assert_eq!(utc_name(4_107_542_400), "21000301T000000Z");
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        assert_eq!(latency(None), "-");
+        assert_eq!(latency(Some(850)), "850 ns");
+        assert_eq!(latency(Some(12_345)), "12.3 us");
+        assert_eq!(latency(Some(1_999_000_000)), "2.00 s");
+        assert_eq!(rate(0.0), "0");
+        assert_eq!(rate(24.99), "25.0");
+        assert_eq!(rate(1_234_567.0), "1235k");
+        assert_eq!(megabytes(38_880_000.0), "38.9");
+        assert_eq!(elapsed(Duration::from_millis(12_340)), "12.3 s");
+        assert_eq!(elapsed(Duration::from_secs(3_725)), "1 h 02 min");
+    }
+}

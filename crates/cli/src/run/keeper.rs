@@ -1,0 +1,167 @@
+//! The keeper's process, seen from `run`.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::unix::process::{CommandExt, ExitStatusExt},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use nervure_keeper::{descendants, plan::Plan};
+use nervure_protocol::{MAX_MESSAGE_BYTES, decode, encode, keeper_to_run, run_to_keeper};
+use nervure_shm::{Received, Seqpacket};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::MemfdFlags,
+};
+
+use super::signals::Signals;
+use crate::failure::{Failure, INTERNAL};
+
+/// How long a keeper may take to end after its last word.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// A keeper that was started.
+#[derive(Debug)]
+pub struct Keeper {
+    process: Child,
+    socket: Seqpacket,
+    buffer: Vec<u8>,
+    has_finished: bool,
+}
+
+/// A message and its descriptor.
+pub type Report = (keeper_to_run::Message, Option<OwnedFd>);
+
+/// What the keeper has said.
+#[derive(Debug)]
+pub enum Reports {
+    /// These, and more may follow.
+    Some(Vec<Report>),
+    /// These, and it is gone.
+    Closed(Vec<Report>),
+}
+
+/// How a keeper ended.
+#[derive(Debug)]
+pub enum End {
+    /// After its nodes.
+    Orderly,
+    /// It has told on stderr what failed.
+    Failed,
+    /// Without a word.
+    Killed {
+        /// How, for people.
+        how: String,
+        /// How many processes that the nodes left behind were killed.
+        leftovers: io::Result<usize>,
+    },
+}
+
+impl Keeper {
+    /// Starts a keeper and hands it the plan.
+    pub fn start(plan: &Plan) -> Result<Self, Failure> {
+        Self::try_start(plan)
+            .map_err(|error| Failure::internal("the keeper cannot be started").because(error))
+    }
+
+    fn try_start(plan: &Plan) -> io::Result<Self> {
+        // Whatever a killed keeper leaves behind comes to this process.
+        descendants::adopt_orphans()?;
+        let (socket, theirs) = Seqpacket::pair()?;
+        let process = Command::new("/proc/self/exe")
+            .arg0("nervure")
+            .arg("__keeper")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            // Ctrl-C is for `run`, which stops the keeper in order.
+            .process_group(0)
+            .spawn()?;
+        let mut text = File::from(rustix::fs::memfd_create("nervure-plan", MemfdFlags::CLOEXEC)?);
+        text.write_all(&serde_json::to_vec(plan)?)?;
+        let launch = encode(&run_to_keeper::Message::Launch).map_err(io::Error::other)?;
+        socket.send(&launch, &[text.as_fd()])?;
+        Ok(Self { process, socket, buffer: Vec::with_capacity(MAX_MESSAGE_BYTES), has_finished: false })
+    }
+
+    /// Another handle of the socket to the keeper.
+    pub fn second_socket(&self) -> io::Result<Seqpacket> {
+        Ok(self.socket.as_fd().try_clone_to_owned()?.into())
+    }
+
+    /// Sends a message.
+    pub fn send(&self, message: &run_to_keeper::Message) {
+        send(&self.socket, message);
+    }
+
+    /// Waits until the keeper says something, a signal comes, or the time has come.
+    pub fn wait(&mut self, signals: &Signals, until: Instant) -> Result<Reports, Failure> {
+        let failed = |error: io::Error| Failure::internal("cannot listen to the keeper").because(error);
+        let timeout = until.saturating_duration_since(Instant::now());
+        poll_both(self.socket.as_fd(), signals.bell(), timeout).map_err(failed)?;
+        // A flood of log lines must not keep the clock from being looked at.
+        const MOST: usize = 1000;
+        let mut reports = Vec::new();
+        while reports.len() < MOST {
+            match self.socket.receive(&mut self.buffer) {
+                Ok(Received::Packet(descriptors)) => {
+                    let message = decode(&self.buffer).map_err(|error| failed(io::Error::other(error)))?;
+                    self.has_finished |= message == keeper_to_run::Message::Finished;
+                    reports.push((message, descriptors.into_iter().next()));
+                }
+                Ok(Received::Closed) => return Ok(Reports::Closed(reports)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(Reports::Some(reports))
+    }
+
+    /// Waits for the end of a keeper that has closed its socket, and removes what a killed one left.
+    pub fn end(&mut self) -> Result<End, Failure> {
+        let failed =
+            |error: io::Error| Failure::internal("cannot wait for the end of the keeper").because(error);
+        let deadline = Instant::now() + FAREWELL;
+        let status = loop {
+            match self.process.try_wait().map_err(failed)? {
+                Some(status) => break status,
+                None if Instant::now() > deadline => {
+                    self.process.kill().map_err(failed)?;
+                    break self.process.wait().map_err(failed)?;
+                }
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        if status.success() && self.has_finished {
+            return Ok(End::Orderly);
+        }
+        let leftovers = descendants::kill_all();
+        if status.code() == Some(INTERNAL.into()) {
+            return Ok(End::Failed);
+        }
+        let how = match status.signal() {
+            Some(signal) => descendants::End::Signal(signal).to_string(),
+            None => status.to_string(),
+        };
+        Ok(End::Killed { how, leftovers })
+    }
+}
+
+/// Sends a message to the keeper. A full or closed socket is no error: the keeper ends, or `run` was sending too much.
+pub fn send(socket: &Seqpacket, message: &run_to_keeper::Message) {
+    if let Ok(bytes) = encode(message) {
+        let _ = socket.send(&bytes, &[]);
+    }
+}
+
+fn poll_both(socket: BorrowedFd<'_>, bell: BorrowedFd<'_>, timeout: Duration) -> io::Result<()> {
+    let mut polled = [PollFd::new(&socket, PollFlags::IN), PollFd::new(&bell, PollFlags::IN)];
+    let millis = timeout.as_nanos().div_ceil(1_000_000) as i64;
+    let timeout = Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 };
+    match poll(&mut polled, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

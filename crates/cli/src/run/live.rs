@@ -1,0 +1,150 @@
+//! A table that stays below the log lines and is redrawn in place, for terminals.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
+
+use nervure_protocol::keeper_to_run::Message;
+use rustix::fd::AsFd;
+
+use super::{
+    display::{Display, Lines, Target},
+    edges::{Edge, Edges},
+    format,
+    summary::Summary,
+    table::{Align, Table, cut},
+};
+
+/// Terminals that know it show everything between these at once; others ignore them.
+const BEGIN_UPDATE: &str = "\x1b[?2026h";
+const END_UPDATE: &str = "\x1b[?2026l";
+
+/// Shows a run as log lines with a table below. The table is on stderr.
+#[derive(Debug)]
+pub struct Live {
+    lines: Lines,
+    /// Stdout is the same screen, so that the table must make room for its lines.
+    shares_screen: bool,
+    table: Vec<String>,
+    /// Lines of the table on the screen.
+    drawn: usize,
+    is_closed: bool,
+}
+
+impl Live {
+    pub fn new(lines: Lines) -> Self {
+        let shares_screen = io::stdout().is_terminal();
+        Self { lines, shares_screen, table: Vec::new(), drawn: 0, is_closed: false }
+    }
+
+    fn write(&mut self, target: Target, text: &str) {
+        let written = match target {
+            Target::Stdout => io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()),
+            Target::Stderr => io::stderr().write_all(text.as_bytes()),
+        };
+        self.is_closed |= written.is_err();
+    }
+
+    /// The sequence that removes the table.
+    fn erasure(&mut self) -> String {
+        match std::mem::take(&mut self.drawn) {
+            0 => String::new(),
+            drawn => format!("\x1b[{drawn}A\r\x1b[J"),
+        }
+    }
+
+    fn table_text(&mut self) -> String {
+        let (width, height) = screen_size();
+        let shown = self.table.len().min(height.saturating_sub(1));
+        self.drawn = shown;
+        self.table[..shown].iter().map(|line| cut(line, width) + "\n").collect()
+    }
+}
+
+impl Display for Live {
+    fn message(&mut self, message: &Message) {
+        let Message::Log(record) = message else { return };
+        let (target, line) = self.lines.of(record);
+        if target == Target::Stdout && !self.shares_screen {
+            return self.write(Target::Stdout, &(line + "\n"));
+        }
+        let erasure = self.erasure();
+        if target == Target::Stderr {
+            let text = format!("{BEGIN_UPDATE}{erasure}{line}\n{}{END_UPDATE}", self.table_text());
+            return self.write(Target::Stderr, &text);
+        }
+        self.write(Target::Stderr, &(BEGIN_UPDATE.to_owned() + &erasure));
+        self.write(Target::Stdout, &(line + "\n"));
+        let text = self.table_text() + END_UPDATE;
+        self.write(Target::Stderr, &text);
+    }
+
+    fn figures(&mut self, edges: &Edges, elapsed: Duration) {
+        let erasure = self.erasure();
+        self.table = table(edges, elapsed, screen_size().1);
+        let text = format!("{BEGIN_UPDATE}{erasure}{}{END_UPDATE}", self.table_text());
+        self.write(Target::Stderr, &text);
+    }
+
+    fn conclude(&mut self, summary: &Summary, edges: &Edges, elapsed: Duration) {
+        let erasure = self.erasure();
+        let text = erasure + &summary.text(edges, elapsed, None);
+        self.write(Target::Stderr, &text);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+}
+
+/// The lines of the table: the edges with losses first when not all fit.
+fn table(edges: &Edges, elapsed: Duration, height: usize) -> Vec<String> {
+    // Title, heading, and the line that says how many are not shown.
+    let most = (height / 2).saturating_sub(3).max(1);
+    let mut shown: Vec<&Edge> = edges.iter().collect();
+    let hidden = shown.len().saturating_sub(most);
+    if hidden > 0 {
+        shown.sort_by_key(|edge| std::cmp::Reverse(edge.lost()));
+        shown.truncate(most);
+    }
+    let mut table = Table::new(&[
+        ("edge", Align::Left),
+        ("hz", Align::Right),
+        ("mb/s", Align::Right),
+        ("p50", Align::Right),
+        ("p99", Align::Right),
+        ("queue", Align::Right),
+        ("held", Align::Right),
+        ("lost", Align::Right),
+    ]);
+    for edge in shown {
+        let (totals, figures) = (edge.totals(), edge.figures());
+        table.row(vec![
+            format!("{} -> {}", edge.topic, edge.input),
+            format::rate(figures.rate_hz),
+            format::megabytes(figures.bytes_per_second),
+            format::latency(figures.p50_nanos),
+            format::latency(figures.p99_nanos),
+            format!("{}/{}", totals.output.queued, edge.queue.depth),
+            totals.input.held.to_string(),
+            totals.output.lost().to_string(),
+        ]);
+    }
+    let mut lines = vec![format!("-- {} --", format::elapsed(elapsed))];
+    if edges.iter().len() > 0 {
+        lines.extend(table.render(None).lines().map(str::to_owned));
+    }
+    if hidden > 0 {
+        lines.push(format!(".. and {hidden} more edges"));
+    }
+    lines
+}
+
+/// Columns and lines of the terminal.
+fn screen_size() -> (usize, usize) {
+    match rustix::termios::tcgetwinsize(io::stderr().as_fd()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
+        _ => (80, 24),
+    }
+}

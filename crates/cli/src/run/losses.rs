@@ -1,0 +1,127 @@
+//! Tells of losses while a dataflow runs: never silent, never a flood.
+
+use std::{collections::HashMap, time::Duration};
+
+use nervure_shm::OutputCounters;
+
+use super::edges::{Edge, Edges};
+
+/// The pause after the first line; it doubles while losses go on.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What was told of losses.
+#[derive(Debug, Default)]
+pub struct Losses {
+    /// Per input, the counters when its edge was last told of, or looked at.
+    told: HashMap<String, OutputCounters>,
+    next: Duration,
+    pause: Duration,
+}
+
+impl Losses {
+    /// A line about the edge that lost most since the last line, if one is due.
+    pub fn tell(&mut self, edges: &Edges, elapsed: Duration) -> Option<String> {
+        if elapsed < self.next {
+            return None;
+        }
+        let mut losing: Vec<(u64, &Edge, OutputCounters)> = edges
+            .iter()
+            .filter(|edge| !edge.is_latest())
+            .filter_map(|edge| {
+                let since = self.since_told(edge);
+                (since.lost() > 0).then(|| (since.lost(), edge, since))
+            })
+            .collect();
+        if losing.is_empty() {
+            self.pause = Duration::ZERO;
+            return None;
+        }
+        losing.sort_by_key(|(lost, ..)| std::cmp::Reverse(*lost));
+        for (_, edge, _) in &losing {
+            self.told.insert(edge.input.clone(), edge.totals().output);
+        }
+        self.pause = (self.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        self.next = elapsed + self.pause;
+        let (lost, edge, since) = &losing[0];
+        let (what, remedy) = main_cause(since, edge);
+        let others = match losing.len() - 1 {
+            0 => String::new(),
+            1 => " (and 1 other edge lost some)".to_owned(),
+            count => format!(" (and {count} other edges lost some)"),
+        };
+        Some(format!("{} -> {} lost {lost} samples: {what}; {remedy}{others}", edge.topic, edge.input))
+    }
+
+    fn since_told(&self, edge: &Edge) -> OutputCounters {
+        let now = edge.totals().output;
+        let then = self.told.get(&edge.input).copied().unwrap_or_default();
+        OutputCounters {
+            dropped_oldest: now.dropped_oldest.saturating_sub(then.dropped_oldest),
+            dropped_newest: now.dropped_newest.saturating_sub(then.dropped_newest),
+            missed_held: now.missed_held.saturating_sub(then.missed_held),
+            missed_memory: now.missed_memory.saturating_sub(then.missed_memory),
+            missed_control: now.missed_control.saturating_sub(then.missed_control),
+            lost_in_crash: now.lost_in_crash.saturating_sub(then.lost_in_crash),
+            ..OutputCounters::default()
+        }
+    }
+}
+
+/// Why samples were lost, with how many: `12 queue full, 3 held`.
+pub fn causes(counters: &OutputCounters) -> String {
+    let causes = [
+        (counters.dropped_oldest + counters.dropped_newest, "queue full"),
+        (counters.missed_held, "too many held"),
+        (counters.missed_memory, "memory budget"),
+        (counters.missed_control, "not accepted in time"),
+        (counters.lost_in_crash, "in a crash"),
+    ];
+    let named: Vec<_> = causes
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    named.join(", ")
+}
+
+/// The cause of most of the losses, and the setting that would change it.
+fn main_cause(counters: &OutputCounters, edge: &Edge) -> (&'static str, String) {
+    let depth = edge.queue.depth;
+    let queue =
+        format!("a larger `queue_size` (now {depth}) or `queue_policy: block` on that input would keep them");
+    let held = edge.queue.max_held;
+    let producer = edge.topic.split('/').next().unwrap_or(&edge.topic);
+    [
+        (
+            counters.dropped_oldest,
+            "the consumer is slower than the producer, and the oldest made room",
+            queue.clone(),
+        ),
+        (counters.dropped_newest, "the consumer is slower than the producer, and its queue was full", queue),
+        (
+            counters.missed_held,
+            "the consumer holds as many samples as it may",
+            format!("let go of them sooner, or give that input a larger `max_held` (now {held})"),
+        ),
+        (
+            counters.missed_memory,
+            "the producer's shared memory is used up",
+            format!(
+                "a larger `shared_memory` for node `{producer}`, or consumers that hold less, would keep them"
+            ),
+        ),
+        (
+            counters.missed_control,
+            "the consumer did not accept new memory in time",
+            "is its process stopped, or the machine overloaded?".to_owned(),
+        ),
+        (counters.lost_in_crash, "the consumer had taken them when it died", "see its log".to_owned()),
+    ]
+    .into_iter()
+    .max_by_key(|(count, ..)| *count)
+    .map(|(_, what, remedy)| (what, remedy))
+    .expect("the list is not empty")
+}

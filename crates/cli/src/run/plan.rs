@@ -1,0 +1,135 @@
+//! From the graph of a file to the plan of a keeper.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use nervure_dataflow::{self as dataflow, Dataflow};
+use nervure_keeper::plan::{
+    EdgePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling, lease_rows,
+};
+use nervure_protocol::wiring::{InputSpec, OutputSpec, Policy, Queue, Source};
+
+use crate::failure::Failure;
+
+/// The plan of a dataflow.
+pub fn plan(dataflow: &Dataflow, log_folder: PathBuf, grace: Duration) -> Result<Plan, Failure> {
+    let memory = default_shared_memory()?;
+    let edges = dataflow.edges.iter().map(|edge| EdgePlan {
+        producer: edge.from.node,
+        output: edge.from.output,
+        consumer: edge.to.node,
+        input: edge.to.input,
+        queue: queue(dataflow.input(edge).queue),
+    });
+    let edges: Vec<_> = edges.collect();
+    let nodes = dataflow
+        .nodes
+        .iter()
+        .enumerate()
+        .map(|(index, node)| node_plan(dataflow, index, node, &edges, memory));
+    Ok(Plan {
+        dataflow: dataflow.name.clone(),
+        folder: dataflow.directory.clone(),
+        log_folder,
+        grace,
+        nodes: nodes.collect(),
+        edges,
+    })
+}
+
+fn node_plan(
+    dataflow: &Dataflow,
+    index: usize,
+    node: &dataflow::Node,
+    edges: &[EdgePlan],
+    memory: u64,
+) -> NodePlan {
+    let output = |(output, spec): (usize, &dataflow::Output)| {
+        let queues = edges.iter().filter(|edge| (edge.producer, edge.output) == (index, output));
+        OutputSpec {
+            name: spec.name.clone(),
+            history: spec.history,
+            blocks: lease_rows(queues.map(|edge| edge.queue), spec.history),
+            type_name: spec.type_name.as_ref().map(ToString::to_string),
+        }
+    };
+    let input = |input: &dataflow::Input| InputSpec {
+        name: input.name.clone(),
+        source: match input.source {
+            dataflow::Source::Timer { period_nanos } => Source::Timer { period_nanos },
+            dataflow::Source::Output { node, output } => {
+                let node = &dataflow.nodes[node];
+                Source::Output { topic: format!("{}/{}", node.id, node.outputs[output].name) }
+            }
+        },
+        queue: matches!(input.source, dataflow::Source::Output { .. }).then(|| queue(input.queue)),
+        type_name: input.type_name.as_ref().map(ToString::to_string),
+    };
+    NodePlan {
+        id: node.id.clone(),
+        program: match &node.program {
+            dataflow::Program::Python { script } => Program::Python(script.clone()),
+            dataflow::Program::Executable { file } => Program::Executable(file.clone()),
+            dataflow::Program::Command { name } => Program::Command(name.clone()),
+        },
+        args: node.args.clone(),
+        env: node.env.clone(),
+        manual_ready: node.ready == dataflow::Ready::Manual,
+        outputs: node.outputs.iter().enumerate().map(output).collect(),
+        inputs: node.inputs.iter().map(input).collect(),
+        shared_memory_bytes: node.shared_memory.unwrap_or(memory),
+        restart: restart(&node.restart),
+        cpu_affinity: node.cpu_affinity.clone(),
+        scheduling: match node.scheduling {
+            dataflow::Scheduling::Inherited => Scheduling::Inherited,
+            dataflow::Scheduling::Other { nice } => Scheduling::Other { nice },
+            dataflow::Scheduling::Fifo { priority } => Scheduling::Fifo { priority },
+            dataflow::Scheduling::RoundRobin { priority } => Scheduling::RoundRobin { priority },
+        },
+    }
+}
+
+fn queue(queue: dataflow::Queue) -> Queue {
+    let policy = match queue.policy {
+        dataflow::QueuePolicy::DropOldest | dataflow::QueuePolicy::Latest => Policy::DropOldest,
+        dataflow::QueuePolicy::DropNewest => Policy::DropNewest,
+        dataflow::QueuePolicy::Block => Policy::Block,
+    };
+    Queue { policy, depth: queue.depth, max_held: queue.max_held }
+}
+
+fn restart(restart: &dataflow::Restart) -> RestartPlan {
+    RestartPlan {
+        policy: match restart.policy {
+            dataflow::RestartPolicy::Never => RestartPolicy::Never,
+            dataflow::RestartPolicy::OnFailure => RestartPolicy::OnFailure,
+            dataflow::RestartPolicy::Always => RestartPolicy::Always,
+        },
+        delay: restart.delay,
+        max_delay: restart.max_delay,
+        max_restarts: restart.max_restarts,
+        window: restart.window,
+    }
+}
+
+/// Half of what this machine, or the container, has.
+fn default_shared_memory() -> Result<u64, Failure> {
+    let unreadable =
+        |error: std::io::Error| Failure::internal("cannot read how much memory there is").because(error);
+    let meminfo = fs::read_to_string("/proc/meminfo").map_err(unreadable)?;
+    let kibibytes = meminfo.lines().find_map(|line| {
+        line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    let physical =
+        kibibytes.ok_or_else(|| unreadable(std::io::Error::other("no MemTotal in /proc/meminfo")))? * 1024;
+    Ok(cgroup_limit().unwrap_or(u64::MAX).min(physical) / 2)
+}
+
+/// The lowest limit of the control groups (version 2) that this process is in; `None` when there is none.
+fn cgroup_limit() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let leaf = PathBuf::from("/sys/fs/cgroup").join(path.trim_start_matches('/'));
+    let limit =
+        |folder: &std::path::Path| fs::read_to_string(folder.join("memory.max")).ok()?.trim().parse().ok();
+    leaf.ancestors().take_while(|folder| folder.starts_with("/sys/fs/cgroup")).filter_map(limit).min()
+}

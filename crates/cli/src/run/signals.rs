@@ -1,0 +1,85 @@
+//! Ctrl-C and its relatives.
+//!
+//! A thread of their own passes them on to the keeper: when stdout is a pipe that nobody reads, the main thread is
+//! stuck in a write, and Ctrl-C has to work nevertheless.
+
+use std::{
+    io::Read,
+    os::{fd::AsFd, unix::net::UnixStream},
+    process::exit,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
+
+use nervure_protocol::run_to_keeper::Message;
+use rustix::fd::BorrowedFd;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator,
+    low_level::signal_name,
+};
+
+use super::keeper::{Keeper, send};
+use crate::failure::{Failure, KILLED};
+
+/// How many signals came, and the news of them.
+#[derive(Debug)]
+pub struct Signals {
+    count: Arc<AtomicUsize>,
+    told: usize,
+    /// Readable when a signal has come.
+    bell: UnixStream,
+}
+
+/// Passes signals on to the keeper: the first stops the nodes, the second kills them, the third ends `run` at once.
+pub fn forward(keeper: &Keeper) -> Result<Signals, Failure> {
+    let failed = |error| Failure::internal("cannot watch for Ctrl-C").because(error);
+    let mut signals = iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    let (bell, ringer) = UnixStream::pair().map_err(failed)?;
+    bell.set_nonblocking(true).map_err(failed)?;
+    let socket = keeper.second_socket().map_err(failed)?;
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let forward = move || {
+        for signal in &mut signals {
+            let message = match counted.fetch_add(1, SeqCst) {
+                0 => Message::Stop { reason: signal_name(signal).unwrap_or("a signal").to_owned() },
+                1 => Message::Kill,
+                _ => exit(KILLED.into()),
+            };
+            send(&socket, &message);
+            let _ = std::io::Write::write(&mut &ringer, b"!");
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(forward).map_err(failed)?;
+    Ok(Signals { count, told: 0, bell })
+}
+
+impl Signals {
+    /// Readable when there are news.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// What is to be told of signals that came since the last call.
+    pub fn news(&mut self) -> Option<String> {
+        let _ = (&self.bell).read(&mut [0; 8]);
+        let count = self.count.load(SeqCst);
+        if count == self.told {
+            return None;
+        }
+        self.told = count;
+        Some(match count {
+            1 => "stopping the nodes; once more kills them".to_owned(),
+            _ => "killing the nodes".to_owned(),
+        })
+    }
+
+    /// True when a second signal came.
+    pub fn has_killed(&self) -> bool {
+        self.count.load(SeqCst) > 1
+    }
+}

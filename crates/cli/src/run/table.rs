@@ -1,0 +1,84 @@
+//! Tables of text.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// On which side of a column its values stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    Left,
+    Right,
+}
+
+/// A table with a heading.
+#[derive(Debug)]
+pub struct Table {
+    aligns: Vec<Align>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub fn new(columns: &[(&str, Align)]) -> Self {
+        let aligns = columns.iter().map(|(_, align)| *align).collect();
+        let heading = columns.iter().map(|(name, _)| name.to_uppercase()).collect();
+        Self { aligns, rows: vec![heading] }
+    }
+
+    /// Adds a row with a value per column.
+    pub fn row(&mut self, values: Vec<String>) {
+        self.rows.push(values);
+    }
+
+    /// The lines of the table, cut at a width if there is one.
+    pub fn render(&self, max_width: Option<usize>) -> String {
+        let widths: Vec<usize> = (0..self.aligns.len())
+            .map(|column| self.rows.iter().map(|row| row[column].width()).max().unwrap_or(0))
+            .collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let cells = row.iter().zip(&widths).zip(&self.aligns).map(|((value, width), align)| {
+                let space = " ".repeat(width - value.width());
+                match align {
+                    Align::Left => format!("{value}{space}"),
+                    Align::Right => format!("{space}{value}"),
+                }
+            });
+            let line = cells.collect::<Vec<_>>().join("  ");
+            let line = line.trim_end();
+            text.push_str(&max_width.map_or_else(|| line.to_owned(), |width| cut(line, width)));
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// The beginning of a line that fits a width.
+pub fn cut(line: &str, width: usize) -> String {
+    if line.width() <= width {
+        return line.to_owned();
+    }
+    let mut used = 0;
+    let fits = |c: &char| {
+        used += c.width().unwrap_or(0);
+        used < width
+    };
+    let mut kept: String = line.chars().take_while(fits).collect();
+    kept.push('\u{2026}');
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_lines_fit() {
+        let mut table = Table::new(&[("edge", Align::Left), ("sent", Align::Right), ("why", Align::Left)]);
+        table.row(vec!["a/b -> c/d".to_owned(), "5".to_owned(), String::new()]);
+        table.row(vec!["\u{753b}\u{50cf}/b".to_owned(), "12345".to_owned(), "full".to_owned()]);
+        let text = table.render(None);
+        assert_eq!(text, "EDGE         SENT  WHY\na/b -> c/d      5\n\u{753b}\u{50cf}/b      12345  full\n");
+        let text = table.render(Some(12));
+        assert!(text.lines().all(|line| line.width() <= 12), "{text}");
+        assert!(text.contains('\u{2026}'));
+    }
+}
