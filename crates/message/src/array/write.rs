@@ -70,6 +70,9 @@ pub enum PlanError {
         /// Type of that part.
         data_type: DataType,
     },
+    /// More bytes than there can be.
+    #[error("the array does not fit in memory")]
+    TooLarge,
     /// A length that no receiver would accept.
     #[error(
         "an array of {length} elements without data is longer than the limit, {}",
@@ -147,7 +150,7 @@ impl<'a> Walk<'a> {
             valid = validity(array, start, length).map_err(invalid)?;
             self.number(valid.is_some().into());
             if let Some(bits) = &valid {
-                self.place(length.div_ceil(BITS), 1, Piece::Bits(bits.clone()), invalid)?;
+                self.place(length.div_ceil(BITS), 1, Piece::Bits(bits.clone()))?;
             }
         }
         let part = Part { array, layout: &layout, first, length };
@@ -155,20 +158,16 @@ impl<'a> Walk<'a> {
             DataType::Boolean => {
                 let buffer =
                     array.buffers().first().filter(|buffer| buffer.len() >= (first + length).div_ceil(BITS));
-                let bits = buffer.ok_or_else(|| invalid("values"))?.clone();
-                self.place(
-                    length.div_ceil(BITS),
-                    1,
-                    Piece::Bits(BooleanBuffer::new(bits, first, length)),
-                    invalid,
-                )?;
+                let bits =
+                    BooleanBuffer::new(buffer.ok_or_else(|| invalid("values"))?.clone(), first, length);
+                self.place(length.div_ceil(BITS), 1, Piece::Bits(bits))?;
             }
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => {
                 let used = self.offsets(&part)?;
                 let values = array.buffers().get(1).and_then(|values| values.get(used));
                 let values = values.ok_or_else(|| invalid("values"))?;
                 self.number(values.len());
-                self.place(values.len(), 1, Piece::Bytes(values), invalid)?;
+                self.place(values.len(), 1, Piece::Bytes(values))?;
             }
             DataType::Utf8View | DataType::BinaryView => self.views(&part, valid)?,
             DataType::List(_) | DataType::LargeList(_) | DataType::Map(..) => {
@@ -188,14 +187,14 @@ impl<'a> Walk<'a> {
                 }
             }
             DataType::Union(fields, UnionMode::Sparse) => {
-                self.bytes(part.values(0)?, invalid)?;
+                self.values(&part, 0)?;
                 for index in 0..fields.len() {
                     self.array(part.child(index)?, first, length)?;
                 }
             }
             DataType::Union(_, UnionMode::Dense) => self.dense_union(&part)?,
             DataType::Dictionary(..) => {
-                self.bytes(part.values(0)?, invalid)?;
+                self.values(&part, 0)?;
                 let values = part.child(0)?;
                 self.number(values.len());
                 self.array(values, 0, values.len())?;
@@ -203,7 +202,7 @@ impl<'a> Walk<'a> {
             DataType::RunEndEncoded(..) => self.runs(&part)?,
             _ => {
                 for index in 0..layout.buffers.len() {
-                    self.bytes(part.values(index)?, invalid)?;
+                    self.values(&part, index)?;
                 }
             }
         }
@@ -229,24 +228,22 @@ impl<'a> Walk<'a> {
             0 => Piece::Bytes(offsets),
             base => Piece::Offsets { offsets, width, base: base as i64 },
         };
-        self.place(offsets.len(), width, piece, invalid)?;
+        self.place(offsets.len(), width, piece)?;
         Ok(used)
     }
 
     fn list_views(&mut self, part: &Part<'a, '_>) -> Result<(), PlanError> {
-        let invalid = |what| part.invalid(what);
         let width = part.width(0)?;
-        let (offsets, sizes) = (part.values(0)?, part.values(1)?);
+        let (offsets, sizes) = (part.buffer(0, part.length)?, part.buffer(1, part.length)?);
         let mut used = Window::default();
         for index in 0..part.length {
-            used.include(word(offsets.0, width, index), word(sizes.0, width, index))
-                .ok_or_else(|| invalid("offsets"))?;
+            let included = used.include(word(offsets, width, index), word(sizes, width, index));
+            included.ok_or_else(|| part.invalid("offsets"))?;
         }
         let used = used.range();
-        let (offsets, sizes) = (offsets.0, sizes.0);
         let piece = Piece::ViewOffsets { offsets, sizes, width, base: used.start as i64 };
-        self.place(offsets.len(), width, piece, invalid)?;
-        self.place(sizes.len(), width, Piece::Bytes(sizes), invalid)?;
+        self.place(offsets.len(), width, piece)?;
+        self.values(part, 1)?;
         self.number(used.len());
         self.array(part.child(0)?, used.start, used.len())
     }
@@ -254,16 +251,15 @@ impl<'a> Walk<'a> {
     fn dense_union(&mut self, part: &Part<'a, '_>) -> Result<(), PlanError> {
         let invalid = |what| part.invalid(what);
         let DataType::Union(fields, _) = part.array.data_type() else { return Err(invalid("type")) };
-        let (type_ids, offsets) = (part.values(0)?, part.values(1)?);
+        let (type_ids, offsets) = (part.buffer(0, part.length)?, part.buffer(1, part.length)?);
         let mut used = [Window::default(); 128];
-        for (index, &type_id) in type_ids.0.iter().enumerate() {
+        for (index, &type_id) in type_ids.iter().enumerate() {
             let used = used.get_mut(usize::from(type_id)).ok_or_else(|| invalid("type ids"))?;
-            used.include(word(offsets.0, 4, index), 1).ok_or_else(|| invalid("offsets"))?;
+            used.include(word(offsets, 4, index), 1).ok_or_else(|| invalid("offsets"))?;
         }
-        self.bytes(type_ids, invalid)?;
+        self.values(part, 0)?;
         let bases = used.iter().map(|used| used.range().start).collect();
-        let piece = Piece::UnionOffsets { type_ids: type_ids.0, offsets: offsets.0, bases };
-        self.place(offsets.0.len(), 4, piece, invalid)?;
+        self.place(offsets.len(), 4, Piece::UnionOffsets { type_ids, offsets, bases })?;
         for (index, (type_id, _)) in fields.iter().enumerate() {
             let used = used[usize::from(type_id.unsigned_abs())].range();
             self.number(used.len());
@@ -284,20 +280,19 @@ impl<'a> Walk<'a> {
             }
         }
         let bases = used.iter().map(|used| used.range().start).collect();
-        self.place(views.len(), VIEW_BYTES, Piece::Views { views, valid, bases }, invalid)?;
+        self.place(views.len(), VIEW_BYTES, Piece::Views { views, valid, bases })?;
         self.number(data.len());
         for used in &used {
             self.number(used.range().len());
         }
         for (data, used) in data.iter().zip(used) {
             let bytes = data.get(used.range()).ok_or_else(|| invalid("views"))?;
-            self.place(bytes.len(), 1, Piece::Bytes(bytes), invalid)?;
+            self.place(bytes.len(), 1, Piece::Bytes(bytes))?;
         }
         Ok(())
     }
 
     fn runs(&mut self, part: &Part<'a, '_>) -> Result<(), PlanError> {
-        let invalid = |what| part.invalid(what);
         let (run_ends, values) = (part.child(0)?, part.child(1)?);
         let layout = arrow_data::layout(run_ends.data_type());
         let ends =
@@ -310,10 +305,10 @@ impl<'a> Walk<'a> {
             0 => 0..0,
             _ => runs_before(start)..runs_before(end - 1).saturating_add(1),
         };
-        let ends = all.get(used.start * width..used.end * width).ok_or_else(|| invalid("run ends"))?;
+        let ends = all.get(used.start * width..used.end * width).ok_or_else(|| part.invalid("run ends"))?;
         self.number(used.len());
         let piece = Piece::RunEnds { ends, width, start, length: part.length as i64 };
-        self.place(ends.len(), width, piece, invalid)?;
+        self.place(ends.len(), width, piece)?;
         self.array(values, used.start, used.len())
     }
 
@@ -321,22 +316,14 @@ impl<'a> Walk<'a> {
         put_number(&mut self.plan.layout.numbers, number as u64);
     }
 
-    fn bytes(
-        &mut self,
-        (bytes, alignment): (&'a [u8], usize),
-        invalid: impl Fn(&'static str) -> PlanError,
-    ) -> Result<(), PlanError> {
-        self.place(bytes.len(), alignment, Piece::Bytes(bytes), invalid)
+    /// A buffer of one value an element, as it is.
+    fn values(&mut self, part: &Part<'a, '_>, index: usize) -> Result<(), PlanError> {
+        let bytes = part.buffer(index, part.length)?;
+        self.place(bytes.len(), part.spec(index)?.1, Piece::Bytes(bytes))
     }
 
-    fn place(
-        &mut self,
-        bytes: usize,
-        alignment: usize,
-        piece: Piece<'a>,
-        invalid: impl Fn(&'static str) -> PlanError,
-    ) -> Result<(), PlanError> {
-        let place = self.places.next(bytes, alignment).ok_or_else(|| invalid("size"))?;
+    fn place(&mut self, bytes: usize, alignment: usize, piece: Piece<'a>) -> Result<(), PlanError> {
+        let place = self.places.next(bytes, alignment).ok_or(PlanError::TooLarge)?;
         if bytes > 0 {
             self.plan.pieces.push((place, piece));
         }
@@ -366,6 +353,7 @@ impl<'a> Part<'a, '_> {
         Ok(self.spec(index)?.0)
     }
 
+    /// Width and alignment of an element of the buffer.
     fn spec(&self, index: usize) -> Result<(usize, usize), PlanError> {
         match self.layout.buffers.get(index) {
             Some(BufferSpec::FixedWidth { byte_width, alignment }) => Ok((*byte_width, *alignment)),
@@ -382,11 +370,6 @@ impl<'a> Part<'a, '_> {
             buffer.get(start..start.checked_add(bytes)?)
         });
         bytes.ok_or_else(|| self.invalid("buffers"))
-    }
-
-    /// All elements of a buffer of one value an element, and their alignment.
-    fn values(&self, index: usize) -> Result<(&'a [u8], usize), PlanError> {
-        Ok((self.buffer(index, self.length)?, self.spec(index)?.1))
     }
 }
 
