@@ -76,10 +76,10 @@ fn self_loops(connections: &[Connection<'_>], findings: &mut Findings<'_>) {
 fn deadlocks(node_count: usize, connections: &[Connection<'_>], findings: &mut Findings<'_>) {
     let mut blocking: Vec<&Connection<'_>> =
         connections.iter().filter(|connection| connection.blocks() && !connection.is_self_loop()).collect();
-    while let Some(cycle) = find_cycle(node_count, &blocking) {
-        let mut names: Vec<&str> = cycle.iter().map(|connection| id(connection.producer)).collect();
-        names.push(names[0]);
-        let message = format!("these nodes can wait for each other for ever: {}", names.join(" -> "));
+    while !findings.is_full()
+        && let Some(cycle) = find_cycle(node_count, &blocking)
+    {
+        let message = format!("these nodes can wait for each other for ever: {}", drawn(&cycle));
         let [first, others @ ..] = cycle.as_slice() else { return };
         let mut finding = Finding::warning(Code::Deadlock, first.input.policy_span, message)
             .hint("when all queues of the loop are full, nobody can send: give one of its inputs a policy that drops");
@@ -94,6 +94,19 @@ fn deadlocks(node_count: usize, connections: &[Connection<'_>], findings: &mut F
         };
         blocking.retain(|connection| !touches(connection));
     }
+}
+
+/// `a -> b -> a`
+fn drawn(cycle: &[&Connection<'_>]) -> String {
+    const MOST_NAMES: usize = 16;
+    let mut names: Vec<&str> = cycle.iter().map(|connection| id(connection.producer)).collect();
+    let first = names[0];
+    if names.len() > MOST_NAMES {
+        names.truncate(MOST_NAMES);
+        names.push("..");
+    }
+    names.push(first);
+    names.join(" -> ")
 }
 
 /// Some loop of `edges`, in the direction of the data, beginning with the node that the file names first.

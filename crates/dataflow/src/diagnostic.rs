@@ -278,6 +278,22 @@ impl<'a> Findings<'a> {
         });
     }
 
+    /// Pushes an error whose hint costs a search through the file. Of errors that are only counted the search is left
+    /// out: a hostile file would make it cost the square of the file's size.
+    pub fn push_error_with(&mut self, error: impl FnOnce() -> Finding) {
+        if self.is_full() {
+            self.errors += 1;
+            self.unlisted += 1;
+        } else {
+            self.push(error());
+        }
+    }
+
+    /// Whether further findings are only counted.
+    pub fn is_full(&self) -> bool {
+        self.list.len() >= MAX_DIAGNOSTICS
+    }
+
     /// How many errors there are so far.
     pub fn errors(&self) -> usize {
         self.errors

@@ -171,7 +171,7 @@ pub struct Restart {
     pub max_delay: Duration,
     /// Restarts before giving up; no limit if `None`.
     pub max_restarts: Option<u32>,
-    /// Restarts older than this no longer count; they always count if `None`.
+    /// The count of restarts begins anew this long after the first of them; never if `None`.
     #[serde(rename = "window_nanos", serialize_with = "as_optional_nanos")]
     pub window: Option<Duration>,
 }

@@ -123,8 +123,12 @@ pub(crate) static DATAFLOW: Level = Level {
         later("deploy", MACHINES, "Placement on machines."),
         later("_unstable_deploy", MACHINES, "Placement on machines."),
         unsupported("communication", "remove it: data always goes through shared memory", "Transport."),
-        unsupported("debug", "remove it: every output can be inspected at any time", "Inspection."),
-        unsupported("_unstable_debug", "remove it: every output can be inspected at any time", "Inspection."),
+        unsupported("debug", "remove it: nothing has to be switched on to inspect outputs", "Inspection."),
+        unsupported(
+            "_unstable_debug",
+            "remove it: nothing has to be switched on to inspect outputs",
+            "Inspection.",
+        ),
         unsupported(
             "health_check_interval",
             "remove it: the death of a node is noticed at once",
@@ -198,7 +202,7 @@ pub(crate) static NODE: Level = Level {
         optional(
             "restart_window",
             Duration,
-            "Restarts older than this no longer count. Default: they always count.",
+            "The count of restarts begins anew this long after the first of them. Default: never.",
         ),
         optional("cpu_affinity", Processors, "Processors that the node may run on, counted from 0."),
         optional("scheduling", Map(&SCHEDULING), "Scheduling class of the node's threads."),
@@ -212,7 +216,7 @@ pub(crate) static NODE: Level = Level {
             ..optional(
                 "shared_memory",
                 Size,
-                "Most memory that the node's outputs may take together, such as `512MB`. Default: a share of the host's memory.",
+                "Most memory that the node's outputs may take together, such as `512MB`. Without it the default limit holds.",
             )
         },
         later("params", "until then, use `env` or `args`", "Parameters that can change while the node runs."),
@@ -282,7 +286,7 @@ pub(crate) static NODE: Level = Level {
             "make each operator a node of its own, with a `path`",
             "Operators in a shared process.",
         ),
-        unsupported("ros2", "use a bridge node", "Bridge to ROS 2."),
+        unsupported("ros2", "write a node that talks to ROS 2", "Bridge to ROS 2."),
         unsupported("module", "write the module's nodes into this file", "Dataflow inside of a dataflow."),
         unsupported(
             "git",

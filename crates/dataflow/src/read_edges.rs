@@ -1,5 +1,7 @@
 //! Reads the inputs and outputs of a node.
 
+use std::collections::{BTreeMap, HashMap};
+
 use crate::diagnostic::{Code, Finding};
 use crate::graph::{Queue, QueuePolicy};
 use crate::keys::{
@@ -53,7 +55,8 @@ impl Reader<'_> {
     }
 
     fn output_list(&mut self, items: &[Value]) -> Vec<ParsedOutput> {
-        let mut outputs: Vec<ParsedOutput> = Vec::new();
+        let mut outputs = Vec::new();
+        let mut first: HashMap<String, Span> = HashMap::new();
         for item in items {
             if let Kind::Map(_) = item.kind {
                 let finding = self.wrong_type(item, "the name of an output");
@@ -63,17 +66,15 @@ impl Reader<'_> {
                 continue;
             }
             let Some(name) = self.name(item, "output") else { continue };
-            if let Some(first) = outputs.iter().find(|output| output.name.text == name.text) {
-                let finding = Finding::error(
-                    Code::DuplicateOutput,
-                    name.span,
-                    format!("the output {} is there twice", quoted(&name.text)),
-                )
-                .hint("remove or rename one of them")
-                .related(first.name.span, "first here");
+            if let Some(first) = first.get(&name.text) {
+                let message = format!("the output {} is there twice", quoted(&name.text));
+                let finding = Finding::error(Code::DuplicateOutput, name.span, message)
+                    .hint("remove or rename one of them")
+                    .related(*first, "first here");
                 self.findings.push(finding);
                 continue;
             }
+            first.insert(name.text.clone(), name.span);
             outputs.push(ParsedOutput { name, history: 0, type_name: None });
         }
         outputs
@@ -333,18 +334,21 @@ impl Reader<'_> {
     /// Gives each port its type from `types`; `what` is "input" or "output".
     fn assign_types(
         &mut self,
-        mut ports: Vec<(&Text, &mut Option<Spanned<TypeName>>)>,
+        ports: Vec<(&Text, &mut Option<Spanned<TypeName>>)>,
         types: Vec<(Text, Spanned<TypeName>)>,
         what: &str,
     ) {
+        let mut ports: BTreeMap<&str, _> =
+            ports.into_iter().map(|(name, type_name)| (name.text.as_str(), type_name)).collect();
         for (name, type_name) in types {
-            let Some((_, current)) = ports.iter_mut().find(|(port, _)| port.text == name.text) else {
-                let near = nearest(&name.text, ports.iter().map(|(port, _)| port.text.as_str()));
-                let code = if what == "output" { Code::UnknownOutput } else { Code::UnknownInput };
-                let finding =
-                    Finding::error(code, name.span, format!("the node has no {what} {}", quoted(&name.text)));
-                self.findings
-                    .push(finding.nearest(near, || Some(format!("add it to `{what}s`, or remove its type"))));
+            let Some(current) = ports.get_mut(name.text.as_str()) else {
+                self.findings.push_error_with(|| {
+                    let near = nearest(&name.text, ports.keys().copied());
+                    let code = if what == "output" { Code::UnknownOutput } else { Code::UnknownInput };
+                    let message = format!("the node has no {what} {}", quoted(&name.text));
+                    let otherwise = || Some(format!("add it to `{what}s`, or remove its type"));
+                    Finding::error(code, name.span, message).nearest(near, otherwise)
+                });
                 continue;
             };
             match current {

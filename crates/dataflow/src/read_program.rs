@@ -8,7 +8,7 @@ use crate::keys::Shape;
 use crate::nearest::nearest;
 use crate::quote::{is_invisible, quoted};
 use crate::reader::{Keys, Reader};
-use crate::surroundings::Entry;
+use crate::surroundings::{Entry, Surroundings};
 use crate::tree::{Kind, Text, Value};
 
 /// Longest path that Linux takes.
@@ -141,38 +141,48 @@ impl Reader<'_> {
                 );
                 return Some(program);
             }
-            Entry::Missing => self.missing_file(path, &file, may_be_command),
+            Entry::Missing => {
+                let (surroundings, directory) = (self.surroundings, self.directory);
+                let message = if may_be_command {
+                    format!(
+                        "{} is neither a file in the folder of this dataflow nor a command on the PATH",
+                        quoted(&path.text)
+                    )
+                } else {
+                    format!("the file {} does not exist", quoted(&path.text))
+                };
+                let finding = Finding::error(Code::MissingFile, path.span, message);
+                self.findings
+                    .push_error_with(|| with_nearest_file(finding, path, &file, surroundings, directory));
+                return None;
+            }
         };
         self.findings.push(finding);
         None
     }
+}
 
-    fn missing_file(&self, path: &Text, file: &Path, may_be_command: bool) -> Finding {
-        let message = if may_be_command {
-            format!(
-                "{} is neither a file in the folder of this dataflow nor a command on the PATH",
-                quoted(&path.text)
-            )
-        } else {
-            format!("the file {} does not exist", quoted(&path.text))
-        };
-        let finding = Finding::error(Code::MissingFile, path.span, message);
-        let (Some(folder), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str()))
-        else {
-            return finding;
-        };
-        if !matches!(self.surroundings.entry(folder), Entry::Folder) {
-            return finding
-                .hint(format!("the folder {} does not exist", quoted(&folder.display().to_string())));
-        }
-        let names = self.surroundings.names_in(folder);
-        let near = nearest(name, names.iter().map(String::as_str));
-        // The suggestion replaces the whole path, so that it needs the folder as the file writes it.
-        let near = near.and_then(|near| Some(format!("{}{near}", path.text.strip_suffix(name)?)));
-        finding.nearest(near.as_deref(), || {
-            Some(format!("paths are relative to {}", quoted(&self.directory.display().to_string())))
-        })
+/// Adds the file that `path` was probably meant to name.
+fn with_nearest_file(
+    finding: Finding,
+    path: &Text,
+    file: &Path,
+    surroundings: &dyn Surroundings,
+    directory: &Path,
+) -> Finding {
+    let (Some(folder), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) else {
+        return finding;
+    };
+    if !matches!(surroundings.entry(folder), Entry::Folder) {
+        return finding.hint(format!("the folder {} does not exist", quoted(&folder.display().to_string())));
     }
+    let names = surroundings.names_in(folder);
+    let near = nearest(name, names.iter().map(String::as_str));
+    // The suggestion replaces the whole path, so that it needs the folder as the file writes it.
+    let near = near.and_then(|near| Some(format!("{}{near}", path.text.strip_suffix(name)?)));
+    finding.nearest(near.as_deref(), || {
+        Some(format!("paths are relative to {}", quoted(&directory.display().to_string())))
+    })
 }
 
 /// `perception:detect`

@@ -2,11 +2,14 @@
 
 use std::ops::Range;
 
-use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-use crate::diagnostic::{Diagnostic, Severity};
+use crate::diagnostic::{Diagnostic, Related, Severity};
 use crate::quote::visible;
-use crate::source::{SourceText, Span};
+use crate::source::{Location, SourceText, Span};
+
+/// Longer lines are not shown: they are no dataflow, and laying them out costs seconds.
+const MAX_SHOWN_LINE_BYTES: usize = 4_096;
 
 /// `diagnostic` with the lines of `source` that it is about; ends with a line break.
 pub(crate) fn render(diagnostic: &Diagnostic, source: &SourceText, colour: bool) -> String {
@@ -17,29 +20,38 @@ pub(crate) fn render(diagnostic: &Diagnostic, source: &SourceText, colour: bool)
     let title = level.primary_title(&diagnostic.message).id(diagnostic.code.as_str());
     let mut group = Group::with_title(title);
     let file = visible(&diagnostic.file);
-    if let Some(location) = &diagnostic.location {
-        let spans: Vec<Span> = std::iter::once(location.span)
-            .chain(diagnostic.related.iter().map(|related| related.location.span))
-            .collect();
-        let first = spans.iter().map(|span| span.start).min().unwrap_or_default();
-        let last = spans.iter().map(|span| span.start).max().unwrap_or_default();
-        let (lines, first_line, offset) = source.lines_around(first, last);
-        let within = |span: Span| within_line(span, lines, offset);
-        let label = diagnostic.expected.as_ref().map(|expected| format!("expected {expected}"));
-        let mut snippet = Snippet::source(lines).line_start(first_line).path(file);
-        snippet = snippet.annotation(AnnotationKind::Primary.span(within(location.span)).label(label));
-        for related in &diagnostic.related {
-            let range = within(related.location.span);
-            snippet = snippet.annotation(AnnotationKind::Context.span(range).label(related.message.as_str()));
+    group = match &diagnostic.location {
+        Some(location) if source.line_bytes(location.line) <= MAX_SHOWN_LINE_BYTES => {
+            group.element(snippet(diagnostic, location, source).path(file))
         }
-        group = group.element(snippet);
-    } else {
-        group = group.element(Origin::path(file));
-    }
+        Some(location) => group.element(Origin::path(file).line(location.line).char_column(location.column)),
+        None => group.element(Origin::path(file)),
+    };
     let hint = diagnostic.hint.as_ref().map(|hint| Level::HELP.message(visible(hint)));
     let report = &[group.elements(hint)];
     let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
     format!("{}\n", renderer.render(report))
+}
+
+/// The lines at `location` and at the related places, with marks.
+fn snippet<'a>(
+    diagnostic: &'a Diagnostic,
+    location: &Location,
+    source: &'a SourceText,
+) -> Snippet<'a, Annotation<'a>> {
+    let is_shown = |related: &&Related| source.line_bytes(related.location.line) <= MAX_SHOWN_LINE_BYTES;
+    let related: Vec<&Related> = diagnostic.related.iter().filter(is_shown).collect();
+    let starts = related.iter().map(|related| related.location.span.start).chain([location.span.start]);
+    let (first, last) =
+        starts.fold((usize::MAX, 0), |(first, last), start| (first.min(start), last.max(start)));
+    let (lines, first_line, offset) = source.lines_around(first, last);
+    let label = diagnostic.expected.as_ref().map(|expected| format!("expected {expected}"));
+    let primary = AnnotationKind::Primary.span(within_line(location.span, lines, offset)).label(label);
+    let context = related.into_iter().map(|related| {
+        let range = within_line(related.location.span, lines, offset);
+        AnnotationKind::Context.span(range).label(related.message.as_str())
+    });
+    Snippet::source(lines).line_start(first_line).annotation(primary).annotations(context)
 }
 
 /// `span` as a range of `lines`, which begin at `offset`, cut at the end of its first line: a map of fifty lines is

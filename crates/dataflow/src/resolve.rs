@@ -33,7 +33,13 @@ pub(crate) fn resolve(parsed: &ParsedDataflow, findings: &mut Findings<'_>) -> S
         }
         by_id.insert(&id.text, index);
     }
-    let resolver = Resolver { parsed, by_id };
+    let mut by_output = HashMap::new();
+    for (index, node) in parsed.nodes.iter().enumerate() {
+        for (output_index, output) in node.outputs.iter().enumerate() {
+            by_output.entry((index, output.name.text.as_str())).or_insert(output_index);
+        }
+    }
+    let resolver = Resolver { parsed, by_id, by_output };
     let nodes = parsed.nodes.iter();
     nodes.map(|node| node.inputs.iter().map(|input| resolver.source(input, findings)).collect()).collect()
 }
@@ -41,6 +47,8 @@ pub(crate) fn resolve(parsed: &ParsedDataflow, findings: &mut Findings<'_>) -> S
 struct Resolver<'p> {
     parsed: &'p ParsedDataflow,
     by_id: HashMap<&'p str, usize>,
+    /// Outputs by node and name.
+    by_output: HashMap<(usize, &'p str), usize>,
 }
 
 impl Resolver<'_> {
@@ -51,21 +59,20 @@ impl Resolver<'_> {
                 return Some(Source::Timer { period_nanos: *period_nanos });
             }
             ParsedSource::Node { node } => {
-                findings.push(self.missing_output(node));
+                findings.push_error_with(|| self.missing_output(node));
                 return None;
             }
             ParsedSource::Output { node, output } => (node, output),
         };
         let Some(&node_index) = self.by_id.get(node.text.as_str()) else {
-            findings.push(self.unknown_node(node, output));
+            findings.push_error_with(|| self.unknown_node(node, output));
             return None;
         };
         let producer = &self.parsed.nodes[node_index];
-        let Some(output_index) = producer.outputs.iter().position(|known| known.name.text == output.text)
-        else {
+        let Some(&output_index) = self.by_output.get(&(node_index, output.text.as_str())) else {
             // What could not be read may be this output.
             if producer.outputs_complete {
-                findings.push(self.unknown_output(producer, node, output));
+                findings.push_error_with(|| self.unknown_output(producer, node, output));
             }
             return None;
         };

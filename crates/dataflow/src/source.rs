@@ -97,6 +97,11 @@ impl SourceText {
         (&self.text[begin..stop], first + 1, begin)
     }
 
+    /// How long a line is, counted from 1.
+    pub(crate) fn line_bytes(&self, line: usize) -> usize {
+        self.line_text(line - 1).len()
+    }
+
     fn line_text(&self, line_index: usize) -> &str {
         let start = self.line_starts[line_index];
         let end = self.line_starts.get(line_index + 1).copied().unwrap_or(self.text.len());

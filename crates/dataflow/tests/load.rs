@@ -1,0 +1,68 @@
+//! Files of the real host.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use nervure_dataflow::{Code, Program, load};
+
+#[test]
+fn programs_are_found_relative_to_the_file_and_on_the_path() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "camera.py", "");
+    write(folder.path(), "control", "#!/bin/sh\n");
+    fs::set_permissions(folder.path().join("control"), fs::Permissions::from_mode(0o755)).unwrap();
+    let text = "nodes:
+  - {id: camera, path: camera.py, outputs: [image]}
+  - {id: control, path: ./control, inputs: {image: camera/image}}
+  - {id: shell, path: sh, args: [-c, 'true'], inputs: {image: camera/image}}
+";
+    write(folder.path(), "drive.yml", text);
+    let report = load(&folder.path().join("drive.yml"));
+    let dataflow = report.dataflow.as_ref().unwrap_or_else(|| panic!("{}", report.render(false)));
+    assert_eq!(dataflow.name, "drive");
+    assert_eq!(dataflow.directory, folder.path());
+    let programs: Vec<&Program> = dataflow.nodes.iter().map(|node| &node.program).collect();
+    let expected = [
+        Program::Python { script: folder.path().join("camera.py") },
+        Program::Executable { file: folder.path().join("./control") },
+        Program::Command { name: "sh".to_owned() },
+    ];
+    assert_eq!(programs, expected.iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn the_nearest_file_of_the_folder_is_suggested() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "nodes.yml", "nodes: [{id: a, path: nodes/camra.py, outputs: [b]}]");
+    fs::create_dir(folder.path().join("nodes")).unwrap();
+    write(&folder.path().join("nodes"), "camera.py", "");
+    let report = load(&folder.path().join("nodes.yml"));
+    assert_eq!(report.diagnostics[0].suggestion.as_deref(), Some("nodes/camera.py"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "drive.yml", "nodes: []");
+    let missing = load(&folder.path().join("drvie.yml"));
+    let suggestion = folder.path().join("drive.yml").display().to_string();
+    assert_eq!(missing.diagnostics[0].code, Code::UnreadableFile);
+    assert_eq!(missing.diagnostics[0].suggestion, Some(suggestion.clone()));
+    assert!(missing.render(false).contains("error[unreadable-file]: there is no file"));
+
+    let itself = load(folder.path());
+    assert!(itself.diagnostics[0].message.ends_with("is a folder"), "{}", itself.render(false));
+    assert_eq!(itself.diagnostics[0].suggestion, Some(suggestion));
+    assert!(itself.dataflow.is_none());
+}
+
+#[test]
+fn an_endless_file_is_refused() {
+    let report = load(Path::new("/dev/zero"));
+    assert_eq!(report.diagnostics[0].code, Code::FileTooLarge);
+}
+
+fn write(folder: &Path, name: &str, text: &str) {
+    fs::write(folder.join(name), text).unwrap();
+}
