@@ -21,7 +21,7 @@ FORBIDDEN = [
     ("nervure-keeper", ["nervure-node"], "the keeper wires nodes, it is none"),
 ]
 # Crates whose sources may hold `unsafe`: they opt in, everything else is denied by the workspace's lints.
-UNSAFE = {"nervure-shm", "nervure-python", "nervure-message"}
+UNSAFE = {"nervure-shm", "nervure-python"}
 
 
 def main() -> int:
