@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Language = Literal["rust", "python"]
 Kind = Literal["floor", "peer", "ours"]
-Mode = Literal["paced", "flood", "idle"]
+Mode = Literal["paced", "flood", "idle", "mesh"]
 Outcome = Literal["ok", "hung", "failed", "not_run"]
 
 
@@ -32,15 +32,21 @@ class Case:
     flood_seconds: float = 1.5
     flood_warmup_seconds: float = 0.3
     idle_seconds: float = 5.0
+    mesh_inputs: int = 0
+    """Mesh: every one of ``consumers`` nodes sends one message and has this many inputs from others."""
     queue_depth: int = 10
     touch: bool = True
 
     @property
     def expected_seconds(self) -> float:
         """How long the sending takes when nothing is in its way."""
-        if self.mode != "paced":
-            return self.flood_seconds if self.mode == "flood" else self.idle_seconds
-        return (self.warmup_messages + self.messages) / self.rate_hz
+        seconds = {
+            "paced": (self.warmup_messages + self.messages) / self.rate_hz,
+            "flood": self.flood_seconds,
+            "idle": self.idle_seconds,
+            "mesh": 0.0,
+        }
+        return seconds[self.mode]
 
 
 @dataclass
@@ -97,8 +103,8 @@ class RunResult:
     outcome: Outcome
     reason: str = ""
     sent: int | None = None
-    first_message_seconds: float | None = None
-    """From the first spawn to the first message at consumer 0, loading and connecting included."""
+    spawned_at_nanos: int | None = None
+    """When the first process was started; CLOCK_MONOTONIC, like the times of the consumers."""
     producer: Usage | None = None
     consumers: list[ConsumerResult] = field(default_factory=list)
     processes: list[ProcessResult] = field(default_factory=list)

@@ -51,7 +51,7 @@ class Session:
         self._listener.bind(str(self.directory / "rendezvous"))
         self._listener.listen(case.consumers + producers)
         self._children: dict[subprocess.Popen[bytes], str] = {}
-        self._spawned_at: float | None = None
+        self._spawned_at_nanos: int | None = None
         self._tree = ProcessTree()
         self._idle_wakeups_per_second: dict[int, float] = {}
         self._endpoints: dict[tuple[str, int], _Endpoint] = {}
@@ -89,6 +89,8 @@ class Session:
         """Starts an endpoint, or a launcher that starts the endpoints, in the directory of this run."""
         variables = {} if role == _LAUNCHER else self.environment(role, index)
         name = f"{role}-{index}"
+        if self._spawned_at_nanos is None:
+            self._spawned_at_nanos = time.monotonic_ns()
         with self._log(name).open("wb") as output:
             child = subprocess.Popen(
                 [str(part) for part in command],
@@ -101,8 +103,6 @@ class Session:
                 pass_fds=pass_fds,
             )
         self._children[child] = name
-        if self._spawned_at is None:
-            self._spawned_at = time.monotonic()
         self._tree.add_root(child.pid)
 
     def result(self) -> RunResult:
@@ -211,7 +211,7 @@ class Session:
                 return
 
     def _collect(self, outcome: Outcome, reason: str) -> RunResult:
-        result = RunResult(outcome=outcome, reason=reason)
+        result = RunResult(outcome=outcome, reason=reason, spawned_at_nanos=self._spawned_at_nanos)
         for _, endpoint in sorted(self._endpoints.items(), key=lambda item: item[0]):
             report = endpoint.report
             if report is None:
@@ -224,9 +224,6 @@ class Session:
                 result.consumers.append(ConsumerResult(**{**report, "usage": usage}))
         if result.sent is None and result.consumers:
             result.sent = result.consumers[0].received + result.consumers[0].lost
-        first = result.consumers[0].first_receive_nanos if result.consumers else None
-        if first is not None and self._spawned_at is not None:
-            result.first_message_seconds = first * 1e-9 - self._spawned_at
         roles = {endpoint.pid: f"{role} {index}" for (role, index), endpoint in self._endpoints.items()}
         processes = (
             ProcessResult(

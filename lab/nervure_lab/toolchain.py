@@ -28,7 +28,7 @@ class Toolchain:
     def rust_program(self, package: str) -> Path:
         """The release binary of a package of ``lab/programs``."""
         if package not in self._built:
-            _run(["cargo", "build", "--release", "--locked", "--package", package], cwd=PROGRAMS_DIRECTORY)
+            _run(["cargo", "build", "--release", "--package", package], cwd=PROGRAMS_DIRECTORY)
             self._built.add(package)
         return PROGRAMS_DIRECTORY / "target" / "release" / package
 

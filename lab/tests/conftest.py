@@ -93,7 +93,7 @@ class Document:
         if outcome != "ok":
             consumers = []
         sent = len(latencies_micros[0]) + lost if latencies_micros else None
-        result = RunResult(outcome, reason, sent, 0.2, usage, consumers)
+        result = RunResult(outcome, reason, sent, 500, usage, consumers)
         self.content["runs"].append(
             {"adapter": adapter, "repeat": repeat, "case": dataclasses.asdict(case), **result.as_json()}
         )

@@ -116,7 +116,17 @@ class Cell:
     def first_messages(self) -> list[float]:
         """Seconds from the first spawn to the first message, one a repeat."""
         return [
-            run["first_message_seconds"] for run in self.measured if run["first_message_seconds"] is not None
+            (run["consumers"][0]["first_receive_nanos"] - run["spawned_at_nanos"]) * 1e-9
+            for run in self.measured
+            if run["consumers"][0]["first_receive_nanos"] is not None
+        ]
+
+    def last_messages(self) -> list[float]:
+        """Seconds from the first spawn to the last message at any consumer, one a repeat."""
+        return [
+            (max(consumer["last_receive_nanos"] for consumer in run["consumers"]) - run["spawned_at_nanos"])
+            * 1e-9
+            for run in self.measured
         ]
 
     def of_process(self, role: str, name: str) -> list[float]:

@@ -137,6 +137,15 @@ def _start(results: Results) -> Iterator[Finding]:
     yield Finding(target, f"{above:.3f} s", _verdict(above <= 0.15))
 
 
+def _mesh(results: Results) -> Iterator[Finding]:
+    yield _finding(
+        "1,000 edges between 200 small Rust nodes: every edge has carried a message within 3 s of the start",
+        results.cell("nervure-rust", "mesh", 64, consumers=200),
+        lambda cell: f"{median(cell.last_messages()):.2f} s, {_losses(cell)}",
+        lambda cell: median(cell.last_messages()) <= 3 and cell.is_lossless,
+    )
+
+
 _GROUPS: list[Callable[[Results], Iterator[Finding]]] = [
     _rust_latency,
     _python_end_to_end,
@@ -145,6 +154,7 @@ _GROUPS: list[Callable[[Results], Iterator[Finding]]] = [
     _fan_out,
     _idle_cost,
     _start,
+    _mesh,
 ]
 
 

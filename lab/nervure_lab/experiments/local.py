@@ -28,6 +28,7 @@ def _quick() -> list[PlannedCase]:
         planned.append(PlannedCase(_paced(language, 4 * MIB, touch=False, messages=50), 1))
         planned.append(PlannedCase(_first_message(language), 2))
     planned.append(PlannedCase(replace(_idle(), idle_seconds=4.0), 1))
+    planned.append(_mesh(repeats=1))
     return planned
 
 
@@ -45,6 +46,7 @@ def _full() -> list[PlannedCase]:
         planned.append(PlannedCase(_paced(language, 4 * MIB, touch=False, messages=100), 5))
         planned.append(PlannedCase(_first_message(language), 5))
     planned.append(PlannedCase(_idle(), 3))
+    planned.append(_mesh(repeats=5))
     return planned
 
 
@@ -90,6 +92,12 @@ def _first_message(language: Language) -> Case:
 
 def _idle() -> Case:
     return Case(language="python", mode="idle", payload_bytes=64)
+
+
+def _mesh(repeats: int) -> PlannedCase:
+    """How fast a large graph starts. Needs a launcher that wires graphs; Nervure's is the one with a target."""
+    case = Case(language="rust", mode="mesh", payload_bytes=64, consumers=200, mesh_inputs=5)
+    return PlannedCase(case, repeats, only=frozenset({"nervure-rust"}))
 
 
 EXPERIMENT = Experiment("local", "one host: latency, fan-out, flood, idle cost, start", plan)

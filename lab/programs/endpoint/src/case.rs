@@ -57,6 +57,8 @@ pub enum Mode {
     Flood,
     /// Nothing is sent: what a process costs that waits.
     Idle,
+    /// Many nodes that all send one message: how fast a large graph starts.
+    Mesh,
 }
 
 impl Case {

@@ -59,10 +59,16 @@ impl<'a> Consumer<'a> {
         let first_nanos = *self.record.first_receive_nanos.get_or_insert(received_at_nanos);
         match self.case.mode {
             Mode::Flood => self.count_throughput(received_at_nanos - first_nanos, message.len()),
+            Mode::Mesh => {}
             Mode::Paced | Mode::Idle => self.time(sequence, received_at_nanos, message),
         }
         self.seen.insert(sequence);
         self.record.last_receive_nanos = received_at_nanos;
+    }
+
+    /// Finishes after `messages`, without an end of the stream.
+    pub fn expect(&mut self, messages: u64) {
+        self.sent = Some(messages);
     }
 
     /// Whether the stream has ended for this consumer.

@@ -25,6 +25,7 @@ pub fn produce(endpoint: &mut Endpoint, publisher: &mut impl Publish) -> Result<
         Mode::Paced => paced(endpoint, publisher, &source)?,
         Mode::Flood => flood(endpoint, publisher, &source)?,
         Mode::Idle => idle(endpoint),
+        Mode::Mesh => return Err("a mesh has no producer".to_owned()),
     };
     endpoint.report(&ProducerRecord { role: "producer", sent, usage: Usage::since(usage) })?;
     loop {

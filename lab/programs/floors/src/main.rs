@@ -61,7 +61,7 @@ fn copy(mut endpoint: Endpoint) -> Result<(), String> {
             Mode::Paced => sleep_until_nanos(start_nanos + (sent + 1) * period_nanos),
             Mode::Flood if now_nanos() > start_nanos + (case.flood_seconds * 1e9) as u64 => break,
             Mode::Flood => {}
-            Mode::Idle => return Err("nothing to measure: no process waits here".to_owned()),
+            Mode::Idle | Mode::Mesh => return Err("one process neither waits nor meshes".to_owned()),
         }
         let before_copy_nanos = now_nanos();
         block.words_mut().copy_from_slice(&source);

@@ -1,0 +1,33 @@
+"""Endpoint as a Nervure node."""
+
+from __future__ import annotations
+
+import numpy
+from nervure import Node
+
+from nervure_lab.endpoint import Consumer, Endpoint, Stamp, now_nanos, produce
+
+
+def main() -> None:
+    endpoint = Endpoint()
+    node = Node()
+    if endpoint.case.role == "producer":
+
+        def publish(source: numpy.ndarray, stamp: Stamp) -> None:
+            with node.loan("out", source.shape, source.dtype) as sample:
+                sample.array[:] = source
+                stamp(sample.array)
+
+        produce(endpoint, publish)
+        return
+    consumer = Consumer(endpoint)
+    for event in node:
+        received_at_nanos = now_nanos()
+        if event.type == "INPUT":
+            consumer.observe(received_at_nanos, event.numpy())
+            if consumer.finished:
+                break
+    consumer.report()
+
+
+main()
