@@ -49,6 +49,7 @@ impl Machine {
         }
         self.log(None, Level::Debug, format!("stopping: {reason}"));
         self.phase = Phase::Stopping { terminate_at: now + self.plan.grace };
+        self.ready_warning_at = None;
         let grace_millis = u64::try_from(self.plan.grace.as_millis()).unwrap_or(u64::MAX);
         for node in 0..self.nodes.len() {
             match self.nodes[node].state {

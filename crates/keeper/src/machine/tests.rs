@@ -1,1 +1,8 @@
+//! Dataflows on a virtual clock. [`World`] stands for the shell and the nodes, and checks what every node relies on.
 
+mod any_order;
+mod life;
+mod wiring;
+mod world;
+
+use world::{World, block, drop_oldest, node};

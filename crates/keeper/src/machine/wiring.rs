@@ -241,12 +241,17 @@ impl Machine {
         }
     }
 
-    /// Gives a consumer what producers that are gone have left for it.
+    /// Gives a consumer what producers that are gone have left for it, the oldest first.
     fn inherit(&mut self, spec: usize) {
-        let last = self.nodes[self.plan.edges[spec].producer].has_ended();
+        let producer_has_ended = self.nodes[self.plan.edges[spec].producer].has_ended();
         let is_left = |instance: &Instance| instance.spec == spec && instance.producer == EndState::Gone;
-        while let Some(at) = self.wiring.instances.iter().position(is_left) {
-            self.attach_closed(at, last);
+        let left = self.wiring.instances.iter().filter(|instance| is_left(instance));
+        let mut ids: Vec<_> = left.map(|instance| instance.id).collect();
+        ids.sort_unstable();
+        for (number, id) in ids.iter().enumerate() {
+            let at = self.wiring.instances.iter().position(|instance| instance.id == *id);
+            let at = at.expect("only those before it were removed");
+            self.attach_closed(at, producer_has_ended && number + 1 == ids.len());
         }
     }
 

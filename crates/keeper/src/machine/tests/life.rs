@@ -1,0 +1,228 @@
+//! Start, restart, stop and end.
+
+use std::time::Duration;
+
+use nervure_protocol::{VersionRange, node_to_keeper, run_to_keeper};
+
+use super::{World, block, drop_oldest, node};
+use crate::{
+    machine::{End, Event, Signal},
+    plan::RestartPolicy::{Always, Never, OnFailure},
+};
+
+const EXIT_0: End = End::Code(0);
+const EXIT_1: End = End::Code(1);
+
+fn stop(world: &mut World) {
+    world.give(Event::Run(run_to_keeper::Message::Stop { reason: "test".to_owned() }));
+}
+
+#[test]
+fn everybody_starts_when_the_last_is_ready() {
+    let mut slow = node("slow", Never);
+    slow.manual_ready = true;
+    let mut world = World::new(vec![node("source", Never), slow, node("tool", Never)], &[drop_oldest(0, 1)]);
+    world.give(Event::Launch);
+    world.hello(0);
+    world.hello(1);
+    assert!(!world.processes[0].has_started && !world.is_ready);
+    world.message(1, node_to_keeper::Message::Ready);
+    assert!(world.processes[0].has_started && world.processes[1].has_started && world.is_ready);
+    // A program without inputs and outputs never has to connect, and may.
+    world.hello(2);
+    assert!(world.processes[2].has_started);
+}
+
+#[test]
+fn who_holds_the_start_up_is_named_every_five_seconds() {
+    let mut manual = node("manual", Never);
+    manual.manual_ready = true;
+    let mut world = World::new(vec![node("source", Never), manual], &[drop_oldest(0, 1)]);
+    world.give(Event::Launch);
+    world.hello(1);
+    world.advance(Duration::from_secs(11));
+    let warnings: Vec<_> = world.log.iter().filter(|line| line.starts_with("Warn")).collect();
+    assert_eq!(warnings.len(), 2);
+    assert!(warnings[0].contains("`source` has not connected"), "{}", warnings[0]);
+    assert!(warnings[0].contains("`manual` has not called `ready()`"), "{}", warnings[0]);
+}
+
+#[test]
+fn a_node_that_dies_before_it_connects_does_not_hold_the_others_up() {
+    let mut world = World::new(vec![node("source", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
+    world.give(Event::Launch);
+    world.hello(1);
+    assert!(!world.is_ready);
+    world.exit(0, EXIT_1);
+    assert!(world.is_ready);
+    assert!(world.processes[1].over.contains(&0), "the sink knows that nothing will come");
+    world.exit(1, EXIT_0);
+    assert!(world.is_finished);
+    assert!(world.ended[0].failed && !world.ended[1].failed);
+}
+
+#[test]
+fn a_program_that_cannot_be_started_fails_alone() {
+    let mut world = World::new(vec![node("source", OnFailure), node("sink", Never)], &[drop_oldest(0, 1)]);
+    world.give(Event::Launch);
+    world.processes[0].runs = false;
+    world.give(Event::NotStarted { node: 0, reason: "`nothing` does not exist".to_owned() });
+    world.hello(1);
+    assert!(world.is_ready && world.processes[1].over.contains(&0));
+    assert_eq!(world.ended[0].reason, "could not be started: `nothing` does not exist");
+    assert!(world.ended[0].failed && !world.ended[0].restarts);
+}
+
+#[test]
+fn a_failing_node_is_started_again_until_its_restarts_are_spent() {
+    let mut world =
+        World::running(vec![node("source", OnFailure), node("sink", Never)], &[drop_oldest(0, 1)]);
+    for (incarnation, pause) in [(1, 100), (2, 200), (3, 400)] {
+        world.exit(0, EXIT_1);
+        world.advance(Duration::from_millis(pause - 1));
+        assert!(!world.processes[0].runs);
+        world.advance(Duration::from_millis(1));
+        assert!(world.processes[0].runs);
+        world.hello(0);
+        assert!(world.processes[0].has_started, "the dataflow runs already");
+        assert_eq!(world.ended.last().unwrap().incarnation, incarnation - 1);
+    }
+    world.exit(0, End::Signal(11));
+    world.advance(Duration::from_secs(100));
+    assert!(!world.processes[0].runs);
+    let last = world.ended.last().unwrap();
+    assert!(last.failed && !last.restarts && last.reason.contains("SIGSEGV"), "{}", last.reason);
+    assert!(last.reason.contains("3 restarts are spent"), "{}", last.reason);
+    let kinds: Vec<_> = world.processes[1].events.iter().map(|(kind, ..)| kind.as_str()).collect();
+    let (failed, restarted) = ("NODE_FAILED", "NODE_RESTARTED");
+    assert_eq!(kinds, [failed, restarted, failed, restarted, failed, restarted, failed]);
+    assert_eq!(world.processes[1].events[0].2, ["in0"]);
+    assert!(world.processes[1].over.contains(&0));
+}
+
+#[test]
+fn a_neighbour_upstream_hears_of_a_failure_too() {
+    let mut world = World::running(vec![node("source", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
+    world.exit(1, EXIT_1);
+    assert_eq!(world.processes[0].events, [("NODE_FAILED".to_owned(), "sink".to_owned(), Vec::new())]);
+    assert_eq!(world.rung, [0], "it may wait for room, or not have been woken");
+}
+
+#[test]
+fn always_means_until_all_inputs_have_ended() {
+    let mut world = World::running(vec![node("source", Never), node("sink", Always)], &[drop_oldest(0, 1)]);
+    world.exit(1, EXIT_0);
+    world.advance(Duration::from_secs(1));
+    world.hello(1);
+    assert!(world.processes[1].has_started);
+    world.exit(0, EXIT_0);
+    world.exit(1, EXIT_0);
+    assert!(world.is_finished);
+    assert!(world.ended.iter().all(|ended| !ended.failed));
+}
+
+#[test]
+fn stop_is_asked_for_then_demanded_then_enforced() {
+    let mut world = World::running(vec![node("good", Never), node("deaf", Never)], &[drop_oldest(0, 1)]);
+    stop(&mut world);
+    assert!(world.processes.iter().all(|process| process.stop.as_deref() == Some("test")));
+    world.exit(0, EXIT_0);
+    world.advance(Duration::from_millis(4999));
+    assert_eq!(world.signals, []);
+    world.advance(Duration::from_millis(1));
+    assert_eq!(world.signals, [(1, Signal::Terminate)]);
+    world.advance(Duration::from_secs(2));
+    assert_eq!(world.signals, [(1, Signal::Terminate), (1, Signal::Kill)]);
+    world.exit(1, End::Signal(9));
+    assert!(world.is_finished);
+    assert!(world.ended.iter().all(|ended| !ended.failed), "it was asked for");
+    let blame = world.log.iter().filter(|line| line.starts_with("Warn Some(1) has not ended within")).count();
+    assert_eq!(blame, 2);
+}
+
+#[test]
+fn whoever_never_connected_is_terminated_at_once() {
+    let mut world = World::new(vec![node("source", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
+    world.give(Event::Launch);
+    world.hello(0);
+    world.give(Event::RunGone);
+    assert!(world.processes[0].stop.is_some());
+    assert_eq!(world.signals, [(1, Signal::Terminate)]);
+    world.hello(1);
+    assert!(world.processes[1].refused.as_ref().unwrap().contains("stopping"));
+}
+
+#[test]
+fn a_stop_overtakes_a_restart() {
+    let mut world = World::running(vec![node("source", OnFailure), node("sink", Never)], &[block(0, 1)]);
+    world.exit(0, EXIT_1);
+    assert!(world.ended[0].restarts);
+    stop(&mut world);
+    world.exit(1, EXIT_0);
+    assert!(world.is_finished);
+    let last = &world.ended[1];
+    assert!(last.id == "source" && last.failed && !last.restarts);
+    assert_eq!(last.reason, "exited with code 1; not started again, because the dataflow stops");
+    world.advance(Duration::from_secs(10));
+    assert!(!world.processes[0].runs);
+}
+
+#[test]
+fn kill_does_not_wait() {
+    let mut world = World::running(vec![node("source", Always), node("sink", Never)], &[block(0, 1)]);
+    world.give(Event::Run(run_to_keeper::Message::Kill));
+    assert_eq!(world.signals, [(0, Signal::Kill), (1, Signal::Kill)]);
+    world.exit(0, End::Signal(9));
+    world.exit(1, End::Signal(9));
+    assert!(world.is_finished && world.machine.deadline().is_none());
+}
+
+#[test]
+fn a_node_of_another_version_is_told_so_and_may_not_stay() {
+    let mut world = World::new(vec![node("old", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
+    world.give(Event::Launch);
+    let versions = VersionRange { min: 90, max: 91 };
+    let (language, library) = ("python".to_owned(), "9.1".to_owned());
+    world.processes[0].said_hello = true;
+    world.message(0, node_to_keeper::Message::Hello(node_to_keeper::Hello { versions, language, library }));
+    let reason = world.processes[0].refused.clone().unwrap();
+    assert!(
+        reason.contains("version") && reason.contains("90 to 91") && reason.contains("python 9.1"),
+        "{reason}"
+    );
+    world.advance(Duration::from_secs(2));
+    assert_eq!(world.signals, [(0, Signal::Kill)]);
+}
+
+#[test]
+fn whoever_breaks_the_control_protocol_is_killed_and_named() {
+    let strange: [fn(&mut World); 3] = [
+        |world| world.give(Event::Misbehaved { node: 0, what: "malformed".to_owned() }),
+        |world| world.hello(0),
+        |world| {
+            world.exit(0, EXIT_1);
+            world.advance(Duration::from_secs(1));
+            world.message(0, node_to_keeper::Message::Ready);
+        },
+    ];
+    for misbehave in strange {
+        let mut world =
+            World::running(vec![node("evil", OnFailure), node("sink", Never)], &[drop_oldest(0, 1)]);
+        misbehave(&mut world);
+        assert_eq!(world.signals, [(0, Signal::Kill)]);
+        world.exit(0, End::Signal(9));
+        let reason = &world.ended.last().unwrap().reason;
+        assert!(reason.contains("broke the control protocol"), "{reason}");
+        assert!(world.ended.last().unwrap().failed);
+    }
+}
+
+#[test]
+fn a_report_of_misbehaviour_names_the_peer() {
+    let mut world = World::running(vec![node("source", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
+    let (edge, what) = (world.input(1).unwrap(), "a descriptor beyond its block".to_owned());
+    world.message(1, node_to_keeper::Message::Misbehaviour { edge, what });
+    let line = world.log.last().unwrap();
+    assert!(line.contains("`source`") && line.contains("beyond its block"), "{line}");
+    world.message(1, node_to_keeper::Message::Misbehaviour { edge: 999, what: "x".to_owned() });
+}

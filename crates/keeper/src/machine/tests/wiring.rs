@@ -1,0 +1,173 @@
+//! Which edges exist after which death.
+
+use std::time::Duration;
+
+use nervure_protocol::node_to_keeper;
+
+use super::{World, block, drop_oldest, node};
+use crate::{
+    machine::{End, Event},
+    plan::RestartPolicy::{Never, OnFailure},
+};
+
+const EXIT_0: End = End::Code(0);
+const KILLED: End = End::Signal(9);
+
+fn restart(world: &mut World, node: usize) {
+    world.exit(node, KILLED);
+    world.advance(Duration::from_secs(2));
+    world.hello(node);
+}
+
+#[test]
+fn edges_of_a_pair_share_a_socket_and_its_ends_have_numbers_of_their_own() {
+    let edges = [drop_oldest(0, 1), drop_oldest(0, 1), drop_oldest(1, 0)];
+    let world = World::running(vec![node("a", Never), node("b", Never)], &edges);
+    let peers = |node: usize| {
+        let process = &world.processes[node];
+        let outputs = process.outputs.values().map(|(attach, _)| attach.peer);
+        let mut peers: Vec<_> = outputs.chain(process.inputs.values().map(|attach| attach.peer)).collect();
+        peers.dedup();
+        peers
+    };
+    assert_eq!((peers(0).len(), peers(1).len()), (1, 1));
+    assert_ne!(peers(0), peers(1));
+}
+
+#[test]
+fn a_node_may_read_its_own_output() {
+    let mut world = World::running(vec![node("loop", OnFailure)], &[drop_oldest(0, 0)]);
+    assert_eq!(world.output(0).map(|(edge, _)| edge), world.input(0));
+    restart(&mut world, 0);
+    assert_eq!(world.output(0).map(|(edge, _)| edge), world.input(0));
+    assert!(world.rung.is_empty());
+    world.exit(0, EXIT_0);
+    assert!(world.is_finished);
+}
+
+#[test]
+fn a_block_edge_waits_for_its_consumer() {
+    let mut world = World::running(vec![node("source", Never), node("sink", OnFailure)], &[block(0, 1)]);
+    let edge = world.input(1).unwrap();
+    let peer = world.processes[0].outputs[&edge].0.peer;
+    world.exit(1, KILLED);
+    assert_eq!(world.output(0), Some((edge, true)), "suspended");
+    assert_eq!(world.rung, [0]);
+    world.advance(Duration::from_secs(1));
+    assert_eq!(world.output(0), Some((edge, true)), "its process has not connected");
+    world.hello(1);
+    assert_eq!((world.output(0), world.input(1)), (Some((edge, false)), Some(edge)));
+    assert_ne!(world.processes[0].outputs[&edge].0.peer, peer, "another process, another socket");
+}
+
+#[test]
+fn other_edges_begin_anew_with_their_consumer() {
+    let mut world =
+        World::running(vec![node("source", Never), node("sink", OnFailure)], &[drop_oldest(0, 1)]);
+    let edge = world.input(1).unwrap();
+    world.exit(1, KILLED);
+    assert_eq!(world.output(0), None);
+    world.advance(Duration::from_secs(1));
+    world.hello(1);
+    assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
+    assert_ne!(world.input(1), Some(edge));
+}
+
+#[test]
+fn a_block_edge_is_given_up_with_its_consumer() {
+    let mut world = World::running(vec![node("source", Never), node("sink", OnFailure)], &[block(0, 1)]);
+    for _ in 0..3 {
+        restart(&mut world, 1);
+    }
+    world.exit(1, KILLED);
+    assert_eq!(world.output(0), None);
+    // Also when the last process never connected.
+    let mut world = World::running(vec![node("source", Never), node("sink", OnFailure)], &[block(0, 1)]);
+    for _ in 0..4 {
+        world.exit(1, KILLED);
+        world.advance(Duration::from_secs(2));
+    }
+    assert_eq!(world.output(0), None);
+}
+
+#[test]
+fn a_restarted_producer_brings_new_edges() {
+    for edges in [[block(0, 1)], [drop_oldest(0, 1)]] {
+        let mut world = World::running(vec![node("source", OnFailure), node("sink", Never)], &edges);
+        let edge = world.input(1).unwrap();
+        world.exit(0, KILLED);
+        assert_eq!(world.input(1), None, "closed, and not for the last time");
+        assert!(world.processes[1].over.is_empty());
+        world.advance(Duration::from_secs(1));
+        world.hello(0);
+        let new = world.input(1).unwrap();
+        assert_ne!(new, edge);
+        assert_eq!(world.output(0), Some((new, false)));
+        assert_eq!(world.processes[1].inputs[&new].incarnation, 1);
+    }
+}
+
+#[test]
+fn restarts_that_are_spent_close_the_input_though_it_had_no_edge_left() {
+    let mut world = World::running(vec![node("source", OnFailure), node("sink", Never)], &[block(0, 1)]);
+    for _ in 0..4 {
+        world.exit(0, KILLED);
+        world.advance(Duration::from_secs(2));
+    }
+    assert!(world.processes[1].over.contains(&0));
+}
+
+#[test]
+fn what_dead_producers_left_in_a_block_edge_waits_for_the_consumer() {
+    let mut world = World::new(vec![node("source", OnFailure), node("sink", Never)], &[block(0, 1)]);
+    world.give(Event::Launch);
+    world.hello(0);
+    world.exit(0, KILLED);
+    world.advance(Duration::from_millis(100));
+    world.hello(0);
+    world.exit(0, EXIT_0);
+    world.hello(1);
+    // Both regions were attached to be drained, and only the second was closed for good.
+    assert_eq!(world.processes[1].edges_seen.len(), 2);
+    assert!(world.processes[1].over.contains(&0));
+    assert_eq!(world.input(1), None);
+}
+
+#[test]
+fn both_ends_of_a_block_edge_may_restart_at_once() {
+    let mut world = World::running(vec![node("source", OnFailure), node("sink", OnFailure)], &[block(0, 1)]);
+    world.exit(1, KILLED);
+    world.exit(0, KILLED);
+    world.advance(Duration::from_secs(1));
+    world.hello(0);
+    world.hello(1);
+    assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
+    assert_eq!(world.processes[1].inputs.values().next().unwrap().incarnation, 1);
+}
+
+#[test]
+fn whoever_says_goodbye_has_no_edges_while_its_process_goes_on() {
+    let mut world = World::running(
+        vec![node("source", Never), node("filter", Never), node("sink", Never)],
+        &[block(0, 1), drop_oldest(1, 2)],
+    );
+    world.message(1, node_to_keeper::Message::Goodbye);
+    assert_eq!(world.output(0), None, "the source does not wait for it");
+    assert!(world.processes[2].over.contains(&0));
+    world.exit(1, EXIT_0);
+    assert!(!world.ended[0].failed);
+    world.give(Event::RunGone);
+    world.exit(0, EXIT_0);
+    world.exit(2, EXIT_0);
+    assert!(world.is_finished);
+}
+
+#[test]
+fn a_goodbye_before_a_restart_does_not_close_inputs_for_good() {
+    let mut world =
+        World::running(vec![node("source", OnFailure), node("sink", Never)], &[drop_oldest(0, 1)]);
+    world.message(0, node_to_keeper::Message::Goodbye);
+    assert!(world.input(1).is_none() && world.processes[1].over.is_empty());
+    restart(&mut world, 0);
+    assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
+}

@@ -1,0 +1,304 @@
+//! A world of nodes that do what they are told to, and believe nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use nervure_protocol::{
+    VERSIONS,
+    keeper_to_node::{self, AttachInput, AttachOutput},
+    keeper_to_run::{self, NodeEnded},
+    node_to_keeper,
+    wiring::{InputSpec, OutputSpec, Policy, Queue, Source},
+};
+
+use crate::{
+    machine::{Action, Descriptor, End, Event, Machine, Signal},
+    plan::{EdgePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling},
+};
+
+/// A node of a test: its id, and its restart policy.
+pub fn node(id: &str, policy: RestartPolicy) -> NodePlan {
+    NodePlan {
+        id: id.to_owned(),
+        program: Program::Command("true".to_owned()),
+        args: Vec::new(),
+        env: BTreeMap::new(),
+        manual_ready: false,
+        outputs: Vec::new(),
+        inputs: Vec::new(),
+        shared_memory_bytes: 1 << 20,
+        restart: RestartPlan {
+            policy,
+            delay: Duration::from_millis(100),
+            max_delay: Duration::from_secs(1),
+            max_restarts: Some(3),
+            window: None,
+        },
+        cpu_affinity: Vec::new(),
+        scheduling: Scheduling::Inherited,
+    }
+}
+
+pub fn block(from: usize, to: usize) -> (usize, usize, Policy) {
+    (from, to, Policy::Block)
+}
+
+pub fn drop_oldest(from: usize, to: usize) -> (usize, usize, Policy) {
+    (from, to, Policy::DropOldest)
+}
+
+/// A dataflow, the processes of its nodes, and what they know.
+#[derive(Debug)]
+pub struct World {
+    pub machine: Machine,
+    pub now: Duration,
+    pub processes: Vec<Process>,
+    pub ended: Vec<NodeEnded>,
+    /// Level, node and text of every log line.
+    pub log: Vec<String>,
+    pub signals: Vec<(usize, Signal)>,
+    pub rung: Vec<usize>,
+    pub is_ready: bool,
+    pub is_finished: bool,
+    regions: BTreeSet<u32>,
+    pair_ends_given: BTreeSet<(u32, u32)>,
+}
+
+/// What a node has been told.
+#[derive(Debug, Default)]
+pub struct Process {
+    pub runs: bool,
+    pub said_hello: bool,
+    pub is_wired: bool,
+    pub has_started: bool,
+    pub refused: Option<String>,
+    pub stop: Option<String>,
+    /// Edge id -> what was attached, and whether it is suspended.
+    pub outputs: BTreeMap<u32, (AttachOutput, bool)>,
+    pub inputs: BTreeMap<u32, AttachInput>,
+    /// Inputs to which no producer will come.
+    pub over: BTreeSet<u32>,
+    /// Kind, node, inputs.
+    pub events: Vec<(String, String, Vec<String>)>,
+    peers: BTreeSet<u32>,
+    pub edges_seen: BTreeSet<u32>,
+}
+
+impl World {
+    /// Nodes, and edges between them as (producer, consumer, policy): each is an output and an input of its own.
+    pub fn new(nodes: Vec<NodePlan>, edges: &[(usize, usize, Policy)]) -> Self {
+        let mut plan = Plan {
+            dataflow: "test".to_owned(),
+            folder: "/".into(),
+            log_folder: "/".into(),
+            grace: Duration::from_secs(5),
+            nodes,
+            edges: Vec::new(),
+        };
+        for &(producer, consumer, policy) in edges {
+            let queue = Queue { policy, depth: 4, max_held: 12 };
+            let output = plan.nodes[producer].outputs.len();
+            let input = plan.nodes[consumer].inputs.len();
+            let topic = format!("{}/out{output}", plan.nodes[producer].id);
+            let name = format!("out{output}");
+            plan.nodes[producer].outputs.push(OutputSpec { name, history: 0, blocks: 256, type_name: None });
+            let (name, source) = (format!("in{input}"), Source::Output { topic });
+            plan.nodes[consumer].inputs.push(InputSpec { name, source, queue: Some(queue), type_name: None });
+            plan.edges.push(EdgePlan { producer, output, consumer, input, queue });
+        }
+        let processes = plan.nodes.iter().map(|_| Process::default()).collect();
+        Self {
+            machine: Machine::new(plan),
+            now: Duration::ZERO,
+            processes,
+            ended: Vec::new(),
+            log: Vec::new(),
+            signals: Vec::new(),
+            rung: Vec::new(),
+            is_ready: false,
+            is_finished: false,
+            regions: BTreeSet::new(),
+            pair_ends_given: BTreeSet::new(),
+        }
+    }
+
+    /// Launches, and lets every node connect.
+    pub fn running(nodes: Vec<NodePlan>, edges: &[(usize, usize, Policy)]) -> Self {
+        let mut world = Self::new(nodes, edges);
+        world.give(Event::Launch);
+        for node in 0..world.processes.len() {
+            world.hello(node);
+        }
+        assert!(world.is_ready);
+        world
+    }
+
+    pub fn give(&mut self, event: Event) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            for action in self.machine.handle(event, self.now) {
+                if let Action::Spawn { node } = action {
+                    events.push_back(Event::Started { node, pid: 1 });
+                }
+                self.apply(action);
+            }
+        }
+    }
+
+    pub fn hello(&mut self, node: usize) {
+        self.processes[node].said_hello = true;
+        let hello = node_to_keeper::Hello {
+            versions: VERSIONS,
+            language: "test".to_owned(),
+            library: "0".to_owned(),
+        };
+        self.message(node, node_to_keeper::Message::Hello(hello));
+    }
+
+    pub fn message(&mut self, node: usize, message: node_to_keeper::Message) {
+        self.give(Event::Message { node, message });
+    }
+
+    pub fn exit(&mut self, node: usize, end: End) {
+        assert!(self.processes[node].runs);
+        self.processes[node] = Process::default();
+        self.give(Event::Ended { node, end, stderr_tail: Vec::new() });
+    }
+
+    /// Lets time pass, deadline by deadline.
+    pub fn advance(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        while let Some(at) = self.machine.deadline().filter(|&at| at <= end) {
+            assert!(at >= self.now, "a deadline of the past was not met");
+            self.now = at;
+            self.give(Event::Deadline);
+            assert!(self.machine.deadline().is_none_or(|next| next > at), "a deadline that was met stays");
+        }
+        self.now = end;
+    }
+
+    /// The one edge attached to an output of a node, if there is one.
+    pub fn output(&self, node: usize) -> Option<(u32, bool)> {
+        assert!(self.processes[node].outputs.len() <= 1);
+        self.processes[node].outputs.first_key_value().map(|(&edge, &(_, suspended))| (edge, suspended))
+    }
+
+    /// The one edge attached to an input of a node, if there is one.
+    pub fn input(&self, node: usize) -> Option<u32> {
+        assert!(self.processes[node].inputs.len() <= 1);
+        self.processes[node].inputs.first_key_value().map(|(&edge, _)| edge)
+    }
+
+    fn apply(&mut self, action: Action) {
+        match action {
+            Action::Spawn { node } => {
+                assert!(!self.processes[node].runs, "node {node} runs already");
+                self.processes[node] = Process { runs: true, ..Process::default() };
+            }
+            Action::Send { node, message, descriptors } => self.receive(node, message, &descriptors),
+            Action::Report { message, .. } => self.reported(message),
+            Action::Log { node, level, text } => self.log.push(format!("{level:?} {node:?} {text}")),
+            Action::Ring { node } => self.rung.push(node),
+            Action::Signal { node, signal } => {
+                assert!(self.processes[node].runs, "a signal for node {node}, which does not run");
+                self.signals.push((node, signal));
+            }
+            Action::CreateRegion { edge, .. } => assert!(self.regions.insert(edge)),
+            Action::ReleaseRegion { edge } => drop(self.regions.remove(&edge)),
+            Action::ReleasePair { pair } => {
+                self.pair_ends_given.extend([(pair, 0), (pair, 1)]);
+            }
+            Action::Finish => {
+                assert!(!self.is_finished && self.processes.iter().all(|process| !process.runs));
+                self.is_finished = true;
+            }
+        }
+    }
+
+    fn reported(&mut self, message: keeper_to_run::Message) {
+        match message {
+            keeper_to_run::Message::Ready => self.is_ready = true,
+            keeper_to_run::Message::NodeEnded(ended) => self.ended.push(ended),
+            _ => {}
+        }
+    }
+
+    fn receive(&mut self, node: usize, message: keeper_to_node::Message, descriptors: &[Descriptor]) {
+        use keeper_to_node::Message;
+        for &descriptor in descriptors {
+            match descriptor {
+                Descriptor::Region(edge) => assert!(self.regions.contains(&edge), "region {edge} is gone"),
+                Descriptor::PairEnd { pair, end } => {
+                    assert!(
+                        self.pair_ends_given.insert((pair, end)),
+                        "end {end} of pair {pair} was given away"
+                    );
+                }
+                _ => {}
+            }
+        }
+        let process = &mut self.processes[node];
+        assert!(process.runs && process.said_hello, "node {node} cannot hear {message:?}");
+        assert!(process.refused.is_none());
+        match message {
+            Message::Welcome(_) => {
+                let pages = [
+                    Descriptor::ControlPage,
+                    Descriptor::WakePage(node),
+                    Descriptor::Eventfd(node),
+                    Descriptor::Counters(node),
+                ];
+                assert_eq!(descriptors, pages);
+            }
+            Message::Refused { reason } => process.refused = Some(reason),
+            Message::AttachOutput(attach) => process.attach_output(attach, descriptors),
+            Message::AttachInput(attach) => process.attach_input(attach, descriptors),
+            Message::Wired => assert!(!std::mem::replace(&mut process.is_wired, true)),
+            Message::Start => {
+                assert!(process.is_wired && !std::mem::replace(&mut process.has_started, true));
+            }
+            Message::DetachOutput { edge, suspended: true } => {
+                let (_, was_suspended) = process.outputs.get_mut(&edge).expect("an attached edge");
+                assert!(!std::mem::replace(was_suspended, true));
+            }
+            Message::DetachOutput { edge, suspended: false } => {
+                assert!(process.outputs.remove(&edge).is_some())
+            }
+            Message::CloseInput { edge, last } => {
+                let attached = process.inputs.remove(&edge).expect("an attached edge");
+                assert!(!last || process.over.insert(attached.input));
+            }
+            Message::Event(event) => process.events.push((event.kind, event.node, event.inputs)),
+            Message::Stop { reason, .. } => process.stop = Some(reason),
+            Message::Unknown => panic!("the keeper does not know its own message"),
+        }
+    }
+}
+
+impl Process {
+    fn attach_output(&mut self, attach: AttachOutput, descriptors: &[Descriptor]) {
+        self.check_peer(attach.peer, descriptors.len(), 3);
+        match self.outputs.get(&attach.edge) {
+            Some((_, suspended)) => assert!(suspended, "edge {} is attached already", attach.edge),
+            None => {
+                assert!(self.edges_seen.insert(attach.edge), "edge {} was detached for good", attach.edge)
+            }
+        }
+        self.outputs.insert(attach.edge, (attach, false));
+    }
+
+    fn attach_input(&mut self, attach: AttachInput, descriptors: &[Descriptor]) {
+        self.check_peer(attach.peer, descriptors.len(), 2);
+        assert!(!self.over.contains(&attach.input), "input {} is over", attach.input);
+        let is_own = self.outputs.contains_key(&attach.edge);
+        assert!(is_own || self.edges_seen.insert(attach.edge), "edge {} was closed", attach.edge);
+        assert!(self.inputs.insert(attach.edge, attach).is_none());
+    }
+
+    /// The end of a pair's socket comes with the first edge of the pair.
+    fn check_peer(&mut self, peer: u32, descriptors: usize, others: usize) {
+        assert_eq!(descriptors - others, usize::from(self.peers.insert(peer)));
+    }
+}
