@@ -93,7 +93,7 @@ pub struct AttachOutput {
     pub queue: Queue,
     /// Row of this edge in the producer's counters page.
     pub counters_row: u32,
-    /// The pair of processes: edges between the same two processes share one socket.
+    /// This end of the socket of a pair: edges from the same process to the same process share one.
     pub peer: u32,
 }
 
@@ -112,7 +112,7 @@ pub struct AttachInput {
     pub queue: Queue,
     /// Rows of the edge's lease table.
     pub blocks: u32,
-    /// The pair of processes: edges between the same two processes share one socket.
+    /// This end of the socket of a pair: edges from the same process to the same process share one.
     pub peer: u32,
 }
 

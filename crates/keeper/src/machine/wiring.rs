@@ -49,14 +49,18 @@ enum EndState {
     Gone,
 }
 
-/// Two processes that share a socket; a node that reads its own output is a pair with itself.
+/// A producing and a consuming process, which share a socket for all edges between them. Two nodes that feed each
+/// other are two pairs.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     id: u32,
-    nodes: [usize; 2],
+    producer: usize,
+    consumer: usize,
+    /// By [`Role`].
     sent: [bool; 2],
 }
 
+/// A role of a process in a pair, and the end of the socket that it gets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Producer,
@@ -268,7 +272,8 @@ impl Machine {
         let Instance { id, spec, .. } = self.wiring.instances[at];
         let pair = self.wiring.next_pair;
         self.wiring.next_pair += 1;
-        self.send_attach_input(at, (pair * 2, Some(Descriptor::PairEnd { pair, end: 0 })));
+        let end = Role::Consumer as u32;
+        self.send_attach_input(at, (pair * 2 + end, Some(Descriptor::PairEnd { pair, end })));
         self.actions.push(Action::ReleasePair { pair });
         self.close_input(id, spec, last);
         self.remove(at);
@@ -356,32 +361,27 @@ impl Machine {
     }
 
     /// The number of one end of the socket between an edge's processes, and the end itself if it was not sent yet.
-    /// Numbers name ends, so that the two ends of a pair of a node with itself differ.
+    /// Numbers name ends, so that they differ also where a node reads its own output.
     fn peer(&mut self, spec: usize, role: Role) -> (u32, Option<Descriptor>) {
         let edge = &self.plan.edges[spec];
-        let nodes = [edge.producer.min(edge.consumer), edge.producer.max(edge.consumer)];
-        let node = if role == Role::Producer { edge.producer } else { edge.consumer };
-        let end = if nodes[0] == nodes[1] {
-            usize::from(role == Role::Consumer)
-        } else {
-            usize::from(node == nodes[1])
-        };
+        let (producer, consumer) = (edge.producer, edge.consumer);
         let pairs = &mut self.wiring.pairs;
-        let at = pairs.iter().position(|pair| pair.nodes == nodes).unwrap_or_else(|| {
-            pairs.push(Pair { id: self.wiring.next_pair, nodes, sent: [false; 2] });
+        let is_same = |pair: &Pair| (pair.producer, pair.consumer) == (producer, consumer);
+        let at = pairs.iter().position(is_same).unwrap_or_else(|| {
+            pairs.push(Pair { id: self.wiring.next_pair, producer, consumer, sent: [false; 2] });
             self.wiring.next_pair += 1;
             pairs.len() - 1
         });
         let pair = &mut pairs[at];
-        let descriptor = Descriptor::PairEnd { pair: pair.id, end: index(end) };
-        let was_sent = std::mem::replace(&mut pair.sent[end], true);
-        (pair.id * 2 + index(end), (!was_sent).then_some(descriptor))
+        let was_sent = std::mem::replace(&mut pair.sent[role as usize], true);
+        let end = role as u32;
+        (pair.id * 2 + end, (!was_sent).then_some(Descriptor::PairEnd { pair: pair.id, end }))
     }
 
     fn forget_pairs(&mut self, node: usize) {
         let actions = &mut self.actions;
         self.wiring.pairs.retain(|pair| {
-            let keep = !pair.nodes.contains(&node);
+            let keep = pair.producer != node && pair.consumer != node;
             if !keep && pair.sent != [true; 2] {
                 actions.push(Action::ReleasePair { pair: pair.id });
             }
