@@ -1,6 +1,6 @@
 //! Reads what a node runs: `path` and `args`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::diagnostic::{Code, Finding};
 use crate::graph::Program;
@@ -106,7 +106,8 @@ impl Reader<'_> {
 
     fn locate_program(&mut self, path: &Text, has_build: bool) -> Option<Program> {
         let relative = Path::new(&path.text);
-        let file = self.directory.join(relative);
+        // `./camera` becomes `camera`; `..` stays, because a link may lead elsewhere.
+        let file: PathBuf = self.directory.join(relative).components().collect();
         let is_python = relative.extension().is_some_and(|extension| extension == "py");
         let may_be_command = !path.text.contains('/') && !is_python;
         let program = if is_python {
@@ -124,7 +125,10 @@ impl Reader<'_> {
                 path.span,
                 format!("the file {} cannot be executed", quoted(&path.text)),
             )
-            .hint(format!("run `chmod +x {}`; a Python script needs a name that ends in `.py`", path.text)),
+            .hint(format!(
+                "run `chmod +x {}`; a Python script needs a name that ends in `.py`",
+                shlex::try_quote(&path.text).unwrap_or_default()
+            )),
             Entry::Folder => {
                 Finding::error(Code::MissingFile, path.span, format!("{} is a folder", quoted(&path.text)))
                     .expected(Shape::Path.describe())
@@ -139,7 +143,9 @@ impl Reader<'_> {
                     )
                     .hint("`nervure build` builds it"),
                 );
-                return Some(program);
+                // A build installs a name without a folder where the PATH finds it, as pip does.
+                let command = may_be_command.then(|| Program::Command { name: path.text.clone() });
+                return Some(command.unwrap_or(program));
             }
             Entry::Missing => {
                 let (surroundings, directory) = (self.surroundings, self.directory);

@@ -333,13 +333,12 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Resu
 }
 
 fn number(text: &str) -> Option<Kind> {
-    let integer = if let Some(digits) = text.strip_prefix("0x") {
-        i64::from_str_radix(digits, 16).ok()
-    } else if let Some(digits) = text.strip_prefix("0o") {
-        i64::from_str_radix(digits, 8).ok()
-    } else {
-        text.parse().ok()
+    let radix = |prefix, radix| {
+        let digits = text.strip_prefix(prefix)?;
+        // Rust also reads a sign after the prefix; YAML does not.
+        digits.chars().all(|digit| digit.is_digit(radix)).then(|| i64::from_str_radix(digits, radix).ok())?
     };
+    let integer = radix("0x", 16).or_else(|| radix("0o", 8)).or_else(|| text.parse().ok());
     if let Some(integer) = integer {
         return Some(Kind::Integer(integer, text.to_owned()));
     }

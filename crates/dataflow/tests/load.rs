@@ -25,7 +25,7 @@ fn programs_are_found_relative_to_the_file_and_on_the_path() {
     let programs: Vec<&Program> = dataflow.nodes.iter().map(|node| &node.program).collect();
     let expected = [
         Program::Python { script: folder.path().join("camera.py") },
-        Program::Executable { file: folder.path().join("./control") },
+        Program::Executable { file: folder.path().join("control") },
         Program::Command { name: "sh".to_owned() },
     ];
     assert_eq!(programs, expected.iter().collect::<Vec<_>>());
