@@ -11,7 +11,7 @@ use crate::sample::Sample;
 use crate::timer::{Due, Timer};
 use nervure_protocol::node_to_keeper::Message;
 use nervure_protocol::wiring::Source;
-use nervure_shm::{Arrival, Inbox, NodeForked, Waited, monotonic_nanos};
+use nervure_shm::{Arrival, Inbox, InboxHandle, NodeForked, Waited, monotonic_nanos};
 use rustix::fd::BorrowedFd;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,6 +41,10 @@ struct Newest {
     wanted: bool,
     sample: Option<Sample>,
 }
+
+/// Waits in the place of [`Events`], which others may use meanwhile.
+#[derive(Clone, Debug)]
+pub struct Waiter(InboxHandle);
 
 /// What [`Events::poll`] found.
 #[derive(Clone, Debug)]
@@ -145,6 +149,11 @@ impl Events {
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
         let timer = self.next_deadline();
         self.inbox.wait(timer.into_iter().chain(deadline).min())
+    }
+
+    /// For those who keep the events behind a lock, and do not hold it while they wait.
+    pub fn waiter(&self) -> Waiter {
+        Waiter(self.inbox.handle())
     }
 
     /// When a timer is due next, in nanoseconds of CLOCK_MONOTONIC.
@@ -254,6 +263,20 @@ impl Events {
                 None
             }
         }
+    }
+}
+
+impl Waiter {
+    /// Waits for news until `deadline` (nanoseconds of CLOCK_MONOTONIC), which has to be no later than
+    /// [`Events::next_deadline`]. One thread at a time may wait, and none while the events are armed.
+    pub fn wait(&self, deadline: Option<u64>) -> Waited {
+        self.0.wait(deadline)
+    }
+
+    /// Ends the wait of another thread, present or next: news that it waits for may have been taken in by
+    /// [`Events::poll`] or [`Events::latest`] of this one.
+    pub fn wake(&self) {
+        self.0.notify();
     }
 }
 

@@ -36,7 +36,7 @@ mod timer;
 pub use self::{
     error::{ConnectError, UnknownName},
     event::Event,
-    events::{Events, Next},
+    events::{Events, Next, Waiter},
     node::{Handle, Node},
     publisher::{Envelope, Loan, LoanSlice, Publisher},
     sample::{Sample, SampleError},
@@ -46,4 +46,4 @@ pub use stream::EventStream;
 
 pub use nervure_message as message;
 pub use nervure_message::{Encode, Metadata, Tensor, Value};
-pub use nervure_shm::{NodeForked, Receipt, SendError, Wait, Waited};
+pub use nervure_shm::{Mapped, NodeForked, Receipt, SendError, Wait, Waited, monotonic_nanos};

@@ -9,7 +9,7 @@ use crate::sample::Sample;
 use nervure_message::Encode;
 use nervure_protocol::keeper_to_node::Welcome;
 use nervure_protocol::node_to_keeper::Message;
-use nervure_shm::{ControlPage, Output, Producer, Receipt, RunState, SendError, Seqpacket, Wait};
+use nervure_shm::{ControlPage, NodeForked, Output, Producer, Receipt, RunState, SendError, Seqpacket, Wait};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +23,7 @@ pub(crate) struct Core {
     pub(crate) producer: Producer,
     pub(crate) outputs: Vec<Output>,
     pub(crate) stop: Arc<AtomicBool>,
+    fork_generation: u32,
     news: Mutex<News>,
 }
 
@@ -46,7 +47,8 @@ impl Core {
         outputs: Vec<Output>,
     ) -> Self {
         let stop = producer.stopping.clone();
-        Self { welcome, socket, clock, producer, outputs, stop, news: Mutex::default() }
+        let fork_generation = nervure_shm::fork_generation();
+        Self { welcome, socket, clock, producer, outputs, stop, fork_generation, news: Mutex::default() }
     }
 
     pub(crate) fn news(&self) -> MutexGuard<'_, News> {
@@ -229,6 +231,15 @@ impl Handle {
     /// Whether the node was told to stop. For programs that never look at their events.
     pub fn is_stopping(&self) -> bool {
         self.0.stop.load(Ordering::SeqCst)
+    }
+
+    /// Checks that the node belongs to this process, and not to the one that this was forked from. For those who
+    /// keep parts of a node behind a lock, which another thread may have held at the fork.
+    ///
+    /// # Errors
+    /// [`NodeForked`] in a forked child.
+    pub fn check_fork(&self) -> Result<(), NodeForked> {
+        nervure_shm::check_fork(self.0.fork_generation)
     }
 
     /// Says that a node declared `ready: manual` is ready. The dataflow's sources start when all nodes are.

@@ -3,7 +3,7 @@
 use crate::node::Core;
 use crate::sample::Sample;
 use nervure_message::{Element, Encode, Header, Layout, Metadata, TensorLayout, encode_head};
-use nervure_shm::{Output, Receipt, SendError, Wait};
+use nervure_shm::{Mapped, Output, Receipt, SendError, Wait};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -217,6 +217,11 @@ impl Loan {
     /// The payload. What it reads before it is written is unspecified.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         self.memory.payload_mut()
+    }
+
+    /// Keeps the payload's memory mapped when the loan has ended, for bindings that hand out pointers to it.
+    pub fn mapped(&self) -> Option<Mapped> {
+        self.memory.mapped()
     }
 
     /// Sends it.

@@ -32,8 +32,11 @@ pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Checks that a handle of `generation` may be used in this process.
+/// Checks that a handle of this generation may be used in this process.
+///
+/// # Errors
+/// [`NodeForked`] when it was inherited.
 #[inline]
-pub(crate) fn check(of_handle: u32) -> Result<(), NodeForked> {
+pub fn check(of_handle: u32) -> Result<(), NodeForked> {
     if of_handle == generation() { Ok(()) } else { Err(NodeForked) }
 }

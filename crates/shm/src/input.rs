@@ -304,6 +304,11 @@ impl InboxHandle {
         self.push(Command::Notify);
     }
 
+    /// As [`Inbox::wait`], without the inbox at hand. One thread at a time may wait.
+    pub fn wait(&self, deadline: Option<u64>) -> Waited {
+        self.page.doorbell().sleep(deadline)
+    }
+
     fn push(&self, command: Command) {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
         self.page.ring(self.page.inputs(), self.eventfd.as_fd());
@@ -387,7 +392,7 @@ impl Inbox {
     /// Sleeps until there is news, or until `deadline` (nanoseconds of CLOCK_MONOTONIC). Call it when
     /// [`Inbox::try_next`] found nothing.
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
-        self.handle.page.doorbell().sleep(deadline)
+        self.handle.wait(deadline)
     }
 
     /// Asks for the eventfd to become readable at the next news. False when there is news already.

@@ -31,9 +31,9 @@ mod sys;
 #[cfg(not(loom))]
 pub use self::{
     counters::{CountersPage, Histogram, InputCounters, OutputCounters},
-    fork::NodeForked,
+    fork::{NodeForked, check as check_fork, generation as fork_generation},
     input::{Arrival, Inbox, InboxHandle, InputEdge, Sample},
-    output::{Loan, Output, OutputEdge, Producer, Receipt, SendError, Unsent, Wait},
+    output::{Loan, Mapped, Output, OutputEdge, Producer, Receipt, SendError, Unsent, Wait},
     pages::{ControlPage, EdgeRegion, MAX_BLOCKS, MAX_INPUTS, MAX_QUEUE_DEPTH, RunState, WakePage},
     pair::{ConsumerPair, MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS, ProducerPair},
     pool::Budget,

@@ -8,7 +8,7 @@ use crate::pool::{Block, Budget, NoBlock, Pool};
 use crate::ring::{Misbehaviour, SLOT_WORDS, is_leased};
 use crate::slot::{Descriptor, INLINE_BYTES, MAX_HEAD_BYTES, NO_BLOCK, SlotImage, WORD_BLOCK};
 use crate::sync::{Ordering, Waited};
-use crate::sys::{self, monotonic_nanos};
+use crate::sys::{self, Mapping, monotonic_nanos};
 use nervure_message::Header;
 use nervure_protocol::wiring::{Policy, Queue};
 use rustix::fd::{AsFd, OwnedFd};
@@ -820,6 +820,10 @@ impl BlockLoan {
     }
 }
 
+/// Keeps the memory of a loan mapped: see [`Loan::mapped`].
+#[derive(Clone, Debug)]
+pub struct Mapped(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Mapping>);
+
 #[derive(Debug)]
 #[repr(align(64))]
 struct InlineBuffer([u8; INLINE_BYTES]);
@@ -852,6 +856,18 @@ impl Loan {
                 std::slice::from_raw_parts(block.start.as_ptr(), self.payload_bytes)
             },
             Memory::Gone => &[],
+        }
+    }
+
+    /// Keeps the payload's memory mapped when the loan has ended, for those who hand out pointers to it. `None` for a
+    /// small payload that does not lie in a block, and moves with the loan.
+    pub fn mapped(&self) -> Option<Mapped> {
+        match &self.memory {
+            Memory::Block(block) => {
+                let state = self.output.state();
+                state.pool.segments.get(&block.segment).map(|segment| Mapped(segment.mapping.clone()))
+            }
+            Memory::Inline(_) | Memory::Gone => None,
         }
     }
 

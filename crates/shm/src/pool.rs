@@ -74,7 +74,7 @@ pub(crate) struct Block {
 #[derive(Debug)]
 pub(crate) struct OwnedSegment {
     pub(crate) fd: OwnedFd,
-    mapping: Mapping,
+    pub(crate) mapping: Arc<Mapping>,
     rows: Vec<u32>,
     /// Pairs that have been sent the segment.
     pub(crate) sent_to: Vec<u32>,
@@ -259,7 +259,10 @@ impl Pool {
             }
         }
         let first = rows[0];
-        self.segments.insert(segment, OwnedSegment { fd, mapping, rows, sent_to: Vec::new(), last_used: 0 });
+        self.segments.insert(
+            segment,
+            OwnedSegment { fd, mapping: Arc::new(mapping), rows, sent_to: Vec::new(), last_used: 0 },
+        );
         Ok(first)
     }
 
