@@ -1,0 +1,51 @@
+"""Write Nervure nodes in Python.
+
+A node is a program that ``nervure run`` starts. It takes events from its inputs, and sends values to its outputs; which
+inputs and outputs it has is said by the dataflow file::
+
+    from nervure import Node
+
+    node = Node()
+    for event in node:
+        if event.id == "image":
+            node.send("brightness", event.numpy().mean(), like=event)
+
+NumPy and pyarrow are imported when a value is first asked for in their terms.
+"""
+
+from nervure._native import Event, Loan, Node, __version__
+from nervure.errors import (
+    ConnectError,
+    LoanError,
+    NervureError,
+    NodeForked,
+    NodeTimeout,
+    NotSendable,
+    OutOfMemory,
+    SampleError,
+    Stopped,
+    TooLarge,
+    UnknownInput,
+    UnknownName,
+    UnknownOutput,
+)
+
+__all__ = [
+    "ConnectError",
+    "Event",
+    "Loan",
+    "LoanError",
+    "NervureError",
+    "Node",
+    "NodeForked",
+    "NodeTimeout",
+    "NotSendable",
+    "OutOfMemory",
+    "SampleError",
+    "Stopped",
+    "TooLarge",
+    "UnknownInput",
+    "UnknownName",
+    "UnknownOutput",
+    "__version__",
+]

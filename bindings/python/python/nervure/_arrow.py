@@ -1,0 +1,64 @@
+"""Arrow values that are easier made in Python than in Rust. Imported when first needed, and pyarrow with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from nervure.errors import NotSendable, SampleError
+
+
+def from_python(value: Any) -> Any:
+    """Makes an array of a list, or of a dict (as the one element). It says so, for ``event.object``."""
+    kind = "dict" if isinstance(value, dict) else "list"
+    try:
+        array = pa.array([value] if kind == "dict" else list(value))
+    except (pa.ArrowException, OverflowError) as error:
+        raise NotSendable(
+            f"the {kind} cannot be sent: {error}. Its elements must be of one type (None apart): bool, int, float, "
+            "str, bytes, or lists and dicts of those"
+        ) from error
+    field = pa.field("", array.type, metadata={"nervure.python": kind})
+    return _WithField(array, field)
+
+
+def in_one_piece(value: Any) -> Any:
+    """Makes one array or record batch of a chunked array, table or other stream of Arrow data."""
+    if not isinstance(value, (pa.Table, pa.ChunkedArray)):
+        value = _collected(value)
+    if isinstance(value, pa.ChunkedArray):
+        combined = value.combine_chunks()
+        if isinstance(combined, pa.ChunkedArray):
+            raise NotSendable(f"the chunked array of {len(value)} elements does not fit one Arrow array")
+        return combined
+    batches = value.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise NotSendable(f"the table of {value.num_rows} rows does not fit one record batch")
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=value.schema)
+
+
+def to_numpy(value: Any) -> Any:
+    """The elements as NumPy's, copied where Arrow keeps them in another way."""
+    if isinstance(value, pa.RecordBatch):
+        raise SampleError("a record batch is no array: use event.value, e.g. event.value.to_pandas()")
+    return value.to_numpy(zero_copy_only=False)
+
+
+def _collected(value: Any) -> Any:
+    try:
+        reader = pa.RecordBatchReader.from_stream(value)
+    except pa.ArrowException:
+        return pa.chunked_array(value)
+    return reader.read_all()
+
+
+class _WithField:
+    """An array that is exported under a field of our own."""
+
+    def __init__(self, array: Any, field: Any) -> None:
+        self._array, self._field = array, field
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        _, array = self._array.__arrow_c_array__()
+        return self._field.__arrow_c_schema__(), array

@@ -1,0 +1,106 @@
+"""Arrays and types of elements that are easier said in Python than in Rust. Imported when first needed."""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from nervure.errors import NotSendable, SampleError
+
+_SENDABLE_KINDS = "biufcMmSUV"
+
+
+def to_array(value: Any) -> np.ndarray[Any, Any]:
+    """Makes an array of whatever offers its memory: DLPack, the buffer protocol, ``__array__``."""
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    if hasattr(value, "__dlpack__"):
+        return _from_dlpack(value, kind)
+    if not hasattr(value, "__array__") and not hasattr(value, "__array_interface__"):
+        try:
+            value = memoryview(value)
+        except TypeError:
+            raise NotSendable(
+                f"a value of type {kind} cannot be sent: expected a NumPy array, bytes, str, bool, int, float, a list "
+                "or dict of those, an Arrow array, table or record batch, or an object with the buffer protocol or "
+                "__dlpack__"
+            ) from None
+    array = np.asarray(value)
+    if array.dtype.kind == "O":
+        raise NotSendable(f"a value of type {kind} cannot be sent: NumPy makes Python objects of it (dtype=object)")
+    return array
+
+
+def dtype_name(dtype: np.dtype[Any]) -> tuple[str, int]:
+    """The name under which a dtype travels, and the bytes of an element."""
+    return _dtype_name(dtype), dtype.itemsize
+
+
+def custom_array(
+    memory: np.ndarray[Any, Any], name: str, item_bytes: int, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
+    """An array of a dtype that was sent by name, over the bytes of ``memory``. NumPy checks that it stays within."""
+    dtype = _dtype_of_name(name)
+    if dtype.itemsize != item_bytes:
+        raise SampleError(f"the sender's {name} takes {item_bytes} bytes an element, here it takes {dtype.itemsize}")
+    if item_bytes == 0:
+        return np.empty(shape, dtype)
+    array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, memory, 0, strides)
+    return array
+
+
+def _from_dlpack(value: Any, kind: str) -> np.ndarray[Any, Any]:
+    # A tensor that takes part in automatic differentiation refuses to be exported; its values are what is meant.
+    if getattr(value, "requires_grad", False):
+        value = value.detach()
+    cpu = 1
+    device = value.__dlpack_device__()[0]
+    if device != cpu:
+        raise NotSendable(
+            f"the {kind} is in device memory (DLPack device type {int(device)}): move it to the CPU first, "
+            "e.g. tensor.cpu()"
+        )
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise NotSendable(f"the {kind} cannot be sent: {error}") from error
+
+
+@lru_cache
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    if dtype.kind not in _SENDABLE_KINDS or dtype.hasobject:
+        raise NotSendable(
+            f"arrays of dtype {dtype} cannot be shared between processes: expected numbers, bool, datetimes, "
+            "fixed-width text or bytes, or a structure of those"
+        )
+    if dtype.type.__module__.startswith("ml_dtypes"):
+        return dtype.name
+    if dtype.names is None and dtype.subdtype is None:
+        return dtype.str
+    description = np.lib.format.dtype_to_descr(dtype)
+    if np.lib.format.descr_to_dtype(description) != dtype:
+        raise NotSendable(f"the structure {dtype} cannot be described to the receiver: its fields overlap")
+    return repr(description)
+
+
+@lru_cache
+def _dtype_of_name(name: str) -> np.dtype[Any]:
+    try:
+        if name.isidentifier():
+            import ml_dtypes
+
+            dtype = np.dtype(getattr(ml_dtypes, name))
+        elif name.startswith(("[", "(", "{")):
+            dtype = np.lib.format.descr_to_dtype(ast.literal_eval(name))
+        else:
+            dtype = np.dtype(name)
+    except ImportError:
+        raise SampleError(f"elements of type {name} need the package ml_dtypes: pip install ml_dtypes") from None
+    except (AttributeError, SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
+        raise SampleError(f"{name!r} is no type of elements that NumPy knows: {error}") from None
+    # The name comes from another process: a pointer out of it would be followed.
+    if dtype.hasobject or dtype.kind not in _SENDABLE_KINDS:
+        raise SampleError(f"elements of type {name} cannot come out of shared memory")
+    return dtype

@@ -1,0 +1,257 @@
+//! NumPy arrays in and out, through NumPy's own array interface (`__array_struct__`): no copy, and NumPy is neither linked
+//! nor imported to read one.
+//!
+//! The buffer protocol would do as well, but is in Python's stable ABI only from 3.11 on.
+//! <https://numpy.org/doc/stable/reference/arrays.interface.html#c-struct-access>
+
+use crate::error::exception;
+use nervure_node::message::{DType, TensorLayout};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyCapsule;
+use std::ffi::{c_char, c_int, c_void};
+
+/// What may be done with exported memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    ReadOnly,
+    ReadWrite,
+}
+
+/// An array that was read: where its elements are, as its owner keeps them.
+pub(crate) struct ForeignArray {
+    pub(crate) data: *const u8,
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) strides: Vec<isize>,
+    pub(crate) is_c_contiguous: bool,
+}
+
+impl ForeignArray {
+    /// Reads NumPy arrays, NumPy scalars, and whatever else has the interface; `None` for what has it not. The memory is
+    /// valid as long as the object is.
+    pub(crate) fn read(value: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        let py = value.py();
+        let Some(capsule) = value.getattr_opt(pyo3::intern!(py, "__array_struct__"))? else {
+            return Ok(None);
+        };
+        let Ok(capsule) = capsule.cast::<PyCapsule>() else { return Ok(None) };
+        let interface = capsule.pointer_checked(None)?.cast::<ArrayStruct>();
+        // SAFETY: an unnamed capsule under `__array_struct__` holds NumPy's `PyArrayInterface`, whose first field says
+        // so; it lives as long as the capsule.
+        let interface = unsafe { interface.as_ref() };
+        if interface.two != 2 || interface.dimensions < 0 {
+            return Err(exception(py, "NotSendable", "the object's __array_struct__ is not of version 2"));
+        }
+        let numbers = |start: *const isize| match interface.dimensions as usize {
+            0 => Vec::new(),
+            // SAFETY: shape and strides have one number a dimension, by the interface.
+            count => unsafe { std::slice::from_raw_parts(start, count) }.to_vec(),
+        };
+        let shape = numbers(interface.shape).into_iter().map(|length| length as usize).collect();
+        Ok(Some(Self {
+            data: interface.data.cast_const().cast(),
+            dtype: dtype(value, interface)?,
+            shape,
+            strides: numbers(interface.strides),
+            is_c_contiguous: interface.flags & C_CONTIGUOUS != 0,
+        }))
+    }
+
+    /// The layout under which its memory can be sent as it is; `None` where it has gaps, repeats or runs backwards.
+    pub(crate) fn layout_in_place(&self) -> Result<Option<TensorLayout>, String> {
+        let refused = |error: &dyn std::fmt::Display| error.to_string();
+        if self.is_c_contiguous {
+            let layout = TensorLayout::contiguous(self.dtype.clone(), &self.shape);
+            return layout.map(Some).map_err(|error| refused(&error));
+        }
+        let layout = TensorLayout::packed_like(self.dtype.clone(), &self.shape, &self.strides)
+            .map_err(|error| refused(&error))?;
+        let packed = layout.strides();
+        let is_packed = layout.is_empty()
+            || (0..self.shape.len())
+                .all(|axis| self.shape[axis] == 1 || packed[axis] as isize == self.strides[axis]);
+        drop(packed);
+        Ok(is_packed.then_some(layout))
+    }
+}
+
+/// NumPy's array over `memory`, an object whose `__array_struct__` was made by [`export`]. It keeps the object alive.
+pub(crate) fn over<'py>(memory: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    static AS_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    AS_ARRAY.import(memory.py(), "numpy", "asarray")?.call1((memory,))
+}
+
+/// Whether NumPy knows the type under the two letters of its interface; others go through [`custom_over`].
+pub(crate) fn is_plain(dtype: &DType) -> bool {
+    typekind(dtype).is_some()
+}
+
+/// NumPy's array of a type that has no letters in the interface, over its flat bytes.
+pub(crate) fn custom_over<'py>(
+    bytes: &Bound<'py, PyAny>,
+    layout: &TensorLayout,
+) -> PyResult<Bound<'py, PyAny>> {
+    static CUSTOM_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let (dtype, strides) = (layout.dtype(), layout.strides().to_vec());
+    CUSTOM_ARRAY.import(bytes.py(), "nervure._numpy", "custom_array")?.call1((
+        bytes,
+        dtype.numpy_name(),
+        dtype.item_bytes(),
+        pyo3::types::PyTuple::new(bytes.py(), layout.shape())?,
+        pyo3::types::PyTuple::new(bytes.py(), strides)?,
+    ))
+}
+
+/// The type of tensor elements that NumPy calls so: whatever `numpy.dtype()` takes.
+pub(crate) fn dtype_from_python(given: &Bound<'_, PyAny>) -> PyResult<DType> {
+    let py = given.py();
+    // Short names of plain types, without NumPy.
+    if let Ok(name) = given.extract::<&str>()
+        && let Some(dtype) = DType::from_numpy_name(name)
+    {
+        return Ok(dtype);
+    }
+    let dtype = py.import("numpy")?.getattr("dtype")?.call1((given,))?;
+    let kind = dtype.getattr("kind")?.extract::<char>()?;
+    named_dtype(&dtype, kind as u8)
+}
+
+/// The value of `__array_struct__`: a tensor at `data`, which stays valid as long as the object that hands it out.
+pub(crate) fn export<'py>(
+    py: Python<'py>,
+    data: *const u8,
+    layout: &TensorLayout,
+    access: Access,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let signed = |numbers: &[usize]| numbers.iter().map(|&number| number as isize).collect::<Box<[_]>>();
+    let (shape, strides) = (signed(layout.shape()), signed(&layout.strides()));
+    let Some(kind) = typekind(layout.dtype()) else {
+        return Err(exception(py, "SampleError", format!("NumPy has no type {}", layout.dtype())));
+    };
+    let writeable = if access == Access::ReadWrite { WRITEABLE } else { 0 };
+    let exported = Box::new(Exported {
+        interface: ArrayStruct {
+            two: 2,
+            dimensions: shape.len() as c_int,
+            typekind: kind as c_char,
+            item_bytes: layout.dtype().item_bytes() as c_int,
+            flags: ALIGNED | NOT_SWAPPED | writeable,
+            shape: shape.as_ptr(),
+            strides: strides.as_ptr(),
+            data: data.cast_mut().cast(),
+            descr: std::ptr::null_mut(),
+        },
+        _shape: shape,
+        _strides: strides,
+    });
+    let pointer = Box::into_raw(exported);
+    // SAFETY: NumPy expects an unnamed capsule that points to the interface, which is the first field. The destructor
+    // frees the box; if there is no capsule, nobody else does.
+    unsafe {
+        let capsule = ffi::PyCapsule_New(pointer.cast(), std::ptr::null(), Some(free_exported));
+        match Bound::from_owned_ptr_or_err(py, capsule) {
+            Ok(capsule) => Ok(capsule.cast_into_unchecked()),
+            Err(error) => {
+                drop(Box::from_raw(pointer));
+                Err(error)
+            }
+        }
+    }
+}
+
+/// NumPy's `PyArrayInterface`.
+#[repr(C)]
+struct ArrayStruct {
+    two: c_int,
+    dimensions: c_int,
+    typekind: c_char,
+    item_bytes: c_int,
+    flags: c_int,
+    shape: *const isize,
+    strides: *const isize,
+    data: *mut c_void,
+    descr: *mut ffi::PyObject,
+}
+
+const C_CONTIGUOUS: c_int = 0x1;
+const ALIGNED: c_int = 0x100;
+const NOT_SWAPPED: c_int = 0x200;
+const WRITEABLE: c_int = 0x400;
+
+#[repr(C)]
+struct Exported {
+    interface: ArrayStruct,
+    _shape: Box<[isize]>,
+    _strides: Box<[isize]>,
+}
+
+unsafe extern "C" fn free_exported(capsule: *mut ffi::PyObject) {
+    // SAFETY: the capsule is one of `export`'s, unnamed, and ends now.
+    unsafe {
+        let pointer = ffi::PyCapsule_GetPointer(capsule, std::ptr::null());
+        drop(Box::from_raw(pointer.cast::<Exported>()));
+    }
+}
+
+fn typekind(dtype: &DType) -> Option<u8> {
+    Some(match dtype {
+        DType::Bool => b'b',
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => b'i',
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => b'u',
+        DType::F16 | DType::F32 | DType::F64 => b'f',
+        DType::C64 | DType::C128 => b'c',
+        DType::Bf16 | DType::Custom { .. } => return None,
+    })
+}
+
+fn dtype(value: &Bound<'_, PyAny>, interface: &ArrayStruct) -> PyResult<DType> {
+    let kind = interface.typekind as u8;
+    let plain = match (kind, interface.item_bytes) {
+        (b'b', 1) => DType::Bool,
+        (b'i', 1) => DType::I8,
+        (b'i', 2) => DType::I16,
+        (b'i', 4) => DType::I32,
+        (b'i', 8) => DType::I64,
+        (b'u', 1) => DType::U8,
+        (b'u', 2) => DType::U16,
+        (b'u', 4) => DType::U32,
+        (b'u', 8) => DType::U64,
+        (b'f', 2) => DType::F16,
+        (b'f', 4) => DType::F32,
+        (b'f', 8) => DType::F64,
+        (b'c', 8) => DType::C64,
+        (b'c', 16) => DType::C128,
+        _ => return named_dtype(&value.getattr("dtype")?, kind),
+    };
+    if interface.flags & NOT_SWAPPED == 0 && interface.item_bytes > 1 {
+        return named_dtype(&value.getattr("dtype")?, kind);
+    }
+    Ok(plain)
+}
+
+/// A type by the name that `nervure._numpy` gives it.
+fn named_dtype(dtype: &Bound<'_, PyAny>, kind: u8) -> PyResult<DType> {
+    static DTYPE_NAME: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = dtype.py();
+    if kind == b'O' {
+        let text = "arrays of Python objects (dtype=object) cannot be shared between processes: give the array a \
+                    type, e.g. array.astype(float), or send a list";
+        return Err(exception(py, "NotSendable", text));
+    }
+    let name = DTYPE_NAME.import(py, "nervure._numpy", "dtype_name")?.call1((dtype,))?;
+    let (name, item_bytes): (String, u32) = name.extract()?;
+    if let Some(dtype) = DType::from_numpy_name(&name) {
+        return Ok(dtype);
+    }
+    if name.len() > DType::MAX_NAME_BYTES {
+        let text = format!(
+            "the description of the dtype takes {} bytes, the limit is {}",
+            name.len(),
+            DType::MAX_NAME_BYTES
+        );
+        return Err(exception(py, "NotSendable", text));
+    }
+    Ok(DType::Custom { name: name.into(), item_bytes })
+}

@@ -1,0 +1,113 @@
+//! Arrow arrays in and out, through Arrow's PyCapsule interface: no copy on the way to Python, and none before the one
+//! into shared memory.
+//!
+//! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>
+
+use crate::arrow_import::import_array;
+use crate::error::{chain, exception};
+use arrow_data::ArrayData;
+use arrow_data::ffi::FFI_ArrowArray;
+use arrow_schema::ffi::FFI_ArrowSchema;
+use arrow_schema::{DataType, Field};
+use nervure_node::message::Schema;
+use nervure_node::{Sample, SampleError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyTuple};
+use std::ffi::CStr;
+use std::fmt::Display;
+use std::sync::Arc;
+
+const SCHEMA: &CStr = c"arrow_schema";
+const ARRAY: &CStr = c"arrow_array";
+
+/// Reads what is Arrow: arrays, record batches, chunked arrays, tables; `None` for what is not.
+pub(crate) fn import(value: &Bound<'_, PyAny>) -> PyResult<Option<(ArrayData, Schema)>> {
+    let py = value.py();
+    if let Some(export) = value.getattr_opt(pyo3::intern!(py, "__arrow_c_array__"))? {
+        // A record batch looks like an array of structs, but for its schema.
+        let is_record_batch = value.getattr_opt(pyo3::intern!(py, "schema"))?.is_some();
+        return import_capsules(&export.call0()?, is_record_batch).map(Some);
+    }
+    if value.getattr_opt(pyo3::intern!(py, "__arrow_c_stream__"))?.is_some() {
+        let whole = py.import("nervure._arrow")?.getattr("in_one_piece")?.call1((value,))?;
+        return import(&whole);
+    }
+    Ok(None)
+}
+
+/// The sample as pyarrow's array or record batch.
+pub(crate) fn to_pyarrow<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyAny>> {
+    static ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static RECORD_BATCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let error = |error: SampleError| crate::error::sample_error(py, &error);
+    let array = sample.array().map_err(error)?;
+    let schema = sample.schema().map_err(error)?;
+    let (field, is_record_batch) = match &schema {
+        Some(schema) => (schema.root().clone(), schema.is_record_batch()),
+        None => (Field::new("", array.data_type().clone(), false), false),
+    };
+    let exported = Bound::new(py, Exported { array, field })?;
+    let convert = if is_record_batch {
+        RECORD_BATCH.import(py, "pyarrow", "record_batch")?
+    } else {
+        ARRAY.import(py, "pyarrow", "array")?
+    };
+    convert.call1((exported,))
+}
+
+/// How the array was sent, where it was made of a Python list or dict: see `nervure._arrow.from_python`.
+pub(crate) fn python_kind(sample: &Sample) -> Option<String> {
+    let schema = sample.schema().ok()??;
+    schema.root().metadata().get("nervure.python").cloned()
+}
+
+/// An array on its way to another library.
+#[pyclass(frozen, module = "nervure._native")]
+struct Exported {
+    array: ArrayData,
+    field: Field,
+}
+
+#[pymethods]
+impl Exported {
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        // A wish, by the interface; the receiver converts if it must.
+        let _ = requested_schema;
+        let schema = FFI_ArrowSchema::try_from(&self.field)
+            .map_err(|error| exception(py, "SampleError", chain(&error)))?;
+        let schema = PyCapsule::new_with_value(py, schema, SCHEMA)?;
+        let array = PyCapsule::new_with_value(py, FFI_ArrowArray::new(&self.array), ARRAY)?;
+        PyTuple::new(py, [schema, array])
+    }
+}
+
+fn import_capsules(pair: &Bound<'_, PyAny>, is_record_batch: bool) -> PyResult<(ArrayData, Schema)> {
+    let py = pair.py();
+    let refused = |error: &dyn Display| exception(py, "NotSendable", error);
+    let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) = pair.extract()?;
+    let schema = schema.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
+    // SAFETY: a capsule of this name holds an `ArrowSchema`, and lives until the end of this function.
+    let field = Field::try_from(unsafe { schema.as_ref() }).map_err(|error| refused(&error))?;
+    let array = array.pointer_checked(Some(ARRAY))?.cast::<FFI_ArrowArray>();
+    // SAFETY: a capsule of this name holds an `ArrowArray`, which a consumer may move out of it.
+    let array = unsafe { FFI_ArrowArray::from_raw(array.as_ptr()) };
+    if array.is_released() {
+        return Err(refused(&"the Arrow array was given away before"));
+    }
+    // SAFETY: the array comes from a library that says it is of this type.
+    let array = unsafe { import_array(Arc::new(array), field.data_type()) };
+    let array = array.map_err(|error| refused(&error))?;
+    let schema = match field.data_type() {
+        DataType::Struct(columns) if is_record_batch => Schema::record_batch(
+            &arrow_schema::Schema::new_with_metadata(columns.clone(), field.metadata().clone()),
+        ),
+        _ => Schema::array(field),
+    };
+    Ok((array, schema.map_err(|error| refused(&error))?))
+}

@@ -1,0 +1,69 @@
+//! Errors as Python's exceptions.
+//!
+//! The classes are written in Python (`nervure.errors`), where a class may have two bases: `NodeTimeout` is a
+//! `TimeoutError` as well.
+
+use nervure_node::{ConnectError, NodeForked, SampleError, SendError, UnknownName};
+use pyo3::prelude::*;
+use std::fmt::Display;
+
+/// An exception of the class of that name in `nervure.errors`.
+pub(crate) fn exception(py: Python<'_>, class: &str, message: impl Display) -> PyErr {
+    let class = py.import("nervure.errors").and_then(|errors| errors.getattr(class));
+    match class.and_then(|class| class.call1((message.to_string(),))) {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
+    }
+}
+
+pub(crate) fn connect_error(py: Python<'_>, error: &ConnectError) -> PyErr {
+    exception(py, "ConnectError", error)
+}
+
+pub(crate) fn forked(py: Python<'_>, error: NodeForked) -> PyErr {
+    exception(py, "NodeForked", error)
+}
+
+pub(crate) fn sample_error(py: Python<'_>, error: &SampleError) -> PyErr {
+    exception(py, "SampleError", chain(error))
+}
+
+pub(crate) fn send_error(py: Python<'_>, error: &SendError) -> PyErr {
+    let class = match error {
+        SendError::TimedOut { .. } | SendError::WouldBlock { .. } => "NodeTimeout",
+        SendError::Stopped => "Stopped",
+        SendError::Forked(_) => "NodeForked",
+        SendError::OutOfMemory { .. } | SendError::System(_) => "OutOfMemory",
+        SendError::TooLarge { .. } | SendError::HeadTooLarge { .. } | SendError::Announcement(_) => {
+            "TooLarge"
+        }
+        _ => "NervureError",
+    };
+    exception(py, class, chain(error))
+}
+
+/// The error with the name that was probably meant.
+pub(crate) fn unknown_name(py: Python<'_>, error: &UnknownName) -> PyErr {
+    let class = if error.kind == "output" { "UnknownOutput" } else { "UnknownInput" };
+    let suggest = py.import("nervure.errors").and_then(|errors| errors.getattr("_nearest"));
+    let nearest = suggest.and_then(|suggest| suggest.call1((&error.name, &error.known)));
+    match nearest.and_then(|nearest| nearest.extract::<Option<String>>()) {
+        Ok(Some(nearest)) => exception(py, class, format!("{error}; did you mean {nearest:?}?")),
+        Ok(None) => exception(py, class, error),
+        Err(other) => other,
+    }
+}
+
+/// The error with its causes, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let reason = error.to_string();
+        if !text.contains(&reason) {
+            text = format!("{text}: {reason}");
+        }
+        cause = error.source();
+    }
+    text
+}

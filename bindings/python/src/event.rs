@@ -1,0 +1,279 @@
+//! What a node is told, as Python sees it. Nothing is converted before it is asked for.
+
+use crate::array::{self, Access};
+use crate::arrow;
+use crate::error::{exception, sample_error};
+use crate::metadata;
+use nervure_node::message::{DType, Layout, Scalar, TensorLayout};
+use nervure_node::{Event as NodeEvent, Handle, Sample};
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
+
+/// What a node is told: a sample that arrived, a timer that is due, a neighbour that failed, the order to stop.
+///
+/// Values are views of shared memory where they can be: they are read-only, and keep their block from being used again
+/// until the last of them is gone. Copy what you keep.
+#[pyclass(frozen, module = "nervure")]
+pub(crate) struct Event {
+    event: NodeEvent,
+    handle: Handle,
+}
+
+impl Event {
+    pub(crate) fn new(event: NodeEvent, handle: Handle) -> Self {
+        Self { event, handle }
+    }
+
+    pub(crate) fn sample(&self) -> Option<&Sample> {
+        if let NodeEvent::Input { sample, .. } = &self.event { Some(sample) } else { None }
+    }
+
+    pub(crate) fn stamp(&self) -> Option<i64> {
+        match &self.event {
+            NodeEvent::Input { sample, .. } => Some(sample.stamp()),
+            NodeEvent::Tick { due, .. } => Some(*due),
+            _ => None,
+        }
+    }
+
+    /// The sample, for those who ask for what only samples have.
+    fn expect_sample(&self, py: Python<'_>) -> PyResult<&Sample> {
+        self.sample().ok_or_else(|| {
+            let what = match &self.event {
+                NodeEvent::Tick { id, .. } => format!("the tick of timer {id:?} carries no value"),
+                other => format!("an event of type {} carries no value", other.kind()),
+            };
+            exception(py, "SampleError", what)
+        })
+    }
+
+    fn layout<'a>(py: Python<'_>, sample: &'a Sample) -> PyResult<&'a Layout> {
+        // `view` checks the payload's size, too.
+        Ok(sample.view().map_err(|error| sample_error(py, &error))?.layout())
+    }
+}
+
+#[pymethods]
+impl Event {
+    #[getter]
+    fn r#type(&self) -> &str {
+        self.event.kind()
+    }
+
+    #[getter]
+    fn id(&self) -> Option<&str> {
+        match &self.event {
+            NodeEvent::Input { id, .. } | NodeEvent::Tick { id, .. } | NodeEvent::InputClosed { id } => {
+                Some(id)
+            }
+            _ => None,
+        }
+    }
+
+    #[getter]
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.sample().map(|sample| arrow::to_pyarrow(py, sample)).transpose()
+    }
+
+    #[getter]
+    fn object<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(sample) = self.sample() else { return Ok(None) };
+        let object = match Self::layout(py, sample)? {
+            Layout::Bytes => PyBytes::new(py, sample.bytes()).into_any(),
+            Layout::Text => self.text(py)?.into_any(),
+            Layout::Scalar(scalar) => scalar_object(py, *scalar)?,
+            Layout::Tensor(_) => self.numpy(py)?,
+            Layout::Array(_) => {
+                let value = arrow::to_pyarrow(py, sample)?;
+                match arrow::python_kind(sample).as_deref() {
+                    Some("list") => value.call_method0("to_pylist")?,
+                    Some("dict") => value.get_item(0)?.call_method0("as_py")?,
+                    _ => value,
+                }
+            }
+        };
+        Ok(Some(object))
+    }
+
+    fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let sample = self.expect_sample(py)?;
+        match Self::layout(py, sample)? {
+            Layout::Tensor(layout) if array::is_plain(layout.dtype()) => view(py, sample, layout.clone()),
+            Layout::Tensor(layout) => array::custom_over(&flat(py, sample)?, layout),
+            Layout::Bytes => flat(py, sample),
+            Layout::Text => py.import("numpy")?.getattr("array")?.call1((self.text(py)?,)),
+            Layout::Scalar(scalar) => {
+                py.import("numpy")?.getattr("array")?.call1((scalar_object(py, *scalar)?,))
+            }
+            Layout::Array(_) => {
+                let value = arrow::to_pyarrow(py, sample)?;
+                py.import("nervure._arrow")?.getattr("to_numpy")?.call1((value,))
+            }
+        }
+    }
+
+    #[getter]
+    fn text<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
+        let text = self.expect_sample(py)?.text().map_err(|error| sample_error(py, &error))?;
+        Ok(PyString::new(py, &text))
+    }
+
+    #[getter]
+    fn bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, self.expect_sample(py)?.bytes()))
+    }
+
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        match self.sample() {
+            Some(sample) => {
+                let metadata = sample.metadata().map_err(|error| sample_error(py, &error))?;
+                metadata::to_dict(py, &metadata)
+            }
+            None => Ok(PyDict::new(py)),
+        }
+    }
+
+    #[getter(stamp)]
+    fn stamp_seconds(&self) -> Option<f64> {
+        self.stamp().map(seconds)
+    }
+
+    #[getter]
+    fn stamp_nanos(&self) -> Option<i64> {
+        self.stamp()
+    }
+
+    #[getter]
+    fn age(&self) -> Option<f64> {
+        self.stamp().map(|stamp| seconds(self.handle.now().saturating_sub(stamp).max(0)))
+    }
+
+    #[getter]
+    fn latency(&self) -> Option<f64> {
+        self.sample().map(|sample| sample.latency().as_secs_f64())
+    }
+
+    #[getter]
+    fn sequence(&self) -> Option<u64> {
+        self.sample().map(|sample| sample.header().sequence)
+    }
+
+    #[getter]
+    fn incarnation(&self) -> Option<u32> {
+        self.sample().map(|sample| sample.header().incarnation)
+    }
+
+    #[getter]
+    fn frame(&self) -> Option<String> {
+        self.sample().and_then(Sample::frame)
+    }
+
+    #[getter]
+    fn missed(&self) -> Option<u64> {
+        if let NodeEvent::Tick { missed, .. } = &self.event { Some(*missed) } else { None }
+    }
+
+    #[getter]
+    fn node(&self) -> Option<&str> {
+        match &self.event {
+            NodeEvent::NodeFailed { node, .. }
+            | NodeEvent::NodeRestarted { node, .. }
+            | NodeEvent::Other { node, .. } => Some(node),
+            _ => None,
+        }
+    }
+
+    #[getter]
+    fn reason(&self) -> Option<&str> {
+        match &self.event {
+            NodeEvent::NodeFailed { reason, .. }
+            | NodeEvent::Stop { reason }
+            | NodeEvent::Other { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+
+    #[getter]
+    fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        match &self.event {
+            NodeEvent::NodeFailed { inputs, .. }
+            | NodeEvent::NodeRestarted { inputs, .. }
+            | NodeEvent::Other { inputs, .. } => PyList::new(py, inputs),
+            _ => Ok(PyList::empty(py)),
+        }
+    }
+
+    fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &str) -> PyResult<Bound<'py, PyAny>> {
+        if KEYS.contains(&key) {
+            return slf.as_any().getattr(key);
+        }
+        Err(PyKeyError::new_err(format!("an event has {}; got {key:?}", KEYS.join(", "))))
+    }
+
+    fn __repr__(&self) -> String {
+        match &self.event {
+            NodeEvent::Input { id, sample } => {
+                let what = match sample.layout() {
+                    Ok(Layout::Tensor(layout)) => format!("{} {:?}", layout.dtype(), layout.shape()),
+                    Ok(Layout::Array(layout)) => format!("an Arrow array of {}", layout.len()),
+                    Ok(Layout::Scalar(scalar)) => format!("{scalar:?}"),
+                    Ok(layout) => format!("{}, {} bytes", layout.kind_name(), sample.bytes().len()),
+                    Err(error) => error.to_string(),
+                };
+                format!("<Event INPUT {id:?}: {what}>")
+            }
+            NodeEvent::Tick { id, missed, .. } => format!("<Event INPUT {id:?}: tick, {missed} missed>"),
+            NodeEvent::InputClosed { id } => format!("<Event INPUT_CLOSED {id:?}>"),
+            NodeEvent::NodeFailed { node, reason, .. } => format!("<Event NODE_FAILED {node:?}: {reason}>"),
+            NodeEvent::NodeRestarted { node, .. } => format!("<Event NODE_RESTARTED {node:?}>"),
+            NodeEvent::Stop { reason } => format!("<Event STOP: {reason}>"),
+            other => format!("<Event {}>", other.kind()),
+        }
+    }
+}
+
+/// What can be asked for as `event["id"]`.
+const KEYS: [&str; 8] = ["type", "id", "value", "metadata", "stamp", "node", "reason", "inputs"];
+
+/// A sample's memory as NumPy asks for it. NumPy keeps it as the base of the array, and so the sample's block.
+#[pyclass(frozen, module = "nervure._native")]
+struct SampleMemory {
+    sample: Sample,
+    layout: TensorLayout,
+}
+
+#[pymethods]
+impl SampleMemory {
+    #[getter]
+    fn __array_struct__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        array::export(py, self.sample.bytes().as_ptr(), &self.layout, Access::ReadOnly)
+    }
+}
+
+/// The payload under a layout that was checked to fit into it.
+fn view<'py>(py: Python<'py>, sample: &Sample, layout: TensorLayout) -> PyResult<Bound<'py, PyAny>> {
+    assert!(layout.payload_bytes() <= sample.bytes().len(), "the view's size was checked");
+    let memory = Bound::new(py, SampleMemory { sample: sample.clone(), layout })?;
+    array::over(memory.as_any())
+}
+
+/// The whole payload as bytes.
+fn flat<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyAny>> {
+    let layout = TensorLayout::contiguous(DType::U8, &[sample.bytes().len()]);
+    view(py, sample, layout.expect("the payload is in memory, so its size fits"))
+}
+
+fn scalar_object<'py>(py: Python<'py>, scalar: Scalar) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match scalar {
+        Scalar::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
+        Scalar::Integer(value) => value.into_pyobject(py)?.into_any(),
+        Scalar::Unsigned(value) => value.into_pyobject(py)?.into_any(),
+        Scalar::Float(value) => value.into_pyobject(py)?.into_any(),
+    })
+}
+
+pub(crate) fn seconds(nanos: i64) -> f64 {
+    nanos as f64 / 1e9
+}

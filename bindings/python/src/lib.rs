@@ -1,0 +1,35 @@
+//! The native half of the Python package `nervure`.
+//!
+//! Everything that a node does per event happens here, before control returns to Python; NumPy and pyarrow are imported
+//! when a value is first asked for in their terms. What is rare and easier said in Python is in the package's private
+//! modules, and called from here.
+
+#![expect(
+    unsafe_code,
+    reason = "NumPy's array interface and Arrow's C data interface are structs of pointers"
+)]
+
+mod array;
+mod arrow;
+mod arrow_import;
+mod error;
+mod event;
+mod loan;
+mod metadata;
+mod node;
+mod outgoing;
+
+/// The native half of the package `nervure`.
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::event::Event;
+    #[pymodule_export]
+    use crate::loan::Loan;
+    #[pymodule_export]
+    use crate::node::Node;
+
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "the name that Python's packages use")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,168 @@
+//! What is to be sent: from any Python object to something that can be written into shared memory.
+
+use crate::array::ForeignArray;
+use crate::arrow;
+use crate::error::exception;
+use arrow_data::ArrayData;
+use nervure_node::Encode;
+use nervure_node::message::{Layout, Scalar, Schema, TensorLayout};
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple,
+};
+
+/// A value that is ready to be sent.
+pub(crate) struct Outgoing<'py> {
+    pub(crate) content: Content,
+    /// Keeps the memory that `content` points to.
+    _owner: Bound<'py, PyAny>,
+}
+
+/// See [`Outgoing`].
+pub(crate) enum Content {
+    Plain(Plain),
+    Arrow { array: ArrayData, schema: Schema },
+}
+
+/// A value that is one piece of memory, or none.
+pub(crate) struct Plain {
+    layout: Layout,
+    data: *const u8,
+    bytes: usize,
+}
+
+// SAFETY: the memory belongs to a Python object that the sender holds, and is only read. That other Python threads may
+// write to it meanwhile is so for every extension that releases the interpreter; see `Encode::write`.
+unsafe impl Send for Plain {}
+// SAFETY: as above.
+unsafe impl Sync for Plain {}
+
+impl<'py> Outgoing<'py> {
+    /// Looks at an object.
+    ///
+    /// Exact types come first: subclasses (NumPy's scalars are some of float, bytes and str) know better what they are.
+    pub(crate) fn new(value: &Bound<'py, PyAny>) -> PyResult<Self> {
+        if let Some(outgoing) = Self::builtin(value)? {
+            return Ok(outgoing);
+        }
+        if let Some(array) = ForeignArray::read(value)? {
+            return Self::array(value, array);
+        }
+        if let Some((array, schema)) = arrow::import(value)? {
+            return Ok(Self { content: Content::Arrow { array, schema }, _owner: value.clone() });
+        }
+        if value.is_instance_of::<PyList>()
+            || value.is_instance_of::<PyTuple>()
+            || value.is_instance_of::<PyDict>()
+        {
+            let converted = py_call(value, "nervure._arrow", "from_python")?;
+            return Self::new(&converted);
+        }
+        Self::converted(value)
+    }
+
+    fn builtin(value: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
+        let plain = if let Ok(bytes) = value.cast_exact::<PyBytes>() {
+            Plain::memory(Layout::Bytes, bytes.as_bytes())
+        } else if let Ok(text) = value.cast_exact::<PyString>() {
+            Plain::memory(Layout::Text, text.to_str()?.as_bytes())
+        } else if let Ok(number) = value.cast_exact::<PyFloat>() {
+            Plain::scalar(Scalar::Float(number.value()))
+        } else if let Ok(truth) = value.cast_exact::<PyBool>() {
+            Plain::scalar(Scalar::Bool(truth.is_true()))
+        } else if let Ok(number) = value.cast_exact::<PyInt>() {
+            Plain::scalar(integer(number)?)
+        } else if let Ok(bytes) = value.cast_exact::<PyByteArray>() {
+            // A copy: another thread may resize a bytearray while it is sent.
+            let owner = PyBytes::new(value.py(), &bytes.to_vec());
+            let plain = Plain::memory(Layout::Bytes, owner.as_bytes());
+            return Ok(Some(Self { content: Content::Plain(plain), _owner: owner.into_any() }));
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(Self { content: Content::Plain(plain), _owner: value.clone() }))
+    }
+
+    fn array(value: &Bound<'py, PyAny>, array: ForeignArray) -> PyResult<Self> {
+        let refused = |reason| exception(value.py(), "NotSendable", reason);
+        if let Some(layout) = array.layout_in_place().map_err(refused)? {
+            return Ok(Self::tensor(value.clone(), array.data, layout));
+        }
+        // One pass more over the elements, in the order that they have in memory.
+        let packed = value.call_method1("copy", ("K",))?;
+        let array = ForeignArray::read(&packed)?.map(|array| (array.layout_in_place(), array.data));
+        match array {
+            Some((Ok(Some(layout)), data)) => Ok(Self::tensor(packed, data, layout)),
+            Some((Err(reason), _)) => Err(refused(reason)),
+            _ => Err(refused("NumPy's copy of the array is not contiguous".to_owned())),
+        }
+    }
+
+    fn tensor(owner: Bound<'py, PyAny>, data: *const u8, layout: TensorLayout) -> Self {
+        let bytes = layout.payload_bytes();
+        let plain = Plain { layout: Layout::Tensor(layout), data, bytes };
+        Self { content: Content::Plain(plain), _owner: owner }
+    }
+
+    /// What NumPy can make an array of: the buffer protocol, DLPack, and whatever has `__array__`.
+    fn converted(value: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let is_bytes = value.cast::<PyMemoryView>().is_ok_and(|view| {
+            let format = view.getattr("format").and_then(|format| format.extract::<String>());
+            let dimensions = view.getattr("ndim").and_then(|count| count.extract::<usize>());
+            format.is_ok_and(|format| format == "B") && dimensions.is_ok_and(|count| count == 1)
+        });
+        let array = py_call(value, "nervure._numpy", "to_array")?;
+        let Some(foreign) = ForeignArray::read(&array)? else {
+            return Err(exception(value.py(), "NotSendable", "NumPy made no array of it"));
+        };
+        let mut outgoing = Self::array(&array, foreign)?;
+        if is_bytes && let Content::Plain(plain) = &mut outgoing.content {
+            plain.layout = Layout::Bytes;
+        }
+        Ok(outgoing)
+    }
+}
+
+impl Plain {
+    fn memory(layout: Layout, bytes: &[u8]) -> Self {
+        Self { layout, data: bytes.as_ptr(), bytes: bytes.len() }
+    }
+
+    fn scalar(scalar: Scalar) -> Self {
+        Self { layout: Layout::Scalar(scalar), data: std::ptr::null(), bytes: 0 }
+    }
+}
+
+impl Encode for Plain {
+    fn layout(&self) -> Layout {
+        self.layout.clone()
+    }
+
+    fn payload_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn write(&self, payload: &mut [u8]) {
+        assert_eq!(payload.len(), self.bytes, "the payload has the size that was asked for");
+        if self.bytes > 0 {
+            // SAFETY: both sides have that many bytes, and do not overlap: one is Python's, the other a loan's. No
+            // reference to Python's side is made, because another thread may write to it: what arrives may then be torn.
+            unsafe { std::ptr::copy_nonoverlapping(self.data, payload.as_mut_ptr(), self.bytes) };
+        }
+    }
+}
+
+fn integer(number: &Bound<'_, PyInt>) -> PyResult<Scalar> {
+    if let Ok(value) = number.extract() {
+        return Ok(Scalar::Integer(value));
+    }
+    number.extract().map(Scalar::Unsigned).map_err(|_| {
+        let text =
+            format!("the integer {number} does not fit 64 bits; send it as str, or as an array of words");
+        exception(number.py(), "NotSendable", text)
+    })
+}
+
+fn py_call<'py>(value: &Bound<'py, PyAny>, module: &str, function: &str) -> PyResult<Bound<'py, PyAny>> {
+    value.py().import(module)?.getattr(function)?.call1((value,))
+}
