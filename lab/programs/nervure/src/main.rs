@@ -1,5 +1,6 @@
 //! Nervure: two nodes under `nervure run`, the public Rust API and nothing else.
 
+use std::collections::HashSet;
 use std::error::Error;
 
 use nervure_lab_endpoint::{Consumer, Endpoint, FIRST_UNREAD_WORD, Mode, Publish, Role, now_nanos, produce};
@@ -34,16 +35,17 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// One of many: sends one message, and ends when each input has brought one.
 fn mesh(endpoint: &mut Endpoint, mut node: Node) -> Result<(), Box<dyn Error>> {
-    let inputs: Vec<String> = node.inputs().map(str::to_owned).collect();
+    let mut waiting: HashSet<String> = node.inputs().map(str::to_owned).collect();
+    let inputs = waiting.len();
     let mut consumer = Consumer::start(endpoint)?;
-    consumer.expect(inputs.len() as u64);
+    consumer.expect(inputs as u64);
     node.output("out")?.loan::<u64>(&[FIRST_UNREAD_WORD])?.send()?;
     while !consumer.is_finished() {
         match node.next() {
-            Some(Event::Input { id, .. }) => {
-                let input =
-                    inputs.iter().position(|name| **name == *id).ok_or("an input that is not in the file")?;
-                consumer.observe(now_nanos(), &[input as u64; FIRST_UNREAD_WORD]);
+            // Inputs come in any order: the sequence is the order of their first messages.
+            Some(Event::Input { id, .. }) if waiting.remove(&*id) => {
+                let sequence = (inputs - waiting.len() - 1) as u64;
+                consumer.observe(now_nanos(), &[sequence; FIRST_UNREAD_WORD]);
             }
             Some(Event::Stop { .. }) | None => break,
             Some(_) => {}
