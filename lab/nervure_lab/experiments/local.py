@@ -21,12 +21,12 @@ def _quick() -> list[PlannedCase]:
     """Two to three minutes: enough to see where things stand, not enough for a claim."""
     planned = []
     for language in LANGUAGES:
-        for size in (64, 512 * KIB, 4 * MIB, 32 * MIB):
-            planned.append(PlannedCase(_paced(language, size, warmup_messages=5, messages=30), 2))
+        for size, repeats in ((64, 3), (512 * KIB, 1), (4 * MIB, 2), (32 * MIB, 1)):
+            planned.append(PlannedCase(_paced(language, size, warmup_messages=5, messages=30), repeats))
         planned.append(PlannedCase(_paced(language, 4 * MIB, consumers=8, warmup_messages=5, messages=20), 1))
-        planned += [PlannedCase(replace(case, flood_seconds=0.8), 2) for case in _floods(language)]
+        planned += [PlannedCase(replace(case, flood_seconds=0.8), 1) for case in _floods(language)]
         planned.append(PlannedCase(_paced(language, 4 * MIB, touch=False, messages=50), 1))
-        planned.append(PlannedCase(_first_message(language), 2))
+        planned.append(PlannedCase(_first_message(language), 1))
     planned.append(PlannedCase(replace(_idle(), idle_seconds=4.0), 1))
     planned.append(_mesh(repeats=1))
     return planned
@@ -39,14 +39,14 @@ def _full() -> list[PlannedCase]:
         planned += [PlannedCase(_paced(language, size), 5) for size in ALL_SIZES]
         for consumers in (4, 8):
             planned += [
-                PlannedCase(_paced(language, size, consumers=consumers, messages=40), 3)
+                PlannedCase(_paced(language, size, consumers=consumers, messages=30), 3)
                 for size in FAN_OUT_SIZES
             ]
-        planned += [PlannedCase(case, 5) for case in _floods(language)]
-        planned.append(PlannedCase(_paced(language, 4 * MIB, touch=False, messages=100), 5))
+        planned += [PlannedCase(case, 4) for case in _floods(language)]
+        planned.append(PlannedCase(_paced(language, 4 * MIB, touch=False, messages=100), 3))
         planned.append(PlannedCase(_first_message(language), 5))
     planned.append(PlannedCase(_idle(), 3))
-    planned.append(_mesh(repeats=5))
+    planned.append(_mesh(repeats=3))
     return planned
 
 
@@ -56,7 +56,7 @@ def _paced(
     *,
     consumers: int = 1,
     warmup_messages: int = 10,
-    messages: int = 60,
+    messages: int = 50,
     touch: bool = True,
 ) -> Case:
     return Case(
