@@ -37,6 +37,9 @@ def _run(arguments: argparse.Namespace) -> int:
     chosen = [adapter for adapter in adapters if adapter.name in wanted]
     result = run_experiment(experiment, chosen, quick=arguments.quick, output=output)
     print(output)
+    if arguments.report:
+        write_report([output], arguments.report)
+        print(arguments.report)
     return 130 if result["interrupted"] else 0
 
 
@@ -71,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--quick", action="store_true", help="fewer sizes and repeats: two to three minutes")
     run.add_argument("--adapters", metavar="A,B", help="only these; `list` names them")
     run.add_argument("--output", type=Path, metavar="FILE", help="default: out/bench/EXPERIMENT.json")
+    run.add_argument("--report", type=Path, metavar="FILE", help="also write the report, as `report` does")
     run.set_defaults(action=_run)
     report = commands.add_parser("report", help="turn result files into docs/reference/performance.md")
     report.add_argument("results", type=Path, nargs="*", default=[_RESULTS / "local.json"], metavar="FILE")

@@ -1,7 +1,7 @@
 """What an adapter is, what it is asked, and what it answers.
 
-An adapter teaches the lab one middleware (or one floor of the machine). It is one file in ``adapters/``; it imports
-this module, ``session`` and ``toolchain``, and never another adapter.
+An adapter teaches the lab one middleware (or one floor of the machine). It is one file in ``adapters/``; it
+imports this module, ``session`` and ``toolchain``, and never another adapter.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ConsumerResult:
 
 @dataclass
 class ProcessResult:
-    """One process of a run, daemons included, as /proc showed it from outside; CPU time since the start signal."""
+    """One process of a run, daemons included, as /proc showed it from outside; CPU time since the start."""
 
     role: str
     command: str
@@ -129,7 +129,7 @@ class Adapter(Protocol):
     settings: str
     """How it is set up and why, in a sentence or two, for the report."""
     copies_in_send: bool
-    """Whether the API copies the payload inside its send call, so that the latency column contains the copy."""
+    """Whether the API copies the payload inside its send call, so that latency contains the copy."""
 
     def prepare(self, toolchain: Toolchain) -> None:
         """Installs or builds what is needed; raises ``Unavailable``."""

@@ -1,9 +1,9 @@
 """What every Python endpoint of the lab shares; the twin of ``lab/programs/endpoint``.
 
-Runs inside the peers' environments: needs NumPy and nothing else. A peer brings a ``publish(source, stamp)`` that
-copies ``source`` into memory of its own, calls ``stamp(memory)``, and sends; or, where its API copies inside send,
-calls ``stamp(source)`` and sends ``source``. On the other side it brings a loop that reads the clock as soon as a
-message is returned, and hands clock and message to ``Consumer.observe``.
+Runs inside the peers' environments: needs NumPy and nothing else. A peer brings a ``publish(source, stamp)``
+that copies ``source`` into memory of its own, calls ``stamp(memory)``, and sends; or, where its API copies
+inside send, calls ``stamp(source)`` and sends ``source``. On the other side it brings a loop that reads the
+clock as soon as a message is returned, and hands clock and message to ``Consumer.observe``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ END_BYTES = 64
 FIRST_UNREAD_WORD = 8
 """The header's cache line is read with the header; touching a payload reads every word after it."""
 ENDS_TO_WAIT_FOR = 10
-"""How many ends of the stream a consumer that misses messages waits for, 50 ms apart: late ones may still come."""
+"""How many ends of the stream, 50 ms apart, a consumer waits for that misses messages: late ones may come."""
 
 now_nanos = time.monotonic_ns
 Stamp = Callable[[Any], None]
@@ -63,7 +63,7 @@ class Endpoint:
 
 
 def produce(endpoint: Endpoint, publish: Publish) -> None:
-    """Sends what the case asks for, reports, and repeats the end of the stream until all consumers have it."""
+    """Sends what the case asks for, reports, and repeats the end of the stream until all have it."""
     case = endpoint.case
     # Ones, not zeros: a zeroed array is untouched memory, all one page.
     source = numpy.ones(case.payload_bytes // 8, dtype=numpy.uint64)

@@ -31,7 +31,7 @@ def run_experiment(
         "profile": "quick" if quick else "full",
         "command": shlex.join(["python", "-m", "nervure_lab", *sys.argv[1:]]),
         "source": source_version(),
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": describe_machine(),
         "load_average_before": load_average(),
         "interrupted": False,
@@ -97,7 +97,7 @@ def _run_all(planned: list[PlannedCase], adapters: list[Adapter], runs: list[dic
 
 
 def _turns(planned: list[PlannedCase], adapters: list[Adapter]) -> Iterator[tuple[int, PlannedCase, Adapter]]:
-    """All adapters of a case in a row, starting with another one in each repeat: what drifts on the machine drifts for all."""
+    """All adapters of a case in a row, another one first in each repeat: what drifts, drifts for all."""
     for repeat in range(max(entry.repeats for entry in planned)):
         for entry in planned:
             if repeat >= entry.repeats:
@@ -115,5 +115,6 @@ def _turns(planned: list[PlannedCase], adapters: list[Adapter]) -> Iterator[tupl
 def _progress(repeat: int, entry: PlannedCase, adapter: Adapter, result: RunResult) -> str:
     case = entry.case
     what = f"repeat {repeat} {case.mode} {case.payload_bytes} B 1->{case.consumers} {adapter.name}"
+    reason = f" {result.reason}" if result.reason else ""
     lost = sum(consumer.lost for consumer in result.consumers)
-    return f"{what}: {result.outcome}{' ' + result.reason if result.reason else ''}{f', lost {lost}' if lost else ''}"
+    return f"{what}: {result.outcome}{reason}{f', lost {lost}' if lost else ''}"

@@ -5,8 +5,8 @@
         session.spawn([program, "..."], role="producer")
         return session.result()
 
-An endpoint connects to ``rendezvous``, says hello once it can send or receive, and gets a line back when all have said
-so. Each sends one report; when all have, each gets a second line and leaves. Nothing depends on a sleep.
+An endpoint connects to ``rendezvous``, says hello once it can send or receive, and gets a line back when all
+have said so. Each sends one report; when all have, each gets a second line and leaves. No step is a sleep.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Session:
             try:
                 child.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                # All reports are in: a process that will not leave costs the run nothing, and is ended with the rest.
+                # All reports are in: who will not leave costs the run nothing, and is ended by force.
                 return
 
     def _collect(self, outcome: Outcome, reason: str) -> RunResult:

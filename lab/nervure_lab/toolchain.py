@@ -1,5 +1,5 @@
-"""Builds and installs what the adapters need, inside the checkout: one environment a peer, so that no peer's pins
-reach another, and one cargo workspace."""
+"""Builds and installs what the adapters need, inside the checkout: one environment a peer, so that no peer's
+pins reach another, and one cargo workspace."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ class DoraPython:
     kind: Kind = "peer"
     copies_in_send = True
     settings = (
-        "`dora run` with two keys set: `queue_size`, the queue depth of the case, and in floods `queue_policy: backpressure`. "
-        "Everything else as it comes: 8 MB of shared memory a node."
+        "`dora run` with two keys set: `queue_size`, the queue depth of the case, and in floods "
+        "`queue_policy: backpressure`. Everything else as it comes: 8 MB of shared memory a node."
     )
 
     def prepare(self, toolchain: Toolchain) -> None:
@@ -88,8 +88,8 @@ class DoraPythonTuned(DoraPython):
     name = "dora-python-tuned"
     title = "dora (Python, tuned)"
     settings = (
-        "As above, and `shared_memory_pool_size` of the producer raised to hold every message that the queues of the case can, "
-        "as its documentation advises for large messages at a high rate."
+        "As above, and `shared_memory_pool_size` of the producer raised to hold every message that the "
+        "queues of the case can, as its documentation advises for large messages at a high rate."
     )
 
     def _producer_keys(self, case: Case) -> dict[str, Any]:

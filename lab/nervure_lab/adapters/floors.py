@@ -47,8 +47,8 @@ class FutexWake(_Floor):
     name = "floor-futex"
     title = "floor: futex wake-up"
     settings = (
-        "One memfd that all processes map, one block in it, one shared futex word: no queue, no ownership, no check. The "
-        "payload is copied into the block before the wake-up and read after it."
+        "One memfd that all processes map, one block in it, one shared futex word: no queue, no ownership, "
+        "no check. The payload is copied into the block before the wake-up and read after it."
     )
     producers = 1
     argument = "wake"
@@ -63,8 +63,8 @@ class MemoryCopy(_Floor):
     name = "floor-memcpy"
     title = "floor: memcpy"
     settings = (
-        "One process copies the payload into the same memfd mapping again and again; end to end is the copy, and the read "
-        "where the case reads. Flooding gives the copy bandwidth of the machine."
+        "One process copies the payload into the same memfd mapping again and again; end to end is the copy, "
+        "and the read where the case reads. Flooding gives the copy bandwidth of the machine."
     )
     producers = 0
     argument = "copy"

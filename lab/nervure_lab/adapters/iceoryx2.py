@@ -11,10 +11,11 @@ from nervure_lab.toolchain import Toolchain, crate_versions, python_versions
 
 _SHARED_MEMORY = Path("/dev/shm")
 _SETTINGS = (
-    "Event-driven, as its documentation recommends: a publish-subscribe service of slices aligned to 64 bytes, and an event service whose "
-    "listener the consumer blocks on (cheaper than a wait set of one); notified after each send. `max_subscribers` is the number "
-    "of consumers, `subscriber_max_buffer_size` the queue depth of the case (default: 2). Paced: safe overflow, its default. Flood: "
-    "no overflow and `RetryUntilDelivered`, its default where nothing overflows. Everything else as it comes."
+    "Event-driven, as its documentation recommends: a publish-subscribe service of slices aligned to 64 "
+    "bytes, and an event service whose listener the consumer blocks on (cheaper than a wait set of one); "
+    "notified after each send. `max_subscribers` is the number of consumers, `subscriber_max_buffer_size` "
+    "the queue depth of the case (default: 2). Paced: safe overflow, its default. Flood: no overflow and "
+    "`RetryUntilDelivered`, its default where nothing overflows. Everything else as it comes."
 )
 
 

@@ -20,8 +20,8 @@ from nervure_lab.toolchain import (
 _ENVIRONMENT = REPOSITORY_DIRECTORY / ".venv"
 _COMMANDS = [_ENVIRONMENT / "bin" / "nervure", REPOSITORY_DIRECTORY / "target" / "release" / "nervure"]
 _SETTINGS = (
-    "`nervure run` of a dataflow file with `queue_size`, the queue depth of the case, and in floods `queue_policy: block`. "
-    "Everything else as it comes."
+    "`nervure run` of a dataflow file with `queue_size`, the queue depth of the case, and in floods "
+    "`queue_policy: block`. Everything else as it comes."
 )
 
 

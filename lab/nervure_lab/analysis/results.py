@@ -52,7 +52,7 @@ class Cell:
         ]
 
     def samples(self, column: str) -> list[list[float]]:
-        """Nanoseconds of ``latency_nanos`` or ``end_to_end_nanos``: one list a repeat, all consumers together.
+        """Nanoseconds of ``latency_nanos`` or ``end_to_end_nanos``: a list a repeat, all consumers together.
 
         Empty where a repeat did not end well, so that the repeats of two cells stay in step.
         """

@@ -79,7 +79,7 @@ def _floods(results: Results) -> Iterator[Finding]:
 
 def _small_flood(cell: Cell | None, language: str, messages_per_second: float) -> Finding:
     return _finding(
-        f"{language}, 64 B flood under `block`: over {messages_per_second:,.0f} messages/s, none lost, in order",
+        f"{language}, 64 B flood, `block`: over {messages_per_second:,.0f} messages/s, all of them, in order",
         cell,
         lambda cell: f"{median(cell.rates('window_messages')):,.0f} messages/s, {_losses(cell)}",
         lambda cell: cell.is_lossless and median(cell.rates("window_messages")) > messages_per_second,

@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def wait_until(is_connected: Callable[[], bool]) -> None:
-    """Both ends connect before the start: a publisher drops what overflows towards a subscriber that has not opened its end."""
+    """Both ends connect before the start: what overflows is dropped until a subscriber has opened its end."""
     while not is_connected():
         time.sleep(0.001)
 

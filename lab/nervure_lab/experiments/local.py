@@ -1,4 +1,4 @@
-"""One host: latency over size and fan-out, flood, what an idle node costs, and how soon the first message is there."""
+"""One host: latency over size and fan-out, flood, what an idle node costs, how soon messages flow."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _paced(
 
 
 def _floods(language: Language) -> list[Case]:
-    """Small messages with room to queue; large ones read, and not read: the latter is bound by the producer's copy."""
+    """Small messages with room to queue; large ones read, and not read."""
     small = Case(language=language, mode="flood", payload_bytes=64, queue_depth=256)
     large = Case(language=language, mode="flood", payload_bytes=4 * MIB)
     return [small, large, replace(large, touch=False)]
@@ -95,7 +95,7 @@ def _idle() -> Case:
 
 
 def _mesh(repeats: int) -> PlannedCase:
-    """How fast a large graph starts. Needs a launcher that wires graphs; Nervure's is the one with a target."""
+    """How fast a large graph starts. Needs a launcher that wires graphs: a target of Nervure's alone."""
     case = Case(language="rust", mode="mesh", payload_bytes=64, consumers=200, mesh_inputs=5)
     return PlannedCase(case, repeats, only=frozenset({"nervure-rust"}))
 

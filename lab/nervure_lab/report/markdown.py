@@ -50,10 +50,12 @@ def _sections(results: Results) -> Iterator[str]:
 
 def _introduction(results: Results) -> str:
     document, machine = results.document, results.document["machine"]
-    commands = f"```bash\n{document['command']}\npython -m nervure_lab report\n```"
+    commands = f"```bash\nexport PYTHONPATH=lab\n{document['command']}\npython -m nervure_lab report\n```"
+    where = " (virtual machine)" if machine["virtual_machine"] else ""
     machine_line = (
-        f"{machine['cpu']}, {machine['cores']} cores{' (virtual machine)' if machine['virtual_machine'] else ''}, "
-        f"Linux {machine['kernel']}, governor {machine['governor']}, {machine['memory_bytes'] / 2**30:.0f} GiB"
+        f"{machine['cpu']}, {machine['cores']} cores{where}, "
+        f"Linux {machine['kernel']}, governor {machine['governor']}, "
+        f"{machine['memory_bytes'] / 2**30:.0f} GiB of memory"
     )
     quick = (
         "\n\nThis is a **quick** run: few repeats, wide intervals. Not a basis for claims."
@@ -64,11 +66,10 @@ def _introduction(results: Results) -> str:
         "\n\nThis run was **interrupted**: later repeats are missing." if document["interrupted"] else ""
     )
     return (
-        "# Performance\n\n"
-        "Nervure, its peers, and the floors of the machine, measured in turns within one run. This page is generated; "
-        f"the commands that made it, in `lab/`:\n\n{commands}\n\n"
-        f"Measured {document['started']} at commit {document['source']}, in {document['seconds'] / 60:.0f} minutes, on "
-        f"{machine_line}. Load average {document['load_average_before']:.2f} before and "
+        "# Performance\n\nNervure, its peers, and the floors of the machine, measured in turns within one "
+        f"run. This page is generated, by `make bench` or:\n\n{commands}\n\nMeasured "
+        f"{document['started']} at commit {document['source']}, in {document['seconds'] / 60:.0f} minutes, "
+        f"on {machine_line}. Load average {document['load_average_before']:.2f} before and "
         f"{document['load_average_after']:.2f} after.{quick}{interrupted}"
     )
 
@@ -81,25 +82,28 @@ def _missing(results: Results) -> str:
 def _targets(results: Results) -> str:
     rows = [[finding.target, finding.measured, f"**{finding.verdict}**"] for finding in findings(results)]
     return (
-        "## Targets\n\nA ratio is of medians, unless it says p99; in brackets its 95 % confidence interval. A target is "
-        "met when the ratio itself is within it.\n\n" + _table(["target", "measured", ""], rows)
+        "## Targets\n\nA ratio is of medians, unless it says p99; in brackets its 95 % confidence interval. "
+        "A target is met when the ratio itself is within it, and nothing was lost.\n\n"
+        + _table(["target", "measured", ""], rows)
     )
 
 
 _HOW_TO_READ = """\
 ## How to read the tables
 
-- **Floors** are what the machine costs with no middleware: `futex wake-up` is two processes that share one block and a futex
-  word; `memcpy` copies into one hot block in one process; `unix socket` is bare Python. Nobody with queues and ownership
-  can be below them, except where the machine drifts.
+- **Floors** are what the machine costs with no middleware: `futex wake-up` is two processes that share one
+  block and a futex word; `memcpy` copies into one hot block in one process; `unix socket` is bare Python.
+  Nobody with queues and ownership can be below them, except where the machine drifts.
 - **Peers** run with the settings listed under [Set-up](#set-up).
-- **Latency**: from the moment the payload is filled to the moment the consumer's receive call returns, before it touches the
-  payload. Where the API copies inside its send call the latency contains that copy; those rows are marked †.
-- **End to end**: from before the producer takes memory and copies into it, to after the consumer has read all of it.
-- Paced runs send 50 messages a second to consumers that sleep in between; nothing polls. Times are microseconds of
-  `CLOCK_MONOTONIC`, **median · p99** over all repeats and consumers, warm-up apart.
-- **L** marks cells where messages were lost or came out of order: a latency of the survivors only is not a latency. See
-  [Losses](#losses-hangs-and-failures)."""
+- **Latency**: from the moment the payload is filled to the moment the consumer's receive call returns,
+  before it touches the payload. Where the API copies inside its send call the latency contains that copy;
+  those rows are marked †.
+- **End to end**: from before the producer takes memory and copies into it, to after the consumer has read
+  all of it.
+- Paced runs send 50 messages a second to consumers that sleep in between; nothing polls. Times are
+  microseconds of `CLOCK_MONOTONIC`, **median · p99** over all repeats and consumers, warm-up apart.
+- **L** marks cells where messages were lost or came out of order: a latency of the survivors only is not a
+  latency. See [Losses](#losses-hangs-and-failures)."""
 
 
 def _sizes(results: Results, language: str, title: str) -> str:
@@ -164,7 +168,7 @@ def _timing_rows(
 
 def _timing_text(cell: Cell | None, column: str, *, with_spread: bool) -> str:
     if cell is None:
-        return "–"
+        return "-"
     found = timing(cell, column)
     if found is None:
         return cell.problems[0].partition(":")[0] if cell.problems else "all lost"
@@ -193,7 +197,7 @@ def _ratio_rows(
         ]
         if any(found):
             rows.append(
-                [results.adapters[name]["title"], *(format_ratio(ratio) if ratio else "–" for ratio in found)]
+                [results.adapters[name]["title"], *(format_ratio(ratio) if ratio else "-" for ratio in found)]
             )
     return rows
 
@@ -219,9 +223,9 @@ def _flood(results: Results) -> str:
         return ""
     header = ["", "64 B, messages/s", "lost", "4 MB read, GB/s", "lost", "4 MB not read, GB/s", "lost"]
     return (
-        "## Flood\n\nThe producer sends as fast as it can, under `block` or what the peer has of the kind; queues of 256 (64 B) "
-        "and 10 (4 MB). Rates are medians over repeats, at the consumer, after a warm-up.\n\n"
-        + _table(header, rows)
+        "## Flood\n\nThe producer sends as fast as it can, under `block` or what the peer has of the kind; "
+        "queues of 256 (64 B) and 10 (4 MB). Rates are medians over repeats, at the consumer, after a "
+        "warm-up.\n\n" + _table(header, rows)
     )
 
 
@@ -256,8 +260,9 @@ def _cost(results: Results) -> str:
         "daemons RSS",
     ]
     return (
-        "## Cost\n\nPer cent of one core, and peak resident memory, which counts shared pages in every process that maps "
-        "them. Daemons are all processes that are neither producer nor consumer.\n\n" + _table(header, rows)
+        "## Cost\n\nPer cent of one core, and peak resident memory, which counts shared pages in every "
+        "process that maps them. Daemons are all processes that are neither producer nor consumer.\n\n"
+        + _table(header, rows)
     )
 
 
@@ -273,15 +278,15 @@ def _idle(results: Results) -> str:
                 entry["title"],
                 _megabytes(cell.of_process("consumer 0", "rss_bytes")),
                 f"{median(cell.of_process('consumer 0', 'threads')):.0f}",
-                f"{median(wakeups):.1f}" if wakeups else "–",
+                f"{median(wakeups):.1f}" if wakeups else "-",
             ]
         )
     if not rows:
         return ""
     header = ["", "RSS", "threads", "wake-ups a second"]
     return (
-        "## An idle Python node\n\nA consumer that waits and receives nothing. The unix socket is bare Python with NumPy; "
-        "dora's API also loads pyarrow.\n\n" + _table(header, rows)
+        "## An idle Python node\n\nA consumer that waits and receives nothing. The unix socket is bare "
+        "Python with NumPy; dora's API also loads pyarrow.\n\n" + _table(header, rows)
     )
 
 
@@ -294,9 +299,9 @@ def _first_message(results: Results) -> str:
     if not rows:
         return ""
     return (
-        "## From start to the first message\n\nFrom spawning the first process (`nervure run`, `dora run`, or the endpoints "
-        "themselves) to the first message at the consumer. The unix socket is bare Python with the same imports.\n\n"
-        + _table(["", "seconds, median"], rows)
+        "## From start to the first message\n\nFrom spawning the first process (`nervure run`, `dora run`, "
+        "or the endpoints themselves) to the first message at the consumer. The unix socket is bare Python "
+        "with the same imports.\n\n" + _table(["", "seconds, median"], rows)
     )
 
 
@@ -340,9 +345,9 @@ def _all_cells(results: Results) -> str:
                 f"{format_bytes(key.payload_bytes)}{'' if key.touch else ', not read'}",
                 f"1 to {key.consumers}",
                 str(found.samples if found else 0),
-                _medians_text(cell.medians_of_repeats(LATENCY)) if cell.has_producer else "–",
+                _medians_text(cell.medians_of_repeats(LATENCY)) if cell.has_producer else "-",
                 _medians_text(cell.medians_of_repeats(END_TO_END)),
-                _micros(median(warm) / 1e3) if warm else "–",
+                _micros(median(warm) / 1e3) if warm else "-",
                 _loss_text(cell),
             ]
         )
@@ -369,7 +374,7 @@ def _participants(results: Results, language: str) -> list[str]:
 
 def _rate_text(cell: Cell | None, what: str, unit: float, form: str) -> str:
     if cell is None:
-        return "–"
+        return "-"
     if not cell.measured:
         return cell.problems[0].partition(":")[0]
     return form.format(median(cell.rates(what)) / unit)
@@ -377,7 +382,7 @@ def _rate_text(cell: Cell | None, what: str, unit: float, form: str) -> str:
 
 def _loss_text(cell: Cell | None) -> str:
     if cell is None or not cell.measured:
-        return "–"
+        return "-"
     lost, reordered, duplicates = (cell.count(name) for name in ("lost", "reordered", "duplicates"))
     parts = [f"{lost:,} of {cell.sent:,} ({100 * lost / cell.sent:.1f} %)" if lost else "0"]
     if reordered:
@@ -398,15 +403,15 @@ def _daemon_shares(cell: Cell) -> list[float]:
 
 
 def _share_text(shares: list[float]) -> str:
-    return f"{100 * median(shares):.1f} %" if shares else "–"
+    return f"{100 * median(shares):.1f} %" if shares else "-"
 
 
 def _megabytes(values: list[float]) -> str:
-    return f"{median(values) / 1e6:.0f} MB" if values else "–"
+    return f"{median(values) / 1e6:.0f} MB" if values else "-"
 
 
 def _medians_text(nanos: list[float]) -> str:
-    return ", ".join(_micros(value / 1e3) for value in nanos) or "–"
+    return ", ".join(_micros(value / 1e3) for value in nanos) or "-"
 
 
 def _micros(value: float) -> str:
@@ -419,4 +424,4 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def _is_numeric(rows: list[list[str]]) -> bool:
-    return all(text[:1].isdigit() or text[:1] == "–" for row in rows for text in row[1:])
+    return all(text[:1].isdigit() or text[:1] == "-" for row in rows for text in row[1:])

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from conftest import Document
-
+from lab_document import Document
 from nervure_lab.analysis.results import Results, compare, timing
 from nervure_lab.analysis.targets import findings
 from nervure_lab.contract import Case
@@ -15,6 +14,11 @@ from nervure_lab.report.markdown import write_report
 SMALL = Case(language="rust", mode="paced", payload_bytes=64)
 FAN_OUT = Case(language="rust", mode="paced", payload_bytes=4 * 1024 * 1024, consumers=2)
 SCHEMA = json.loads((Path(__file__).parent.parent / "schema" / "result.schema.json").read_text())
+
+
+@pytest.fixture
+def document() -> Document:
+    return Document()
 
 
 def test_repeats_of_a_case_become_a_cell(document: Document) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from nervure_lab.analysis.statistics import median, p99, percentile, ratio
 
 

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from nervure_lab import session as session_module
 from nervure_lab.contract import Case, RunResult
 from nervure_lab.session import Session

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-
 from nervure_lab.adapters import all_adapters
 from nervure_lab.contract import Adapter, Case
 from nervure_lab.toolchain import Toolchain

@@ -1,0 +1,38 @@
+"""Who may import whom, as the README's table says."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "nervure_lab"
+ALLOWED = {
+    "adapters": {"contract", "session", "toolchain"},
+    "endpoints": {"endpoint"},
+    "experiments": {"contract", "plan"},
+    "analysis": {"analysis"},
+    "report": {"analysis"},
+}
+
+
+@pytest.mark.parametrize("folder", ALLOWED)
+def test_folders_import_only_what_they_may(folder: str) -> None:
+    files = [path for path in (PACKAGE / folder).glob("*.py") if path.name != "__init__.py"]
+    assert files
+    for path in files:
+        wrong = set(imported_parts(path)) - ALLOWED[folder]
+        assert not wrong, f"{path.name} imports {wrong}; {folder} may import {ALLOWED[folder]}"
+
+
+def imported_parts(path: Path) -> Iterator[str]:
+    """The second name of every import of the package: `session` of `nervure_lab.session`."""
+    for statement in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(statement, ast.ImportFrom):
+            names = [statement.module or ""]
+        elif isinstance(statement, ast.Import):
+            names = [alias.name for alias in statement.names]
+        yield from (name.split(".")[1] for name in names if name.startswith("nervure_lab."))
