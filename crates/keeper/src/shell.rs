@@ -247,7 +247,7 @@ impl Shell {
                 None,
                 Level::Warn,
                 "keeper",
-                format!("killed {killed} processes that nodes had left behind"),
+                format!("killed {killed} process(es) that nodes had left behind"),
             );
         }
         self.say_farewell()
