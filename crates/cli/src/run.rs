@@ -175,7 +175,7 @@ impl Session {
                 let text = format!("the keeper of the dataflow ended before its nodes ({how})");
                 let cause = match leftovers {
                     Ok(killed) => {
-                        format!("its nodes were killed with it, and {killed} processes that they left")
+                        format!("its nodes were killed with it, and {killed} process(es) that they left")
                     }
                     Err(error) => error.to_string(),
                 };

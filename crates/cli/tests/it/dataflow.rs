@@ -1,0 +1,252 @@
+//! A dataflow in a folder of its own, and `nervure run` on it, told as JSON.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::OwnedFd,
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Nothing in these tests takes nearly as long; a test that waits for longer has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A dataflow file under construction.
+pub struct Dataflow {
+    folder: TempDir,
+    nodes: Vec<Value>,
+}
+
+impl Dataflow {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), nodes: Vec::new() }
+    }
+
+    /// Adds a node that is a shell script, with further keys.
+    pub fn shell(mut self, id: &str, script: &str, keys: Value) -> Self {
+        self.nodes.push(merged(json!({"id": id, "path": "sh", "args": ["-c", script]}), keys));
+        self
+    }
+
+    /// Adds a node of the tests' own program, with further keys.
+    pub fn node(mut self, id: &str, arguments: &str, keys: Value) -> Self {
+        let program = Path::new(env!("CARGO_BIN_EXE_nervure")).with_file_name("examples").join("test_node");
+        self.nodes.push(merged(json!({"id": id, "path": program, "args": arguments}), keys));
+        self
+    }
+
+    /// Adds a Python script.
+    pub fn python(mut self, id: &str, script: &str, keys: Value) -> Self {
+        fs::write(self.folder.path().join(format!("{id}.py")), script).unwrap();
+        self.nodes.push(merged(json!({"id": id, "path": format!("{id}.py")}), keys));
+        self
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Writes the file. YAML includes JSON.
+    pub fn write(&self) -> PathBuf {
+        let file = self.folder.path().join("test.yml");
+        fs::write(&file, json!({"nodes": self.nodes}).to_string()).unwrap();
+        file
+    }
+
+    /// `nervure` with these arguments, in a well-known environment.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = nervure(self.folder.path());
+        command.args(arguments);
+        command
+    }
+
+    /// `nervure run --json` with further arguments.
+    pub fn run(self, arguments: &[&str]) -> Run {
+        let file = self.write();
+        let mut command = self.command(&["run", "--json"]);
+        let mut child =
+            command.args(arguments).arg(file).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, messages) = mpsc::channel();
+        thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let _ = sender.send(serde_json::from_str(&line).unwrap());
+            }
+        });
+        Run { child, messages, told: Vec::new(), folder: self.folder }
+    }
+}
+
+/// `nervure`, with nothing in its environment that would change what it does.
+pub fn nervure(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nervure"));
+    command.current_dir(folder).env("NERVURE_LOG_DIR", folder.join("logs")).env("NO_COLOR", "1");
+    command.env_remove("VIRTUAL_ENV").env("RUST_BACKTRACE", "1").stdin(Stdio::null());
+    command
+}
+
+fn merged(mut node: Value, keys: Value) -> Value {
+    let keys = keys.as_object().cloned().unwrap_or_default();
+    node.as_object_mut().unwrap().extend(keys);
+    node
+}
+
+/// A dataflow that runs.
+pub struct Run {
+    child: Child,
+    messages: Receiver<Value>,
+    told: Vec<Value>,
+    folder: TempDir,
+}
+
+/// What came of a run.
+pub struct Outcome {
+    pub code: Option<i32>,
+    pub stderr: String,
+    /// Every message of `run`.
+    pub told: Vec<Value>,
+    /// Goes with this.
+    _folder: TempDir,
+}
+
+impl Run {
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// The next message for which the test holds.
+    pub fn until(&mut self, what: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
+        loop {
+            let message = self.messages.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+                panic!("there was no {what}: {:#?}", self.told);
+            });
+            self.told.push(message.clone());
+            if holds(&message) {
+                return message;
+            }
+        }
+    }
+
+    /// The process of a node, once it is started.
+    pub fn started(&mut self, node: &str) -> Process {
+        let is_started = |message: &Value| message["message"] == "node_started" && message["id"] == node;
+        let earlier = self.told.iter().rev().find(|message| is_started(message)).cloned();
+        let message = earlier.unwrap_or_else(|| self.until("start", is_started));
+        Process::new(message["pid"].as_i64().unwrap())
+    }
+
+    /// The rest of the line of a node that begins so.
+    pub fn line(&mut self, node: &str, begin: &str) -> String {
+        let message = self.until(&format!("line `{begin}..` of `{node}`"), |message| {
+            message["message"] == "log" && message["node"] == node && text(message).starts_with(begin)
+        });
+        text(&message)[begin.len()..].trim().to_owned()
+    }
+
+    /// The end of a node.
+    pub fn ended(&mut self, node: &str) -> Value {
+        self.until("end", |message| message["message"] == "node_ended" && message["id"] == node)
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Waits for the end of `run`.
+    pub fn finish(mut self) -> Outcome {
+        while let Ok(message) = self.messages.recv_timeout(PATIENCE) {
+            self.told.push(message);
+        }
+        let mut stderr = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        let code = self.child.wait().unwrap().code();
+        Outcome { code, stderr, told: self.told, _folder: self.folder }
+    }
+}
+
+impl Outcome {
+    /// Lines that a node wrote, or that were said of it.
+    pub fn lines(&self, node: &str) -> Vec<&str> {
+        self.told
+            .iter()
+            .filter(|message| message["message"] == "log" && message["node"] == node)
+            .map(text)
+            .collect()
+    }
+
+    /// Every end of a node.
+    pub fn ends(&self, node: &str) -> Vec<&Value> {
+        self.told
+            .iter()
+            .filter(|message| message["message"] == "node_ended" && message["id"] == node)
+            .collect()
+    }
+
+    pub fn summary(&self) -> &Value {
+        self.told.last().filter(|message| message["message"] == "summary").expect("a summary")
+    }
+
+    /// The log records of a node, from its file.
+    pub fn log_file(&self, node: &str) -> Vec<Value> {
+        let file =
+            PathBuf::from(self.summary()["log_folder"].as_str().unwrap()).join(format!("{node}.jsonl"));
+        fs::read_to_string(file).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+fn text(message: &Value) -> &str {
+    message["text"].as_str().unwrap()
+}
+
+/// A process by its pidfd: no other can be taken for it.
+pub struct Process {
+    pub pid: Pid,
+    /// `None` when it had ended before it was looked for.
+    pidfd: Option<OwnedFd>,
+}
+
+impl Process {
+    pub fn new(pid: i64) -> Self {
+        let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Err(rustix::io::Errno::SRCH) => None,
+            other => Some(other.unwrap()),
+        };
+        Self { pid, pidfd }
+    }
+
+    /// The process whose number a node has told.
+    pub fn told(number: &str) -> Self {
+        Self::new(number.parse().unwrap())
+    }
+
+    /// Its parent.
+    pub fn parent(&self) -> Self {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_pid())).unwrap();
+        let (_, rest) = stat.rsplit_once(')').unwrap();
+        Self::told(rest.split_ascii_whitespace().nth(1).unwrap())
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pidfd = self.pidfd.as_ref().expect("a process that lives");
+        rustix::process::pidfd_send_signal(pidfd, signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub fn assert_ends(&self) {
+        let Some(pidfd) = &self.pidfd else { return };
+        let mut polled = [PollFd::new(pidfd, PollFlags::IN)];
+        let timeout = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        assert_eq!(poll(&mut polled, Some(&timeout)).unwrap(), 1, "process {:?} is left", self.pid);
+    }
+}

@@ -1,0 +1,46 @@
+//! `nervure --help` and wrong command lines.
+
+use insta::assert_snapshot;
+
+use crate::dataflow::nervure;
+
+fn output(arguments: &[&str]) -> String {
+    let output = nervure(std::path::Path::new("/")).args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    format!(
+        "exit code: {}\n----- stdout -----\n{}----- stderr -----\n{}",
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr)
+    )
+}
+
+#[test]
+fn help() {
+    assert_snapshot!(output(&["--help"]));
+}
+
+#[test]
+fn help_of_run() {
+    assert_snapshot!(output(&["run", "--help"]));
+}
+
+#[test]
+fn no_command() {
+    assert_snapshot!(output(&[]));
+}
+
+#[test]
+fn unknown_command() {
+    assert_snapshot!(output(&["vaildate", "x.yml"]));
+}
+
+#[test]
+fn duration_without_unit() {
+    assert_snapshot!(output(&["run", "x.yml", "--stop-after", "10"]));
+}
+
+#[test]
+fn version() {
+    assert!(output(&["--version"]).contains(&format!("nervure {}", env!("CARGO_PKG_VERSION"))));
+}

@@ -1,0 +1,120 @@
+//! Real nodes: data flows, and what is told of deaths.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::dataflow::{Dataflow, Outcome};
+
+fn source(arguments: &str, mut keys: Value) -> (String, Value) {
+    keys["outputs"] = json!(["out"]);
+    (format!("source {arguments}"), keys)
+}
+
+fn dataflow(source: (String, Value), sink: &str, mut sink_keys: Value, policy: &str) -> Dataflow {
+    sink_keys["inputs"] = json!({"in": {"source": "source/out", "queue_policy": policy}});
+    Dataflow::new().node("source", &source.0, source.1).node("sink", sink, sink_keys)
+}
+
+/// The lines of the sink, from its log: a flood is not shown whole.
+fn sink_lines(outcome: &Outcome) -> Vec<String> {
+    let records = outcome.log_file("sink").into_iter().filter(|record| record["stream"] == "stdout");
+    records.map(|record| record["text"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The numbers that the sink received.
+fn received(outcome: &Outcome) -> Vec<u64> {
+    sink_lines(outcome).iter().filter_map(|line| line.strip_prefix("in ")?.parse().ok()).collect()
+}
+
+#[test]
+fn everything_arrives_in_order_when_the_producer_waits() {
+    let outcome = dataflow(source("2000", json!({})), "sink", json!({}), "block").run(&[]).finish();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(received(&outcome).into_iter().eq(0..2000));
+    assert_eq!(sink_lines(&outcome)[2000..], ["INPUT_CLOSED in", "STOP all inputs are closed"]);
+    let edge = &outcome.summary()["edges"][0];
+    assert_eq!((&edge["sent"], &edge["received"], &edge["lost"]), (&json!(2000), &json!(2000), &json!(0)));
+    assert!(edge["latency_p50_nanos"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn what_is_dropped_is_counted() {
+    let outcome = dataflow(source("500", json!({})), "sink 1", json!({}), "drop_oldest").run(&[]).finish();
+    assert_eq!(outcome.code, Some(0));
+    let edge = &outcome.summary()["edges"][0];
+    let count = |key: &str| edge[key].as_u64().unwrap();
+    assert_eq!(count("received") as usize, received(&outcome).len());
+    assert!(count("dropped_oldest") > 0);
+    assert_eq!(count("received") + count("lost"), 500, "{edge}");
+    assert!(received(&outcome).is_sorted());
+}
+
+#[test]
+fn a_consumer_that_crashes_inherits_what_waited_for_it() {
+    let keys = json!({"restart_policy": "on-failure", "restart_delay": "20ms"});
+    let outcome = dataflow(source("400 1", json!({})), "doomed-sink 50", keys, "block").run(&[]).finish();
+    let numbers = received(&outcome);
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
+    let lost = outcome.summary()["edges"][0]["lost_in_crash"].as_u64().unwrap();
+    assert_eq!(numbers.len() as u64 + lost, 400, "{}", outcome.summary());
+    assert_eq!(outcome.code, Some(if lost == 0 { 0 } else { 3 }));
+    assert_eq!(outcome.ends("sink").len(), 2);
+}
+
+#[test]
+fn a_producer_that_is_killed_comes_back_and_its_neighbours_hear_of_it() {
+    let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms", "max_restarts": 1});
+    let mut run = dataflow(source("1000000 1", keys), "sink", json!({}), "block").run(&[]);
+    run.line("sink", "in 5");
+    run.started("source").signal(Signal::KILL);
+    run.line("sink", "NODE_FAILED source [\"in\"] killed by SIGKILL");
+    run.line("sink", "NODE_RESTARTED source [\"in\"]");
+    run.line("sink", "in 0");
+    run.started("source").signal(Signal::KILL);
+    run.line("sink", "NODE_FAILED source [\"in\"] killed by SIGKILL");
+    run.line("sink", "INPUT_CLOSED in");
+    let outcome = run.finish();
+    assert_eq!(outcome.code, Some(3));
+    assert_eq!(outcome.summary()["failed"][0]["id"], "source");
+}
+
+#[test]
+fn a_producer_that_waits_is_freed_by_the_death_of_its_consumer() {
+    let mut run = dataflow(source("1000", json!({})), "sink 1000000", json!({}), "block").run(&[]);
+    run.line("sink", "in 0");
+    run.started("sink").signal(Signal::KILL);
+    let outcome = run.finish();
+    assert_eq!(outcome.ends("source")[0]["code"], 0, "{:?}", outcome.lines("source"));
+    assert_eq!(outcome.code, Some(3));
+}
+
+#[test]
+fn stop_reaches_every_node_and_deaf_ones_are_terminated() {
+    let mut run = Dataflow::new()
+        .node("source", "idle", json!({"outputs": ["out"]}))
+        .node("deaf", "deaf", json!({"inputs": {"in": "source/out"}}))
+        .run(&["--grace", "200ms"]);
+    run.line("deaf", "ready");
+    run.signal(Signal::INT);
+    run.line("source", "STOP SIGINT");
+    let outcome = run.finish();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert_eq!(
+        (&outcome.ends("source")[0]["code"], &outcome.ends("deaf")[0]["signal"]),
+        (&json!(0), &json!(15))
+    );
+}
+
+#[test]
+fn nodes_may_feed_each_other() {
+    let outcome = Dataflow::new()
+        .node("source", "source 100 1", json!({"outputs": ["out"]}))
+        .node("a", "relay", json!({"inputs": {"first": "source/out", "back": "b/out"}, "outputs": ["out"]}))
+        .node("b", "relay", json!({"inputs": {"in": "a/out"}, "outputs": ["out"]}))
+        .run(&["--stop-after", "1s"])
+        .finish();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let edges = outcome.summary()["edges"].as_array().unwrap();
+    let back = edges.iter().find(|edge| edge["input"] == "a/back").unwrap();
+    assert!(back["received"].as_u64().unwrap() > 0, "{back}");
+}

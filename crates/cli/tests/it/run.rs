@@ -1,0 +1,228 @@
+//! `nervure run`: exit codes, restarts, output, logs.
+
+use std::{fs, process::Stdio};
+
+use serde_json::{Value, json};
+
+use crate::dataflow::{Dataflow, nervure};
+
+#[test]
+fn a_dataflow_that_goes_well_is_a_success() {
+    let outcome = Dataflow::new().shell("good", "echo fine", json!({})).run(&[]).finish();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert_eq!(outcome.summary()["is_perfect"], true);
+}
+
+#[test]
+fn a_node_that_fails_is_told_with_its_last_words() {
+    let outcome = Dataflow::new()
+        .shell("good", "true", json!({}))
+        .shell("bad", "for n in $(seq 30); do echo line $n >&2; done; exit 7", json!({}))
+        .run(&[])
+        .finish();
+    assert_eq!(outcome.code, Some(3));
+    let failed = &outcome.summary()["failed"];
+    assert_eq!((&failed[0]["id"], &failed[0]["code"]), (&json!("bad"), &json!(7)));
+    assert_eq!(failed[0]["stderr_tail"].as_array().unwrap().last().unwrap(), "line 30");
+    assert_eq!(failed.as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_node_killed_by_a_signal_failed() {
+    let outcome = Dataflow::new().shell("bad", "kill -SEGV $$", json!({})).run(&[]).finish();
+    assert_eq!(outcome.code, Some(3));
+    assert!(outcome.ends("bad")[0]["reason"].as_str().unwrap().contains("SIGSEGV"));
+}
+
+#[test]
+fn a_program_that_is_no_program_is_told_and_the_others_run() {
+    let dataflow = Dataflow::new().shell("good", "echo fine", json!({}));
+    let script = dataflow.folder().join("orphan.sh");
+    fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let outcome = dataflow.shell("bad", "", json!({"path": "./orphan.sh", "args": []})).run(&[]).finish();
+    assert_eq!(outcome.code, Some(3));
+    let reason = outcome.ends("bad")[0]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("could not be started: the interpreter in the first line of"), "{reason}");
+    assert_eq!(outcome.lines("good"), ["fine"]);
+}
+
+/// Fails until it was started for the third time.
+const THIRD_TIME_LUCKY: &str = "echo x >> starts; test $(wc -l < starts) -ge 3";
+
+#[test]
+fn on_failure_restarts_until_it_goes_well() {
+    let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms"});
+    let outcome = Dataflow::new().shell("node", THIRD_TIME_LUCKY, keys).run(&[]).finish();
+    assert_eq!(outcome.code, Some(0), "it went well in the end");
+    let ends: Vec<_> = outcome.ends("node").iter().map(|end| (&end["code"], &end["restarts"])).collect();
+    let (yes, no) = (json!(true), json!(false));
+    assert_eq!(ends, [(&json!(1), &yes), (&json!(1), &yes), (&json!(0), &no)]);
+}
+
+#[test]
+fn never_restarts_never() {
+    let outcome =
+        Dataflow::new().shell("node", THIRD_TIME_LUCKY, json!({"restart_policy": "never"})).run(&[]).finish();
+    assert_eq!((outcome.code, outcome.ends("node").len()), (Some(3), 1));
+}
+
+#[test]
+fn restarts_are_spent_at_some_time() {
+    let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms", "max_restarts": 4});
+    let outcome = Dataflow::new().shell("node", "exit 1", keys).run(&[]).finish();
+    assert_eq!((outcome.code, outcome.ends("node").len()), (Some(3), 5));
+    let reason = outcome.ends("node")[4]["reason"].as_str().unwrap();
+    assert_eq!(reason, "exited with code 1; not started again: 4 restarts are spent (`max_restarts`)");
+}
+
+#[test]
+fn always_restarts_until_the_dataflow_stops() {
+    let keys = json!({"restart_policy": "always", "restart_delay": "1ms"});
+    let mut run = Dataflow::new().shell("node", "echo again", keys).run(&["--stop-after", "1h"]);
+    for _ in 0..3 {
+        run.line("node", "again");
+    }
+    run.signal(rustix::process::Signal::HUP);
+    let outcome = run.finish();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.ends("node").iter().all(|end| end["failed"] == false));
+}
+
+#[test]
+fn stop_after_ends_the_run_in_order() {
+    let outcome =
+        Dataflow::new().shell("node", "sleep 1000", json!({})).run(&["--stop-after", "50ms"]).finish();
+    assert_eq!(outcome.code, Some(0));
+    assert_eq!(outcome.ends("node")[0]["signal"], 15);
+}
+
+#[test]
+fn a_flood_of_output_is_in_the_log_whole_and_what_is_not_shown_is_counted() {
+    const LINES: usize = 100_000;
+    let script = format!("seq {LINES}");
+    let outcome = Dataflow::new().shell("flood", &script, json!({})).run(&[]).finish();
+    assert_eq!(outcome.code, Some(0));
+    let logged: Vec<Value> = outcome.log_file("flood");
+    let numbers = logged
+        .iter()
+        .filter(|record| record["stream"] == "stdout")
+        .map(|record| record["text"].as_str().unwrap());
+    assert!(numbers.eq((1..=LINES).map(|number| number.to_string())));
+    let shown = outcome.lines("flood").iter().filter(|line| line.parse::<usize>().is_ok()).count();
+    let unsaid: usize = outcome
+        .lines("nervure")
+        .iter()
+        .filter_map(|line| {
+            line.strip_suffix(" lines of node `flood` came too fast to be shown; its log file has them")
+        })
+        .map(|count| count.parse::<usize>().unwrap())
+        .sum();
+    assert!(shown + unsaid >= LINES, "{shown} lines are shown and {unsaid} counted");
+}
+
+#[test]
+fn strange_output_becomes_records() {
+    let script = r"printf 'WARN: caf\303\251 \377\nlast without end' >&2; printf '\033[2Jx\n'";
+    let outcome = Dataflow::new().shell("node", script, json!({})).run(&[]).finish();
+    let records = outcome.log_file("node");
+    let record = |text: &str| records.iter().find(|record| record["text"] == text).cloned().unwrap();
+    assert_eq!(record("WARN: caf\u{e9} \u{fffd}")["level"], "warn");
+    assert_eq!(record("last without end")["stream"], "stderr");
+    assert_eq!(record("\x1b[2Jx")["stream"], "stdout");
+}
+
+#[test]
+fn a_module_that_is_missing_names_the_python() {
+    let outcome =
+        Dataflow::new().python("node", "import no_such_module_at_all\n", json!({})).run(&[]).finish();
+    assert_eq!(outcome.code, Some(3));
+    let lines = outcome.lines("node");
+    assert!(
+        lines.iter().any(|line| line.starts_with("it ran on /") && line.contains("python3")),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn the_active_environment_is_used_and_a_broken_one_is_told() {
+    let dataflow = Dataflow::new().python("node", "", json!({}));
+    let file = dataflow.write();
+    let bin = dataflow.folder().join("venv/bin");
+    fs::create_dir_all(&bin).unwrap();
+    let run = || {
+        let mut command = dataflow.command(&["run"]);
+        command.arg(&file).env("VIRTUAL_ENV", bin.parent().unwrap()).output().unwrap()
+    };
+    let output = run();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("VIRTUAL_ENV is `") && stderr.contains("no `bin/python` in it"), "{stderr}");
+    fs::write(
+        bin.join("python"),
+        "#!/bin/sh\necho \"this python runs ${1##*/}, unbuffered $PYTHONUNBUFFERED\"\n",
+    )
+    .unwrap();
+    fs::set_permissions(bin.join("python"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let stdout = String::from_utf8(run().stdout).unwrap();
+    assert_eq!(stdout, "node    | this python runs node.py, unbuffered 1\n");
+}
+
+#[test]
+fn what_nodes_write_to_stdout_is_data_and_the_rest_is_not() {
+    let dataflow = Dataflow::new().shell("camera", "echo data; echo talk >&2; exit 1", json!({}));
+    let file = dataflow.write();
+    let output = dataflow.command(&["run"]).arg(file).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "camera  | data\n");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    for expected in
+        ["camera  | talk", "nervure | camera: exited with code 1", "node `camera` failed", "logs: "]
+    {
+        assert!(stderr.contains(expected), "{stderr}");
+    }
+    assert!(!stderr.contains("stack backtrace") && !stderr.contains('\x1b'), "{stderr}");
+}
+
+#[test]
+fn lines_below_the_log_level_are_not_shown() {
+    let script = "echo INFO: small; echo ERROR: big";
+    let outcome = Dataflow::new().shell("node", script, json!({})).run(&["--log-level", "warn"]).finish();
+    assert_eq!(outcome.lines("node"), ["ERROR: big"]);
+    assert_eq!(outcome.log_file("node").iter().filter(|record| record["stream"] == "stdout").count(), 2);
+}
+
+#[test]
+fn a_reader_that_leaves_stops_the_run() {
+    let dataflow = Dataflow::new().shell("node", "while :; do echo again; sleep 0.01; done", json!({}));
+    let file = dataflow.write();
+    let mut child = dataflow.command(&["run", "--json"]).arg(file).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_log_folder_that_cannot_be_made_is_told() {
+    let dataflow = Dataflow::new().shell("node", "true", json!({}));
+    let file = dataflow.write();
+    let output = dataflow.command(&["run"]).arg(&file).env("NERVURE_LOG_DIR", &file).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("log folder") && stderr.contains("hint: set NERVURE_LOG_DIR"), "{stderr}");
+}
+
+#[test]
+fn a_keeper_that_is_started_by_hand_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = nervure(folder.path()).arg("__keeper").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("started by `nervure run`, not by hand"), "{stderr}");
+}
+
+#[test]
+fn a_name_can_be_given() {
+    let outcome = Dataflow::new().shell("node", "true", json!({})).run(&["--name", "other"]).finish();
+    assert!(outcome.summary()["log_folder"].as_str().unwrap().contains("/logs/other/"));
+    let outcome = Dataflow::new().shell("node", "true", json!({})).run(&["--name", "../other"]).finish();
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.stderr.contains("`--name ../other`"), "{}", outcome.stderr);
+}

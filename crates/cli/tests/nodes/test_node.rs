@@ -1,0 +1,100 @@
+//! A node that does what its first argument says, for tests with real processes.
+
+use std::{error::Error, thread::sleep, time::Duration};
+
+use nervure_node::{Event, Node};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize| arguments.get(at).map_or(Ok(0), |text| text.parse::<u64>());
+    match arguments.first().map(String::as_str) {
+        Some("source") => source(number(1)?, number(2)?),
+        Some("sink") => sink(number(1)?),
+        Some("doomed-sink") => doomed_sink(number(1)?),
+        Some("relay") => relay(),
+        Some("idle") => idle(),
+        Some("deaf") => deaf(),
+        other => Err(format!("what is a {other:?}?").into()),
+    }
+}
+
+/// Sends the numbers from 0 on, with a pause after each.
+fn source(count: u64, pause_millis: u64) -> Result<(), Box<dyn Error>> {
+    let node = Node::connect()?;
+    for number in 0..count {
+        node.send("out", &[number][..])?;
+        if pause_millis > 0 {
+            sleep(Duration::from_millis(pause_millis));
+        }
+    }
+    Ok(())
+}
+
+/// Tells every event, until the end of its inputs.
+fn sink(pause_millis: u64) -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    while let Some(event) = node.next() {
+        tell(&event)?;
+        sleep(Duration::from_millis(pause_millis));
+    }
+    Ok(())
+}
+
+/// As a sink, but its first process kills itself after some samples.
+fn doomed_sink(count: u64) -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    let mut left = if node.incarnation() == 0 { count } else { u64::MAX };
+    while let Some(event) = node.next() {
+        tell(&event)?;
+        left -= u64::from(matches!(event, Event::Input { .. }));
+        if left == 0 {
+            std::process::abort();
+        }
+    }
+    Ok(())
+}
+
+/// Sends on what it receives.
+fn relay() -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    while let Some(event) = node.next() {
+        if let Event::Input { sample, .. } = event {
+            node.send("out", &sample.as_slice::<u64>()?[..1])?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits for Stop.
+fn idle() -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    println!("ready {}", node.incarnation());
+    while let Some(event) = node.next() {
+        tell(&event)?;
+        if matches!(event, Event::Stop { .. }) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Does not look at its events.
+fn deaf() -> Result<(), Box<dyn Error>> {
+    let _node = Node::connect()?;
+    println!("ready");
+    loop {
+        sleep(Duration::from_secs(1000));
+    }
+}
+
+fn tell(event: &Event) -> Result<(), Box<dyn Error>> {
+    match event {
+        Event::Input { id, sample } => println!("{id} {}", sample.as_slice::<u64>()?[0]),
+        Event::InputClosed { id } => println!("INPUT_CLOSED {id}"),
+        Event::NodeFailed { node, inputs, reason } => println!("NODE_FAILED {node} {inputs:?} {reason}"),
+        Event::NodeRestarted { node, inputs } => println!("NODE_RESTARTED {node} {inputs:?}"),
+        Event::Stop { reason } => println!("STOP {reason}"),
+        other => println!("{}", other.kind()),
+    }
+    Ok(())
+}
