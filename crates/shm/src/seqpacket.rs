@@ -73,8 +73,9 @@ impl Seqpacket {
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let message = loop {
             match rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
-                Err(Errno::INTR) => {}
-                Err(Errno::CONNRESET) => return Ok(Received::Closed),
+                // Reset says, once, that the other end closed without reading everything; what it had sent is still
+                // there, and then the end.
+                Err(Errno::INTR | Errno::CONNRESET) => {}
                 other => break other?,
             }
         };
@@ -133,6 +134,18 @@ mod tests {
         assert_eq!(b.receive(&mut Vec::with_capacity(16)).unwrap_err().kind(), io::ErrorKind::InvalidData);
         drop(a);
         assert!(matches!(b.receive(&mut buffer).unwrap(), Received::Closed));
+    }
+
+    #[test]
+    fn the_last_words_of_an_end_that_did_not_listen_arrive() {
+        let (a, b) = Seqpacket::pair().unwrap();
+        a.send(b"unread", &[]).unwrap();
+        b.send(b"last words", &[]).unwrap();
+        drop(b);
+        let mut buffer = Vec::with_capacity(16);
+        assert!(matches!(a.receive(&mut buffer).unwrap(), Received::Packet(_)));
+        assert_eq!(buffer, b"last words");
+        assert!(matches!(a.receive(&mut buffer).unwrap(), Received::Closed));
     }
 
     #[test]
