@@ -63,6 +63,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         display,
         signals,
         keeper,
+        has_lost_its_reader: false,
     };
     session.supervise()?;
     session.conclude()
@@ -79,6 +80,8 @@ struct Session {
     display: Box<dyn Display>,
     signals: Signals,
     keeper: Keeper,
+    /// Nobody reads any more what it says.
+    has_lost_its_reader: bool,
 }
 
 impl Session {
@@ -112,8 +115,9 @@ impl Session {
                 next_tick = now + TICK;
                 self.tick();
             }
-            if self.display.is_closed() {
-                // Nobody reads what it says: `| head`.
+            if self.display.is_closed() && !self.has_lost_its_reader {
+                // `| head`, say.
+                self.has_lost_its_reader = true;
                 self.keeper.send(&run_to_keeper::Message::Stop {
                     reason: "the output of `run` was closed".to_owned(),
                 });

@@ -40,9 +40,6 @@ use log_files::LogFile;
 use run_link::RunLink;
 use slot::{Slot, Stream};
 
-/// How long a keeper whose work is done waits for `run` to take its last reports.
-const FAREWELL: Duration = Duration::from_secs(2);
-
 /// Why a keeper ended otherwise than by its dataflow's end.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
@@ -488,12 +485,12 @@ impl Shell {
         }
     }
 
-    /// Waits for `run` to take what is left to say.
+    /// Waits for `run` to take what is left to say, as long as it lives: its terminal may stand still for a while.
     fn say_farewell(&mut self) -> Result<(), KeeperError> {
-        let deadline = self.now() + FAREWELL;
+        self.run.hurry(self.now());
         loop {
             self.flush();
-            if !self.run.is_waiting() || self.run.socket().is_none() || self.now() >= deadline {
+            if !self.run.is_waiting() || self.run.socket().is_none() {
                 return Ok(());
             }
             self.wait()?;

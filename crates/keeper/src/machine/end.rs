@@ -119,10 +119,11 @@ impl Machine {
             (false, _) => Level::Warn,
         };
         self.log(Some(node), level, ended.reason.clone());
-        self.unwire(node, restart_at.is_some());
+        // First the event: a node whose last input closes ends, and hears nothing any more.
         if ended.failed {
             self.tell_neighbours(node, "NODE_FAILED", &ended.reason);
         }
+        self.unwire(node, restart_at.is_some());
         self.nodes[node].last_end = Some(ended.clone());
         self.report(keeper_to_run::Message::NodeEnded(ended), None);
         if restart_at.is_some() {

@@ -54,6 +54,11 @@ impl RunLink {
         self.outbox.deadline().into_iter().chain(self.summary_at).min()
     }
 
+    /// Tells with the next flush what was not sent.
+    pub fn hurry(&mut self, now: Duration) {
+        self.summary_at = self.summary_at.map(|_| now);
+    }
+
     /// Queues a message.
     pub fn send(&mut self, message: &Message, descriptor: Option<Rc<OwnedFd>>, now: Duration) {
         if self.socket.is_none() {
