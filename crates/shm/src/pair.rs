@@ -77,16 +77,16 @@ impl ProducerPair {
 
     /// Segments that the consumer has unmapped since the last call. `None` when the consumer's end is closed.
     pub fn receive(&self) -> Option<Vec<u32>> {
-        let (mut retired, mut buffer) = (Vec::new(), Vec::with_capacity(HEADER_BYTES));
+        let (mut retired, mut buffer) = (Vec::new(), [0; HEADER_BYTES]);
         loop {
-            match self.socket.receive(&mut buffer) {
-                Ok(Received::Packet(_)) => {
+            match self.socket.receive_into(&mut buffer) {
+                Ok((bytes, Received::Packet(_))) => {
                     // Anything else than a receipt is noise of a hostile consumer, and changes nothing.
-                    if let Some(([KIND_RETIRED, id, _], _)) = parse(&buffer) {
+                    if let Some(([KIND_RETIRED, id, _], _)) = parse(&buffer[..bytes]) {
                         retired.push(id as u32);
                     }
                 }
-                Ok(Received::Closed) => return None,
+                Ok((_, Received::Closed)) => return None,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
                 Err(_) => return Some(retired),
             }
@@ -195,15 +195,15 @@ impl ConsumerPair {
     fn receive_locked(&self, state: &mut ConsumerState) -> Result<bool, Misbehaviour> {
         self.receipts.flush();
         let mut buffer = std::mem::take(&mut state.buffer);
-        buffer.reserve(HEADER_BYTES + MAX_ANNOUNCEMENT_BYTES);
+        buffer.resize(HEADER_BYTES + MAX_ANNOUNCEMENT_BYTES, 0);
         let result = loop {
-            match self.socket.receive(&mut buffer) {
-                Ok(Received::Packet(fds)) => {
-                    if let Err(misbehaviour) = self.handle(state, &buffer, fds) {
+            match self.socket.receive_into(&mut buffer) {
+                Ok((bytes, Received::Packet(fds))) => {
+                    if let Err(misbehaviour) = self.handle(state, &buffer[..bytes], fds) {
                         break Err(misbehaviour);
                     }
                 }
-                Ok(Received::Closed) => break Ok(false),
+                Ok((_, Received::Closed)) => break Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(true),
                 Err(_) => break Err(Misbehaviour::Message("truncated packet, or out of file descriptors")),
             }

@@ -68,6 +68,14 @@ impl Seqpacket {
     pub fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<Received> {
         let capacity = buffer.capacity();
         buffer.resize(capacity, 0);
+        let (bytes, received) = self.receive_into(buffer)?;
+        buffer.truncate(bytes);
+        Ok(received)
+    }
+
+    /// As [`Seqpacket::receive`], for those who receive often: clearing a large buffer costs more than a small packet.
+    /// Returns the packet's length too.
+    pub(crate) fn receive_into(&self, buffer: &mut [u8]) -> io::Result<(usize, Received)> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -79,7 +87,6 @@ impl Seqpacket {
                 other => break other?,
             }
         };
-        buffer.truncate(message.bytes);
         let mut fds = Vec::new();
         for ancillary in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = ancillary {
@@ -91,7 +98,8 @@ impl Seqpacket {
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         // Nobody sends empty packets: one reads as the end of the stream.
-        Ok(if message.bytes == 0 && fds.is_empty() { Received::Closed } else { Received::Packet(fds) })
+        let is_end = message.bytes == 0 && fds.is_empty();
+        Ok((message.bytes, if is_end { Received::Closed } else { Received::Packet(fds) }))
     }
 }
 
