@@ -2,7 +2,8 @@
 //!
 //! A row has one writer at a time (an output's lock or the inbox), so that counting is a load and a store.
 //! Accounting of an edge: published = `sent` + `dropped_newest` + `missed_held` + `missed_memory` +
-//! `missed_control`, and sent = received + queued + `dropped_oldest` + `lost_in_crash`.
+//! `missed_control`, and sent = received + queued + `dropped_oldest` + `undelivered`. Of those received,
+//! `lost_in_crash` were in the hands of a consumer when it died.
 
 use crate::pages::{COUNTERS_MAGIC, create_page, map_page};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
@@ -34,8 +35,10 @@ pub struct OutputCounters {
     pub missed_memory: u64,
     /// Samples missed because the consumer did not accept a segment in time.
     pub missed_control: u64,
-    /// Samples that a consumer had taken when it died.
+    /// Samples that a consumer had taken, and still held, when it died and was restarted.
     pub lost_in_crash: u64,
+    /// Samples that were queued when the consumer left or died for good: nobody is there to miss them.
+    pub undelivered: u64,
     /// Nanoseconds that the producer waited for this edge.
     pub blocked_nanos: u64,
     /// Samples in the queue when the producer last looked.
@@ -43,7 +46,7 @@ pub struct OutputCounters {
 }
 
 impl OutputCounters {
-    /// Samples that were published and will not be received, whatever the cause.
+    /// Samples that were published and that the consumer had no chance to use, whatever the cause.
     pub fn lost(&self) -> u64 {
         self.dropped_oldest
             + self.dropped_newest
@@ -251,6 +254,7 @@ pub(crate) enum OutputCounter {
     LostInCrash,
     BlockedNanos,
     Queued,
+    Undelivered,
 }
 
 impl OutputRow<'_> {
@@ -284,6 +288,7 @@ impl OutputRow<'_> {
             lost_in_crash: word(OutputCounter::LostInCrash),
             blocked_nanos: word(OutputCounter::BlockedNanos),
             queued: word(OutputCounter::Queued),
+            undelivered: word(OutputCounter::Undelivered),
         }
     }
 }

@@ -599,7 +599,7 @@ impl State {
         if suspended {
             self.edges[index].suspend(counters);
         } else {
-            self.edges.remove(index);
+            self.edges.remove(index).end(counters);
         }
         let still_used =
             |edge: &Edge| edge.attached.pair.peer == peer && !(suspended && edge.attached.id == id);
@@ -754,6 +754,14 @@ impl Edge {
         }
         self.leased = kept;
         self.count(counters, OutputCounter::LostInCrash, lost.len() as u64);
+    }
+
+    /// The consumer is gone for good.
+    fn end(self, counters: &CountersPage) {
+        self.count(counters, OutputCounter::Undelivered, self.queued());
+        if let Some(row) = counters.output_row(self.attached.counters_row) {
+            row.set(OutputCounter::Queued, 0);
+        }
     }
 
     fn send_queued_segments(

@@ -178,6 +178,7 @@ fn add_output(sum: &mut OutputCounters, later: OutputCounters) {
         missed_memory: sum.missed_memory + later.missed_memory,
         missed_control: sum.missed_control + later.missed_control,
         lost_in_crash: sum.lost_in_crash + later.lost_in_crash,
+        undelivered: sum.undelivered + later.undelivered,
         blocked_nanos: sum.blocked_nanos + later.blocked_nanos,
         queued: later.queued,
     };
