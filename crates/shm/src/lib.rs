@@ -10,9 +10,13 @@ mod sync;
 #[cfg(not(loom))]
 mod counters;
 #[cfg(not(loom))]
+mod edge;
+#[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
 mod input;
+#[cfg(not(loom))]
+mod loan;
 #[cfg(not(loom))]
 mod output;
 #[cfg(not(loom))]
@@ -21,6 +25,8 @@ mod pages;
 mod pair;
 #[cfg(not(loom))]
 mod pool;
+#[cfg(not(loom))]
+mod send;
 #[cfg(not(loom))]
 mod seqpacket;
 #[cfg(not(loom))]
@@ -31,13 +37,16 @@ mod sys;
 #[cfg(not(loom))]
 pub use self::{
     counters::{CountersPage, Histogram, InputCounters, OutputCounters},
+    edge::OutputEdge,
     fork::{NodeForked, check as check_fork, generation as fork_generation},
     input::{Arrival, Inbox, InboxHandle, InputEdge, Sample},
-    output::{Loan, Mapped, Output, OutputEdge, Producer, Receipt, SendError, Unsent, Wait},
+    loan::{Loan, Mapped},
+    output::{Output, Producer},
     pages::{ControlPage, EdgeRegion, MAX_BLOCKS, MAX_INPUTS, MAX_QUEUE_DEPTH, RunState, WakePage},
     pair::{ConsumerPair, MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS, ProducerPair},
     pool::Budget,
     ring::Misbehaviour,
+    send::{Receipt, SendError, Unsent, Wait},
     seqpacket::{Received, Seqpacket},
     slot::{INLINE_BYTES, MAX_HEAD_BYTES},
     sync::Waited,

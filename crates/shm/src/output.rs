@@ -1,17 +1,19 @@
 //! The producer's end of one output: loans, publication, and the edges to its consumers.
 
 use crate::counters::{CountersPage, OutputCounter};
-use crate::fork::{self, NodeForked};
-use crate::pages::{EdgeRegion, WakePage};
-use crate::pair::{MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS, ProducerPair};
+use crate::edge::{Edge, OutputEdge};
+use crate::fork;
+use crate::loan::{BlockLoan, InlineBuffer, Loan, Memory};
+use crate::pages::WakePage;
+use crate::pair::{MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS};
 use crate::pool::{Block, Budget, NoBlock, Pool};
-use crate::ring::{Misbehaviour, SLOT_WORDS, is_leased};
-use crate::slot::{Descriptor, INLINE_BYTES, MAX_HEAD_BYTES, NO_BLOCK, SlotImage, WORD_BLOCK};
+use crate::ring::{Misbehaviour, is_leased};
+use crate::send::{Receipt, SendError, Unsent, Wait};
+use crate::slot::{INLINE_BYTES, MAX_HEAD_BYTES, NO_BLOCK, SlotImage};
 use crate::sync::{Ordering, Waited};
-use crate::sys::{self, Mapping, monotonic_nanos};
+use crate::sys::{self, monotonic_nanos};
 use nervure_message::Header;
-use nervure_protocol::wiring::{Policy, Queue};
-use rustix::fd::{AsFd, OwnedFd};
+use nervure_protocol::wiring::Policy;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,125 +23,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const EVICTION_PATIENCE_NANOS: u64 = 20_000_000;
 /// How often a blocked producer looks for room before it goes to sleep: some microseconds.
 const SPINS: u32 = 64;
-
-/// How long to wait when a `block` edge is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Not at all.
-    Never,
-    /// Until there is room, or the node is told to stop.
-    Forever,
-    /// At most until this reading of CLOCK_MONOTONIC, in nanoseconds.
-    Until(u64),
-}
-
-/// Why a loan or a publication failed.
-#[derive(Debug, thiserror::Error)]
-pub enum SendError {
-    /// A `block` edge is full, and the call does not wait.
-    #[error("the queue of consumer {consumer} is full")]
-    WouldBlock {
-        /// `node/input`.
-        consumer: String,
-    },
-    /// A `block` edge stayed full until the deadline.
-    #[error("the queue of consumer {consumer} stayed full until the timeout")]
-    TimedOut {
-        /// `node/input`.
-        consumer: String,
-    },
-    /// A signal handler ran while the call waited.
-    #[error("interrupted by a signal")]
-    Interrupted,
-    /// The node was told to stop while the call waited.
-    #[error("the dataflow is stopping")]
-    Stopped,
-    /// The budget is used up by samples that consumers or queues hold. The sample is counted as missed.
-    #[error(
-        "no shared memory for {bytes} more bytes: {used} of {limit} are in use by samples that consumers hold; \
-         drop samples sooner, use a shorter queue, or raise `shared_memory` of the node"
-    )]
-    OutOfMemory {
-        /// What was asked for.
-        bytes: u64,
-        /// What is in use.
-        used: u64,
-        /// The node's budget.
-        limit: u64,
-    },
-    /// The node has no such output.
-    #[error("{0}")]
-    UnknownOutput(String),
-    /// The sample alone is larger than the budget.
-    #[error(
-        "a sample of {bytes} bytes is larger than the node's whole budget of {limit} bytes: \
-         raise `shared_memory` of the node"
-    )]
-    TooLarge {
-        /// What was asked for.
-        bytes: u64,
-        /// The node's budget.
-        limit: u64,
-    },
-    /// Layout and metadata are too large.
-    #[error("metadata and layout of {bytes} bytes, at most {max} are possible")]
-    HeadTooLarge {
-        /// Their size.
-        bytes: usize,
-        /// The limit.
-        max: usize,
-    },
-    /// The output announced too many schemas, or too large a one.
-    #[error("{0}")]
-    Announcement(String),
-    /// The kernel refused memory.
-    #[error("the system gave no shared memory: {0}")]
-    System(#[from] std::io::Error),
-    /// The handle was inherited by fork.
-    #[error(transparent)]
-    Forked(#[from] NodeForked),
-}
-
-/// A publication that did not happen, with its loan, so that it can be tried again.
-#[derive(Debug)]
-pub struct Unsent {
-    /// The filled loan.
-    pub loan: Loan,
-    /// Why.
-    pub cause: SendError,
-}
-
-/// What became of a publication.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Receipt {
-    /// Edges in whose queue it now waits.
-    pub queued: u32,
-    /// Edges that missed it: counted there with the cause.
-    pub missed: u32,
-}
-
-/// An edge to be attached: see `AttachOutput` of the control protocol.
-#[derive(Debug)]
-pub struct OutputEdge {
-    /// Its id.
-    pub id: u32,
-    /// `node/input` of the consumer.
-    pub consumer: String,
-    /// The consumer's bit in its doorbell.
-    pub input: u32,
-    /// The queue.
-    pub queue: Queue,
-    /// Row in the producer's counters.
-    pub counters_row: u32,
-    /// Ring and leases.
-    pub region: EdgeRegion,
-    /// The consumer's wake page.
-    pub bell: Arc<WakePage>,
-    /// The consumer's eventfd.
-    pub eventfd: Arc<OwnedFd>,
-    /// The socket to the consumer.
-    pub pair: Arc<ProducerPair>,
-}
 
 /// What all outputs of a node share.
 #[derive(Clone)]
@@ -174,33 +57,22 @@ impl Producer {
 
 /// The producer's end of one output. Clones are the same output; any thread may use it.
 #[derive(Clone)]
-pub struct Output(Arc<Shared>);
+pub struct Output(pub(crate) Arc<Shared>);
 
-struct Shared {
+pub(crate) struct Shared {
     name: String,
-    producer: Producer,
-    fork_generation: u32,
+    pub(crate) producer: Producer,
+    pub(crate) fork_generation: u32,
     state: Mutex<State>,
 }
 
-struct State {
-    pool: Pool,
+pub(crate) struct State {
+    pub(crate) pool: Pool,
     edges: Vec<Edge>,
     history: VecDeque<SlotImage>,
     history_depth: usize,
     sequence: u64,
     announcements: HashMap<u64, Arc<[u8]>>,
-}
-
-struct Edge {
-    attached: OutputEdge,
-    /// The producer's own copy of the ring's head.
-    head: u64,
-    /// Rows that were leased when last looked at.
-    leased: Vec<u32>,
-    /// The consumer died and will be restarted: nobody pops.
-    suspended: bool,
-    broken: Option<Misbehaviour>,
 }
 
 impl Output {
@@ -369,7 +241,7 @@ impl Output {
 
     // -- helpers
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -626,323 +498,3 @@ impl State {
         })
     }
 }
-
-impl Edge {
-    fn count(&self, counters: &CountersPage, counter: OutputCounter, amount: u64) {
-        if let Some(row) = counters.output_row(self.attached.counters_row) {
-            row.add(counter, amount);
-        }
-    }
-
-    /// Queued samples; a ring out of order counts as empty here and is found out by the next offer.
-    fn queued(&self) -> u64 {
-        self.attached.region.ring().queued(self.head).unwrap_or(0)
-    }
-
-    /// Whether the consumer (with its queue) holds as many blocks as it may.
-    fn is_holding_all(&mut self) -> bool {
-        let max = self.attached.queue.max_held as usize;
-        if self.leased.len() >= max {
-            let leases = self.attached.region.leases();
-            self.leased.retain(|&row| is_leased(&leases[row as usize]));
-        }
-        self.leased.len() >= max
-    }
-
-    /// Queues a sample, or counts why not. True when it is queued.
-    fn offer(
-        &mut self,
-        image: &SlotImage,
-        pool: &mut Pool,
-        announcements: &HashMap<u64, Arc<[u8]>>,
-        counters: &CountersPage,
-    ) -> Result<bool, Misbehaviour> {
-        if self.broken.is_some() {
-            return Ok(false);
-        }
-        let queue = self.attached.queue;
-        let missed = |edge: &Self, counter| {
-            edge.count(counters, counter, 1);
-            Ok(false)
-        };
-        let mut queued = self.attached.region.ring().queued(self.head)?;
-        if queued >= u64::from(queue.depth) {
-            if queue.policy != Policy::DropOldest {
-                return missed(self, OutputCounter::DroppedNewest);
-            }
-            self.drop_oldest(counters)?;
-            queued -= 1;
-        }
-        if let Some(row) = image.block() {
-            while self.is_holding_all() {
-                if queue.policy != Policy::DropOldest || queued == 0 {
-                    return missed(self, OutputCounter::MissedHeld);
-                }
-                self.drop_oldest(counters)?;
-                queued = self.attached.region.ring().queued(self.head)?;
-            }
-            if !self.send_segment(image.segment(), pool) {
-                return missed(self, OutputCounter::MissedControl);
-            }
-            self.attached.region.leases()[row as usize].store(1, Ordering::Relaxed);
-            self.leased.push(row);
-        }
-        for id in image.announced() {
-            let known =
-                announcements.get(&id).is_none_or(|bytes| self.attached.pair.announce(id, bytes).is_ok());
-            if !known {
-                self.release(image.block());
-                return missed(self, OutputCounter::MissedControl);
-            }
-        }
-        self.attached.region.ring().push(self.head, |slot| image.store(slot));
-        self.head = self.head.wrapping_add(1);
-        if let Some(row) = counters.output_row(self.attached.counters_row) {
-            row.add(OutputCounter::Sent, 1);
-            row.add(OutputCounter::Bytes, image.payload_bytes());
-            row.set(OutputCounter::Queued, queued + 1);
-        }
-        self.ring();
-        Ok(true)
-    }
-
-    fn ring(&self) {
-        if !self.suspended {
-            self.attached.bell.ring(self.attached.input, self.attached.eventfd.as_fd());
-        }
-    }
-
-    fn drop_oldest(&mut self, counters: &CountersPage) -> Result<(), Misbehaviour> {
-        if let Some(word) = self.attached.region.ring().take_back(self.head, WORD_BLOCK)? {
-            self.release(SlotImage::block_of(word));
-            self.count(counters, OutputCounter::DroppedOldest, 1);
-        }
-        Ok(())
-    }
-
-    fn release(&mut self, block: Option<u32>) {
-        if let Some(row) = block {
-            self.attached.region.leases()[row as usize].store(0, Ordering::Release);
-            self.leased.retain(|&other| other != row);
-        }
-    }
-
-    /// Makes sure that the consumer has been sent `segment`.
-    fn send_segment(&self, segment: u32, pool: &mut Pool) -> bool {
-        let peer = self.attached.pair.peer;
-        let owned = pool.segments.get_mut(&segment).expect("a published block's segment");
-        if owned.sent_to.contains(&peer) {
-            return true;
-        }
-        let sent = self.attached.pair.send_segment(segment, owned.bytes(), owned.fd.as_fd()).is_ok();
-        if sent {
-            owned.sent_to.push(peer);
-        }
-        sent
-    }
-
-    /// The consumer is dead and will be restarted: what it had taken is lost, what is queued stays.
-    fn suspend(&mut self, counters: &CountersPage) {
-        self.suspended = true;
-        let Ok(words) = self.attached.region.ring().peek_all(self.head, WORD_BLOCK) else { return };
-        let queued: Vec<u32> = words.iter().filter_map(|&word| SlotImage::block_of(word)).collect();
-        let (kept, lost): (Vec<u32>, Vec<u32>) = self.leased.iter().partition(|row| queued.contains(row));
-        let leases = self.attached.region.leases();
-        let lost = lost.into_iter().filter(|&row| is_leased(&leases[row as usize])).collect::<Vec<_>>();
-        for &row in &lost {
-            leases[row as usize].store(0, Ordering::Release);
-        }
-        self.leased = kept;
-        self.count(counters, OutputCounter::LostInCrash, lost.len() as u64);
-    }
-
-    /// The consumer is gone for good.
-    fn end(self, counters: &CountersPage) {
-        self.count(counters, OutputCounter::Undelivered, self.queued());
-        if let Some(row) = counters.output_row(self.attached.counters_row) {
-            row.set(OutputCounter::Queued, 0);
-        }
-    }
-
-    fn send_queued_segments(
-        &mut self,
-        pool: &mut Pool,
-        announcements: &HashMap<u64, Arc<[u8]>>,
-    ) -> Result<(), Misbehaviour> {
-        let refused =
-            Misbehaviour::Message("the restarted consumer does not accept the segments of its queue");
-        for word in self.attached.region.ring().peek_all(self.head, WORD_BLOCK)? {
-            if SlotImage::block_of(word).is_some() && !self.send_segment(SlotImage::segment_of(word), pool) {
-                return Err(refused);
-            }
-        }
-        for (&id, bytes) in announcements {
-            self.attached.pair.announce(id, bytes).map_err(|_| refused)?;
-        }
-        Ok(())
-    }
-}
-
-/// Memory for one payload, written in place and then published. Dropped without being published, it returns.
-#[derive(Debug)]
-pub struct Loan {
-    output: Output,
-    payload_bytes: usize,
-    memory: Memory,
-}
-
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "an allocation for each small sample costs more than moving it"
-)]
-enum Memory {
-    /// Small payloads travel in the ring's slot.
-    Inline(InlineBuffer),
-    Block(BlockLoan),
-    /// Published or given back.
-    Gone,
-}
-
-/// A block while it is loaned.
-#[derive(Clone, Copy, Debug)]
-struct BlockLoan {
-    start: std::ptr::NonNull<u8>,
-    row: u32,
-    segment: u32,
-    /// Within the segment.
-    offset: u64,
-    capacity: usize,
-}
-
-impl BlockLoan {
-    fn new(pool: &Pool, row: u32) -> Self {
-        let block = pool.block(row);
-        Self {
-            start: block.start,
-            row,
-            segment: block.segment,
-            offset: block.offset as u64,
-            capacity: block.capacity,
-        }
-    }
-}
-
-/// Keeps the memory of a loan mapped: see [`Loan::mapped`].
-#[derive(Clone, Debug)]
-pub struct Mapped(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Mapping>);
-
-#[derive(Debug)]
-#[repr(align(64))]
-struct InlineBuffer([u8; INLINE_BYTES]);
-
-// SAFETY: a loaned block is this loan's alone until it is published; its memory lives as long as the output, which
-// the loan holds.
-unsafe impl Send for Loan {}
-// SAFETY: shared access only reads.
-unsafe impl Sync for Loan {}
-
-impl Loan {
-    /// The payload. What it reads before it is written is unspecified (zeros, or an older sample of this output).
-    pub fn payload_mut(&mut self) -> &mut [u8] {
-        match &mut self.memory {
-            Memory::Inline(buffer) => &mut buffer.0[..self.payload_bytes],
-            // SAFETY: the block holds `payload_bytes`, is mapped writable, and nobody else has it while it is loaned.
-            Memory::Block(block) => unsafe {
-                std::slice::from_raw_parts_mut(block.start.as_ptr(), self.payload_bytes)
-            },
-            Memory::Gone => &mut [],
-        }
-    }
-
-    /// The payload as it is.
-    pub fn payload(&self) -> &[u8] {
-        match &self.memory {
-            Memory::Inline(buffer) => &buffer.0[..self.payload_bytes],
-            // SAFETY: the block holds `payload_bytes`, is mapped, and nobody else writes it while it is loaned.
-            Memory::Block(block) => unsafe {
-                std::slice::from_raw_parts(block.start.as_ptr(), self.payload_bytes)
-            },
-            Memory::Gone => &[],
-        }
-    }
-
-    /// Keeps the payload's memory mapped when the loan has ended, for those who hand out pointers to it. `None` for a
-    /// small payload that does not lie in a block, and moves with the loan.
-    pub fn mapped(&self) -> Option<Mapped> {
-        match &self.memory {
-            Memory::Block(block) => {
-                let state = self.output.state();
-                state.pool.segments.get(&block.segment).map(|segment| Mapped(segment.mapping.clone()))
-            }
-            Memory::Inline(_) | Memory::Gone => None,
-        }
-    }
-
-    /// Length of the payload in bytes.
-    pub fn len(&self) -> usize {
-        self.payload_bytes
-    }
-
-    /// Whether the payload is empty.
-    pub fn is_empty(&self) -> bool {
-        self.payload_bytes == 0
-    }
-
-    /// Shortens the payload, for sources that learn its size only by filling it (a JPEG encoder).
-    pub fn truncate(&mut self, bytes: usize) {
-        self.payload_bytes = self.payload_bytes.min(bytes);
-    }
-
-    /// Writes a head that does not fit into the slot behind the payload, and describes where everything is.
-    fn place(&mut self, head: &[u8]) -> Result<Descriptor, SendError> {
-        let payload_bytes = self.payload_bytes as u64;
-        let head_bytes = head.len() as u32;
-        let head_start = self.payload_bytes.next_multiple_of(8);
-        match &self.memory {
-            Memory::Inline(_) if head_start + head.len() <= INLINE_BYTES => {
-                Ok(Descriptor { block: NO_BLOCK, segment: 0, offset: 0, payload_bytes, head_bytes })
-            }
-            Memory::Block(block) => {
-                if head.len() > INLINE_BYTES {
-                    if head.len() > MAX_HEAD_BYTES || head_start + head.len() > block.capacity {
-                        let max = MAX_HEAD_BYTES.min(block.capacity - head_start);
-                        return Err(SendError::HeadTooLarge { bytes: head.len(), max });
-                    }
-                    // SAFETY: within the block's capacity, checked above; the block is this loan's alone.
-                    unsafe {
-                        let target = block.start.as_ptr().add(head_start);
-                        std::ptr::copy_nonoverlapping(head.as_ptr(), target, head.len());
-                    }
-                }
-                let &BlockLoan { row: block, segment, offset, .. } = block;
-                Ok(Descriptor { block, segment, offset, payload_bytes, head_bytes })
-            }
-            _ => Err(SendError::HeadTooLarge {
-                bytes: head.len(),
-                max: INLINE_BYTES.saturating_sub(head_start),
-            }),
-        }
-    }
-
-    /// The inline buffer, if it is one; a block is let go. The loan ends.
-    fn take_inline(mut self) -> Option<InlineBuffer> {
-        match std::mem::replace(&mut self.memory, Memory::Gone) {
-            Memory::Inline(buffer) => Some(buffer),
-            _ => None,
-        }
-    }
-}
-
-impl Drop for Loan {
-    fn drop(&mut self) {
-        if let Memory::Block(BlockLoan { row, .. }) = self.memory
-            && fork::check(self.output.0.fork_generation).is_ok()
-        {
-            self.output.state().pool.give_back(row);
-            self.output.0.producer.wake.space().notify();
-        }
-    }
-}
-
-const _: () = assert!(SLOT_WORDS * 8 >= INLINE_BYTES);
