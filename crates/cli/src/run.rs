@@ -102,6 +102,7 @@ impl Session {
             if is_over {
                 return Ok(());
             }
+            self.display.flush();
             let now = Instant::now();
             if self.stop_after.is_some_and(|after| now >= self.begin + after) {
                 self.stop_after = None;
@@ -110,6 +111,7 @@ impl Session {
             }
             if let Some(text) = self.signals.news() {
                 self.say(Level::Warn, text);
+                self.display.flush();
             }
             if now >= next_tick {
                 next_tick = now + TICK;
@@ -159,7 +161,7 @@ impl Session {
     fn say(&mut self, level: Level, text: String) {
         let utc_nanos = nervure_shm::utc_nanos();
         let (node, stream) = ("nervure".to_owned(), "run".to_owned());
-        self.display.message(&Message::Log(LogRecord { utc_nanos, node, level, stream, text }));
+        self.report(Message::Log(LogRecord { utc_nanos, node, level, stream, text }), None);
     }
 
     fn conclude(mut self) -> Result<ExitCode, Failure> {

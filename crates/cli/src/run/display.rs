@@ -20,6 +20,8 @@ pub trait Display {
     fn message(&mut self, message: &Message);
     /// The counters were read.
     fn figures(&mut self, edges: &Edges, elapsed: Duration);
+    /// No message follows for now.
+    fn flush(&mut self) {}
     /// It is over.
     fn conclude(&mut self, summary: &Summary, edges: &Edges, elapsed: Duration);
     /// True once nobody can see it any more.

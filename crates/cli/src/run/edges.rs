@@ -191,3 +191,45 @@ fn add_input(sum: &mut InputCounters, later: InputCounters) {
     sum.held = later.held;
     sum.latency.merge(&later.latency);
 }
+
+#[cfg(test)]
+impl Edges {
+    /// Edges without processes, whose counters a test makes up.
+    pub fn imagined(list: Vec<(&str, &str, Queue)>) -> Self {
+        let edge = |(topic, input, queue): (&str, &str, Queue)| Edge {
+            topic: topic.to_owned(),
+            input: input.to_owned(),
+            queue,
+            producers: Vec::new(),
+            consumers: Vec::new(),
+            samples: VecDeque::new(),
+        };
+        Self { list: list.into_iter().map(edge).collect(), ..Self::default() }
+    }
+
+    /// What the counters of an edge say from now on.
+    pub fn imagine(&mut self, edge: usize, elapsed: Duration, output: OutputCounters, input: InputCounters) {
+        self.list[edge].samples.push_back((elapsed, Totals { output, input }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nervure_protocol::wiring::Policy;
+
+    #[test]
+    fn figures_are_those_of_the_last_samples() {
+        let queue = Queue { policy: Policy::DropOldest, depth: 10, max_held: 18 };
+        let mut edges = Edges::imagined(vec![("a/out", "b/in", queue)]);
+        let mut input = InputCounters { received: 100, bytes: 1000, ..InputCounters::default() };
+        input.latency.record(1_000_000_000);
+        edges.imagine(0, Duration::from_secs(10), OutputCounters::default(), input.clone());
+        (input.received, input.bytes) = (150, 6000);
+        input.latency.record(20_000);
+        edges.imagine(0, Duration::from_secs(12), OutputCounters::default(), input);
+        let figures = edges.iter().next().unwrap().figures();
+        assert_eq!((figures.rate_hz, figures.bytes_per_second), (25.0, 2500.0));
+        assert!((20_000..23_000).contains(&figures.p50_nanos.unwrap()), "the slow one was long ago");
+    }
+}

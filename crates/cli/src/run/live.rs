@@ -29,21 +29,44 @@ pub struct Live {
     table: Vec<String>,
     /// Lines of the table on the screen.
     drawn: usize,
+    /// Lines that wait to be shown above the table, so that many cost one redraw.
+    waiting: Vec<(Target, String)>,
     is_closed: bool,
 }
 
 impl Live {
     pub fn new(lines: Lines) -> Self {
         let shares_screen = io::stdout().is_terminal();
-        Self { lines, shares_screen, table: Vec::new(), drawn: 0, is_closed: false }
+        Self { lines, shares_screen, table: Vec::new(), drawn: 0, waiting: Vec::new(), is_closed: false }
     }
 
     fn write(&mut self, target: Target, text: &str) {
+        if text.is_empty() {
+            return;
+        }
         let written = match target {
             Target::Stdout => io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()),
             Target::Stderr => io::stderr().write_all(text.as_bytes()),
         };
         self.is_closed |= written.is_err();
+    }
+
+    /// Shows the lines that wait, and the table below them.
+    fn redraw(&mut self) {
+        let mut text = BEGIN_UPDATE.to_owned() + &self.erasure();
+        for (target, line) in std::mem::take(&mut self.waiting) {
+            match target {
+                Target::Stderr => text.push_str(&line),
+                Target::Stdout => {
+                    if self.shares_screen {
+                        self.write(Target::Stderr, &std::mem::take(&mut text));
+                    }
+                    self.write(Target::Stdout, &line);
+                }
+            }
+        }
+        text += &self.table_text();
+        self.write(Target::Stderr, &(text + END_UPDATE));
     }
 
     /// The sequence that removes the table.
@@ -64,33 +87,27 @@ impl Live {
 
 impl Display for Live {
     fn message(&mut self, message: &Message) {
-        let Message::Log(record) = message else { return };
-        let (target, line) = self.lines.of(record);
-        if target == Target::Stdout && !self.shares_screen {
-            return self.write(Target::Stdout, &(line + "\n"));
+        if let Message::Log(record) = message {
+            let (target, line) = self.lines.of(record);
+            self.waiting.push((target, line + "\n"));
         }
-        let erasure = self.erasure();
-        if target == Target::Stderr {
-            let text = format!("{BEGIN_UPDATE}{erasure}{line}\n{}{END_UPDATE}", self.table_text());
-            return self.write(Target::Stderr, &text);
-        }
-        self.write(Target::Stderr, &(BEGIN_UPDATE.to_owned() + &erasure));
-        self.write(Target::Stdout, &(line + "\n"));
-        let text = self.table_text() + END_UPDATE;
-        self.write(Target::Stderr, &text);
     }
 
     fn figures(&mut self, edges: &Edges, elapsed: Duration) {
-        let erasure = self.erasure();
-        self.table = table(edges, elapsed, screen_size().1);
-        let text = format!("{BEGIN_UPDATE}{erasure}{}{END_UPDATE}", self.table_text());
-        self.write(Target::Stderr, &text);
+        self.table = table(edges, elapsed, screen_size());
+        self.redraw();
+    }
+
+    fn flush(&mut self) {
+        if !self.waiting.is_empty() {
+            self.redraw();
+        }
     }
 
     fn conclude(&mut self, summary: &Summary, edges: &Edges, elapsed: Duration) {
-        let erasure = self.erasure();
-        let text = erasure + &summary.text(edges, elapsed, None);
-        self.write(Target::Stderr, &text);
+        self.table.clear();
+        self.redraw();
+        self.write(Target::Stderr, &summary.text(edges, elapsed));
     }
 
     fn is_closed(&self) -> bool {
@@ -99,7 +116,7 @@ impl Display for Live {
 }
 
 /// The lines of the table: the edges with losses first when not all fit.
-fn table(edges: &Edges, elapsed: Duration, height: usize) -> Vec<String> {
+fn table(edges: &Edges, elapsed: Duration, (width, height): (usize, usize)) -> Vec<String> {
     // Title, heading, and the line that says how many are not shown.
     let most = (height / 2).saturating_sub(3).max(1);
     let mut shown: Vec<&Edge> = edges.iter().collect();
@@ -133,7 +150,7 @@ fn table(edges: &Edges, elapsed: Duration, height: usize) -> Vec<String> {
     }
     let mut lines = vec![format!("-- {} --", format::elapsed(elapsed))];
     if edges.iter().len() > 0 {
-        lines.extend(table.render(None).lines().map(str::to_owned));
+        lines.extend(table.render(Some(width)).lines().map(str::to_owned));
     }
     if hidden > 0 {
         lines.push(format!(".. and {hidden} more edges"));

@@ -125,3 +125,69 @@ fn main_cause(counters: &OutputCounters, edge: &Edge) -> (&'static str, String) 
     .map(|(_, what, remedy)| (what, remedy))
     .expect("the list is not empty")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nervure_protocol::wiring::{Policy, Queue};
+    use nervure_shm::InputCounters;
+
+    fn queue(policy: Policy, depth: u32) -> Queue {
+        Queue { policy, depth, max_held: 18 }
+    }
+
+    fn lose(edges: &mut Edges, edge: usize, output: OutputCounters) {
+        edges.imagine(edge, Duration::ZERO, output, InputCounters::default());
+    }
+
+    fn dropped_oldest(dropped_oldest: u64) -> OutputCounters {
+        OutputCounters { dropped_oldest, ..OutputCounters::default() }
+    }
+
+    #[test]
+    fn losses_are_told_at_growing_intervals_and_none_is_left_out() {
+        let mut edges = Edges::imagined(vec![("a/out", "b/in", queue(Policy::DropOldest, 10))]);
+        let mut losses = Losses::default();
+        let mut told = Vec::new();
+        for second in 0..200 {
+            lose(&mut edges, 0, dropped_oldest(100 * (second + 1)));
+            if let Some(line) = losses.tell(&edges, Duration::from_secs(second)) {
+                let count: u64 = line.split_whitespace().nth(4).unwrap().parse().unwrap();
+                told.push((second, count));
+            }
+        }
+        assert_eq!(told[..6], [(0, 100), (1, 100), (3, 200), (7, 400), (15, 800), (31, 1600)]);
+        let last = told.last().unwrap().0;
+        assert_eq!(told.iter().map(|(_, count)| count).sum::<u64>(), 100 * (last + 1));
+        assert!(told.windows(2).all(|pair| pair[1].0 - pair[0].0 <= 30));
+    }
+
+    #[test]
+    fn the_cause_names_the_setting() {
+        let mut edges = Edges::imagined(vec![
+            ("cam/out", "slow/in", queue(Policy::DropOldest, 10)),
+            ("cam/out", "hoarder/in", queue(Policy::Block, 10)),
+            ("cam/out", "newest/in", queue(Policy::DropOldest, 1)),
+        ]);
+        let tell = |edges: &Edges| Losses::default().tell(edges, Duration::ZERO);
+        lose(&mut edges, 2, dropped_oldest(1000));
+        assert_eq!(tell(&edges), None, "only the newest is wanted there");
+        lose(&mut edges, 0, dropped_oldest(5));
+        let line = tell(&edges).unwrap();
+        assert!(line.starts_with("cam/out -> slow/in lost 5 samples"), "{line}");
+        assert!(line.contains("`queue_size` (now 10) or `queue_policy: block`"), "{line}");
+        lose(&mut edges, 1, OutputCounters { missed_memory: 7, ..OutputCounters::default() });
+        let line = tell(&edges).unwrap();
+        assert!(
+            line.contains("`shared_memory` for node `cam`") && line.ends_with("(and 1 other edge lost some)"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn causes_are_listed_with_their_counts() {
+        let counters = OutputCounters { dropped_newest: 2, lost_in_crash: 3, ..OutputCounters::default() };
+        assert_eq!(causes(&counters), "2 queue full, 3 in a crash");
+        assert_eq!(causes(&OutputCounters::default()), "");
+    }
+}

@@ -55,7 +55,7 @@ impl Display for Plain {
     }
 
     fn conclude(&mut self, summary: &Summary, edges: &Edges, elapsed: Duration) {
-        let text = summary.text(edges, elapsed, None);
+        let text = summary.text(edges, elapsed);
         self.write(Target::Stderr, text.trim_end());
     }
 

@@ -74,7 +74,7 @@ impl Summary {
     }
 
     /// For people.
-    pub fn text(&self, edges: &Edges, elapsed: Duration, max_width: Option<usize>) -> String {
+    pub fn text(&self, edges: &Edges, elapsed: Duration) -> String {
         let mut text = String::from("\n");
         let failed = self.failures().count();
         let mut facts = vec![count(self.nodes, "node")];
@@ -92,7 +92,7 @@ impl Summary {
         ));
         if edges.iter().len() > 0 {
             text.push('\n');
-            text.push_str(&edge_table(edges.iter()).render(max_width));
+            text.push_str(&edge_table(edges.iter()).render(None));
         }
         if self.lossless_lost {
             text.push_str("\nan edge with `queue_policy: block` lost samples\n");

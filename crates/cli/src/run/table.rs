@@ -2,6 +2,12 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+/// Between columns.
+const GAP: &str = "  ";
+
+/// Names are not cut to less than this.
+const MIN_NAME_WIDTH: usize = 12;
+
 /// On which side of a column its values stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
@@ -28,21 +34,25 @@ impl Table {
         self.rows.push(values);
     }
 
-    /// The lines of the table, cut at a width if there is one.
+    /// The lines of the table. They fit a width if there is one: the first column, which has names, gives way.
     pub fn render(&self, max_width: Option<usize>) -> String {
-        let widths: Vec<usize> = (0..self.aligns.len())
+        let mut widths: Vec<usize> = (0..self.aligns.len())
             .map(|column| self.rows.iter().map(|row| row[column].width()).max().unwrap_or(0))
             .collect();
+        let total = widths.iter().sum::<usize>() + GAP.len() * (widths.len() - 1);
+        let excess = max_width.map_or(0, |max| total.saturating_sub(max));
+        widths[0] = widths[0].saturating_sub(excess).max(widths[0].min(MIN_NAME_WIDTH));
         let mut text = String::new();
         for row in &self.rows {
             let cells = row.iter().zip(&widths).zip(&self.aligns).map(|((value, width), align)| {
+                let value = cut(value, *width);
                 let space = " ".repeat(width - value.width());
                 match align {
                     Align::Left => format!("{value}{space}"),
                     Align::Right => format!("{space}{value}"),
                 }
             });
-            let line = cells.collect::<Vec<_>>().join("  ");
+            let line = cells.collect::<Vec<_>>().join(GAP);
             let line = line.trim_end();
             text.push_str(&max_width.map_or_else(|| line.to_owned(), |width| cut(line, width)));
             text.push('\n');
@@ -80,5 +90,12 @@ mod tests {
         let text = table.render(Some(12));
         assert!(text.lines().all(|line| line.width() <= 12), "{text}");
         assert!(text.contains('\u{2026}'));
+    }
+
+    #[test]
+    fn names_give_way_to_figures() {
+        let mut table = Table::new(&[("edge", Align::Left), ("lost", Align::Right)]);
+        table.row(vec!["a_long_name/output -> another/input".to_owned(), "17".to_owned()]);
+        assert_eq!(table.render(Some(26)), "EDGE                  LOST\na_long_name/output \u{2026}    17\n");
     }
 }

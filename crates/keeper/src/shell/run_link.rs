@@ -77,16 +77,9 @@ impl RunLink {
     pub fn flush(&mut self, now: Duration, utc_nanos: i64) {
         if self.summary_at.is_some_and(|at| at <= now) {
             self.summary_at = None;
-            for (node, count) in std::mem::take(&mut self.unsent) {
-                let text = format!(
-                    "{count} lines of node `{node}` came too fast to be shown; its log file has them"
-                );
-                let (node, stream) = ("nervure".to_owned(), "keeper".to_owned());
-                self.push(
-                    &Message::Log(LogRecord { utc_nanos, node, level: Level::Warn, stream, text }),
-                    None,
-                );
-            }
+            let text = unsent_text(&std::mem::take(&mut self.unsent));
+            let (node, stream) = ("nervure".to_owned(), "keeper".to_owned());
+            self.push(&Message::Log(LogRecord { utc_nanos, node, level: Level::Warn, stream, text }), None);
         }
         let Some(socket) = &self.socket else { return };
         if self.outbox.flush(socket, now).is_err() {
@@ -99,6 +92,19 @@ impl RunLink {
             Ok(bytes) => self.outbox.push(bytes, descriptor.into_iter().collect()),
             Err(error) => eprintln!("nervure: a report is not sent: {error}"),
         }
+    }
+}
+
+/// One line, however many nodes it is about.
+fn unsent_text(unsent: &BTreeMap<String, u64>) -> String {
+    let lines: u64 = unsent.values().sum();
+    let (node, most) =
+        unsent.iter().max_by_key(|(_, count)| **count).expect("only asked when there are some");
+    match unsent.len() {
+        1 => format!("{lines} lines of node `{node}` came too fast to be shown; its log file has them"),
+        nodes => format!(
+            "{lines} lines of {nodes} nodes came too fast to be shown, {most} of them of node `{node}`; the log files have them"
+        ),
     }
 }
 
