@@ -26,13 +26,19 @@ pub fn adopt_orphans() -> io::Result<()> {
 
 /// A child that has ended, which stays a zombie: its process id and group are not used again before [`reap`].
 pub fn next_ended() -> Option<Pid> {
+    look().unwrap_or_default()
+}
+
+/// A child that has ended, if one has; an error when there are no children at all.
+fn look() -> io::Result<Option<Pid>> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: `info` is a valid place for the result.
-    let result = unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) };
-    // SAFETY: all zeros is a valid `siginfo_t`, which the kernel has filled in when the call succeeded.
-    let pid = unsafe { info.assume_init().si_pid() };
-    if result == 0 { Pid::from_raw(pid) } else { None }
+    if unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all zeros is a valid `siginfo_t`, and what `waitid` fills in has a process id.
+    Ok(Pid::from_raw(unsafe { info.assume_init().si_pid() }))
 }
 
 /// Removes a child that has ended; `None` when there is no such child, or it lives.
@@ -55,13 +61,15 @@ pub fn kill_all() -> io::Result<usize> {
     let begin = Instant::now();
     let mut killed = Vec::new();
     loop {
-        while let Some(pid) = next_ended() {
-            reap(pid);
+        match look() {
+            Ok(Some(pid)) => {
+                reap(pid);
+                continue;
+            }
+            Ok(None) => {}
+            Err(_) => return Ok(killed.len()),
         }
         let children = children()?;
-        if children.is_empty() {
-            return Ok(killed.len());
-        }
         if begin.elapsed() > PATIENCE {
             let pids: Vec<_> = children.iter().map(|pid| pid.as_raw_pid().to_string()).collect();
             return Err(io::Error::other(format!(

@@ -42,6 +42,8 @@ pub enum Event {
     Message { node: usize, message: node_to_keeper::Message },
     /// A node wrote something that is no message.
     Misbehaved { node: usize, what: String },
+    /// A message for a node cannot be sent, whatever the node does.
+    Undeliverable { node: usize, why: String },
     /// A process ended.
     Ended { node: usize, end: End, stderr_tail: Vec<String> },
     /// `run` wrote a message.
@@ -125,7 +127,7 @@ struct Node {
     /// Said Goodbye.
     left: bool,
     /// Why the keeper killed it, when it did.
-    convicted: Option<String>,
+    condemned: Option<String>,
     kill_at: Option<Duration>,
     restarts: Restarts,
     /// How its last process ended, when it did.
@@ -151,7 +153,7 @@ impl Node {
             incarnation: 0,
             ready: false,
             left: false,
-            convicted: None,
+            condemned: None,
             kill_at: None,
             restarts: Restarts::default(),
             last_end: None,
@@ -198,6 +200,9 @@ impl Machine {
             Event::NotStarted { node, reason } => self.not_started(node, reason),
             Event::Message { node, message } => self.message(node, message, now),
             Event::Misbehaved { node, what } => self.convict(node, &what),
+            Event::Undeliverable { node, why } => {
+                self.condemn(node, format!("it cannot be told its edges: {why}"))
+            }
             Event::Ended { node, end, stderr_tail } => self.ended(node, end, stderr_tail, now),
             Event::Run(run_to_keeper::Message::Stop { reason }) => self.stop(reason, now),
             Event::Run(run_to_keeper::Message::Kill) => self.kill(now),
@@ -233,7 +238,7 @@ impl Machine {
         state.state = State::Spawned;
         state.ready = false;
         state.left = false;
-        state.convicted = None;
+        state.condemned = None;
         self.actions.push(Action::Spawn { node });
     }
 
@@ -251,7 +256,7 @@ impl Machine {
 
     fn message(&mut self, node: usize, message: node_to_keeper::Message, now: Duration) {
         use node_to_keeper::Message;
-        if self.nodes[node].convicted.is_some() {
+        if self.nodes[node].condemned.is_some() {
             return;
         }
         match (message, self.nodes[node].state) {
@@ -314,13 +319,15 @@ impl Machine {
 
     /// Kills a node that broke the control protocol: nothing that it says can be relied on.
     fn convict(&mut self, node: usize, what: &str) {
+        self.condemn(node, format!("it broke the control protocol: {what}"));
+    }
+
+    fn condemn(&mut self, node: usize, why: String) {
         let state = &mut self.nodes[node];
-        if !state.is_alive() || state.convicted.is_some() {
-            return;
+        if state.is_alive() && state.condemned.is_none() {
+            state.condemned = Some(format!("killed by the keeper, because {why}"));
+            self.actions.push(Action::Signal { node, signal: Signal::Kill });
         }
-        let reason = format!("killed by the keeper, because it broke the control protocol: {what}");
-        state.convicted = Some(reason);
-        self.actions.push(Action::Signal { node, signal: Signal::Kill });
     }
 
     fn misbehaviour(&mut self, node: usize, edge: u32, what: &str) {

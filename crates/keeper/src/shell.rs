@@ -182,6 +182,8 @@ struct Shell {
     termination: UnixStream,
     /// The limit on open files that nodes get.
     files: Rlimit,
+    /// For one control message.
+    buffer: Vec<u8>,
     events: VecDeque<Event>,
     is_finished: bool,
 }
@@ -209,6 +211,7 @@ impl Shell {
             children,
             termination,
             files,
+            buffer: Vec::with_capacity(MAX_MESSAGE_BYTES),
             events: VecDeque::new(),
             is_finished: false,
         };
@@ -266,8 +269,7 @@ impl Shell {
                 let bytes = match encode(&message) {
                     Ok(bytes) => bytes,
                     Err(error) => {
-                        let text = format!("a control message cannot be sent: {error}");
-                        self.log(Some(node), Level::Error, "keeper", text);
+                        self.events.push_back(Event::Undeliverable { node, why: error.to_string() });
                         return Ok(());
                     }
                 };
@@ -421,11 +423,10 @@ impl Shell {
     }
 
     fn receive_from_run(&mut self) {
-        let mut buffer = Vec::with_capacity(MAX_MESSAGE_BYTES);
         while let Some(socket) = self.run.socket() {
-            match socket.receive(&mut buffer) {
+            match socket.receive(&mut self.buffer) {
                 Ok(Received::Packet(_)) => {
-                    if let Ok(message) = decode(&buffer) {
+                    if let Ok(message) = decode(&self.buffer) {
                         self.events.push_back(Event::Run(message));
                     }
                 }
@@ -439,7 +440,7 @@ impl Shell {
     }
 
     fn receive_from_node(&mut self, node: usize) {
-        for result in self.slots[node].receive() {
+        for result in self.slots[node].receive(&mut self.buffer) {
             self.events.push_back(match result {
                 Ok(message) => Event::Message { node, message },
                 Err(what) => Event::Misbehaved { node, what },

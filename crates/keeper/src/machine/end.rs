@@ -47,9 +47,9 @@ impl Machine {
         let state = &mut self.nodes[node];
         let asked = self.phase.is_stopping();
         let success = end == End::Code(0);
-        let convicted = state.convicted.take();
-        let failed = convicted.is_some() || (!success && !asked);
-        let mut reason = convicted.unwrap_or_else(|| end.to_string());
+        let condemned = state.condemned.take();
+        let failed = condemned.is_some() || (!success && !asked);
+        let mut reason = condemned.unwrap_or_else(|| end.to_string());
         let verdict = if asked || (success && self.inputs_are_over(node)) {
             Verdict::NotWanted
         } else {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use nervure_protocol::{MAX_MESSAGE_BYTES, decode, node_to_keeper};
+use nervure_protocol::{decode, node_to_keeper};
 use nervure_shm::{Received, Seqpacket};
 use rustix::{fd::OwnedFd, process::Pid};
 
@@ -119,18 +119,17 @@ impl Slot {
         }
     }
 
-    /// Messages that the node sent, or what is wrong with one.
-    pub fn receive(&mut self) -> Vec<Result<node_to_keeper::Message, String>> {
+    /// Messages that the node sent, or what is wrong with one. Needs a buffer for the longest.
+    pub fn receive(&mut self, buffer: &mut Vec<u8>) -> Vec<Result<node_to_keeper::Message, String>> {
         let mut messages = Vec::new();
         let Some(process) = &mut self.process else { return messages };
-        let mut buffer = Vec::with_capacity(MAX_MESSAGE_BYTES);
         while let Some(control) = &process.control {
             if messages.len() >= MESSAGES_A_TURN {
                 break;
             }
-            match control.receive(&mut buffer) {
+            match control.receive(buffer) {
                 Ok(Received::Packet(descriptors)) if descriptors.is_empty() => {
-                    messages.push(decode(&buffer).map_err(|error| error.to_string()));
+                    messages.push(decode(buffer).map_err(|error| error.to_string()));
                 }
                 Ok(Received::Packet(_)) => messages.push(Err("it sent file descriptors".to_owned())),
                 Ok(Received::Closed) => process.control = None,

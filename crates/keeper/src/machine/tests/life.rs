@@ -218,6 +218,15 @@ fn whoever_breaks_the_control_protocol_is_killed_and_named() {
 }
 
 #[test]
+fn a_node_that_cannot_be_told_its_edges_is_killed_and_named() {
+    let mut world = World::running(vec![node("huge", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
+    world.give(Event::Undeliverable { node: 0, why: "message of 200000 bytes".to_owned() });
+    assert_eq!(world.signals, [(0, Signal::Kill)]);
+    world.exit(0, End::Signal(9));
+    assert!(world.ended[0].failed && world.ended[0].reason.contains("200000 bytes"));
+}
+
+#[test]
 fn a_report_of_misbehaviour_names_the_peer() {
     let mut world = World::running(vec![node("source", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
     let (edge, what) = (world.input(1).unwrap(), "a descriptor beyond its block".to_owned());
