@@ -36,6 +36,8 @@ pub(crate) fn connect(
     control::start(core.clone(), events.inbox.handle())?;
     let waits_for_start = core.is_source() && !core.welcome.manual_ready;
     loop {
+        // Before the news are looked at: what rings from here on ends the wait.
+        events.inbox.collect();
         let news = core.news();
         if news.keeper_gone && !news.wired {
             return Err(ConnectError::KeeperGone);

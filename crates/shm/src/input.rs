@@ -379,6 +379,11 @@ impl Inbox {
         }
     }
 
+    /// Takes in what rang, for a later [`Inbox::try_next`], so that [`Inbox::wait`] sleeps until something else rings.
+    pub fn collect(&mut self) {
+        self.handle.page.doorbell().take(&mut self.pending);
+    }
+
     /// Whether it belongs to this process, and not to the one that it was forked from.
     pub fn is_own(&self) -> bool {
         fork::check(self.fork_generation).is_ok()
