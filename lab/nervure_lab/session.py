@@ -11,6 +11,7 @@ have said so. Each sends one report; when all have, each gets a second line and 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -20,7 +21,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ class Session:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.directory / "rendezvous"))
         self._listener.listen(case.consumers + producers)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
         self._children: dict[subprocess.Popen[bytes], str] = {}
         self._spawned_at_nanos: int | None = None
         self._tree = ProcessTree()
@@ -61,9 +64,9 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.end_processes()
-        for endpoint in self._endpoints.values():
-            endpoint.socket.close()
-        self._listener.close()
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def environment(self, role: str, index: int = 0) -> dict[str, str]:
@@ -125,22 +128,20 @@ class Session:
             return self._collect(ended.outcome, ended.reason)
         return self._collect("ok", "")
 
-    def _wait(self, is_done: Any, timeout_seconds: float, what: str) -> None:
+    def _wait(self, is_done: Callable[[], bool], timeout_seconds: float, what: str) -> None:
         deadline = time.monotonic() + timeout_seconds
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._listener, selectors.EVENT_READ)
-            for endpoint in self._endpoints.values():
-                selector.register(endpoint.socket, selectors.EVENT_READ)
-            while not is_done():
-                remaining = deadline - time.monotonic()
-                if remaining <= 0:
-                    raise _Ended("hung", f"{self._missing(what)} within {timeout_seconds:.0f} s")
-                for key, _ in selector.select(min(remaining, 0.5)):
-                    if key.fileobj is self._listener:
-                        selector.register(self._accept(), selectors.EVENT_READ)
-                    else:
-                        self._read_from(key.fileobj)
-                self._check_children()
+        while not is_done():
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise _Ended("hung", f"{self._missing(what)} within {timeout_seconds:.0f} s")
+            for key, _ in self._selector.select(min(remaining, 0.5)):
+                if key.data is None:
+                    connection, _ = self._listener.accept()
+                    connection.settimeout(5.0)
+                    self._selector.register(connection, selectors.EVENT_READ, _Endpoint(connection))
+                else:
+                    self._read_from(key.data)
+            self._check_children()
 
     def _watch_idle_processes(self) -> None:
         time.sleep(IDLE_SETTLING_SECONDS)
@@ -155,22 +156,25 @@ class Session:
             if pid in before
         }
 
-    def _accept(self) -> socket.socket:
-        connection, _ = self._listener.accept()
-        connection.settimeout(5.0)
-        hello = json.loads(_read_line(connection))
-        self._endpoints[(hello["role"], hello["index"])] = _Endpoint(connection, hello["pid"])
-        return connection
-
-    def _read_from(self, connection: Any) -> None:
-        endpoint = next(end for end in self._endpoints.values() if end.socket is connection)
-        received = connection.recv(1 << 20)
+    def _read_from(self, endpoint: _Endpoint) -> None:
+        try:
+            received = endpoint.socket.recv(1 << 20)
+        except ConnectionError:
+            received = b""
         if not received:
-            names = [f"{role} {index}" for (role, index), end in self._endpoints.items() if end is endpoint]
-            raise _Ended("failed", f"{names[0]} left without a report{self._last_words()}")
+            self._selector.unregister(endpoint.socket)
+            endpoint.socket.close()
+            if endpoint.report is None:
+                raise _Ended("failed", f"{endpoint.name} left before its report{self._last_words()}")
+            return
         endpoint.received += received
-        if endpoint.received.endswith(b"\n"):
-            endpoint.report = json.loads(endpoint.received)
+        while b"\n" in endpoint.received:
+            line, _, endpoint.received = endpoint.received.partition(b"\n")
+            if endpoint.hello is None:
+                endpoint.hello = json.loads(line)
+                self._endpoints[(endpoint.hello["role"], endpoint.hello["index"])] = endpoint
+            else:
+                endpoint.report = json.loads(line)
 
     def _check_children(self) -> None:
         codes = {name: child.poll() for child, name in self._children.items()}
@@ -199,7 +203,9 @@ class Session:
 
     def _send_line_to_all(self) -> None:
         for endpoint in self._endpoints.values():
-            endpoint.socket.sendall(b"\n")
+            # Who has left is found out by reading.
+            with contextlib.suppress(OSError):
+                endpoint.socket.sendall(b"\n")
 
     def _wait_for_leave(self) -> None:
         deadline = time.monotonic() + LEAVE_TIMEOUT_SECONDS
@@ -224,7 +230,9 @@ class Session:
                 result.consumers.append(ConsumerResult(**{**report, "usage": usage}))
         if result.sent is None and result.consumers:
             result.sent = result.consumers[0].received + result.consumers[0].lost
-        roles = {endpoint.pid: f"{role} {index}" for (role, index), endpoint in self._endpoints.items()}
+        roles = {
+            endpoint.hello["pid"]: endpoint.name for endpoint in self._endpoints.values() if endpoint.hello
+        }
         processes = (
             ProcessResult(
                 role=roles.get(seen.pid, "daemon"),
@@ -257,24 +265,20 @@ class Session:
 
 
 class _Endpoint:
-    def __init__(self, connection: socket.socket, pid: int) -> None:
+    """One connection: first a hello, then a report."""
+
+    def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
-        self.pid = pid
         self.received = b""
+        self.hello: dict[str, Any] | None = None
         self.report: dict[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.hello['role']} {self.hello['index']}" if self.hello else "an endpoint"
 
 
 class _Ended(Exception):
     def __init__(self, outcome: Outcome, reason: str) -> None:
         self.outcome: Outcome = outcome
         self.reason = reason
-
-
-def _read_line(connection: socket.socket) -> bytes:
-    line = b""
-    while not line.endswith(b"\n"):
-        received = connection.recv(4096)
-        if not received:
-            raise _Ended("failed", "an endpoint hung up before its hello")
-        line += received
-    return line

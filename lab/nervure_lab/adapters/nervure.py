@@ -109,8 +109,8 @@ class NervurePython(_Nervure):
     name = "nervure-python"
     title = "Nervure (Python)"
     language: Language = "python"
-    copies_in_send = False
-    settings = _SETTINGS + " Messages are loaned, filled in place and sent."
+    copies_in_send = True
+    settings = _SETTINGS + " NumPy arrays are given to `node.send`, which copies them into shared memory."
 
     def prepare(self, toolchain: Toolchain) -> None:
         self._command = _find_command()
