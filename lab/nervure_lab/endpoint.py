@@ -86,8 +86,6 @@ def _paced(case: SimpleNamespace, publish: Publish, source: numpy.ndarray) -> in
         time.sleep(max(0, first_nanos + sequence * period_nanos - now_nanos()) * 1e-9)
         before_copy_nanos = now_nanos()
         publish(source, _timed_stamp(sequence, before_copy_nanos))
-    # The end of the stream keeps its distance too: a floor has room for one message only.
-    time.sleep(period_nanos * 1e-9)
     return total
 
 

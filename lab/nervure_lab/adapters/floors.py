@@ -25,7 +25,7 @@ class _Floor:
     def run(self, case: Case) -> RunResult:
         memfd = os.memfd_create("nervure-lab-floor")
         try:
-            os.ftruncate(memfd, 64 + case.payload_bytes)
+            os.ftruncate(memfd, 128 + case.payload_bytes)
             with Session(case, producers=self.producers) as session:
                 for role, count in (("consumer", case.consumers), ("producer", self.producers)):
                     for index in range(count):
@@ -47,8 +47,9 @@ class FutexWake(_Floor):
     name = "floor-futex"
     title = "floor: futex wake-up"
     settings = (
-        "One memfd that all processes map, one block in it, one shared futex word: no queue, no ownership, "
-        "no check. The payload is copied into the block before the wake-up and read after it."
+        "One memfd that all processes map, one block in it, one shared futex word, one count of releases: no "
+        "queue, no choice of blocks, no check. The payload is copied into the block before the wake-up and "
+        "read after it."
     )
     producers = 1
     argument = "wake"

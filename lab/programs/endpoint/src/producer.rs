@@ -60,8 +60,6 @@ fn paced(endpoint: &Endpoint, publisher: &mut impl Publish, source: &[u64]) -> R
             message[..HEADER_WORDS].copy_from_slice(&[sequence, before_copy_nanos, now_nanos()]);
         })?;
     }
-    // The end of the stream keeps its distance too: a floor has room for one message only.
-    sleep_until_nanos(now_nanos() + period_nanos);
     Ok(total)
 }
 

@@ -18,29 +18,37 @@ fn main() -> Result<(), String> {
 }
 
 /// Two or more processes that share one memfd and a futex word in it: the producer fills the block and wakes, the
-/// consumers sleep. No queue, no ownership: what remains when a middleware is taken away.
+/// consumers sleep. No queue, no choice of blocks: what remains when a middleware is taken away.
 fn wake(mut endpoint: Endpoint) -> Result<(), String> {
     let block = SharedBlock::from_environment(endpoint.case().payload_words())?;
     match endpoint.case().role {
-        Role::Producer => produce(&mut endpoint, &mut Output(block)),
+        Role::Producer => {
+            let consumers = endpoint.case().consumers;
+            produce(&mut endpoint, &mut Output { block, consumers })
+        }
         Role::Consumer => {
             let mut last = block.generation();
             let mut consumer = Consumer::start(&mut endpoint)?;
             while !consumer.is_finished() {
                 last = block.wait_for_change(last);
                 consumer.observe(now_nanos(), block.words());
+                block.release();
             }
             consumer.report()
         }
     }
 }
 
-struct Output(SharedBlock);
+struct Output {
+    block: SharedBlock,
+    consumers: usize,
+}
 
 impl Publish for Output {
     fn publish(&mut self, words: usize, fill: impl FnOnce(&mut [u64])) -> Result<(), String> {
-        fill(&mut self.0.words_mut()[..words]);
-        self.0.wake_all();
+        self.block.wait_until_released(self.consumers);
+        fill(&mut self.block.words_mut()[..words]);
+        self.block.wake_all();
         Ok(())
     }
 }

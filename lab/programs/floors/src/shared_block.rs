@@ -1,15 +1,18 @@
-//! One block of shared memory and a futex word, in a memfd that the driver made and all endpoints inherit.
+//! One block of shared memory, a futex word and a count of releases, in a memfd that the driver made and all endpoints
+//! inherit.
 #![expect(unsafe_code, reason = "maps memory and reads what another process writes")]
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
 
-/// The block starts after the cache line of the futex word.
-const BLOCK_OFFSET_BYTES: usize = 64;
+/// The futex word has a cache line of its own; so has the count of releases.
+const RELEASES_OFFSET_BYTES: usize = 64;
+const BLOCK_OFFSET_BYTES: usize = 128;
 
 /// A mapping that lives as long as the process.
 pub struct SharedBlock {
@@ -66,22 +69,38 @@ impl SharedBlock {
         let _ = futex::wake(self.futex(), futex::Flags::empty(), i32::MAX as u32);
     }
 
+    /// Says that this consumer is done with the current generation.
+    pub fn release(&self) {
+        self.releases().fetch_add(1, Ordering::Release);
+    }
+
+    /// Waits until each of `consumers` has released every generation. At 50 Hz they have, long ago.
+    pub fn wait_until_released(&self, consumers: usize) {
+        while self.releases().load(Ordering::Acquire) < self.generation() * consumers as u32 {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
     /// The block, to read.
     pub fn words(&self) -> &[u64] {
-        // SAFETY: in bounds, aligned to 64, initialised by the kernel. The producer writes again only a period later;
-        // a consumer that is slower than that sees mixed words, which as numbers are harmless and count as losses.
+        // SAFETY: in bounds, aligned to 64, initialised by the kernel, and not written until it is released.
         unsafe { std::slice::from_raw_parts(self.block(), self.words) }
     }
 
     /// The block, to write.
     pub fn words_mut(&mut self) -> &mut [u64] {
-        // SAFETY: as for `words`; there is one producer.
+        // SAFETY: as for `words`; there is one producer, which waits until all consumers have released the block.
         unsafe { std::slice::from_raw_parts_mut(self.block(), self.words) }
     }
 
     fn block(&self) -> *mut u64 {
         // SAFETY: the mapping is longer than the offset.
         unsafe { self.base.as_ptr().add(BLOCK_OFFSET_BYTES).cast() }
+    }
+
+    fn releases(&self) -> &AtomicU32 {
+        // SAFETY: as for `futex`, a cache line further on.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(RELEASES_OFFSET_BYTES).cast()) }
     }
 
     fn futex(&self) -> &AtomicU32 {
