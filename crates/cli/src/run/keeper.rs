@@ -15,6 +15,7 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::MemfdFlags,
+    process::{Resource, Rlimit},
 };
 
 use super::signals::Signals;
@@ -79,6 +80,9 @@ impl Keeper {
             // Ctrl-C is for `run`, which stops the keeper in order.
             .process_group(0)
             .spawn()?;
+        // Reports come with descriptors, many at once. The keeper was started with the original limit, which nodes get.
+        let limit = rustix::process::getrlimit(Resource::Nofile);
+        rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
         let mut text = File::from(rustix::fs::memfd_create("nervure-plan", MemfdFlags::CLOEXEC)?);
         text.write_all(&serde_json::to_vec(plan)?)?;
         let launch = encode(&run_to_keeper::Message::Launch).map_err(io::Error::other)?;

@@ -72,8 +72,20 @@ impl Dataflow {
 
     /// `nervure run --json` with further arguments.
     pub fn run(self, arguments: &[&str]) -> Run {
+        let command = self.command(&["run", "--json"]);
+        self.start(command, arguments)
+    }
+
+    /// As [`Self::run`], after a command of the shell.
+    pub fn run_with(self, preparation: &str, arguments: &[&str]) -> Run {
+        let mut command = prepared(Command::new("sh"), self.folder.path());
+        let script = format!("{preparation}; exec \"$0\" run --json \"$@\"");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_nervure")]);
+        self.start(command, arguments)
+    }
+
+    fn start(self, mut command: Command, arguments: &[&str]) -> Run {
         let file = self.write();
-        let mut command = self.command(&["run", "--json"]);
         let mut child =
             command.args(arguments).arg(file).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -89,7 +101,10 @@ impl Dataflow {
 
 /// `nervure`, with nothing in its environment that would change what it does.
 pub fn nervure(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nervure"));
+    prepared(Command::new(env!("CARGO_BIN_EXE_nervure")), folder)
+}
+
+fn prepared(mut command: Command, folder: &Path) -> Command {
     command.current_dir(folder).env("NERVURE_LOG_DIR", folder.join("logs")).env("NO_COLOR", "1");
     command.env_remove("VIRTUAL_ENV").env("RUST_BACKTRACE", "1").stdin(Stdio::null());
     command

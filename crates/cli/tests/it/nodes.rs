@@ -118,3 +118,22 @@ fn nodes_may_feed_each_other() {
     let back = edges.iter().find(|edge| edge["input"] == "a/back").unwrap();
     assert!(back["received"].as_u64().unwrap() > 0, "{back}");
 }
+
+#[test]
+fn a_mesh_starts_though_the_soft_limit_on_open_files_is_low() {
+    const NODES: usize = 40;
+    let mut dataflow = Dataflow::new();
+    for node in 0..NODES {
+        let inputs: serde_json::Map<_, _> = (1..=5)
+            .map(|step| (format!("in{step}"), json!(format!("n{}/out", (node + step) % NODES))))
+            .collect();
+        dataflow = dataflow.node(&format!("n{node}"), "idle", json!({"inputs": inputs, "outputs": ["out"]}));
+    }
+    let mut run = dataflow.run_with("ulimit -Sn 40", &[]);
+    run.until("readiness", |message| message["message"] == "ready");
+    run.signal(Signal::TERM);
+    let outcome = run.finish();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert_eq!(outcome.summary()["edges"].as_array().unwrap().len(), 5 * NODES);
+    assert!(outcome.told.iter().filter(|m| m["message"] == "node_ended").all(|ended| ended["code"] == 0));
+}

@@ -1,6 +1,9 @@
 //! What happens to processes: that none is left behind, whoever is killed.
 
-use std::process::Stdio;
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -171,15 +174,26 @@ fn too_few_descriptors_are_told_with_the_sum() {
     for number in 0..20 {
         dataflow = dataflow.shell(&format!("n{number}"), "true", json!({}));
     }
-    let file = dataflow.write();
-    let run = format!("ulimit -n 150; exec {} run {}", env!("CARGO_BIN_EXE_nervure"), file.display());
-    let mut command = std::process::Command::new("sh");
-    command.args(["-c", &run]).env("NERVURE_LOG_DIR", dataflow.folder()).stdin(Stdio::null());
-    let output = command.output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let outcome = dataflow.run_with("ulimit -n 150", &[]).finish();
+    let stderr = outcome.stderr;
+    assert_eq!(outcome.code, Some(1), "{stderr}");
     assert!(stderr.contains("needs 184 file descriptors in its keeper (6 for each of 20 nodes"), "{stderr}");
     assert!(stderr.contains("the hard limit is 150") && stderr.contains("ulimit -Hn 184"), "{stderr}");
+}
+
+#[test]
+fn signals_work_while_nobody_reads_the_output() {
+    let dataflow = Dataflow::new().shell("flood", "echo $$ > started; exec yes", json!({}));
+    let made = Command::new("mkfifo").arg(dataflow.folder().join("started")).status().unwrap();
+    assert!(made.success());
+    let file = dataflow.write();
+    let mut child = dataflow.command(&["run", "--json"]).arg(file).stdout(Stdio::piped()).spawn().unwrap();
+    let node = Process::told(fs::read_to_string(dataflow.folder().join("started")).unwrap().trim());
+    let run = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(run, Signal::INT).unwrap();
+    node.assert_ends();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
