@@ -177,8 +177,8 @@ fn too_few_descriptors_are_told_with_the_sum() {
     let outcome = dataflow.run_with("ulimit -n 150", &[]).finish();
     let stderr = outcome.stderr;
     assert_eq!(outcome.code, Some(1), "{stderr}");
-    assert!(stderr.contains("needs 184 file descriptors in its keeper (6 for each of 20 nodes"), "{stderr}");
-    assert!(stderr.contains("the hard limit is 150") && stderr.contains("ulimit -Hn 184"), "{stderr}");
+    assert!(stderr.contains("needs 204 file descriptors in its keeper (7 for each of 20 nodes"), "{stderr}");
+    assert!(stderr.contains("the hard limit is 150") && stderr.contains("ulimit -Hn 204"), "{stderr}");
 }
 
 #[test]

@@ -14,11 +14,11 @@ use crate::{machine::Descriptor, plan::Plan};
 /// Descriptors of its own, beside those of nodes and edges, that a keeper has open at most.
 const OWN_DESCRIPTORS: u64 = 64;
 
-/// Per node: wake page, eventfd, counters page, control socket, stdout, stderr.
-const NODE_DESCRIPTORS: u64 = 6;
+/// Per node: wake page, eventfd, counters page and its copy for `run`, control socket, stdout, stderr.
+const NODE_DESCRIPTORS: u64 = 7;
 
-/// Per edge: its region, and the end of a pair's socket that waits for its process.
-const EDGE_DESCRIPTORS: u64 = 2;
+/// Per edge: its region, and both ends of a pair's socket, as long as they wait to be sent.
+const EDGE_DESCRIPTORS: u64 = 3;
 
 /// Everything that can be sent to a node or to `run`.
 #[derive(Debug)]
