@@ -18,7 +18,8 @@ const INPUT_WORDS: usize = 16;
 const BUCKETS: usize = 224;
 const MAX_ROWS: u64 = 1 << 16;
 
-/// What happened on an edge, as its producer counts it. All are sums since the row's edge was attached.
+/// What happened on an edge, as its producer counts it. All are sums since the producer's process began: a consumer
+/// that is restarted has another edge and the same row, so that what its earlier processes lost stays counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputCounters {
     /// Samples put into the queue.
@@ -266,13 +267,6 @@ impl OutputRow<'_> {
     #[inline]
     pub(crate) fn set(&self, counter: OutputCounter, value: u64) {
         self.0[counter as usize].store(value, Relaxed);
-    }
-
-    /// Begins anew, for another edge.
-    pub(crate) fn reset(&self) {
-        for word in self.0 {
-            word.store(0, Relaxed);
-        }
     }
 
     fn read(&self) -> OutputCounters {

@@ -212,11 +212,6 @@ impl Output {
             let text = format!("edge {}: its region or wake page is too small for it", attached.id);
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text));
         }
-        if let Some(row) = self.0.producer.counters.output_row(attached.counters_row)
-            && !state.edges.iter().any(|edge| edge.attached.id == attached.id)
-        {
-            row.reset();
-        }
         state.attach(attached, &self.0.producer);
         drop(state);
         self.0.producer.wake.space().notify();
