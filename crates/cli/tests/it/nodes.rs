@@ -62,6 +62,17 @@ fn a_consumer_that_crashes_inherits_what_waited_for_it() {
 }
 
 #[test]
+fn what_was_counted_before_a_crash_stays_counted() {
+    let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms"});
+    let outcome =
+        dataflow(source("200 1", json!({})), "doomed-sink 50", keys, "drop_oldest").run(&[]).finish();
+    let edge = &outcome.summary()["edges"][0];
+    let count = |key: &str| edge[key].as_u64().unwrap();
+    assert_eq!(count("received") as usize, received(&outcome).len());
+    assert!(count("received") > 50 && count("sent") >= count("received"), "{edge}");
+}
+
+#[test]
 fn a_producer_that_is_killed_comes_back_and_its_neighbours_hear_of_it() {
     let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms", "max_restarts": 1});
     let mut run = dataflow(source("1000000 1", keys), "sink", json!({}), "block").run(&[]);
