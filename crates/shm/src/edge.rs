@@ -116,12 +116,13 @@ impl Edge {
         }
         self.attached.region.ring().push(self.head, |slot| image.store(slot));
         self.head = self.head.wrapping_add(1);
+        // The consumer wakes while the producer still counts.
+        self.ring();
         if let Some(row) = counters.output_row(self.attached.counters_row) {
             row.add(OutputCounter::Sent, 1);
             row.add(OutputCounter::Bytes, image.payload_bytes());
             row.set(OutputCounter::Queued, queued + 1);
         }
-        self.ring();
         Ok(true)
     }
 

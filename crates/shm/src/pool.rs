@@ -6,7 +6,7 @@
 
 use crate::sys::{self, Mapping, Sharing};
 use rustix::fd::{AsFd, OwnedFd};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -113,7 +113,7 @@ pub(crate) struct Pool {
     budget: Arc<Budget>,
     blocks: Vec<Option<Block>>,
     unused_rows: Vec<u32>,
-    pub(crate) segments: HashMap<u32, OwnedSegment>,
+    pub(crate) segments: BTreeMap<u32, OwnedSegment>,
     /// Free blocks by class, the hottest last.
     free: BTreeMap<usize, Vec<u32>>,
     /// Published blocks, the oldest first.
@@ -131,7 +131,7 @@ impl Pool {
             budget,
             blocks: (0..rows).map(|_| None).collect(),
             unused_rows: (0..rows).rev().collect(),
-            segments: HashMap::new(),
+            segments: BTreeMap::new(),
             free: BTreeMap::new(),
             busy: VecDeque::new(),
             retiring: Vec::new(),
