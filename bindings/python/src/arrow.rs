@@ -5,6 +5,7 @@
 
 use crate::arrow_import::import_array;
 use crate::error::{chain, exception};
+use crate::objects;
 use arrow_data::ArrayData;
 use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::ffi::FFI_ArrowSchema;
@@ -36,13 +37,31 @@ pub(crate) fn import(value: &Bound<'_, PyAny>) -> PyResult<Option<(ArrayData, Sc
     Ok(None)
 }
 
+/// The sample as it was sent: a list or dict, or else pyarrow's array or record batch.
+pub(crate) fn to_object<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyAny>> {
+    let (array, schema) = read(py, sample)?;
+    if let Some(schema) = &schema
+        && let Some(object) = objects::from_array(py, &array, schema)?
+    {
+        return Ok(object);
+    }
+    exported(py, array, schema)
+}
+
 /// The sample as pyarrow's array or record batch.
 pub(crate) fn to_pyarrow<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyAny>> {
+    let (array, schema) = read(py, sample)?;
+    exported(py, array, schema)
+}
+
+fn read(py: Python<'_>, sample: &Sample) -> PyResult<(ArrayData, Option<Schema>)> {
+    let error = |error: SampleError| crate::error::sample_error(py, &error);
+    Ok((sample.array().map_err(error)?, sample.schema().map_err(error)?))
+}
+
+fn exported(py: Python<'_>, array: ArrayData, schema: Option<Schema>) -> PyResult<Bound<'_, PyAny>> {
     static ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static RECORD_BATCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let error = |error: SampleError| crate::error::sample_error(py, &error);
-    let array = sample.array().map_err(error)?;
-    let schema = sample.schema().map_err(error)?;
     let (field, is_record_batch) = match &schema {
         Some(schema) => (schema.root().clone(), schema.is_record_batch()),
         None => (Field::new("", array.data_type().clone(), false), false),
@@ -54,12 +73,6 @@ pub(crate) fn to_pyarrow<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Boun
         ARRAY.import(py, "pyarrow", "array")?
     };
     convert.call1((exported,))
-}
-
-/// How the array was sent, where it was made of a Python list or dict: see `nervure._arrow.from_python`.
-pub(crate) fn python_kind(sample: &Sample) -> Option<String> {
-    let schema = sample.schema().ok()??;
-    schema.root().metadata().get("nervure.python").cloned()
 }
 
 /// An array on its way to another library.

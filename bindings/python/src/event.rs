@@ -84,14 +84,7 @@ impl Event {
             Layout::Text => self.text(py)?.into_any(),
             Layout::Scalar(scalar) => scalar_object(py, *scalar)?,
             Layout::Tensor(_) => self.numpy(py)?,
-            Layout::Array(_) => {
-                let value = arrow::to_pyarrow(py, sample)?;
-                match arrow::python_kind(sample).as_deref() {
-                    Some("list") => value.call_method0("to_pylist")?,
-                    Some("dict") => value.get_item(0)?.call_method0("as_py")?,
-                    _ => value,
-                }
-            }
+            Layout::Array(_) => arrow::to_object(py, sample)?,
         };
         Ok(Some(object))
     }

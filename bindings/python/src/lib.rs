@@ -17,6 +17,7 @@ mod event;
 mod loan;
 mod metadata;
 mod node;
+mod objects;
 mod outgoing;
 
 /// The native half of the package `nervure`.

@@ -302,6 +302,7 @@ impl Node {
     }
 
     fn publisher(&self, py: Python<'_>, output: &str) -> PyResult<&Publisher> {
+        self.handle.check_fork().map_err(|error| forked(py, error))?;
         self.publishers.iter().find(|publisher| publisher.name() == output).ok_or_else(|| {
             let unknown = self.handle.output(output).err().unwrap_or_else(|| UnknownName {
                 node: self.handle.id().to_owned(),

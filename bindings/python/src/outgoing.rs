@@ -3,13 +3,12 @@
 use crate::array::ForeignArray;
 use crate::arrow;
 use crate::error::exception;
+use crate::objects;
 use arrow_data::ArrayData;
 use nervure_node::Encode;
 use nervure_node::message::{Layout, Scalar, Schema, TensorLayout};
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple,
-};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyMemoryView, PyString};
 
 /// A value that is ready to be sent.
 pub(crate) struct Outgoing<'py> {
@@ -48,15 +47,12 @@ impl<'py> Outgoing<'py> {
         if let Some(array) = ForeignArray::read(value)? {
             return Self::array(value, array);
         }
-        if let Some((array, schema)) = arrow::import(value)? {
+        let arrow = match objects::to_array(value)? {
+            Some(arrow) => Some(arrow),
+            None => arrow::import(value)?,
+        };
+        if let Some((array, schema)) = arrow {
             return Ok(Self { content: Content::Arrow { array, schema }, _owner: value.clone() });
-        }
-        if value.is_instance_of::<PyList>()
-            || value.is_instance_of::<PyTuple>()
-            || value.is_instance_of::<PyDict>()
-        {
-            let converted = py_call(value, "nervure._arrow", "from_python")?;
-            return Self::new(&converted);
         }
         Self::converted(value)
     }

@@ -1,7 +1,7 @@
 """Write Nervure nodes in Python.
 
-A node is a program that ``nervure run`` starts. It takes events from its inputs, and sends values to its outputs; which
-inputs and outputs it has is said by the dataflow file::
+A node is a program that ``nervure run`` starts. It takes events from its inputs, and sends values to its
+outputs; which inputs and outputs it has is said by the dataflow file::
 
     from nervure import Node
 

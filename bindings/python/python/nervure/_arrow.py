@@ -1,4 +1,4 @@
-"""Arrow values that are easier made in Python than in Rust. Imported when first needed, and pyarrow with it."""
+"""Arrow values that are easier made in Python than in Rust. Imported, with pyarrow, when first needed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,6 @@ from typing import Any
 import pyarrow as pa
 
 from nervure.errors import NotSendable, SampleError
-
-
-def from_python(value: Any) -> Any:
-    """Makes an array of a list, or of a dict (as the one element). It says so, for ``event.object``."""
-    kind = "dict" if isinstance(value, dict) else "list"
-    try:
-        array = pa.array([value] if kind == "dict" else list(value))
-    except (pa.ArrowException, OverflowError) as error:
-        raise NotSendable(
-            f"the {kind} cannot be sent: {error}. Its elements must be of one type (None apart): bool, int, float, "
-            "str, bytes, or lists and dicts of those"
-        ) from error
-    field = pa.field("", array.type, metadata={"nervure.python": kind})
-    return _WithField(array, field)
 
 
 def in_one_piece(value: Any) -> Any:
@@ -51,14 +37,3 @@ def _collected(value: Any) -> Any:
     except pa.ArrowException:
         return pa.chunked_array(value)
     return reader.read_all()
-
-
-class _WithField:
-    """An array that is exported under a field of our own."""
-
-    def __init__(self, array: Any, field: Any) -> None:
-        self._array, self._field = array, field
-
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        _, array = self._array.__arrow_c_array__()
-        return self._field.__arrow_c_schema__(), array

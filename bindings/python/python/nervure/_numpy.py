@@ -23,13 +23,15 @@ def to_array(value: Any) -> np.ndarray[Any, Any]:
             value = memoryview(value)
         except TypeError:
             raise NotSendable(
-                f"a value of type {kind} cannot be sent: expected a NumPy array, bytes, str, bool, int, float, a list "
-                "or dict of those, an Arrow array, table or record batch, or an object with the buffer protocol or "
-                "__dlpack__"
+                f"a value of type {kind} cannot be sent: expected a NumPy array, bytes, str, bool, int, "
+                "float, a list or dict of those, an Arrow array, table or record batch, or an object with "
+                "the buffer protocol or __dlpack__"
             ) from None
     array = np.asarray(value)
     if array.dtype.kind == "O":
-        raise NotSendable(f"a value of type {kind} cannot be sent: NumPy makes Python objects of it (dtype=object)")
+        raise NotSendable(
+            f"a value of type {kind} cannot be sent: NumPy makes Python objects of it (dtype=object)"
+        )
     return array
 
 
@@ -41,10 +43,14 @@ def dtype_name(dtype: np.dtype[Any]) -> tuple[str, int]:
 def custom_array(
     memory: np.ndarray[Any, Any], name: str, item_bytes: int, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> np.ndarray[Any, Any]:
-    """An array of a dtype that was sent by name, over the bytes of ``memory``. NumPy checks that it stays within."""
+    """An array of a dtype that was sent by name, over the bytes of ``memory``. NumPy checks that it stays
+    within.
+    """
     dtype = _dtype_of_name(name)
     if dtype.itemsize != item_bytes:
-        raise SampleError(f"the sender's {name} takes {item_bytes} bytes an element, here it takes {dtype.itemsize}")
+        raise SampleError(
+            f"the sender's {name} takes {item_bytes} bytes an element, here it takes {dtype.itemsize}"
+        )
     if item_bytes == 0:
         return np.empty(shape, dtype)
     array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, memory, 0, strides)
@@ -52,7 +58,8 @@ def custom_array(
 
 
 def _from_dlpack(value: Any, kind: str) -> np.ndarray[Any, Any]:
-    # A tensor that takes part in automatic differentiation refuses to be exported; its values are what is meant.
+    # A tensor that takes part in automatic differentiation refuses to be exported; its values are what is
+    # meant.
     if getattr(value, "requires_grad", False):
         value = value.detach()
     cpu = 1
@@ -91,13 +98,15 @@ def _dtype_of_name(name: str) -> np.dtype[Any]:
         if name.isidentifier():
             import ml_dtypes
 
-            dtype = np.dtype(getattr(ml_dtypes, name))
+            dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         elif name.startswith(("[", "(", "{")):
             dtype = np.lib.format.descr_to_dtype(ast.literal_eval(name))
         else:
             dtype = np.dtype(name)
     except ImportError:
-        raise SampleError(f"elements of type {name} need the package ml_dtypes: pip install ml_dtypes") from None
+        raise SampleError(
+            f"elements of type {name} need the package ml_dtypes: pip install ml_dtypes"
+        ) from None
     except (AttributeError, SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
         raise SampleError(f"{name!r} is no type of elements that NumPy knows: {error}") from None
     # The name comes from another process: a pointer out of it would be followed.

@@ -1,4 +1,6 @@
-"""What can go wrong, as exceptions. Each is a :class:`NervureError`, and an exception of Python's own where one fits."""
+"""What can go wrong, as exceptions. Each is a :class:`NervureError`, and an exception of Python's own where
+one fits.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,298 @@
+"""The native half of the package. Use it through ``nervure``."""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, final, overload
+
+import numpy.typing as npt
+from typing_extensions import Self
+
+__all__ = ["Event", "Loan", "Node", "__version__"]
+
+__version__: str
+
+# `Event` has a property of that name.
+_Bytes = bytes
+_Scalar = bool | int | float | str | bytes
+_Metadata = Mapping[str, _Scalar | Sequence[int] | Sequence[float] | Sequence[str]]
+
+@final
+class Node:
+    """A node of a running dataflow.
+
+    The program must have been started by ``nervure run``; a process has one node. A node that waits for
+    nobody's samples (it has no inputs, or only timers) is returned when the whole dataflow is ready, so that
+    nobody misses its first ones.
+
+    Iterate over it to take events in; the last one is ``STOP``. Any thread may send. Receive in one place: an
+    event is delivered once.
+
+    Raises:
+        ConnectError: it was not started by ``nervure run``, or is the second one of its process.
+    """
+
+    def __new__(cls) -> Self: ...
+    @property
+    def id(self) -> str:
+        """The node's id in the dataflow file."""
+    @property
+    def dataflow(self) -> str:
+        """The dataflow's name."""
+    @property
+    def incarnation(self) -> int:
+        """0 at the first start, one more after each restart."""
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs, timers included."""
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs."""
+    @property
+    def stopping(self) -> bool:
+        """Whether the node was told to stop; for programs that do not look at their events."""
+    @property
+    def paused(self) -> bool:
+        """Whether the dataflow is paused."""
+    def now(self) -> float:
+        """The dataflow's clock, in seconds since 1970-01-01 UTC. It stands still while the dataflow is
+        paused.
+        """
+    def now_nanos(self) -> int:
+        """The dataflow's clock, in nanoseconds since 1970-01-01 UTC."""
+    def ready(self) -> None:
+        """Says that a node with ``ready: manual`` is ready. The dataflow starts when all nodes are."""
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Event:
+        """Waits for the next event. Other threads run meanwhile, and Ctrl-C ends the wait."""
+    def next(self, *, timeout: float | None = None) -> Event | None:
+        """Waits at most ``timeout`` seconds for the next event; without a timeout, until there is one.
+
+        Returns:
+            The event; ``None`` when none came in time, and after ``STOP``.
+        """
+    def latest(self, input: str) -> Event | None:
+        """The newest sample of an input, without waiting: taken from its queue, or else the newest that came
+        since the first call for this input: it is kept, and its block with it.
+
+        Samples that it takes or passes over are not delivered as events.
+
+        Returns:
+            The sample as an ``INPUT`` event; ``None`` when none came yet.
+
+        Raises:
+            UnknownInput: with the names of the inputs.
+        """
+    def send(
+        self,
+        output: str,
+        value: object,
+        *,
+        stamp: float | None = None,
+        stamp_nanos: int | None = None,
+        like: Event | None = None,
+        metadata: _Metadata | None = None,
+        frame: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Sends a value. It is copied, once, into the memory that its receivers read.
+
+        What a receiver misses because of its own queue policy is no error: it is counted, and shown by
+        ``nervure run``. While a receiver whose policy is ``block`` has no room, the call waits.
+
+        Args:
+            output: Name of the output.
+            value: A NumPy array (any dtype but ``object``, any shape and order), ``bytes``, ``str``,
+                ``bool``, ``int``, ``float``, a list or dict, an Arrow array, table or record batch, or an
+                object with ``__dlpack__`` or the buffer protocol.
+            stamp: When the world was as the value says, in seconds since 1970-01-01 UTC; the time of sending
+                if not given.
+            stamp_nanos: The same in nanoseconds, without a float's rounding.
+            like: The event that the value was computed from, whose stamp, frame and trace it keeps.
+            metadata: Named values to go along: ``bool``, ``int``, ``float``, ``str``, ``bytes``, lists of
+                ``int``, ``float`` or ``str``. At most 64 KiB.
+            frame: The coordinate frame.
+            timeout: Seconds to wait at most for a receiver whose policy is ``block``.
+
+        Raises:
+            UnknownOutput: with the names of the outputs.
+            NotSendable: the value is of a kind that cannot be sent.
+            TooLarge: the value is larger than the node's shared memory, or the metadata than their limit.
+            NodeTimeout: a receiver made no room in time.
+            Stopped: the dataflow stopped meanwhile.
+        """
+    def try_send(
+        self,
+        output: str,
+        value: object,
+        *,
+        stamp: float | None = None,
+        stamp_nanos: int | None = None,
+        like: Event | None = None,
+        metadata: _Metadata | None = None,
+        frame: str | None = None,
+    ) -> bool:
+        """As :meth:`send`, but never waits. ``False``, and nothing is sent, while a receiver has no room."""
+    def send_async(
+        self,
+        output: str,
+        value: object,
+        *,
+        stamp: float | None = None,
+        stamp_nanos: int | None = None,
+        like: Event | None = None,
+        metadata: _Metadata | None = None,
+        frame: str | None = None,
+    ) -> Awaitable[None]:
+        """As :meth:`send`, for asyncio: other tasks run while a receiver has no room. Do not change the value
+        before.
+        """
+    def loan(
+        self,
+        output: str,
+        shape: int | Sequence[int],
+        dtype: npt.DTypeLike,
+        *,
+        stamp: float | None = None,
+        stamp_nanos: int | None = None,
+        like: Event | None = None,
+        metadata: _Metadata | None = None,
+        frame: str | None = None,
+        timeout: float | None = None,
+    ) -> Loan:
+        """Borrows shared memory to be filled in place, so that nothing is copied::
+
+            with node.loan("image", (540, 960, 3), "u1") as loan:
+                camera.read_into(loan.array)
+
+        At the end of the block it is sent; an exception inside discards it. What the array holds before it is
+        filled is unspecified.
+
+        Raises:
+            UnknownOutput: with the names of the outputs.
+            OutOfMemory: the node's shared memory is in use by samples that receivers hold.
+        """
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Awaitable[Event]:
+        """Waits for the next event without blocking the event loop of asyncio."""
+    def _poll(self) -> Event | None: ...
+    def _arm(self) -> tuple[int, float | None] | None: ...
+    def _disarm(self) -> None: ...
+
+@final
+class Event:
+    """What a node is told: a sample that arrived, a timer that is due, a neighbour that failed, the order to
+    stop.
+
+    Values are views of shared memory where they can be: they are read-only, and keep their block from being
+    used again until the last of them is gone. Copy what you keep for long. ``event["id"]`` is ``event.id``,
+    and so on for ``type``, ``value``, ``metadata``, ``stamp``, ``node``, ``reason`` and ``inputs``.
+    """
+
+    @property
+    def type(self) -> str:
+        """``INPUT``, ``INPUT_CLOSED``, ``NODE_FAILED``, ``NODE_RESTARTED``, ``STOP``; ignore what you do not
+        know.
+        """
+    @property
+    def id(self) -> str | None:
+        """The input, of ``INPUT`` and ``INPUT_CLOSED``."""
+    @property
+    def value(self) -> Any:
+        """The value as a pyarrow array or record batch; ``None`` where there is none (a timer's tick).
+
+        A tensor gives its elements in C order, without its shape; text and numbers give an array of one.
+        """
+    @property
+    def object(self) -> Any:
+        """The value as it was sent: ``bytes``, ``str``, a number, a NumPy array, a list or dict, an Arrow
+        array.
+        """
+    def numpy(self) -> npt.NDArray[Any]:
+        """The value as a NumPy array: a tensor with its dtype and shape, in place and read-only; bytes as
+        ``uint8``.
+
+        Raises:
+            SampleError: there is no value, or it is a record batch.
+        """
+    @property
+    def text(self) -> str:
+        """The text.
+
+        Raises:
+            SampleError: the value is no text.
+        """
+    @property
+    def bytes(self) -> _Bytes:
+        """A copy of the value's bytes, whatever they are."""
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The named values that were sent along."""
+    @property
+    def stamp(self) -> float | None:
+        """When the world was as the value says, in seconds since 1970-01-01 UTC; when a tick was due."""
+    @property
+    def stamp_nanos(self) -> int | None:
+        """The stamp in nanoseconds."""
+    @property
+    def age(self) -> float | None:
+        """Seconds since the stamp, now."""
+    @property
+    def latency(self) -> float | None:
+        """Seconds from the sending until this node took the sample from its queue."""
+    @property
+    def sequence(self) -> int | None:
+        """Number of the sample within its output and incarnation, from 0. A gap is a loss."""
+    @property
+    def incarnation(self) -> int | None:
+        """How often the sender had been restarted. Each restart begins a new sequence."""
+    @property
+    def frame(self) -> str | None:
+        """The coordinate frame, where one was sent."""
+    @property
+    def missed(self) -> int | None:
+        """Of a timer's tick: earlier ticks that were merged into this one."""
+    @property
+    def node(self) -> str | None:
+        """The neighbour that the event is about."""
+    @property
+    def reason(self) -> str | None:
+        """What happened, for people."""
+    @property
+    def inputs(self) -> list[str]:
+        """The inputs that a neighbour's failure or restart concerns."""
+    @overload
+    def __getitem__(self, key: Literal["type"], /) -> str: ...
+    @overload
+    def __getitem__(self, key: Literal["metadata"], /) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, key: str, /) -> Any: ...
+
+@final
+class Loan:
+    """Shared memory for one value, filled in place: see :meth:`Node.loan`."""
+
+    @property
+    def array(self) -> npt.NDArray[Any]:
+        """The memory, writeable until it is sent or discarded.
+
+        Raises:
+            LoanError: the loan is over.
+        """
+    def send(self) -> None:
+        """Sends it, as the end of the ``with`` block does.
+
+        Raises:
+            LoanError: the loan is over, or views of the array (slices, reshapes) are still alive: what is
+                sent must not change any more.
+            NodeTimeout: a receiver whose policy is ``block`` made no room in time. The loan is over.
+        """
+    def discard(self) -> None:
+        """Gives the memory back unsent."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> bool: ...
