@@ -1,0 +1,135 @@
+"""The package itself: what it costs to import, what an idle node costs, and whether its types are right."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import Dataflow
+
+PACKAGE = Path(__file__).parent.parent
+
+
+def test_importing_pulls_in_nothing_large() -> None:
+    program = """
+        import sys
+        before = set(sys.modules)
+        import nervure
+        added = {name.partition(".")[0] for name in set(sys.modules) - before}
+        print(*sorted(added - set(sys.stdlib_module_names)))
+    """
+    assert python(program).split() == ["nervure"]
+    assert "asyncio" not in python("import sys, nervure; print(*sys.modules)").split()
+
+
+def test_numpy_and_pyarrow_are_imported_when_they_are_asked_for(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "node",
+        """
+        import sys
+        from nervure import Node
+
+        node = Node()
+        assert next(node).id == "begin"
+
+        def through(value):
+            node.send("out", value)
+            return node.next(timeout=30)
+
+        for value in [1, "text", b"bytes", [1, 2], {"a": [1.5], "b": None}]:
+            assert through(value).object == value
+        assert "numpy" not in sys.modules and "pyarrow" not in sys.modules
+        assert through(b"abc").numpy().tolist() == [97, 98, 99]
+        assert "numpy" in sys.modules and "pyarrow" not in sys.modules
+        assert through([1]).value.to_pylist() == [1]
+        assert "pyarrow" in sys.modules
+        print("done")
+        """,
+        inputs={"begin": "nervure/timer/secs/1000", "back": "node/out"},
+        outputs=["out"],
+    )
+    assert dataflow.run().lines("node") == ["done"]
+
+
+def test_an_idle_node_is_small(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "idle",
+        """
+        import os, pathlib, time
+
+        def resident_kib():
+            lines = pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines()
+            return sum(int(line.split()[1]) for line in lines if line.startswith("Rss:"))
+
+        before = resident_kib()
+        from nervure import Node
+        node = Node()
+        assert next(node).id == "begin"
+        assert node.next(timeout=0.3) is None
+        grown = resident_kib() - before
+        assert grown <= 12 * 1024, grown
+        tasks = pathlib.Path("/proc/self/task")
+        assert len(list(tasks.iterdir())) <= 4
+
+        def switches():
+            return sum(
+                int(line.split()[1])
+                for task in tasks.iterdir()
+                for line in (task / "status").read_text().splitlines()
+                if line.startswith("voluntary_ctxt_switches")
+            )
+
+        before = switches()
+        assert node.next(timeout=1.0) is None
+        assert switches() - before <= 3, "nothing wakes up periodically"
+        print("done", grown)
+        """,
+        inputs={"begin": "nervure/timer/secs/1000"},
+    )
+    assert dataflow.run().lines("idle")[0].startswith("done")
+
+
+def test_the_types_are_those_of_the_module(tmp_path: Path) -> None:
+    mypy("-m", "mypy.stubtest", "nervure._native", "--mypy-config-file", str(PACKAGE / "pyproject.toml"))
+
+
+def test_programs_with_types_are_checked(tmp_path: Path) -> None:
+    right = tmp_path / "right.py"
+    right.write_text(
+        "import numpy as np\n"
+        "from nervure import Event, Node, UnknownOutput\n"
+        "async def run(node: Node) -> None:\n"
+        "    async for event in node:\n"
+        "        await node.send_async('a', event.object)\n"
+        "def main() -> float | None:\n"
+        "    node = Node()\n"
+        "    for event in node:\n"
+        "        kind: str = event['type']\n"
+        "        image = event.numpy()\n"
+        "        node.send('b', image.mean(), like=event, metadata={'a': 1, 'b': [1.5]})\n"
+        "        with node.loan('c', image.shape, np.uint8) as loan:\n"
+        "            loan.array[:] = image\n"
+        "    found: Event | None = node.latest('d')\n"
+        "    return found.age if found else None\n"
+    )
+    config = ["--config-file", str(PACKAGE / "pyproject.toml"), "--cache-dir", str(tmp_path / "cache")]
+    mypy("-m", "mypy", "--strict", *config, str(right))
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text("from nervure import Node\nNode().send('a', 1, like=3)\nNode().sned('a', 1)\n")
+    result = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", *config, str(wrong)], capture_output=True, text=True
+    )
+    assert result.returncode == 1 and "2 errors" in result.stdout, result.stdout
+    mypy("-m", "mypy", "--strict", *config, str(PACKAGE / "python" / "nervure"))
+
+
+def python(program: str) -> str:
+    import textwrap
+
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def mypy(*arguments: str) -> None:
+    result = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -1,0 +1,249 @@
+"""Signals, threads and forks: what a Python process does besides computing."""
+
+import os
+import signal
+import time
+
+import pytest
+from conftest import Dataflow, lossless
+
+# Tells its process id, and then waits as the test wants.
+WAITING = """
+    import asyncio, os, pathlib
+    from nervure import Node
+
+    async def next_event(node):
+        return await anext(node)
+
+    node = Node()
+    assert next(node).id == "begin"
+    pathlib.Path("pid.tmp").write_text(f"{{os.getpid()}}\\n")
+    pathlib.Path("pid.tmp").rename("pid")
+    try:
+        {wait}
+    except KeyboardInterrupt:
+        pathlib.Path("interrupted").write_text("yes\\n")
+        raise
+"""
+WAITS = {
+    "next": "next(node)",
+    "next with a timeout": "node.next(timeout=600)",
+    "asyncio": "asyncio.run(next_event(node))",
+    "send": "[node.send('value', number) for number in range(100)]",
+    "a large send": "[node.send('value', bytes(1_000_000)) for number in range(100)]",
+    "loan": "[node.loan('value', 1_000_000, 'u1').send() for number in range(100)]",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS.keys())
+def test_ctrl_c_ends_every_wait(dataflow: Dataflow, wait: str) -> None:
+    dataflow.node(
+        "waiting",
+        WAITING.format(wait=wait),
+        inputs={"begin": "nervure/timer/secs/1000"},
+        outputs=["value"],
+    )
+    dataflow.node(
+        "asleep",
+        """
+        import time
+        from nervure import Node
+
+        node = Node()
+        while not node.stopping:
+            time.sleep(0.01)
+        """,
+        inputs={"value": lossless("waiting/value")},
+    )
+    dataflow.start()
+    pid = int(dataflow.wait_for("pid"))
+    # Until it waits.
+    time.sleep(0.2)
+    os.kill(pid, signal.SIGINT)
+    assert dataflow.wait_for("interrupted") == "yes"
+    dataflow.interrupt()
+    assert "KeyboardInterrupt" in dataflow.finish(returncode=None).stderr
+
+
+def test_other_threads_run_while_one_waits(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "threads",
+        """
+        import threading, time
+        from nervure import Node
+
+        node = Node()
+        assert next(node).id == "begin"
+        progress, done = 0, False
+
+        def count():
+            global progress
+            while not done:
+                progress += 1
+
+        thread = threading.Thread(target=count)
+        thread.start()
+        before = progress
+        assert node.next(timeout=0.3) is None
+        assert progress - before > 1000, "waiting for events"
+        while node.try_send("value", 1):
+            pass
+        before = progress
+        try:
+            node.send("value", 1, timeout=0.3)
+        except TimeoutError:
+            pass
+        assert progress - before > 1000, "waiting for room"
+        done = True
+        thread.join()
+
+        # Threads may send while another waits for events, and look at the latest sample of an input.
+        def chat():
+            for number in range(2000):
+                node.send("back", number)
+                node.latest("other")
+        thread = threading.Thread(target=chat)
+        thread.start()
+        received = 0
+        while received < 2000:
+            event = node.next(timeout=30)
+            assert event.object == received, (event, received)
+            received += 1
+        thread.join()
+        print("done")
+        """,
+        inputs={
+            "begin": "nervure/timer/secs/1000",
+            "back": {"source": "threads/back", "queue_size": 3000},
+            "other": "threads/other",
+        },
+        outputs=["value", "back", "other"],
+    )
+    dataflow.node(
+        "asleep",
+        """
+        import time
+        from nervure import Node
+
+        node = Node()
+        time.sleep(2)
+        """,
+        inputs={"value": lossless("threads/value")},
+    )
+    dataflow.start()
+    assert dataflow.finish().lines("threads") == ["done"]
+
+
+def test_many_threads_share_the_events(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "source",
+        """
+        from nervure import Node
+
+        node = Node()
+        for number in range(3000):
+            node.send("value", number)
+        """,
+        outputs=["value"],
+    )
+    dataflow.node(
+        "threads",
+        """
+        import threading
+        from nervure import Node
+
+        node = Node()
+        taken = [[], [], []]
+
+        def take(mine):
+            for event in node:
+                if event.type == "INPUT":
+                    mine.append(event.object)
+
+        threads = [threading.Thread(target=take, args=(mine,)) for mine in taken]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(sum(taken, [])) == list(range(3000))
+        print("done")
+        """,
+        inputs={"value": lossless("source/value")},
+    )
+    assert dataflow.run().lines("threads") == ["done"]
+
+
+def test_a_forked_child_cannot_use_the_node_and_does_no_harm(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "sender",
+        """
+        import numpy as np
+        from nervure import Node
+
+        node = Node()
+        for number in range(100):
+            node.send("image", np.full(100_000, number, "u1"))
+        """,
+        outputs=["image"],
+    )
+    dataflow.node(
+        "parent",
+        """
+        import gc, multiprocessing, os, sys
+        import numpy as np
+        import pytest
+        from nervure import Node, NodeForked
+
+        node = Node()
+        events = [next(node) for _ in range(4)]
+        array = events[0].numpy()
+        loan = node.loan("out", 1000, "u1")
+
+        def child(queue):
+            try:
+                for use in (
+                    lambda: next(node), lambda: node.next(timeout=1), lambda: node.send("out", 1),
+                    lambda: node.try_send("out", 1), lambda: node.loan("out", 1, "u1"),
+                    lambda: node.latest("image"), loan.send, node._poll,
+                ):
+                    with pytest.raises(NodeForked, match="'spawn' method"):
+                        use()
+                # What is not tied to a process goes on.
+                assert node.id == "parent" and events[1].id == "image" and (array == 0).all()
+                # Dropping what was inherited releases nothing of the parent's.
+                events.clear()
+                globals().update(array=None, node=None, loan=None)
+                gc.collect()
+                queue.put("harmless")
+            except BaseException as error:
+                queue.put(repr(error))
+                raise
+
+        context = multiprocessing.get_context("fork")
+        queue = context.Queue()
+        process = context.Process(target=child, args=(queue,))
+        process.start()
+        assert queue.get(timeout=60) == "harmless"
+        process.join()
+        assert process.exitcode == 0
+
+        # The parent goes on, and its blocks are still its own.
+        rest = [event.numpy()[0] for event in node if event.type == "INPUT"]
+        assert rest[-1] == 99 and (array == 0).all()
+        assert [(event.numpy() == event.sequence).all() for event in events] == [True] * 4
+        loan.discard()
+        print("done")
+        """,
+        inputs={"image": lossless("sender/image")},
+        outputs=["out"],
+    )
+    dataflow.node(
+        "receiver",
+        """
+        from nervure import Node
+
+        assert [event.type for event in Node()] == ["INPUT_CLOSED", "STOP"]
+        """,
+        inputs={"out": lossless("parent/out")},
+    )
+    assert dataflow.run().lines("parent") == ["done"]

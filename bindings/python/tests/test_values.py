@@ -1,0 +1,252 @@
+"""What is sent arrives: every kind of value, between two processes."""
+
+from conftest import Dataflow, lossless
+
+
+def test_every_kind_of_value_arrives_as_it_was_sent(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "sender",
+        """
+        import values
+        from nervure import Node
+
+        node = Node()
+        for value in values.values():
+            try:
+                node.send("value", value.value)
+            except Exception as error:
+                raise AssertionError(f"cannot send {value.name}") from error
+        """,
+        outputs=["value"],
+    )
+    dataflow.node(
+        "receiver",
+        """
+        import values
+        from nervure import Node
+
+        expected = values.values()
+        wrong = []
+        for event in Node():
+            if event.type == "INPUT":
+                value = expected.pop(0)
+                try:
+                    value.check(event)
+                except Exception as error:
+                    wrong.append(value.name)
+                    print(f"{value.name}: {type(error).__name__}: {error}", flush=True)
+        assert not wrong, wrong
+        assert not expected, f"{len(expected)} did not arrive"
+        print("all arrived")
+        """,
+        inputs={"value": lossless("sender/value")},
+    )
+    assert dataflow.run().lines("receiver") == ["all arrived"]
+
+
+def test_what_cannot_be_sent_is_refused_with_the_reason(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "sender",
+        """
+        import numpy as np
+        import pytest
+        import values
+        from nervure import NervureError, Node, NotSendable, TooLarge
+
+        node = Node()
+        cyclic = []
+        cyclic.append(cyclic)
+        refused = [
+            (None, "NoneType"),
+            ({1, 2}, "type set"),
+            (object(), "type object"),
+            (lambda: 0, "function"),
+            (2**64, "does not fit 64 bits"),
+            (1j, "type complex"),
+            (np.array([object()]), "dtype=object"),
+            (np.zeros(2, [("a", "O")]), "cannot be shared"),
+            ([1, "a"], "str stands beside int"),
+            ([object()], "got object"),
+            ({"a": {1}}, "got set"),
+            ({1: 2}, "keys of a dict that is sent are str, got int"),
+            (cyclic, "contains itself"),
+            ([2**64], "64 bits"),
+            (values.OnlyDlpack(np.zeros(3), device=(2, 0)), "device memory"),
+            ("\\ud800", "surrogates"),
+        ]
+        for value, reason in refused:
+            with pytest.raises((NotSendable, UnicodeEncodeError), match=reason):
+                node.send("value", value)
+        with pytest.raises(TypeError):
+            node.send("value", None)
+        with pytest.raises(TooLarge, match="larger than the node's whole budget"):
+            node.send("value", np.zeros(2 << 20, "u1"))
+        print("all refused")
+        """,
+        outputs=["value"],
+        shared_memory="1MB",
+    )
+    dataflow.node(
+        "receiver",
+        """
+        from nervure import Node
+
+        assert [event.type for event in Node()] == ["INPUT_CLOSED", "STOP"]
+        """,
+        inputs={"value": "sender/value"},
+    )
+    assert dataflow.run().lines("sender") == ["all refused"]
+
+
+def test_metadata_and_time_go_along(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "sender",
+        """
+        import numpy as np
+        import pytest
+        from nervure import Node
+
+        node = Node()
+        metadata = {
+            "flag": True, "count": -3, "share": 0.5, "name": "žluť", "raw": b"\\0\\1", "numpy": np.int32(7),
+            "list": [1, 2], "floats": [1, 2.5], "texts": ("a", "b"), "empty": [],
+            "numpy float": np.float32(0.5),
+        }
+        node.send("value", 1, stamp=1234.5, metadata=metadata, frame="camera/left")
+        node.send("value", 2, stamp_nanos=1_700_000_000_123_456_789)
+        node.send("value", 3)
+        for wrong in ({1: 2}, {"a": object()}, {"a": [1, "b"]}, {"a": {}}, {"a": None}):
+            with pytest.raises(TypeError, match="metadata"):
+                node.send("value", 0, metadata=wrong)
+        with pytest.raises(ValueError, match="64 bits"):
+            node.send("value", 0, metadata={"a": 2**63})
+        with pytest.raises(ValueError, match="metadata takes"):
+            node.send("value", 0, metadata={"a": "x" * 70_000})
+        with pytest.raises(ValueError, match="stamp_nanos"):
+            node.send("value", 0, stamp=1.7e18)
+        with pytest.raises(ValueError, match="not both"):
+            node.send("value", 0, stamp=1.0, stamp_nanos=1)
+        print("sent")
+        """,
+        outputs=["value"],
+    )
+    dataflow.node(
+        "relay",
+        """
+        from nervure import Node
+
+        node = Node()
+        for event in node:
+            if event.type == "INPUT":
+                node.send("value", event.object + 10, like=event)
+        """,
+        inputs={"value": lossless("sender/value")},
+        outputs=["value"],
+    )
+    dataflow.node(
+        "receiver",
+        """
+        import time
+        from nervure import Node
+
+        node = Node()
+        direct, relayed = [], []
+        for event in node:
+            if event.type == "INPUT":
+                (direct if event.id == "direct" else relayed).append(event)
+        assert [event.object for event in direct] == [1, 2, 3]
+        assert [event.object for event in relayed] == [11, 12, 13]
+        assert direct[0].metadata == {
+            "flag": True, "count": -3, "share": 0.5, "name": "žluť", "raw": b"\\0\\1", "numpy": 7,
+            "list": [1, 2], "floats": [1.0, 2.5], "texts": ["a", "b"], "empty": [], "numpy float": 0.5,
+        }
+        assert direct[0].metadata["flag"] is True
+        assert direct[0].stamp == 1234.5 and direct[0].frame == "camera/left"
+        assert direct[1].stamp_nanos == 1_700_000_000_123_456_789 and direct[1].frame is None
+        assert direct[1].metadata == {}
+        assert abs(direct[2].stamp - time.time()) < 60
+        for before, after in zip(direct, relayed, strict=True):
+            assert (before.stamp_nanos, before.frame) == (after.stamp_nanos, after.frame)
+        assert [event.sequence for event in direct] == [0, 1, 2]
+        assert all(0 <= event.latency < 60 and event.age >= 0 for event in direct + relayed)
+        assert direct[0].incarnation == 0
+        print("received")
+        """,
+        inputs={"direct": lossless("sender/value"), "relayed": lossless("relay/value")},
+    )
+    result = dataflow.run()
+    assert result.lines("sender") == ["sent"]
+    assert result.lines("receiver") == ["received"]
+
+
+def test_any_array_survives(dataflow: Dataflow) -> None:
+    """Properties over generated arrays; the node sends to itself."""
+    dataflow.node(
+        "loop",
+        """
+        import numpy as np
+        from hypothesis import HealthCheck, given, settings
+        from hypothesis import strategies as st
+        from hypothesis.extra import numpy as nps
+        from nervure import Node
+
+        node = Node()
+        assert next(node).id == "begin"
+
+        def through(value):
+            node.send("out", value)
+            event = node.next(timeout=30)
+            while event.id != "back":
+                event = node.next(timeout=30)
+            return event
+
+        settings.register_profile(
+            "node", deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+        )
+        settings.load_profile("node")
+        shapes = nps.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=7)
+        dtypes = st.one_of(nps.scalar_dtypes(), nps.nested_dtypes())
+
+        @given(st.data(), nps.arrays(dtypes, shapes))
+        def array(data, whole):
+            part = whole[data.draw(nps.basic_indices(whole.shape, allow_ellipsis=True))]
+            part = np.asarray(part)
+            if part.ndim > 1:
+                part = part.transpose(data.draw(st.permutations(range(part.ndim))))
+            found = through(part).numpy()
+            assert found.dtype == part.dtype and found.shape == part.shape
+            assert found.tobytes() == part.tobytes()
+            assert not found.flags.writeable
+
+        integers, floats = st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False)
+        json = st.recursive(
+            st.none() | st.booleans() | integers | floats | st.text(),
+            lambda inner: st.dictionaries(st.text(), inner, max_size=4),
+            max_leaves=10,
+        )
+
+        @given(st.dictionaries(st.text(), json, max_size=5))
+        def dictionary(value):
+            assert through(value).object == value
+
+        metadata_value = st.one_of(
+            st.booleans(), integers, floats, st.text(), st.binary(),
+            st.lists(integers), st.lists(floats, min_size=1), st.lists(st.text(), min_size=1),
+        )
+
+        @given(st.dictionaries(st.text(), metadata_value, max_size=8))
+        def metadata(value):
+            node.send("out", 0, metadata=value)
+            assert node.next(timeout=30).metadata == value
+
+        array()
+        dictionary()
+        metadata()
+        print("hold")
+        """,
+        inputs={"begin": "nervure/timer/secs/1000", "back": {"source": "loop/out", "queue_size": 100}},
+        outputs=["out"],
+    )
+    dataflow.start()
+    result = dataflow.finish()
+    assert result.lines("loop") == ["hold"]

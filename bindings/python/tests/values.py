@@ -1,0 +1,266 @@
+"""Values of every kind that can be sent, with what their receiver must find. Both ends import them."""
+
+from __future__ import annotations
+
+import math
+from array import array as machine_array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pyarrow as pa
+
+Check = Callable[[Any], None]
+
+
+@dataclass
+class Value:
+    name: str
+    value: Any
+    check: Check
+
+
+def values() -> list[Value]:
+    return [*_plain(), *_tensors(), *_python(), *_arrow(), *_foreign()]
+
+
+class OnlyDlpack:
+    """A tensor of another library: DLPack is all that it offers."""
+
+    def __init__(self, array: np.ndarray[Any, Any], device: tuple[int, int] | None = None) -> None:
+        self._array, self._device = array, device
+
+    def __dlpack__(self, **arguments: Any) -> Any:
+        return self._array.__dlpack__(**arguments)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device or self._array.__dlpack_device__()
+
+
+class OnlyArray:
+    """Something with ``__array__``, as data frames have it."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return self._array
+
+
+def same_array(expected: np.ndarray[Any, Any]) -> Check:
+    def check(event: Any) -> None:
+        found = event.numpy()
+        assert found.dtype == expected.dtype, (found.dtype, expected.dtype)
+        assert found.shape == expected.shape, (found.shape, expected.shape)
+        assert not found.flags.writeable
+        # NaN equals NaN as bytes; padding, which does not, as values.
+        assert found.tobytes() == expected.tobytes() or np.array_equal(found, expected)
+        assert isinstance(event.object, np.ndarray)
+
+    return check
+
+
+def _plain() -> Iterator[Value]:
+    for data in [b"", b"\x00\xff", bytes(range(256)) * 300]:
+        yield Value(f"bytes {len(data)}", data, _bytes(data))
+    yield Value("bytearray", bytearray(b"abc"), _bytes(b"abc"))
+    yield Value("memoryview", memoryview(b"abcdef")[2:5], _bytes(b"cde"))
+    for text in ["", "hello", "žluťoučký 🐎\0", "x" * 100_000]:
+        yield Value(f"text {len(text)}", text, _text(text))
+    numbers = [True, False, 0, -1, 2**63 - 1, -(2**63), 2**64 - 1, 0.0, -1.5, math.inf, 5e-324]
+    for number in numbers:
+        yield Value(f"number {number}", number, _number(number))
+    yield Value("nan", math.nan, lambda event: _assert(math.isnan(event.object)))
+
+
+def _tensors() -> Iterator[Value]:
+    for code in "?bBhHiIlLqQefdgFDG":
+        array = (
+            np.arange(24).reshape(2, 3, 4) % 2 if code == "?" else np.arange(24).reshape(2, 3, 4)
+        ).astype(code)
+        yield Value(f"dtype {code}", array, same_array(array))
+    structure = np.dtype([("position", "<f4", (3,)), ("label", "<U3"), ("inner", [("a", ">i2"), ("b", "?")])])
+    others: list[tuple[str, Any]] = [
+        ("big-endian", np.arange(5, dtype=">f4")),
+        ("datetimes", np.arange("2026-01-01", "2026-01-08", dtype="M8[D]").astype("M8[ns]")),
+        ("durations", np.array([1, -2, 3], "m8[ms]")),
+        ("text", np.array([["a", "žluť"], ["", "xyz"]])),
+        ("fixed bytes", np.array([b"a", b"bcd"])),
+        ("void", np.array([b"abcd", b"efgh"], "V4")),
+        ("structure", np.zeros(4, structure)),
+        ("padded structure", np.ones(3, np.dtype([("a", "i1"), ("b", "f8")], align=True))),
+        ("a point", np.array(3.5, "f4")),
+        ("a NumPy scalar", np.float32(2.5)),
+        ("a float64 scalar", np.float64(2.5)),
+        ("a text scalar", np.str_("abc")),
+        ("empty", np.zeros((3, 0, 5), "f4")),
+        ("one element", np.array([[[7]]])),
+        ("Fortran order", np.asfortranarray(np.arange(12.0).reshape(3, 4))),
+        ("channels first", np.arange(24, dtype="u1").reshape(2, 4, 3).transpose(2, 0, 1)),
+        ("cropped", np.arange(100).reshape(10, 10)[2:7, 3:5]),
+        ("mirrored", np.arange(24, dtype="u1").reshape(2, 4, 3)[:, ::-1, ::-1]),
+        ("every second", np.arange(20, dtype="i2")[::2]),
+        ("broadcast", np.broadcast_to(np.arange(3.0), (4, 3))),
+        ("diagonal", np.arange(16).reshape(4, 4).diagonal()),
+        ("structure's field", np.zeros(4, structure)["position"]),
+        ("bfloat16", np.arange(6).astype(ml_dtypes.bfloat16)),
+        ("float8", np.arange(6).astype(ml_dtypes.float8_e4m3fn)),
+        ("20 dimensions", np.arange(2**6).reshape([2] * 6 + [1] * 14)),
+        ("large", np.arange(1_000_000, dtype="f8").reshape(1000, 1000)),
+        ("read-only", _read_only(np.arange(5))),
+    ]
+    for name, array in others:
+        yield Value(name, array, same_array(np.asarray(array)))
+    fortran = np.asfortranarray(np.arange(12.0).reshape(3, 4))
+    yield Value("order is kept", fortran, lambda event: _assert(event.numpy().flags.f_contiguous))
+
+
+def _python() -> Iterator[Value]:
+    objects: list[Any] = [
+        [],
+        [1, 2, 3],
+        [1.5, None],
+        ["a", "b"],
+        [[1], [], [2, 3]],
+        [True, None, False],
+        [b"x", b""],
+        [{"x": 1}, {"x": 2}],
+        {"a": 1, "b": "text", "c": [1.0, 2.0], "d": {"e": None, "f": True}},
+        {"boxes": [{"xyxy": [1.0, 2.0, 3.0, 4.0], "label": "cat"}]},
+        {},
+    ]
+    for value in objects:
+        yield Value(f"{value}", value, _object(value))
+    yield Value("tuple", (1, 2), _object([1, 2]))
+    yield Value("integers and floats", [1, 2.5], _object([1.0, 2.5]))
+    yield Value("large integers", [1, 2**64 - 1], _object([1, 2**64 - 1]))
+    yield Value(
+        "array in a dict", {"a": np.arange(3), "b": np.float32(0.5)}, _object({"a": [0, 1, 2], "b": 0.5})
+    )
+    ragged = [{"a": 1}, {"b": "x"}, None]
+    yield Value("dicts of other keys", ragged, _object([{"a": 1, "b": None}, {"a": None, "b": "x"}, None]))
+
+
+def _arrow() -> Iterator[Value]:
+    texts = pa.array(["a", None, "žluť", "x" * 50])
+    arrays: list[tuple[str, Any]] = [
+        ("integers", pa.array([1, 2, 3], pa.int16())),
+        ("integers with nulls", pa.array([1, None, 3])),
+        ("sliced", pa.array(range(100)).slice(37, 20)),
+        ("sliced with nulls", pa.array([None if i % 3 else i for i in range(100)]).slice(13, 50)),
+        ("booleans", pa.array([True, None, False] * 10).slice(5, 11)),
+        ("texts", texts),
+        ("texts, sliced", texts.slice(1, 2)),
+        ("large texts", texts.cast(pa.large_string())),
+        ("text views", texts.cast(pa.string_view())),
+        ("binary", pa.array([b"a", b"", None], pa.binary())),
+        ("fixed binary", pa.array([b"abc", b"def"], pa.binary(3))),
+        ("dictionary", pa.array(["a", "b", "a", None]).dictionary_encode()),
+        ("lists", pa.array([[1, 2], None, [], [3]])),
+        ("large lists", pa.array([[1, 2], [3]], pa.large_list(pa.int8()))),
+        ("fixed lists", pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2)).slice(1)),
+        ("structs", pa.array([{"a": 1, "b": "x"}, {"a": None, "b": "y"}])),
+        ("map", pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int32()))),
+        ("timestamps", pa.array([0, 1, None], pa.timestamp("us", "Europe/Prague"))),
+        ("decimals", pa.array([Decimal("1.23"), None], pa.decimal128(10, 2))),
+        ("runs", pa.RunEndEncodedArray.from_arrays(pa.array([3, 5], pa.int32()), pa.array(["a", "b"]))),
+        ("nulls", pa.nulls(5)),
+        ("empty", pa.array([], pa.float64())),
+        ("empty texts", pa.array([], pa.string())),
+        (
+            "dense union",
+            pa.UnionArray.from_dense(
+                pa.array([0, 1, 0], pa.int8()),
+                pa.array([0, 0, 1], pa.int32()),
+                [pa.array([1, 2]), pa.array(["x"])],
+            ),
+        ),
+        (
+            "sparse union",
+            pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["x", "y"])]),
+        ),
+    ]
+    for name, array in arrays:
+        yield Value(f"Arrow {name}", array, _equal(array))
+    batch = pa.RecordBatch.from_pydict({"x": [1, 2, 3], "name": ["a", None, "c"]})
+    batch = batch.replace_schema_metadata({"unit": "m"})
+    yield Value("record batch", batch, _equal(batch))
+    yield Value("record batch, sliced", batch.slice(1, 1), _equal(batch.slice(1, 1)))
+    table = pa.concat_tables([pa.Table.from_batches([batch]), pa.Table.from_batches([batch])])
+    yield Value("table", table, _equal(table.combine_chunks().to_batches()[0]))
+    empty = table.slice(0, 0)
+    yield Value("empty table", empty, _equal(pa.RecordBatch.from_pylist([], schema=table.schema)))
+    yield Value("chunked", pa.chunked_array([[1, 2], [3]]), _equal(pa.array([1, 2, 3])))
+
+
+def _foreign() -> Iterator[Value]:
+    image = np.arange(24, dtype="f4").reshape(2, 3, 4)
+    yield Value("DLPack", OnlyDlpack(image), same_array(image))
+    yield Value("__array__", OnlyArray(image), same_array(image))
+    yield Value("memoryview of floats", memoryview(image), same_array(image))
+    yield Value("array.array", machine_array("h", [1, -2, 3]), same_array(np.array([1, -2, 3], "i2")))
+
+
+def _bytes(expected: bytes) -> Check:
+    def check(event: Any) -> None:
+        assert event.object == expected and type(event.object) is bytes
+        assert event.bytes == expected
+        assert event.numpy().dtype == np.uint8 and event.numpy().tobytes() == expected
+        assert event.value.equals(pa.array(list(expected), pa.uint8()))
+
+    return check
+
+
+def _text(expected: str) -> Check:
+    def check(event: Any) -> None:
+        assert event.object == expected and event.text == expected
+        assert event.bytes == expected.encode()
+        assert event.numpy().shape == ()
+        assert event.value.to_pylist() == [expected]
+
+    return check
+
+
+def _number(expected: float) -> Check:
+    def check(event: Any) -> None:
+        assert event.object == expected and type(event.object) is type(expected)
+        assert event.numpy().item() == expected
+        assert event.value.to_pylist() == [expected]
+
+    return check
+
+
+def _object(expected: Any) -> Check:
+    def check(event: Any) -> None:
+        assert event.object == expected, event.object
+        assert type(event.object) is type(expected)
+        assert event.value.to_pylist() == (expected if isinstance(expected, list) else [expected])
+
+    return check
+
+
+def _equal(expected: Any) -> Check:
+    def check(event: Any) -> None:
+        for found in (event.value, event.object):
+            found.validate(full=True)
+            # Text views are compared by their values: Arrow compares how they are split into buffers.
+            if expected.__class__.__name__ == "StringViewArray":
+                assert found.type == expected.type and found.to_pylist() == expected.to_pylist()
+            else:
+                assert found.equals(expected), (found, expected)
+        if isinstance(expected, pa.RecordBatch):
+            assert found.schema.equals(expected.schema, check_metadata=True)
+
+    return check
+
+
+def _assert(condition: bool) -> None:
+    assert condition
+
+
+def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    array.setflags(write=False)
+    return array
