@@ -95,7 +95,7 @@ impl Dataflow {
                 let _ = sender.send(serde_json::from_str(&line).unwrap());
             }
         });
-        Run { child, messages, told: Vec::new(), folder: self.folder }
+        Run { child: Killed(child), messages, told: Vec::new(), folder: self.folder }
     }
 }
 
@@ -118,10 +118,20 @@ fn merged(mut node: Value, keys: Value) -> Value {
 
 /// A dataflow that runs.
 pub struct Run {
-    child: Child,
+    child: Killed,
     messages: Receiver<Value>,
     told: Vec<Value>,
     folder: TempDir,
+}
+
+/// A process that ends with the test, also when that fails.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// What came of a run.
@@ -136,7 +146,7 @@ pub struct Outcome {
 
 impl Run {
     pub fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
+        Pid::from_child(&self.child.0)
     }
 
     /// The next message for which the test holds.
@@ -183,8 +193,8 @@ impl Run {
             self.told.push(message);
         }
         let mut stderr = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-        let code = self.child.wait().unwrap().code();
+        self.child.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        let code = self.child.0.wait().unwrap().code();
         Outcome { code, stderr, told: self.told, _folder: self.folder }
     }
 }

@@ -49,6 +49,18 @@ fn nodes_and_their_children_end_with_a_killed_run() {
 }
 
 #[test]
+fn a_killed_run_is_noticed_while_there_is_much_to_tell_it() {
+    let mut run = Dataflow::new().shell("flood", "exec yes $(seq 100)", json!({})).run(&[]);
+    let node = run.started("flood");
+    let keeper = node.parent();
+    for _ in 0..1000 {
+        run.line("flood", "1 2 3");
+    }
+    run.signal(Signal::KILL);
+    [node, keeper].iter().for_each(Process::assert_ends);
+}
+
+#[test]
 fn a_node_that_ignores_sigterm_is_killed_in_the_end() {
     let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
     let mut run = Dataflow::new().shell("stubborn", script, json!({})).run(&["--grace", "50ms"]);
@@ -183,7 +195,7 @@ fn too_few_descriptors_are_told_with_the_sum() {
 
 #[test]
 fn signals_work_while_nobody_reads_the_output() {
-    let dataflow = Dataflow::new().shell("flood", "echo $$ > started; exec yes", json!({}));
+    let dataflow = Dataflow::new().shell("flood", "echo $$ > started; exec yes $(seq 100)", json!({}));
     let made = Command::new("mkfifo").arg(dataflow.folder().join("started")).status().unwrap();
     assert!(made.success());
     let file = dataflow.write();
