@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::mpsc::{self, Receiver},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -151,8 +151,10 @@ impl Run {
 
     /// The next message for which the test holds.
     pub fn until(&mut self, what: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
         loop {
-            let message = self.messages.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let message = self.messages.recv_timeout(left).unwrap_or_else(|_| {
                 panic!("there was no {what}: {:#?}", self.told);
             });
             self.told.push(message.clone());

@@ -75,7 +75,8 @@ fn what_was_counted_before_a_crash_stays_counted() {
 #[test]
 fn a_producer_that_is_killed_comes_back_and_its_neighbours_hear_of_it() {
     let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms", "max_restarts": 1});
-    let mut run = dataflow(source("1000000 1", keys), "sink", json!({}), "block").run(&[]);
+    // Slow enough that every line is shown, also where the machine has much else to do.
+    let mut run = dataflow(source("1000000 20", keys), "sink", json!({}), "block").run(&[]);
     run.line("sink", "in 5");
     run.started("source").signal(Signal::KILL);
     run.line("sink", "NODE_FAILED source [\"in\"] killed by SIGKILL");
