@@ -65,7 +65,8 @@ impl RunLink {
             return;
         }
         match message {
-            Message::Log(record) if self.outbox.len() >= MAX_WAITING => {
+            // What the keeper itself has to say is little, and not to be missed.
+            Message::Log(record) if record.stream != "keeper" && self.outbox.len() >= MAX_WAITING => {
                 *self.unsent.entry(record.node.clone()).or_default() += 1;
                 self.summary_at.get_or_insert(now + SUMMARY_PERIOD);
             }
