@@ -1,0 +1,136 @@
+"""Every example runs as its README says, and does what it says."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+class Run(NamedTuple):
+    exit_code: int
+    printed: dict[str, list[str]]
+    """What each node wrote to its standard output, in lines."""
+    edges: dict[str, dict]
+    """The summary of every edge, by its consumer's input."""
+    stderr: str
+
+
+def nervure(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The command of this environment, whose Python the nodes get, whether or not it is activated."""
+    folder = Path(sys.prefix) / "bin"
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    command = shutil.which("nervure", path=path)
+    assert command, "the nervure command is not installed: `make test` does it"
+    environment = os.environ | {"PATH": path, "VIRTUAL_ENV": sys.prefix}
+    return subprocess.run([command, *arguments], capture_output=True, text=True, env=environment, check=False)
+
+
+def run(dataflow: Path) -> Run:
+    ended = nervure("run", dataflow, "--json")
+    messages = [json.loads(line) for line in ended.stdout.splitlines()]
+    printed: dict[str, list[str]] = {}
+    for message in messages:
+        if message["message"] == "log" and message["stream"] == "stdout":
+            printed.setdefault(message["node"], []).append(message["text"])
+    edges = {
+        edge["input"]: edge
+        for message in messages
+        if message["message"] == "summary"
+        for edge in message["edges"]
+    }
+    return Run(ended.returncode, printed, edges, ended.stderr)
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    """A copy, so that nothing is written into the checkout."""
+    return shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+@pytest.mark.timeout(120)
+def test_drive_annotates_every_frame(examples: Path) -> None:
+    cv2 = pytest.importorskip("cv2", reason="pip install -r examples/drive/requirements.txt")
+    ended = run(examples / "drive" / "dataflow.yml")
+    assert ended.exit_code == 0, ended
+
+    assert "221 of 221 frames published" in ended.printed["camera"]
+    assert "221 of 221 frames annotated, none lost, in order" in ended.printed["annotate"]
+    for consumer in ("lanes/image", "annotate/image", "annotate/lanes"):
+        edge = ended.edges[consumer]
+        assert (edge["sent"], edge["received"], edge["lost"]) == (221, 221, 0), edge
+    with (examples / "drive" / "data" / "imu_9axis_99hz.csv").open() as recording:
+        seconds = [float(line.split(",")[0]) for line in list(recording)[1:]]
+    assert ended.edges["fusion/sample"]["sent"] == sum(79 <= second < 79 + 9 for second in seconds)
+
+    out = examples.parent / "out" / "drive"
+    assert [
+        f"video: {out / 'annotated.mp4'}",
+        f"contact sheet: {out / 'contact-sheet.png'}",
+    ] == ended.printed["annotate"][-2:]
+    sheet = cv2.imread(str(out / "contact-sheet.png"))
+    assert sheet.shape == (4 * 270, 3 * 480, 3)
+    assert sheet.std() > 20, "the sheet is blank"
+    assert frames_of_video(cv2, out / "annotated.mp4") == [(540, 960, 3)] * 221
+
+
+def test_drive_finds_the_lane_in_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    cv2 = pytest.importorskip("cv2", reason="pip install -r examples/drive/requirements.txt")
+    monkeypatch.syspath_prepend(EXAMPLES / "drive")
+    from lanes import LaneFinder
+
+    video = cv2.VideoCapture(str(EXAMPLES / "drive" / "data" / "road_960x540_25fps.mp4"))
+    finder = LaneFinder()
+    frames = 0
+    while (decoded := video.read())[0]:
+        left, right = finder.find(cv2.cvtColor(decoded[1], cv2.COLOR_BGR2RGB))
+        # Read off the pictures: the car keeps to its lane, so the lines stay within these bounds.
+        assert 120 < left[0][0] < 220 and 780 < right[0][0] < 900, (frames, left, right)
+        assert 405 < left[1][0] < 445 and 525 < right[1][0] < 570, (frames, left, right)
+        frames += 1
+    assert frames == 221
+
+
+def frames_of_video(cv2, path: Path) -> list[tuple[int, int, int]]:
+    video = cv2.VideoCapture(str(path))
+    shapes = []
+    while (decoded := video.read())[0]:
+        shapes.append(decoded[1].shape)
+    return shapes
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="the Rust listener is built by cargo")
+def test_hello_is_heard_in_both_languages() -> None:
+    dataflow = EXAMPLES / "hello" / "dataflow.yml"
+    built = nervure("build", dataflow)
+    assert built.returncode == 0, built.stderr
+    ended = run(dataflow)
+    assert ended.exit_code == 0, ended
+    greetings = ["good morning", "hello", "hello again", "what a day", "good night"]
+    assert ended.printed["python-listener"] == [f"Python heard: {greeting}" for greeting in greetings]
+    assert ended.printed["rust-listener"] == [f"Rust heard: {greeting}" for greeting in greetings]
+
+
+@pytest.mark.timeout(120)
+def test_lossless_loses_nothing(examples: Path) -> None:
+    ended = run(examples / "lossless" / "dataflow.yml")
+    assert ended.exit_code == 0, ended
+    assert ended.printed["consumer"] == ["400 of 400 arrived, in order"]
+    edge = ended.edges["consumer/number"]
+    assert (edge["sent"], edge["received"], edge["lost"]) == (400, 400, 0), edge
+    assert edge["blocked_nanos"] > 0, "the producer never waited, so nothing was tested"
+
+
+@pytest.mark.timeout(120)
+def test_big_messages_arrive_whole(examples: Path) -> None:
+    ended = run(examples / "big" / "dataflow.yml")
+    assert ended.exit_code == 0, ended
+    assert ended.printed["consumer"][0] == "20 of 20 messages of 100 MB arrived, 0 damaged"
+    assert ended.edges["consumer/big"]["received"] == 20
