@@ -147,14 +147,14 @@ impl Received {
             return Err(Misbehaviour::Block { block, blocks: edge.region.blocks() });
         }
         let segment = edge.pair.segment(segment)?;
+        // A head that does not fit into the slot lies behind the payload.
         let beyond = if head_bytes > INLINE_BYTES { head_bytes as u64 } else { 0 };
-        let end = offset
-            .checked_add(payload_bytes)
-            .and_then(|end| end.checked_add(7))
-            .and_then(|end| end.checked_add(beyond));
+        let head_start =
+            if beyond > 0 { payload_bytes.checked_next_multiple_of(8) } else { Some(payload_bytes) };
+        let length = head_start.and_then(|start| start.checked_add(beyond));
+        let end = length.and_then(|length| offset.checked_add(length));
         if !offset.is_multiple_of(crate::pool::BLOCK_ALIGNMENT as u64)
-            || end.is_none_or(|end| end - 7 > segment.bytes())
-            || beyond > 0 && end.is_some_and(|end| end > segment.bytes())
+            || end.is_none_or(|end| end > segment.bytes())
         {
             return Err(Misbehaviour::Bounds { end: end.unwrap_or(u64::MAX), bytes: segment.bytes() });
         }
