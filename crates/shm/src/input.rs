@@ -255,7 +255,13 @@ pub struct Inbox {
     /// Bits taken from the doorbell and not yet found empty.
     pending: Vec<u64>,
     cursor: u32,
+    /// Arrivals until the doorbell is looked at although something is pending.
+    until_take: u32,
 }
+
+/// A producer that is faster than this node keeps its own bit pending for ever: others are heard after so many arrivals.
+/// Looking each time would cost both sides a cache line a sample.
+const ARRIVALS_A_TAKE: u32 = 16;
 
 #[derive(Debug, Default)]
 struct Input {
@@ -323,6 +329,7 @@ impl Inbox {
             inputs: (0..inputs).map(|_| Input::default()).collect(),
             pending: vec![0; page.doorbell().words.len()],
             cursor: 0,
+            until_take: ARRIVALS_A_TAKE,
             handle: InboxHandle { page, eventfd, commands: Arc::default() },
             fork_generation: fork::generation(),
         }
@@ -339,6 +346,11 @@ impl Inbox {
     /// [`NodeForked`] in a forked child.
     pub fn try_next(&mut self) -> Result<Option<Arrival>, NodeForked> {
         fork::check(self.fork_generation)?;
+        self.until_take -= 1;
+        if self.until_take == 0 {
+            self.until_take = ARRIVALS_A_TAKE;
+            self.handle.page.doorbell().take(&mut self.pending);
+        }
         loop {
             let Some(input) = self.next_pending() else {
                 if self.handle.page.doorbell().take(&mut self.pending) {
