@@ -6,7 +6,7 @@ use crate::fork;
 use crate::loan::{BlockLoan, InlineBuffer, Loan, Memory};
 use crate::pages::WakePage;
 use crate::pair::{MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS};
-use crate::pool::{Block, Budget, NoBlock, Pool};
+use crate::pool::{Block, Budget, EVICTION_PATIENCE_NANOS, Evict, NoBlock, Pool};
 use crate::ring::{Misbehaviour, is_leased};
 use crate::send::{Receipt, SendError, Unsent, Wait};
 use crate::slot::{INLINE_BYTES, MAX_HEAD_BYTES, NO_BLOCK, SlotImage};
@@ -16,11 +16,8 @@ use nervure_message::Header;
 use nervure_protocol::wiring::Policy;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// How long a loan waits for consumers to acknowledge an eviction even where the policy is to drop: it is under way
-/// and takes microseconds, unless a consumer is stopped.
-const EVICTION_PATIENCE_NANOS: u64 = 20_000_000;
 /// How often a blocked producer looks for room before it goes to sleep: some microseconds.
 const SPINS: u32 = 64;
 
@@ -86,12 +83,10 @@ impl Output {
             sequence: 0,
             announcements: HashMap::new(),
         };
-        Self(Arc::new(Shared {
-            name,
-            producer,
-            fork_generation: fork::generation(),
-            state: Mutex::new(state),
-        }))
+        let fork_generation = fork::generation();
+        let output = Self(Arc::new(Shared { name, producer, fork_generation, state: Mutex::new(state) }));
+        output.0.producer.budget.join(output.as_member());
+        output
     }
 
     /// Its name.
@@ -115,17 +110,19 @@ impl Output {
         if head_bytes > MAX_HEAD_BYTES {
             return Err(SendError::HeadTooLarge { bytes: head_bytes, max: MAX_HEAD_BYTES });
         }
-        if payload_bytes.next_multiple_of(8) + head_bytes <= INLINE_BYTES {
+        let limit = self.0.producer.budget.limit();
+        let too_large = SendError::TooLarge { bytes: payload_bytes as u64, limit };
+        let Some(padded) = payload_bytes.checked_next_multiple_of(8) else { return Err(too_large) };
+        if padded.saturating_add(head_bytes) <= INLINE_BYTES {
             let memory = Memory::Inline(InlineBuffer([0; INLINE_BYTES]));
             return Ok(Loan { output: self.clone(), payload_bytes, memory });
         }
         // A head that fits into the slot needs no room in the block.
         let extra = if head_bytes > INLINE_BYTES { head_bytes } else { 0 };
-        let bytes = payload_bytes.checked_next_multiple_of(8).and_then(|bytes| bytes.checked_add(extra));
-        let limit = self.0.producer.budget.limit();
-        let Some(bytes) = bytes.filter(|&bytes| bytes as u64 <= limit) else {
-            return Err(SendError::TooLarge { bytes: payload_bytes as u64, limit });
-        };
+        let bytes = padded.saturating_add(extra);
+        if bytes > self.0.producer.budget.largest_block() {
+            return Err(too_large);
+        }
         let block = self.take_block(bytes.max(1), wait)?;
         Ok(Loan { output: self.clone(), payload_bytes, memory: Memory::Block(block) })
     }
@@ -256,12 +253,14 @@ impl Output {
     fn take_block(&self, bytes: usize, wait: Wait) -> Result<BlockLoan, SendError> {
         let patience = monotonic_nanos() + EVICTION_PATIENCE_NANOS;
         loop {
-            let mut state = self.state();
-            let (blocks, evicting) = match state.take_block(bytes) {
-                Ok(row) => return Ok(BlockLoan::new(&state.pool, row)),
+            let evicting = match self.try_take_block(bytes) {
+                Ok(block) => return Ok(block),
                 Err(NoBlock::System(error)) => return Err(error.into()),
-                Err(NoBlock::Budget { evicting }) => (state.blocking_consumer(), evicting),
+                Err(NoBlock::Rows) => false,
+                Err(NoBlock::Budget { evicting, .. }) => evicting,
             };
+            let blocks = self.state().blocking_consumer();
+            // Even where the policy is to drop, an eviction that is under way is worth its microseconds.
             let wait = match (&blocks, wait) {
                 (Some(_), wait) => wait,
                 (None, Wait::Never) => Wait::Never,
@@ -271,30 +270,51 @@ impl Output {
             if wait == Wait::Never {
                 return Err(match blocks {
                     Some(consumer) => SendError::WouldBlock { consumer },
-                    None => {
-                        state.count_missed_memory(&self.0.producer.counters);
-                        let budget = &self.0.producer.budget;
-                        SendError::OutOfMemory {
-                            bytes: bytes as u64,
-                            used: budget.used(),
-                            limit: budget.limit(),
-                        }
-                    }
+                    None => self.out_of_memory(bytes),
                 });
             }
-            drop(state);
-            let try_again = || {
-                let mut state = self.state();
-                let row = state.take_block(bytes).ok()?;
-                Some(BlockLoan::new(&state.pool, row))
+            let try_again = || match self.try_take_block(bytes) {
+                Ok(block) => Some(Ok(block)),
+                Err(NoBlock::System(error)) => Some(Err(error.into())),
+                Err(NoBlock::Rows | NoBlock::Budget { .. }) => None,
             };
             match self.wait_for(wait, try_again) {
-                Ok(found) => return Ok(found),
+                Ok(found) => return found,
                 // Without a `block` edge this was patience, and it is over.
                 Err(SendError::TimedOut { .. }) if blocks.is_none() => {}
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    fn try_take_block(&self, bytes: usize) -> Result<BlockLoan, NoBlock> {
+        let take = || {
+            let mut state = self.state();
+            let row = state.take_block(bytes)?;
+            Ok(BlockLoan::new(&state.pool, row))
+        };
+        match take() {
+            Err(NoBlock::Budget { bytes, .. })
+                if self.0.producer.budget.evict_elsewhere(&self.as_member(), bytes) =>
+            {
+                take().map_err(|none| match none {
+                    NoBlock::Budget { bytes, .. } => NoBlock::Budget { bytes, evicting: true },
+                    other => other,
+                })
+            }
+            result => result,
+        }
+    }
+
+    fn as_member(&self) -> Weak<dyn Evict> {
+        Arc::downgrade(&self.0) as Weak<dyn Evict>
+    }
+
+    /// Counts a sample that found no memory.
+    fn out_of_memory(&self, bytes: usize) -> SendError {
+        let Producer { counters, budget, .. } = &self.0.producer;
+        self.state().count_missed_memory(counters);
+        SendError::OutOfMemory { bytes: bytes as u64, used: budget.used(), limit: budget.limit() }
     }
 
     fn wait_for_room(&self, needs_block: bool, wait: Wait) -> Result<MutexGuard<'_, State>, SendError> {
@@ -361,6 +381,24 @@ impl std::fmt::Debug for Output {
     }
 }
 
+impl Evict for Shared {
+    fn evict(&self, bytes: u64) -> bool {
+        let mut guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *guard;
+        let any = state.pool.evict(bytes, is_free(&state.edges));
+        state.tell_retiring();
+        any
+    }
+}
+
+/// Whether no consumer and no history holds a block.
+fn is_free(edges: &[Edge]) -> impl Fn(u32, &Block) -> bool {
+    |row, block| {
+        let is_held = |edge: &Edge| is_leased(&edge.attached.region.leases()[row as usize]);
+        block.holds == 0 && !edges.iter().any(is_held)
+    }
+}
+
 impl State {
     fn next_sequence(&mut self) -> u64 {
         let sequence = self.sequence;
@@ -369,12 +407,7 @@ impl State {
     }
 
     fn take_block(&mut self, bytes: usize) -> Result<u32, NoBlock> {
-        let edges = &self.edges;
-        let is_free = |row: u32, block: &Block| {
-            block.holds == 0
-                && edges.iter().all(|edge| !is_leased(&edge.attached.region.leases()[row as usize]))
-        };
-        let result = self.pool.take(bytes, is_free);
+        let result = self.pool.take(bytes, is_free(&self.edges));
         self.tell_retiring();
         result
     }

@@ -4,12 +4,12 @@
 //! block of 64 KB or more has a segment of its own; smaller ones share a slab. A block's row is its index in the
 //! lease table of every edge.
 
-use crate::sys::{self, Mapping, Sharing};
+use crate::sys::{self, Mapping, Sharing, monotonic_nanos};
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Alignment of every block, in bytes.
 pub const BLOCK_ALIGNMENT: usize = 256;
@@ -18,18 +18,33 @@ const SLAB_LIMIT: usize = 64 * 1024;
 /// Busy blocks at the front of the queue that a loan looks at before it takes the hottest free one.
 const LOOK_AHEAD: usize = 4;
 
+/// How long a consumer is expected to take to acknowledge an eviction: it takes microseconds, unless it is stopped.
+pub(crate) const EVICTION_PATIENCE_NANOS: u64 = 20_000_000;
+
 /// The shared memory that one node may own, over all of its outputs.
-#[derive(Debug)]
 pub struct Budget {
     limit: u64,
     used: AtomicU64,
     next_segment: AtomicU32,
+    /// The outputs that share it.
+    members: Mutex<Vec<Weak<dyn Evict>>>,
+}
+
+/// An output that may keep memory which another needs.
+pub(crate) trait Evict: Send + Sync {
+    /// Gives up free blocks of so many bytes, and says whether any are on their way.
+    fn evict(&self, bytes: u64) -> bool;
 }
 
 impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicU64::new(0), next_segment: AtomicU32::new(0) })
+        Arc::new(Self {
+            limit,
+            used: AtomicU64::new(0),
+            next_segment: AtomicU32::new(0),
+            members: Mutex::default(),
+        })
     }
 
     /// Its limit in bytes.
@@ -42,6 +57,25 @@ impl Budget {
         self.used.load(Relaxed)
     }
 
+    /// The largest block that it allows.
+    pub(crate) fn largest_block(&self) -> usize {
+        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX).min(isize::MAX as usize / 2);
+        limit - limit % sys::page_bytes()
+    }
+
+    pub(crate) fn join(&self, member: Weak<dyn Evict>) {
+        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        members.retain(|member| member.strong_count() > 0);
+        members.push(member);
+    }
+
+    /// Makes the other outputs give up free blocks of so many bytes. The caller holds no output's lock.
+    pub(crate) fn evict_elsewhere(&self, own: &Weak<dyn Evict>, bytes: u64) -> bool {
+        let members = self.members.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let others = members.iter().filter(|member| !Weak::ptr_eq(member, own)).filter_map(Weak::upgrade);
+        others.fold(false, |any, other| any | other.evict(bytes))
+    }
+
     fn reserve(&self, bytes: u64) -> bool {
         let fits = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
         self.used.fetch_update(Relaxed, Relaxed, fits).is_ok()
@@ -49,6 +83,12 @@ impl Budget {
 
     pub(crate) fn release(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Budget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Budget").field("limit", &self.limit).field("used", &self.used).finish_non_exhaustive()
     }
 }
 
@@ -96,14 +136,17 @@ pub(crate) struct Retiring {
     pub(crate) waiting_for: Vec<u32>,
     /// Whether they were told.
     pub(crate) told: bool,
+    since: u64,
 }
 
 /// Why there is no block.
 #[derive(Debug)]
 pub(crate) enum NoBlock {
-    /// Every block that would fit is in use and the budget allows no other. `evicting` when acknowledgements of
-    /// consumers will soon free some.
-    Budget { evicting: bool },
+    /// As many blocks as are allowed are in use.
+    Rows,
+    /// Every block that would fit is in use, and the budget lacks so many bytes for another. `evicting` when
+    /// acknowledgements of consumers will soon free some.
+    Budget { bytes: u64, evicting: bool },
     /// The kernel gave no memory.
     System(io::Error),
 }
@@ -153,13 +196,14 @@ impl Pool {
     }
 
     /// Takes a block of at least `bytes`: the hottest free one of the smallest class that fits, or a new one.
-    /// `is_free` says whether no consumer and no history holds a published block any more.
+    /// `is_free` says whether no consumer and no history holds a published block any more. The budget must allow blocks
+    /// of that size: see [`Budget::largest_block`].
     pub(crate) fn take(
         &mut self,
         bytes: usize,
         is_free: impl Fn(u32, &Block) -> bool,
     ) -> Result<u32, NoBlock> {
-        let class = size_class(bytes);
+        let class = size_class(bytes).min(self.budget.largest_block());
         self.collect(LOOK_AHEAD, &is_free);
         let row = match self.take_free(class) {
             Some(row) => row,
@@ -229,20 +273,11 @@ impl Pool {
     }
 
     fn grow(&mut self, class: usize) -> Result<u32, NoBlock> {
-        let wanted = if class < SLAB_LIMIT { (SLAB_LIMIT / class).clamp(4, 32) } else { 1 };
-        if self.unused_rows.is_empty() {
-            self.retire_oldest();
+        if self.unused_rows.is_empty() && self.retire_oldest().is_none() {
+            return Err(NoBlock::Rows);
         }
-        let count = wanted.min(self.unused_rows.len());
-        if count == 0 {
-            return Err(NoBlock::Budget { evicting: false });
-        }
-        let bytes = sys::whole_pages(count * class);
-        while !self.budget.reserve(bytes as u64) {
-            if !self.retire_oldest() {
-                return Err(NoBlock::Budget { evicting: !self.retiring.is_empty() });
-            }
-        }
+        let bytes = self.reserve(class)?;
+        let count = (bytes / class).min(self.unused_rows.len());
         let (mapping, fd) = new_segment(bytes).map_err(|error| {
             self.budget.release(bytes as u64);
             NoBlock::System(error)
@@ -266,14 +301,52 @@ impl Pool {
         Ok(first)
     }
 
-    /// Gives up the segment that has been free for longest. The caller tells consumers: see [`Pool::retiring`].
-    fn retire_oldest(&mut self) -> bool {
+    /// Reserves bytes for a slab or a block of that class. A slab is a convenience: where the budget does not allow it,
+    /// one block will do.
+    fn reserve(&mut self, class: usize) -> Result<usize, NoBlock> {
+        let wanted = if class < SLAB_LIMIT { (SLAB_LIMIT / class).clamp(4, 32) } else { 1 };
+        let [slab, block] =
+            [wanted.min(self.unused_rows.len()), 1].map(|count| sys::whole_pages(count * class));
+        if self.budget.reserve(slab as u64) {
+            return Ok(slab);
+        }
+        while !self.budget.reserve(block as u64) {
+            let bytes = block as u64;
+            if self.on_their_way() >= bytes || self.retire_oldest().is_none() {
+                return Err(NoBlock::Budget { bytes, evicting: self.on_their_way() > 0 });
+            }
+        }
+        Ok(block)
+    }
+
+    /// Gives up free blocks of so many bytes, for another output, and says whether any are on their way.
+    pub(crate) fn evict(&mut self, bytes: u64, is_free: impl Fn(u32, &Block) -> bool) -> bool {
+        self.collect(usize::MAX, is_free);
+        let mut given = self.on_their_way();
+        while given < bytes
+            && let Some(more) = self.retire_oldest()
+        {
+            given += more;
+        }
+        given > 0
+    }
+
+    /// Bytes that consumers have been asked for, and will give soon. What a stopped consumer keeps is not waited for.
+    fn on_their_way(&self) -> u64 {
+        let now = monotonic_nanos();
+        let soon = |retiring: &&Retiring| now.saturating_sub(retiring.since) < EVICTION_PATIENCE_NANOS;
+        self.retiring.iter().filter(soon).map(|retiring| retiring.bytes).sum()
+    }
+
+    /// Gives up the segment that has been free for longest, and returns its size. The caller tells consumers: see
+    /// [`Pool::retiring`].
+    fn retire_oldest(&mut self) -> Option<u64> {
         let is_free = |row: &u32| {
             let capacity = self.block(*row).capacity;
             self.free.get(&capacity).is_some_and(|rows| rows.contains(row))
         };
         let free_segments = self.segments.iter().filter(|(_, segment)| segment.rows.iter().all(is_free));
-        let Some((&id, _)) = free_segments.min_by_key(|(_, segment)| segment.last_used) else { return false };
+        let (&id, _) = free_segments.min_by_key(|(_, segment)| segment.last_used)?;
         let segment = self.segments.remove(&id).expect("found above");
         for &row in &segment.rows {
             let block = self.blocks[row as usize].take().expect("a row of the segment");
@@ -286,9 +359,11 @@ impl Pool {
         if segment.sent_to.is_empty() {
             self.budget.release(bytes);
         } else {
-            self.retiring.push(Retiring { segment: id, bytes, waiting_for: segment.sent_to, told: false });
+            let since = monotonic_nanos();
+            let waiting_for = segment.sent_to;
+            self.retiring.push(Retiring { segment: id, bytes, waiting_for, told: false, since });
         }
-        true
+        Some(bytes)
     }
 }
 
@@ -344,8 +419,8 @@ mod tests {
         let segment = pool.block(a).segment;
         pool.segments.get_mut(&segment).unwrap().sent_to.push(7);
         pool.published(a);
-        assert!(matches!(pool.take(256 * 1024, |_, _| false), Err(NoBlock::Budget { evicting: false })));
-        assert!(matches!(pool.take(256 * 1024, |_, _| true), Err(NoBlock::Budget { evicting: true })));
+        assert!(matches!(pool.take(256 * 1024, |_, _| false), Err(NoBlock::Budget { evicting: false, .. })));
+        assert!(matches!(pool.take(256 * 1024, |_, _| true), Err(NoBlock::Budget { evicting: true, .. })));
         assert_eq!(budget.used(), 128 * 1024);
         assert!(!pool.acknowledged(8, Some(segment)));
         assert!(pool.acknowledged(7, Some(segment)));
