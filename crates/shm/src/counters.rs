@@ -67,6 +67,8 @@ pub struct InputCounters {
     pub bytes: u64,
     /// Blocks that views of the consumer hold now.
     pub held: u64,
+    /// Samples that it inherited, and whose memory had gone with their producer.
+    pub lost: u64,
     /// Time from publication until the consumer took the sample.
     pub latency: Histogram,
 }
@@ -298,6 +300,7 @@ impl InputRow<'_> {
     const BYTES: usize = 1;
     const HELD: usize = 2;
     const MAX_LATENCY: usize = 3;
+    const LOST: usize = 4;
 
     #[inline]
     pub(crate) fn received(&self, bytes: u64, latency_nanos: u64) {
@@ -307,6 +310,11 @@ impl InputRow<'_> {
         if latency_nanos > self.counters[Self::MAX_LATENCY].load(Relaxed) {
             self.counters[Self::MAX_LATENCY].store(latency_nanos, Relaxed);
         }
+    }
+
+    #[inline]
+    pub(crate) fn lost(&self) {
+        add(&self.counters[Self::LOST], 1);
     }
 
     /// Views are dropped by any thread: this one is counted atomically.
@@ -330,6 +338,7 @@ impl InputRow<'_> {
             received: self.counters[Self::RECEIVED].load(Relaxed),
             bytes: self.counters[Self::BYTES].load(Relaxed),
             held: self.counters[Self::HELD].load(Relaxed),
+            lost: self.counters[Self::LOST].load(Relaxed),
             latency,
         }
     }

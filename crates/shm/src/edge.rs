@@ -1,15 +1,19 @@
 //! One edge, as its producer keeps it.
 
 use crate::counters::{CountersPage, OutputCounter};
+use crate::held::Held;
+use crate::output::Producer;
 use crate::pages::{EdgeRegion, WakePage};
 use crate::pair::ProducerPair;
 use crate::pool::Pool;
 use crate::ring::{Misbehaviour, is_leased};
-use crate::slot::{SlotImage, WORD_BLOCK};
+use crate::slot::{Descriptor, SlotImage};
 use crate::sync::Ordering;
+use nervure_message::Header;
 use nervure_protocol::wiring::{Policy, Queue};
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 
 /// An edge to be attached: see `AttachOutput` of the control protocol.
@@ -35,37 +39,89 @@ pub struct OutputEdge {
     pub pair: Arc<ProducerPair>,
 }
 
+/// Announcements of an output, by id.
+pub(crate) type Announcements = HashMap<u64, Arc<[u8]>>;
+
+/// An edge. Whatever its consumer can write is read once and checked; decisions rest on the private fields here.
 pub(crate) struct Edge {
     pub(crate) attached: OutputEdge,
     /// The producer's own copy of the ring's head.
-    pub(crate) head: u64,
-    /// Rows that were leased when last looked at.
-    pub(crate) leased: Vec<u32>,
+    head: u64,
+    /// What the sample in each slot of the ring refers to: the slots themselves are the consumer's to write, too.
+    slots: Box<[Reference]>,
+    held: Held,
     /// The consumer died and will be restarted: nobody pops.
-    pub(crate) suspended: bool,
-    pub(crate) broken: Option<Misbehaviour>,
+    suspended: bool,
+    /// The consumer has not yet been told of all that is queued.
+    untold: bool,
+    /// It was cut off: its consumer broke the rules.
+    is_broken: bool,
+}
+
+/// What a sample refers to, and a consumer must have been told of before it can read the sample.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reference {
+    block: Option<u32>,
+    segment: u32,
+    /// Schema and frame; 0 for none.
+    announced: [u64; 2],
+}
+
+impl Reference {
+    pub(crate) fn new(header: &Header, descriptor: &Descriptor) -> Self {
+        let announced = [header.schema_id, header.frame_id];
+        Self { block: descriptor.block(), segment: descriptor.segment, announced }
+    }
 }
 
 impl Edge {
+    pub(crate) fn new(attached: OutputEdge) -> Self {
+        let (capacity, rows) = (attached.region.capacity(), attached.region.blocks());
+        Self {
+            attached,
+            head: 0,
+            slots: vec![Reference::default(); capacity].into(),
+            held: Held::new(rows),
+            suspended: false,
+            untold: true,
+            is_broken: false,
+        }
+    }
+
     pub(crate) fn count(&self, counters: &CountersPage, counter: OutputCounter, amount: u64) {
         if let Some(row) = counters.output_row(self.attached.counters_row) {
             row.add(counter, amount);
         }
     }
 
-    /// Queued samples; a ring out of order counts as empty here and is found out by the next offer.
-    pub(crate) fn queued(&self) -> u64 {
-        self.attached.region.ring().queued(self.head).unwrap_or(0)
+    /// Whether the process at its other end is there, and has that number.
+    pub(crate) fn leads_to(&self, peer: u32) -> bool {
+        !self.suspended && self.attached.pair.peer == peer
     }
 
-    /// Whether the consumer (with its queue) holds as many blocks as it may.
-    pub(crate) fn is_holding_all(&mut self) -> bool {
-        let max = self.attached.queue.max_held as usize;
-        if self.leased.len() >= max {
-            let leases = self.attached.region.leases();
-            self.leased.retain(|&row| is_leased(&leases[row as usize]));
-        }
-        self.leased.len() >= max
+    /// Whether the consumer, or its queue, has the block of that row.
+    pub(crate) fn holds(&self, row: u32) -> bool {
+        self.held.contains(row) && is_leased(&self.attached.region.leases()[row as usize])
+    }
+
+    /// Whether the producer has to wait for it.
+    pub(crate) fn makes_wait(&self) -> bool {
+        self.attached.queue.policy == Policy::Block && !self.is_broken
+    }
+
+    /// Whether it has no room for a sample.
+    pub(crate) fn is_full(&mut self, needs_block: bool) -> bool {
+        self.queued() >= u64::from(self.attached.queue.depth) || needs_block && self.is_holding_all()
+    }
+
+    /// Whether it has room for a sample, and its consumer knows where to look.
+    pub(crate) fn is_ready(
+        &mut self,
+        reference: &Reference,
+        pool: &mut Pool,
+        announcements: &Announcements,
+    ) -> bool {
+        !self.is_full(reference.block.is_some()) && self.tell(reference, pool, announcements)
     }
 
     /// Queues a sample, or counts why not. True when it is queued.
@@ -73,107 +129,109 @@ impl Edge {
         &mut self,
         image: &SlotImage,
         pool: &mut Pool,
-        announcements: &HashMap<u64, Arc<[u8]>>,
+        announcements: &Announcements,
+        producer: &Producer,
+    ) -> bool {
+        if self.is_broken {
+            self.count(&producer.counters, OutputCounter::MissedControl, 1);
+            return false;
+        }
+        let offered = self.try_offer(image, pool, announcements, &producer.counters);
+        offered.unwrap_or_else(|misbehaviour| {
+            self.count(&producer.counters, OutputCounter::MissedControl, 1);
+            self.break_off(misbehaviour, producer);
+            false
+        })
+    }
+
+    fn try_offer(
+        &mut self,
+        image: &SlotImage,
+        pool: &mut Pool,
+        announcements: &Announcements,
         counters: &CountersPage,
     ) -> Result<bool, Misbehaviour> {
-        if self.broken.is_some() {
-            return Ok(false);
-        }
-        let queue = self.attached.queue;
+        let descriptor = image.descriptor();
+        let reference = Reference::new(&image.header(), &descriptor);
+        let needs_block = reference.block.is_some();
+        let may_drop = self.attached.queue.policy == Policy::DropOldest;
         let missed = |edge: &Self, counter| {
             edge.count(counters, counter, 1);
             Ok(false)
         };
-        let mut queued = self.attached.region.ring().queued(self.head)?;
-        if queued >= u64::from(queue.depth) {
-            if queue.policy != Policy::DropOldest {
-                return missed(self, OutputCounter::DroppedNewest);
+        let queued = self.attached.region.ring().queued(self.head)?;
+        let is_full = queued >= u64::from(self.attached.queue.depth);
+        if is_full && !may_drop {
+            return missed(self, OutputCounter::DroppedNewest);
+        }
+        if needs_block && self.is_holding_all() && !(may_drop && self.has_queued_block()?) {
+            return missed(self, OutputCounter::MissedHeld);
+        }
+        if !self.tell(&reference, pool, announcements) {
+            return missed(self, OutputCounter::MissedControl);
+        }
+        if is_full {
+            self.drop_oldest(counters)?;
+        }
+        while needs_block && self.is_holding_all() {
+            // The consumer may just have taken the last of those that would make room.
+            if !self.has_queued_block()? {
+                return missed(self, OutputCounter::MissedHeld);
             }
             self.drop_oldest(counters)?;
-            queued -= 1;
         }
-        if let Some(row) = image.block() {
-            while self.is_holding_all() {
-                if queue.policy != Policy::DropOldest || queued == 0 {
-                    return missed(self, OutputCounter::MissedHeld);
-                }
-                self.drop_oldest(counters)?;
-                queued = self.attached.region.ring().queued(self.head)?;
-            }
-            if !self.send_segment(image.segment(), pool) {
-                return missed(self, OutputCounter::MissedControl);
-            }
-            self.attached.region.leases()[row as usize].store(1, Ordering::Relaxed);
-            self.leased.push(row);
-        }
-        for id in image.announced() {
-            let known =
-                announcements.get(&id).is_none_or(|bytes| self.attached.pair.announce(id, bytes).is_ok());
-            if !known {
-                self.release(image.block());
-                return missed(self, OutputCounter::MissedControl);
-            }
-        }
-        self.attached.region.ring().push(self.head, |slot| image.store(slot));
-        self.head = self.head.wrapping_add(1);
+        self.push(image, reference);
         // The consumer wakes while the producer still counts.
         self.ring();
         if let Some(row) = counters.output_row(self.attached.counters_row) {
             row.add(OutputCounter::Sent, 1);
-            row.add(OutputCounter::Bytes, image.payload_bytes());
-            row.set(OutputCounter::Queued, queued + 1);
+            row.add(OutputCounter::Bytes, descriptor.payload_bytes);
+            row.set(OutputCounter::Queued, self.queued());
         }
         Ok(true)
     }
 
-    pub(crate) fn ring(&self) {
-        if !self.suspended {
-            self.attached.bell.ring(self.attached.input, self.attached.eventfd.as_fd());
+    /// Tells the consumer of what was queued before it could be told, as far as its socket has room. True when it knows
+    /// everything.
+    pub(crate) fn tell_queued(&mut self, pool: &mut Pool, announcements: &Announcements) -> bool {
+        if self.untold && !self.suspended {
+            // A ring out of order is found out by the next offer.
+            let queued = self.queued_references().unwrap_or_default();
+            self.untold = !(queued.iter().all(|reference| self.refer(reference, pool, announcements))
+                && accepted(&self.attached.pair.send_attached(self.attached.id)));
+            self.ring();
         }
-    }
-
-    fn drop_oldest(&mut self, counters: &CountersPage) -> Result<(), Misbehaviour> {
-        if let Some(word) = self.attached.region.ring().take_back(self.head, WORD_BLOCK)? {
-            self.release(SlotImage::block_of(word));
-            self.count(counters, OutputCounter::DroppedOldest, 1);
-        }
-        Ok(())
-    }
-
-    fn release(&mut self, block: Option<u32>) {
-        if let Some(row) = block {
-            self.attached.region.leases()[row as usize].store(0, Ordering::Release);
-            self.leased.retain(|&other| other != row);
-        }
-    }
-
-    /// Makes sure that the consumer has been sent `segment`.
-    fn send_segment(&self, segment: u32, pool: &mut Pool) -> bool {
-        let peer = self.attached.pair.peer;
-        let owned = pool.segments.get_mut(&segment).expect("a published block's segment");
-        if owned.sent_to.contains(&peer) {
-            return true;
-        }
-        let sent = self.attached.pair.send_segment(segment, owned.bytes(), owned.fd.as_fd()).is_ok();
-        if sent {
-            owned.sent_to.push(peer);
-        }
-        sent
+        !self.untold
     }
 
     /// The consumer is dead and will be restarted: what it had taken is lost, what is queued stays.
-    pub(crate) fn suspend(&mut self, counters: &CountersPage) {
+    pub(crate) fn suspend(&mut self, producer: &Producer) {
         self.suspended = true;
-        let Ok(words) = self.attached.region.ring().peek_all(self.head, WORD_BLOCK) else { return };
-        let queued: Vec<u32> = words.iter().filter_map(|&word| SlotImage::block_of(word)).collect();
-        let (kept, lost): (Vec<u32>, Vec<u32>) = self.leased.iter().partition(|row| queued.contains(row));
+        self.untold = true;
+        let queued = self.queued_references().unwrap_or_else(|misbehaviour| {
+            self.break_off(misbehaviour, producer);
+            Vec::new()
+        });
+        let queued: Vec<u32> = queued.iter().filter_map(|sample| sample.block).collect();
         let leases = self.attached.region.leases();
-        let lost = lost.into_iter().filter(|&row| is_leased(&leases[row as usize])).collect::<Vec<_>>();
-        for &row in &lost {
-            leases[row as usize].store(0, Ordering::Release);
-        }
-        self.leased = kept;
-        self.count(counters, OutputCounter::LostInCrash, lost.len() as u64);
+        let mut lost = 0;
+        self.held.retain(|row| {
+            let is_queued = queued.contains(&row);
+            if !is_queued && is_leased(&leases[row as usize]) {
+                leases[row as usize].store(0, Ordering::Release);
+                lost += 1;
+            }
+            is_queued
+        });
+        self.count(&producer.counters, OutputCounter::LostInCrash, lost);
+    }
+
+    /// The consumer's next incarnation is there, and inherits what is queued.
+    pub(crate) fn resume(&mut self, attached: OutputEdge) {
+        self.attached.bell = attached.bell;
+        self.attached.eventfd = attached.eventfd;
+        self.attached.pair = attached.pair;
+        self.suspended = false;
     }
 
     /// The consumer is gone for good.
@@ -184,21 +242,101 @@ impl Edge {
         }
     }
 
-    pub(crate) fn send_queued_segments(
-        &mut self,
-        pool: &mut Pool,
-        announcements: &HashMap<u64, Arc<[u8]>>,
-    ) -> Result<(), Misbehaviour> {
-        let refused =
-            Misbehaviour::Message("the restarted consumer does not accept the segments of its queue");
-        for word in self.attached.region.ring().peek_all(self.head, WORD_BLOCK)? {
-            if SlotImage::block_of(word).is_some() && !self.send_segment(SlotImage::segment_of(word), pool) {
-                return Err(refused);
-            }
+    // -- helpers
+
+    fn break_off(&mut self, misbehaviour: Misbehaviour, producer: &Producer) {
+        self.is_broken = true;
+        (producer.on_misbehaviour)(self.attached.id, misbehaviour);
+    }
+
+    /// Queued samples; a ring out of order counts as empty here and is found out by the next offer.
+    fn queued(&self) -> u64 {
+        self.attached.region.ring().queued(self.head).unwrap_or(0)
+    }
+
+    fn slot(&self, index: u64) -> usize {
+        (index & (self.slots.len() as u64 - 1)) as usize
+    }
+
+    /// What the queued samples refer to, the oldest first.
+    fn queued_references(&self) -> Result<Vec<Reference>, Misbehaviour> {
+        let queued = self.attached.region.ring().queued(self.head)?;
+        let oldest = self.head.wrapping_sub(queued);
+        Ok((0..queued).map(|i| self.slots[self.slot(oldest.wrapping_add(i))]).collect())
+    }
+
+    fn has_queued_block(&self) -> Result<bool, Misbehaviour> {
+        let queued = self.attached.region.ring().queued(self.head)?;
+        let indices = (1..=queued).rev().map(|back| self.head.wrapping_sub(back));
+        Ok(indices.into_iter().any(|index| self.slots[self.slot(index)].block.is_some()))
+    }
+
+    /// Whether the consumer, with its queue, has as many blocks as it may.
+    fn is_holding_all(&mut self) -> bool {
+        let max = self.attached.queue.max_held as usize;
+        if self.held.len() >= max {
+            let leases = self.attached.region.leases();
+            self.held.retain(|row| is_leased(&leases[row as usize]));
         }
-        for (&id, bytes) in announcements {
-            self.attached.pair.announce(id, bytes).map_err(|_| refused)?;
+        self.held.len() >= max
+    }
+
+    fn push(&mut self, image: &SlotImage, reference: Reference) {
+        if let Some(row) = reference.block {
+            self.attached.region.leases()[row as usize].store(1, Ordering::Relaxed);
+            self.held.insert(row);
+        }
+        let slot = self.slot(self.head);
+        self.slots[slot] = reference;
+        self.attached.region.ring().push(self.head, |slot| image.store(slot));
+        self.head = self.head.wrapping_add(1);
+    }
+
+    fn ring(&self) {
+        if !self.suspended {
+            self.attached.bell.ring(self.attached.input, self.attached.eventfd.as_fd());
+        }
+    }
+
+    fn drop_oldest(&mut self, counters: &CountersPage) -> Result<(), Misbehaviour> {
+        if let Some(index) = self.attached.region.ring().take_back(self.head)? {
+            if let Some(row) = self.slots[self.slot(index)].block {
+                self.attached.region.leases()[row as usize].store(0, Ordering::Release);
+                self.held.remove(row);
+            }
+            self.count(counters, OutputCounter::DroppedOldest, 1);
         }
         Ok(())
     }
+
+    /// Tells the consumer what it needs to read a sample. False when its socket is full: it can be told later. While it
+    /// is away it is told nothing, and the next one of all that is queued.
+    fn tell(&mut self, reference: &Reference, pool: &mut Pool, announcements: &Announcements) -> bool {
+        self.suspended || self.tell_queued(pool, announcements) && self.refer(reference, pool, announcements)
+    }
+
+    fn refer(&self, reference: &Reference, pool: &mut Pool, announcements: &Announcements) -> bool {
+        let pair = &self.attached.pair;
+        let knows_segment = reference.block.is_none() || send_segment(pair, reference.segment, pool);
+        let known = |id: &u64| announcements.get(id).is_none_or(|bytes| accepted(&pair.announce(*id, bytes)));
+        knows_segment && reference.announced.iter().all(known)
+    }
+}
+
+/// Whether a packet was sent, or never needs to be: a consumer that is gone has been told everything.
+pub(crate) fn accepted(sent: &io::Result<()>) -> bool {
+    !matches!(sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+fn send_segment(pair: &ProducerPair, segment: u32, pool: &mut Pool) -> bool {
+    // A segment that is still queued was not retired.
+    let owned = pool.segments.get_mut(&segment).expect("a published block's segment");
+    if owned.sent_to.contains(&pair.peer) {
+        return true;
+    }
+    let sent = pair.send_segment(segment, owned.bytes(), owned.fd.as_fd());
+    if sent.is_ok() {
+        owned.sent_to.push(pair.peer);
+    }
+    accepted(&sent)
 }

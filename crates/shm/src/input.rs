@@ -1,11 +1,11 @@
 //! The consumer's end: samples, edges, and the inbox that waits for all inputs of a node.
 
-use crate::counters::CountersPage;
+use crate::counters::{CountersPage, InputRow};
 use crate::fork::{self, NodeForked};
 use crate::pages::{EdgeRegion, WakePage};
-use crate::pair::{ConsumerPair, Segment};
-use crate::ring::Misbehaviour;
-use crate::slot::{Descriptor, INLINE_BYTES, Inline, MAX_HEAD_BYTES, NO_BLOCK, SlotImage};
+use crate::pair::{ConsumerPair, Lookup, Segment};
+use crate::ring::{Misbehaviour, Popped};
+use crate::slot::{Descriptor, INLINE_BYTES, Inline, MAX_HEAD_BYTES, SlotImage};
 use crate::sync::{Ordering, Waited};
 use crate::sys::{eventfd_clear, monotonic_nanos};
 use nervure_message::Header;
@@ -36,15 +36,37 @@ pub struct InputEdge {
 
 impl InputEdge {
     fn pop(self: &Arc<Self>) -> Result<Option<Sample>, Misbehaviour> {
-        let Some(image) = self.region.ring().pop(SlotImage::load)? else { return Ok(None) };
-        if self.policy == Policy::Block {
-            self.space.space().notify();
+        loop {
+            let mut segment = Ok(None);
+            let admit = |image: &SlotImage| {
+                let descriptor = image.descriptor();
+                let find = |_| self.pair.find(self.id, descriptor.segment);
+                segment = descriptor.block().map(find).transpose();
+                !matches!(segment, Ok(Some(Lookup::Later)) | Err(_))
+            };
+            let image = match self.region.ring().pop(SlotImage::load, admit)? {
+                Popped::Empty => return Ok(None),
+                Popped::Refused => return segment.map(|_| None),
+                Popped::Taken(image) => image,
+            };
+            if self.policy == Policy::Block {
+                self.space.space().notify();
+            }
+            let row = self.counters.input_row(self.input);
+            let segment = match segment? {
+                None => None,
+                Some(Lookup::Found(segment)) => Some(segment),
+                Some(Lookup::Never | Lookup::Later) => {
+                    row.inspect(InputRow::lost);
+                    continue;
+                }
+            };
+            let received = Received::new(self.clone(), image, segment)?;
+            if let Some(row) = row {
+                row.received(received.payload_bytes as u64, received.latency_nanos());
+            }
+            return Ok(Some(Sample(Arc::new(received))));
         }
-        let received = Received::new(self.clone(), image)?;
-        if let Some(row) = self.counters.input_row(self.input) {
-            row.received(received.payload_bytes as u64, received.latency_nanos());
-        }
-        Ok(Some(Sample(Arc::new(received))))
     }
 }
 
@@ -122,15 +144,19 @@ impl Sample {
 
 impl Received {
     /// Validates a descriptor that was copied out of shared memory.
-    fn new(edge: Arc<InputEdge>, image: SlotImage) -> Result<Self, Misbehaviour> {
+    fn new(
+        edge: Arc<InputEdge>,
+        image: SlotImage,
+        segment: Option<Arc<Segment>>,
+    ) -> Result<Self, Misbehaviour> {
         let received_mono = monotonic_nanos();
         let (header, descriptor) = (image.header(), image.descriptor());
-        let Descriptor { block, segment, offset, payload_bytes, head_bytes } = descriptor;
+        let Descriptor { block, offset, payload_bytes, head_bytes, .. } = descriptor;
         let head_bytes = head_bytes as usize;
         if head_bytes > MAX_HEAD_BYTES {
             return Err(Misbehaviour::Head { bytes: head_bytes as u64, max: MAX_HEAD_BYTES as u64 });
         }
-        if block == NO_BLOCK {
+        let Some(segment) = segment else {
             let end =
                 payload_bytes.checked_next_multiple_of(8).and_then(|b| b.checked_add(head_bytes as u64));
             if end.is_none_or(|end| end > INLINE_BYTES as u64) {
@@ -142,11 +168,10 @@ impl Received {
             let body = Body::Inline(image.into_inline());
             let payload_bytes = payload_bytes as usize;
             return Ok(Self { header, received_mono, edge, payload_bytes, head_bytes, body });
-        }
+        };
         if block >= edge.region.blocks() {
             return Err(Misbehaviour::Block { block, blocks: edge.region.blocks() });
         }
-        let segment = edge.pair.segment(segment)?;
         // A head that does not fit into the slot lies behind the payload.
         let beyond = if head_bytes > INLINE_BYTES { head_bytes as u64 } else { 0 };
         let head_start =
@@ -250,7 +275,6 @@ pub enum Arrival {
 #[derive(Debug)]
 pub struct Inbox {
     handle: InboxHandle,
-    fork_generation: u32,
     inputs: Vec<Input>,
     /// Bits taken from the doorbell and not yet found empty.
     pending: Vec<u64>,
@@ -267,6 +291,8 @@ const ARRIVALS_A_TAKE: u32 = 16;
 struct Input {
     /// The current edge first; behind it those of the producer's next incarnations.
     edges: VecDeque<Attached>,
+    /// Edges that were cut off, and whose end the control thread has not told yet.
+    cut: Vec<u32>,
     /// No producer will come any more.
     last: bool,
     closed: bool,
@@ -277,11 +303,29 @@ struct Attached {
     edge: Arc<InputEdge>,
     /// The producer is gone: when the ring is empty, so is the edge.
     ended: bool,
+    /// What its producer did, found and not yet told.
+    misbehaviour: Option<Misbehaviour>,
+}
+
+impl Input {
+    /// The producer of `edge` is gone. False when the edge is not one of this input.
+    fn close(&mut self, edge: u32, last: bool) -> bool {
+        if let Some(attached) = self.edges.iter_mut().find(|attached| attached.edge.id == edge) {
+            attached.ended = true;
+        } else if let Some(index) = self.cut.iter().position(|&cut| cut == edge) {
+            self.cut.swap_remove(index);
+        } else {
+            return false;
+        }
+        self.last |= last;
+        true
+    }
 }
 
 /// What the control thread does to an inbox.
 #[derive(Clone, Debug)]
 pub struct InboxHandle {
+    fork_generation: u32,
     page: Arc<WakePage>,
     eventfd: Arc<OwnedFd>,
     commands: Arc<Mutex<VecDeque<Command>>>,
@@ -312,10 +356,16 @@ impl InboxHandle {
 
     /// As [`Inbox::wait`], without the inbox at hand. One thread at a time may wait.
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
+        if fork::check(self.fork_generation).is_err() {
+            return Waited::LookAgain;
+        }
         self.page.doorbell().sleep(deadline)
     }
 
     fn push(&self, command: Command) {
+        if fork::check(self.fork_generation).is_err() {
+            return;
+        }
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
         self.page.ring(self.page.inputs(), self.eventfd.as_fd());
     }
@@ -330,8 +380,12 @@ impl Inbox {
             pending: vec![0; page.doorbell().words.len()],
             cursor: 0,
             until_take: ARRIVALS_A_TAKE,
-            handle: InboxHandle { page, eventfd, commands: Arc::default() },
-            fork_generation: fork::generation(),
+            handle: InboxHandle {
+                fork_generation: fork::generation(),
+                page,
+                eventfd,
+                commands: Arc::default(),
+            },
         }
     }
 
@@ -345,7 +399,7 @@ impl Inbox {
     /// # Errors
     /// [`NodeForked`] in a forked child.
     pub fn try_next(&mut self) -> Result<Option<Arrival>, NodeForked> {
-        fork::check(self.fork_generation)?;
+        fork::check(self.handle.fork_generation)?;
         self.until_take -= 1;
         if self.until_take == 0 {
             self.until_take = ARRIVALS_A_TAKE;
@@ -370,19 +424,34 @@ impl Inbox {
     /// # Errors
     /// [`NodeForked`] in a forked child.
     pub fn take_newest(&mut self, input: u32) -> Result<Option<Sample>, NodeForked> {
-        fork::check(self.fork_generation)?;
+        fork::check(self.handle.fork_generation)?;
         let mut newest = None;
-        for attached in &self.inputs[input as usize].edges {
-            // A ring out of order is found out, and told, by `try_next`.
-            while let Ok(Some(sample)) = attached.edge.pop() {
-                newest = Some(sample);
+        for attached in &mut self.inputs[input as usize].edges {
+            // As many as there can be: a producer in a hurry does not keep it here.
+            for _ in 0..attached.edge.region.capacity() {
+                match attached.edge.pop() {
+                    Ok(Some(sample)) => newest = Some(sample),
+                    Ok(None) => break,
+                    Err(misbehaviour) => {
+                        attached.misbehaviour = Some(misbehaviour);
+                        break;
+                    }
+                }
+            }
+            if !attached.ended || attached.misbehaviour.is_some() {
+                break;
             }
         }
+        // What else there is to say of the input, `try_next` says.
+        self.set(input);
         Ok(newest)
     }
 
     /// Takes in edges that were attached since the last call, so that [`Inbox::take_newest`] sees them.
     pub fn refresh(&mut self) {
+        if !self.is_own() {
+            return;
+        }
         let own = self.inputs.len() as u32;
         self.handle.page.doorbell().take(&mut self.pending);
         if self.pending[own as usize / 64] & 1 << (own % 64) != 0 && self.obey().is_some() {
@@ -398,7 +467,7 @@ impl Inbox {
 
     /// Whether it belongs to this process, and not to the one that it was forked from.
     pub fn is_own(&self) -> bool {
-        fork::check(self.fork_generation).is_ok()
+        fork::check(self.handle.fork_generation).is_ok()
     }
 
     /// Readable after [`Inbox::arm`], when there is news.
@@ -407,18 +476,21 @@ impl Inbox {
     }
 
     /// Sleeps until there is news, or until `deadline` (nanoseconds of CLOCK_MONOTONIC). Call it when
-    /// [`Inbox::try_next`] found nothing.
+    /// [`Inbox::try_next`] found nothing. In a forked child it returns at once.
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
         self.handle.wait(deadline)
     }
 
     /// Asks for the eventfd to become readable at the next news. False when there is news already.
     pub fn arm(&self) -> bool {
-        self.handle.page.doorbell().arm()
+        self.is_own() && self.handle.page.doorbell().arm()
     }
 
     /// Ends what [`Inbox::arm`] began.
     pub fn disarm(&self) {
+        if !self.is_own() {
+            return;
+        }
         self.handle.page.doorbell().unpark();
         eventfd_clear(self.handle.eventfd.as_fd());
     }
@@ -457,7 +529,7 @@ impl Inbox {
     fn look(&mut self, index: u32) -> Option<Arrival> {
         let input = &mut self.inputs[index as usize];
         while let Some(attached) = input.edges.front() {
-            match attached.edge.pop() {
+            match attached.misbehaviour.map_or_else(|| attached.edge.pop(), Err) {
                 Ok(Some(sample)) => {
                     self.cursor = (index + 1) % (self.inputs.len() as u32 + 1);
                     return Some(Arrival::Sample { input: index, sample });
@@ -469,6 +541,7 @@ impl Inbox {
                 Err(misbehaviour) => {
                     let edge = attached.edge.id;
                     input.edges.pop_front();
+                    input.cut.push(edge);
                     return Some(Arrival::Misbehaved { input: index, edge, misbehaviour });
                 }
             }
@@ -490,19 +563,16 @@ impl Inbox {
                 Command::Attach(edge) => {
                     let input = edge.input;
                     if let Some(known) = self.inputs.get_mut(input as usize) {
-                        known.edges.push_back(Attached { edge, ended: false });
+                        known.edges.push_back(Attached { edge, ended: false, misbehaviour: None });
                         self.set(input);
                     }
                 }
                 Command::Close { edge, last } => {
-                    let found = self.inputs.iter_mut().enumerate().find_map(|(index, input)| {
-                        let attached = input.edges.iter_mut().find(|attached| attached.edge.id == edge)?;
-                        attached.ended = true;
-                        input.last |= last;
-                        Some(index as u32)
-                    });
+                    let inputs = self.inputs.iter_mut().enumerate();
+                    let found =
+                        inputs.filter_map(|(index, input)| input.close(edge, last).then_some(index)).next();
                     if let Some(input) = found {
-                        self.set(input);
+                        self.set(input as u32);
                     }
                 }
                 Command::Notify => notified = true,

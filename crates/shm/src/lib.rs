@@ -14,6 +14,8 @@ mod edge;
 #[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
+mod held;
+#[cfg(not(loom))]
 mod input;
 #[cfg(not(loom))]
 mod loan;

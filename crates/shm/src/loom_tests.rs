@@ -2,7 +2,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p nervure-shm --release --lib`.
 
 use crate::doorbell::Doorbell;
-use crate::ring::{Misbehaviour, Ring, SLOT_WORDS};
+use crate::ring::{Misbehaviour, Popped, Ring, SLOT_WORDS};
 use crate::space::Space;
 use crate::sync::{AtomicU32, AtomicU64, FutexWord, Ordering::*};
 use loom::sync::Arc;
@@ -63,9 +63,14 @@ impl Memory {
 
     fn pop(&self) -> Option<u64> {
         let read = |slot: &[AtomicU64]| (slot[0].load(Relaxed), slot[1].load(Relaxed));
-        let (a, b) = self.ring().pop(read).expect("no misbehaviour")?;
-        assert_eq!(a, b, "torn slot");
-        Some(a)
+        match self.ring().pop(read, |_| true).expect("no misbehaviour") {
+            Popped::Taken((a, b)) => {
+                assert_eq!(a, b, "torn slot");
+                Some(a)
+            }
+            Popped::Empty => None,
+            Popped::Refused => unreachable!("all are admitted"),
+        }
     }
 }
 
@@ -192,7 +197,8 @@ fn a_ring_that_drops_its_oldest_keeps_order_and_accounts_for_every_sample() {
             let mut dropped = Vec::new();
             for head in 0..4 {
                 if producer.ring().queued(head).unwrap() == 2 {
-                    dropped.extend(producer.ring().take_back(head, 0).unwrap());
+                    // The value at an index is one more.
+                    dropped.extend(producer.ring().take_back(head).unwrap().map(|index| index + 1));
                 }
                 producer.push(head, head + 1);
             }
@@ -250,7 +256,7 @@ fn counters_beyond_the_capacity_are_misbehaviour() {
     check(1, || {
         let memory = Memory::new(2);
         memory.head.store(3, Relaxed);
-        let error = memory.ring().pop(|_| ()).unwrap_err();
+        let error = memory.ring().pop(|_| (), |()| true).unwrap_err();
         assert_eq!(error, Misbehaviour::Counters { distance: 3, capacity: 2 });
         memory.tail.store(9, Relaxed);
         assert!(memory.ring().queued(3).is_err());

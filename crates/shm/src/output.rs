@@ -1,25 +1,27 @@
 //! The producer's end of one output: loans, publication, and the edges to its consumers.
 
 use crate::counters::{CountersPage, OutputCounter};
-use crate::edge::{Edge, OutputEdge};
+use crate::edge::{Announcements, Edge, OutputEdge, Reference, accepted};
 use crate::fork;
 use crate::loan::{BlockLoan, InlineBuffer, Loan, Memory};
 use crate::pages::WakePage;
 use crate::pair::{MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS};
 use crate::pool::{Block, Budget, EVICTION_PATIENCE_NANOS, Evict, NoBlock, Pool};
-use crate::ring::{Misbehaviour, is_leased};
+use crate::ring::Misbehaviour;
 use crate::send::{Receipt, SendError, Unsent, Wait};
-use crate::slot::{INLINE_BYTES, MAX_HEAD_BYTES, NO_BLOCK, SlotImage};
+use crate::slot::{INLINE_BYTES, MAX_HEAD_BYTES, SlotImage};
 use crate::sync::{Ordering, Waited};
 use crate::sys::{self, monotonic_nanos};
 use nervure_message::Header;
-use nervure_protocol::wiring::Policy;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// How often a blocked producer looks for room before it goes to sleep: some microseconds.
 const SPINS: u32 = 64;
+/// However long it waits, a blocked producer looks again so often: nobody wakes it when a socket has room again, or when
+/// a hostile peer keeps others from waking it.
+const LOOK_AGAIN_NANOS: u64 = 50_000_000;
 
 /// What all outputs of a node share.
 #[derive(Clone)]
@@ -69,7 +71,7 @@ pub(crate) struct State {
     history: VecDeque<SlotImage>,
     history_depth: usize,
     sequence: u64,
-    announcements: HashMap<u64, Arc<[u8]>>,
+    announcements: Announcements,
 }
 
 impl Output {
@@ -95,7 +97,11 @@ impl Output {
     }
 
     /// Whether anybody would receive a sample now, or later from the history. If not, filling one is in vain.
+    /// Nobody would in a forked child.
     pub fn has_readers(&self) -> bool {
+        if fork::check(self.0.fork_generation).is_err() {
+            return false;
+        }
         let state = self.state();
         state.history_depth > 0 || !state.edges.is_empty()
     }
@@ -134,6 +140,9 @@ impl Output {
     ///
     /// # Errors
     /// [`Unsent`] with the loan, which can be published again.
+    ///
+    /// # Panics
+    /// When the loan is of another output.
     pub fn publish(
         &self,
         mut loan: Loan,
@@ -142,7 +151,7 @@ impl Output {
         wait: Wait,
     ) -> Result<Receipt, Box<Unsent>> {
         let unsent = |loan, cause| Err(Box::new(Unsent { loan, cause }));
-        debug_assert!(Arc::ptr_eq(&self.0, &loan.output.0), "a loan is published where it was made");
+        assert!(Arc::ptr_eq(&self.0, &loan.output.0), "a loan is published where it was made");
         if let Err(forked) = fork::check(self.0.fork_generation) {
             return unsent(loan, forked.into());
         }
@@ -150,7 +159,7 @@ impl Output {
             Ok(descriptor) => descriptor,
             Err(cause) => return unsent(loan, cause),
         };
-        let mut state = match self.wait_for_room(descriptor.block != NO_BLOCK, wait) {
+        let mut state = match self.wait_for_room(&Reference::new(&header, &descriptor), wait) {
             Ok(state) => state,
             Err(cause) => return unsent(loan, cause),
         };
@@ -158,9 +167,9 @@ impl Output {
         let header = self.complete(header, state.next_sequence());
         let image =
             SlotImage::new(&header, &descriptor, inline.as_ref().map_or(&[], |buffer| &buffer.0), head);
-        if descriptor.block != NO_BLOCK {
+        if let Some(row) = descriptor.block() {
             // From here on consumers may hold the block: it is no longer the loan's to give back.
-            state.pool.published(descriptor.block);
+            state.pool.published(row);
         }
         Ok(state.offer_to_all(image, &self.0.producer))
     }
@@ -202,11 +211,16 @@ impl Output {
     pub fn attach(&self, attached: OutputEdge) -> std::io::Result<()> {
         let mut state = self.state();
         let (rows, region) = (state.pool.rows(), &attached.region);
-        if region.blocks() < rows
+        if attached.queue.depth == 0
+            || attached.queue.max_held == 0
+            || region.blocks() < rows
             || (region.capacity() as u64) < u64::from(attached.queue.depth)
             || attached.input >= attached.bell.inputs()
         {
-            let text = format!("edge {}: its region or wake page is too small for it", attached.id);
+            let text = format!(
+                "edge {}: its queue is empty, or its region or wake page too small for it",
+                attached.id
+            );
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text));
         }
         state.attach(attached, &self.0.producer);
@@ -217,17 +231,13 @@ impl Output {
 
     /// Removes an edge whose consumer is gone, or keeps it for the consumer's next incarnation.
     pub fn detach(&self, edge: u32, suspended: bool) {
-        self.state().detach(edge, suspended, &self.0.producer.counters);
+        self.state().detach(edge, suspended, &self.0.producer);
         self.0.producer.wake.space().notify();
     }
 
-    /// Takes in acknowledgements of evictions that came from pair `peer`.
+    /// Takes in what came from pair `peer`: acknowledgements of evictions, or the wish to be told again of segments.
     pub fn acknowledge(&self, peer: u32, segments: &[u32]) {
-        let mut state = self.state();
-        for &segment in segments {
-            state.pool.acknowledged(peer, Some(segment));
-        }
-        drop(state);
+        self.state().acknowledge(peer, segments);
         self.0.producer.wake.space().notify();
     }
 
@@ -317,10 +327,10 @@ impl Output {
         SendError::OutOfMemory { bytes: bytes as u64, used: budget.used(), limit: budget.limit() }
     }
 
-    fn wait_for_room(&self, needs_block: bool, wait: Wait) -> Result<MutexGuard<'_, State>, SendError> {
+    fn wait_for_room(&self, sample: &Reference, wait: Wait) -> Result<MutexGuard<'_, State>, SendError> {
         let room = || {
             let mut state = self.state();
-            state.full_edge(needs_block).is_none().then_some(state)
+            state.unready_edge(sample).is_none().then_some(state)
         };
         for _ in 0..SPINS {
             if let Some(state) = room() {
@@ -333,7 +343,7 @@ impl Output {
         }
         if wait == Wait::Never {
             let mut state = self.state();
-            return match state.full_edge(needs_block) {
+            return match state.unready_edge(sample) {
                 None => Ok(state),
                 Some(index) => {
                     Err(SendError::WouldBlock { consumer: state.edges[index].attached.consumer.clone() })
@@ -346,30 +356,26 @@ impl Output {
     /// Waits on the space futex until `look` finds something, counting the time for the edge in the way.
     fn wait_for<T>(&self, wait: Wait, mut look: impl FnMut() -> Option<T>) -> Result<T, SendError> {
         let deadline = match wait {
-            Wait::Until(deadline) => Some(deadline),
-            _ => None,
+            Wait::Until(deadline) => deadline,
+            _ => u64::MAX,
         };
         let producer = &self.0.producer;
+        let stopped = || producer.stopping.load(Ordering::SeqCst);
         loop {
             let began = monotonic_nanos();
-            let stopped = || producer.stopping.load(Ordering::SeqCst);
-            let waited = producer
-                .wake
-                .space()
-                .wait(deadline, || if stopped() { Some(Err(SendError::Stopped)) } else { look().map(Ok) });
-            let waited = match waited {
+            let until = deadline.min(began + LOOK_AGAIN_NANOS);
+            let look_unless_stopped =
+                || if stopped() { Some(Err(SendError::Stopped)) } else { look().map(Ok) };
+            let waited = match producer.wake.space().wait(Some(until), look_unless_stopped) {
                 Ok(result) => return result,
                 Err(waited) => waited,
             };
-            let mut state = self.state();
-            let consumer = state.count_blocked(monotonic_nanos() - began, &producer.counters);
-            drop(state);
+            let now = monotonic_nanos();
+            let consumer = self.state().count_blocked(now - began, &producer.counters);
             match waited {
-                Waited::LookAgain => {}
                 Waited::Interrupted => return Err(SendError::Interrupted),
-                Waited::TimedOut => {
-                    return look().ok_or(SendError::TimedOut { consumer });
-                }
+                _ if now >= deadline => return look().ok_or(SendError::TimedOut { consumer }),
+                Waited::LookAgain | Waited::TimedOut => {}
             }
         }
     }
@@ -393,10 +399,7 @@ impl Evict for Shared {
 
 /// Whether no consumer and no history holds a block.
 fn is_free(edges: &[Edge]) -> impl Fn(u32, &Block) -> bool {
-    |row, block| {
-        let is_held = |edge: &Edge| is_leased(&edge.attached.region.leases()[row as usize]);
-        block.holds == 0 && !edges.iter().any(is_held)
-    }
+    |row, block| block.holds == 0 && !edges.iter().any(|edge| edge.holds(row))
 }
 
 impl State {
@@ -417,94 +420,83 @@ impl State {
         for retiring in self.pool.retiring.iter_mut().filter(|retiring| !retiring.told) {
             let pairs = self.edges.iter().map(|edge| &edge.attached.pair);
             let mut concerned = pairs.filter(|pair| retiring.waiting_for.contains(&pair.peer));
-            retiring.told = concerned.all(|pair| pair.send_retire(retiring.segment).is_ok());
+            retiring.told = concerned.all(|pair| accepted(&pair.send_retire(retiring.segment)));
         }
     }
 
     /// The consumer that a caller at the budget waits for: any `block` edge.
     fn blocking_consumer(&self) -> Option<String> {
-        let blocking = |edge: &&Edge| edge.attached.queue.policy == Policy::Block;
-        self.edges.iter().find(blocking).map(|edge| edge.attached.consumer.clone())
+        self.edges.iter().find(|edge| edge.makes_wait()).map(|edge| edge.attached.consumer.clone())
     }
 
-    /// The first `block` edge that has no room.
-    fn full_edge(&mut self, needs_block: bool) -> Option<usize> {
-        self.edges.iter_mut().position(|edge| {
-            edge.attached.queue.policy == Policy::Block
-                && edge.broken.is_none()
-                && (edge.queued() >= u64::from(edge.attached.queue.depth)
-                    || needs_block && edge.is_holding_all())
-        })
+    /// The first `block` edge that cannot take a sample yet.
+    fn unready_edge(&mut self, sample: &Reference) -> Option<usize> {
+        let Self { edges, pool, announcements, .. } = self;
+        edges.iter_mut().position(|edge| edge.makes_wait() && !edge.is_ready(sample, pool, announcements))
     }
 
-    fn offer_to_all(&mut self, mut image: SlotImage, producer: &Producer) -> Receipt {
+    fn offer_to_all(&mut self, image: SlotImage, producer: &Producer) -> Receipt {
         let mut receipt = Receipt::default();
         for edge in &mut self.edges {
-            match edge.offer(&image, &mut self.pool, &self.announcements, &producer.counters) {
-                Ok(true) => receipt.queued += 1,
-                Ok(false) => receipt.missed += 1,
-                Err(misbehaviour) => {
-                    receipt.missed += 1;
-                    edge.broken = Some(misbehaviour);
-                    (producer.on_misbehaviour)(edge.attached.id, misbehaviour);
-                }
+            match edge.offer(&image, &mut self.pool, &self.announcements, producer) {
+                true => receipt.queued += 1,
+                false => receipt.missed += 1,
             }
         }
         if self.history_depth > 0 {
-            self.remember(&mut image);
+            self.remember(image);
         }
         receipt
     }
 
-    fn remember(&mut self, image: &mut SlotImage) {
+    fn remember(&mut self, image: SlotImage) {
         if self.history.len() == self.history_depth
             && let Some(oldest) = self.history.pop_front()
-            && let Some(row) = oldest.block()
+            && let Some(row) = oldest.descriptor().block()
         {
             self.pool.block_mut(row).holds -= 1;
         }
-        if let Some(row) = image.block() {
+        if let Some(row) = image.descriptor().block() {
             self.pool.block_mut(row).holds += 1;
         }
-        self.history.push_back(image.clone());
+        self.history.push_back(image);
     }
 
     fn attach(&mut self, attached: OutputEdge, producer: &Producer) {
-        let counters = &producer.counters;
-        if let Some(edge) = self.edges.iter_mut().find(|edge| edge.attached.id == attached.id) {
-            // The next incarnation of a consumer: what is queued is still to come, in segments that it must have.
-            edge.attached.bell = attached.bell;
-            edge.attached.eventfd = attached.eventfd;
-            edge.attached.pair = attached.pair;
-            edge.suspended = false;
-            match edge.send_queued_segments(&mut self.pool, &self.announcements) {
-                Ok(()) => edge.ring(),
-                Err(misbehaviour) => edge.broken = Some(misbehaviour),
-            }
+        let Self { edges, pool, announcements, history, .. } = self;
+        if let Some(edge) = edges.iter_mut().find(|edge| edge.attached.id == attached.id) {
+            edge.resume(attached);
+            edge.tell_queued(pool, announcements);
             return;
         }
-        let mut edge = Edge { attached, head: 0, leased: Vec::new(), suspended: false, broken: None };
-        let skipped = self.history.len().saturating_sub(edge.attached.queue.depth as usize);
-        for image in self.history.iter().skip(skipped) {
-            if let Err(misbehaviour) = edge.offer(image, &mut self.pool, &self.announcements, counters) {
-                edge.broken = Some(misbehaviour);
-            }
+        let mut edge = Edge::new(attached);
+        edge.tell_queued(pool, announcements);
+        let skipped = history.len().saturating_sub(edge.attached.queue.depth as usize);
+        for image in history.iter().skip(skipped) {
+            edge.offer(image, pool, announcements, producer);
         }
-        self.edges.push(edge);
+        edges.push(edge);
     }
 
-    fn detach(&mut self, id: u32, suspended: bool, counters: &CountersPage) {
+    fn detach(&mut self, id: u32, suspended: bool, producer: &Producer) {
         let Some(index) = self.edges.iter().position(|edge| edge.attached.id == id) else { return };
         let peer = self.edges[index].attached.pair.peer;
         if suspended {
-            self.edges[index].suspend(counters);
+            self.edges[index].suspend(producer);
         } else {
-            self.edges.remove(index).end(counters);
+            self.edges.remove(index).end(&producer.counters);
         }
-        let still_used =
-            |edge: &Edge| edge.attached.pair.peer == peer && !(suspended && edge.attached.id == id);
-        if !self.edges.iter().any(still_used) {
+        if !self.edges.iter().any(|edge| edge.leads_to(peer)) {
             self.pool.acknowledged(peer, None);
+        }
+    }
+
+    fn acknowledge(&mut self, peer: u32, segments: &[u32]) {
+        for &segment in segments {
+            self.pool.acknowledged(peer, Some(segment));
+        }
+        for edge in self.edges.iter_mut().filter(|edge| edge.leads_to(peer)) {
+            edge.tell_queued(&mut self.pool, &self.announcements);
         }
     }
 
@@ -517,9 +509,8 @@ impl State {
 
     /// Adds to the waiting time of the edge that is in the way, and names its consumer.
     fn count_blocked(&mut self, nanos: u64, counters: &CountersPage) -> String {
-        let index = self
-            .full_edge(true)
-            .or_else(|| self.edges.iter().position(|edge| edge.attached.queue.policy == Policy::Block));
+        let full = self.edges.iter_mut().position(|edge| edge.makes_wait() && edge.is_full(true));
+        let index = full.or_else(|| self.edges.iter().position(Edge::makes_wait));
         index.map_or_else(String::new, |index| {
             self.edges[index].count(counters, OutputCounter::BlockedNanos, nanos);
             self.edges[index].attached.consumer.clone()

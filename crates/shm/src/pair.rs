@@ -2,6 +2,10 @@
 //!
 //! A packet is three words (kind, id, value) in native order, and perhaps bytes. A segment travels *before* the
 //! first descriptor that names it, so a consumer that meets an unknown one finds it in the socket.
+//!
+//! A restarted consumer inherits a ring with descriptors whose segments its predecessor was sent. It may look into the
+//! ring before the producer has sent them again: until the producer has said that the edge is attached, an unknown
+//! segment is one to wait for, and to ask for.
 
 use crate::ring::Misbehaviour;
 use crate::seqpacket::{Received, Seqpacket};
@@ -15,14 +19,24 @@ const KIND_SEGMENT: u64 = 1;
 const KIND_RETIRE: u64 = 2;
 const KIND_ANNOUNCE: u64 = 3;
 const KIND_RETIRED: u64 = 4;
+const KIND_ATTACHED: u64 = 5;
+const KIND_WANTED: u64 = 6;
 
 const HEADER_BYTES: usize = 24;
 /// The longest announcement (a schema, say) in bytes.
 pub const MAX_ANNOUNCEMENT_BYTES: usize = 128 * 1024;
 /// The most announcements that one producer makes to one consumer.
 pub const MAX_ANNOUNCEMENTS: usize = 4096;
+/// The most announcements that a consumer takes from one producing process, over all of its outputs.
+const MAX_ANNOUNCEMENTS_RECEIVED: usize = 16 * MAX_ANNOUNCEMENTS;
+/// The most bytes of those.
+const MAX_BYTES_RECEIVED: usize = 256 * 1024 * 1024;
 /// The most segments that one producer has mapped into one consumer.
 const MAX_SEGMENTS: usize = 32 * 1024;
+/// The most edges between two processes.
+const MAX_EDGES: usize = 64 * 1024;
+/// Packets taken in at once: several times what a socket holds, so that whoever floods it keeps nobody from other work.
+const PACKETS_AT_ONCE: usize = 1024;
 
 fn packet(kind: u64, id: u64, value: u64) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
@@ -65,6 +79,11 @@ impl ProducerPair {
         self.socket.send(&packet(KIND_RETIRE, u64::from(id), 0), &[])
     }
 
+    /// Says that whatever is queued on `edge` can be read from now on.
+    pub(crate) fn send_attached(&self, edge: u32) -> io::Result<()> {
+        self.socket.send(&packet(KIND_ATTACHED, u64::from(edge), 0), &[])
+    }
+
     /// Announces `bytes` under `id`, once.
     pub(crate) fn announce(&self, id: u64, bytes: &[u8]) -> io::Result<()> {
         let mut announced = lock(&self.announced);
@@ -75,10 +94,11 @@ impl ProducerPair {
         Ok(())
     }
 
-    /// Segments that the consumer has unmapped since the last call. `None` when the consumer's end is closed.
+    /// Segments that the consumer has unmapped since the last call; a consumer may also say only that there is something
+    /// to tell it: see [`crate::Output::acknowledge`]. `None` when the consumer's end is closed.
     pub fn receive(&self) -> Option<Vec<u32>> {
         let (mut retired, mut buffer) = (Vec::new(), [0; HEADER_BYTES]);
-        loop {
+        for _ in 0..PACKETS_AT_ONCE {
             match self.socket.receive_into(&mut buffer) {
                 Ok((bytes, Received::Packet(_))) => {
                     // Anything else than a receipt is noise of a hostile consumer, and changes nothing.
@@ -91,6 +111,7 @@ impl ProducerPair {
                 Err(_) => return Some(retired),
             }
         }
+        Some(retired)
     }
 }
 
@@ -171,7 +192,21 @@ pub struct ConsumerPair {
 struct ConsumerState {
     segments: HashMap<u32, Arc<Segment>>,
     announcements: HashMap<u64, Arc<[u8]>>,
+    announced_bytes: usize,
+    /// Edges of which every queued descriptor can be read.
+    attached: HashSet<u32>,
     buffer: Vec<u8>,
+}
+
+/// What [`ConsumerPair::find`] found.
+#[derive(Debug)]
+pub(crate) enum Lookup {
+    /// The segment.
+    Found(Arc<Segment>),
+    /// It was asked for; the doorbell rings when it was sent.
+    Later,
+    /// Its producer is gone, and its memory with it.
+    Never,
 }
 
 impl ConsumerPair {
@@ -196,18 +231,19 @@ impl ConsumerPair {
         self.receipts.flush();
         let mut buffer = std::mem::take(&mut state.buffer);
         buffer.resize(HEADER_BYTES + MAX_ANNOUNCEMENT_BYTES, 0);
-        let result = loop {
-            match self.socket.receive_into(&mut buffer) {
-                Ok((bytes, Received::Packet(fds))) => {
-                    if let Err(misbehaviour) = self.handle(state, &buffer[..bytes], fds) {
-                        break Err(misbehaviour);
-                    }
-                }
-                Ok((_, Received::Closed)) => break Ok(false),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(true),
-                Err(_) => break Err(Misbehaviour::Message("truncated packet, or out of file descriptors")),
-            }
-        };
+        let mut result = Ok(true);
+        for _ in 0..PACKETS_AT_ONCE {
+            result = match self.socket.receive_into(&mut buffer) {
+                Ok((bytes, Received::Packet(fds))) => match self.handle(state, &buffer[..bytes], fds) {
+                    Ok(()) => continue,
+                    Err(misbehaviour) => Err(misbehaviour),
+                },
+                Ok((_, Received::Closed)) => Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+                Err(_) => Err(Misbehaviour::Message("truncated packet, or out of file descriptors")),
+            };
+            break;
+        }
         state.buffer = buffer;
         result
     }
@@ -222,6 +258,10 @@ impl ConsumerPair {
         let Some(([kind, id, value], body)) = parse(packet) else { return refused("short packet") };
         match (kind, fds.as_slice()) {
             (KIND_SEGMENT, [fd]) => {
+                if state.segments.contains_key(&(id as u32)) {
+                    // Sent again for another edge.
+                    return Ok(());
+                }
                 if state.segments.len() >= MAX_SEGMENTS {
                     return refused("too many segments");
                 }
@@ -239,23 +279,48 @@ impl ConsumerPair {
                 Ok(())
             }
             (KIND_ANNOUNCE, []) => {
-                if state.announcements.len() >= MAX_ANNOUNCEMENTS {
+                if state.announcements.contains_key(&id) {
+                    return Ok(());
+                }
+                state.announced_bytes += body.len();
+                if state.announcements.len() >= MAX_ANNOUNCEMENTS_RECEIVED
+                    || state.announced_bytes > MAX_BYTES_RECEIVED
+                {
                     return refused("too many announcements");
                 }
                 state.announcements.insert(id, body.into());
+                Ok(())
+            }
+            (KIND_ATTACHED, []) => {
+                if state.attached.len() >= MAX_EDGES {
+                    return refused("too many edges");
+                }
+                state.attached.insert(id as u32);
                 Ok(())
             }
             _ => refused("unknown kind, or descriptors that do not belong to it"),
         }
     }
 
-    /// The segment `id`, which was sent before any descriptor that names it.
-    pub(crate) fn segment(&self, id: u32) -> Result<Arc<Segment>, Misbehaviour> {
+    /// The segment `id`, which a descriptor on `edge` names.
+    pub(crate) fn find(&self, edge: u32, id: u32) -> Result<Lookup, Misbehaviour> {
         let mut state = lock(&self.state);
+        let mut is_open = true;
         if !state.segments.contains_key(&id) {
-            self.receive_locked(&mut state)?;
+            is_open = self.receive_locked(&mut state)?;
         }
-        state.segments.get(&id).cloned().ok_or(Misbehaviour::Segment { segment: id })
+        if let Some(segment) = state.segments.get(&id) {
+            return Ok(Lookup::Found(segment.clone()));
+        }
+        if state.attached.contains(&edge) {
+            return Err(Misbehaviour::Segment { segment: id });
+        }
+        if !is_open {
+            return Ok(Lookup::Never);
+        }
+        // When the socket is full the producer has enough to wake up for.
+        let _ = self.socket.send(&packet(KIND_WANTED, u64::from(id), 0), &[]);
+        Ok(Lookup::Later)
     }
 
     /// What was announced under `id`.

@@ -77,6 +77,17 @@ pub enum Misbehaviour {
     Message(&'static str),
 }
 
+/// What [`Ring::pop`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Popped<T> {
+    /// There is nothing.
+    Empty,
+    /// The oldest descriptor was left where it is.
+    Refused,
+    /// This one was taken.
+    Taken(T),
+}
+
 /// A ring, wherever its fields lie.
 #[derive(Clone, Copy)]
 pub(crate) struct Ring<'a> {
@@ -116,44 +127,44 @@ impl<'a> Ring<'a> {
         self.head.store(head.wrapping_add(1), Release);
     }
 
-    /// Takes the oldest descriptor back and returns word `word` of it; `None` when the consumer was quicker.
-    pub(crate) fn take_back(&self, head: u64, word: usize) -> Result<Option<u64>, Misbehaviour> {
+    /// Takes the oldest descriptor back and returns its index; `None` when the consumer was quicker.
+    pub(crate) fn take_back(&self, head: u64) -> Result<Option<u64>, Misbehaviour> {
         let tail = self.tail.load(Acquire);
         if self.distance(head, tail)? == 0 {
             return Ok(None);
         }
-        // Only the producer writes slots, so this reads its own store.
-        let value = self.slot(tail)[word].load(Relaxed);
-        Ok(self.tail.compare_exchange(tail, tail.wrapping_add(1), AcqRel, Relaxed).is_ok().then_some(value))
-    }
-
-    /// Word `word` of each queued descriptor, oldest first, when no consumer is popping.
-    #[cfg(not(loom))]
-    pub(crate) fn peek_all(&self, head: u64, word: usize) -> Result<Vec<u64>, Misbehaviour> {
-        let tail = self.tail.load(Acquire);
-        let queued = self.distance(head, tail)?;
-        Ok((0..queued).map(|i| self.slot(tail.wrapping_add(i))[word].load(Relaxed)).collect())
+        Ok(self.tail.compare_exchange(tail, tail.wrapping_add(1), AcqRel, Relaxed).is_ok().then_some(tail))
     }
 
     // -- consumer
 
-    /// Pops the oldest descriptor: `read` copies what it needs of the slot, and may be called again when the
-    /// producer dropped that slot meanwhile.
+    /// Pops the oldest descriptor: `read` copies what it needs of the slot, and `admit` may leave it there for later. Both
+    /// are called again when the producer dropped that slot meanwhile, of which the copy may be torn.
     #[inline]
-    pub(crate) fn pop<T>(&self, mut read: impl FnMut(&[AtomicU64]) -> T) -> Result<Option<T>, Misbehaviour> {
+    pub(crate) fn pop<T>(
+        &self,
+        mut read: impl FnMut(&[AtomicU64]) -> T,
+        mut admit: impl FnMut(&T) -> bool,
+    ) -> Result<Popped<T>, Misbehaviour> {
         for _ in 0..POP_ATTEMPTS {
             let tail = self.tail.load(Acquire);
             let head = self.head.load(Acquire);
             match self.distance(head, tail) {
-                Ok(0) => return Ok(None),
+                Ok(0) => return Ok(Popped::Empty),
                 // A producer that drops and pushes between the two loads moves both: look at `tail` again.
                 Err(_) if self.tail.load(Acquire) != tail => continue,
                 Err(misbehaviour) => return Err(misbehaviour),
                 Ok(_) => {}
             }
             let copy = read(self.slot(tail));
+            if !admit(&copy) {
+                if self.tail.load(Acquire) == tail {
+                    return Ok(Popped::Refused);
+                }
+                continue;
+            }
             if self.tail.compare_exchange(tail, tail.wrapping_add(1), AcqRel, Relaxed).is_ok() {
-                return Ok(Some(copy));
+                return Ok(Popped::Taken(copy));
             }
         }
         Err(Misbehaviour::Restless { attempts: POP_ATTEMPTS })

@@ -16,8 +16,7 @@ pub const MAX_HEAD_BYTES: usize = 64 * 1024;
 pub(crate) const NO_BLOCK: u32 = u32::MAX;
 
 /// Block in the low half, segment in the high half.
-pub(crate) const WORD_BLOCK: usize = Header::WORDS;
-const WORD_PAYLOAD: usize = WORD_BLOCK + 2;
+const WORD_BLOCK: usize = Header::WORDS;
 const WORD_HEAD: usize = WORD_BLOCK + 3;
 const INLINE: usize = 16;
 const _: () = assert!(WORD_HEAD < INLINE);
@@ -35,6 +34,11 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
+    /// Its block, if it has one.
+    pub(crate) fn block(&self) -> Option<u32> {
+        Some(self.block).filter(|&block| block != NO_BLOCK)
+    }
+
     /// Bytes of the inline area in use. Saturates where the peer wrote nonsense.
     fn inline_bytes(&self) -> usize {
         let head = self.head_bytes as usize;
@@ -144,32 +148,6 @@ impl SlotImage {
     pub(crate) fn into_inline(self) -> Inline {
         self.inline
     }
-
-    pub(crate) fn block(&self) -> Option<u32> {
-        Self::block_of(self.fixed[WORD_BLOCK])
-    }
-
-    pub(crate) fn segment(&self) -> u32 {
-        Self::segment_of(self.fixed[WORD_BLOCK])
-    }
-
-    pub(crate) fn payload_bytes(&self) -> u64 {
-        self.fixed[WORD_PAYLOAD]
-    }
-
-    /// What the consumer must have been told before it can read the sample: its schema and its frame.
-    pub(crate) fn announced(&self) -> impl Iterator<Item = u64> + use<> {
-        let header = self.header();
-        [header.schema_id, header.frame_id].into_iter().filter(|&id| id != 0)
-    }
-
-    pub(crate) fn block_of(word: u64) -> Option<u32> {
-        Some(word as u32).filter(|&block| block != NO_BLOCK)
-    }
-
-    pub(crate) fn segment_of(word: u64) -> u32 {
-        (word >> 32) as u32
-    }
 }
 
 #[cfg(test)]
@@ -186,8 +164,10 @@ mod tests {
         payload[..13].copy_from_slice(b"hello, world!");
         SlotImage::new(&header, &descriptor, &payload, b"HEAD!").store(&slot);
         let image = SlotImage::load(&slot);
-        assert_eq!((image.header(), image.descriptor(), image.block()), (header, descriptor, None));
-        assert_eq!(image.announced().collect::<Vec<_>>(), [3]);
+        assert_eq!(
+            (image.header(), image.descriptor(), image.descriptor().block()),
+            (header, descriptor, None)
+        );
         let inline = image.into_inline();
         assert_eq!(
             (&inline.bytes()[..13], &inline.bytes()[16..21]),

@@ -1,0 +1,81 @@
+//! Which blocks an edge's consumer may have.
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
+/// The rows of the lease table that the producer set and has not yet seen cleared.
+///
+/// The lease words themselves are the consumer's to write: a hostile one may set any of them. Only blocks that are
+/// listed here can be held on an edge, and these are at most `max_held`.
+#[derive(Debug)]
+pub(crate) struct Held {
+    rows: Vec<u32>,
+    /// Index in `rows`, by row.
+    places: Box<[u32]>,
+}
+
+impl Held {
+    /// Nothing, of a lease table of so many rows.
+    pub(crate) fn new(rows: u32) -> Self {
+        Self { rows: Vec::new(), places: vec![NONE; rows as usize].into() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(crate) fn contains(&self, row: u32) -> bool {
+        self.places[row as usize] != NONE
+    }
+
+    pub(crate) fn insert(&mut self, row: u32) {
+        if !self.contains(row) {
+            self.places[row as usize] = self.rows.len() as u32;
+            self.rows.push(row);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, row: u32) {
+        let place = std::mem::replace(&mut self.places[row as usize], NONE);
+        if place != NONE {
+            self.rows.swap_remove(place as usize);
+            if let Some(&moved) = self.rows.get(place as usize) {
+                self.places[moved as usize] = place;
+            }
+        }
+    }
+
+    /// Keeps those that `keep` says.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
+        for index in (0..self.rows.len()).rev() {
+            let row = self.rows[index];
+            if !keep(row) {
+                self.remove(row);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_and_go_in_any_order() {
+        let mut held = Held::new(8);
+        let listed = |held: &Held| (0..8).filter(|&row| held.contains(row)).collect::<Vec<_>>();
+        for row in [5, 0, 7, 5, 3] {
+            held.insert(row);
+        }
+        assert_eq!((held.len(), listed(&held)), (4, vec![0, 3, 5, 7]));
+        held.remove(0);
+        held.remove(0);
+        held.remove(7);
+        assert_eq!((held.len(), listed(&held)), (2, vec![3, 5]));
+        held.insert(0);
+        held.retain(|row| row != 3);
+        assert_eq!((held.len(), listed(&held)), (2, vec![0, 5]));
+        held.retain(|_| false);
+        assert_eq!((held.len(), listed(&held)), (0, vec![]));
+    }
+}
