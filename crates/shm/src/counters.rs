@@ -47,6 +47,11 @@ pub struct OutputCounters {
 }
 
 impl OutputCounters {
+    /// Samples that were published for this edge: those in the queue, and those that did not get that far.
+    pub fn published(&self) -> u64 {
+        self.sent + self.dropped_newest + self.missed_held + self.missed_memory + self.missed_control
+    }
+
     /// Samples that were published and that the consumer had no chance to use, whatever the cause.
     pub fn lost(&self) -> u64 {
         self.dropped_oldest

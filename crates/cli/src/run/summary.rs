@@ -118,6 +118,7 @@ fn edge_table<'a>(edges: impl Iterator<Item = &'a Edge>) -> Table {
         ("p50", Align::Right),
         ("p99", Align::Right),
         ("max", Align::Right),
+        ("waited", Align::Right),
         ("why lost", Align::Left),
     ]);
     for edge in edges {
@@ -125,12 +126,13 @@ fn edge_table<'a>(edges: impl Iterator<Item = &'a Edge>) -> Table {
         let latency = &totals.input.latency;
         table.row(vec![
             format!("{} -> {}", edge.topic, edge.input),
-            totals.output.sent.to_string(),
+            totals.output.published().to_string(),
             totals.input.received.to_string(),
             totals.output.lost().to_string(),
             format::latency(latency.quantile(0.5)),
             format::latency(latency.quantile(0.99)),
             format::latency((latency.count() > 0).then(|| latency.max_nanos())),
+            format::latency((totals.output.blocked_nanos > 0).then_some(totals.output.blocked_nanos)),
             losses::causes(&totals.output),
         ]);
     }

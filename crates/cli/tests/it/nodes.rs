@@ -39,14 +39,16 @@ fn everything_arrives_in_order_when_the_producer_waits() {
 
 #[test]
 fn what_is_dropped_is_counted() {
-    let outcome = dataflow(source("500", json!({})), "sink 1", json!({}), "drop_oldest").run(&[]).finish();
-    assert_eq!(outcome.code, Some(0));
-    let edge = &outcome.summary()["edges"][0];
-    let count = |key: &str| edge[key].as_u64().unwrap();
-    assert_eq!(count("received") as usize, received(&outcome).len());
-    assert!(count("dropped_oldest") > 0);
-    assert_eq!(count("received") + count("lost"), 500, "{edge}");
-    assert!(received(&outcome).is_sorted());
+    for (policy, counter) in [("drop_oldest", "dropped_oldest"), ("drop_newest", "dropped_newest")] {
+        let outcome = dataflow(source("500", json!({})), "sink 1", json!({}), policy).run(&[]).finish();
+        assert_eq!(outcome.code, Some(0));
+        let edge = &outcome.summary()["edges"][0];
+        let count = |key: &str| edge[key].as_u64().unwrap();
+        assert_eq!(count("received") as usize, received(&outcome).len());
+        assert!(count(counter) > 0, "{edge}");
+        assert_eq!((count("sent"), count("received") + count("lost")), (500, 500), "{edge}");
+        assert!(received(&outcome).is_sorted());
+    }
 }
 
 #[test]
