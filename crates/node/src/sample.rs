@@ -4,15 +4,11 @@ use arrow_data::ArrayData;
 use nervure_message::{
     DecodeError, Element, Header, Layout, Metadata, Schema, View, ViewError, decode_head, payload_buffer,
 };
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A received sample: a view of its producer's memory, which is given back when the last clone is dropped.
 #[derive(Clone, Debug)]
-pub struct Sample {
-    raw: nervure_shm::Sample,
-    layout: Arc<OnceLock<Result<Layout, DecodeError>>>,
-}
+pub struct Sample(nervure_shm::Sample);
 
 /// Why a sample cannot be read as was asked.
 #[derive(Debug, thiserror::Error)]
@@ -35,17 +31,17 @@ impl AsRef<[u8]> for Payload {
 
 impl Sample {
     pub(crate) fn new(raw: nervure_shm::Sample) -> Self {
-        Self { raw, layout: Arc::default() }
+        Self(raw)
     }
 
     /// The header.
     pub fn header(&self) -> &Header {
-        self.raw.header()
+        self.0.header()
     }
 
     /// The sample as the data plane delivered it.
     pub fn raw(&self) -> &nervure_shm::Sample {
-        &self.raw
+        &self.0
     }
 
     /// When the world was as the sample says, in nanoseconds since the Unix epoch: set by the source, and kept by those
@@ -61,7 +57,7 @@ impl Sample {
 
     /// Time from publication until this node took the sample from its queue.
     pub fn latency(&self) -> Duration {
-        Duration::from_nanos(self.raw.latency_nanos())
+        Duration::from_nanos(self.0.latency_nanos())
     }
 
     /// How the payload is laid out.
@@ -69,8 +65,7 @@ impl Sample {
     /// # Errors
     /// [`SampleError::Head`] when the producer wrote no valid head.
     pub fn layout(&self) -> Result<&Layout, SampleError> {
-        let decoded = self.layout.get_or_init(|| decode_head(self.raw.head()).map(|(layout, _)| layout));
-        decoded.as_ref().map_err(|error| SampleError::Head(error.clone()))
+        self.0.layout().map_err(|error| SampleError::Head(error.clone()))
     }
 
     /// The metadata that was sent along.
@@ -78,13 +73,13 @@ impl Sample {
     /// # Errors
     /// [`SampleError::Head`] when the producer wrote no valid head.
     pub fn metadata(&self) -> Result<Metadata, SampleError> {
-        Ok(decode_head(self.raw.head())?.1.decode()?)
+        Ok(decode_head(self.0.head())?.1.decode()?)
     }
 
     /// The name of the coordinate frame, where one was sent.
     pub fn frame(&self) -> Option<String> {
         let id = self.header().frame_id;
-        let bytes = (id != 0).then(|| self.raw.announcement(id)).flatten()?;
+        let bytes = (id != 0).then(|| self.0.announcement(id)).flatten()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -93,12 +88,12 @@ impl Sample {
     /// # Errors
     /// When the head is damaged, or describes more than the payload.
     pub fn view(&self) -> Result<View<'_>, SampleError> {
-        Ok(View::new(self.layout()?, self.raw.payload())?)
+        Ok(View::new(self.layout()?, self.0.payload())?)
     }
 
     /// The payload's bytes, whatever they are.
     pub fn bytes(&self) -> &[u8] {
-        self.raw.payload()
+        self.0.payload()
     }
 
     /// The text.
@@ -122,7 +117,7 @@ impl Sample {
     /// # Errors
     /// When the array is not valid, or its schema did not arrive.
     pub fn array(&self) -> Result<ArrayData, SampleError> {
-        let buffer = payload_buffer(Payload(self.raw.clone()));
+        let buffer = payload_buffer(Payload(self.0.clone()));
         Ok(self.view()?.array(self.schema()?.as_ref(), &buffer)?)
     }
 
@@ -132,7 +127,7 @@ impl Sample {
     /// When the producer announced a damaged one.
     pub fn schema(&self) -> Result<Option<Schema>, SampleError> {
         let id = self.header().schema_id;
-        let bytes = (id != 0).then(|| self.raw.announcement(id)).flatten();
+        let bytes = (id != 0).then(|| self.0.announcement(id)).flatten();
         Ok(bytes.map(|bytes| Schema::decode(&bytes)).transpose()?)
     }
 }

@@ -8,12 +8,12 @@ use crate::ring::{Misbehaviour, Popped};
 use crate::slot::{Descriptor, INLINE_BYTES, Inline, MAX_HEAD_BYTES, SlotImage};
 use crate::sync::{Ordering, Waited};
 use crate::sys::{eventfd_clear, monotonic_nanos};
-use nervure_message::Header;
+use nervure_message::{DecodeError, Header, Layout, decode_head};
 use nervure_protocol::wiring::Policy;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The consumer's end of one edge: see `AttachInput` of the control protocol.
 #[derive(Debug)]
@@ -88,6 +88,8 @@ struct Received {
     payload_bytes: usize,
     head_bytes: usize,
     body: Body,
+    /// Decoded when somebody asks.
+    layout: OnceLock<Result<Layout, DecodeError>>,
 }
 
 #[derive(Debug)]
@@ -130,7 +132,16 @@ impl Sample {
         self.0.head()
     }
 
-    /// The payload, in place as long as a clone of the sample lives. Aligned to 256 bytes in a block, and to 64 in a
+    /// How the payload is laid out, as the head says.
+    ///
+    /// # Errors
+    /// When the producer wrote no valid head.
+    pub fn layout(&self) -> Result<&Layout, &DecodeError> {
+        let decode = || decode_head(self.0.head()).map(|(layout, _)| layout);
+        self.0.layout.get_or_init(decode).as_ref()
+    }
+
+    /// The payload, in place as long as a clone of the sample lives. Aligned to 256 bytes in a block, and to 16 in a
     /// small sample.
     pub fn payload(&self) -> &[u8] {
         self.0.payload()
@@ -167,7 +178,15 @@ impl Received {
             }
             let body = Body::Inline(image.into_inline());
             let payload_bytes = payload_bytes as usize;
-            return Ok(Self { header, received_mono, edge, payload_bytes, head_bytes, body });
+            return Ok(Self {
+                header,
+                received_mono,
+                edge,
+                payload_bytes,
+                head_bytes,
+                body,
+                layout: OnceLock::new(),
+            });
         };
         if block >= edge.region.blocks() {
             return Err(Misbehaviour::Block { block, blocks: edge.region.blocks() });
@@ -201,7 +220,7 @@ impl Received {
         }
         let fork_generation = fork::generation();
         let body = Body::Block { row: block, start, head, _segment: segment, fork_generation };
-        Ok(Self { header, received_mono, edge, payload_bytes, head_bytes, body })
+        Ok(Self { header, received_mono, edge, payload_bytes, head_bytes, body, layout: OnceLock::new() })
     }
 
     fn head(&self) -> &[u8] {

@@ -58,7 +58,7 @@ impl BlockLoan {
 pub struct Mapped(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Mapping>);
 
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(align(16))]
 pub(crate) struct InlineBuffer(pub(crate) [u8; INLINE_BYTES]);
 
 // SAFETY: a loaned block is this loan's alone until it is published; its memory lives as long as the output, which

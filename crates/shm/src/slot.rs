@@ -74,9 +74,9 @@ impl Descriptor {
     }
 }
 
-/// The inline area, aligned for any payload.
+/// The inline area, aligned for any payload (128-bit values), and no more than the allocator's fast path gives.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
+#[repr(C, align(16))]
 pub(crate) struct Inline(pub(crate) [u64; SLOT_WORDS - INLINE]);
 
 impl Inline {
