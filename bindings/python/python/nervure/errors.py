@@ -25,8 +25,13 @@ class UnknownOutput(UnknownName):
     """The node has no such output."""
 
 
-class Stopped(NervureError):
-    """The dataflow stops, and what was waited for will not come."""
+class Stopped(NervureError, SystemExit):
+    """The dataflow stops, and what was waited for will not come.
+
+    Where nobody catches it, it ends the program as ``sys.exit()`` does: a node that is told to stop has not failed.
+    """
+
+    code = 0
 
 
 class NodeForked(NervureError, RuntimeError):
