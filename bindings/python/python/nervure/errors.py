@@ -28,7 +28,8 @@ class UnknownOutput(UnknownName):
 class Stopped(NervureError, SystemExit):
     """The dataflow stops, and what was waited for will not come.
 
-    Where nobody catches it, it ends the program as ``sys.exit()`` does: a node that is told to stop has not failed.
+    Where nobody catches it, it ends the program as ``sys.exit()`` does: a node that is told to stop has not
+    failed.
     """
 
     code = 0
