@@ -24,8 +24,8 @@ pub(crate) struct ForeignArray {
     pub(crate) data: *const u8,
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
-    pub(crate) strides: Vec<isize>,
-    pub(crate) is_c_contiguous: bool,
+    /// In bytes; `None` for an array in C order.
+    pub(crate) strides: Option<Vec<isize>>,
 }
 
 impl ForeignArray {
@@ -54,24 +54,23 @@ impl ForeignArray {
             data: interface.data.cast_const().cast(),
             dtype: dtype(value, interface)?,
             shape,
-            strides: numbers(interface.strides),
-            is_c_contiguous: interface.flags & C_CONTIGUOUS != 0,
+            strides: (interface.flags & C_CONTIGUOUS == 0).then(|| numbers(interface.strides)),
         }))
     }
 
     /// The layout under which its memory can be sent as it is; `None` where it has gaps, repeats or runs backwards.
     pub(crate) fn layout_in_place(&self) -> Result<Option<TensorLayout>, String> {
         let refused = |error: &dyn std::fmt::Display| error.to_string();
-        if self.is_c_contiguous {
+        let Some(strides) = &self.strides else {
             let layout = TensorLayout::contiguous(self.dtype.clone(), &self.shape);
             return layout.map(Some).map_err(|error| refused(&error));
-        }
-        let layout = TensorLayout::packed_like(self.dtype.clone(), &self.shape, &self.strides)
+        };
+        let layout = TensorLayout::packed_like(self.dtype.clone(), &self.shape, strides)
             .map_err(|error| refused(&error))?;
         let packed = layout.strides();
         let is_packed = layout.is_empty()
             || (0..self.shape.len())
-                .all(|axis| self.shape[axis] == 1 || packed[axis] as isize == self.strides[axis]);
+                .all(|axis| self.shape[axis] == 1 || packed[axis] as isize == strides[axis]);
         drop(packed);
         Ok(is_packed.then_some(layout))
     }

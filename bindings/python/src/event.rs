@@ -56,11 +56,14 @@ impl Event {
 
 #[pymethods]
 impl Event {
+    /// `INPUT`, `INPUT_CLOSED`, `NODE_FAILED`, `NODE_RESTARTED`, `STOP`; ignore what you do not
+    /// know.
     #[getter]
     fn r#type(&self) -> &str {
         self.event.kind()
     }
 
+    /// The input, of `INPUT` and `INPUT_CLOSED`.
     #[getter]
     fn id(&self) -> Option<&str> {
         match &self.event {
@@ -71,11 +74,14 @@ impl Event {
         }
     }
 
+    /// The value as a pyarrow array or record batch; `None` where there is none (a timer's tick).
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.sample().map(|sample| arrow::to_pyarrow(py, sample)).transpose()
     }
 
+    /// The value as it was sent: `bytes`, `str`, a number, a NumPy array, a list or dict, an Arrow
+    /// array.
     #[getter]
     fn object<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(sample) = self.sample() else { return Ok(None) };
@@ -89,6 +95,8 @@ impl Event {
         Ok(Some(object))
     }
 
+    /// The value as a NumPy array: a tensor with its dtype and shape, in place and read-only; bytes
+    /// as `uint8`.
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let sample = self.expect_sample(py)?;
         match Self::layout(py, sample)? {
@@ -106,17 +114,20 @@ impl Event {
         }
     }
 
+    /// The text.
     #[getter]
     fn text<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
         let text = self.expect_sample(py)?.text().map_err(|error| sample_error(py, &error))?;
         Ok(PyString::new(py, &text))
     }
 
+    /// A copy of the value's bytes, whatever they are.
     #[getter]
     fn bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, self.expect_sample(py)?.bytes()))
     }
 
+    /// The named values that were sent along.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         match self.sample() {
@@ -128,46 +139,55 @@ impl Event {
         }
     }
 
+    /// When the world was as the value says, in seconds since 1970-01-01 UTC; when a tick was due.
     #[getter(stamp)]
     fn stamp_seconds(&self) -> Option<f64> {
         self.stamp().map(seconds)
     }
 
+    /// The stamp in nanoseconds.
     #[getter]
     fn stamp_nanos(&self) -> Option<i64> {
         self.stamp()
     }
 
+    /// Seconds since the stamp, now.
     #[getter]
     fn age(&self) -> Option<f64> {
         self.stamp().map(|stamp| seconds(self.handle.now().saturating_sub(stamp).max(0)))
     }
 
+    /// Seconds from the sending until this node took the sample from its queue.
     #[getter]
     fn latency(&self) -> Option<f64> {
         self.sample().map(|sample| sample.latency().as_secs_f64())
     }
 
+    /// Number of the sample within its output and incarnation, from 0. A gap is a loss.
     #[getter]
     fn sequence(&self) -> Option<u64> {
         self.sample().map(|sample| sample.header().sequence)
     }
 
+    /// How often the sender had been restarted. Each restart begins a new sequence.
     #[getter]
     fn incarnation(&self) -> Option<u32> {
         self.sample().map(|sample| sample.header().incarnation)
     }
 
+    /// The coordinate frame, where one was sent.
     #[getter]
     fn frame(&self) -> Option<String> {
         self.sample().and_then(Sample::frame)
     }
 
+    /// Of a timer's tick: earlier ticks that were merged into this one.
     #[getter]
     fn missed(&self) -> Option<u64> {
         if let NodeEvent::Tick { missed, .. } = &self.event { Some(*missed) } else { None }
     }
 
+    /// The neighbour that the event is about.
     #[getter]
     fn node(&self) -> Option<&str> {
         match &self.event {
@@ -178,6 +198,7 @@ impl Event {
         }
     }
 
+    /// What happened, for people.
     #[getter]
     fn reason(&self) -> Option<&str> {
         match &self.event {
@@ -188,6 +209,7 @@ impl Event {
         }
     }
 
+    /// The inputs that a neighbour's failure or restart concerns.
     #[getter]
     fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         match &self.event {

@@ -90,6 +90,7 @@ impl Loan {
 
 #[pymethods]
 impl Loan {
+    /// The memory, writeable until it is sent or discarded.
     #[getter]
     fn array(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         if self.state.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
@@ -98,6 +99,7 @@ impl Loan {
         Ok(self.array.clone_ref(py))
     }
 
+    /// Sends it, as the end of the `with` block does.
     fn send(&self, py: Python<'_>) -> PyResult<()> {
         let mut filling = self.take().ok_or_else(|| over(py))?;
         let views = self.live_views(py);
@@ -125,6 +127,7 @@ impl Loan {
         }
     }
 
+    /// Gives the memory back unsent.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
         match self.take() {
             Some(_) => self.seal(py),

@@ -88,49 +88,60 @@ impl Node {
         })
     }
 
+    /// The node's id in the dataflow file.
     #[getter]
     fn id(&self) -> &str {
         self.handle.id()
     }
 
+    /// The dataflow's name.
     #[getter]
     fn dataflow(&self) -> &str {
         self.handle.dataflow()
     }
 
+    /// 0 at the first start, one more after each restart.
     #[getter]
     fn incarnation(&self) -> u32 {
         self.handle.incarnation()
     }
 
+    /// Names of the inputs, timers included.
     #[getter]
     fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.handle.inputs())
     }
 
+    /// Names of the outputs.
     #[getter]
     fn outputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.handle.outputs())
     }
 
+    /// Whether the node was told to stop; for programs that do not look at their events.
     #[getter]
     fn stopping(&self) -> bool {
         self.handle.is_stopping()
     }
 
+    /// Whether the dataflow is paused.
     #[getter]
     fn paused(&self) -> bool {
         self.handle.is_paused()
     }
 
+    /// The dataflow's clock, in seconds since 1970-01-01 UTC. It stands still while the dataflow is
+    /// paused.
     fn now(&self) -> f64 {
         seconds(self.handle.now())
     }
 
+    /// The dataflow's clock, in nanoseconds since 1970-01-01 UTC.
     fn now_nanos(&self) -> i64 {
         self.handle.now()
     }
 
+    /// Says that a node with `ready: manual` is ready. The dataflow starts when all nodes are.
     fn ready(&self) {
         self.handle.ready();
     }
@@ -139,15 +150,19 @@ impl Node {
         slf
     }
 
+    /// Waits for the next event. Other threads run meanwhile, and Ctrl-C ends the wait.
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Event>> {
         self.next_until(py, None)
     }
 
+    /// Waits at most `timeout` seconds for the next event; without a timeout, until there is one.
     #[pyo3(signature = (*, timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Event>> {
         self.next_until(py, deadline(timeout)?)
     }
 
+    /// The newest sample of an input, without waiting: taken from its queue, or else the newest
+    /// that came since the first call for this input: it is kept, and its block with it.
     fn latest(&self, py: Python<'_>, input: &str) -> PyResult<Option<Event>> {
         let found = self.with_events(py, |receiving| receiving.events.latest(input))?;
         self.wake_other();
@@ -156,6 +171,7 @@ impl Node {
         Ok(sample.zip(known).map(|(sample, id)| self.event(NodeEvent::Input { id: id.into(), sample })))
     }
 
+    /// Sends a value. It is copied, once, into the memory that its receivers read.
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     #[pyo3(signature = (
         output, value, *, stamp = None, stamp_nanos = None, like = None, metadata = None, frame = None, timeout = None
@@ -178,6 +194,8 @@ impl Node {
         send(py, publisher, value, &given, wait).map_err(|error| error.raise(py))
     }
 
+    /// As :meth:`send`, but never waits. `False`, and nothing is sent, while a receiver has no
+    /// room.
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     #[pyo3(signature = (
         output, value, *, stamp = None, stamp_nanos = None, like = None, metadata = None, frame = None
@@ -202,6 +220,8 @@ impl Node {
         }
     }
 
+    /// As :meth:`send`, for asyncio: other tasks run while a receiver has no room. Do not change
+    /// the value before.
     #[pyo3(signature = (output, value, **envelope))]
     fn send_async<'py>(
         slf: &Bound<'py, Self>,
@@ -213,6 +233,7 @@ impl Node {
         send.call((slf, output, value), envelope)
     }
 
+    /// Borrows shared memory to be filled in place, so that nothing is copied.
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     #[pyo3(signature = (
         output, shape, dtype, *, stamp = None, stamp_nanos = None, like = None, metadata = None, frame = None, timeout = None
@@ -251,6 +272,7 @@ impl Node {
         slf
     }
 
+    /// Waits for the next event without blocking the event loop of asyncio.
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("nervure._asyncio")?.getattr("next_event")?.call1((slf,))
     }

@@ -1,9 +1,12 @@
 """The package itself: what it costs to import, what an idle node costs, and whether its types are right."""
 
+import ast
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
+import nervure
 from conftest import Dataflow
 
 PACKAGE = Path(__file__).parent.parent
@@ -92,6 +95,27 @@ def test_the_types_are_those_of_the_module(tmp_path: Path) -> None:
     mypy("-m", "mypy.stubtest", "nervure._native", "--mypy-config-file", str(PACKAGE / "pyproject.toml"))
 
 
+def test_help_says_what_the_types_say() -> None:
+    """What the module says of itself is the first paragraph of what its types say."""
+
+    def first_paragraph(text: str | None) -> str:
+        return " ".join((text or "").partition("\n\n")[0].split()).replace("``", "`").rstrip(".:")
+
+    stub = ast.parse((PACKAGE / "python" / "nervure" / "_native.pyi").read_text())
+    compared = 0
+    for kind in stub.body:
+        if isinstance(kind, ast.ClassDef):
+            module_kind = getattr(nervure, kind.name)
+            for member in kind.body:
+                if not isinstance(member, ast.FunctionDef) or member.name.startswith("__"):
+                    continue
+                if expected := ast.get_docstring(member):
+                    found = getattr(module_kind, member.name).__doc__
+                    assert first_paragraph(found) == first_paragraph(expected), (kind.name, member.name)
+                    compared += 1
+    assert compared > 30
+
+
 def test_programs_with_types_are_checked(tmp_path: Path) -> None:
     right = tmp_path / "right.py"
     right.write_text(
@@ -123,8 +147,6 @@ def test_programs_with_types_are_checked(tmp_path: Path) -> None:
 
 
 def python(program: str) -> str:
-    import textwrap
-
     result = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return result.stdout

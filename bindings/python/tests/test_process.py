@@ -65,6 +65,45 @@ def test_ctrl_c_ends_every_wait(dataflow: Dataflow, wait: str) -> None:
     assert "KeyboardInterrupt" in dataflow.finish(returncode=None).stderr
 
 
+def test_ctrl_c_ends_the_wait_for_the_dataflow_to_be_ready(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "waiting",
+        """
+        import os, pathlib
+        from nervure import Node
+
+        pathlib.Path("pid.tmp").write_text(f"{os.getpid()}\\n")
+        pathlib.Path("pid.tmp").rename("pid")
+        try:
+            Node()
+        except KeyboardInterrupt:
+            pathlib.Path("interrupted").write_text("yes\\n")
+            raise
+        """,
+        outputs=["value"],
+    )
+    dataflow.node(
+        "never-ready",
+        """
+        import time
+        from nervure import Node
+
+        node = Node()
+        while not node.stopping:
+            time.sleep(0.01)
+        """,
+        inputs={"value": "waiting/value"},
+        ready="manual",
+    )
+    dataflow.start()
+    pid = int(dataflow.wait_for("pid"))
+    time.sleep(0.3)
+    os.kill(pid, signal.SIGINT)
+    assert dataflow.wait_for("interrupted") == "yes"
+    dataflow.interrupt()
+    dataflow.finish(returncode=None)
+
+
 def test_other_threads_run_while_one_waits(dataflow: Dataflow) -> None:
     dataflow.node(
         "threads",

@@ -1,6 +1,10 @@
 """What is sent arrives: every kind of value, between two processes."""
 
+import nervure
+import numpy as np
+import pytest
 from conftest import Dataflow, lossless
+from nervure._numpy import custom_array
 
 
 def test_every_kind_of_value_arrives_as_it_was_sent(dataflow: Dataflow) -> None:
@@ -96,6 +100,31 @@ def test_what_cannot_be_sent_is_refused_with_the_reason(dataflow: Dataflow) -> N
         inputs={"value": "sender/value"},
     )
     assert dataflow.run().lines("sender") == ["all refused"]
+
+
+def test_names_of_types_from_another_process_are_not_trusted() -> None:
+    memory = np.zeros(64, "u1")
+    hostile = [
+        ("|O", 8),
+        ("[('a', '|O')]", 8),
+        ("T", 16),
+        ("[('a', '<f4')]", 8),
+        ("<f4", 8),
+        ("__import__('os').system('true')", 4),
+        ("os", 4),
+        ("[" * 16_000, 4),
+        ("(" * 16_000, 4),
+        ("{'a': 1}", 4),
+        ("(99999999999,)i4", 4),
+        ("V99999999999", 4),
+        ("", 1),
+    ]
+    for name, item_bytes in hostile:
+        with pytest.raises(nervure.SampleError):
+            custom_array(memory, name, item_bytes, (1,), (item_bytes,))
+    for shape, strides in [((17,), (4,)), ((2,), (64,)), ((1 << 62, 2), (4, 4)), ((-1,), (4,))]:
+        with pytest.raises((ValueError, TypeError)):
+            custom_array(memory, ">f4", 4, shape, strides)
 
 
 def test_metadata_and_time_go_along(dataflow: Dataflow) -> None:

@@ -108,7 +108,9 @@ def _dtype_of_name(name: str) -> np.dtype[Any]:
             f"elements of type {name} need the package ml_dtypes: pip install ml_dtypes"
         ) from None
     except (AttributeError, SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
-        raise SampleError(f"{name!r} is no type of elements that NumPy knows: {error}") from None
+        raise SampleError(
+            f"{name[:100]!r} is no type of elements that NumPy knows: {str(error)[:100]}"
+        ) from None
     # The name comes from another process: a pointer out of it would be followed.
     if dtype.hasobject or dtype.kind not in _SENDABLE_KINDS:
         raise SampleError(f"elements of type {name} cannot come out of shared memory")
