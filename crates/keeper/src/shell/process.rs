@@ -205,7 +205,8 @@ fn affinity(node: &NodePlan) -> Result<Option<libc::cpu_set_t>, String> {
     Ok(Some(set))
 }
 
-/// The Python of the node's environment: that of `VIRTUAL_ENV`, else the first `python3` on the PATH.
+/// The Python of the node's environment: that of `VIRTUAL_ENV`; else that of the environment in which `nervure` itself is
+/// installed, so that `.venv/bin/nervure run` needs no activation; else the first `python3` on the PATH.
 fn python(node: &NodePlan) -> Result<PathBuf, String> {
     let variable = |name: &str| node.env.get(name).map(Into::into).or_else(|| env::var_os(name));
     if let Some(root) = variable("VIRTUAL_ENV").filter(|root| !root.is_empty()) {
@@ -216,11 +217,21 @@ fn python(node: &NodePlan) -> Result<PathBuf, String> {
             Err(format!("VIRTUAL_ENV is `{}`, and there is no `bin/python` in it", root.display()))
         };
     }
+    if let Some(python) = python_beside(&env::current_exe().unwrap_or_default()) {
+        return Ok(python);
+    }
     let path = variable("PATH").unwrap_or_default();
     env::split_paths(&path)
         .map(|folder| folder.join("python3"))
         .find(|python| python.is_file())
         .ok_or_else(|| "no `python3` on the PATH, and no VIRTUAL_ENV is active".to_owned())
+}
+
+/// The Python of the virtual environment in which `program` is installed.
+fn python_beside(program: &Path) -> Option<PathBuf> {
+    let bin = program.parent()?;
+    let python = bin.join("python");
+    (bin.parent()?.join("pyvenv.cfg").is_file() && python.is_file()).then_some(python)
 }
 
 fn explain(error: &io::Error, node: &NodePlan, command: &Command, folder: &Path) -> String {
@@ -275,5 +286,17 @@ mod tests {
             assert_eq!((received, cause.raw_os_error()), (step, Some(libc::EPERM)));
         }
         assert!(Step::of(&io::Error::from_raw_os_error(libc::ENOENT)).is_none());
+    }
+
+    #[test]
+    fn a_command_in_a_virtual_environment_runs_its_python() {
+        let folder = tempfile::tempdir().unwrap();
+        let bin = folder.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        std::fs::write(bin.join("python"), "").unwrap();
+        assert_eq!(python_beside(&bin.join("nervure")), None, "a folder with a python is no environment");
+        std::fs::write(folder.path().join("pyvenv.cfg"), "").unwrap();
+        assert_eq!(python_beside(&bin.join("nervure")), Some(bin.join("python")));
+        assert_eq!(python_beside(Path::new("/")), None);
     }
 }
