@@ -63,13 +63,12 @@ impl Event {
         self.event.kind()
     }
 
-    /// The input, of `INPUT` and `INPUT_CLOSED`.
+    /// The input that a sample or tick came from; `None` of every other event, so that `event.id == "image"` is
+    /// enough to know that there is one.
     #[getter]
     fn id(&self) -> Option<&str> {
         match &self.event {
-            NodeEvent::Input { id, .. } | NodeEvent::Tick { id, .. } | NodeEvent::InputClosed { id } => {
-                Some(id)
-            }
+            NodeEvent::Input { id, .. } | NodeEvent::Tick { id, .. } => Some(id),
             _ => None,
         }
     }
@@ -209,18 +208,23 @@ impl Event {
         }
     }
 
-    /// The inputs that a neighbour's failure or restart concerns.
+    /// The input that was closed, or those that a neighbour's failure or restart concerns.
     #[getter]
     fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         match &self.event {
             NodeEvent::NodeFailed { inputs, .. }
             | NodeEvent::NodeRestarted { inputs, .. }
             | NodeEvent::Other { inputs, .. } => PyList::new(py, inputs),
+            NodeEvent::InputClosed { id } => PyList::new(py, [&**id]),
             _ => Ok(PyList::empty(py)),
         }
     }
 
     fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &str) -> PyResult<Bound<'py, PyAny>> {
+        // dora's programs, which look at the type first, find there which input was closed.
+        if let ("id", NodeEvent::InputClosed { id }) = (key, &slf.get().event) {
+            return Ok(PyString::new(slf.py(), id).into_any());
+        }
         if KEYS.contains(&key) {
             return slf.as_any().getattr(key);
         }

@@ -29,7 +29,8 @@ def test_events_as_users_of_dora_know_them(dataflow: Dataflow) -> None:
         assert first["metadata"] == {} and first.missed is None and first.inputs == []
         with pytest.raises(KeyError, match="an event has type, id, value"):
             first["colour"]
-        assert closed.id == "count" and closed.value is None and closed.metadata == {} and closed.age is None
+        assert closed.id is None and closed.inputs == ["count"] and closed["id"] == "count"
+        assert closed.value is None and closed.metadata == {} and closed.age is None
         assert stop.id is None and stop.reason == "all inputs are closed" and stop.object is None
         for call in (stop.numpy, lambda: stop.text, lambda: stop.bytes):
             with pytest.raises(SampleError, match="type STOP carries no value"):

@@ -185,7 +185,8 @@ class Event:
 
     Values are views of shared memory where they can be: they are read-only, and keep their block from being
     used again until the last of them is gone. Copy what you keep for long. ``event["id"]`` is ``event.id``,
-    and so on for ``type``, ``value``, ``metadata``, ``stamp``, ``node``, ``reason`` and ``inputs``.
+    and so on for ``type``, ``value``, ``metadata``, ``stamp``, ``node``, ``reason`` and ``inputs``; only of
+    ``INPUT_CLOSED``, ``event["id"]`` is the input, as in dora.
     """
 
     @property
@@ -195,7 +196,9 @@ class Event:
         """
     @property
     def id(self) -> str | None:
-        """The input, of ``INPUT`` and ``INPUT_CLOSED``."""
+        """The input that a sample or tick came from; ``None`` of every other event, so that ``event.id ==
+        "image"`` is enough to know that there is one.
+        """
     @property
     def value(self) -> Any:
         """The value as a pyarrow array or record batch; ``None`` where there is none (a timer's tick).
@@ -259,7 +262,7 @@ class Event:
         """What happened, for people."""
     @property
     def inputs(self) -> list[str]:
-        """The inputs that a neighbour's failure or restart concerns."""
+        """The input that was closed, or those that a neighbour's failure or restart concerns."""
     @overload
     def __getitem__(self, key: Literal["type"], /) -> str: ...
     @overload
