@@ -64,6 +64,14 @@ fn a_consumer_that_crashes_inherits_what_waited_for_it() {
 }
 
 #[test]
+fn a_consumer_that_fails_inherits_what_waited_for_it() {
+    let keys = json!({"restart_policy": "on-failure", "restart_delay": "20ms"});
+    let outcome = dataflow(source("400", json!({})), "failing-sink 50", keys, "block").run(&[]).finish();
+    assert!(received(&outcome).into_iter().eq(0..400), "{}", outcome.summary());
+    assert_eq!(outcome.code, Some(0));
+}
+
+#[test]
 fn what_was_counted_before_a_crash_stays_counted() {
     let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms"});
     let outcome =

@@ -10,7 +10,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     match arguments.first().map(String::as_str) {
         Some("source") => source(number(1)?, number(2)?),
         Some("sink") => sink(number(1)?),
-        Some("doomed-sink") => doomed_sink(number(1)?),
+        Some("doomed-sink") => doomed_sink(number(1)?, || std::process::abort()),
+        Some("failing-sink") => doomed_sink(number(1)?, || Err("as it was told".into())),
         Some("relay") => relay(),
         Some("idle") => idle(),
         Some("deaf") => deaf(),
@@ -40,15 +41,15 @@ fn sink(pause_millis: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// As a sink, but its first process kills itself after some samples.
-fn doomed_sink(count: u64) -> Result<(), Box<dyn Error>> {
+/// As a sink, but its first process ends after some samples.
+fn doomed_sink(count: u64, end: fn() -> Result<(), Box<dyn Error>>) -> Result<(), Box<dyn Error>> {
     let mut node = Node::connect()?;
     let mut left = if node.incarnation() == 0 { count } else { u64::MAX };
     while let Some(event) = node.next() {
         tell(&event)?;
         left -= u64::from(matches!(event, Event::Input { .. }));
         if left == 0 {
-            std::process::abort();
+            return end();
         }
     }
     Ok(())

@@ -140,9 +140,13 @@ impl Machine {
         self.nodes[node].left = true;
         let may_restart = self.plan.nodes[node].restart.policy != RestartPolicy::Never;
         for at in (0..self.wiring.instances.len()).rev() {
-            if self.plan.edges[self.wiring.instances[at].spec].consumer == node {
-                self.consumer_gone(at, false);
-            } else if self.plan.edges[self.wiring.instances[at].spec].producer == node {
+            let edge = &self.plan.edges[self.wiring.instances[at].spec];
+            if edge.consumer == node {
+                // What waits in a `block` edge is for its next process, if there is one: its end will tell.
+                if !(may_restart && edge.is_lossless()) {
+                    self.consumer_gone(at, false);
+                }
+            } else if edge.producer == node {
                 self.producer_gone(at, may_restart);
             }
         }

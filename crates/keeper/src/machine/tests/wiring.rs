@@ -168,3 +168,19 @@ fn a_goodbye_before_a_restart_does_not_close_inputs_for_good() {
     restart(&mut world, 0);
     assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
 }
+
+#[test]
+fn what_waits_in_a_block_edge_outlives_a_goodbye_before_a_restart() {
+    let nodes = || vec![node("source", Never), node("sink", OnFailure)];
+    let mut world = World::running(nodes(), &[block(0, 1)]);
+    let edge = world.input(1).unwrap();
+    world.message(1, node_to_keeper::Message::Goodbye);
+    assert_eq!(world.output(0), Some((edge, false)));
+    restart(&mut world, 1);
+    assert_eq!((world.output(0), world.input(1)), (Some((edge, false)), Some(edge)));
+
+    let mut world = World::running(nodes(), &[block(0, 1)]);
+    world.message(1, node_to_keeper::Message::Goodbye);
+    world.exit(1, EXIT_0);
+    assert_eq!(world.output(0), None, "the source waits no more: nobody comes");
+}
