@@ -14,13 +14,21 @@ FORBIDDEN = [
     ],
     ("nervure-message", ["nervure-shm", "rustix", "libc"], "what a value looks like needs no I/O"),
     ("nervure-dataflow", ["nervure-shm", "rustix", "libc"], "a file's meaning needs no I/O"),
-    ("nervure-protocol", ["nervure-shm", "nervure-message", "rustix"], "messages know nothing of those who send them"),
-    ("nervure-shm", ["nervure-node", "nervure-dataflow"], "the data plane serves nodes, it does not know them"),
+    (
+        "nervure-protocol",
+        ["nervure-shm", "nervure-message", "rustix"],
+        "messages know nothing of those who send them",
+    ),
+    (
+        "nervure-shm",
+        ["nervure-node", "nervure-dataflow"],
+        "the data plane serves nodes, it does not know them",
+    ),
     ("nervure-node", ["nervure-keeper", "nervure-dataflow"], "a node knows its edges, not the dataflow"),
     ("nervure-python", ["nervure-keeper", "nervure-dataflow"], "bindings see the node API alone"),
     ("nervure-keeper", ["nervure-node"], "the keeper wires nodes, it is none"),
 ]
-# Where `unsafe` may stand: these crates, and these files of others (starting and reaping processes needs libc).
+# Where `unsafe` may stand: these crates, and these files of others (starting and reaping needs libc).
 UNSAFE_CRATES = {"nervure-shm", "nervure-python"}
 UNSAFE_FILES = {"crates/keeper/src/descendants.rs", "crates/keeper/src/shell/process.rs"}
 
@@ -28,13 +36,18 @@ UNSAFE_FILES = {"crates/keeper/src/descendants.rs", "crates/keeper/src/shell/pro
 def main() -> int:
     metadata = json.loads(
         subprocess.run(
-            ["cargo", "metadata", "--format-version", "1", "--locked"], check=True, capture_output=True, text=True
+            ["cargo", "metadata", "--format-version", "1", "--locked"],
+            check=True,
+            capture_output=True,
+            text=True,
         ).stdout
     )
     name_of = {package["id"]: package["name"] for package in metadata["packages"]}
     edges = {
         node["id"]: [
-            dep["pkg"] for dep in node["deps"] if any(kind["kind"] in (None, "build") for kind in dep["dep_kinds"])
+            dep["pkg"]
+            for dep in node["deps"]
+            if any(kind["kind"] in (None, "build") for kind in dep["dep_kinds"])
         ]
         for node in metadata["resolve"]["nodes"]
     }
@@ -43,7 +56,7 @@ def main() -> int:
     checked = 0
     for crate, targets, reason in FORBIDDEN:
         if crate not in ids:
-            problems.append(f"scripts/check_dependencies.py has a rule for {crate}, which is no crate of the workspace")
+            problems.append(f"a rule of {__file__} is about {crate}, which is no crate of the workspace")
             continue
         path_to = paths(ids[crate], edges)
         for target in targets:
@@ -81,7 +94,9 @@ def opting_in(package: dict) -> list[str]:
     return [
         name
         for name, path in sources.items()
-        if name not in UNSAFE_FILES and "test" not in path.stem and "(unsafe_code" in path.read_text(encoding="utf-8")
+        if name not in UNSAFE_FILES
+        and "test" not in path.stem
+        and "(unsafe_code" in path.read_text(encoding="utf-8")
     ]
 
 
