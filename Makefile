@@ -40,7 +40,7 @@ test-loom: ## Every interleaving of the lock-free structures
 
 test-python: $(VENV)/.installed $(VENV)/.test $(VENV)/.demo ## Python tests and examples
 	$(call say,Running the Python tests and the examples)
-	@$(BIN)/python -m pytest -q bindings/python/tests tests lab/tests
+	@for suite in bindings/python/tests lab/tests tests; do echo "--- $$suite"; $(BIN)/python -m pytest -q $$suite || exit; done
 
 bench: $(VENV)/.installed ## Measure Nervure beside its floors and its peers (15 minutes)
 	$(call say,Measuring: floors, iceoryx2, dora and Nervure, interleaved)
