@@ -12,6 +12,7 @@ use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Field};
 use nervure_node::message::Schema;
 use nervure_node::{Sample, SampleError};
+use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyTuple};
@@ -68,11 +69,22 @@ fn exported(py: Python<'_>, array: ArrayData, schema: Option<Schema>) -> PyResul
     };
     let exported = Bound::new(py, Exported { array, field })?;
     let convert = if is_record_batch {
-        RECORD_BATCH.import(py, "pyarrow", "record_batch")?
+        RECORD_BATCH.import(py, "pyarrow", "record_batch")
     } else {
-        ARRAY.import(py, "pyarrow", "array")?
+        ARRAY.import(py, "pyarrow", "array")
     };
-    convert.call1((exported,))
+    convert.map_err(|error| without_pyarrow(py, error))?.call1((exported,))
+}
+
+/// Says what to do where pyarrow, which only Arrow values need, is not installed.
+fn without_pyarrow(py: Python<'_>, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyModuleNotFoundError>(py) {
+        return error;
+    }
+    PyModuleNotFoundError::new_err(
+        "event.value is a pyarrow array, and pyarrow is not installed: pip install pyarrow \
+         (event.numpy(), event.text and event.object do without it)",
+    )
 }
 
 /// An array on its way to another library.
