@@ -19,6 +19,8 @@ mod metadata;
 mod node;
 mod objects;
 mod outgoing;
+mod receiving;
+mod sending;
 
 /// The native half of the package `nervure`.
 #[pyo3::pymodule]

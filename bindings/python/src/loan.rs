@@ -7,7 +7,7 @@
 
 use crate::array::{self, Access};
 use crate::error::{exception, send_error};
-use crate::node::Given;
+use crate::sending::Given;
 use nervure_node::message::{DType, TensorLayout};
 use nervure_node::{Mapped, SendError, Wait};
 use pyo3::ffi;

@@ -19,7 +19,7 @@ import pytest
 
 TESTS = Path(__file__).parent
 # Far above what any test needs; a dataflow that takes longer hangs.
-HANGS_AFTER_SECONDS = 120
+HANGS_AFTER_SECONDS = 60
 
 
 def nervure_command() -> str:

@@ -107,6 +107,8 @@ def test_waiting_can_be_cancelled_and_taken_up_again(dataflow: Dataflow) -> None
             await asyncio.sleep(0.02)
             with pytest.raises(NervureError, match="receive in one place"):
                 node.next(timeout=0.1)
+            with pytest.raises(NervureError, match="receive in one place"):
+                await next_event()
             node.send("out", "hello")
             event = await asyncio.wait_for(waiting, 30)
             assert event.object == "hello"

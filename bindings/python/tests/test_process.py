@@ -9,7 +9,7 @@ from conftest import Dataflow, lossless
 
 # Tells its process id, and then waits as the test wants.
 WAITING = """
-    import asyncio, os, pathlib
+    import asyncio, os, pathlib, threading
     from nervure import Node
 
     async def next_event(node):
@@ -28,6 +28,7 @@ WAITING = """
 WAITS = {
     "next": "next(node)",
     "next with a timeout": "node.next(timeout=600)",
+    "next while another thread waits": "threading.Thread(target=next, args=(node,)).start(); next(node)",
     "asyncio": "asyncio.run(next_event(node))",
     "send": "[node.send('value', number) for number in range(100)]",
     "a large send": "[node.send('value', bytes(1_000_000)) for number in range(100)]",

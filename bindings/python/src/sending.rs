@@ -1,0 +1,151 @@
+//! Sending a value with what goes along with it.
+
+use crate::error::{chain, exception, send_error};
+use crate::event::Event;
+use crate::metadata;
+use crate::outgoing::{Content, Outgoing};
+use nervure_node::message::ArraySample;
+use nervure_node::{Encode, Envelope, Metadata, Publisher, Sample, SendError, Wait, monotonic_nanos};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// A payload above this size is copied detached from the interpreter: below, the copy is faster than the switch.
+const DETACHED_COPY_BYTES: usize = 64 * 1024;
+
+/// What goes along with a value.
+#[derive(Default)]
+pub(crate) struct Given {
+    pub(crate) stamp: Option<i64>,
+    pub(crate) like: Option<Sample>,
+    pub(crate) metadata: Option<Metadata>,
+    pub(crate) frame: Option<String>,
+}
+
+impl Given {
+    pub(crate) fn new(
+        stamp: Option<f64>,
+        stamp_nanos: Option<i64>,
+        like: Option<&Bound<'_, Event>>,
+        metadata: Option<&Bound<'_, PyDict>>,
+        frame: Option<String>,
+    ) -> PyResult<Self> {
+        let mut given = Self { stamp: stamp_nanos, frame, ..Self::default() };
+        if let Some(seconds) = stamp {
+            if stamp_nanos.is_some() {
+                return Err(PyValueError::new_err("give stamp or stamp_nanos, not both"));
+            }
+            given.stamp = Some(nanos(seconds)?);
+        }
+        if let Some(like) = like {
+            given.like = like.get().sample().cloned();
+            given.stamp = given.stamp.or_else(|| like.get().stamp());
+        }
+        if let Some(dict) = metadata {
+            given.metadata = Some(metadata::from_dict(dict)?);
+        }
+        Ok(given)
+    }
+
+    pub(crate) fn envelope(&self) -> Envelope<'_> {
+        let mut envelope = Envelope::new();
+        if let Some(stamp) = self.stamp {
+            envelope = envelope.stamp(stamp);
+        }
+        if let Some(like) = &self.like {
+            envelope = envelope.like(like);
+        }
+        if let Some(metadata) = &self.metadata {
+            envelope = envelope.metadata(metadata);
+        }
+        if let Some(frame) = &self.frame {
+            envelope = envelope.frame(frame);
+        }
+        envelope
+    }
+}
+
+/// Why a value was not sent.
+pub(crate) enum Failure {
+    Send(SendError),
+    Python(PyErr),
+}
+
+impl Failure {
+    pub(crate) fn raise(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Send(error) => send_error(py, &error),
+            Self::Python(error) => error,
+        }
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}
+
+pub(crate) fn send(
+    py: Python<'_>,
+    publisher: &Publisher,
+    value: &Bound<'_, PyAny>,
+    given: &Given,
+    wait: Wait,
+) -> Result<(), Failure> {
+    let outgoing = Outgoing::new(value)?;
+    match &outgoing.content {
+        Content::Plain(plain) => send_encoded(py, publisher, plain, given, wait),
+        Content::Arrow { array, schema } => {
+            let sample = ArraySample::new(array, schema)
+                .map_err(|error| exception(py, "NotSendable", chain(&error)))?;
+            send_encoded(py, publisher, &sample, given, wait)
+        }
+    }
+}
+
+fn send_encoded<V: Encode + Sync>(
+    py: Python<'_>,
+    publisher: &Publisher,
+    value: &V,
+    given: &Given,
+    wait: Wait,
+) -> Result<(), Failure> {
+    let envelope = given.envelope();
+    if value.payload_bytes() <= DETACHED_COPY_BYTES {
+        match publisher.send_once(value, &envelope, Wait::Never) {
+            Err(SendError::WouldBlock { .. }) if wait != Wait::Never => {}
+            result => return result.map(drop).map_err(Failure::Send),
+        }
+    }
+    loop {
+        match py.detach(|| publisher.send_once(value, &envelope, wait)) {
+            Err(SendError::Interrupted) => py.check_signals()?,
+            result => return result.map(drop).map_err(Failure::Send),
+        }
+    }
+}
+
+/// The reading of CLOCK_MONOTONIC at which a wait of so many seconds ends; `None` for no end.
+pub(crate) fn deadline(timeout: Option<f64>) -> PyResult<Option<u64>> {
+    match timeout {
+        None => Ok(None),
+        Some(seconds) if seconds >= 0.0 => {
+            let nanos = (seconds * 1e9).min(u64::MAX as f64) as u64;
+            Ok(Some(monotonic_nanos().saturating_add(nanos)))
+        }
+        Some(seconds) => Err(PyValueError::new_err(format!("timeout is {seconds} s, expected 0 or more"))),
+    }
+}
+
+fn nanos(seconds: f64) -> PyResult<i64> {
+    /// The year 2262, where nanoseconds of 64 bits end.
+    const MAX_SECONDS: f64 = 9.2e9;
+    if seconds.abs() < MAX_SECONDS {
+        return Ok((seconds * 1e9).round() as i64);
+    }
+    let text = format!(
+        "stamp is {seconds:e}, expected seconds since 1970-01-01 (UTC); for nanoseconds use stamp_nanos"
+    );
+    Err(PyValueError::new_err(text))
+}
