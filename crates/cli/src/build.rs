@@ -5,11 +5,13 @@ use std::{
     process::{Command, ExitCode, Stdio},
 };
 
+use nervure_dataflow::{Entry, Host, Surroundings};
+
 use crate::{failure::Failure, source};
 
 /// Runs the build commands of every node, each by `sh` in the dataflow's folder, and ends at the first that fails.
 pub fn build(file: &Path) -> Result<ExitCode, Failure> {
-    let dataflow = source::read(file)?;
+    let dataflow = source::read_for(file, &BuiltHost)?;
     let mut built = 0;
     for node in &dataflow.nodes {
         let Some(commands) = &node.build else { continue };
@@ -33,4 +35,28 @@ pub fn build(file: &Path) -> Result<ExitCode, Failure> {
         _ => eprintln!("built {}", crate::validate::count(built, "node")),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The host as it will be when all is built: programs that are not there yet are what `build` is for, of whichever node.
+struct BuiltHost;
+
+impl Surroundings for BuiltHost {
+    fn variable(&self, name: &str) -> Option<String> {
+        Host.variable(name)
+    }
+
+    fn entry(&self, path: &Path) -> Entry {
+        match Host.entry(path) {
+            Entry::Missing => Entry::File { executable: true },
+            found => found,
+        }
+    }
+
+    fn names_in(&self, folder: &Path) -> Vec<String> {
+        Host.names_in(folder)
+    }
+
+    fn has_command(&self, name: &str) -> bool {
+        Host.has_command(name)
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{io::IsTerminal, path::Path};
 
-use nervure_dataflow::{Dataflow, load};
+use nervure_dataflow::{Dataflow, Host, Surroundings, load_for};
 
 use crate::failure::Failure;
 
@@ -11,7 +11,15 @@ use crate::failure::Failure;
 /// # Errors
 /// When the file has errors; they were told.
 pub fn read(file: &Path) -> Result<Dataflow, Failure> {
-    let report = load(file);
+    read_for(file, &Host)
+}
+
+/// As [`read`], for other surroundings than the host as it is.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_for(file: &Path, surroundings: &dyn Surroundings) -> Result<Dataflow, Failure> {
+    let report = load_for(file, surroundings);
     let text = report.render(colour_on_stderr());
     if !text.is_empty() {
         eprintln!("{text}");

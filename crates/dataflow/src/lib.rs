@@ -64,7 +64,7 @@ pub use graph::{
     DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, Input, InputIndex, Node, Output,
     OutputIndex, Program, Queue, QueuePolicy, Ready, Restart, RestartPolicy, Scheduling, Source,
 };
-pub use load::{Host, load};
+pub use load::{Host, load, load_for};
 pub use name::{MAX_NAME_BYTES, TypeName, check_name};
 pub use reference::reference;
 pub use report::{Report, parse};

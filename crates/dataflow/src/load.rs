@@ -19,6 +19,12 @@ use crate::surroundings::{Entry, Surroundings};
 /// variables that it uses in this process's environment.
 #[must_use]
 pub fn load(path: &Path) -> Report {
+    load_for(path, &Host)
+}
+
+/// As [`load`], for other surroundings than the host as it is.
+#[must_use]
+pub fn load_for(path: &Path, surroundings: &dyn Surroundings) -> Report {
     let name = path.display().to_string();
     let bytes = match read(path) {
         Ok(bytes) => bytes,
@@ -28,7 +34,7 @@ pub fn load(path: &Path) -> Report {
         Ok(directory) => directory,
         Err(error) => return Report::failure(&name, unreadable(path, &error)),
     };
-    crate::parse(&name, &bytes, &directory, &Host)
+    crate::parse(&name, &bytes, &directory, surroundings)
 }
 
 /// The host that this process runs on.

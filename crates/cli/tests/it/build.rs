@@ -41,3 +41,16 @@ fn the_first_failure_ends_the_build() {
     assert_snapshot!(build(&dataflow));
     assert!(!dataflow.folder().join("built").exists());
 }
+
+#[test]
+fn one_build_may_make_the_programs_of_many_nodes() {
+    let make = "echo > one; echo > two; chmod +x one two";
+    let dataflow = Dataflow::new().shell("first", "", json!({"path": "./one", "build": make})).shell(
+        "second",
+        "",
+        json!({"path": "./two"}),
+    );
+    assert_snapshot!(build(&dataflow));
+    let validated = dataflow.command(&["validate"]).arg(dataflow.write()).status().unwrap();
+    assert!(validated.success());
+}
