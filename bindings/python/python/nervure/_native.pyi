@@ -203,7 +203,8 @@ class Event:
     def value(self) -> Any:
         """The value as a pyarrow array or record batch; ``None`` where there is none (a timer's tick).
 
-        A tensor gives its elements in C order, without its shape; text and numbers give an array of one.
+        A tensor gives its elements in C order, without its shape; text and numbers give an array of one. It
+        needs pyarrow: ``pip install 'nervure[arrow]'``.
         """
     @property
     def object(self) -> Any:
