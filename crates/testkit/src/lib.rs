@@ -7,7 +7,9 @@
 pub mod content;
 pub mod model;
 mod plane;
+pub mod random;
 pub mod shared_memory;
+pub mod stress;
 pub mod suite;
 
 pub use self::plane::{

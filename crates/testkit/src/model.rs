@@ -215,19 +215,22 @@ impl EdgeState {
 
     /// Queues a sample, or counts why not.
     fn offer(&mut self, content: &Arc<Content>) -> bool {
-        if self.queued.len() >= self.queue.depth as usize {
-            if self.queue.policy != Policy::DropOldest {
-                self.sent.dropped_newest += 1;
-                return false;
-            }
+        let may_drop = self.queue.policy == Policy::DropOldest;
+        let is_full = self.queued.len() >= self.queue.depth as usize;
+        if is_full && !may_drop {
+            self.sent.dropped_newest += 1;
+            return false;
+        }
+        let would_help = |edge: &Self| may_drop && edge.queued.iter().any(|queued| queued.block.is_some());
+        let needs_block = content.block.is_some();
+        if needs_block && self.is_holding_all() && !would_help(self) {
+            self.sent.missed_held += 1;
+            return false;
+        }
+        if is_full {
             self.drop_oldest();
         }
-        while content.block.is_some() && self.is_holding_all() {
-            let would_help = self.queued.iter().any(|queued| queued.block.is_some());
-            if self.queue.policy != Policy::DropOldest || !would_help {
-                self.sent.missed_held += 1;
-                return false;
-            }
+        while needs_block && self.is_holding_all() {
             self.drop_oldest();
         }
         self.queued.push_back(content.clone());
@@ -567,6 +570,9 @@ impl Inbox for ModelInbox {
         for edge in edges {
             while let Some(taken) = state.pop(world, self.consumer, input as usize, edge) {
                 passed.push(taken);
+            }
+            if !state.edges[edge].producer_gone {
+                break;
             }
         }
         drop(state);

@@ -1,8 +1,8 @@
 //! The shared-memory plane, bound to the contract: both ends in one process, wired as a keeper does it.
 //!
 //! Every page, region and socket is made, mapped and passed on exactly as between processes; only the control threads
-//! are missing, whose work [`Plane::serve`] does when the test says so. A process that dies is simulated by leaking what
-//! it had and shutting its sockets down.
+//! are missing, whose work [`Plane::serve`] does when the test says so. A process that dies is simulated by leaking the
+//! samples that it held, and shutting its sockets down.
 
 use crate::plane::{
     Arrival, Edge, Facts, Inbox, Limits, Loan, Output, Plane, Receipt, Received, Refusal, Sample, Sent, Wait,
@@ -45,7 +45,6 @@ struct Consuming {
     eventfd: Arc<OwnedFd>,
     counters: Arc<shm::CountersPage>,
     handle: shm::InboxHandle,
-    is_dead: bool,
 }
 
 /// The socket between two processes.
@@ -54,7 +53,8 @@ struct Pair {
     consumer: usize,
     number: u32,
     producer_end: Arc<shm::ProducerPair>,
-    consumer_end: Arc<shm::ConsumerPair>,
+    /// `None` when its process is dead.
+    consumer_end: Option<Arc<shm::ConsumerPair>>,
 }
 
 struct EdgeEntry {
@@ -95,7 +95,7 @@ impl Keeper {
                 consumer,
                 number,
                 producer_end: Arc::new(shm::ProducerPair::new(a, number)),
-                consumer_end: Arc::new(shm::ConsumerPair::new(b)),
+                consumer_end: Some(Arc::new(shm::ConsumerPair::new(b))),
             });
             self.pairs.len() - 1
         })
@@ -112,7 +112,7 @@ impl Keeper {
             input,
             policy: queue.policy,
             region: shm::EdgeRegion::map(&entry.region).expect("a region"),
-            pair: pair.consumer_end.clone(),
+            pair: pair.consumer_end.clone().expect("a living consumer"),
             space: Arc::new(shm::WakePage::map(&producing.wake).expect("a wake page")),
             counters: consuming.counters.clone(),
         });
@@ -135,8 +135,8 @@ impl Keeper {
         while !is_quiet {
             is_quiet = true;
             for pair in &self.pairs {
-                if !self.consumers[pair.consumer].is_dead {
-                    pair.consumer_end.receive().expect("an honest producer");
+                if let Some(consumer_end) = &pair.consumer_end {
+                    consumer_end.receive().expect("an honest producer");
                 }
                 let retired = pair.producer_end.receive().unwrap_or_default();
                 is_quiet &= retired.is_empty();
@@ -191,7 +191,6 @@ impl Plane for SharedMemory {
             eventfd,
             counters: Arc::new(shm::CountersPage::map(&counters, true).expect("a page of counters")),
             handle: inbox.handle(),
-            is_dead: false,
         });
         (keeper.consumers.len() - 1, SharedInbox(inbox))
     }
@@ -219,13 +218,16 @@ impl Plane for SharedMemory {
     }
 
     fn consumer_died(&self, consumer: &usize, inbox: SharedInbox, held: Vec<SharedSample>, restarts: bool) {
-        forget((inbox, held));
+        // Dropping them would say so to the producer, which the dead cannot.
+        forget(held);
         let mut guard = self.keeper();
         let keeper = &mut *guard;
-        keeper.consumers[*consumer].is_dead = true;
-        for pair in keeper.pairs.iter().filter(|pair| pair.consumer == *consumer) {
-            rustix::net::shutdown(pair.consumer_end.as_fd(), rustix::net::Shutdown::Both).expect("a socket");
+        for pair in keeper.pairs.iter_mut().filter(|pair| pair.consumer == *consumer) {
+            if let Some(end) = pair.consumer_end.take() {
+                rustix::net::shutdown(end.as_fd(), rustix::net::Shutdown::Both).expect("a socket");
+            }
         }
+        drop(inbox);
         for (id, edge) in keeper.edges.iter_mut().enumerate() {
             if edge.consumer == *consumer && edge.is_attached {
                 let suspended = restarts && edge.queue.policy == Policy::Block;

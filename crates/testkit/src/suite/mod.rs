@@ -18,15 +18,16 @@ use std::thread;
 
 macro_rules! cases {
     ($($module:ident { $($case:ident)+ })+) => {
-        /// Makes a test of each case of the suite, in a module named for its part, with the plane that an expression
-        /// makes afresh for each.
+        /// Makes a test of each case of the suite, in a module named for its part. Each gets a plane of its own: the type's
+        /// default value.
         #[macro_export]
         macro_rules! conformance {
-            ($plane:expr) => {
+            ($plane:ty) => {
+                type TestedPlane = $plane;
                 $(mod $module {
                     $(#[test]
                     fn $case() {
-                        $crate::suite::$module::$case(&$plane);
+                        $crate::suite::$module::$case(&super::TestedPlane::default());
                     })+
                 })+
             };

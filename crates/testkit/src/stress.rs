@@ -1,0 +1,185 @@
+//! Everything at once, with pauses where they hurt.
+
+use crate::content::Content;
+use crate::plane::{Arrival, Edge, Inbox, Limits, Plane, SampleOf, Wait};
+use nervure_protocol::wiring::{Policy, Queue};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than anybody waits for room who is not forgotten.
+const PATIENCE: Wait = Wait::AtMost(Duration::from_secs(60));
+
+/// Two producing processes, five consuming ones of every policy, two of which die and are restarted again and again, for
+/// `duration`; pauses and sizes come from `seed`. Checks order, content and that every sample is accounted for.
+///
+/// # Panics
+/// When something is lost, changed, out of order or counted wrongly.
+pub fn stress<P: Plane>(plane: &P, seed: u64, duration: Duration) {
+    let limits = Limits { memory_bytes: 24 << 20, ..Limits::default() };
+    let outputs = [plane.producer(limits), plane.producer(limits)];
+    let published = [AtomicU64::new(0), AtomicU64::new(0)];
+    let is_over = AtomicBool::new(false);
+    let consumers: Vec<_> = [
+        (Policy::Block, 1, false),
+        (Policy::Block, 6, true),
+        (Policy::DropOldest, 1, false),
+        (Policy::DropOldest, 4, false),
+        (Policy::DropNewest, 3, false),
+    ]
+    .into_iter()
+    .map(|(policy, depth, dies)| {
+        let queue = Queue { policy, depth, max_held: depth + 3 };
+        let (handle, inbox) = plane.consumer(2);
+        let edges = [0, 1].map(|input| plane.connect(&outputs[input as usize], &handle, input, queue));
+        Consumer::<P> { plane, handle, inbox, edges, queue, dies, tallies: Default::default() }
+    })
+    .collect();
+    thread::scope(|scope| {
+        for (index, output) in outputs.iter().enumerate() {
+            let (published, is_over) = (&published[index], &is_over);
+            let mut random = Random::new(seed.wrapping_add(index as u64));
+            scope.spawn(move || {
+                let end = Instant::now() + duration;
+                while Instant::now() < end {
+                    let number = published.load(SeqCst);
+                    random_content(&mut random, number).send(output, PATIENCE).expect("room");
+                    published.store(number + 1, SeqCst);
+                    random.pause();
+                }
+                plane.producer_gone(output, true);
+                is_over.store(true, SeqCst);
+            });
+        }
+        let threads: Vec<_> = consumers
+            .into_iter()
+            .enumerate()
+            .map(|(index, consumer)| {
+                let random = Random::new(seed.wrapping_mul(31).wrapping_add(index as u64));
+                let is_over = &is_over;
+                scope.spawn(move || consumer.run(random, is_over))
+            })
+            .collect();
+        for thread in threads {
+            let consumer = thread.join().expect("no panic");
+            for (index, tally) in consumer.tallies.iter().enumerate() {
+                consumer.account(index, tally, published[index].load(SeqCst));
+            }
+        }
+    });
+}
+
+fn random_content(random: &mut Random, number: u64) -> Content {
+    let payload_bytes = match random.below(10) {
+        0..5 => random.below(260),
+        5..8 => random.below(20_000),
+        _ => 60_000 + random.below(200_000),
+    };
+    Content::new(number, payload_bytes as usize).with_head(random.below(400) as usize)
+}
+
+struct Consumer<'a, P: Plane> {
+    plane: &'a P,
+    handle: P::Consumer,
+    inbox: P::Inbox,
+    edges: [Edge; 2],
+    queue: Queue,
+    dies: bool,
+    tallies: [Tally; 2],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    received: u64,
+    next: u64,
+    closed: bool,
+}
+
+impl<P: Plane> Consumer<'_, P> {
+    fn run(mut self, mut random: Random, is_over: &AtomicBool) -> Self {
+        let mut held: Vec<SampleOf<P>> = Vec::new();
+        while self.tallies.iter().any(|tally| !tally.closed) {
+            match self.inbox.next() {
+                Arrival::Closed(input) => self.tallies[input as usize].closed = true,
+                Arrival::Sample(input, sample) => {
+                    let number = Content::check(&sample).number;
+                    let tally = &mut self.tallies[input as usize];
+                    assert!(number >= tally.next, "{number} after {}", tally.next);
+                    tally.next = number + 1;
+                    tally.received += 1;
+                    held.push(sample);
+                }
+            }
+            while held.len() as u64 > random.below(3) {
+                let sample = held.swap_remove(random.below(held.len() as u64) as usize);
+                Content::check(&sample);
+            }
+            if random.below(8) == 0 {
+                self.plane.serve();
+            }
+            // A process whose producers may be gone is not restarted.
+            if self.dies && random.below(200) == 0 && !is_over.load(SeqCst) {
+                let is_alive = self.restart(std::mem::take(&mut held), is_over);
+                if !is_alive {
+                    break;
+                }
+            }
+            random.pause();
+        }
+        self
+    }
+
+    /// False when the producers ended meanwhile, and there is nothing to come back to.
+    fn restart(&mut self, held: Vec<SampleOf<P>>, is_over: &AtomicBool) -> bool {
+        let (handle, inbox) = self.plane.consumer(2);
+        let old_handle = std::mem::replace(&mut self.handle, handle);
+        let old_inbox = std::mem::replace(&mut self.inbox, inbox);
+        self.plane.consumer_died(&old_handle, old_inbox, held, true);
+        if is_over.load(SeqCst) {
+            return false;
+        }
+        for edge in self.edges {
+            assert_eq!(self.plane.reconnect(edge, &self.handle), edge, "a block edge is inherited");
+        }
+        true
+    }
+
+    fn account(&self, index: usize, tally: &Tally, published: u64) {
+        let sent = self.plane.sent(self.edges[index]);
+        let missed = sent.dropped_newest + sent.missed_held + sent.missed_memory + sent.missed_control;
+        assert_eq!(sent.sent + missed, published, "{:?}: {sent:?}", self.queue);
+        if tally.closed {
+            assert_eq!(tally.received + sent.dropped_oldest, sent.sent, "{:?}: {sent:?}", self.queue);
+        }
+        if self.queue.policy == Policy::Block {
+            assert_eq!((missed, sent.dropped_oldest), (0, 0), "{sent:?}");
+            // In order and complete: none is missing in between.
+            assert_eq!(tally.received, tally.next);
+        }
+    }
+}
+
+/// A small generator of numbers: the same seed makes the same run.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+
+    /// Mostly none, sometimes long enough that the other side falls asleep.
+    fn pause(&mut self) {
+        match self.below(64) {
+            0 => thread::sleep(Duration::from_micros(self.below(400))),
+            1..8 => thread::yield_now(),
+            _ => {}
+        }
+    }
+}
