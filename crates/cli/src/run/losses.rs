@@ -5,6 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use nervure_shm::OutputCounters;
 
 use super::edges::{Edge, Edges};
+use crate::validate::count;
 
 /// The pause after the first line; it doubles while losses go on.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
@@ -52,7 +53,12 @@ impl Losses {
             1 => " (and 1 other edge lost some)".to_owned(),
             count => format!(" (and {count} other edges lost some)"),
         };
-        Some(format!("{} -> {} lost {lost} samples: {what}; {remedy}{others}", edge.topic, edge.input))
+        Some(format!(
+            "{} -> {} lost {}: {what}; {remedy}{others}",
+            edge.topic,
+            edge.input,
+            count(*lost as usize, "sample")
+        ))
     }
 
     fn since_told(&self, edge: &Edge) -> OutputCounters {
