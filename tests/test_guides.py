@@ -1,0 +1,206 @@
+"""The guides are executed as written, each by a user who begins in an empty folder and does what it says.
+
+- A block whose first line is a comment with the name of a file (`# camera.py`, `// src/main.rs`) is that
+  file.
+- In a `console` block, bash runs what follows `$ `, and the lines below are what it prints. `^C` among them
+  is Ctrl-C, pressed once the lines above it have been printed. A command that fails is followed by
+  `$ echo $?`.
+- Output is compared line by line. Runs of spaces count as one, any duration matches any other (`1.2 ms`), and
+  so do the times in names of log folders. `...` stands for any text within a line, and for any lines on its
+  own.
+- There are no other blocks, and no file that nothing uses, so that nothing in a guide goes unchecked.
+
+The user's home is called `/home/robot` and has a clone of this repository in `nervure`. The environment that
+runs this test is active.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+GUIDES = {path.stem: path for path in (REPOSITORY / "docs" / "guides").glob("*.md")}
+HOME = "/home/robot"
+# A command that takes longer hangs. The first build of a Rust node takes a minute or two.
+COMMAND_SECONDS = 300
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE_NAME = re.compile(r"(?:#|//) ([\w./-]+\.\w+)\n")
+DURATION = re.compile(r"(?<![\w.])\d+(\.\d+)? (ns|us|ms|s)\b")
+LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
+RUN = re.compile(r"\b\d{8}T\d{6}Z-\d+\b")
+# Found by cargo, which is not told their names.
+USED_BY_CARGO = re.compile(r"Cargo\.toml|src/.*")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("guide", sorted(GUIDES))
+def test_guide(guide: str, walks: dict[str, Future[None]]) -> None:
+    walks[guide].result()
+
+
+@pytest.fixture(scope="module")
+def walks(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[None]]]:
+    """The chosen guides, two at a time: most of their time passes in waiting."""
+    home = tmp_path_factory.mktemp("home")
+    tests = (item for item in request.session.items if getattr(item, "originalname", "") == "test_guide")
+    chosen = [test.callspec.params["guide"] for test in tests]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        yield {guide: pool.submit(follow, GUIDES[guide], home) for guide in chosen}
+
+
+def test_links_lead_somewhere() -> None:
+    for page in (REPOSITORY / "docs").rglob("*.md"):
+        for target in LINK.findall(page.read_text(encoding="utf-8")):
+            name, _, anchor = target.partition("#")
+            linked = page.parent / name if name else page
+            assert linked.exists(), f"{page.name} links to {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+                anchors = [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
+                assert anchor in anchors, f"{page.name} links to {target}"
+
+
+@dataclass
+class Command:
+    """A command, and what it shall print."""
+
+    where: str
+    text: str
+    expected: list[str] = field(default_factory=list)
+
+
+def follow(guide: Path, home: Path) -> None:
+    text = guide.read_text(encoding="utf-8")
+    blocks = list(BLOCK.finditer(text))
+    assert blocks, f"{guide.name} has no blocks"
+    assert text.count("```") == 2 * len(blocks), f"{guide.name}: a fence neither opens nor closes a block"
+    check_use([block[2] for block in blocks], guide.name)
+
+    folder = home / guide.stem
+    folder.mkdir()
+    exit_code = 0
+    for block in blocks:
+        where = f"{guide.name}, line {text.count(chr(10), 0, block.start()) + 1}"
+        if block[1] != "console":
+            write_file(block[2], where, folder, home)
+            continue
+        for command in commands(block[2], where):
+            is_told = exit_code == 0 or command.text == "echo $?"
+            assert is_told, f"{command.where}: the command before ended with {exit_code}, and nobody says so"
+            exit_code, printed = execute(command, exit_code, folder, home)
+            if not matches(command.expected, printed):
+                expected = "\n".join(command.expected)
+                pytest.fail(
+                    f"{command.where}: $ {command.text}\n--- expected\n{expected}\n--- printed\n{printed}",
+                    pytrace=False,
+                )
+    assert exit_code == 0, f"{guide.name}: the last command ended with {exit_code}"
+
+
+def check_use(contents: list[str], guide: str) -> None:
+    """Each file has to be named by a command or by another file."""
+    for content in contents:
+        name = FILE_NAME.match(content)
+        if name and not USED_BY_CARGO.fullmatch(name[1]):
+            others = (other for other in contents if other is not content)
+            assert any(name[1] in other for other in others), f"{guide}: nothing uses the file {name[1]}"
+
+
+def write_file(content: str, where: str, folder: Path, home: Path) -> None:
+    name = FILE_NAME.match(content)
+    assert name, f"{where}: expected a console block, or a file whose first line is a comment with its name"
+    path = folder / name[1]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = content.replace(f"{HOME}/nervure", str(REPOSITORY)).replace(HOME, str(home))
+    path.write_text(content, encoding="utf-8")
+    if path.name == "Cargo.toml":
+        # The versions that this repository is tested with.
+        shutil.copy(REPOSITORY / "Cargo.lock", path.parent)
+
+
+def commands(content: str, where: str) -> list[Command]:
+    found: list[Command] = []
+    for line in content.splitlines():
+        if line.startswith("$ "):
+            found.append(Command(where, line[2:]))
+        else:
+            assert found, f"{where}: output without a command"
+            found[-1].expected.append(line)
+    return found
+
+
+def execute(command: Command, last_exit_code: int, folder: Path, home: Path) -> tuple[int, str]:
+    """The exit code, and what was printed."""
+    process = subprocess.Popen(
+        ["bash", "-c", f"(exit {last_exit_code})\n{command.text}"],
+        cwd=folder,
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout
+    timer = Timer(COMMAND_SECONDS, os.killpg, (process.pid, signal.SIGKILL))
+    timer.start()
+    try:
+        before_ctrl_c = None
+        if "^C" in command.expected:
+            before_ctrl_c = command.expected[: command.expected.index("^C")]
+        printed = ""
+        for line in process.stdout:
+            printed += line.replace(str(home), HOME)
+            if before_ctrl_c and matches(before_ctrl_c, printed):
+                before_ctrl_c = None
+                printed += "^C\n"
+                os.killpg(process.pid, signal.SIGINT)
+        return process.wait(), printed
+    finally:
+        timer.cancel()
+
+
+def environment(home: Path) -> dict[str, str]:
+    """A user's, with Python's environment active. A Rust crate shares what this repository has built."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("NERVURE_", "XDG_"))}
+    real_home = Path.home()
+    return ours | {
+        "HOME": str(home),
+        "PATH": f"{Path(sys.prefix) / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "VIRTUAL_ENV": sys.prefix,
+        "CARGO_HOME": os.environ.get("CARGO_HOME", str(real_home / ".cargo")),
+        "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(real_home / ".rustup")),
+        "CARGO_BUILD_BUILD_DIR": str(REPOSITORY / "target"),
+        "CARGO_PROFILE_DEV_DEBUG": "line-tables-only",
+        "CARGO_TERM_QUIET": "true",
+    }
+
+
+def matches(expected: list[str], printed: str) -> bool:
+    pattern = ""
+    for line in expected:
+        if line == "...":
+            pattern += r"(?:.*\n)*?"
+        else:
+            pattern += re.escape(comparable(line)).replace(re.escape("..."), ".*") + r"\n"
+    text = "".join(comparable(line) + "\n" for line in printed.splitlines())
+    return re.fullmatch(pattern, text) is not None
+
+
+def comparable(line: str) -> str:
+    line = DURATION.sub("<duration>", line)
+    line = RUN.sub("<run>", line)
+    return " ".join(line.split())
