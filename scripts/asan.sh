@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Runs the tests of the crates below under AddressSanitizer. Needs a nightly toolchain: rustup toolchain install nightly
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+crates=(nervure-shm nervure-message nervure-testkit)
+[ "${#crates[@]}" -gt 0 ] || { echo "error: scripts/asan.sh names no crate, so it would check nothing" >&2; exit 1; }
+if ! cargo +nightly --version >/dev/null 2>&1; then
+    echo "error: AddressSanitizer needs a nightly toolchain: rustup toolchain install nightly" >&2
+    exit 1
+fi
+
+host=$(rustc -vV | sed -n 's/^host: //p')
+export CARGO_TARGET_DIR=target/asan RUSTFLAGS="-Zsanitizer=address" ASAN_OPTIONS=detect_leaks=0
+cargo +nightly test --quiet --locked --target "$host" "${crates[@]/#/--package=}" --lib --tests
