@@ -42,8 +42,6 @@ pub struct OutputCounters {
     pub undelivered: u64,
     /// Nanoseconds that the producer waited for this edge.
     pub blocked_nanos: u64,
-    /// Samples in the queue when the producer last looked.
-    pub queued: u64,
 }
 
 impl OutputCounters {
@@ -261,7 +259,6 @@ pub(crate) enum OutputCounter {
     MissedControl,
     LostInCrash,
     BlockedNanos,
-    Queued,
     Undelivered,
 }
 
@@ -269,11 +266,6 @@ impl OutputRow<'_> {
     #[inline]
     pub(crate) fn add(&self, counter: OutputCounter, amount: u64) {
         add(&self.0[counter as usize], amount);
-    }
-
-    #[inline]
-    pub(crate) fn set(&self, counter: OutputCounter, value: u64) {
-        self.0[counter as usize].store(value, Relaxed);
     }
 
     fn read(&self) -> OutputCounters {
@@ -288,7 +280,6 @@ impl OutputRow<'_> {
             missed_control: word(OutputCounter::MissedControl),
             lost_in_crash: word(OutputCounter::LostInCrash),
             blocked_nanos: word(OutputCounter::BlockedNanos),
-            queued: word(OutputCounter::Queued),
             undelivered: word(OutputCounter::Undelivered),
         }
     }

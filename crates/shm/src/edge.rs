@@ -159,8 +159,7 @@ impl Edge {
             edge.count(counters, counter, 1);
             Ok(false)
         };
-        let mut queued = self.attached.region.ring().queued(self.head)?;
-        let is_full = queued >= u64::from(self.attached.queue.depth);
+        let is_full = self.attached.region.ring().queued(self.head)? >= u64::from(self.attached.queue.depth);
         if is_full && !may_drop {
             return missed(self, OutputCounter::DroppedNewest);
         }
@@ -172,7 +171,6 @@ impl Edge {
         }
         if is_full {
             self.drop_oldest(counters)?;
-            queued -= 1;
         }
         while needs_block && self.is_holding_all() {
             // The consumer may just have taken the last of those that would make room.
@@ -180,7 +178,6 @@ impl Edge {
                 return missed(self, OutputCounter::MissedHeld);
             }
             self.drop_oldest(counters)?;
-            queued = self.queued();
         }
         self.push(image, reference);
         // The consumer wakes while the producer still counts.
@@ -188,7 +185,6 @@ impl Edge {
         if let Some(row) = counters.output_row(self.attached.counters_row) {
             row.add(OutputCounter::Sent, 1);
             row.add(OutputCounter::Bytes, descriptor.payload_bytes);
-            row.set(OutputCounter::Queued, queued + 1);
         }
         Ok(true)
     }
@@ -239,9 +235,6 @@ impl Edge {
     /// The consumer is gone for good.
     pub(crate) fn end(self, counters: &CountersPage) {
         self.count(counters, OutputCounter::Undelivered, self.queued());
-        if let Some(row) = counters.output_row(self.attached.counters_row) {
-            row.set(OutputCounter::Queued, 0);
-        }
     }
 
     // -- helpers

@@ -107,6 +107,14 @@ impl Edges {
     }
 }
 
+impl Totals {
+    /// Samples that wait for the consumer.
+    pub fn queued(&self) -> u64 {
+        let Self { output, input } = self;
+        output.sent.saturating_sub(input.received + output.dropped_oldest + output.undelivered)
+    }
+}
+
 impl Edge {
     /// The counters as last read.
     pub fn totals(&self) -> Totals {
@@ -167,7 +175,7 @@ fn remember(rows: &mut Vec<(Process, u32)>, row: (Process, u32)) {
     }
 }
 
-/// Adds the counters of a later process; what is queued is that of the last.
+/// Adds the counters of a later process.
 fn add_output(sum: &mut OutputCounters, later: OutputCounters) {
     *sum = OutputCounters {
         sent: sum.sent + later.sent,
@@ -180,7 +188,6 @@ fn add_output(sum: &mut OutputCounters, later: OutputCounters) {
         lost_in_crash: sum.lost_in_crash + later.lost_in_crash,
         undelivered: sum.undelivered + later.undelivered,
         blocked_nanos: sum.blocked_nanos + later.blocked_nanos,
-        queued: later.queued,
     };
 }
 

@@ -83,7 +83,7 @@ fn edge(edge: &Edge) -> Value {
         "missed_control": output.missed_control,
         "lost_in_crash": output.lost_in_crash,
         "undelivered": output.undelivered,
-        "queued": output.queued,
+        "queued": totals.queued(),
         "held": input.held,
         "blocked_nanos": output.blocked_nanos,
         "rate_hz": figures.rate_hz,

@@ -143,7 +143,7 @@ fn table(edges: &Edges, elapsed: Duration, (width, height): (usize, usize)) -> V
             format::megabytes(figures.bytes_per_second),
             format::latency(figures.p50_nanos),
             format::latency(figures.p99_nanos),
-            format!("{}/{}", totals.output.queued, edge.queue.depth),
+            format!("{}/{}", totals.queued(), edge.queue.depth),
             totals.input.held.to_string(),
             totals.output.lost().to_string(),
         ]);

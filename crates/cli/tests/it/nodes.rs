@@ -34,6 +34,7 @@ fn everything_arrives_in_order_when_the_producer_waits() {
     assert_eq!(sink_lines(&outcome)[2000..], ["INPUT_CLOSED in", "STOP all inputs are closed"]);
     let edge = &outcome.summary()["edges"][0];
     assert_eq!((&edge["sent"], &edge["received"], &edge["lost"]), (&json!(2000), &json!(2000), &json!(0)));
+    assert_eq!(edge["queued"], 0);
     assert!(edge["latency_p50_nanos"].as_u64().unwrap() > 0);
 }
 
