@@ -266,7 +266,7 @@ impl ConsumerPair {
                     return refused("too many segments");
                 }
                 let Ok(bytes) = usize::try_from(value) else { return refused("segment size") };
-                let Ok(mapping) = Mapping::received(fd, bytes, false, true) else {
+                let Ok(mapping) = Mapping::of_segment(fd, bytes) else {
                     return refused("a segment that cannot be mapped, or is not sealed, or has another size");
                 };
                 let id = id as u32;

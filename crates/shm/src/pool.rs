@@ -378,6 +378,7 @@ impl Drop for Pool {
 /// A segment, mapped writable here and nowhere else from now on.
 fn new_segment(bytes: usize) -> io::Result<(Mapping, OwnedFd)> {
     let fd = sys::memfd("nervure-segment", bytes)?;
+    sys::allocate(fd.as_fd(), bytes)?;
     let mapping = Mapping::new(fd.as_fd(), bytes, true, true)?;
     sys::seal(fd.as_fd(), Sharing::ReadOnly)?;
     Ok((mapping, fd))

@@ -124,6 +124,19 @@ pub(crate) fn memfd(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Allocates the memory of a memfd, so that there is an error where there is none, and no SIGBUS or hole later.
+pub(crate) fn allocate(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+    // A signal undoes what a call has allocated: small steps get on whatever timers a program has.
+    const STEP: usize = 1024 * 1024;
+    for start in (0..bytes).step_by(STEP) {
+        let length = STEP.min(bytes - start) as u64;
+        rustix::io::retry_on_intr(|| {
+            rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::empty(), start as u64, length)
+        })?;
+    }
+    Ok(())
+}
+
 /// Freezes a memfd. `ReadOnly` must come after the producer's own writable mapping.
 pub(crate) fn seal(fd: BorrowedFd<'_>, sharing: Sharing) -> io::Result<()> {
     let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
@@ -135,13 +148,20 @@ pub(crate) fn seal(fd: BorrowedFd<'_>, sharing: Sharing) -> io::Result<()> {
 
 /// Checks that a received descriptor is a memfd that nobody can shrink under a mapping (which would be SIGBUS).
 pub(crate) fn frozen_bytes(fd: BorrowedFd<'_>) -> io::Result<usize> {
-    let refused = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+    sealed_bytes(fd, SealFlags::SHRINK | SealFlags::GROW)
+}
+
+fn sealed_bytes(fd: BorrowedFd<'_>, expected: SealFlags) -> io::Result<usize> {
     let seals = rustix::fs::fcntl_get_seals(fd)
         .map_err(|_| refused("the descriptor received for shared memory is no memfd"))?;
-    if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-        return Err(refused("the size of the shared memory received is not sealed"));
+    if !seals.contains(expected) {
+        return Err(refused("the shared memory received is not sealed as it must be"));
     }
     usize::try_from(rustix::fs::fstat(fd)?.st_size).map_err(|_| refused("negative size"))
+}
+
+fn refused(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 /// A mapping of a memfd, unmapped when it is dropped.
@@ -177,6 +197,20 @@ impl Mapping {
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         Self::new(fd.as_fd(), bytes, writable, populate)
+    }
+
+    /// Maps a received segment, of exactly `bytes`, for reading.
+    ///
+    /// All of it must be allocated, and sealed so that it stays so: otherwise whoever reads it would pay for the
+    /// memory of a hole, however large its producer made it.
+    pub(crate) fn of_segment(fd: &OwnedFd, bytes: usize) -> io::Result<Self> {
+        let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
+        let actual = sealed_bytes(fd.as_fd(), sealed)?;
+        let blocks = u64::try_from(rustix::fs::fstat(fd)?.st_blocks).unwrap_or(0);
+        if actual != bytes || blocks.saturating_mul(512) < bytes as u64 {
+            return Err(refused("a segment of another size, or with holes"));
+        }
+        Self::new(fd.as_fd(), bytes, false, true)
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
