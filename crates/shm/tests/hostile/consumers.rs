@@ -1,0 +1,173 @@
+//! Consumers that write nonsense into the ring and leases of an honest producer.
+
+use crate::rig::{BLOCKS, DEPTH, HEAD, HonestConsumer, HonestProducer, LEASES, Random, RawEdge, TAIL};
+use crate::rig::{expect_sample, send};
+use nervure_message::Header;
+use nervure_protocol::wiring::Policy;
+use nervure_shm::{EdgeRegion, Misbehaviour, Receipt, SendError, Seqpacket, Wait, WakePage};
+use rustix::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+
+/// An honest producer; on edge 0 somebody hostile, on edge 1 an honest consumer.
+struct Besides {
+    producer: HonestProducer,
+    edge: RawEdge,
+    bell: OwnedFd,
+    /// The hostile end, which nobody reads.
+    _socket: Seqpacket,
+    consumer: HonestConsumer,
+}
+
+impl Besides {
+    fn new(policy: Policy) -> Self {
+        let (producer, consumer) = (HonestProducer::new(), HonestConsumer::new());
+        let edge = RawEdge::new();
+        let (_, bell) = WakePage::create(1).expect("memory");
+        let (a, socket) = Seqpacket::pair().expect("a socket");
+        producer.attach(0, policy, &edge.0, &bell, a);
+        let region = EdgeRegion::create(DEPTH, BLOCKS).expect("memory");
+        let (a, b) = Seqpacket::pair().expect("a socket");
+        consumer.attach(1, &region, &producer.wake, b);
+        producer.attach(1, Policy::DropOldest, &region, &consumer.wake, a);
+        Self { producer, edge, bell, _socket: socket, consumer }
+    }
+
+    /// Sends blocks, each of which the honest consumer receives.
+    fn assert_other_works(&mut self, count: usize) {
+        for number in 0..count {
+            send(&self.producer.output, &vec![number as u8; 70_000]);
+            let sample = expect_sample(&mut self.consumer, 1);
+            assert!(sample.payload().iter().all(|&byte| byte == number as u8));
+        }
+    }
+}
+
+#[test]
+fn a_tail_that_cannot_be_is_found_and_the_edge_cut_off_once() {
+    for policy in [Policy::DropOldest, Policy::DropNewest, Policy::Block] {
+        for tail in [2, u64::from(DEPTH) + 5, u64::MAX - 100, 1 << 63] {
+            let mut hostile = Besides::new(policy);
+            hostile.assert_other_works(1);
+            hostile.edge.write_word(TAIL, tail);
+            // A `block` edge, too: a hostile consumer holds nobody up.
+            hostile.assert_other_works(40);
+            let cut = hostile.producer.cut();
+            assert!(matches!(cut.as_slice(), [(0, Misbehaviour::Counters { .. })]), "{tail}: {cut:?}");
+            assert_eq!(send(&hostile.producer.output, b"x"), Receipt { queued: 1, missed: 1 });
+            let counters = hostile.producer.process.counters.output(0);
+            assert_eq!(counters.sent + counters.lost(), 42, "{counters:?}");
+        }
+    }
+}
+
+/// Of blocks that it was never given, and of those that it was.
+#[test]
+fn leases_that_are_never_cleared_cost_the_others_nothing() {
+    for policy in [Policy::DropOldest, Policy::DropNewest] {
+        let mut hostile = Besides::new(policy);
+        for round in 0..100_u64 {
+            hostile.edge.write(LEASES, &[0xff; BLOCKS as usize * 4]);
+            // It takes what is queued, as if it read it.
+            hostile.edge.write_word(TAIL, hostile.edge.read_word(HEAD));
+            hostile.assert_other_works(1);
+            if round == 50 {
+                let counters = hostile.producer.process.counters.output(0);
+                assert!(counters.missed_held > 0, "{counters:?}");
+            }
+        }
+        // What it may hold, and what the others need: not one block for each sample.
+        assert!(hostile.producer.process.budget.used() < 40 * 81_920);
+        assert!(hostile.producer.cut().is_empty(), "it only holds a lot");
+    }
+}
+
+#[test]
+fn leases_that_are_cleared_too_soon_harm_only_their_consumer() {
+    let mut hostile = Besides::new(Policy::DropOldest);
+    let mut held = Vec::new();
+    for number in 0..60_u8 {
+        send(&hostile.producer.output, &vec![number; 70_000]);
+        hostile.edge.write(LEASES, &[0; BLOCKS as usize * 4]);
+        held.push((number, expect_sample(&mut hostile.consumer, 1)));
+        if held.len() > 6 {
+            held.remove(0);
+        }
+        for (number, sample) in &held {
+            assert!(sample.payload().iter().all(|byte| byte == number), "it was written over");
+        }
+    }
+}
+
+/// Both when the producer makes room, and when the next incarnation must be told of what is queued.
+#[test]
+fn slots_that_the_consumer_rewrote_are_not_believed() {
+    for word in [0, 31, 32, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 5 << 32, u64::MAX - 1, u64::MAX] {
+        let mut hostile = Besides::new(Policy::DropOldest);
+        for _ in 0..30 {
+            for index in 0..u64::from(DEPTH) {
+                hostile.edge.describe(index, word, word, word, word);
+            }
+            hostile.assert_other_works(1);
+        }
+        hostile.producer.output.detach(0, true);
+        for index in 0..u64::from(DEPTH) {
+            hostile.edge.describe(index, word, word, word, word);
+        }
+        let (a, _b) = Seqpacket::pair().expect("a socket");
+        hostile.producer.attach(0, Policy::DropOldest, &hostile.edge.0, &hostile.bell, a);
+        hostile.assert_other_works(30);
+    }
+}
+
+#[test]
+fn a_consumer_that_takes_nothing_is_waited_for_only_where_it_blocks() {
+    let hostile = Besides::new(Policy::Block);
+    for _ in 0..DEPTH {
+        send(&hostile.producer.output, b"x");
+    }
+    let loan = hostile.producer.output.loan(1, 0, Wait::Never).expect("memory");
+    let unsent =
+        hostile.producer.output.publish(loan, Header::default(), b"", Wait::Never).expect_err("full");
+    assert!(matches!(unsent.cause, SendError::WouldBlock { .. }));
+    // Its keeper ends the edge, or the program is told to stop.
+    hostile.producer.output.detach(0, false);
+    assert!(hostile.producer.output.publish(unsent.loan, Header::default(), b"", Wait::Never).is_ok());
+}
+
+/// Every word that it can write, while the producer works.
+#[test]
+fn a_producer_survives_whatever_is_written_while_it_publishes() {
+    for seed in 1..20 {
+        for policy in [Policy::DropOldest, Policy::DropNewest] {
+            let mut hostile = Besides::new(policy);
+            let is_over = AtomicBool::new(false);
+            let edge = std::mem::replace(&mut hostile.edge, RawEdge::new());
+            let (bell, space) = (&hostile.bell, &hostile.producer.wake);
+            let (bell, space) =
+                (bell.try_clone().expect("a descriptor"), space.try_clone().expect("a descriptor"));
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut random = Random::new(seed);
+                    while !is_over.load(SeqCst) {
+                        edge.write_word(random.next() % (edge.bytes() / 8) * 8, random.word());
+                        if random.next().is_multiple_of(4) {
+                            edge.write_word(TAIL, edge.read_word(HEAD).wrapping_sub(random.next() % 10));
+                        }
+                        for page in [&bell, &space] {
+                            let word = 64 + random.next() % (4096 / 8 - 8) * 8;
+                            rustix::io::pwrite(page, &random.word().to_ne_bytes(), word)
+                                .expect("a shared page");
+                        }
+                    }
+                });
+                hostile.assert_other_works(150);
+                is_over.store(true, SeqCst);
+            });
+            assert!(hostile.producer.cut().len() <= 1);
+            // The end of the edge meets the same memory.
+            hostile.producer.output.detach(0, seed % 2 == 0);
+            hostile.assert_other_works(10);
+        }
+    }
+}

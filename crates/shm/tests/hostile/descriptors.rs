@@ -1,0 +1,174 @@
+//! Pages and regions that are not what they are said to be.
+
+use crate::rig::{RawEdge, memfd};
+use nervure_shm::{ControlPage, CountersPage, EdgeRegion, WakePage, page_bytes};
+use rustix::fd::OwnedFd;
+use std::io::ErrorKind;
+
+type Map = fn(&OwnedFd) -> std::io::Result<()>;
+
+const MAPS: [(&str, Map); 4] = [
+    ("edge region", |fd| EdgeRegion::map(fd).map(drop)),
+    ("wake page", |fd| WakePage::map(fd).map(drop)),
+    ("counters page", |fd| CountersPage::map(fd, true).map(drop)),
+    ("control page", |fd| ControlPage::map(fd).map(drop)),
+];
+
+fn assert_refused(fd: &OwnedFd) {
+    for (name, map) in MAPS {
+        let error = map(fd).expect_err(name);
+        assert!(matches!(error.kind(), ErrorKind::InvalidData), "{name}: {error}");
+    }
+}
+
+fn frozen(bytes: usize, content: &[u64]) -> OwnedFd {
+    use rustix::fs::SealFlags;
+    let fd = memfd(bytes);
+    let content: Vec<u8> = content.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    rustix::io::pwrite(&fd, &content[..content.len().min(bytes)], 0).expect("a memfd");
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).expect("a memfd");
+    fd
+}
+
+#[test]
+fn what_is_no_page_is_refused() {
+    assert_refused(&memfd(4096));
+    for bytes in [0, 1, 63, 64, 4096, 1 << 20] {
+        assert_refused(&frozen(bytes, &[0; 4]));
+    }
+    assert_refused(&nervure_shm::eventfd().expect("a descriptor"));
+    assert_refused(&std::fs::File::open("/dev/zero").expect("a device").into());
+}
+
+#[test]
+fn a_page_of_one_kind_is_none_of_another() {
+    let edge = EdgeRegion::create(4, 4).expect("memory");
+    let wake = WakePage::create(4).expect("memory").1;
+    let counters = CountersPage::create(2, 2).expect("memory");
+    let control = ControlPage::create().expect("memory").1;
+    for (index, fd) in [&edge, &wake, &counters, &control].into_iter().enumerate() {
+        for (other, (name, map)) in MAPS.into_iter().enumerate() {
+            assert_eq!(map(fd).is_ok(), index == other, "page {index} as {name}");
+        }
+    }
+}
+
+/// The first line of a region is as writable as the rest.
+#[test]
+fn sizes_that_do_not_give_the_length_are_refused() {
+    let magic = RawEdge::new().read_word(0);
+    let page = page_bytes();
+    for (blocks, capacity) in [
+        (0, 8),
+        (8, 0),
+        (8, 7),
+        (u64::MAX, 8),
+        (8, u64::MAX),
+        (1 << 21, 1 << 20),
+        (u64::from(u32::MAX), 8),
+        (1 << 32 | 8, 8),
+        (8, 1 << 40),
+        (1 << 60, 1 << 62),
+        (8, 16),
+    ] {
+        let fd = frozen(page, &[magic, 1, blocks, capacity]);
+        assert_eq!(
+            EdgeRegion::map(&fd).expect_err("refused").kind(),
+            ErrorKind::InvalidData,
+            "{blocks} {capacity}"
+        );
+    }
+    let wake = WakePage::create(4).expect("memory").1;
+    let magic = RawEdge(wake).read_word(0);
+    for inputs in [4096, u64::MAX, 1 << 32, 1 << 33 | 4] {
+        let fd = frozen(page, &[magic, 1, inputs, 0]);
+        assert_eq!(WakePage::map(&fd).expect_err("refused").kind(), ErrorKind::InvalidData, "{inputs}");
+    }
+    let counters = CountersPage::create(1, 1).expect("memory");
+    let magic = RawEdge(counters).read_word(0);
+    for (outputs, inputs) in [(u64::MAX, 1), (1, u64::MAX), (1 << 16, 1 << 16), (1 << 17, 0), (100, 100)] {
+        let fd = frozen(page, &[magic, 1, outputs, inputs]);
+        assert!(CountersPage::map(&fd, true).is_err(), "{outputs} {inputs}");
+    }
+}
+
+#[test]
+fn another_version_is_called_another_version() {
+    for create in [
+        || EdgeRegion::create(4, 4).expect("memory"),
+        || WakePage::create(4).expect("memory").1,
+        || CountersPage::create(2, 2).expect("memory"),
+    ] {
+        let edge = RawEdge(create());
+        edge.write_word(8, 2);
+        let errors: Vec<String> =
+            MAPS.iter().map(|(_, map)| map(&edge.0).expect_err("refused").to_string()).collect();
+        assert!(
+            errors.iter().any(|error| error.contains("version 2") && error.contains("version 1")),
+            "{errors:?}"
+        );
+    }
+}
+
+/// Sizes are read once: rewriting them later changes nothing.
+#[test]
+fn sizes_rewritten_after_the_mapping_change_nothing() {
+    let edge = RawEdge::new();
+    let region = EdgeRegion::map(&edge.0).expect("a region");
+    edge.write(0, &[0xff; 64]);
+    let producer = crate::rig::HonestProducer::new();
+    let (_, bell) = WakePage::create(1).expect("memory");
+    let (a, _b) = nervure_shm::Seqpacket::pair().expect("a socket");
+    let attached = producer.output.attach(nervure_shm::OutputEdge {
+        id: 0,
+        consumer: String::new(),
+        input: 0,
+        queue: nervure_protocol::wiring::Queue {
+            policy: nervure_protocol::wiring::Policy::DropOldest,
+            depth: crate::rig::DEPTH,
+            max_held: 4,
+        },
+        counters_row: 0,
+        region,
+        bell: std::sync::Arc::new(WakePage::map(&bell).expect("a wake page")),
+        eventfd: std::sync::Arc::new(nervure_shm::eventfd().expect("a descriptor")),
+        pair: std::sync::Arc::new(nervure_shm::ProducerPair::new(a, 0)),
+    });
+    attached.expect("it fits");
+    for _ in 0..50 {
+        crate::rig::send(&producer.output, &[1; 1000]);
+    }
+}
+
+/// What does not fit an output is refused when it is attached, not when it is used.
+#[test]
+fn an_edge_that_does_not_fit_is_refused() {
+    use nervure_protocol::wiring::{Policy, Queue};
+    let producer = crate::rig::HonestProducer::new();
+    let fits = Queue { policy: Policy::DropOldest, depth: 8, max_held: 4 };
+    for (depth, blocks, inputs, input, queue) in [
+        (8, crate::rig::BLOCKS - 1, 1, 0, fits),
+        (4, crate::rig::BLOCKS, 1, 0, fits),
+        (8, crate::rig::BLOCKS, 1, 1, fits),
+        (8, crate::rig::BLOCKS, 0, 0, fits),
+        (8, crate::rig::BLOCKS, 1, u32::MAX, fits),
+        (8, crate::rig::BLOCKS, 1, 0, Queue { depth: 0, ..fits }),
+        (8, crate::rig::BLOCKS, 1, 0, Queue { max_held: 0, ..fits }),
+    ] {
+        let region = EdgeRegion::create(depth, blocks).expect("memory");
+        let (_, bell) = WakePage::create(inputs).expect("memory");
+        let (a, _b) = nervure_shm::Seqpacket::pair().expect("a socket");
+        let attached = producer.output.attach(nervure_shm::OutputEdge {
+            id: 0,
+            consumer: String::new(),
+            input,
+            queue,
+            counters_row: 0,
+            region: EdgeRegion::map(&region).expect("a region"),
+            bell: std::sync::Arc::new(WakePage::map(&bell).expect("a wake page")),
+            eventfd: std::sync::Arc::new(nervure_shm::eventfd().expect("a descriptor")),
+            pair: std::sync::Arc::new(nervure_shm::ProducerPair::new(a, 0)),
+        });
+        assert_eq!(attached.expect_err("refused").kind(), ErrorKind::InvalidInput);
+    }
+}

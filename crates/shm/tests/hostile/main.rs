@@ -1,0 +1,11 @@
+//! Peers that write whatever they like, wherever they can.
+//!
+//! A hostile peer does not use this library: it has the descriptors that its keeper gave it, and writes to them. What it
+//! does may end its own edge, with a reason. It never causes a panic, a wrong memory access, or a wait without end, and
+//! never harms other edges.
+
+mod consumers;
+mod descriptors;
+mod producers;
+mod rig;
+mod sockets;

@@ -1,0 +1,288 @@
+//! Two honest ends and the raw memory between them.
+
+use nervure_protocol::wiring::{Policy, Queue};
+use nervure_shm::{
+    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Misbehaviour, Output,
+    OutputEdge, Producer, ProducerPair, Sample, Seqpacket, WakePage, eventfd,
+};
+use rustix::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+/// Bytes of an edge's region before its leases, and of a slot of its ring: see `EdgeRegion`.
+pub const HEAD: u64 = 64;
+pub const TAIL: u64 = 128;
+pub const LEASES: u64 = 192;
+pub const SLOT_BYTES: u64 = 48 * 8;
+/// Words of a slot.
+pub const WORD_BLOCK: usize = 11;
+pub const WORD_OFFSET: usize = 12;
+pub const WORD_PAYLOAD: usize = 13;
+pub const WORD_HEAD: usize = 14;
+pub const NO_BLOCK: u64 = u32::MAX as u64;
+
+pub const BLOCKS: u32 = 32;
+pub const DEPTH: u32 = 8;
+
+/// Kinds of packets on a pair's socket.
+pub const SEGMENT: u64 = 1;
+pub const RETIRE: u64 = 2;
+pub const ANNOUNCE: u64 = 3;
+pub const RETIRED: u64 = 4;
+pub const ATTACHED: u64 = 5;
+
+pub fn packet(kind: u64, id: u64, value: u64) -> Vec<u8> {
+    [kind, id, value].map(u64::to_ne_bytes).concat()
+}
+
+/// The memory of an edge, as one who has its descriptor may write it.
+pub struct RawEdge(pub OwnedFd);
+
+impl RawEdge {
+    pub fn new() -> Self {
+        Self(EdgeRegion::create(DEPTH, BLOCKS).expect("memory"))
+    }
+
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        rustix::io::pwrite(&self.0, bytes, offset).expect("a shared page");
+    }
+
+    pub fn write_word(&self, offset: u64, word: u64) {
+        self.write(offset, &word.to_ne_bytes());
+    }
+
+    pub fn read_word(&self, offset: u64) -> u64 {
+        let mut bytes = [0; 8];
+        rustix::io::pread(&self.0, &mut bytes, offset).expect("a shared page");
+        u64::from_ne_bytes(bytes)
+    }
+
+    pub fn slot(index: u64) -> u64 {
+        (LEASES + u64::from(BLOCKS) * 4).next_multiple_of(64) + index % u64::from(DEPTH) * SLOT_BYTES
+    }
+
+    /// Writes a descriptor into a slot.
+    pub fn describe(&self, index: u64, block: u64, offset: u64, payload: u64, head: u64) {
+        for (word, value) in
+            [(WORD_BLOCK, block), (WORD_OFFSET, offset), (WORD_PAYLOAD, payload), (WORD_HEAD, head)]
+        {
+            self.write_word(Self::slot(index) + word as u64 * 8, value);
+        }
+    }
+
+    /// Length of the region.
+    pub fn bytes(&self) -> u64 {
+        rustix::fs::fstat(&self.0).expect("a descriptor").st_size.cast_unsigned()
+    }
+}
+
+/// A producing process that keeps the rules.
+pub struct HonestProducer {
+    pub output: Output,
+    pub process: Producer,
+    pub wake: OwnedFd,
+    /// Edges that it has cut off.
+    pub cut: Arc<Mutex<Vec<(u32, Misbehaviour)>>>,
+}
+
+impl HonestProducer {
+    pub fn new() -> Self {
+        let (wake_page, wake) = WakePage::create(0).expect("memory");
+        let counters = CountersPage::create(8, 0).expect("memory");
+        let cut = Arc::new(Mutex::new(Vec::new()));
+        let told = cut.clone();
+        let process = Producer {
+            budget: Budget::new(64 << 20),
+            wake: Arc::new(wake_page),
+            counters: Arc::new(CountersPage::map(&counters, true).expect("counters")),
+            incarnation: 0,
+            stopping: Arc::default(),
+            on_misbehaviour: Arc::new(move |edge, what| told.lock().expect("no panic").push((edge, what))),
+        };
+        Self { output: Output::new("output".to_owned(), BLOCKS, 2, process.clone()), process, wake, cut }
+    }
+
+    /// Attaches an edge to input `input` of the consumer that has that wake page; the input is the edge's id, too.
+    pub fn attach(&self, input: u32, policy: Policy, region: &OwnedFd, bell: &OwnedFd, socket: Seqpacket) {
+        let edge = OutputEdge {
+            id: input,
+            consumer: format!("consumer/input{input}"),
+            input,
+            queue: Queue { policy, depth: DEPTH, max_held: DEPTH + 4 },
+            counters_row: input,
+            region: EdgeRegion::map(region).expect("a region"),
+            bell: Arc::new(WakePage::map(bell).expect("a wake page")),
+            eventfd: Arc::new(eventfd().expect("a descriptor")),
+            pair: Arc::new(ProducerPair::new(socket, input)),
+        };
+        self.output.attach(edge).expect("it fits");
+    }
+
+    pub fn cut(&self) -> Vec<(u32, Misbehaviour)> {
+        self.cut.lock().expect("no panic").clone()
+    }
+}
+
+/// A consuming process that keeps the rules, with two inputs.
+pub struct HonestConsumer {
+    pub inbox: Inbox,
+    pub page: WakePage,
+    pub wake: OwnedFd,
+    pub counters: Arc<CountersPage>,
+    eventfd: Arc<OwnedFd>,
+}
+
+impl HonestConsumer {
+    pub fn new() -> Self {
+        let (page, wake) = WakePage::create(2).expect("memory");
+        let eventfd = Arc::new(eventfd().expect("a descriptor"));
+        let counters = CountersPage::create(0, 2).expect("memory");
+        let own_page = WakePage::map(&wake).expect("a wake page");
+        Self {
+            inbox: Inbox::new(Arc::new(own_page), eventfd.clone()),
+            page,
+            wake,
+            counters: Arc::new(CountersPage::map(&counters, true).expect("counters")),
+            eventfd,
+        }
+    }
+
+    /// Attaches an edge whose producer has that wake page; its id is that of the input.
+    pub fn attach(&self, input: u32, region: &OwnedFd, space: &OwnedFd, socket: Seqpacket) {
+        self.attach_pair(input, region, space, Arc::new(ConsumerPair::new(socket)));
+    }
+
+    pub fn attach_pair(&self, input: u32, region: &OwnedFd, space: &OwnedFd, pair: Arc<ConsumerPair>) {
+        self.inbox.handle().attach(InputEdge {
+            id: input,
+            input,
+            policy: Policy::DropOldest,
+            region: EdgeRegion::map(region).expect("a region"),
+            pair,
+            space: Arc::new(WakePage::map(space).expect("a wake page")),
+            counters: self.counters.clone(),
+        });
+    }
+
+    /// Rings for everything, as a hostile producer may.
+    pub fn ring(&self) {
+        self.page.ring_all(self.eventfd.as_fd());
+    }
+
+    pub fn next(&mut self) -> Option<Arrival> {
+        self.inbox.try_next().expect("not forked")
+    }
+}
+
+/// An honest consumer; on input 0 somebody hostile, on input 1 an honest producer.
+pub struct BesideHostile {
+    pub consumer: HonestConsumer,
+    pub edge: RawEdge,
+    pub socket: Seqpacket,
+    pub producer: HonestProducer,
+}
+
+impl BesideHostile {
+    pub fn new() -> Self {
+        let (consumer, producer) = (HonestConsumer::new(), HonestProducer::new());
+        let edge = RawEdge::new();
+        let (socket, end) = Seqpacket::pair().expect("a socket");
+        // Of all pages it gets the hostile producer's own, too.
+        let (_, space) = WakePage::create(0).expect("memory");
+        consumer.attach(0, &edge.0, &space, end);
+        let region = EdgeRegion::create(DEPTH, BLOCKS).expect("memory");
+        let (a, b) = Seqpacket::pair().expect("a socket");
+        consumer.attach(1, &region, &producer.wake, b);
+        producer.attach(1, Policy::DropOldest, &region, &consumer.wake, a);
+        Self { consumer, edge, socket, producer }
+    }
+
+    /// What the consumer says of input 0, which must be cut off; and input 1 still works.
+    pub fn misbehaviour(&mut self) -> Misbehaviour {
+        self.consumer.ring();
+        let found = match self.consumer.next() {
+            Some(Arrival::Misbehaved { input: 0, edge: 0, misbehaviour }) => misbehaviour,
+            other => panic!("expected misbehaviour, got {other:?}"),
+        };
+        self.assert_others_work();
+        assert!(self.consumer.next().is_none(), "it is told once");
+        found
+    }
+
+    pub fn assert_others_work(&mut self) {
+        for bytes in [10, 70_000] {
+            assert_eq!(
+                send(&self.producer.output, &vec![7; bytes]).queued,
+                1,
+                "{bytes} {:?}",
+                self.producer.cut()
+            );
+            let sample = expect_sample(&mut self.consumer, 1);
+            assert!(sample.payload().iter().all(|&byte| byte == 7) && sample.payload().len() == bytes);
+        }
+    }
+}
+
+pub fn expect_sample(consumer: &mut HonestConsumer, expected: u32) -> Sample {
+    match consumer.next() {
+        Some(Arrival::Sample { input, sample }) if input == expected => sample,
+        other => panic!("expected a sample of input {expected}, got {other:?}"),
+    }
+}
+
+pub fn send(output: &Output, payload: &[u8]) -> nervure_shm::Receipt {
+    use nervure_shm::Wait;
+    let mut loan = output.loan(payload.len(), 0, Wait::Never).expect("memory");
+    loan.payload_mut().copy_from_slice(payload);
+    output.publish(loan, nervure_message::Header::default(), b"", Wait::Never).expect("room")
+}
+
+/// A sealed memfd, as a segment is.
+pub fn segment(bytes: usize) -> OwnedFd {
+    let fd = memfd(bytes);
+    rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes as u64).expect("memory");
+    seal(&fd);
+    fd
+}
+
+pub fn memfd(bytes: usize) -> OwnedFd {
+    use rustix::fs::MemfdFlags;
+    let fd = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+    let fd = fd.expect("a descriptor");
+    rustix::fs::ftruncate(&fd, bytes as u64).expect("a size");
+    fd
+}
+
+pub fn seal(fd: &OwnedFd) {
+    use rustix::fs::SealFlags;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(fd, seals).expect("a memfd");
+}
+
+/// A small generator of numbers: the same seed makes the same run.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A word that may hurt: near a limit, or anything.
+    pub fn word(&mut self) -> u64 {
+        let near = self.next() % 5;
+        match self.next() % 6 {
+            0 => near,
+            1 => u64::MAX - near,
+            2 => u64::from(u32::MAX) - 2 + near,
+            3 => (1 << (self.next() % 64)) + near,
+            4 => u64::from(DEPTH) + near,
+            _ => self.next(),
+        }
+    }
+}
