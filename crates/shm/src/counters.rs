@@ -7,8 +7,8 @@
 
 use crate::pages::{COUNTERS_MAGIC, create_page, map_page};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
-use crate::sys::{Mapping, Sharing};
-use rustix::fd::OwnedFd;
+use crate::sys::{self, Mapping, Sharing};
+use rustix::fd::{AsFd, OwnedFd};
 use std::io;
 
 const HEADER_BYTES: usize = 64;
@@ -180,19 +180,23 @@ impl CountersPage {
     pub fn create(output_rows: u32, input_rows: u32) -> io::Result<OwnedFd> {
         let bytes = Self::bytes(output_rows as usize, input_rows as usize);
         let sizes = [u64::from(output_rows), u64::from(input_rows)];
-        Ok(create_page("nervure-counters", COUNTERS_MAGIC, sizes, bytes, Sharing::ReadWrite)?.1)
+        Ok(create_page("nervure-counters", COUNTERS_MAGIC, sizes, bytes, Sharing::OneWriter)?.1)
     }
 
-    /// Maps a received page, as its node (`writable`) or as a supervisor.
+    /// Maps a received page, as its node (`writable`) or as a supervisor. From the node's mapping on nobody else can
+    /// write to it, whatever descriptor of it they have.
     ///
     /// # Errors
-    /// `InvalidData` when it is no counters page, or of another version.
+    /// `InvalidData` when it is no counters page, or of another version; `PermissionDenied` for a second writer.
     pub fn map(fd: &OwnedFd, writable: bool) -> io::Result<Self> {
         let (mapping, [outputs, inputs]) =
             map_page("counters page", COUNTERS_MAGIC, fd, writable, |[outputs, inputs]| {
                 (outputs <= MAX_ROWS && inputs <= MAX_ROWS)
                     .then(|| Self::bytes(outputs as usize, inputs as usize))
             })?;
+        if writable {
+            sys::seal(fd.as_fd(), Sharing::ReadOnly)?;
+        }
         Ok(Self { mapping, output_rows: outputs as usize, input_rows: inputs as usize })
     }
 

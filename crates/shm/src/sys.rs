@@ -108,6 +108,8 @@ pub fn adopt_inherited_fd(number: i32) -> io::Result<OwnedFd> {
 pub(crate) enum Sharing {
     /// Its size is frozen; both ends write.
     ReadWrite,
+    /// Its size is frozen; the first end that maps it writable is the last: it freezes it as `ReadOnly`.
+    OneWriter,
     /// Its size is frozen, and no mapping made from now on may write.
     ReadOnly,
 }
@@ -137,12 +139,14 @@ pub(crate) fn allocate(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Freezes a memfd. `ReadOnly` must come after the producer's own writable mapping.
+/// Freezes a memfd. `ReadOnly` must come after the writer's own mapping.
 pub(crate) fn seal(fd: BorrowedFd<'_>, sharing: Sharing) -> io::Result<()> {
-    let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    if sharing == Sharing::ReadOnly {
-        seals |= SealFlags::FUTURE_WRITE;
-    }
+    let size = SealFlags::SHRINK | SealFlags::GROW;
+    let seals = match sharing {
+        Sharing::ReadWrite => size | SealFlags::SEAL,
+        Sharing::OneWriter => size,
+        Sharing::ReadOnly => size | SealFlags::FUTURE_WRITE | SealFlags::SEAL,
+    };
     Ok(rustix::fs::fcntl_add_seals(fd, seals)?)
 }
 
