@@ -1,0 +1,209 @@
+//! What a forked child inherits is inert: real forks.
+
+#![expect(unsafe_code, reason = "fork")]
+
+use nervure_message::Header;
+use nervure_protocol::wiring::{Policy, Queue};
+use nervure_shm::{
+    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Loan, Output, OutputEdge,
+    Producer, ProducerPair, Sample, SendError, Seqpacket, Wait, WakePage, eventfd,
+};
+use std::sync::Arc;
+
+struct Process {
+    output: Output,
+    inbox: Inbox,
+    counters: Arc<CountersPage>,
+    budget: Arc<Budget>,
+    consumer_pair: Arc<ConsumerPair>,
+    producer_pair: Arc<ProducerPair>,
+}
+
+/// A process with an output that it reads itself.
+fn process() -> Process {
+    let (wake_page, wake) = WakePage::create(1).expect("memory");
+    let wake_page = Arc::new(wake_page);
+    let counters = CountersPage::create(1, 1).expect("memory");
+    let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
+    let budget = Budget::new(1 << 30);
+    let producer = Producer {
+        budget: budget.clone(),
+        wake: wake_page.clone(),
+        counters: counters.clone(),
+        incarnation: 0,
+        stopping: Arc::default(),
+        on_misbehaviour: Arc::new(|edge, what| panic!("{edge}: {what}")),
+    };
+    let output = Output::new("output".to_owned(), 8, 1, producer);
+    let eventfd = Arc::new(eventfd().expect("a descriptor"));
+    let inbox = Inbox::new(wake_page.clone(), eventfd.clone());
+    let region = EdgeRegion::create(4, 8).expect("memory");
+    let (a, b) = Seqpacket::pair().expect("a socket");
+    let (consumer_pair, producer_pair) = (Arc::new(ConsumerPair::new(b)), Arc::new(ProducerPair::new(a, 0)));
+    inbox.handle().attach(InputEdge {
+        id: 0,
+        input: 0,
+        policy: Policy::Block,
+        region: EdgeRegion::map(&region).expect("a region"),
+        pair: consumer_pair.clone(),
+        space: Arc::new(WakePage::map(&wake).expect("a wake page")),
+        counters: counters.clone(),
+    });
+    let attached = output.attach(OutputEdge {
+        id: 0,
+        consumer: "node/input".to_owned(),
+        input: 0,
+        queue: Queue { policy: Policy::Block, depth: 4, max_held: 4 },
+        counters_row: 0,
+        region: EdgeRegion::map(&region).expect("a region"),
+        bell: Arc::new(WakePage::map(&wake).expect("a wake page")),
+        eventfd,
+        pair: producer_pair.clone(),
+    });
+    attached.expect("it fits");
+    Process { output, inbox, counters, budget, consumer_pair, producer_pair }
+}
+
+/// Runs `child` in a forked child; it passes when it returns true.
+fn in_child(child: impl FnOnce() -> bool) {
+    // SAFETY: the child calls what the test is about, and leaves without running the parent's handlers.
+    match unsafe { libc::fork() } {
+        -1 => panic!("{}", std::io::Error::last_os_error()),
+        0 => {
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+            let code = match outcome {
+                Ok(true) => 0,
+                Ok(false) => 1,
+                Err(_) => 2,
+            };
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(code) }
+        }
+        pid => {
+            let mut status = 0;
+            // SAFETY: `status` lives as long as the call.
+            let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+            assert_eq!((waited, status), (pid, 0), "1 is false, 2 a panic (times 256)");
+        }
+    }
+}
+
+fn send(output: &Output, byte: u8, bytes: usize) {
+    output.publish(fill(output, byte, bytes), Header::default(), b"", Wait::Never).expect("room");
+}
+
+fn fill(output: &Output, byte: u8, bytes: usize) -> Loan {
+    let mut loan = output.loan(bytes, 0, Wait::Never).expect("memory");
+    loan.payload_mut().fill(byte);
+    loan
+}
+
+fn next(inbox: &mut Inbox) -> Sample {
+    match inbox.try_next().expect("not forked") {
+        Some(Arrival::Sample { sample, .. }) => sample,
+        other => panic!("expected a sample, got {other:?}"),
+    }
+}
+
+#[test]
+fn use_in_a_child_is_an_error() {
+    let mut process = process();
+    let loan = fill(&process.output, 3, 70_000);
+    in_child(|| {
+        let Process { output, inbox, .. } = &mut process;
+        let is_forked = |error: SendError| matches!(error, SendError::Forked(_));
+        assert!(output.loan(10, 0, Wait::Forever).is_err_and(is_forked));
+        assert!(output.loan(70_000, 0, Wait::Forever).is_err_and(is_forked));
+        let unsent = output.publish(loan, Header::default(), b"", Wait::Forever).expect_err("forked");
+        assert!(is_forked(unsent.cause));
+        assert!(output.announce(1, b"x").is_err_and(is_forked));
+        assert!(!output.has_readers());
+        assert!(inbox.try_next().is_err() && inbox.take_newest(0).is_err());
+        assert!(!inbox.is_own() && !inbox.arm());
+        // Neither of these waits.
+        inbox.wait(None);
+        inbox.handle().wait(None);
+        true
+    });
+}
+
+#[test]
+fn what_a_child_drops_its_parent_keeps() {
+    let mut process = process();
+    for byte in 0..4 {
+        send(&process.output, byte, 70_000);
+    }
+    let held = [next(&mut process.inbox), next(&mut process.inbox)];
+    let loan = process.output.loan(70_000, 0, Wait::Never).expect("memory");
+    let (used, held_before) = (process.budget.used(), process.counters.input(0).held);
+    for everything in [false, true] {
+        let Process { output, inbox, counters, budget, consumer_pair, producer_pair } = &process;
+        let (held, loan) = (&held, &loan);
+        in_child(move || {
+            // SAFETY: bitwise copies, dropped here; the originals are never touched again in this process.
+            unsafe {
+                drop(std::ptr::read(held));
+                drop(std::ptr::read(loan));
+                if everything {
+                    drop(std::ptr::read(inbox));
+                    drop(std::ptr::read(output));
+                    drop(std::ptr::read(counters));
+                    drop(std::ptr::read(budget));
+                    drop(std::ptr::read(consumer_pair));
+                    drop(std::ptr::read(producer_pair));
+                }
+            }
+            true
+        });
+        assert_eq!((process.budget.used(), process.counters.input(0).held), (used, held_before));
+        assert_eq!(process.producer_pair.receive(), Some(vec![]), "no receipt was sent");
+    }
+    // Two held and two queued: the edge is as full as it may be, although the child dropped what it had.
+    let refused = process.output.publish(loan, Header::default(), b"", Wait::Never).expect_err("full");
+    assert!(matches!(refused.cause, SendError::WouldBlock { .. }), "{:?}", refused.cause);
+    for (byte, sample) in held.iter().enumerate() {
+        assert!(sample.payload().iter().all(|&b| usize::from(b) == byte));
+    }
+    drop(held);
+    process.output.publish(refused.loan, Header::default(), b"", Wait::Never).expect("room");
+    assert_eq!(next(&mut process.inbox).payload()[0], 2);
+}
+
+#[test]
+fn a_child_takes_no_news_from_its_parent() {
+    let mut process = process();
+    send(&process.output, 1, 10);
+    in_child(|| {
+        process.inbox.refresh();
+        process.inbox.disarm();
+        process.inbox.handle().notify();
+        process.inbox.handle().close(0, true);
+        process.inbox.try_next().is_err()
+    });
+    assert_eq!(next(&mut process.inbox).payload().len(), 10);
+    assert!(process.inbox.try_next().expect("not forked").is_none());
+}
+
+/// A child that only execs, or only computes, must not notice at all; nor a child of the child.
+#[test]
+fn a_grandchild_is_no_more_than_a_child() {
+    let mut process = process();
+    in_child(|| {
+        let result = process.inbox.try_next().is_err();
+        in_child(|| process.inbox.try_next().is_err());
+        result
+    });
+    send(&process.output, 1, 10);
+    next(&mut process.inbox);
+}
+
+/// A child may make ends of its own.
+#[test]
+fn what_a_child_makes_itself_works() {
+    let _parent = process();
+    in_child(|| {
+        let mut own = process();
+        send(&own.output, 9, 70_000);
+        next(&mut own.inbox).payload()[0] == 9
+    });
+}

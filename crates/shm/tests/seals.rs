@@ -1,0 +1,196 @@
+//! What is shared for reading can be read, and nothing else.
+
+#![expect(unsafe_code, reason = "the tests map and remap what a reader was given")]
+
+use nervure_protocol::wiring::{Policy, Queue};
+use nervure_shm::{
+    Budget, ControlPage, CountersPage, EdgeRegion, Output, OutputEdge, Producer, ProducerPair, Received,
+    RunState, Seqpacket, Wait, WakePage, eventfd, page_bytes, read_only,
+};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use std::sync::Arc;
+
+/// Everything that a reader may try with a descriptor of so many bytes.
+fn assert_read_only(fd: &OwnedFd, bytes: usize) {
+    assert_descriptor_is_read_only(fd, bytes);
+    let reopened = reopen(fd, OFlags::RDWR).expect("the owner may open it");
+    assert_descriptor_is_read_only(&reopened, bytes);
+    let reopened = reopen(fd, OFlags::RDONLY).expect("a descriptor");
+    assert_descriptor_is_read_only(&reopened, bytes);
+    assert!(
+        reopen(fd, OFlags::RDWR | OFlags::TRUNC).is_err()
+            || rustix::fs::fstat(fd).expect("open").st_size as usize == bytes
+    );
+}
+
+fn assert_descriptor_is_read_only(fd: &OwnedFd, bytes: usize) {
+    let refused = |what: &str, result: Result<(), Errno>| {
+        let error = result.expect_err(what);
+        assert!(
+            matches!(error, Errno::PERM | Errno::ACCESS | Errno::BADF | Errno::INVAL | Errno::OPNOTSUPP),
+            "{what}: {error}"
+        );
+    };
+    refused("write", rustix::io::pwrite(fd, b"x", 0).map(drop));
+    refused("shrink", rustix::fs::ftruncate(fd, 0));
+    refused("grow", rustix::fs::ftruncate(fd, bytes as u64 * 2));
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    refused("punch a hole", rustix::fs::fallocate(fd, punch, 0, bytes as u64));
+    refused("zero", rustix::fs::fallocate(fd, FallocateFlags::ZERO_RANGE, 0, bytes as u64));
+    refused("collapse", rustix::fs::fallocate(fd, FallocateFlags::COLLAPSE_RANGE, 0, page_bytes() as u64));
+    refused("seal", rustix::fs::fcntl_add_seals(fd, SealFlags::WRITE));
+    for flags in [MapFlags::SHARED, MapFlags::SHARED_VALIDATE] {
+        refused("map for writing", map(fd, bytes, ProtFlags::READ | ProtFlags::WRITE, flags).map(drop));
+        refused("map for writing only", map(fd, bytes, ProtFlags::WRITE, flags).map(drop));
+    }
+    let start = map(fd, bytes, ProtFlags::READ, MapFlags::SHARED).expect("reading is allowed");
+    // SAFETY: the mapping was made above, is used by nobody else, and its protection is not weakened.
+    unsafe {
+        refused(
+            "make a mapping writable",
+            rustix::mm::mprotect(start, bytes, MprotectFlags::READ | MprotectFlags::WRITE),
+        );
+        refused("remove pages", rustix::mm::madvise(start, bytes, Advice::LinuxRemove));
+        rustix::mm::munmap(start, bytes).expect("its own mapping");
+    }
+}
+
+fn map(
+    fd: &OwnedFd,
+    bytes: usize,
+    protection: ProtFlags,
+    flags: MapFlags,
+) -> Result<*mut std::ffi::c_void, Errno> {
+    // SAFETY: a fresh mapping at an address of the kernel's choice disturbs no other memory.
+    unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, 0) }
+}
+
+fn reopen(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// The first segment that a producer sends, as its consumer's process receives it.
+fn received_segment(payload: &[u8]) -> (Output, OwnedFd) {
+    let (wake, _wake_fd) = WakePage::create(0).expect("memory");
+    let counters = CountersPage::create(1, 0).expect("memory");
+    let output = Output::new(
+        "output".to_owned(),
+        8,
+        0,
+        Producer {
+            budget: Budget::new(1 << 30),
+            wake: Arc::new(wake),
+            counters: Arc::new(CountersPage::map(&counters, true).expect("counters")),
+            incarnation: 0,
+            stopping: Arc::default(),
+            on_misbehaviour: Arc::new(|edge, what| panic!("{edge}: {what}")),
+        },
+    );
+    let (a, b) = Seqpacket::pair().expect("a socket");
+    let attached = output.attach(OutputEdge {
+        id: 0,
+        consumer: "consumer/input".to_owned(),
+        input: 0,
+        queue: Queue { policy: Policy::DropOldest, depth: 2, max_held: 4 },
+        counters_row: 0,
+        region: EdgeRegion::map(&EdgeRegion::create(2, 8).expect("memory")).expect("a region"),
+        bell: Arc::new(WakePage::create(1).expect("memory").0),
+        eventfd: Arc::new(eventfd().expect("a descriptor")),
+        pair: Arc::new(ProducerPair::new(a, 0)),
+    });
+    attached.expect("it fits");
+    let mut loan = output.loan(payload.len(), 0, Wait::Never).expect("memory");
+    loan.payload_mut().copy_from_slice(payload);
+    output.publish(loan, nervure_message::Header::default(), b"", Wait::Never).expect("room");
+    let mut buffer = Vec::with_capacity(1024);
+    loop {
+        match b.receive(&mut buffer).expect("a packet") {
+            Received::Packet(fds) if !fds.is_empty() => {
+                return (output, fds.into_iter().next().expect("one descriptor"));
+            }
+            Received::Packet(_) => {}
+            Received::Closed => panic!("closed"),
+        }
+    }
+}
+
+#[test]
+fn a_consumer_can_only_read_a_segment() {
+    for bytes in [1000, 100_000] {
+        let payload = vec![0x5a; bytes];
+        let (output, fd) = received_segment(&payload);
+        let length = rustix::fs::fstat(&fd).expect("a descriptor").st_size as usize;
+        assert_read_only(&fd, length);
+        let mut content = vec![0; bytes];
+        rustix::io::pread(&fd, &mut content, 0).expect("reading is allowed");
+        assert!(content == payload, "nothing was changed by all that");
+        // The producer itself goes on writing.
+        let mut loan = output.loan(bytes, 0, Wait::Never).expect("memory");
+        loan.payload_mut().fill(1);
+    }
+}
+
+#[test]
+fn nodes_can_only_read_the_control_page() {
+    let (page, fd) = ControlPage::create().expect("memory");
+    assert_read_only(&fd, page_bytes());
+    let node = ControlPage::map(&fd).expect("reading is allowed");
+    page.set(RunState::Paused, 77, 5, 1.0);
+    assert_eq!(node.read(100), (RunState::Paused, 77));
+}
+
+#[test]
+fn only_their_node_writes_counters() {
+    let fd = CountersPage::create(1, 1).expect("memory");
+    let early = read_only(fd.as_fd()).expect("a descriptor");
+    assert!(CountersPage::map(&early, true).is_err());
+    let _node = CountersPage::map(&fd, true).expect("the node");
+    let late = read_only(fd.as_fd()).expect("a descriptor");
+    let length = rustix::fs::fstat(&fd).expect("a descriptor").st_size as usize;
+    for reader in [&fd, &early, &late] {
+        assert_read_only(reader, length);
+        assert!(CountersPage::map(reader, true).is_err());
+        assert_eq!(CountersPage::map(reader, false).expect("a reader").output(0).sent, 0);
+    }
+}
+
+/// Nobody can take memory away from under those who map it.
+#[test]
+fn sizes_are_frozen() {
+    for fd in [
+        EdgeRegion::create(8, 8).expect("memory"),
+        WakePage::create(8).expect("memory").1,
+        ControlPage::create().expect("memory").1,
+        CountersPage::create(1, 1).expect("memory"),
+    ] {
+        let size = rustix::fs::fstat(&fd).expect("a descriptor").st_size as u64;
+        for bytes in [0, size / 2, size - 1, size + 1, size * 2] {
+            assert_eq!(rustix::fs::ftruncate(&fd, bytes), Err(Errno::PERM));
+        }
+    }
+}
+
+/// What another program inherits by accident, it could use.
+#[test]
+fn descriptors_are_closed_on_exec() {
+    let (a, b) = Seqpacket::pair().expect("a socket");
+    let (_output, segment) = received_segment(&[1; 1000]);
+    let counters = CountersPage::create(1, 1).expect("memory");
+    let all: [OwnedFd; 9] = [
+        EdgeRegion::create(8, 8).expect("memory"),
+        WakePage::create(8).expect("memory").1,
+        ControlPage::create().expect("memory").1,
+        read_only(counters.as_fd()).expect("a descriptor"),
+        counters,
+        eventfd().expect("a descriptor"),
+        a.into(),
+        b.into(),
+        segment,
+    ];
+    for fd in all {
+        assert!(rustix::io::fcntl_getfd(&fd).expect("open").contains(rustix::io::FdFlags::CLOEXEC));
+    }
+}
