@@ -1,0 +1,77 @@
+//! What a child process does.
+
+use crate::rig::{BLOCKS, ROLE, attach, bytes_of, fill, number_of, producer, queue, receive, serve};
+use nervure_message::Header;
+use nervure_protocol::wiring::Policy;
+use nervure_shm::{
+    Arrival, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Output, Seqpacket, Wait, WakePage,
+};
+use rustix::fd::{AsFd, OwnedFd};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The whole life of a child; in the parent there is nothing to do.
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let control = Seqpacket::from(std::io::stdin().as_fd().try_clone_to_owned().expect("its control socket"));
+    let fds = receive(&control).expect("descriptors").0;
+    let (role, number) = role.split_once(' ').expect("a role and its number");
+    let number = number.parse().expect("a number");
+    match role {
+        "produce" => produce(fds, u64::MAX),
+        "produce-then-rest" => produce(fds, number),
+        "consume" => consume(&control, fds, number as usize),
+        other => panic!("no role: {other}"),
+    }
+}
+
+/// Publishes so many samples to a `drop_oldest` or a `block` edge, and rests.
+fn produce(fds: Vec<OwnedFd>, count: u64) {
+    let [own_wake, counters, region, bell, eventfd, socket] = <[OwnedFd; 6]>::try_from(fds).expect("six");
+    let process = producer(&own_wake, &counters);
+    let output = Output::new("output".to_owned(), BLOCKS, 0, process);
+    let queue = queue(Policy::Block, 4);
+    let pair = attach(&output, queue, &region, (&bell, &eventfd), Seqpacket::from(socket), 0);
+    serve(output.clone(), pair, 0);
+    for number in 0..count {
+        let mut loan = output.loan(bytes_of(number), 0, Wait::Forever).expect("memory");
+        fill(loan.payload_mut(), number);
+        output.publish(loan, Header::default(), b"", Wait::Forever).expect("room");
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Reports every sample, and holds the last `hold` of them.
+fn consume(control: &Seqpacket, fds: Vec<OwnedFd>, hold: usize) {
+    let [wake, eventfd, counters, region, space, socket] = <[OwnedFd; 6]>::try_from(fds).expect("six");
+    let mut inbox = Inbox::new(Arc::new(WakePage::map(&wake).expect("a wake page")), Arc::new(eventfd));
+    inbox.handle().attach(InputEdge {
+        id: 0,
+        input: 0,
+        policy: Policy::Block,
+        region: EdgeRegion::map(&region).expect("a region"),
+        pair: Arc::new(ConsumerPair::new(Seqpacket::from(socket))),
+        space: Arc::new(WakePage::map(&space).expect("a wake page")),
+        counters: Arc::new(CountersPage::map(&counters, true).expect("counters")),
+    });
+    let mut held = VecDeque::new();
+    loop {
+        match inbox.try_next().expect("not forked") {
+            Some(Arrival::Sample { sample, .. }) => {
+                let report = number_of(&sample).to_ne_bytes();
+                while control.send(&report, &[]).is_err() {
+                    std::thread::yield_now();
+                }
+                held.push_back(sample);
+                if held.len() > hold {
+                    held.pop_front();
+                }
+            }
+            Some(other) => panic!("unexpected: {other:?}"),
+            None => drop(inbox.wait(None)),
+        }
+    }
+}

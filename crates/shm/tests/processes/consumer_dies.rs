@@ -1,0 +1,153 @@
+//! The consumer is killed, at any moment, with samples in its hands.
+
+use crate::rig::{
+    BLOCKS, ConsumerPages, Spawned, alone, attach, bytes_of, deadline, fill, open, producer, queue, serve,
+};
+use nervure_message::Header;
+use nervure_protocol::wiring::{Policy, Queue};
+use nervure_shm::{CountersPage, EdgeRegion, Output, Producer, Seqpacket, Wait, WakePage};
+use rustix::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+struct Parent {
+    output: Output,
+    process: Producer,
+    wake: OwnedFd,
+}
+
+impl Parent {
+    fn new() -> Self {
+        let (_, wake) = WakePage::create(0).expect("memory");
+        let process = producer(&wake, &CountersPage::create(1, 0).expect("memory"));
+        Self { output: Output::new("output".to_owned(), BLOCKS, 0, process.clone()), process, wake }
+    }
+
+    fn publish(&self, number: u64, wait: Wait) {
+        let mut loan = self.output.loan(bytes_of(number), 0, wait).expect("memory");
+        fill(loan.payload_mut(), number);
+        self.output.publish(loan, Header::default(), b"", wait).expect("room");
+    }
+
+    /// Starts a consumer on a region, known to the producer at once or only after it has begun to look.
+    fn start(&self, region: &OwnedFd, queue: Queue, peer: u32, producer_last: bool) -> Consumer {
+        let pages = ConsumerPages::new();
+        let (a, b) = Seqpacket::pair().expect("a socket");
+        let process = Spawned::new("consume 3");
+        let attach_producer = |a| {
+            let pair = attach(&self.output, queue, region, (&pages.wake, &pages.eventfd), a, peer);
+            serve(self.output.clone(), pair, peer)
+        };
+        let socket = OwnedFd::from(b);
+        let fds =
+            [&pages.wake, &pages.eventfd, &pages.counters, region, &self.wake, &socket].map(AsFd::as_fd);
+        let control = if producer_last {
+            process.give(&fds);
+            drop(socket);
+            attach_producer(a)
+        } else {
+            let control = attach_producer(a);
+            process.give(&fds);
+            drop(socket);
+            control
+        };
+        Consumer { process, control }
+    }
+}
+
+struct Consumer {
+    process: Spawned,
+    control: thread::JoinHandle<()>,
+}
+
+impl Consumer {
+    /// Its end, as its producer notices it; and what it had reported.
+    fn kill(mut self) -> Vec<u64> {
+        self.process.kill();
+        self.control.join().expect("the socket hangs up");
+        std::iter::from_fn(|| self.process.report()).collect()
+    }
+}
+
+/// Its blocks are used again, and its waiting producer goes on.
+#[test]
+fn what_it_held_is_free_at_once() {
+    let _alone = alone();
+    let mut before = None;
+    for round in 0..8 {
+        let policy = if round % 2 == 0 { Policy::Block } else { Policy::DropOldest };
+        let parent = Parent::new();
+        let region = EdgeRegion::create(4, BLOCKS).expect("memory");
+        let consumer = parent.start(&region, queue(policy, 4), 0, false);
+        let (is_over, published) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let deadline = Wait::Until(deadline());
+                while !is_over.load(SeqCst) {
+                    parent.publish(published.fetch_add(1, SeqCst), deadline);
+                }
+            });
+            while consumer.process.report().expect("it reports") < 20 + round * 31 {}
+            consumer.kill();
+            parent.output.detach(0, false);
+            let used = parent.process.budget.used();
+            // The producer was perhaps blocked; now nobody makes it wait, and it needs no other memory.
+            let goal = published.load(SeqCst) + 200;
+            while published.load(SeqCst) < goal {
+                thread::yield_now();
+            }
+            is_over.store(true, SeqCst);
+            assert!(parent.process.budget.used() <= used, "new memory after a death");
+        });
+        drop((parent, region));
+        assert!(round < 2 || Some(open()) == before, "descriptors and mappings: {:?}, {before:?}", open());
+        before = Some(open());
+    }
+}
+
+/// Nothing that was queued is lost, over many deaths at any moment; nothing comes twice, nothing out of order.
+#[test]
+fn its_next_incarnations_go_on_where_it_stopped() {
+    let _alone = alone();
+    let parent = Parent::new();
+    let region = EdgeRegion::create(6, BLOCKS).expect("memory");
+    let queue = queue(Policy::Block, 6);
+    let is_over = AtomicBool::new(false);
+    let published = AtomicU64::new(0);
+    let mut reported = Vec::new();
+    let mut deaths = 0;
+    // What is published before the edge is there is nobody's.
+    let mut first = Some(parent.start(&region, queue, 0, false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let deadline = Wait::Until(deadline());
+            while !is_over.load(SeqCst) {
+                parent.publish(published.load(SeqCst), deadline);
+                published.fetch_add(1, SeqCst);
+            }
+        });
+        for round in 0..12_u32 {
+            let consumer =
+                first.take().unwrap_or_else(|| parent.start(&region, queue, round, round % 2 == 0));
+            for _ in 0..(round * 53 % 90) {
+                reported.push(consumer.process.report().expect("it reports"));
+            }
+            reported.extend(consumer.kill());
+            deaths += 1;
+            if round == 11 {
+                is_over.store(true, SeqCst);
+            }
+            parent.output.detach(0, round < 11);
+        }
+    });
+    assert!(reported.is_sorted_by(|a, b| a < b), "{reported:?}");
+    let counters = parent.process.counters.output(0);
+    // The very last was published when nobody was there any more.
+    let published = published.into_inner();
+    assert!((published - 1..=published).contains(&counters.sent), "{published}: {counters:?}");
+    assert_eq!(counters.lost(), counters.lost_in_crash, "{counters:?}");
+    // Missing are only those that it had taken and not yet reported when it died: one at a time.
+    let unreported = counters.sent - counters.undelivered - reported.len() as u64;
+    assert!(unreported <= deaths, "{unreported} were lost in {deaths} deaths");
+    assert!(counters.lost_in_crash > 0, "it held some");
+}

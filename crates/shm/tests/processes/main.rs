@@ -1,0 +1,6 @@
+//! Both ends in processes of their own, one of which is killed with SIGKILL.
+
+mod child;
+mod consumer_dies;
+mod producer_dies;
+mod rig;
