@@ -301,13 +301,14 @@ impl Machine {
             Descriptor::Counters(node),
         ];
         self.send(node, welcome, descriptors);
+        if restarted {
+            // Before the new edges, so that nobody hears of it after the first sample of the new process.
+            self.tell_neighbours(node, "NODE_RESTARTED", "");
+        }
         self.wire(node);
         self.send(node, keeper_to_node::Message::Wired, Vec::new());
         if self.phase == Phase::Running {
             self.send(node, keeper_to_node::Message::Start, Vec::new());
-        }
-        if restarted {
-            self.tell_neighbours(node, "NODE_RESTARTED", "");
         }
     }
 

@@ -4,7 +4,9 @@ use nervure_protocol::ProtocolError;
 use std::io;
 
 /// Why a node could not connect to its keeper.
-#[derive(Debug, thiserror::Error)]
+///
+/// Its debug form is its message: that is what a `main` that returns it prints.
+#[derive(thiserror::Error)]
 pub enum ConnectError {
     /// The program was not started as a node.
     #[error(
@@ -51,6 +53,12 @@ pub enum ConnectError {
     /// The system refused something.
     #[error("cannot set the node up: {0}")]
     System(#[from] io::Error),
+}
+
+impl std::fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// A name that is no input or output of the node.

@@ -514,8 +514,13 @@ impl Inbox {
         eventfd_clear(self.handle.eventfd.as_fd());
     }
 
-    /// The first pending input from the cursor on, round-robin. The node's own bit counts as the last input.
+    /// The node's own bit (what the control thread has to say comes before samples), or else the first pending input from
+    /// the cursor on, round-robin.
     fn next_pending(&self) -> Option<u32> {
+        let own = self.inputs.len();
+        if self.pending[own / 64] & 1 << (own % 64) != 0 {
+            return Some(own as u32);
+        }
         let start = self.cursor as usize;
         let words = self.pending.len();
         for step in 0..=words {

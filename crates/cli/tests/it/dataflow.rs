@@ -153,8 +153,9 @@ impl Run {
     pub fn until(&mut self, what: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let message = self.messages.recv_timeout(left).unwrap_or_else(|_| {
+            // Also where other messages keep coming: a timeout of zero would go on taking them.
+            let left = deadline.checked_duration_since(Instant::now());
+            let message = left.and_then(|left| self.messages.recv_timeout(left).ok()).unwrap_or_else(|| {
                 panic!("there was no {what}: {:#?}", self.told);
             });
             self.told.push(message.clone());
@@ -191,8 +192,10 @@ impl Run {
 
     /// Waits for the end of `run`.
     pub fn finish(mut self) -> Outcome {
+        let deadline = Instant::now() + PATIENCE;
         while let Ok(message) = self.messages.recv_timeout(PATIENCE) {
             self.told.push(message);
+            assert!(Instant::now() < deadline, "the run does not end");
         }
         let mut stderr = String::new();
         self.child.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
