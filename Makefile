@@ -10,7 +10,7 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 RUST_SOURCES := $(shell find crates bindings -name '*.rs' -o -name Cargo.toml 2>/dev/null) Cargo.toml Cargo.lock
 PYTHON_SOURCES := $(shell find bindings/python -name '*.py' -o -name '*.pyi' -o -name pyproject.toml 2>/dev/null)
 
-.PHONY: help demo test lint test-rust test-loom test-python bench asan miri clean
+.PHONY: help demo test lint test-rust test-loom test-asan test-python bench asan miri clean
 .DELETE_ON_ERROR:
 
 help: ## This list
@@ -20,7 +20,7 @@ demo: $(VENV)/.installed $(VENV)/.demo ## Build Nervure and run a dataflow on re
 	$(call say,Running examples/drive: camera and lanes and IMU and fusion in five processes)
 	@$(BIN)/nervure run examples/drive/dataflow.yml
 
-test: lint test-rust test-loom test-python ## Everything that must pass, with its own set-up
+test: lint test-rust test-loom test-asan test-python ## Everything that must pass, with its own set-up
 	$(call say,All tests passed)
 
 lint: $(VENV)/.test ## Formatting, clippy, dependency rules, ruff, mypy
@@ -37,6 +37,11 @@ test-rust: ## Rust tests, real processes and kill -9 included
 test-loom: ## Every interleaving of the lock-free structures
 	$(call say,Checking the lock-free structures under every interleaving (loom))
 	@./scripts/loom.sh
+
+test-asan: ## AddressSanitizer, where a nightly toolchain is installed
+	$(call say,Running the tests of the crates with unsafe code under AddressSanitizer)
+	@if $(CARGO) +nightly --version >/dev/null 2>&1; then ./scripts/asan.sh; \
+	else echo "SKIPPED: AddressSanitizer needs a nightly toolchain (rustup toolchain install nightly)"; fi
 
 test-python: $(VENV)/.installed $(VENV)/.test $(VENV)/.demo ## Python tests and examples
 	$(call say,Running the Python tests and the examples)
