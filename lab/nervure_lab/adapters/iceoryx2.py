@@ -1,4 +1,4 @@
-"""iceoryx2, from crates.io and from PyPI."""
+"""iceoryx2: the crate and the Python package."""
 
 from __future__ import annotations
 
