@@ -3,6 +3,7 @@
 #![cfg_attr(not(loom), expect(unsafe_code, reason = "shared memory is what this crate is for"))]
 
 mod doorbell;
+mod latest;
 mod ring;
 mod space;
 mod sync;

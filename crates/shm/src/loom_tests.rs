@@ -2,6 +2,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p nervure-shm --release --lib`.
 
 use crate::doorbell::Doorbell;
+use crate::latest::Latest;
 use crate::ring::{Misbehaviour, Popped, Ring, SLOT_WORDS};
 use crate::space::Space;
 use crate::sync::{AtomicU32, AtomicU64, FutexWord, Ordering::*};
@@ -260,5 +261,28 @@ fn counters_beyond_the_capacity_are_misbehaviour() {
         assert_eq!(error, Misbehaviour::Counters { distance: 3, capacity: 2 });
         memory.tail.store(9, Relaxed);
         assert!(memory.ring().queued(3).is_err());
+    });
+}
+
+#[test]
+fn whoever_reads_the_latest_words_gets_whole_ones_and_never_older_ones() {
+    check(4, || {
+        let memory = Arc::new((AtomicU64::new(0), [0, 1, 2, 3].map(|_| AtomicU64::new(0))));
+        let view = |memory: &(AtomicU64, [AtomicU64; 4])| -> [u64; 2] {
+            let (even, odd) = memory.1.split_at(2);
+            Latest { version: &memory.0, copies: [even, odd] }.read()
+        };
+        let writer = memory.clone();
+        let thread = thread::spawn(move || {
+            for value in 1..=3 {
+                let (even, odd) = writer.1.split_at(2);
+                Latest { version: &writer.0, copies: [even, odd] }.write(&[value, value]);
+            }
+        });
+        let (first, second) = (view(&memory), view(&memory));
+        thread.join().unwrap();
+        assert!(first[0] == first[1] && second[0] == second[1], "torn: {first:?} {second:?}");
+        assert!(first[0] <= second[0]);
+        assert_eq!(view(&memory), [3, 3]);
     });
 }

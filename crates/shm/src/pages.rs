@@ -4,6 +4,7 @@
 //! once and works with private copies from then on.
 
 use crate::doorbell::{Doorbell, Wake};
+use crate::latest::Latest;
 use crate::ring::{Ring, SLOT_WORDS};
 use crate::space::Space;
 use crate::sync::{AtomicU32, AtomicU64, FutexWord, Ordering::*};
@@ -274,20 +275,21 @@ pub enum RunState {
 #[derive(Debug)]
 pub struct ControlPage {
     mapping: Mapping,
+    is_creator: bool,
 }
 
 impl ControlPage {
-    const WORDS: usize = LINE;
-    const COUNT: usize = 5;
-    /// Written last before and first after a change: odd while one is under way (a sequence lock).
-    const VERSION: usize = 0;
-    const STATE: usize = 1;
-    const ORIGIN: usize = 2;
-    const BASE: usize = 3;
-    const RATE: usize = 4;
+    const VERSION: usize = LINE;
+    const COPIES: usize = 2 * LINE;
+    /// Words of a copy.
+    const COUNT: usize = 4;
+    const STATE: usize = 0;
+    const ORIGIN: usize = 1;
+    const BASE: usize = 2;
+    const RATE: usize = 3;
 
     fn bytes() -> usize {
-        Self::WORDS + Self::COUNT * size_of::<u64>()
+        Self::COPIES + 2 * Self::COUNT * size_of::<u64>()
     }
 
     /// Makes the page of a running dataflow with a real-time clock.
@@ -297,7 +299,7 @@ impl ControlPage {
     pub fn create() -> io::Result<(Self, OwnedFd)> {
         let (mapping, fd) =
             create_page("nervure-control", CONTROL_MAGIC, [0; 2], Self::bytes(), Sharing::ReadOnly)?;
-        let page = Self { mapping };
+        let page = Self { mapping, is_creator: true };
         page.set(RunState::Running, sys::utc_nanos(), sys::monotonic_nanos(), 1.0);
         Ok((page, fd))
     }
@@ -308,26 +310,31 @@ impl ControlPage {
     /// `InvalidData` when it is no control page, or of another version.
     pub fn map(fd: &OwnedFd) -> io::Result<Self> {
         let (mapping, _) = map_page("control page", CONTROL_MAGIC, fd, false, |_| Some(Self::bytes()))?;
-        Ok(Self { mapping })
+        Ok(Self { mapping, is_creator: false })
     }
 
-    fn words(&self) -> &[AtomicU64] {
+    fn latest(&self) -> Latest<'_> {
+        // SAFETY: an atomic.
+        let version = unsafe { self.mapping.at(Self::VERSION) };
         // SAFETY: atomics.
-        unsafe { self.mapping.slice_at(Self::WORDS, Self::COUNT) }
+        let words = unsafe { self.mapping.slice_at(Self::COPIES, 2 * Self::COUNT) };
+        let (even, odd) = words.split_at(Self::COUNT);
+        Latest { version, copies: [even, odd] }
     }
 
     /// Sets run state and clock: `origin` (nanoseconds since the epoch) is read at `base` (CLOCK_MONOTONIC), and
-    /// `rate` seconds pass a second. Only the creator may: elsewhere the page is not writable.
+    /// `rate` seconds pass a second.
+    ///
+    /// # Panics
+    /// When the page was not created but mapped: it cannot be written then.
     pub fn set(&self, state: RunState, origin: i64, base: u64, rate: f64) {
-        let words = self.words();
-        let version = words[Self::VERSION].load(Relaxed);
-        words[Self::VERSION].store(version.wrapping_add(1), Relaxed);
-        crate::sync::fence(Release);
-        words[Self::STATE].store(u64::from(state == RunState::Paused), Relaxed);
-        words[Self::ORIGIN].store(origin.cast_unsigned(), Relaxed);
-        words[Self::BASE].store(base, Relaxed);
-        words[Self::RATE].store(rate.to_bits(), Relaxed);
-        words[Self::VERSION].store(version.wrapping_add(2), Release);
+        assert!(self.is_creator, "a control page is written by its creator alone");
+        let mut values = [0; Self::COUNT];
+        values[Self::STATE] = u64::from(state == RunState::Paused);
+        values[Self::ORIGIN] = origin.cast_unsigned();
+        values[Self::BASE] = base;
+        values[Self::RATE] = rate.to_bits();
+        self.latest().write(&values);
     }
 
     /// When the clock will read `time`, in nanoseconds of CLOCK_MONOTONIC; `None` while it stands still.
@@ -355,21 +362,6 @@ impl ControlPage {
     }
 
     fn load(&self) -> [u64; Self::COUNT] {
-        let words = self.words();
-        // The keeper writes four words; a reader that meets it half-way tries again, and gives up only when the
-        // keeper died half-way.
-        let mut values = [0; Self::COUNT];
-        for _ in 0..1000 {
-            let before = words[Self::VERSION].load(Acquire);
-            for (value, word) in values.iter_mut().zip(words) {
-                *value = word.load(Relaxed);
-            }
-            crate::sync::fence(Acquire);
-            if before.is_multiple_of(2) && words[Self::VERSION].load(Relaxed) == before {
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        values
+        self.latest().read()
     }
 }
