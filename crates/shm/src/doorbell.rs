@@ -6,18 +6,24 @@
 //! Fields (all in the consumer's wake page, written by both sides):
 //! - `words`: one bit an input, set by its producer after a push, cleared by the consumer before it looks.
 //! - `summary`: one bit a word, set after the word's bit, cleared by the consumer before the word.
-//! - `parked`: bits 32.. say how the consumer sleeps ([`Parking`]), bits 0..32 hold `sequence` as it was when it
-//!   lay down. Written by the consumer alone: every protocol in which a producer clears it loses wake-ups.
-//! - `sequence`: the futex word. Moved on, once per sleep, by the producer that then wakes.
+//! - `parked`: bits 32.. say how the consumer sleeps ([`Parking`]), bits 0..32 the number of this sleep, which is
+//!   `sequence` as it is when it lies down. Written by the consumer alone: every protocol in which a producer clears it
+//!   loses wake-ups.
+//! - `sequence`: the futex word. Moved on by the consumer when it lies down, so that no two sleeps have the same number,
+//!   and once per sleep by the producer that then wakes.
 //!
 //! Why no wake-up is lost: a producer stores (bit, summary), fences, loads `parked`; the consumer stores `parked`,
 //! fences, loads `summary`. One of the two sees the other. Of the producers that see a parked consumer, the one
-//! that moves `sequence` on from the parked value wakes it; if `sequence` has moved on already, the consumer's
-//! futex wait cannot begin or has been ended by whoever moved it.
+//! that moves `sequence` on from the number of that sleep wakes it; if `sequence` has moved on already, the consumer's
+//! futex wait cannot begin or has been ended by whoever moved it. A producer that was held up since an earlier sleep
+//! fails to move `sequence`: it might wake a consumer that now sleeps in another way.
 //! Why an own bit that is still set needs no ring: the consumer clears the bit, fences, then looks into the ring;
 //! the producer pushes, fences, then looks at the bit. If the producer still sees it set, the consumer's look
 //! comes after the push. A producer that dies between the bit and the wake is made good by the keeper, who rings
 //! for it with [`Doorbell::ring_all`].
+//!
+//! Orderings: the fences order everything but the bits of `words` against `summary`, which a release by the producer
+//! and an acquire by the consumer do. (Loom cannot show that: in its models a read-modify-write sees the newest value.)
 
 use crate::sync::{AtomicU64, FutexWord, Ordering::*, Waited, fence};
 
@@ -59,7 +65,7 @@ impl Doorbell<'_> {
         if self.words[word].load(Relaxed) & bit != 0 {
             return Wake::Nothing;
         }
-        self.words[word].fetch_or(bit, Release);
+        self.words[word].fetch_or(bit, Relaxed);
         self.summary.fetch_or(1 << word, Release);
         self.wake()
     }
@@ -67,13 +73,15 @@ impl Doorbell<'_> {
     /// Rings for every input: somebody may have died between its bit and its wake.
     pub(crate) fn ring_all(&self) -> Wake {
         for word in self.words {
-            word.store(u64::MAX, Release);
+            word.fetch_or(u64::MAX, Release);
         }
-        self.summary.store(u64::MAX >> (64 - self.words.len()), Release);
-        // A dead producer may have moved `sequence` on without waking: move it again, whatever it reads.
+        self.summary.fetch_or(u64::MAX >> (64 - self.words.len()), Release);
         fence(SeqCst);
         let parked = self.parked.load(Relaxed);
-        self.sequence.0.fetch_add(1, Release);
+        if parked != 0 {
+            // Whoever moved `sequence` on before may have died before it woke: wake in any case.
+            self.end_sleep(parked);
+        }
         self.wake_as(parked)
     }
 
@@ -87,7 +95,7 @@ impl Doorbell<'_> {
         let summary = self.summary.swap(0, Acquire);
         for (index, (word, local)) in self.words.iter().zip(local).enumerate() {
             if summary & 1 << index != 0 {
-                let taken = word.swap(0, Acquire);
+                let taken = word.swap(0, Relaxed);
                 *local |= taken;
                 any |= taken;
             }
@@ -98,9 +106,9 @@ impl Doorbell<'_> {
 
     /// Sleeps on the futex until somebody rings, or until `deadline`; not at all when something is pending.
     pub(crate) fn sleep(&self, deadline: Option<u64>) -> Waited {
-        let seen = self.park(Parking::Futex);
+        let number = self.park(Parking::Futex);
         let waited = if self.summary.load(Relaxed) == 0 {
-            self.sequence.wait(seen, deadline)
+            self.sequence.wait(number, deadline)
         } else {
             Waited::LookAgain
         };
@@ -109,7 +117,6 @@ impl Doorbell<'_> {
     }
 
     /// Asks for the eventfd to be written at the next ring. False when something is pending already.
-    #[cfg(not(loom))]
     pub(crate) fn arm(&self) -> bool {
         self.park(Parking::EventFd);
         let armed = self.summary.load(Relaxed) == 0;
@@ -125,23 +132,22 @@ impl Doorbell<'_> {
     }
 
     fn park(&self, how: Parking) -> u32 {
-        let seen = self.sequence.0.load(Acquire);
-        self.parked.store((how as u64) << 32 | u64::from(seen), Relaxed);
+        let number = self.sequence.0.fetch_add(1, Relaxed).wrapping_add(1);
+        self.parked.store((how as u64) << 32 | u64::from(number), Relaxed);
         fence(SeqCst);
-        seen
+        number
     }
 
     fn wake(&self) -> Wake {
         fence(SeqCst);
         let parked = self.parked.load(Relaxed);
-        if parked == 0 {
-            return Wake::Nothing;
-        }
-        let seen = parked as u32;
-        match self.sequence.0.compare_exchange(seen, seen.wrapping_add(1), Release, Relaxed) {
-            Ok(_) => self.wake_as(parked),
-            Err(_) => Wake::Nothing,
-        }
+        if parked != 0 && self.end_sleep(parked) { self.wake_as(parked) } else { Wake::Nothing }
+    }
+
+    /// Moves `sequence` on, if that sleep has not ended yet.
+    fn end_sleep(&self, parked: u64) -> bool {
+        let number = parked as u32;
+        self.sequence.0.compare_exchange(number, number.wrapping_add(1), Relaxed, Relaxed).is_ok()
     }
 
     fn wake_as(&self, parked: u64) -> Wake {

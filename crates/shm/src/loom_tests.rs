@@ -1,7 +1,7 @@
 //! Every interleaving of the lock-free structures, under the memory model of C11. Run by
 //! `RUSTFLAGS="--cfg loom" cargo test -p nervure-shm --release --lib`.
 
-use crate::doorbell::Doorbell;
+use crate::doorbell::{Doorbell, Wake};
 use crate::latest::Latest;
 use crate::ring::{Misbehaviour, Popped, Ring, SLOT_WORDS};
 use crate::space::Space;
@@ -135,6 +135,83 @@ fn two_producers_of_two_words_never_lose_a_wake_up() {
     producers_wake_a_sleeping_consumer(2, [3, 70], [2, 1]);
 }
 
+/// An eventfd as an event loop watches it.
+struct EventFd(loom::sync::Mutex<bool>, loom::sync::Condvar);
+
+impl EventFd {
+    fn write(&self) {
+        *self.0.lock().unwrap() = true;
+        self.1.notify_all();
+    }
+
+    fn wait_and_clear(&self) {
+        let mut readable = self.0.lock().unwrap();
+        while !*readable {
+            readable = self.1.wait(readable).unwrap();
+        }
+        *readable = false;
+    }
+}
+
+/// A consumer that sleeps on the futex and in an event loop by turns, as a program that mixes both may: a producer
+/// that saw it asleep in one way may get to wake it when it sleeps in the other.
+fn ways_to_sleep_may_alternate(preemptions: usize, pushes: [u64; 2], keeper: bool) {
+    check(preemptions, move || {
+        let bell = Arc::new(Bell::new(1));
+        let eventfd = Arc::new(EventFd(loom::sync::Mutex::new(false), loom::sync::Condvar::new()));
+        let heads = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let threads: Vec<_> = (0..2)
+            .map(|i| {
+                let (bell, heads, eventfd) = (bell.clone(), heads.clone(), eventfd.clone());
+                thread::spawn(move || {
+                    for _ in 0..pushes[i] {
+                        heads[i].fetch_add(1, Release);
+                        let by_keeper = keeper && i == 0;
+                        let wake =
+                            if by_keeper { bell.view().ring_all() } else { bell.view().ring(i as u32) };
+                        if wake == Wake::EventFd {
+                            eventfd.write();
+                        }
+                    }
+                })
+            })
+            .collect();
+        let (mut seen, mut local, mut turn) = ([0, 0], [0], 0);
+        while seen != pushes {
+            if !bell.view().take(&mut local) {
+                turn += 1;
+                if turn % 2 == 1 {
+                    bell.view().sleep(None);
+                } else if bell.view().arm() {
+                    eventfd.wait_and_clear();
+                    bell.view().unpark();
+                }
+            }
+            for i in 0..2 {
+                if local[0] & 1 << i != 0 {
+                    seen[i] = heads[i].load(Acquire);
+                }
+            }
+            local = [0];
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_stale_wake_of_one_kind_does_not_cost_a_sleep_of_the_other_its_wake() {
+    ways_to_sleep_may_alternate(3, [1, 1], false);
+    ways_to_sleep_may_alternate(2, [1, 2], false);
+}
+
+#[test]
+fn a_stale_wake_of_the_keeper_does_not_either() {
+    ways_to_sleep_may_alternate(3, [1, 1], true);
+    ways_to_sleep_may_alternate(2, [1, 2], true);
+}
+
 #[test]
 fn the_keeper_wakes_a_consumer_whose_producer_died_before_it_rang() {
     for died_after in 0..3 {
@@ -215,18 +292,73 @@ fn a_ring_that_drops_its_oldest_keeps_order_and_accounts_for_every_sample() {
     });
 }
 
+/// Memory that its reader and its writer never touch at once, which loom checks.
+struct Exclusive(loom::cell::UnsafeCell<u64>);
+
+impl Exclusive {
+    fn new() -> Self {
+        Self(loom::cell::UnsafeCell::new(0))
+    }
+
+    #[expect(unsafe_code, reason = "loom panics where two would be inside")]
+    fn write(&self, value: u64) {
+        // SAFETY: nobody else is inside: loom checks it.
+        self.0.with_mut(|memory| unsafe { *memory = value });
+    }
+
+    #[expect(unsafe_code, reason = "loom panics where a writer would be inside")]
+    fn read(&self) -> u64 {
+        // SAFETY: as above.
+        self.0.with(|memory| unsafe { *memory })
+    }
+}
+
+#[expect(unsafe_code, reason = "loom checks what it shares")]
+// SAFETY: loom's cell panics at any access that is not exclusive.
+unsafe impl Sync for Exclusive {}
+
+#[test]
+fn a_slot_is_written_again_only_after_it_was_read() {
+    for capacity in [1, 2] {
+        check(4, move || {
+            let memory = Arc::new(Memory::new(capacity));
+            // What the slots hold, beside them: where nothing is dropped, nobody reads what is being written.
+            let cells: Arc<Vec<_>> = Arc::new((0..capacity).map(|_| Exclusive::new()).collect());
+            let (producer, cells2) = (memory.clone(), cells.clone());
+            let thread = thread::spawn(move || {
+                for head in 0..4 {
+                    while producer.ring().queued(head).unwrap() == capacity as u64 {
+                        thread::yield_now();
+                    }
+                    producer.ring().push(head, |_| cells2[head as usize % capacity].write(head + 10));
+                }
+            });
+            for index in 0..4 {
+                let read = |_: &[AtomicU64]| cells[index % capacity].read();
+                loop {
+                    match memory.ring().pop(read, |_| true).unwrap() {
+                        Popped::Taken(value) => break assert_eq!(value, index as u64 + 10),
+                        _ => thread::yield_now(),
+                    }
+                }
+            }
+            thread.join().unwrap();
+        });
+    }
+}
+
 #[test]
 fn a_block_is_reused_only_after_its_consumer_released_it() {
     check(3, || {
         let memory = Arc::new(Memory::new(2));
         let leases = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
-        let blocks = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let blocks = Arc::new([Exclusive::new(), Exclusive::new()]);
         let (memory2, leases2, blocks2) = (memory.clone(), leases.clone(), blocks.clone());
         let thread = thread::spawn(move || {
             let mut head = 0;
             for value in 1..=3 {
                 let Some(block) = (0..2).find(|&b| !crate::ring::is_leased(&leases2[b])) else { continue };
-                blocks2[block].store(value, Relaxed);
+                blocks2[block].write(value);
                 leases2[block].store(1, Relaxed);
                 memory2.push(head, (block as u64) << 32 | value);
                 head += 1;
@@ -237,11 +369,7 @@ fn a_block_is_reused_only_after_its_consumer_released_it() {
         for _ in 0..2 {
             if let Some(descriptor) = memory.pop() {
                 let block = (descriptor >> 32) as usize;
-                assert_eq!(
-                    blocks[block].load(Relaxed),
-                    descriptor & 0xffff,
-                    "the block was written while leased"
-                );
+                assert_eq!(blocks[block].read(), descriptor & 0xffff, "the block was written while leased");
                 leases[block].store(0, Release);
                 received += 1;
             }

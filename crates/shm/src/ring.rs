@@ -11,6 +11,11 @@
 //! after it saw `tail` beyond it (acquire) or moved `tail` itself, in which case the consumer's exchange fails and
 //! the torn copy is thrown away.
 //!
+//! Orderings beyond the obvious ones (release to publish, acquire to see): the producer's view of `tail` is acquired
+//! also where its exchange fails, because it then overwrites what the consumer has read; the consumer's exchange need
+//! not acquire, because its load of `head` has. That a consumer has finished reading before a slot or a block is
+//! overwritten rests on its release of `tail` and of the lease.
+//!
 //! Each side distrusts what the other can write: counters that are further apart than the capacity are
 //! [`Misbehaviour`], after which the edge is cut off.
 
@@ -133,7 +138,7 @@ impl<'a> Ring<'a> {
         if self.distance(head, tail)? == 0 {
             return Ok(None);
         }
-        Ok(self.tail.compare_exchange(tail, tail.wrapping_add(1), AcqRel, Relaxed).is_ok().then_some(tail))
+        Ok(self.tail.compare_exchange(tail, tail.wrapping_add(1), Release, Acquire).is_ok().then_some(tail))
     }
 
     // -- consumer
@@ -152,18 +157,18 @@ impl<'a> Ring<'a> {
             match self.distance(head, tail) {
                 Ok(0) => return Ok(Popped::Empty),
                 // A producer that drops and pushes between the two loads moves both: look at `tail` again.
-                Err(_) if self.tail.load(Acquire) != tail => continue,
+                Err(_) if self.tail.load(Relaxed) != tail => continue,
                 Err(misbehaviour) => return Err(misbehaviour),
                 Ok(_) => {}
             }
             let copy = read(self.slot(tail));
             if !admit(&copy) {
-                if self.tail.load(Acquire) == tail {
+                if self.tail.load(Relaxed) == tail {
                     return Ok(Popped::Refused);
                 }
                 continue;
             }
-            if self.tail.compare_exchange(tail, tail.wrapping_add(1), AcqRel, Relaxed).is_ok() {
+            if self.tail.compare_exchange(tail, tail.wrapping_add(1), Release, Relaxed).is_ok() {
                 return Ok(Popped::Taken(copy));
             }
         }

@@ -23,7 +23,7 @@ impl Space<'_> {
     pub(crate) fn notify(&self) {
         fence(SeqCst);
         if self.waiters.load(Relaxed) != 0 {
-            self.sequence.0.fetch_add(1, Release);
+            self.sequence.0.fetch_add(1, Relaxed);
             self.sequence.wake(u32::MAX >> 1);
         }
     }
