@@ -25,6 +25,11 @@ FORBIDDEN = [
         "the data plane serves nodes, it does not know them",
     ),
     ("nervure-node", ["nervure-keeper", "nervure-dataflow"], "a node knows its edges, not the dataflow"),
+    (
+        "nervure-link",
+        ["nervure-shm", "nervure-node", "nervure-dataflow", "tokio"],
+        "the link carries bytes between hosts, from one thread",
+    ),
     ("nervure-python", ["nervure-keeper", "nervure-dataflow"], "bindings see the node API alone"),
     ("nervure-keeper", ["nervure-node"], "the keeper wires nodes, it is none"),
 ]

@@ -1,0 +1,6 @@
+//! The link between hosts: it carries samples over lossy, slow or interrupted wireless at close to what the channel
+//! can carry.
+//!
+//! Everything in here but the thin `shell` is sans-IO: state machines that take the time and what arrived, and return
+//! what is to be sent. So the whole link runs on a simulated network under a virtual clock, and every failure can be
+//! replayed from its seed.
