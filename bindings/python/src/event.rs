@@ -10,7 +10,8 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
 
-/// What a node is told: a sample that arrived, a timer that is due, a neighbour that failed, the order to stop.
+/// What a node is told: a sample that arrived, a timer that is due, an input that is stale, a neighbour that failed, the
+/// order to stop.
 ///
 /// Values are views of shared memory where they can be: they are read-only, and keep their block from being used again
 /// until the last of them is gone. Copy what you keep.
@@ -56,8 +57,8 @@ impl Event {
 
 #[pymethods]
 impl Event {
-    /// `INPUT`, `INPUT_CLOSED`, `NODE_FAILED`, `NODE_RESTARTED`, `STOP`; ignore what you do not
-    /// know.
+    /// `INPUT`, `INPUT_CLOSED`, `STALE`, `DEADLINE_MISSED`, `NODE_FAILED`, `NODE_RESTARTED`, `STOP`;
+    /// ignore what you do not know.
     #[getter]
     fn r#type(&self) -> &str {
         self.event.kind()
@@ -150,9 +151,13 @@ impl Event {
         self.stamp()
     }
 
-    /// Seconds since the stamp, now.
+    /// Seconds since the stamp, now. Of `STALE`: seconds since the input's newest sample was sent, or
+    /// since the start when there was none.
     #[getter]
     fn age(&self) -> Option<f64> {
+        if let NodeEvent::Stale { age, .. } = &self.event {
+            return Some(age.as_secs_f64());
+        }
         self.stamp().map(|stamp| seconds(self.handle.now().saturating_sub(stamp).max(0)))
     }
 
@@ -186,6 +191,25 @@ impl Event {
         if let NodeEvent::Tick { missed, .. } = &self.event { Some(*missed) } else { None }
     }
 
+    /// Of `DEADLINE_MISSED`: seconds beyond the deadline.
+    #[getter]
+    fn overrun(&self) -> Option<f64> {
+        if let NodeEvent::DeadlineMissed { overrun, .. } = &self.event {
+            return Some(overrun.as_secs_f64());
+        }
+        None
+    }
+
+    /// Of `STALE`: how often it was told since the newest sample; of `DEADLINE_MISSED`: since the
+    /// start of the process. This time is included.
+    #[getter]
+    fn count(&self) -> Option<u64> {
+        match &self.event {
+            NodeEvent::Stale { count, .. } | NodeEvent::DeadlineMissed { count, .. } => Some(*count),
+            _ => None,
+        }
+    }
+
     /// The neighbour that the event is about.
     #[getter]
     fn node(&self) -> Option<&str> {
@@ -208,14 +232,17 @@ impl Event {
         }
     }
 
-    /// The input that was closed, or those that a neighbour's failure or restart concerns.
+    /// The input that was closed or is stale or whose event took too long, or those that a neighbour's
+    /// failure or restart concerns.
     #[getter]
     fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         match &self.event {
             NodeEvent::NodeFailed { inputs, .. }
             | NodeEvent::NodeRestarted { inputs, .. }
             | NodeEvent::Other { inputs, .. } => PyList::new(py, inputs),
-            NodeEvent::InputClosed { id } => PyList::new(py, [&**id]),
+            NodeEvent::InputClosed { id }
+            | NodeEvent::Stale { id, .. }
+            | NodeEvent::DeadlineMissed { id, .. } => PyList::new(py, [&**id]),
             _ => Ok(PyList::empty(py)),
         }
     }
@@ -245,6 +272,12 @@ impl Event {
             }
             NodeEvent::Tick { id, missed, .. } => format!("<Event INPUT {id:?}: tick, {missed} missed>"),
             NodeEvent::InputClosed { id } => format!("<Event INPUT_CLOSED {id:?}>"),
+            NodeEvent::Stale { id, age, .. } => {
+                format!("<Event STALE {id:?}: no sample for {:.3} s>", age.as_secs_f64())
+            }
+            NodeEvent::DeadlineMissed { id, overrun, .. } => {
+                format!("<Event DEADLINE_MISSED {id:?}: {:.6} s late>", overrun.as_secs_f64())
+            }
             NodeEvent::NodeFailed { node, reason, .. } => format!("<Event NODE_FAILED {node:?}: {reason}>"),
             NodeEvent::NodeRestarted { node, .. } => format!("<Event NODE_RESTARTED {node:?}>"),
             NodeEvent::Stop { reason } => format!("<Event STOP: {reason}>"),

@@ -35,4 +35,10 @@ mod _native {
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name that Python's packages use")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    // For nervure._stacks
+    #[pymodule_export]
+    const _CONTROL_FD_VARIABLE: &str = nervure_node::CONTROL_FD_VARIABLE;
+    #[pymodule_export]
+    const _STACKS_SIGNAL: i32 = nervure_node::STACKS_SIGNAL;
 }

@@ -13,6 +13,7 @@ mod plan;
 mod signals;
 mod summary;
 mod table;
+mod watched;
 
 use std::{
     process::ExitCode,

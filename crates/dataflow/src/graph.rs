@@ -55,12 +55,29 @@ pub struct Node {
     pub outputs: Vec<Output>,
     /// When it is started again.
     pub restart: Restart,
+    /// Longest time until it is connected and ready.
+    #[serde(
+        rename = "startup_timeout_nanos",
+        serialize_with = "as_optional_nanos",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub startup_timeout: Option<Duration>,
+    /// Longest time without a sign of life.
+    #[serde(
+        rename = "health_check_timeout_nanos",
+        serialize_with = "as_optional_nanos",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub health_check_timeout: Option<Duration>,
     /// Processors that it may run on; all if empty.
     pub cpu_affinity: Vec<u32>,
     /// Scheduling class of its threads.
     pub scheduling: Scheduling,
     /// When it counts as ready.
     pub ready: Ready,
+    /// How long it may take for an event.
+    #[serde(rename = "loop", skip_serializing_if = "Option::is_none")]
+    pub loop_deadline: Option<LoopDeadline>,
     /// Most bytes that its outputs may take together; a default of the plane if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_memory: Option<u64>,
@@ -101,6 +118,23 @@ pub struct Input {
     /// The type that the node expects, if the file says so.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_name: Option<TypeName>,
+    /// Longest time between samples before the node is told.
+    #[serde(
+        rename = "expect_every_nanos",
+        serialize_with = "as_optional_nanos",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub expect_every: Option<Duration>,
+}
+
+/// How long a node may take for an event of one of its inputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LoopDeadline {
+    /// Index in [`Node::inputs`].
+    pub input: usize,
+    /// Longest time until it asks for its next event.
+    #[serde(rename = "finish_within_nanos", serialize_with = "as_nanos")]
+    pub finish_within: Duration,
 }
 
 /// Where an input's samples come from.

@@ -50,6 +50,8 @@ pub(crate) enum Shape {
     Integer(&'static RangeInclusive<i64>),
     /// Duration with a unit, or dora's bare seconds.
     Duration,
+    /// Duration with a unit, within which something is to happen.
+    Interval,
     /// Bytes with a unit.
     Size,
     OneOf(&'static [&'static str]),
@@ -86,7 +88,7 @@ pub(crate) const OTHER_KINDS_OF_NODES: &[&str] =
     &["custom", "hub", "module", "operator", "operators", "ros2"];
 
 /// Every level, outermost first.
-pub(crate) static LEVELS: &[&Level] = &[&DATAFLOW, &NODE, &INPUT, &OUTPUT, &SCHEDULING];
+pub(crate) static LEVELS: &[&Level] = &[&DATAFLOW, &NODE, &INPUT, &OUTPUT, &LOOP, &SCHEDULING];
 
 const MACHINES: &str = "this version runs a dataflow on one host";
 const LOGS: &str = "`nervure run` captures the output of every node and logs it with the node's name";
@@ -131,7 +133,7 @@ pub(crate) static DATAFLOW: Level = Level {
         ),
         unsupported(
             "health_check_interval",
-            "remove it: the death of a node is noticed at once",
+            "remove it: a node with a `health_check_timeout` is looked at four times within it",
             "Health checks.",
         ),
         unsupported(
@@ -204,12 +206,27 @@ pub(crate) static NODE: Level = Level {
             Duration,
             "The count of restarts begins anew this long after the first of them. Default: never.",
         ),
+        optional(
+            "startup_timeout",
+            Duration,
+            "Longest time from the start of the process until it is connected and, with `ready: manual`, ready. Past it the node is killed, which is a failure. Default: no limit.",
+        ),
+        optional(
+            "health_check_timeout",
+            Duration,
+            "Longest time without a sign of life. Past it the node hangs: where it does is logged, and it is killed, which is a failure. Signs of life are asking for events, waiting for them, sending, waiting for room, and asking whether to stop. Default: no limit.",
+        ),
         optional("cpu_affinity", Processors, "Processors that the node may run on, counted from 0."),
         optional("scheduling", Map(&SCHEDULING), "Scheduling class of the node's threads."),
         optional(
             "ready",
             OneOf(READY),
             "`manual`: the dataflow starts when the node calls `ready()`; `auto` (default): when it is connected.",
+        ),
+        optional(
+            "loop",
+            Map(&LOOP),
+            "How long the node may take for an event of one of its inputs (see loop).",
         ),
         Key {
             aliases: &["shared_memory_pool_size"],
@@ -241,7 +258,6 @@ pub(crate) static NODE: Level = Level {
             "until then, use outputs for goal, feedback and result",
             "Goals that the node works on.",
         ),
-        later("loop", "until then, measure in the node", "Deadline of the node's loop."),
         later(
             "sync",
             "until then, match samples by their stamps in the node",
@@ -310,12 +326,6 @@ pub(crate) static NODE: Level = Level {
         unsupported("output_framing", "remove it: outputs need no framing", "Encoding of outputs."),
         unsupported("output_metadata", "remove it: metadata needs no declaration", "Metadata of outputs."),
         unsupported("pattern", "remove it", "Communication pattern."),
-        unsupported(
-            "health_check_timeout",
-            "remove it: the death of a node is noticed at once",
-            "Health checks.",
-        ),
-        unsupported("startup_timeout", "remove it", "Limit on the time to connect."),
         unsupported("finish_grace_secs", "remove it", "Time to finish."),
     ],
 };
@@ -341,10 +351,14 @@ pub(crate) static INPUT: Level = Level {
             "Samples that wait or are in use by the node at most. Default `queue_size` + 8.",
         ),
         optional("type", Type, "Type that the node expects; it must be the output's."),
-        later("expect_every", "until then, compare `event.age` in the node", "Longest time between samples."),
+        optional(
+            "expect_every",
+            Interval,
+            "Longest time between samples. When none was published for that long the node gets an event `STALE`, and again each time as long passes. Counts from the start of the dataflow, or of the node if that is later.",
+        ),
         later(
             "input_timeout",
-            "until then, compare `event.age` in the node",
+            "`expect_every` tells the node, and the input stays open",
             "Time without a sample after which the input closes.",
         ),
         later(
@@ -377,6 +391,19 @@ pub(crate) static OUTPUT: Level = Level {
         ),
         later("export", "until then, put the nodes into one dataflow", "Name for other dataflows."),
         later("memory_kind", "until then, samples are in host memory", "Kind of memory."),
+    ],
+};
+
+pub(crate) static LOOP: Level = Level {
+    name: "loop",
+    noun: "`loop`",
+    keys: &[
+        required("input", Name, "The input, most often a timer, whose events begin a turn of the loop."),
+        required(
+            "finish_within",
+            Interval,
+            "Longest time from when a tick was due, or a sample was taken from its queue, until the node asks for its next event. When it takes longer, its next event is `DEADLINE_MISSED`.",
+        ),
     ],
 };
 
@@ -445,6 +472,7 @@ impl Shape {
             Integer(range) if range.start() == range.end() => range.start().to_string(),
             Integer(range) => format!("a whole number from {} to {}", range.start(), range.end()),
             Duration => "a duration such as `500ms` or `2s`, or seconds".to_owned(),
+            Interval => "a duration with a unit, such as `200ms`".to_owned(),
             Size => "a size such as `512MB`".to_owned(),
             OneOf(words) => {
                 let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();

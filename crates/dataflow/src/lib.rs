@@ -61,8 +61,8 @@ mod unit;
 
 pub use diagnostic::{Code, Diagnostic, MAX_DIAGNOSTICS, Related, Severity};
 pub use graph::{
-    DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, Input, InputIndex, Node, Output,
-    OutputIndex, Program, Queue, QueuePolicy, Ready, Restart, RestartPolicy, Scheduling, Source,
+    DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, Input, InputIndex, LoopDeadline, Node,
+    Output, OutputIndex, Program, Queue, QueuePolicy, Ready, Restart, RestartPolicy, Scheduling, Source,
 };
 pub use load::{Host, load, load_for};
 pub use name::{MAX_NAME_BYTES, TypeName, check_name};

@@ -1,8 +1,9 @@
 //! A dataflow as its file says it: checked value by value, names not looked up yet.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use crate::graph::{Program, Queue, Ready, Restart, Scheduling};
+use crate::graph::{LoopDeadline, Program, Queue, Ready, Restart, Scheduling};
 use crate::name::TypeName;
 use crate::source::Span;
 use crate::tree::Text;
@@ -33,9 +34,12 @@ pub(crate) struct ParsedNode {
     /// Whether `outputs` could be read whole: if not, an unknown output may be one that could not be read.
     pub outputs_complete: bool,
     pub restart: Restart,
+    pub startup_timeout: Option<Duration>,
+    pub health_check_timeout: Option<Duration>,
     pub cpu_affinity: Vec<u32>,
     pub scheduling: Scheduling,
     pub ready: Ready,
+    pub loop_deadline: Option<LoopDeadline>,
     pub shared_memory: Option<u64>,
 }
 
@@ -45,6 +49,7 @@ pub(crate) struct ParsedInput {
     pub source: ParsedSource,
     pub queue: Queue,
     pub type_name: Option<Spanned<TypeName>>,
+    pub expect_every: Option<Duration>,
     /// Where the policy is given, or the source if it is not.
     pub policy_span: Span,
 }

@@ -120,7 +120,14 @@ impl Reader<'_> {
                 None => ParsedSource::Invalid,
             };
             let queue = if let ParsedSource::Timer { .. } = source { Queue::LATEST } else { Queue::DEFAULT };
-            Some(ParsedInput { name: name.clone(), source, queue, type_name: None, policy_span: value.span })
+            Some(ParsedInput {
+                name: name.clone(),
+                source,
+                queue,
+                type_name: None,
+                expect_every: None,
+                policy_span: value.span,
+            })
         };
         input.filter(|_| is_named)
     }
@@ -137,6 +144,7 @@ impl Reader<'_> {
             source,
             queue,
             type_name: keys.get("type").and_then(|entry| self.type_name(&entry.value)),
+            expect_every: keys.get("expect_every").and_then(|entry| self.interval(&entry.value)),
             policy_span: policy.map_or(text.map_or(value.span, |text| text.span), |entry| entry.value.span),
         })
     }
@@ -205,14 +213,18 @@ impl Reader<'_> {
                     .hint("remove `queue_policy`: ticks that the node misses become a count in the next one");
             self.findings.push(finding);
         }
-        for name in ["max_held", "type"] {
+        for (name, why) in [
+            ("max_held", "a tick carries no data"),
+            ("type", "a tick carries no data"),
+            ("expect_every", "ticks are the node's own, and those that it misses are counted"),
+        ] {
             if let Some(entry) = keys.get(name) {
                 let finding = Finding::error(
                     Code::ConflictingKeys,
                     entry.key.span,
                     format!("`{name}` has no meaning for a timer"),
                 )
-                .hint(format!("remove `{name}`: a tick carries no data"));
+                .hint(format!("remove `{name}`: {why}"));
                 self.findings.push(finding);
             }
         }

@@ -1,12 +1,16 @@
 //! Reads the keys of a node.
 
+use std::time::Duration;
+
 use crate::diagnostic::{Code, Finding};
-use crate::graph::{Ready, Restart, RestartPolicy, Scheduling};
+use crate::graph::{LoopDeadline, Ready, Restart, RestartPolicy, Scheduling};
 use crate::keys::{
-    MAX_RESTARTS, NICE, NODE, PRIORITY, PROCESSOR, READY, RESTART_POLICIES, SCHEDULING, SCHEDULING_POLICIES,
-    Shape,
+    LOOP, MAX_RESTARTS, NICE, NODE, PRIORITY, PROCESSOR, READY, RESTART_POLICIES, SCHEDULING,
+    SCHEDULING_POLICIES, Shape,
 };
-use crate::parsed::ParsedNode;
+use crate::nearest::nearest;
+use crate::parsed::{ParsedInput, ParsedNode};
+use crate::quote::{listed, quoted};
 use crate::reader::{Keys, Reader};
 use crate::tree::{Kind, Value};
 
@@ -29,6 +33,15 @@ impl Reader<'_> {
         }
         let (inputs, inputs_complete) = self.inputs(&keys);
         let (outputs, outputs_complete) = self.outputs(&keys);
+        let loop_deadline =
+            keys.get("loop").and_then(|entry| self.loop_deadline(&entry.value, &inputs, inputs_complete));
+        let startup_timeout = self.timeout(&keys, "startup_timeout");
+        let connects = !inputs.is_empty() || !outputs.is_empty() || !inputs_complete || !outputs_complete;
+        if let (false, Some(entry)) = (connects, keys.get("startup_timeout")) {
+            let message = "`startup_timeout` has no effect: a node without inputs and outputs never connects";
+            let finding = Finding::warning(Code::UselessKey, entry.key.span, message);
+            self.findings.push(finding.hint("remove it"));
+        }
         Some(ParsedNode {
             id,
             span: value.span,
@@ -49,12 +62,15 @@ impl Reader<'_> {
             outputs,
             outputs_complete,
             restart: self.restart(&keys),
+            startup_timeout,
+            health_check_timeout: self.timeout(&keys, "health_check_timeout"),
             cpu_affinity: keys
                 .get("cpu_affinity")
                 .map(|entry| self.processors(&entry.value))
                 .unwrap_or_default(),
             scheduling: keys.get("scheduling").map(|entry| self.scheduling(&entry.value)).unwrap_or_default(),
             ready: self.ready(&keys),
+            loop_deadline,
             shared_memory: keys.get("shared_memory").and_then(|entry| {
                 // dora's key allows a bare number of bytes; ours wants the unit.
                 let size = self.size(&entry.value, entry.key.text != "shared_memory");
@@ -125,6 +141,22 @@ impl Reader<'_> {
         }
     }
 
+    /// A duration within which a process can do something.
+    fn timeout(&mut self, keys: &Keys<'_>, name: &str) -> Option<Duration> {
+        const SHORTEST: Duration = Duration::from_millis(10);
+        let entry = keys.get(name)?;
+        let timeout = self.duration(&entry.value)?;
+        if timeout < SHORTEST {
+            let message = format!("{timeout:?} is too short for `{name}`");
+            let finding = Finding::error(Code::OutOfRange, entry.value.span, message)
+                .expected("at least 10ms")
+                .hint(format!("leave `{name}` out for no limit"));
+            self.findings.push(finding);
+            return None;
+        }
+        Some(timeout)
+    }
+
     fn useless_restart_keys(&mut self, keys: &Keys<'_>) {
         for name in ["restart_delay", "max_restart_delay", "max_restarts", "restart_window"] {
             if let Some(entry) = keys.get(name) {
@@ -134,6 +166,34 @@ impl Reader<'_> {
                 self.findings.push(finding);
             }
         }
+    }
+
+    fn loop_deadline(
+        &mut self,
+        value: &Value,
+        inputs: &[ParsedInput],
+        inputs_complete: bool,
+    ) -> Option<LoopDeadline> {
+        let keys = self.keys(value, &LOOP, Some("write `{input: tick, finish_within: 2ms}`, for example"))?;
+        let finish_within = keys.get("finish_within").and_then(|entry| self.interval(&entry.value));
+        let name = keys.get("input").and_then(|entry| self.text(&entry.value, Shape::Name))?;
+        let input = inputs.iter().position(|input| input.name.text == name.text);
+        // What could not be read may be this input.
+        if input.is_none() && inputs_complete {
+            let names = || inputs.iter().map(|input| input.name.text.as_str());
+            let message = format!("the node has no input {}", quoted(&name.text));
+            let finding = Finding::error(Code::UnknownInput, name.span, message).nearest(
+                nearest(&name.text, names()),
+                || match inputs {
+                    [] => {
+                        Some("the node has no inputs: add a timer, `tick: nervure/timer/hz/200`".to_owned())
+                    }
+                    _ => Some(format!("its inputs are {}", listed(names()))),
+                },
+            );
+            self.findings.push(finding);
+        }
+        Some(LoopDeadline { input: input?, finish_within: finish_within? })
     }
 
     fn processors(&mut self, value: &Value) -> Vec<u32> {

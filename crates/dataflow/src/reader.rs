@@ -238,6 +238,28 @@ impl Reader<'_> {
         self.amount(value, result, Shape::Duration)
     }
 
+    /// A duration with a unit, long enough for something to happen within it.
+    pub fn interval(&mut self, value: &Value) -> Option<Duration> {
+        /// A wake-up costs some 20 microseconds.
+        const SHORTEST: Duration = Duration::from_micros(100);
+        let result = match &value.kind {
+            Kind::Integer(_, text) | Kind::Float(_, text) | Kind::Text(text) => unit::parse_duration(text),
+            _ => {
+                let finding = self.wrong_type(value, &Shape::Interval.describe());
+                self.findings.push(finding);
+                return None;
+            }
+        };
+        let interval = self.amount(value, result, Shape::Interval)?;
+        if interval < SHORTEST {
+            let finding = Finding::error(Code::OutOfRange, value.span, format!("{interval:?} is too short"))
+                .expected("at least 100us");
+            self.findings.push(finding);
+            return None;
+        }
+        Some(interval)
+    }
+
     /// A size with a unit; `bare_bytes` allows dora's number of bytes.
     pub fn size(&mut self, value: &Value, bare_bytes: bool) -> Option<u64> {
         let result = match &value.kind {

@@ -184,7 +184,13 @@ pub(crate) fn assemble(
                 edges.push(Edge { from: OutputIndex { node, output }, to });
             }
             let type_name = input.type_name.map(|type_name| type_name.value);
-            inputs.push(Input { name: input.name.text, source, queue: input.queue, type_name });
+            inputs.push(Input {
+                name: input.name.text,
+                source,
+                queue: input.queue,
+                type_name,
+                expect_every: input.expect_every,
+            });
         }
         let outputs = node.outputs.into_iter().map(|output| Output {
             name: output.name.text,
@@ -202,9 +208,12 @@ pub(crate) fn assemble(
             inputs,
             outputs: outputs.collect(),
             restart: node.restart,
+            startup_timeout: node.startup_timeout,
+            health_check_timeout: node.health_check_timeout,
             cpu_affinity: node.cpu_affinity,
             scheduling: node.scheduling,
             ready: node.ready,
+            loop_deadline: node.loop_deadline,
             shared_memory: node.shared_memory,
             line: line_of(node.span),
         });

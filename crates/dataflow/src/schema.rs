@@ -65,6 +65,7 @@ fn shape_schema(shape: Shape) -> Value {
             { "type": "number", "minimum": 0 },
             { "type": "string", "pattern": "^[0-9.]+ ?(ns|us|µs|ms|s|min|h)$" },
         ] }),
+        Shape::Interval => json!({ "type": "string", "pattern": "^[0-9.]+ ?(ns|us|µs|ms|s|min|h)$" }),
         Shape::Size => json!({ "oneOf": [
             { "type": "integer", "minimum": 1 },
             { "type": "string", "pattern": "^[0-9.]+ ?([kKmMgGtT][iI]?)?[bB]$" },

@@ -2,7 +2,10 @@
 //!
 //! A subreaper inherits the orphans among its descendants, so that "all children" is "everything that was started".
 
-#![expect(unsafe_code, reason = "waitid for any child, without reaping it, is in libc alone")]
+#![expect(
+    unsafe_code,
+    reason = "waitid for any child, without reaping it, and real-time signals are in libc alone"
+)]
 
 use std::{
     fs, io,
@@ -11,7 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, WaitId, WaitIdOptions},
+};
 
 /// How a process ended, and which.
 pub use crate::machine::End;
@@ -49,6 +55,18 @@ pub fn reap(pid: Pid) -> Option<End> {
         (Some(code), _) => Some(End::Code(code)),
         (None, Some(signal)) => Some(End::Signal(signal)),
         (None, None) => None,
+    }
+}
+
+/// Sends a signal to a child that was not reaped.
+///
+/// # Errors
+/// When the signal is none, or the child is not ours to signal.
+pub fn signal(child: Pid, signal: i32) -> Result<(), Errno> {
+    // SAFETY: the call takes two numbers.
+    match unsafe { libc::kill(child.as_raw_pid(), signal) } {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
     }
 }
 

@@ -4,6 +4,7 @@
 //! started. Descriptors are named, not held: see [`Descriptor`].
 
 mod end;
+mod health;
 mod restart;
 mod stop;
 mod wiring;
@@ -19,6 +20,8 @@ use nervure_protocol::{
 
 use crate::plan::{NodePlan, Plan};
 pub use end::End;
+use health::Health;
+pub use health::Pulse;
 use restart::Restarts;
 use stop::Phase;
 use wiring::Wiring;
@@ -46,6 +49,8 @@ pub enum Event {
     Undeliverable { node: usize, why: String },
     /// A process ended.
     Ended { node: usize, end: End, stderr_tail: Vec<String> },
+    /// What [`Action::Look`] saw.
+    Pulse { node: usize, pulse: Pulse },
     /// `run` wrote a message.
     Run(run_to_keeper::Message),
     /// `run` is gone.
@@ -67,6 +72,10 @@ pub enum Action {
     Log { node: Option<usize>, level: Level, text: String },
     /// Wake everything that sleeps on the node's doorbell and space futex.
     Ring { node: usize },
+    /// See how a node does, and tell: [`Event::Pulse`].
+    Look { node: usize },
+    /// Log what a node does that hangs.
+    Examine { node: usize, why: String },
     /// Send a signal to the process group of a node.
     Signal { node: usize, signal: Signal },
     /// Make the region of an edge.
@@ -105,6 +114,8 @@ pub enum Signal {
     Terminate,
     /// SIGKILL
     Kill,
+    /// The process, and not its group, writes its stacks to its stderr, if it can.
+    Stacks,
 }
 
 /// The state of a dataflow.
@@ -130,6 +141,7 @@ struct Node {
     condemned: Option<String>,
     kill_at: Option<Duration>,
     restarts: Restarts,
+    health: Health,
     /// How its last process ended, when it did.
     last_end: Option<keeper_to_run::NodeEnded>,
 }
@@ -156,6 +168,7 @@ impl Node {
             condemned: None,
             kill_at: None,
             restarts: Restarts::default(),
+            health: Health::default(),
             last_end: None,
         }
     }
@@ -203,6 +216,7 @@ impl Machine {
             Event::Undeliverable { node, why } => {
                 self.condemn(node, format!("it cannot be told its edges: {why}"))
             }
+            Event::Pulse { node, pulse } => self.pulse(node, pulse, now),
             Event::Ended { node, end, stderr_tail } => self.ended(node, end, stderr_tail, now),
             Event::Run(run_to_keeper::Message::Stop { reason }) => self.stop(reason, now),
             Event::Run(run_to_keeper::Message::Kill) => self.kill(now),
@@ -223,7 +237,8 @@ impl Machine {
             _ => None,
         });
         let kills = self.nodes.iter().filter_map(|node| node.kill_at);
-        restarts.chain(kills).chain(self.ready_warning_at).chain(self.phase.deadline()).min()
+        let health = self.nodes.iter().filter_map(|node| node.health.deadline());
+        restarts.chain(kills).chain(health).chain(self.ready_warning_at).chain(self.phase.deadline()).min()
     }
 
     fn launch(&mut self, now: Duration) {
@@ -245,6 +260,9 @@ impl Machine {
     fn started(&mut self, node: usize, pid: u32, now: Duration) {
         let state = &mut self.nodes[node];
         state.restarts.started(now);
+        let plan = &self.plan.nodes[node];
+        // What has nothing to connect for never does.
+        state.health = Health::started(plan.startup_timeout.filter(|_| plan.connects()), now);
         let message = keeper_to_run::Message::NodeStarted(keeper_to_run::NodeStarted {
             node: index(node),
             id: self.plan.nodes[node].id.clone(),
@@ -264,7 +282,10 @@ impl Machine {
             (Message::Hello(_), _) => self.convict(node, "it said Hello twice"),
             (Message::Unknown, _) => {}
             (_, State::Spawned) => self.convict(node, "its first message was not Hello"),
-            (Message::Ready, _) => self.nodes[node].ready = true,
+            (Message::Ready, _) => {
+                self.nodes[node].ready = true;
+                self.watch_if_ready(node, now);
+            }
             (Message::Goodbye, _) => self.goodbye(node),
             (Message::Misbehaviour { edge, what }, _) => self.misbehaviour(node, edge, &what),
         }
@@ -292,6 +313,7 @@ impl Machine {
             shared_memory_bytes: plan.shared_memory_bytes,
             outputs: plan.outputs.clone(),
             inputs: plan.inputs.clone(),
+            loop_deadline: plan.loop_deadline,
         });
         let restarted = state.incarnation > 0;
         let descriptors = vec![
@@ -310,6 +332,7 @@ impl Machine {
         if self.phase == Phase::Running {
             self.send(node, keeper_to_node::Message::Start, Vec::new());
         }
+        self.watch_if_ready(node, now);
     }
 
     fn refuse(&mut self, node: usize, reason: String, now: Duration) {
@@ -376,6 +399,9 @@ impl Machine {
             if due(self.nodes[node].kill_at) {
                 self.nodes[node].kill_at = None;
                 self.actions.push(Action::Signal { node, signal: Signal::Kill });
+            }
+            if due(self.nodes[node].health.deadline()) {
+                self.meet_health_deadline(node, now);
             }
             if matches!(self.nodes[node].state, State::Waiting { until } if until <= now) {
                 self.spawn(node);

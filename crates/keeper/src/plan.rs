@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use nervure_protocol::wiring::{InputSpec, OutputSpec, Policy, Queue};
+use nervure_protocol::wiring::{InputSpec, LoopDeadline, OutputSpec, Policy, Queue};
 use serde::{Deserialize, Serialize};
 
 /// A dataflow as its keeper runs it.
@@ -41,10 +41,16 @@ pub struct NodePlan {
     pub outputs: Vec<OutputSpec>,
     /// Its inputs; edges name them by index.
     pub inputs: Vec<InputSpec>,
+    /// How long its loop may take.
+    pub loop_deadline: Option<LoopDeadline>,
     /// Most bytes of shared memory that it may own.
     pub shared_memory_bytes: u64,
     /// What happens when it ends.
     pub restart: RestartPlan,
+    /// Longest time from its start until it is connected and ready.
+    pub startup_timeout: Option<Duration>,
+    /// Longest time without a sign of life.
+    pub health_check_timeout: Option<Duration>,
     /// The CPUs that it may run on; empty for all.
     pub cpu_affinity: Vec<u32>,
     /// How its threads are scheduled.

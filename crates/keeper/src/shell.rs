@@ -1,6 +1,7 @@
 //! Carries out what the machine decides: one thread, one epoll loop.
 
 mod descriptors;
+mod inspect;
 mod lines;
 mod log_files;
 mod outbox;
@@ -18,7 +19,7 @@ use std::{
 };
 
 use nervure_protocol::{
-    MAX_MESSAGE_BYTES, decode, encode,
+    MAX_MESSAGE_BYTES, STACKS_SIGNAL, decode, encode,
     keeper_to_run::{self, Level, LogRecord},
     run_to_keeper,
 };
@@ -295,6 +296,16 @@ impl Shell {
                 self.descriptors.ring(node);
                 Ok(())
             }
+            Action::Look { node } => {
+                let pulse =
+                    self.descriptors.pulse(node).map_err(system("cannot map the counters of a node"))?;
+                self.events.push_back(Event::Pulse { node, pulse });
+                Ok(())
+            }
+            Action::Examine { node, why } => {
+                self.examine(node, &why);
+                Ok(())
+            }
             Action::Signal { node, signal } => {
                 self.signal(node, signal);
                 Ok(())
@@ -338,13 +349,28 @@ impl Shell {
     }
 
     fn signal(&mut self, node: usize, signal: Signal) {
-        let signal = match signal {
-            Signal::Terminate => rustix::process::Signal::TERM,
-            Signal::Kill => rustix::process::Signal::KILL,
+        // A process that was not reaped: its number, and its group's, cannot be another's.
+        let Some(pid) = self.slots[node].pid() else { return };
+        let _ = match signal {
+            Signal::Terminate => rustix::process::kill_process_group(pid, rustix::process::Signal::TERM),
+            Signal::Kill => rustix::process::kill_process_group(pid, rustix::process::Signal::KILL),
+            // It would kill a process that does not handle it.
+            Signal::Stacks if !inspect::catches(pid, STACKS_SIGNAL) => Ok(()),
+            Signal::Stacks => descendants::signal(pid, STACKS_SIGNAL),
         };
-        // A process that was not reaped: its group cannot be another's.
-        if let Some(pid) = self.slots[node].pid() {
-            let _ = rustix::process::kill_process_group(pid, signal);
+    }
+
+    /// Logs what a node does that hangs.
+    fn examine(&mut self, node: usize, why: &str) {
+        let Some(pid) = self.slots[node].pid() else { return };
+        self.log(Some(node), Level::Error, "keeper", why.to_owned());
+        for line in inspect::threads(pid) {
+            self.log(Some(node), Level::Info, "keeper", line);
+        }
+        if !inspect::catches(pid, STACKS_SIGNAL) {
+            let text = "for its stacks, attach to it before its timeout: `gdb -p`, or `gcore` for a core file; \
+                        of Python, `py-spy dump --pid`";
+            self.log(Some(node), Level::Info, "keeper", text.to_owned());
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::sample::Sample;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An event. New kinds may come: ignore those that you do not know.
 #[derive(Clone, Debug)]
@@ -27,6 +28,25 @@ pub enum Event {
     InputClosed {
         /// The input.
         id: Arc<str>,
+    },
+    /// No sample was published for an input for as long as its `expect_every`. Told again each time that as much
+    /// passes, until one comes.
+    Stale {
+        /// The input.
+        id: Arc<str>,
+        /// Time since its newest sample was published; since the start when there was none.
+        age: Duration,
+        /// How often this was told since then, this time included.
+        count: u64,
+    },
+    /// The node asked for this event later than its `loop` allows.
+    DeadlineMissed {
+        /// The input whose event took so long.
+        id: Arc<str>,
+        /// Time beyond the deadline.
+        overrun: Duration,
+        /// How often that was so in this process, this time included.
+        count: u64,
     },
     /// A neighbour failed. If it will be restarted, [`Event::NodeRestarted`] follows.
     NodeFailed {
@@ -68,6 +88,8 @@ impl Event {
         match self {
             Self::Input { .. } | Self::Tick { .. } => "INPUT",
             Self::InputClosed { .. } => "INPUT_CLOSED",
+            Self::Stale { .. } => "STALE",
+            Self::DeadlineMissed { .. } => "DEADLINE_MISSED",
             Self::NodeFailed { .. } => "NODE_FAILED",
             Self::NodeRestarted { .. } => "NODE_RESTARTED",
             Self::Stop { .. } => "STOP",

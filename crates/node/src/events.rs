@@ -1,14 +1,16 @@
 //! Receiving: one stream of events over all inputs, timers and the keeper's messages.
 //!
-//! Order: Stop first, then what the keeper has to say, then timers, then inputs round-robin. A timer that is due again
-//! right after its tick lets one sample pass first, so that a slow handler of ticks cannot starve the inputs. Between
-//! inputs there is no order of arrival: each is in its own order.
+//! Order: Stop first, then what the keeper has to say and a missed deadline of the loop, then timers and stale inputs,
+//! those first that are due for longest, then inputs round-robin. A timer that is due again right after its tick lets
+//! one sample pass first, so that a slow handler of ticks cannot starve the inputs. Between inputs there is no order of
+//! arrival: each is in its own order.
 
 use crate::error::UnknownName;
 use crate::event::Event;
 use crate::node::Core;
 use crate::sample::Sample;
 use crate::timer::{Due, Timer};
+use crate::watch::{Expected, LoopDeadline, Overrun, Stale};
 use nervure_protocol::node_to_keeper::Message;
 use nervure_protocol::wiring::Source;
 use nervure_shm::{Arrival, Inbox, InboxHandle, NodeForked, Waited, monotonic_nanos};
@@ -24,13 +26,16 @@ pub struct Events {
     pub(crate) inbox: Inbox,
     names: Vec<Arc<str>>,
     timers: Vec<Timer>,
+    expected: Vec<Expected>,
+    loop_deadline: Option<LoopDeadline>,
     /// Told by the keeper, not yet delivered.
     told: VecDeque<Event>,
     stop: Option<String>,
     /// Data inputs that are not closed.
     open_inputs: usize,
     newest: Vec<Newest>,
-    ticked: bool,
+    /// The last event was one of the clock's: a sample may pass.
+    clock_had_its_turn: bool,
     ended: bool,
 }
 
@@ -40,6 +45,15 @@ struct Newest {
     /// Whether anybody asked; only then is a sample kept.
     wanted: bool,
     sample: Option<Sample>,
+}
+
+/// What the clock makes due: see [`Events::next_due`].
+#[derive(Clone, Copy, Debug)]
+enum Clocked {
+    /// A timer, by its index.
+    Timer(usize),
+    /// An input that is expected, by its index in [`Events::expected`].
+    Expected(usize),
 }
 
 /// Waits in the place of [`Events`], which others may use meanwhile.
@@ -65,14 +79,22 @@ impl Events {
             Source::Output { .. } => None,
         });
         let timers = timers.collect::<Vec<_>>();
+        let expected = inputs.iter().enumerate();
+        let expected = expected
+            .filter_map(|(index, input)| Some(Expected::new(index, input.expect_every_nanos?)))
+            .collect();
+        let loop_deadline = core.welcome.loop_deadline.filter(|it| (it.input as usize) < inputs.len());
         Self {
             names: inputs.iter().map(|input| Arc::from(input.name.as_str())).collect(),
             newest: vec![Newest::default(); inputs.len()],
             open_inputs: inputs.len() - timers.len(),
             timers,
+            expected,
+            loop_deadline: loop_deadline
+                .map(|it| LoopDeadline::new(it.input as usize, it.finish_within_nanos)),
             told: VecDeque::new(),
             stop: None,
-            ticked: false,
+            clock_had_its_turn: false,
             ended: false,
             inbox,
             core,
@@ -125,26 +147,28 @@ impl Events {
         if self.ended {
             return Ok(Next::End);
         }
+        self.core.producer.counters.beat();
+        self.end_turn();
         loop {
-            if let Some(event) = self.told_or_timer() {
+            if let Some(event) = self.told_or_due() {
                 return Ok(Next::Event(event));
             }
             let arrival = self.inbox.try_next()?;
-            let was_ticked = std::mem::take(&mut self.ticked);
+            let had_its_turn = std::mem::take(&mut self.clock_had_its_turn);
             match arrival {
                 Some(arrival) => {
                     if let Some(event) = self.arrived(arrival) {
                         return Ok(Next::Event(event));
                     }
                 }
-                // Nothing passed after the tick: look at the timers again.
-                None if was_ticked => {}
+                // Nothing passed after the tick: look at the clock again.
+                None if had_its_turn => {}
                 None => return Ok(Next::Nothing),
             }
         }
     }
 
-    /// Waits for news until `deadline` (nanoseconds of CLOCK_MONOTONIC), or until a timer is due. Call it when
+    /// Waits for news until `deadline` (nanoseconds of CLOCK_MONOTONIC), or until a timer or a stale input is due. Call it when
     /// [`Events::poll`] found nothing.
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
         let timer = self.next_deadline();
@@ -156,12 +180,15 @@ impl Events {
         Waiter(self.inbox.handle())
     }
 
-    /// When a timer is due next, in nanoseconds of CLOCK_MONOTONIC.
+    /// When a timer or a stale input is due next, in nanoseconds of CLOCK_MONOTONIC. To be asked before each sleep: the
+    /// keeper is told, because a node that sleeps for longer hangs.
     pub fn next_deadline(&self) -> Option<u64> {
-        self.timers.iter().filter_map(|timer| timer.deadline(&self.core.clock)).min()
+        let deadline = self.next_due().and_then(|(due, _)| self.core.clock.monotonic_at(due));
+        self.core.producer.counters.set_alarm(deadline);
+        deadline
     }
 
-    /// For event loops: asks for [`Events::eventfd`] to become readable at the next news (timers apart: see
+    /// For event loops: asks for [`Events::eventfd`] to become readable at the next news (the clock's apart: see
     /// [`Events::next_deadline`]). False when there is news already.
     pub fn arm(&self) -> bool {
         self.inbox.arm()
@@ -192,12 +219,13 @@ impl Events {
         };
         // Edges that were attached meanwhile are taken in first.
         self.inbox.refresh();
-        let newest = &mut self.newest[index];
-        newest.wanted = true;
+        self.newest[index].wanted = true;
         if let Ok(Some(raw)) = self.inbox.take_newest(index as u32) {
-            newest.sample = Some(Sample::new(raw));
+            let sample = Sample::new(raw);
+            self.note_published(index, &sample);
+            self.newest[index].sample = Some(sample);
         }
-        Ok(newest.sample.clone())
+        Ok(self.newest[index].sample.clone())
     }
 
     /// Takes over what the control thread has heard.
@@ -214,10 +242,24 @@ impl Events {
             for timer in &mut self.timers {
                 timer.start(now);
             }
+            for expected in &mut self.expected {
+                expected.start(now);
+            }
         }
     }
 
-    fn told_or_timer(&mut self) -> Option<Event> {
+    /// The node asks for its next event, and so has done with the last one.
+    fn end_turn(&mut self) {
+        let Some(turn) = self.loop_deadline.as_mut().filter(|turn| turn.is_running()) else { return };
+        if let Some(Overrun { input, by, count }) = turn.end(monotonic_nanos()) {
+            let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+            self.core.producer.counters.count_missed_deadline(input as u32, nanos);
+            let id = self.names[input].clone();
+            self.told.push_front(Event::DeadlineMissed { id, overrun: by, count });
+        }
+    }
+
+    fn told_or_due(&mut self) -> Option<Event> {
         if let Some(reason) = self.stop.take() {
             self.ended = true;
             return Some(Event::Stop { reason });
@@ -225,26 +267,80 @@ impl Events {
         if let Some(event) = self.told.pop_front() {
             return Some(event);
         }
-        if self.ticked || self.timers.is_empty() {
+        if self.clock_had_its_turn {
             return None;
         }
-        let now = self.core.clock.read(monotonic_nanos()).1;
-        let Due { input, due, missed } = self.timers.iter_mut().find_map(|timer| timer.take(now))?;
-        self.ticked = true;
+        loop {
+            let (due, what) = self.next_due()?;
+            let monotonic = monotonic_nanos();
+            let now = self.core.clock.read(monotonic).1;
+            if due > now {
+                return None;
+            }
+            let event = match what {
+                Clocked::Timer(at) => self.tick(at, now, monotonic),
+                Clocked::Expected(at) => self.stale(at, now),
+            };
+            if event.is_some() {
+                self.clock_had_its_turn = true;
+                return event;
+            }
+        }
+    }
+
+    /// What is due next, and when, on the dataflow's clock.
+    fn next_due(&self) -> Option<(i64, Clocked)> {
+        let timers = self.timers.iter().enumerate();
+        let timers = timers.filter_map(|(at, timer)| Some((timer.due()?, Clocked::Timer(at))));
+        let expected = self.expected.iter().enumerate();
+        let expected = expected.filter_map(|(at, it)| Some((it.due()?, Clocked::Expected(at))));
+        timers.chain(expected).min_by_key(|(due, _)| *due)
+    }
+
+    fn tick(&mut self, at: usize, now: i64, monotonic: u64) -> Option<Event> {
+        let Due { input, due, missed } = self.timers[at].take(now)?;
+        if let Some(turn) = self.loop_deadline.as_mut().filter(|turn| turn.input == input) {
+            turn.tick(due, &self.core.clock, monotonic);
+        }
         Some(Event::Tick { id: self.names[input].clone(), due, missed })
+    }
+
+    fn stale(&mut self, at: usize, now: i64) -> Option<Event> {
+        let input = self.expected[at].input as u32;
+        if self.inbox.has_queued(input) {
+            self.expected[at].postpone(now);
+            return None;
+        }
+        let Stale { input, age, count } = self.expected[at].take(now);
+        self.core.producer.counters.count_stale(input as u32);
+        Some(Event::Stale { id: self.names[input].clone(), age, count })
+    }
+
+    /// A sample of an input was taken that may be expected every so often.
+    fn note_published(&mut self, input: usize, sample: &Sample) {
+        if let Some(expected) = self.expected.iter_mut().find(|expected| expected.input == input) {
+            // A time that the producer wrote: it may be anything.
+            let published = sample.header().publish_mono.min(sample.raw().received_mono());
+            expected.sample(self.core.clock.read(published).1);
+        }
     }
 
     fn arrived(&mut self, arrival: Arrival) -> Option<Event> {
         match arrival {
             Arrival::Sample { input, sample } => {
-                let sample = Sample::new(sample);
-                let newest = &mut self.newest[input as usize];
+                let (input, sample) = (input as usize, Sample::new(sample));
+                if let Some(turn) = self.loop_deadline.as_mut().filter(|turn| turn.input == input) {
+                    turn.sample(sample.raw().received_mono());
+                }
+                self.note_published(input, &sample);
+                let newest = &mut self.newest[input];
                 if newest.wanted {
                     newest.sample = Some(sample.clone());
                 }
-                Some(Event::Input { id: self.names[input as usize].clone(), sample })
+                Some(Event::Input { id: self.names[input].clone(), sample })
             }
             Arrival::Closed { input } => {
+                self.expected.iter_mut().filter(|it| it.input == input as usize).for_each(Expected::close);
                 self.open_inputs -= 1;
                 if self.open_inputs == 0 && self.timers.is_empty() {
                     self.stop.get_or_insert_with(|| "all inputs are closed".to_owned());

@@ -32,6 +32,7 @@ mod sample;
 #[cfg(feature = "async")]
 mod stream;
 mod timer;
+mod watch;
 
 pub use self::{
     error::{ConnectError, UnknownName},
@@ -46,4 +47,5 @@ pub use stream::EventStream;
 
 pub use nervure_message as message;
 pub use nervure_message::{Encode, Metadata, Tensor, Value};
+pub use nervure_protocol::{CONTROL_FD_VARIABLE, STACKS_SIGNAL};
 pub use nervure_shm::{Mapped, NodeForked, Receipt, SendError, Wait, Waited, monotonic_nanos};

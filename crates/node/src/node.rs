@@ -185,7 +185,7 @@ impl Handle {
     /// [`UnknownName`] with the names of the outputs.
     pub fn output(&self, name: &str) -> Result<Publisher, UnknownName> {
         match self.0.outputs.iter().find(|output| output.name() == name) {
-            Some(output) => Ok(Publisher { output: output.clone(), _core: self.0.clone() }),
+            Some(output) => Ok(Publisher { output: output.clone(), core: self.0.clone() }),
             None => Err(UnknownName {
                 node: self.id().to_owned(),
                 kind: "output",
@@ -230,6 +230,7 @@ impl Handle {
 
     /// Whether the node was told to stop. For programs that never look at their events.
     pub fn is_stopping(&self) -> bool {
+        self.0.producer.counters.beat();
         self.0.stop.load(Ordering::SeqCst)
     }
 

@@ -91,7 +91,7 @@ impl<'a> Envelope<'a> {
 #[derive(Clone, Debug)]
 pub struct Publisher {
     pub(crate) output: Output,
-    pub(crate) _core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
 }
 
 static NO_METADATA: Metadata = Metadata::new();
@@ -148,6 +148,7 @@ impl Publisher {
         envelope: &Envelope<'_>,
         wait: Wait,
     ) -> Result<Receipt, SendError> {
+        self.core.producer.counters.beat();
         if !self.output.has_readers() {
             return Ok(Receipt::default());
         }
@@ -192,6 +193,7 @@ impl Publisher {
     /// # Errors
     /// As [`Publisher::loan`].
     pub fn loan_layout(&self, layout: Layout, bytes: usize, wait: Wait) -> Result<Loan, SendError> {
+        self.core.producer.counters.beat();
         // Room for the layout and a few metadata; larger ones go into the block if it has room.
         let memory = self.output.loan(bytes, HEAD_RESERVE, wait)?;
         Ok(Loan { publisher: self.clone(), layout, memory })

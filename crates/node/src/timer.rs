@@ -1,7 +1,5 @@
 //! Timers of a node: deadlines on the dataflow's clock, kept in the node's own wait.
 
-use nervure_shm::ControlPage;
-
 /// A timer input.
 #[derive(Debug)]
 pub(crate) struct Timer {
@@ -30,6 +28,11 @@ impl Timer {
         self.due.get_or_insert(now);
     }
 
+    /// When it is due, on the dataflow's clock.
+    pub(crate) fn due(&self) -> Option<i64> {
+        self.due
+    }
+
     /// Takes the tick if it is due: the latest one, with the count of those before it.
     pub(crate) fn take(&mut self, now: i64) -> Option<Due> {
         let due = self.due.filter(|&due| due <= now)?;
@@ -37,11 +40,6 @@ impl Timer {
         let latest = due.saturating_add_unsigned(missed.saturating_mul(self.period_nanos));
         self.due = Some(latest.saturating_add_unsigned(self.period_nanos));
         Some(Due { input: self.input, due: latest, missed })
-    }
-
-    /// When it is due, in nanoseconds of CLOCK_MONOTONIC.
-    pub(crate) fn deadline(&self, clock: &ControlPage) -> Option<u64> {
-        clock.monotonic_at(self.due?)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Order: `Welcome`, an `AttachOutput` or `AttachInput` for each declared edge, `Wired`, and `Start` once the
 //! dataflow is ready. After that edges come and go at run time.
 
-use crate::wiring::{InputSpec, OutputSpec, Queue};
+use crate::wiring::{InputSpec, LoopDeadline, OutputSpec, Queue};
 use serde::{Deserialize, Serialize};
 
 /// A message from a keeper to a node.
@@ -76,6 +76,9 @@ pub struct Welcome {
     pub outputs: Vec<OutputSpec>,
     /// Its inputs; edges refer to them by index.
     pub inputs: Vec<InputSpec>,
+    /// How long its loop may take.
+    #[serde(default)]
+    pub loop_deadline: Option<LoopDeadline>,
 }
 
 /// A consumer joins an output.

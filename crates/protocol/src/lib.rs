@@ -19,6 +19,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 /// The environment variable in which a spawned node finds the number of its control socket's descriptor.
 pub const CONTROL_FD_VARIABLE: &str = "NERVURE_CONTROL_FD";
 
+/// The signal on which a node that has a handler for it writes the stacks of its threads to its stderr. It is a
+/// real-time signal from the middle of their range: libraries that use some take them from the ends.
+pub const STACKS_SIGNAL: i32 = 50;
+
 /// Control protocol versions that this build speaks.
 pub const VERSIONS: VersionRange = VersionRange { min: 1, max: 1 };
 

@@ -53,6 +53,18 @@ pub struct InputSpec {
     /// `std/Image@1` and the like, where declared.
     #[serde(default)]
     pub type_name: Option<String>,
+    /// Longest time between samples, in nanoseconds, before the node is told that the input is stale.
+    #[serde(default)]
+    pub expect_every_nanos: Option<u64>,
+}
+
+/// How long a node may take for an event of one of its inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoopDeadline {
+    /// Index of the input.
+    pub input: u32,
+    /// Longest time, in nanoseconds, until the node asks for its next event.
+    pub finish_within_nanos: u64,
 }
 
 /// Where an input's samples come from.

@@ -12,6 +12,9 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::io;
 
 const HEADER_BYTES: usize = 64;
+/// In the header's line, behind its constants: see [`CountersPage::beat`] and [`CountersPage::set_alarm`].
+const BEATS: usize = 32;
+const ALARM: usize = 40;
 const OUTPUT_WORDS: usize = 16;
 const INPUT_WORDS: usize = 16;
 /// Buckets of a latency histogram: 8 an octave from 1.024 us to beyond two minutes.
@@ -72,6 +75,12 @@ pub struct InputCounters {
     pub held: u64,
     /// Samples that it inherited, and whose memory had gone with their producer.
     pub lost: u64,
+    /// Times that it was told that no sample came for as long as it expects one.
+    pub stale: u64,
+    /// Events of this input for which its loop took longer than it may.
+    pub deadlines_missed: u64,
+    /// Longest time beyond that deadline, in nanoseconds.
+    pub max_overrun_nanos: u64,
     /// Time from publication until the consumer took the sample.
     pub latency: Histogram,
 }
@@ -210,6 +219,38 @@ impl CountersPage {
         self.input_rows as u32
     }
 
+    fn beats_word(&self) -> &AtomicU64 {
+        // SAFETY: an atomic, within the header.
+        unsafe { self.mapping.at(BEATS) }
+    }
+
+    fn alarm_word(&self) -> &AtomicU64 {
+        // SAFETY: an atomic, within the header.
+        unsafe { self.mapping.at(ALARM) }
+    }
+
+    /// A sign of life of the node, for whoever watches it. Of two threads at once one may count for both.
+    #[inline]
+    pub fn beat(&self) {
+        add(self.beats_word(), 1);
+    }
+
+    /// Signs of life so far.
+    pub fn beats(&self) -> u64 {
+        self.beats_word().load(Relaxed)
+    }
+
+    /// Until when the node means to sleep at most, in nanoseconds of CLOCK_MONOTONIC; `None` until it is woken.
+    #[inline]
+    pub fn set_alarm(&self, at: Option<u64>) {
+        self.alarm_word().store(at.unwrap_or(0), Relaxed);
+    }
+
+    /// See [`CountersPage::set_alarm`].
+    pub fn alarm(&self) -> Option<u64> {
+        Some(self.alarm_word().load(Relaxed)).filter(|&at| at != 0)
+    }
+
     fn words(&self) -> &[AtomicU64] {
         let words = (Self::bytes(self.output_rows, self.input_rows) - HEADER_BYTES) / size_of::<u64>();
         // SAFETY: atomics.
@@ -231,6 +272,16 @@ impl CountersPage {
         })
     }
 
+    /// Counts that the node was told of a stale input.
+    pub fn count_stale(&self, input: u32) {
+        self.input_row(input).inspect(InputRow::stale);
+    }
+
+    /// Counts that the node's loop was late by so much for an event of `input`.
+    pub fn count_missed_deadline(&self, input: u32, overrun_nanos: u64) {
+        self.input_row(input).inspect(|row| row.missed_deadline(overrun_nanos));
+    }
+
     /// Counters of row `row` of the outputs' edges; zeros beyond the last row.
     pub fn output(&self, row: u32) -> OutputCounters {
         self.output_row(row).map(|row| row.read()).unwrap_or_default()
@@ -246,6 +297,14 @@ impl CountersPage {
 #[inline]
 fn add(word: &AtomicU64, amount: u64) {
     word.store(word.load(Relaxed).wrapping_add(amount), Relaxed);
+}
+
+/// Raises a maximum of which the caller is the only writer.
+#[inline]
+fn raise(word: &AtomicU64, value: u64) {
+    if value > word.load(Relaxed) {
+        word.store(value, Relaxed);
+    }
 }
 
 /// A producer's row.
@@ -301,20 +360,30 @@ impl InputRow<'_> {
     const HELD: usize = 2;
     const MAX_LATENCY: usize = 3;
     const LOST: usize = 4;
+    const STALE: usize = 5;
+    const DEADLINES_MISSED: usize = 6;
+    const MAX_OVERRUN: usize = 7;
 
     #[inline]
     pub(crate) fn received(&self, bytes: u64, latency_nanos: u64) {
         add(&self.counters[Self::RECEIVED], 1);
         add(&self.counters[Self::BYTES], bytes);
         add(&self.buckets[bucket_of(latency_nanos)], 1);
-        if latency_nanos > self.counters[Self::MAX_LATENCY].load(Relaxed) {
-            self.counters[Self::MAX_LATENCY].store(latency_nanos, Relaxed);
-        }
+        raise(&self.counters[Self::MAX_LATENCY], latency_nanos);
     }
 
     #[inline]
     pub(crate) fn lost(&self) {
         add(&self.counters[Self::LOST], 1);
+    }
+
+    fn stale(&self) {
+        add(&self.counters[Self::STALE], 1);
+    }
+
+    fn missed_deadline(&self, overrun_nanos: u64) {
+        add(&self.counters[Self::DEADLINES_MISSED], 1);
+        raise(&self.counters[Self::MAX_OVERRUN], overrun_nanos);
     }
 
     /// Views are dropped by any thread: this one is counted atomically.
@@ -339,6 +408,9 @@ impl InputRow<'_> {
             bytes: self.counters[Self::BYTES].load(Relaxed),
             held: self.counters[Self::HELD].load(Relaxed),
             lost: self.counters[Self::LOST].load(Relaxed),
+            stale: self.counters[Self::STALE].load(Relaxed),
+            deadlines_missed: self.counters[Self::DEADLINES_MISSED].load(Relaxed),
+            max_overrun_nanos: self.counters[Self::MAX_OVERRUN].load(Relaxed),
             latency,
         }
     }
@@ -373,6 +445,9 @@ mod tests {
         node.output_row(1).unwrap().add(OutputCounter::DroppedNewest, 3);
         node.input_row(0).unwrap().received(100, 20_000);
         node.input_row(0).unwrap().received(100, 80_000);
+        node.count_stale(0);
+        node.count_missed_deadline(0, 700);
+        node.count_missed_deadline(0, 500);
         node.input_row(1).unwrap().hold();
         assert!(node.output_row(2).is_none() && node.input_row(2).is_none());
         assert_eq!(supervisor.output(0), OutputCounters::default());
@@ -380,10 +455,16 @@ mod tests {
         assert_eq!(supervisor.output(1).lost(), 3);
         let input = supervisor.input(0);
         assert_eq!((input.received, input.bytes, input.held), (2, 200, 0));
+        assert_eq!((input.stale, input.deadlines_missed, input.max_overrun_nanos), (1, 2, 700));
         assert_eq!((input.latency.count(), input.latency.max_nanos()), (2, 80_000));
         assert!((20_000..23_000).contains(&input.latency.quantile(0.5).unwrap()));
         assert_eq!(input.latency.quantile(1.0), Some(80_000));
         assert_eq!(supervisor.input(1).held, 1);
+        assert_eq!((supervisor.beats(), supervisor.alarm()), (0, None));
+        node.beat();
+        node.set_alarm(Some(7));
+        assert_eq!((supervisor.beats(), supervisor.alarm()), (1, Some(7)));
+        assert_eq!(supervisor.output(0), OutputCounters::default());
         assert_eq!(Histogram::default().quantile(0.5), None);
     }
 

@@ -126,6 +126,11 @@ impl Doorbell<'_> {
         armed
     }
 
+    /// Whether the consumer sleeps and nothing is pending.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.parked.load(Relaxed) != 0 && self.summary.load(Relaxed) == 0
+    }
+
     /// The consumer is awake.
     pub(crate) fn unpark(&self) {
         self.parked.store(0, Relaxed);

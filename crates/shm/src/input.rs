@@ -466,6 +466,17 @@ impl Inbox {
         Ok(newest)
     }
 
+    /// Whether a sample waits on `input`. If so, [`Inbox::try_next`] finds it, rung for or not.
+    pub fn has_queued(&mut self, input: u32) -> bool {
+        self.refresh();
+        let edges = &self.inputs[input as usize].edges;
+        let has_queued = edges.iter().any(|attached| !attached.edge.region.ring().is_empty());
+        if has_queued {
+            self.set(input);
+        }
+        has_queued
+    }
+
     /// Takes in edges that were attached since the last call, so that [`Inbox::take_newest`] sees them.
     pub fn refresh(&mut self) {
         if !self.is_own() {

@@ -250,6 +250,11 @@ impl WakePage {
         }
     }
 
+    /// Whether the node sleeps, and nobody has woken it: it waits for news, or for room.
+    pub fn is_asleep(&self) -> bool {
+        self.doorbell().is_asleep() || self.space().is_waited_for()
+    }
+
     /// Wakes the node for all of its inputs and for space: a peer of it died, perhaps before it rang.
     pub fn ring_all(&self, eventfd: BorrowedFd<'_>) {
         if self.doorbell().ring_all() == Wake::EventFd {

@@ -143,6 +143,12 @@ impl<'a> Ring<'a> {
 
     // -- consumer
 
+    /// Whether anything waits. Counters that make no sense count as something: a pop tells what is wrong with them.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tail.load(Relaxed) == self.head.load(Relaxed)
+    }
+
     /// Pops the oldest descriptor: `read` copies what it needs of the slot, and `admit` may leave it there for later. Both
     /// are called again when the producer dropped that slot meanwhile, of which the copy may be torn.
     #[inline]

@@ -28,6 +28,11 @@ impl Space<'_> {
         }
     }
 
+    /// Whether a thread of the producer sleeps, or is about to.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiters.load(Relaxed) != 0
+    }
+
     /// Sleeps until somebody notifies, or until `deadline`; not at all when `look_again` finds room.
     pub(crate) fn wait<T>(
         &self,

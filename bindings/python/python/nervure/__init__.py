@@ -13,6 +13,7 @@ outputs; which inputs and outputs it has is said by the dataflow file::
 NumPy and pyarrow are imported when a value is first asked for in their terms.
 """
 
+from nervure import _stacks
 from nervure._native import Event, Loan, Node, __version__
 from nervure.errors import (
     ConnectError,
@@ -29,6 +30,8 @@ from nervure.errors import (
     UnknownName,
     UnknownOutput,
 )
+
+_stacks.enable()
 
 __all__ = [
     "ConnectError",

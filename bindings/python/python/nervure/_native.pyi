@@ -7,9 +7,11 @@ from typing import Any, Literal, final, overload
 import numpy.typing as npt
 from typing_extensions import Self
 
-__all__ = ["Event", "Loan", "Node", "__version__"]
+__all__ = ["_CONTROL_FD_VARIABLE", "_STACKS_SIGNAL", "Event", "Loan", "Node", "__version__"]
 
 __version__: str
+_CONTROL_FD_VARIABLE: str
+_STACKS_SIGNAL: int
 
 # `Event` has a property of that name.
 _Bytes = bytes
@@ -180,8 +182,8 @@ class Node:
 
 @final
 class Event:
-    """What a node is told: a sample that arrived, a timer that is due, a neighbour that failed, the order to
-    stop.
+    """What a node is told: a sample that arrived, a timer that is due, an input that is stale, a neighbour
+    that failed, the order to stop.
 
     Values are views of shared memory where they can be: they are read-only, and keep their block from being
     used again until the last of them is gone. Copy what you keep for long. ``event["id"]`` is ``event.id``,
@@ -191,8 +193,8 @@ class Event:
 
     @property
     def type(self) -> str:
-        """``INPUT``, ``INPUT_CLOSED``, ``NODE_FAILED``, ``NODE_RESTARTED``, ``STOP``; ignore what you do not
-        know.
+        """``INPUT``, ``INPUT_CLOSED``, ``STALE``, ``DEADLINE_MISSED``, ``NODE_FAILED``, ``NODE_RESTARTED``,
+        ``STOP``; ignore what you do not know.
         """
     @property
     def id(self) -> str | None:
@@ -239,7 +241,9 @@ class Event:
         """The stamp in nanoseconds."""
     @property
     def age(self) -> float | None:
-        """Seconds since the stamp, now."""
+        """Seconds since the stamp, now. Of ``STALE``: seconds since the input's newest sample was sent, or
+        since the start when there was none.
+        """
     @property
     def latency(self) -> float | None:
         """Seconds from the sending until this node took the sample from its queue."""
@@ -256,6 +260,14 @@ class Event:
     def missed(self) -> int | None:
         """Of a timer's tick: earlier ticks that were merged into this one."""
     @property
+    def overrun(self) -> float | None:
+        """Of ``DEADLINE_MISSED``: seconds beyond the deadline."""
+    @property
+    def count(self) -> int | None:
+        """Of ``STALE``: how often it was told since the newest sample; of ``DEADLINE_MISSED``: since the
+        start of the process. This time is included.
+        """
+    @property
     def node(self) -> str | None:
         """The neighbour that the event is about."""
     @property
@@ -263,7 +275,9 @@ class Event:
         """What happened, for people."""
     @property
     def inputs(self) -> list[str]:
-        """The input that was closed, or those that a neighbour's failure or restart concerns."""
+        """The input that was closed or is stale or whose event took too long, or those that a neighbour's
+        failure or restart concerns.
+        """
     @overload
     def __getitem__(self, key: Literal["type"], /) -> str: ...
     @overload

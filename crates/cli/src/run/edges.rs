@@ -101,6 +101,15 @@ impl Edges {
         }
     }
 
+    /// The counters of an input, timers included, summed over restarts of its node.
+    pub fn input_of(&self, node: u32, input: u32) -> InputCounters {
+        let mut sum = InputCounters::default();
+        for (_, page) in self.pages.iter().filter(|((of, _), _)| *of == node) {
+            add_input(&mut sum, page.input(input));
+        }
+        sum
+    }
+
     /// The edges, in the order of their wiring.
     pub fn iter(&self) -> std::slice::Iter<'_, Edge> {
         self.list.iter()
@@ -196,6 +205,9 @@ fn add_input(sum: &mut InputCounters, later: InputCounters) {
     sum.received += later.received;
     sum.bytes += later.bytes;
     sum.held = later.held;
+    sum.stale += later.stale;
+    sum.deadlines_missed += later.deadlines_missed;
+    sum.max_overrun_nanos = sum.max_overrun_nanos.max(later.max_overrun_nanos);
     sum.latency.merge(&later.latency);
 }
 

@@ -56,6 +56,7 @@ impl Display for Json {
             "is_perfect": summary.is_perfect(),
             "failed": summary.failures().collect::<Vec<_>>(),
             "log_folder": summary.log_folder(),
+            "unmet": summary.watched().json(),
             "edges": edges,
         }));
     }
@@ -85,6 +86,7 @@ fn edge(edge: &Edge) -> Value {
         "undelivered": output.undelivered,
         "queued": totals.queued(),
         "held": input.held,
+        "stale": input.stale,
         "blocked_nanos": output.blocked_nanos,
         "rate_hz": figures.rate_hz,
         "bytes_per_second": figures.bytes_per_second,

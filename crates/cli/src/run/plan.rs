@@ -6,7 +6,7 @@ use nervure_dataflow::{self as dataflow, Dataflow};
 use nervure_keeper::plan::{
     EdgePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling, lease_rows,
 };
-use nervure_protocol::wiring::{InputSpec, OutputSpec, Policy, Queue, Source};
+use nervure_protocol::wiring::{InputSpec, LoopDeadline, OutputSpec, Policy, Queue, Source};
 
 use crate::failure::Failure;
 
@@ -63,6 +63,7 @@ fn node_plan(
         },
         queue: matches!(input.source, dataflow::Source::Output { .. }).then(|| queue(input.queue)),
         type_name: input.type_name.as_ref().map(ToString::to_string),
+        expect_every_nanos: input.expect_every.map(nanos),
     };
     NodePlan {
         id: node.id.clone(),
@@ -76,8 +77,14 @@ fn node_plan(
         manual_ready: node.ready == dataflow::Ready::Manual,
         outputs: node.outputs.iter().enumerate().map(output).collect(),
         inputs: node.inputs.iter().map(input).collect(),
+        loop_deadline: node.loop_deadline.map(|deadline| LoopDeadline {
+            input: u32::try_from(deadline.input).expect("a node has fewer than 2^32 inputs"),
+            finish_within_nanos: nanos(deadline.finish_within),
+        }),
         shared_memory_bytes: node.shared_memory.unwrap_or(memory),
         restart: restart(&node.restart),
+        startup_timeout: node.startup_timeout,
+        health_check_timeout: node.health_check_timeout,
         cpu_affinity: node.cpu_affinity.clone(),
         scheduling: match node.scheduling {
             dataflow::Scheduling::Inherited => Scheduling::Inherited,
@@ -86,6 +93,11 @@ fn node_plan(
             dataflow::Scheduling::RoundRobin { priority } => Scheduling::RoundRobin { priority },
         },
     }
+}
+
+/// A file cannot ask for more than a year.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn queue(queue: dataflow::Queue) -> Queue {

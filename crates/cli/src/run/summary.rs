@@ -10,6 +10,7 @@ use super::{
     edges::{Edge, Edges},
     format, is_final_failure, losses,
     table::{Align, Table},
+    watched::Watched,
 };
 use crate::validate::count;
 
@@ -27,6 +28,7 @@ pub struct Summary {
     restarts: usize,
     has_finished: bool,
     lossless_lost: bool,
+    watched: Watched,
 }
 
 impl Summary {
@@ -39,6 +41,7 @@ impl Summary {
             restarts: 0,
             has_finished: false,
             lossless_lost: false,
+            watched: Watched::new(plan),
         }
     }
 
@@ -55,6 +58,7 @@ impl Summary {
 
     /// The counters were read for the last time.
     pub fn edges(&mut self, edges: &Edges) {
+        self.watched.read(edges);
         self.lossless_lost = edges.iter().any(|edge| edge.is_lossless() && edge.lost() > 0);
     }
 
@@ -66,6 +70,11 @@ impl Summary {
     /// Nodes that failed in the end.
     pub fn failures(&self) -> impl Iterator<Item = &NodeEnded> {
         self.ends.values().filter(|ended| is_final_failure(ended))
+    }
+
+    /// Expectations of the file that were not met.
+    pub fn watched(&self) -> &Watched {
+        &self.watched
     }
 
     /// Where the log files are.
@@ -96,6 +105,9 @@ impl Summary {
         }
         if self.lossless_lost {
             text.push_str("\nan edge with `queue_policy: block` lost samples\n");
+        }
+        for line in self.watched.lines() {
+            text.push_str(&format!("\n{line}\n"));
         }
         for ended in self.failures() {
             text.push_str(&format!("\nnode `{}` failed: {}\n", ended.id, ended.reason));

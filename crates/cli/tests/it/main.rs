@@ -9,3 +9,4 @@ mod processes;
 mod run;
 mod schema;
 mod validate;
+mod watch;

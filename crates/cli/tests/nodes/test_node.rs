@@ -15,6 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("relay") => relay(),
         Some("idle") => idle(),
         Some("deaf") => deaf(),
+        Some("hang") => hang(),
         other => Err(format!("what is a {other:?}?").into()),
     }
 }
@@ -88,10 +89,27 @@ fn deaf() -> Result<(), Box<dyn Error>> {
     }
 }
 
+/// Its first process never comes back from its first sample.
+fn hang() -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    println!("ready {}", node.incarnation());
+    while let Some(event) = node.next() {
+        if matches!(event, Event::Input { .. }) && node.incarnation() == 0 {
+            sleep(Duration::from_secs(1000));
+        }
+        tell(&event)?;
+    }
+    Ok(())
+}
+
 fn tell(event: &Event) -> Result<(), Box<dyn Error>> {
     match event {
         Event::Input { id, sample } => println!("{id} {}", sample.as_slice::<u64>()?[0]),
         Event::InputClosed { id } => println!("INPUT_CLOSED {id}"),
+        Event::Stale { id, age, count } => println!("STALE {id} {count} {}", age.as_millis()),
+        Event::DeadlineMissed { id, overrun, count } => {
+            println!("DEADLINE_MISSED {id} {count} {}", overrun.as_millis());
+        }
         Event::NodeFailed { node, inputs, reason } => println!("NODE_FAILED {node} {inputs:?} {reason}"),
         Event::NodeRestarted { node, inputs } => println!("NODE_RESTARTED {node} {inputs:?}"),
         Event::Stop { reason } => println!("STOP {reason}"),

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use nervure_protocol::{keeper_to_node, keeper_to_run, keeper_to_run::Level};
 
-use super::{Machine, State, index, restart::Verdict};
+use super::{Machine, State, health::Health, index, restart::Verdict};
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +108,7 @@ impl Machine {
 
     fn gone(&mut self, node: usize, ended: keeper_to_run::NodeEnded, restart_at: Option<Duration>) {
         self.nodes[node].kill_at = None;
+        self.nodes[node].health = Health::default();
         self.nodes[node].state = match restart_at {
             Some(until) => State::Waiting { until },
             None => State::Ended,

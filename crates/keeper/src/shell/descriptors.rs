@@ -6,10 +6,15 @@ use std::{
     rc::Rc,
 };
 
-use nervure_shm::{ControlPage, CountersPage, EdgeRegion, Seqpacket, WakePage, eventfd, read_only};
+use nervure_shm::{
+    ControlPage, CountersPage, EdgeRegion, Seqpacket, WakePage, eventfd, monotonic_nanos, read_only,
+};
 use rustix::fd::{AsFd, OwnedFd};
 
-use crate::{machine::Descriptor, plan::Plan};
+use crate::{
+    machine::{Descriptor, Pulse},
+    plan::Plan,
+};
 
 /// Descriptors of its own, beside those of nodes and edges, that a keeper has open at most.
 const OWN_DESCRIPTORS: u64 = 64;
@@ -37,6 +42,8 @@ struct NodePages {
     wake: Rc<OwnedFd>,
     eventfd: Rc<OwnedFd>,
     counters: Rc<OwnedFd>,
+    /// Mapped when it is first looked at.
+    counters_page: Option<CountersPage>,
 }
 
 impl Descriptors {
@@ -79,6 +86,7 @@ impl Descriptors {
             wake: Rc::new(wake),
             eventfd: Rc::new(eventfd()?),
             counters: Rc::new(CountersPage::create(outgoing, inputs)?),
+            counters_page: None,
         });
         Ok(())
     }
@@ -107,6 +115,23 @@ impl Descriptors {
         if let Some(pages) = &self.nodes[node] {
             pages.wake_page.ring_all(pages.eventfd.as_fd());
         }
+    }
+
+    /// How a node does.
+    ///
+    /// # Errors
+    /// When its counters cannot be mapped.
+    pub fn pulse(&mut self, node: usize) -> io::Result<Pulse> {
+        let pages =
+            self.nodes[node].as_mut().ok_or_else(|| io::Error::other("the node was never started"))?;
+        let page = match &mut pages.counters_page {
+            Some(page) => page,
+            unmapped => unmapped.insert(CountersPage::map(&pages.counters, false)?),
+        };
+        // In this order: a node that wakes in between has a beat more, or is not asleep.
+        let is_asleep = pages.wake_page.is_asleep();
+        let is_overdue = page.alarm().is_some_and(|alarm| alarm < monotonic_nanos());
+        Ok(Pulse { beats: page.beats(), is_waiting: is_asleep && !is_overdue })
     }
 
     /// The descriptor of that name.

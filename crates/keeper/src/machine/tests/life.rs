@@ -6,7 +6,7 @@ use nervure_protocol::{VersionRange, node_to_keeper, run_to_keeper};
 
 use super::{World, block, drop_oldest, node};
 use crate::{
-    machine::{End, Event, Signal},
+    machine::{End, Event, Pulse, Signal},
     plan::RestartPolicy::{Always, Never, OnFailure},
 };
 
@@ -119,6 +119,80 @@ fn always_means_until_all_inputs_have_ended() {
     world.exit(1, EXIT_0);
     assert!(world.is_finished);
     assert!(world.ended.iter().all(|ended| !ended.failed));
+}
+
+fn watched(startup: Option<u64>, health: Option<u64>) -> World {
+    let mut plan = node("planner", OnFailure);
+    plan.startup_timeout = startup.map(Duration::from_millis);
+    plan.health_check_timeout = health.map(Duration::from_millis);
+    let mut world = World::new(vec![plan, node("sink", Never)], &[drop_oldest(0, 1)]);
+    world.give(Event::Launch);
+    world.hello(1);
+    world
+}
+
+#[test]
+fn a_node_that_does_not_connect_in_time_is_killed_and_started_again() {
+    let mut world = watched(Some(1000), None);
+    world.advance(Duration::from_millis(999));
+    assert_eq!(world.signals, []);
+    world.advance(Duration::from_secs(1));
+    assert_eq!(world.signals, [(0, Signal::Stacks), (0, Signal::Kill)]);
+    world.exit(0, End::Signal(9));
+    let ended = &world.ended[0];
+    assert!(ended.failed && ended.restarts, "{ended:?}");
+    assert!(ended.reason.contains("it has not connected within 1s (`startup_timeout`); starts again in"));
+    world.advance(Duration::from_millis(100));
+    world.hello(0);
+    world.advance(Duration::from_secs(100));
+    assert_eq!(world.signals.len(), 2, "it connected in time");
+}
+
+#[test]
+fn ready_is_a_part_of_the_start() {
+    let mut plan = node("planner", Never);
+    (plan.startup_timeout, plan.manual_ready) = (Some(Duration::from_secs(1)), true);
+    let mut world = World::new(vec![plan, node("sink", Never)], &[drop_oldest(0, 1)]);
+    world.give(Event::Launch);
+    world.hello(0);
+    world.advance(Duration::from_secs(2));
+    world.exit(0, End::Signal(9));
+    assert!(world.ended[0].reason.contains("it has not called `ready()` within 1s"));
+}
+
+#[test]
+fn a_node_that_hangs_is_examined_and_killed_and_one_that_works_or_waits_is_not() {
+    let mut world = watched(None, Some(1000));
+    world.hello(0);
+    for beats in 0..20 {
+        world.processes[0].pulse = Pulse { beats, is_waiting: false };
+        world.advance(Duration::from_millis(900));
+    }
+    world.processes[0].pulse.is_waiting = true;
+    world.advance(Duration::from_secs(100));
+    assert_eq!(world.signals, []);
+    world.processes[0].pulse.is_waiting = false;
+    world.advance(Duration::from_millis(1500));
+    assert_eq!(world.signals, [(0, Signal::Stacks)]);
+    let last = world.log.last().unwrap();
+    assert!(last.contains("it hangs: no sign of life for 1.0s (`health_check_timeout` is 1s)"), "{last}");
+    world.advance(Duration::from_millis(300));
+    assert_eq!(world.signals, [(0, Signal::Stacks), (0, Signal::Kill)]);
+    world.exit(0, End::Signal(9));
+    assert_eq!(world.processes[1].events[0].0, "NODE_FAILED");
+    assert!(world.ended[0].failed && world.ended[0].restarts);
+}
+
+#[test]
+fn whoever_stops_or_has_left_is_not_watched() {
+    let leave: [fn(&mut World); 2] = [stop, |world| world.message(0, node_to_keeper::Message::Goodbye)];
+    for leave in leave {
+        let mut world = watched(None, Some(100));
+        world.hello(0);
+        leave(&mut world);
+        world.advance(Duration::from_secs(2));
+        assert!(world.signals.is_empty(), "{:?}", world.signals);
+    }
 }
 
 #[test]

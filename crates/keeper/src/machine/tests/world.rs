@@ -14,7 +14,7 @@ use nervure_protocol::{
 };
 
 use crate::{
-    machine::{Action, Descriptor, End, Event, Machine, Signal},
+    machine::{Action, Descriptor, End, Event, Machine, Pulse, Signal},
     plan::{EdgePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling},
 };
 
@@ -28,6 +28,7 @@ pub fn node(id: &str, policy: RestartPolicy) -> NodePlan {
         manual_ready: false,
         outputs: Vec::new(),
         inputs: Vec::new(),
+        loop_deadline: None,
         shared_memory_bytes: 1 << 20,
         restart: RestartPlan {
             policy,
@@ -36,6 +37,8 @@ pub fn node(id: &str, policy: RestartPolicy) -> NodePlan {
             max_restarts: Some(3),
             window: None,
         },
+        startup_timeout: None,
+        health_check_timeout: None,
         cpu_affinity: Vec::new(),
         scheduling: Scheduling::Inherited,
     }
@@ -71,6 +74,7 @@ pub struct World {
 pub struct Process {
     pub runs: bool,
     pub said_hello: bool,
+    pub pulse: Pulse,
     pub is_wired: bool,
     pub has_started: bool,
     pub refused: Option<String>,
@@ -105,7 +109,13 @@ impl World {
             let name = format!("out{output}");
             plan.nodes[producer].outputs.push(OutputSpec { name, history: 0, blocks: 256, type_name: None });
             let (name, source) = (format!("in{input}"), Source::Output { topic });
-            plan.nodes[consumer].inputs.push(InputSpec { name, source, queue: Some(queue), type_name: None });
+            plan.nodes[consumer].inputs.push(InputSpec {
+                name,
+                source,
+                queue: Some(queue),
+                type_name: None,
+                expect_every_nanos: None,
+            });
             plan.edges.push(EdgePlan { producer, output, consumer, input, queue });
         }
         let processes = plan.nodes.iter().map(|_| Process::default()).collect();
@@ -139,8 +149,12 @@ impl World {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             for action in self.machine.handle(event, self.now) {
-                if let Action::Spawn { node } = action {
-                    events.push_back(Event::Started { node, pid: 1 });
+                match action {
+                    Action::Spawn { node } => events.push_back(Event::Started { node, pid: 1 }),
+                    Action::Look { node } => {
+                        events.push_back(Event::Pulse { node, pulse: self.processes[node].pulse });
+                    }
+                    _ => {}
                 }
                 self.apply(action);
             }
@@ -201,6 +215,11 @@ impl World {
             Action::Report { message, .. } => self.reported(message),
             Action::Log { node, level, text } => self.log.push(format!("{level:?} {node:?} {text}")),
             Action::Ring { node } => self.rung.push(node),
+            Action::Look { node } => assert!(self.processes[node].runs),
+            Action::Examine { node, why } => {
+                assert!(self.processes[node].runs);
+                self.log.push(format!("Examine Some({node}) {why}"));
+            }
             Action::Signal { node, signal } => {
                 assert!(self.processes[node].runs, "a signal for node {node}, which does not run");
                 self.signals.push((node, signal));

@@ -1,0 +1,178 @@
+"""What a node is told when something does not come in time, sync and async."""
+
+import re
+
+import pytest
+from conftest import Dataflow
+
+SILENT_AFTER_THREE = """
+    import time
+    from nervure import Node
+
+    node = Node()
+    for number in range(3):
+        node.send("value", number)
+    while not node.stopping:
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_an_input_that_falls_silent_is_stale(dataflow: Dataflow, kind: str) -> None:
+    dataflow.node("source", SILENT_AFTER_THREE, outputs=["value"])
+    loops = {
+        "sync": "for event in node: take(event)",
+        "async": "async def main():\n    async for event in node: take(event)\nasyncio.run(main())",
+    }
+    dataflow.node(
+        "sink",
+        f"""
+import asyncio, os, signal
+from nervure import Node
+
+node, values, stale = Node(), [], []
+def take(event):
+    if event.id == "value":
+        values.append(event.object)
+    elif event.type == "STALE":
+        assert event.id is None and event.inputs == ["value"] and event.value is None
+        assert event.age >= 0.2 * event.count and event.overrun is None
+        assert repr(event).startswith('<Event STALE "value": no sample for 0.')
+        stale.append(event.count)
+        if values and len(stale) >= 3:
+            os.kill(os.getppid(), signal.SIGTERM)
+{loops[kind]}
+assert values == [0, 1, 2] and stale[-3:] == list(range(stale[-1] - 2, stale[-1] + 1)), stale
+print("done")
+""",
+        inputs={"value": {"source": "source/value", "expect_every": "200ms"}},
+    )
+    assert dataflow.run().lines("sink") == ["done"]
+
+
+def test_the_newest_sample_counts_where_it_is_taken(dataflow: Dataflow) -> None:
+    """A node that reads an input by `latest` alone is not told that it is stale while samples come."""
+    dataflow.node(
+        "source",
+        """
+        import time
+        from nervure import Node
+
+        node = Node()
+        while not node.stopping:
+            node.send("value", 1)
+            time.sleep(0.01)
+        """,
+        outputs=["value"],
+    )
+    dataflow.node(
+        "control",
+        """
+        from nervure import Node
+
+        node = Node()
+        ticks = 0
+        for event in node:
+            if event.id == "tick":
+                ticks += 1
+                newest = node.latest("value")
+                if ticks == 20:
+                    break
+            elif event.type == "STALE":
+                # On a busy machine the source may pause; then the newest sample is as old as that.
+                assert event.age >= 1.0, event
+        print("done")
+        """,
+        inputs={
+            "tick": "nervure/timer/hz/10",
+            "value": {"source": "source/value", "queue_policy": "latest", "expect_every": "1s"},
+        },
+    )
+    assert "done" in dataflow.run("--stop-after", "20s").lines("control")
+
+
+def test_a_loop_that_is_late_is_told(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "control",
+        """
+        import time
+        from nervure import Node
+
+        node, told = Node(), []
+        for event in node:
+            if event.id == "tick":
+                time.sleep(0.03)
+            elif event.type == "DEADLINE_MISSED":
+                assert event.id is None and event.inputs == ["tick"] and event.age is None
+                assert event.overrun >= 0.025
+                told.append(event.count)
+                if len(told) == 3:
+                    break
+        assert told == [1, 2, 3]
+        print("done")
+        """,
+        inputs={"tick": "nervure/timer/hz/10"},
+        loop={"input": "tick", "finish_within": "5ms"},
+    )
+    result = dataflow.run()
+    assert result.lines("control") == ["done"]
+    assert "the loop of `control/tick` was late 3 times, by " in result.stdout + result.stderr
+
+
+# A loop in Python, and a call into C that keeps the interpreter's lock: an expression that backtracks.
+@pytest.mark.parametrize("hang", ["while True: pass", "re.match('(a+)+b', 'a' * 60)"])
+def test_a_node_that_hangs_shows_where_and_starts_again(dataflow: Dataflow, hang: str) -> None:
+    dataflow.node(
+        "planner",
+        f"""
+        import re
+        from nervure import Node
+
+        def think_too_hard():
+            {hang}
+
+        node = Node()
+        for event in node:
+            if node.incarnation == 0:
+                think_too_hard()
+            break
+        print("done")
+        """,
+        inputs={"tick": "nervure/timer/hz/10"},
+        health_check_timeout=0.3,
+        restart_policy="on-failure",
+        restart_delay=0.01,
+    )
+    result = dataflow.run()
+    assert result.lines("planner")[-1] == "done", result
+    told = result.stdout + result.stderr
+    assert "it hangs: no sign of life for" in told, told
+    assert re.search(r'File ".*planner.py", line 6 in think_too_hard', told), told
+
+
+def test_nodes_that_wait_in_asyncio_do_not_hang_and_a_blocked_loop_does(dataflow: Dataflow) -> None:
+    code = """
+        import asyncio, time
+        from nervure import Node
+
+        async def main():
+            node = Node()
+            async for event in node:
+                if event.id == "tick" and BLOCKED and node.incarnation == 0:
+                    # Another task than the one that waits for events.
+                    asyncio.get_running_loop().call_soon(time.sleep, 1000)
+                elif event.id == "tick" and node.incarnation == 1:
+                    break
+            print("done")
+
+        asyncio.run(main())
+        """
+    keys = {"health_check_timeout": 0.3, "restart_policy": "on-failure", "restart_delay": 0.01}
+    blocked = code.replace("BLOCKED", "True")
+    dataflow.node("blocked", blocked, inputs={"tick": "nervure/timer/hz/5"}, **keys)
+    idle = code.replace("BLOCKED", "False")
+    dataflow.node("idle", idle, inputs={"value": "blocked/value"}, **keys)
+    dataflow.nodes[0]["outputs"] = ["value"]
+    result = dataflow.run()
+    assert result.lines("blocked")[-1] == "done" and result.lines("idle") == ["done"], result
+    assert "blocked: it hangs" in result.stderr and "idle: it hangs" not in result.stderr, result
