@@ -77,10 +77,21 @@ impl InputEdge {
 /// a private copy of it.
 ///
 /// Clones are the same sample.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Sample(Arc<Received>);
 
-#[derive(Debug)]
+impl std::fmt::Debug for Sample {
+    /// What it is, and not its bytes.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Received { header, payload_bytes, head_bytes, .. } = &*self.0;
+        f.debug_struct("Sample")
+            .field("header", header)
+            .field("payload_bytes", payload_bytes)
+            .field("head_bytes", head_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
 struct Received {
     header: Header,
     received_mono: u64,
@@ -92,7 +103,6 @@ struct Received {
     layout: OnceLock<Result<Layout, DecodeError>>,
 }
 
-#[derive(Debug)]
 enum Body {
     Inline(Inline),
     Block {
@@ -386,7 +396,7 @@ impl InboxHandle {
             return;
         }
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
-        self.page.ring(self.page.inputs(), self.eventfd.as_fd());
+        let _ = self.page.ring(self.page.inputs(), self.eventfd.as_fd());
     }
 }
 
