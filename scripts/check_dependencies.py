@@ -31,6 +31,11 @@ FORBIDDEN = [
         "the link carries bytes between hosts, from one thread",
     ),
     ("nervure-python", ["nervure-keeper", "nervure-dataflow"], "bindings see the node API alone"),
+    (
+        "nervure-linkemu",
+        ["nervure-link", "nervure-shm", "nervure-message", "tokio", "quinn", "quinn-proto"],
+        "what is measured does not reach into the ruler",
+    ),
     ("nervure-keeper", ["nervure-node"], "the keeper wires nodes, it is none"),
 ]
 # Where `unsafe` may stand: these crates, and these files of others (starting and reaping needs libc).

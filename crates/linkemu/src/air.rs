@@ -1,0 +1,344 @@
+//! The model: hosts, what each may send when, and what becomes of it.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use crate::bursts::BurstWalk;
+use crate::counters::{Cause, Counters};
+use crate::random::{self, Purpose};
+use crate::schedule::{Piece, Schedule};
+use crate::serialiser::Serialiser;
+use crate::{LossPlace, Outage, Queue, Settings, nanos};
+
+/// Hosts that send to each other, each with its own settings for what it sends.
+///
+/// The way of a packet: dropped if too big; with [`LossPlace::BeforeSerialiser`] perhaps lost; the sender's queue, or
+/// dropped there; the transmission at the sender's rate; with [`LossPlace::AfterSerialiser`] perhaps lost; delay and
+/// jitter; delivered. The settings that count are those at the moment: of the offer for the queue, of the end of the
+/// transmission for loss and delay. A transmission during which the rate changes goes on at the new rate.
+///
+/// Who receives a packet is the caller's affair: with two hosts it is the other one.
+///
+/// Time never runs backwards: a `now` before an earlier one counts as that one.
+pub struct Air<P> {
+    senders: Vec<Sender<P>>,
+    serialisers: Vec<Serialiser>,
+    in_flight: BinaryHeap<InFlight<P>>,
+    sequence: u64,
+    now: u64,
+}
+
+/// Who waits for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duplex {
+    /// Every host sends whenever it likes. Bursts hit each direction by itself.
+    Full,
+    /// One air: a host sends when no other does, and those who wait take turns, packet by packet. Bursts with the same
+    /// settings hit all hosts at the same time.
+    Half,
+}
+
+/// What became of an offered packet at once. A queued one may still be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It waits, or is being sent.
+    Queued,
+    /// It is gone.
+    Lost(Cause),
+}
+
+/// A packet that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery<P> {
+    /// The host that sent it.
+    pub from: usize,
+    /// When it arrived.
+    pub at: Duration,
+    /// When it was offered.
+    pub offered_at: Duration,
+    /// The packet.
+    pub packet: P,
+}
+
+struct Sender<P> {
+    schedule: Schedule,
+    serialiser: usize,
+    key: u64,
+    bursts_key: u64,
+    bursts: BurstWalk,
+    queue: VecDeque<Waiting<P>>,
+    queued_bytes: u64,
+    /// No packet that keeps its place arrives before this.
+    latest_arrival: u64,
+    counters: Counters,
+}
+
+struct Waiting<P> {
+    number: u64,
+    offered_at: u64,
+    bytes: u32,
+    packet: P,
+}
+
+impl<P> Air<P> {
+    /// Hosts 0, 1, .. with the schedule (or plain [`Settings`]) of what each sends.
+    pub fn new<S: Into<Schedule>>(duplex: Duplex, seed: u64, hosts: impl IntoIterator<Item = S>) -> Self {
+        let mut serialisers = Vec::new();
+        let mut senders = Vec::new();
+        for (host, schedule) in hosts.into_iter().enumerate() {
+            if host == 0 || duplex == Duplex::Full {
+                serialisers.push(Serialiser::default());
+            }
+            let serialiser = serialisers.len() - 1;
+            serialisers[serialiser].hosts.push(host);
+            let key = random::key(seed, host as u64 + 1);
+            senders.push(Sender {
+                schedule: schedule.into(),
+                serialiser,
+                key,
+                bursts_key: if duplex == Duplex::Full { key } else { random::key(seed, 0) },
+                bursts: BurstWalk::default(),
+                queue: VecDeque::new(),
+                queued_bytes: 0,
+                latest_arrival: 0,
+                counters: Counters::default(),
+            });
+        }
+        Self { senders, serialisers, in_flight: BinaryHeap::new(), sequence: 0, now: 0 }
+    }
+
+    /// Gives a packet of a host to the link. `bytes` is what counts on the air, headers included.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such host.
+    pub fn offer(&mut self, now: Duration, host: usize, bytes: u32, packet: P) -> Verdict {
+        self.advance(nanos(now));
+        let now = self.now;
+        let sender = &mut self.senders[host];
+        let number = sender.counters.offered.packets;
+        sender.counters.offered.add(bytes);
+        let serialiser = &self.serialisers[sender.serialiser];
+        if let Some(cause) = sender.refuses(serialiser, now, number, bytes) {
+            sender.counters.lose(cause, bytes);
+            return Verdict::Lost(cause);
+        }
+        sender.queued_bytes += u64::from(bytes);
+        sender.queue.push_back(Waiting { number, offered_at: now, bytes, packet });
+        self.advance(now);
+        Verdict::Queued
+    }
+
+    /// The next packet that has arrived by `now`, earliest first. Call it until it returns `None`.
+    pub fn deliver(&mut self, now: Duration) -> Option<Delivery<P>> {
+        self.advance(nanos(now));
+        if self.in_flight.peek()?.at > self.now {
+            return None;
+        }
+        let arrived = self.in_flight.pop()?;
+        self.senders[arrived.from].counters.delivered.add(arrived.bytes);
+        Some(Delivery {
+            from: arrived.from,
+            at: Duration::from_nanos(arrived.at),
+            offered_at: Duration::from_nanos(arrived.offered_at),
+            packet: arrived.packet,
+        })
+    }
+
+    /// When to call [`Air::deliver`] next; there may be nothing to deliver yet. `None`: not before the next offer.
+    pub fn next_event(&self) -> Option<Duration> {
+        let sends = self.serialisers.iter().filter(|serialiser| {
+            serialiser.free_at < u64::MAX
+                && serialiser.hosts.iter().any(|&host| !self.senders[host].queue.is_empty())
+        });
+        let arrival = self.in_flight.peek().map(|packet| packet.at).filter(|&at| at < u64::MAX);
+        sends.map(|serialiser| serialiser.free_at).chain(arrival).min().map(Duration::from_nanos)
+    }
+
+    /// Number of hosts.
+    pub fn hosts(&self) -> usize {
+        self.senders.len()
+    }
+
+    /// What became of the packets that a host sent.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such host.
+    pub fn counters(&self, host: usize) -> &Counters {
+        &self.senders[host].counters
+    }
+
+    /// The settings over time of what a host sends.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such host.
+    pub fn schedule(&self, host: usize) -> &Schedule {
+        &self.senders[host].schedule
+    }
+
+    /// Packets in a host's queue.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such host.
+    pub fn queued(&self, host: usize) -> usize {
+        self.senders[host].queue.len()
+    }
+
+    /// Packets that were sent and have neither arrived nor been lost.
+    pub fn travelling(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Begins every transmission that is due by `now`.
+    fn advance(&mut self, now: u64) {
+        self.now = self.now.max(now);
+        for serialiser in &mut self.serialisers {
+            while serialiser.free_at <= self.now {
+                let Some(host) = next_in_turn(serialiser, &self.senders) else {
+                    break;
+                };
+                let sender = &mut self.senders[host];
+                if let Some(sent) = sender.send(serialiser, host, self.sequence) {
+                    self.sequence += 1;
+                    self.in_flight.push(sent);
+                }
+            }
+        }
+    }
+}
+
+/// The host whose turn it is among those with packets; the turn then passes on.
+fn next_in_turn<P>(serialiser: &mut Serialiser, senders: &[Sender<P>]) -> Option<usize> {
+    let count = serialiser.hosts.len();
+    let slot = (0..count)
+        .map(|step| (serialiser.turn + step) % count)
+        .find(|&slot| !senders[serialiser.hosts[slot]].queue.is_empty())?;
+    serialiser.turn = (slot + 1) % count;
+    Some(serialiser.hosts[slot])
+}
+
+impl<P> Sender<P> {
+    /// Why an offered packet does not get into the queue.
+    fn refuses(&mut self, serialiser: &Serialiser, now: u64, number: u64, bytes: u32) -> Option<Cause> {
+        let piece = self.schedule.piece(now);
+        let settings = piece.settings;
+        if settings.mtu_bytes.is_some_and(|mtu| bytes > mtu) {
+            return Some(Cause::TooBig);
+        }
+        if settings.loss_place == LossPlace::BeforeSerialiser
+            && let Some(cause) = loses(&piece, &mut self.bursts, self.key, self.bursts_key, now, number)
+        {
+            return Some(cause);
+        }
+        let full = match settings.queue {
+            Queue::Time(limit) => serialiser.exceeds(settings, now, self.queued_bytes, limit),
+            // Nothing waits while the air is free.
+            Queue::Bytes(limit) => {
+                serialiser.free_at > now && self.queued_bytes.saturating_add(u64::from(bytes)) > limit
+            }
+        };
+        full.then_some(Cause::Queue)
+    }
+
+    /// Sends the packet at the head of the queue; returns it if it will arrive.
+    fn send(&mut self, serialiser: &mut Serialiser, host: usize, sequence: u64) -> Option<InFlight<P>> {
+        let Waiting { number, offered_at, bytes, packet } = self.queue.pop_front()?;
+        self.queued_bytes -= u64::from(bytes);
+        let start = serialiser.free_at.max(offered_at);
+        let overhead = self.schedule.piece(start).settings.overhead_bytes;
+        let end = serialiser.send(&self.schedule, start, u64::from(bytes) + u64::from(overhead));
+        let counters = &mut self.counters;
+        counters.longest_wait = counters.longest_wait.max(Duration::from_nanos(start - offered_at));
+        if end == u64::MAX {
+            return Some(InFlight { at: end, sequence, from: host, offered_at, bytes, packet });
+        }
+        counters.airtime += Duration::from_nanos(end - start);
+
+        // What begins to hold as the transmission ends does not concern it any more.
+        let last = start.max(end.saturating_sub(1));
+        let piece = self.schedule.piece(last);
+        let interrupted = |settings: &Settings| settings.outage == Some(Outage::Lose);
+        let cause = if interrupted(self.schedule.piece(start).settings) || interrupted(piece.settings) {
+            Some(Cause::Outage)
+        } else if piece.settings.loss_place == LossPlace::AfterSerialiser {
+            loses(&piece, &mut self.bursts, self.key, self.bursts_key, last, number)
+        } else {
+            None
+        };
+        if let Some(cause) = cause {
+            self.counters.lose(cause, bytes);
+            return None;
+        }
+        let settings = *piece.settings;
+        let at = self.arrival(&settings, end, number);
+        Some(InFlight { at, sequence, from: host, offered_at, bytes, packet })
+    }
+
+    /// When a packet whose transmission ends at `end` arrives.
+    fn arrival(&mut self, settings: &Settings, end: u64, number: u64) -> u64 {
+        let draw = |purpose| random::unit(self.key, number, purpose);
+        let jitter = (draw(Purpose::Jitter) * nanos(settings.jitter) as f64) as u64;
+        let at = end.saturating_add(nanos(settings.delay)).saturating_add(jitter);
+        if draw(Purpose::Reorder) < settings.reorder {
+            return at.saturating_add(nanos(settings.reorder_delay));
+        }
+        self.latest_arrival = self.latest_arrival.max(at);
+        self.latest_arrival
+    }
+}
+
+/// Whether the loss and the bursts of `piece` take the packet.
+fn loses(
+    piece: &Piece,
+    bursts: &mut BurstWalk,
+    key: u64,
+    bursts_key: u64,
+    time: u64,
+    number: u64,
+) -> Option<Cause> {
+    let hit = piece.settings.bursts.is_some_and(|settings| {
+        bursts.is_bad(&settings, piece.since, time, bursts_key)
+            && random::unit(key, number, Purpose::Burst) < settings.loss
+    });
+    if hit {
+        Some(Cause::Burst)
+    } else if random::unit(key, number, Purpose::Loss) < piece.settings.loss {
+        Some(Cause::Random)
+    } else {
+        None
+    }
+}
+
+/// A packet on its way. The greatest of a heap is the first to arrive; equal times keep the order of sending.
+struct InFlight<P> {
+    at: u64,
+    sequence: u64,
+    from: usize,
+    offered_at: u64,
+    bytes: u32,
+    packet: P,
+}
+
+impl<P> Ord for InFlight<P> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.sequence).cmp(&(self.at, self.sequence))
+    }
+}
+
+impl<P> PartialOrd for InFlight<P> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<P> PartialEq for InFlight<P> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<P> Eq for InFlight<P> {}

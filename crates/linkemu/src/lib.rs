@@ -1,0 +1,45 @@
+//! A bad wireless link on one machine.
+//!
+//! [`Air`] is the model: what becomes of a packet that is offered at a time. It is pure (no clock, no I/O), its
+//! arithmetic is exact, and every draw is a hash of the seed, the direction and the packet's number, so a run repeats
+//! exactly and the same packets are lost whatever the timing.
+//!
+//! Two things carry packets through the same model:
+//!
+//! - [`network::Network`], endpoints on a virtual clock, for tests over thousands of seeds;
+//! - the command `nervure-linkemu`, TUN devices between network namespaces, for whole programs.
+//!
+//! ```
+//! use std::time::Duration;
+//! use nervure_linkemu::{Air, Duplex, Settings, Verdict};
+//!
+//! // Both directions: 12 Mbit/s, 10 ms. A packet of 1500 bytes takes 1 ms to send.
+//! let settings = Settings { rate_bits_per_second: Some(12_000_000), delay: Duration::from_millis(10), ..Settings::default() };
+//! let mut air = Air::new(Duplex::Full, 1, [settings, settings]);
+//!
+//! assert_eq!(air.offer(Duration::ZERO, 0, 1500, "hello"), Verdict::Queued);
+//! let at = Duration::from_millis(11);
+//! assert!(air.deliver(at - Duration::from_nanos(1)).is_none());
+//! assert_eq!(air.deliver(at).unwrap().packet, "hello");
+//! ```
+
+mod air;
+mod bursts;
+mod counters;
+pub mod network;
+mod random;
+mod schedule;
+mod serialiser;
+mod settings;
+
+pub use air::{Air, Delivery, Duplex, Verdict};
+pub use counters::{Cause, Count, Counters};
+pub use schedule::Schedule;
+pub use settings::{Bursts, LossPlace, Outage, Queue, Settings};
+
+use std::time::Duration;
+
+/// Nanoseconds since the start; times beyond 584 years are one.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

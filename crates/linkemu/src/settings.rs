@@ -1,0 +1,97 @@
+//! What a direction does to packets.
+
+use std::time::Duration;
+
+/// What one direction does to packets. The default sends at once and loses nothing.
+///
+/// Probabilities lie in 0 to 1; below is never, above is always.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Bits a second that are sent, one packet after the other. `None` sends without taking time; 0 sends nothing.
+    pub rate_bits_per_second: Option<u64>,
+    /// How much waits while others are sent. What comes on top is dropped.
+    pub queue: Queue,
+    /// Probability that a packet is lost, each by itself.
+    pub loss: f64,
+    /// Whether a packet lost to `loss` or `bursts` has cost airtime.
+    pub loss_place: LossPlace,
+    /// Time from the end of the transmission to the arrival.
+    pub delay: Duration,
+    /// Added to the delay: uniformly between 0 and this, but never so that a packet overtakes another.
+    pub jitter: Duration,
+    /// Probability that a packet is held back by `reorder_delay`, so that later ones overtake it.
+    pub reorder: f64,
+    /// How long a reordered packet is held back.
+    pub reorder_delay: Duration,
+    /// Times of heavy loss.
+    pub bursts: Option<Bursts>,
+    /// Whether the link is interrupted, and how.
+    pub outage: Option<Outage>,
+    /// Packets above this size are dropped silently, as on a path with a broken path MTU discovery.
+    pub mtu_bytes: Option<u32>,
+    /// Bytes that every packet costs on the air beside its own, such as link headers.
+    pub overhead_bytes: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            rate_bits_per_second: None,
+            queue: Queue::Time(Duration::from_millis(100)),
+            loss: 0.0,
+            loss_place: LossPlace::AfterSerialiser,
+            delay: Duration::ZERO,
+            jitter: Duration::ZERO,
+            reorder: 0.0,
+            reorder_delay: Duration::ZERO,
+            bursts: None,
+            outage: None,
+            mtu_bytes: None,
+            overhead_bytes: 0,
+        }
+    }
+}
+
+/// How much a sender's queue holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// A packet is dropped when what the sender has waiting needs longer than this at the present rate, the rest of
+    /// the running transmission included.
+    Time(Duration),
+    /// A packet is dropped when the bytes waiting would be more than this with it. The packet being sent waits no more.
+    Bytes(u64),
+}
+
+/// Where packets are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossPlace {
+    /// On the air: a lost packet has waited in the queue and cost its airtime, so goodput ends at `(1 - loss) * rate`.
+    AfterSerialiser,
+    /// Before the queue: a lost packet costs nothing, so goodput ends at `rate`. A `netem loss` above a shaper
+    /// does this, in Mininet for one.
+    BeforeSerialiser,
+}
+
+/// Loss in bursts: the Gilbert-Elliott model, in time rather than in packets.
+///
+/// (E. N. Gilbert, "Capacity of a burst-noise channel", 1960; E. O. Elliott, 1963.) A chain that steps once a packet
+/// would stand still when the sender slows down; a fade does not. The lengths of good and bad times are exponential.
+/// The long-term loss is `loss * bad_mean / (good_mean + bad_mean)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bursts {
+    /// Mean length of the times between bursts.
+    pub good_mean: Duration,
+    /// Mean length of a burst.
+    pub bad_mean: Duration,
+    /// Probability of loss within a burst.
+    pub loss: f64,
+}
+
+/// What an interruption does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outage {
+    /// Packets are sent and none arrives.
+    Lose,
+    /// Nothing is sent; packets wait, as far as the queue holds them.
+    Hold,
+}
