@@ -396,7 +396,7 @@ impl InboxHandle {
             return;
         }
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
-        let _ = self.page.ring(self.page.inputs(), self.eventfd.as_fd());
+        self.page.ring(self.page.inputs(), self.eventfd.as_fd());
     }
 }
 
