@@ -174,6 +174,15 @@ impl Handle {
         self.0.welcome.inputs.iter().map(|input| input.name.as_str())
     }
 
+    /// The topic (`node/output`) that an input receives; `None` for a timer, and where there is no such input.
+    pub fn topic_of(&self, input: &str) -> Option<&str> {
+        use nervure_protocol::wiring::Source;
+        match &self.0.welcome.inputs.iter().find(|known| known.name == input)?.source {
+            Source::Output { topic } => Some(topic),
+            Source::Timer { .. } => None,
+        }
+    }
+
     /// Names of the outputs.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.welcome.outputs.iter().map(|output| output.name.as_str())

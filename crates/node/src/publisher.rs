@@ -16,6 +16,7 @@ pub struct Envelope<'a> {
     metadata: Option<&'a Metadata>,
     frame: Option<&'a str>,
     correlation_id: u64,
+    trace_id: u128,
 }
 
 impl<'a> Envelope<'a> {
@@ -59,6 +60,13 @@ impl<'a> Envelope<'a> {
         self
     }
 
+    /// The trace that the value belongs to (W3C trace context's trace-id).
+    #[must_use]
+    pub fn trace_id(mut self, id: u128) -> Self {
+        self.trace_id = id;
+        self
+    }
+
     /// The header, and what must be announced before it.
     fn header(&self, output: &Output, schema_id: u64) -> Result<Header, SendError> {
         let like = self.like.map(|sample| *sample.header()).unwrap_or_default();
@@ -78,7 +86,7 @@ impl<'a> Envelope<'a> {
         };
         Ok(Header {
             stamp: self.stamp.unwrap_or(like.stamp),
-            trace_id: like.trace_id,
+            trace_id: if self.trace_id == 0 { like.trace_id } else { self.trace_id },
             correlation_id: if self.correlation_id == 0 { like.correlation_id } else { self.correlation_id },
             schema_id,
             frame_id,
