@@ -1,0 +1,65 @@
+//! The schemas of messages of Protocol Buffers, as `FileDescriptorSet`s.
+
+use crate::form::{Form, Number, ScalarType};
+use crate::protobuf::{Field, FieldType, file_descriptor_set};
+
+/// Name and descriptors of a form's messages; `None` for a form that is not Protocol Buffers.
+pub(crate) fn of(form: Form) -> Option<(String, Vec<u8>)> {
+    let own = |message: &str, fields: &[Field]| {
+        let fields = [HEADER.as_slice(), fields].concat();
+        Some((format!("nervure.{message}"), file_descriptor_set("nervure", message, &fields)))
+    };
+    let foxglove =
+        |message: &str, descriptors: &[u8]| Some((format!("foxglove.{message}"), descriptors.to_vec()));
+    match form {
+        Form::RawImage => foxglove("RawImage", include_bytes!("../schemas/RawImage.bin")),
+        Form::CompressedImage => {
+            foxglove("CompressedImage", include_bytes!("../schemas/CompressedImage.bin"))
+        }
+        Form::PointCloud => foxglove("PointCloud", include_bytes!("../schemas/PointCloud.bin")),
+        Form::Log => foxglove("Log", include_bytes!("../schemas/Log.bin")),
+        Form::Numbers(number) => {
+            let (message, field_type) = match number {
+                Number::F32 => ("Float32Tensor", FieldType::Float),
+                Number::F64 => ("Float64Tensor", FieldType::Double),
+                Number::I32 => ("Int32Tensor", FieldType::SFixed32),
+                Number::I64 => ("Int64Tensor", FieldType::SFixed64),
+                Number::U32 => ("UInt32Tensor", FieldType::Fixed32),
+                Number::U64 => ("UInt64Tensor", FieldType::Fixed64),
+            };
+            own(message, &[repeated("shape", 3, FieldType::UInt64), repeated("data", 4, field_type)])
+        }
+        Form::Tensor => own(
+            "Tensor",
+            &[
+                single("dtype", 3, FieldType::Text),
+                repeated("shape", 4, FieldType::UInt64),
+                repeated("strides", 5, FieldType::UInt64),
+                single("data", 6, FieldType::Bytes),
+            ],
+        ),
+        Form::Scalar(scalar) => {
+            let (message, field_type) = match scalar {
+                ScalarType::Bool => ("Bool", FieldType::Bool),
+                ScalarType::Float64 => ("Float64", FieldType::Double),
+                ScalarType::Int64 => ("Int64", FieldType::Int64),
+                ScalarType::UInt64 => ("UInt64", FieldType::UInt64),
+            };
+            own(message, &[single("value", 3, field_type)])
+        }
+        Form::Bytes => own("Bytes", &[single("data", 3, FieldType::Bytes)]),
+        Form::Opaque => None,
+    }
+}
+
+/// What every message of Nervure's own begins with.
+const HEADER: [Field; 2] =
+    [single("timestamp", 1, FieldType::Timestamp), single("frame_id", 2, FieldType::Text)];
+
+const fn single(name: &'static str, number: u32, field_type: FieldType) -> Field {
+    Field { name, number, field_type, is_repeated: false }
+}
+
+const fn repeated(name: &'static str, number: u32, field_type: FieldType) -> Field {
+    Field { name, number, field_type, is_repeated: true }
+}

@@ -1,0 +1,295 @@
+//! How a sample stands in a message, so that viewers show it as what it is.
+//!
+//! One rule for all forms: the payload is in the message once, as it is, wherever the form has room for bytes. Numbers
+//! are numbers to a viewer because a packed list of Protocol Buffers is a little-endian array.
+
+use nervure_message::{DType, Layout, Scalar, TensorLayout, Value, decode_head};
+
+use crate::descriptors;
+use crate::envelope::Envelope;
+use crate::protobuf as proto;
+use crate::sample::Incoming;
+
+/// The field in which every message of Protocol Buffers carries its envelope. Far beyond those of Foxglove's messages;
+/// viewers skip fields that their schema does not know.
+const ENVELOPE_FIELD: u32 = 50_001;
+/// A message of Protocol Buffers has at most 2 GiB.
+const MAX_PROTOBUF_PAYLOAD_BYTES: usize = 1 << 30;
+/// From how many pixels of width and height on a tensor of bytes is an image, when no type says so.
+const MIN_IMAGE_SIDE: usize = 16;
+
+/// The form of a sample. Samples of one form and topic share a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Form {
+    /// `foxglove.RawImage`
+    RawImage,
+    /// `foxglove.CompressedImage`
+    CompressedImage,
+    /// `foxglove.PointCloud`
+    PointCloud,
+    /// `foxglove.Log`
+    Log,
+    /// `nervure.Float32Tensor` and the like: numbers that can be plotted.
+    Numbers(Number),
+    /// `nervure.Tensor`: elements that no viewer has numbers for.
+    Tensor,
+    /// `nervure.Float64` and the like.
+    Scalar(ScalarType),
+    /// `nervure.Bytes`
+    Bytes,
+    /// For Nervure alone: the payload, then the envelope.
+    Opaque,
+}
+
+/// A number of which Protocol Buffers has arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Number {
+    F32,
+    F64,
+    I32,
+    I64,
+    U32,
+    U64,
+}
+
+/// The type of a single value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ScalarType {
+    Bool,
+    Float64,
+    Int64,
+    UInt64,
+}
+
+impl Form {
+    /// The form of a sample of an output of that type.
+    pub(crate) fn of(sample: &Incoming<'_>, layout: &Layout, type_name: Option<&str>) -> Self {
+        if sample.payload.len() > MAX_PROTOBUF_PAYLOAD_BYTES {
+            return Self::Opaque;
+        }
+        match layout {
+            Layout::Bytes if compressed_format(sample.payload).is_some() => Self::CompressedImage,
+            Layout::Bytes => Self::Bytes,
+            // A text of Protocol Buffers is UTF-8; one of a sample should be.
+            Layout::Text if std::str::from_utf8(sample.payload).is_ok() => Self::Log,
+            Layout::Text => Self::Bytes,
+            Layout::Scalar(Scalar::Bool(_)) => Self::Scalar(ScalarType::Bool),
+            Layout::Scalar(Scalar::Integer(_)) => Self::Scalar(ScalarType::Int64),
+            Layout::Scalar(Scalar::Unsigned(_)) => Self::Scalar(ScalarType::UInt64),
+            Layout::Scalar(Scalar::Float(_)) => Self::Scalar(ScalarType::Float64),
+            Layout::Tensor(tensor) if tensor.payload_bytes() != sample.payload.len() => Self::Opaque,
+            Layout::Tensor(tensor) => Self::of_tensor(tensor, type_name),
+            Layout::Array(_) => Self::Opaque,
+        }
+    }
+
+    fn of_tensor(tensor: &TensorLayout, type_name: Option<&str>) -> Self {
+        let is = |name: &str| type_name.is_some_and(|known| known.split('@').next() == Some(name));
+        if point_stride(tensor).is_some() && is("std/PointCloud") {
+            return Self::PointCloud;
+        }
+        match image_encodings(tensor) {
+            Some(_) if is("std/Image") => return Self::RawImage,
+            Some(_) if type_name.is_none() && *tensor.dtype() == DType::U8 && looks_like_image(tensor) => {
+                return Self::RawImage;
+            }
+            _ => {}
+        }
+        let number = match tensor.dtype() {
+            DType::F32 => Number::F32,
+            DType::F64 => Number::F64,
+            DType::I32 => Number::I32,
+            DType::I64 => Number::I64,
+            DType::U32 => Number::U32,
+            DType::U64 => Number::U64,
+            _ => return Self::Tensor,
+        };
+        if tensor.is_contiguous() { Self::Numbers(number) } else { Self::Tensor }
+    }
+
+    /// What the channel's messages are called, and their schema: name, encoding and data.
+    pub(crate) fn schema(self) -> (String, &'static str, Vec<u8>) {
+        match descriptors::of(self) {
+            Some((name, descriptor)) => (name, "protobuf", descriptor),
+            None => (String::new(), "", Vec::new()),
+        }
+    }
+
+    /// The encoding of the channel's messages.
+    pub(crate) fn message_encoding(self) -> &'static str {
+        match self {
+            Self::Opaque => OPAQUE_ENCODING,
+            _ => "protobuf",
+        }
+    }
+
+    /// Writes the message.
+    pub(crate) fn write(self, message: &mut Vec<u8>, sample: &Incoming<'_>, layout: &Layout, topic: &str) {
+        let envelope = Envelope {
+            header: sample.header,
+            frame: sample.frame.as_deref().unwrap_or_default(),
+            head: sample.head,
+        };
+        message.clear();
+        message.reserve(sample.payload.len() + envelope.bytes() + 512);
+        if self != Self::Opaque {
+            self.write_before(message, sample, layout, topic);
+        }
+        let payload_start = message.len();
+        message.extend_from_slice(sample.payload);
+        if self != Self::Opaque {
+            proto::put_length(message, ENVELOPE_FIELD, envelope.bytes());
+        }
+        envelope.write(message, payload_start, sample.payload.len());
+    }
+
+    /// Everything of a message of Protocol Buffers that stands before the payload, which is the last of its known fields.
+    fn write_before(self, out: &mut Vec<u8>, sample: &Incoming<'_>, layout: &Layout, topic: &str) {
+        let frame = sample.frame.as_deref().unwrap_or_default().as_bytes();
+        proto::put_timestamp(out, 1, sample.header.stamp);
+        let payload_field = match (self, layout) {
+            (Self::RawImage, Layout::Tensor(tensor)) => {
+                put_image(out, tensor, sample);
+                proto::put_bytes(out, 7, frame);
+                6
+            }
+            (Self::CompressedImage, _) => {
+                let format = compressed_format(sample.payload).unwrap_or_default();
+                proto::put_bytes(out, 3, format.as_bytes());
+                proto::put_bytes(out, 4, frame);
+                2
+            }
+            (Self::PointCloud, Layout::Tensor(tensor)) => {
+                proto::put_bytes(out, 2, frame);
+                put_points(out, tensor);
+                6
+            }
+            (Self::Log, _) => {
+                const INFO: u64 = 2;
+                proto::put_varint(out, 2, INFO);
+                proto::put_bytes(out, 4, topic.as_bytes());
+                3
+            }
+            (Self::Numbers(_), Layout::Tensor(tensor)) => {
+                proto::put_bytes(out, 2, frame);
+                proto::put_packed(out, 3, tensor.shape());
+                4
+            }
+            (Self::Tensor, Layout::Tensor(tensor)) => {
+                proto::put_bytes(out, 2, frame);
+                proto::put_bytes(out, 3, tensor.dtype().numpy_name().as_bytes());
+                proto::put_packed(out, 4, tensor.shape());
+                proto::put_packed(out, 5, &tensor.strides());
+                6
+            }
+            (Self::Scalar(_), Layout::Scalar(scalar)) => {
+                proto::put_bytes(out, 2, frame);
+                match scalar {
+                    Scalar::Bool(value) => proto::put_varint(out, 3, (*value).into()),
+                    Scalar::Integer(value) => proto::put_varint(out, 3, value.cast_unsigned()),
+                    Scalar::Unsigned(value) => proto::put_varint(out, 3, *value),
+                    Scalar::Float(value) => proto::put_double(out, 3, *value),
+                }
+                // The value lies in the head; there is no payload.
+                return;
+            }
+            _ => {
+                proto::put_bytes(out, 2, frame);
+                3
+            }
+        };
+        proto::put_length(out, payload_field, sample.payload.len());
+    }
+}
+
+/// The encoding of messages that only Nervure reads.
+pub(crate) const OPAQUE_ENCODING: &str = "nervure";
+
+/// What Foxglove calls the pixels of a tensor that can be an image, the usual meaning first; those that metadata may name
+/// instead follow.
+fn image_encodings(tensor: &TensorLayout) -> Option<&'static [&'static str]> {
+    let fits = tensor.is_contiguous()
+        && tensor.shape().iter().all(|&side| u32::try_from(side).is_ok())
+        && u32::try_from(tensor.payload_bytes()).is_ok();
+    if !fits || tensor.is_empty() {
+        return None;
+    }
+    match (tensor.dtype(), tensor.shape()) {
+        (DType::U8, [_, _] | [_, _, 1]) => {
+            Some(&["mono8", "8UC1", "bayer_rggb8", "bayer_bggr8", "bayer_gbrg8", "bayer_grbg8"])
+        }
+        (DType::U8, [_, _, 2]) => Some(&["uyvy", "yuyv", "yuv422", "yuv422_yuy2"]),
+        (DType::U8, [_, _, 3]) => Some(&["rgb8", "bgr8", "8UC3"]),
+        (DType::U8, [_, _, 4]) => Some(&["rgba8", "bgra8"]),
+        (DType::U16, [_, _] | [_, _, 1]) => Some(&["mono16", "16UC1"]),
+        (DType::F32, [_, _] | [_, _, 1]) => Some(&["32FC1"]),
+        _ => None,
+    }
+}
+
+/// Whether an untyped tensor of bytes is more likely an image than a table.
+fn looks_like_image(tensor: &TensorLayout) -> bool {
+    let channels = tensor.shape().get(2).copied().unwrap_or(1);
+    channels != 2 && tensor.shape()[..2].iter().all(|&side| side >= MIN_IMAGE_SIDE)
+}
+
+fn put_image(out: &mut Vec<u8>, tensor: &TensorLayout, sample: &Incoming<'_>) {
+    let (height, width) = (tensor.shape()[0], tensor.shape()[1]);
+    let encodings = image_encodings(tensor).unwrap_or(&["8UC1"]);
+    // What the sender says counts, as far as the pixels can be that.
+    let named = decode_head(sample.head).ok().and_then(|(_, metadata)| {
+        let metadata = metadata.decode().ok()?;
+        match metadata.get("encoding")? {
+            Value::Text(name) => encodings.iter().find(|known| known.eq_ignore_ascii_case(name)).copied(),
+            _ => None,
+        }
+    });
+    proto::put_fixed32(out, 2, width as u32);
+    proto::put_fixed32(out, 3, height as u32);
+    proto::put_bytes(out, 4, named.unwrap_or(encodings[0]).as_bytes());
+    proto::put_fixed32(out, 5, (tensor.payload_bytes() / height) as u32);
+}
+
+/// Bytes of a point, if the rows of the tensor can be points.
+fn point_stride(tensor: &TensorLayout) -> Option<u32> {
+    match (tensor.dtype(), tensor.shape()) {
+        (DType::F32 | DType::F64, &[_, columns @ 2..=32]) if tensor.is_contiguous() => {
+            u32::try_from(columns * tensor.dtype().item_bytes()).ok()
+        }
+        _ => None,
+    }
+}
+
+fn put_points(out: &mut Vec<u8>, tensor: &TensorLayout) {
+    /// `FLOAT32` and `FLOAT64` of `foxglove.PackedElementField.NumericType`.
+    const NUMERIC_TYPES: [u64; 2] = [7, 8];
+    const NAMES: [&str; 4] = ["x", "y", "z", "intensity"];
+    let mut orientation = Vec::new();
+    proto::put_double(&mut orientation, 4, 1.0);
+    let mut pose = Vec::new();
+    proto::put_bytes(&mut pose, 1, &[]);
+    proto::put_bytes(&mut pose, 2, &orientation);
+    proto::put_bytes(out, 3, &pose);
+    proto::put_fixed32(out, 4, point_stride(tensor).unwrap_or_default());
+    let item_bytes = tensor.dtype().item_bytes();
+    for column in 0..tensor.shape()[1] {
+        let mut field = Vec::new();
+        match NAMES.get(column) {
+            Some(name) => proto::put_bytes(&mut field, 1, name.as_bytes()),
+            None => proto::put_bytes(&mut field, 1, format!("column{column}").as_bytes()),
+        }
+        proto::put_fixed32(&mut field, 2, (column * item_bytes) as u32);
+        proto::put_varint(&mut field, 3, NUMERIC_TYPES[usize::from(item_bytes == 8)]);
+        proto::put_bytes(out, 5, &field);
+    }
+}
+
+/// What kind of compressed image the bytes are, by how they begin.
+fn compressed_format(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0xff, 0xd8, 0xff, ..] => Some("jpeg"),
+        [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("png"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("webp"),
+        _ => None,
+    }
+}

@@ -1,0 +1,257 @@
+//! Playing a recording: a node that publishes what was recorded.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use nervure_node::{Envelope, Event, Events, Handle, Node, Publisher, SendError, Wait, monotonic_nanos};
+
+use crate::pace::Pace;
+use crate::recorded::SampleChannel;
+use crate::recording::{Channel, Message, ReadError, Recording};
+
+/// Messages that are read ahead of the one that is played.
+const READ_AHEAD: usize = 32;
+/// Later than this is told.
+const LATE: Duration = Duration::from_millis(100);
+/// Between two lines that tell of lateness.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// How a recording is played.
+#[derive(Clone, Debug)]
+pub struct PlayOptions {
+    /// Seconds of the recording a second; `None` for as fast as its receivers allow.
+    pub rate: Option<f64>,
+    /// Whether it begins anew at its end, until it is stopped.
+    pub repeat: bool,
+}
+
+impl Default for PlayOptions {
+    fn default() -> Self {
+        Self { rate: Some(1.0), repeat: false }
+    }
+}
+
+/// How a recording was played.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlayReport {
+    /// Samples that were published.
+    pub samples: u64,
+    /// Rounds that were begun.
+    pub rounds: u64,
+    /// How late a sample was at most.
+    pub latest: Duration,
+    /// How long full queues kept the player waiting, by consumer (`node/input`).
+    pub waited: HashMap<String, Duration>,
+    /// Messages that could not be published, with the first reason, by topic.
+    pub skipped: HashMap<String, (u64, String)>,
+    /// Parts of the file that could not be read.
+    pub damaged: Vec<String>,
+    /// Whether it was stopped before its end.
+    pub is_stopped: bool,
+}
+
+/// Why a recording cannot be played on.
+#[derive(Debug, thiserror::Error)]
+pub enum PlayError {
+    /// Sending failed.
+    #[error("cannot publish {topic}: {source}")]
+    Send {
+        /// The topic.
+        topic: String,
+        /// Why.
+        source: SendError,
+    },
+    /// The system has no thread for reading ahead.
+    #[error("cannot start the thread that reads ahead: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// Publishes what a recording holds for the outputs of `node`, which have the names of its topics, in the order of time.
+///
+/// `say` is told, at most once a second, what the player cannot keep up with.
+///
+/// # Errors
+/// [`PlayError`]; damage of the file is none, but in the report.
+pub fn play(
+    node: Node,
+    recording: &Recording,
+    options: &PlayOptions,
+    say: &mut dyn FnMut(&str),
+) -> Result<PlayReport, PlayError> {
+    let (handle, events) = node.split();
+    let outputs: Vec<String> = handle.outputs().map(str::to_owned).collect();
+    let mut player = Player {
+        handle,
+        events,
+        pace: Pace::new(options.rate),
+        tracks: HashMap::new(),
+        report: PlayReport::default(),
+        told: 0,
+        say,
+    };
+    while !player.report.is_stopped {
+        player.report.rounds += 1;
+        let before = player.report.samples;
+        thread::scope(|scope| {
+            let (sender, receiver) = sync_channel(READ_AHEAD);
+            let wanted = |channel: &Channel| outputs.contains(&channel.topic);
+            thread::Builder::new()
+                .name("nervure-read".to_owned())
+                .spawn_scoped(scope, move || read_ahead(recording, wanted, &sender))?;
+            player.play_round(&receiver)
+        })?;
+        if !options.repeat || player.report.samples == before {
+            break;
+        }
+        player.pace.restart();
+    }
+    Ok(player.report)
+}
+
+/// Ends when nobody receives any more.
+fn read_ahead(
+    recording: &Recording,
+    wanted: impl Fn(&Channel) -> bool,
+    sender: &SyncSender<Result<Message, ReadError>>,
+) {
+    for message in recording.messages_of(wanted) {
+        if sender.send(message).is_err() {
+            return;
+        }
+    }
+}
+
+struct Player<'a> {
+    handle: Handle,
+    events: Events,
+    pace: Pace,
+    /// How the messages of a channel are read and where they go, by the channel's address.
+    tracks: HashMap<*const Channel, Track>,
+    report: PlayReport,
+    /// When lateness was told last, in nanoseconds of CLOCK_MONOTONIC.
+    told: u64,
+    say: &'a mut dyn FnMut(&str),
+}
+
+struct Track {
+    /// Or why they are not played.
+    samples: Result<SampleChannel, String>,
+    publisher: Publisher,
+    /// Keeps its address from being used by another.
+    _channel: Arc<Channel>,
+}
+
+impl Player<'_> {
+    fn play_round(&mut self, messages: &Receiver<Result<Message, ReadError>>) -> Result<(), PlayError> {
+        for message in messages {
+            let message = match message {
+                Ok(message) => message,
+                Err(error) => {
+                    (self.say)(&error.to_string());
+                    self.report.damaged.push(error.to_string());
+                    continue;
+                }
+            };
+            let due = self.pace.due(message.log_time, monotonic_nanos());
+            if self.wait_until(due) {
+                self.report.is_stopped = true;
+                break;
+            }
+            if !self.publish(&message, due)? {
+                self.report.is_stopped = true;
+                break;
+            }
+        }
+        self.tracks.clear();
+        Ok(())
+    }
+
+    /// True when the dataflow stops meanwhile.
+    fn wait_until(&mut self, due: u64) -> bool {
+        loop {
+            let left = Duration::from_nanos(due.saturating_sub(monotonic_nanos()));
+            let event = if left.is_zero() { self.events.try_next() } else { self.events.next_timeout(left) };
+            match event {
+                Some(Event::Stop { .. }) => return true,
+                Some(_) => {}
+                None if monotonic_nanos() >= due => return self.handle.is_stopping(),
+                None if self.handle.is_stopping() => return true,
+                None => {}
+            }
+        }
+    }
+
+    /// False when the dataflow stops.
+    fn publish(&mut self, message: &Message, due: u64) -> Result<bool, PlayError> {
+        let topic = &message.channel.topic;
+        let track = match self.tracks.entry(Arc::as_ptr(&message.channel)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let samples = SampleChannel::new(&message.channel).map_err(|error| error.to_string());
+                if let Err(reason) = &samples {
+                    (self.say)(&format!("{topic} is not played: {reason}"));
+                }
+                let publisher = self.handle.output(topic).expect("only topics that are outputs are read");
+                place.insert(Track { samples, publisher, _channel: message.channel.clone() })
+            }
+        };
+        let sample = match &track.samples {
+            Ok(samples) => samples.sample(&message.data).map_err(|error| error.to_string()),
+            Err(reason) => Err(reason.clone()),
+        };
+        let sample = match sample {
+            Ok(sample) => sample,
+            Err(reason) => {
+                let skipped = &mut self.report.skipped;
+                skipped.entry(topic.clone()).or_insert((0, reason)).0 += 1;
+                return Ok(true);
+            }
+        };
+        let header = sample.header();
+        let mut envelope = Envelope::new()
+            .stamp(header.stamp)
+            .metadata(sample.metadata())
+            .correlation_id(header.correlation_id)
+            .trace_id(header.trace_id);
+        if let Some(frame) = sample.frame() {
+            envelope = envelope.frame(frame);
+        }
+        let mut slowest = None;
+        let result = match track.publisher.send_with(&sample, &envelope, Wait::Never) {
+            Err(SendError::WouldBlock { consumer }) => {
+                let began = monotonic_nanos();
+                let result = track.publisher.send_with(&sample, &envelope, Wait::Forever);
+                let waited = Duration::from_nanos(monotonic_nanos() - began);
+                *self.report.waited.entry(consumer.clone()).or_default() += waited;
+                slowest = Some(consumer);
+                result
+            }
+            result => result,
+        };
+        match result {
+            Ok(_) => self.report.samples += 1,
+            Err(SendError::Stopped) => return Ok(false),
+            Err(source) => return Err(PlayError::Send { topic: topic.clone(), source }),
+        }
+        self.account(due, slowest.as_deref());
+        Ok(true)
+    }
+
+    fn account(&mut self, due: u64, slowest: Option<&str>) {
+        let now = monotonic_nanos();
+        let late = Duration::from_nanos(now.saturating_sub(due));
+        self.report.latest = self.report.latest.max(late);
+        if late > LATE && now - self.told > TELL_EVERY.as_nanos() as u64 {
+            self.told = now;
+            let millis = late.as_millis();
+            (self.say)(&match slowest {
+                Some(consumer) => format!("{millis} ms behind the recording: {consumer} does not keep up"),
+                None => format!("{millis} ms behind the recording: it cannot be read and published so fast"),
+            });
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Writing a recording.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mcap::records::{MessageHeader, Metadata};
+use mcap::write::NoSeek;
+use mcap::{WriteOptions, Writer};
+use nervure_message::decode_head;
+
+use crate::disk::{self, Disk};
+use crate::form::Form;
+use crate::gaps::Gaps;
+use crate::hexadecimal;
+use crate::sample::Incoming;
+
+/// The `library` in the header of a recording.
+const LIBRARY: &str = concat!("nervure ", env!("CARGO_PKG_VERSION"));
+/// Version of what this crate adds to MCAP, in the metadata of each channel.
+pub(crate) const VERSION: &str = "1";
+/// Key of the version in the metadata of a channel.
+pub(crate) const VERSION_KEY: &str = "nervure";
+/// Key of the type's name in the metadata of a channel.
+pub(crate) const TYPE_KEY: &str = "nervure.type";
+/// Key of the Arrow schema, in hexadecimal, in the metadata of a channel.
+pub(crate) const SCHEMA_KEY: &str = "nervure.schema";
+/// Name of the metadata that is written at the beginning.
+pub(crate) const BEGIN: &str = "nervure.begin";
+/// Name of the metadata that is written at the end.
+pub(crate) const END: &str = "nervure.end";
+/// Prefix of the keys in [`END`] that count a topic's losses.
+pub(crate) const LOST_PREFIX: &str = "lost ";
+
+/// How a recording is written.
+#[derive(Clone, Debug)]
+pub struct RecorderOptions {
+    /// Whether chunks are compressed, with LZ4.
+    pub compress: bool,
+    /// A chunk is closed when it holds so many bytes.
+    pub chunk_bytes: usize,
+    /// A chunk is closed at the latest when it is so old: what a killed recorder loses at most.
+    pub chunk_period: Duration,
+    /// What shall be said about the recording in its metadata: the dataflow's name, say.
+    pub about: BTreeMap<String, String>,
+}
+
+impl Default for RecorderOptions {
+    fn default() -> Self {
+        Self {
+            compress: false,
+            chunk_bytes: 4 << 20,
+            chunk_period: Duration::from_secs(1),
+            about: BTreeMap::new(),
+        }
+    }
+}
+
+/// Why a recording cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The file is there already, or cannot be made.
+    #[error("cannot create the recording {}: {source}", path.display())]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The disk is full, or gone.
+    #[error(
+        "the recording {} ends here, after {kept_bytes} bytes: {source}; what was written until then can be read",
+        path.display()
+    )]
+    Disk {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        kept_bytes: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A limit of MCAP.
+    #[error("the recording cannot hold this: {0}")]
+    Format(#[from] mcap::McapError),
+}
+
+/// Writes the samples of any number of topics into one file.
+///
+/// Whatever happens to the process, the file can be read up to its last complete chunk.
+pub struct Recorder {
+    path: PathBuf,
+    options: RecorderOptions,
+    writer: Writer<NoSeek<Staging>>,
+    disk: Arc<Disk>,
+    topics: Vec<Topic>,
+    /// The message that is being built.
+    message: Vec<u8>,
+    chunk_bytes: usize,
+    chunk_began: Option<Instant>,
+}
+
+/// A topic of a [`Recorder`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TopicId(usize);
+
+/// How a recording went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Bytes in the file.
+    pub bytes: u64,
+    /// Each topic, in the order in which they were added.
+    pub topics: Vec<TopicReport>,
+}
+
+/// How the recording of a topic went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopicReport {
+    /// Its name.
+    pub name: String,
+    /// Samples that are in the file.
+    pub recorded: u64,
+    /// Bytes of their payloads.
+    pub payload_bytes: u64,
+    /// Samples that were published and did not reach the recorder, by the gaps in their numbers.
+    pub lost: u64,
+    /// Samples that reached it and could not be recorded, because their head was damaged.
+    pub damaged: u64,
+}
+
+struct Topic {
+    report: TopicReport,
+    type_name: Option<String>,
+    gaps: Gaps,
+    /// Channels by form and schema of the samples. Nearly always one.
+    channels: HashMap<(Form, u64), u16>,
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Recorder {
+    /// Begins a recording. A file of that name must not be there.
+    ///
+    /// # Errors
+    /// [`RecordError::Create`].
+    pub fn create(path: &Path, options: RecorderOptions) -> Result<Self, RecordError> {
+        let create = |source| RecordError::Create { path: path.to_owned(), source };
+        let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(create)?;
+        let disk = Arc::new(Disk::start(file).map_err(create)?);
+        let staging = Staging { disk: disk.clone(), block: Vec::new() };
+        let mut writer = WriteOptions::new()
+            .compression(options.compress.then_some(mcap::Compression::Lz4))
+            .library(LIBRARY)
+            // Chunks are closed here, by size and age, and written as a whole.
+            .chunk_size(None)
+            .disable_seeking(true)
+            // Each chunk has its own checksum.
+            .calculate_data_section_crc(false)
+            .create(NoSeek::new(staging))?;
+        writer.write_metadata(&Metadata { name: BEGIN.to_owned(), metadata: options.about.clone() })?;
+        writer.flush()?;
+        Ok(Self {
+            path: path.to_owned(),
+            options,
+            writer,
+            disk,
+            topics: Vec::new(),
+            message: Vec::new(),
+            chunk_bytes: 0,
+            chunk_began: None,
+        })
+    }
+
+    /// Adds a topic, of that type where one is declared.
+    pub fn add_topic(&mut self, name: &str, type_name: Option<&str>) -> TopicId {
+        self.topics.push(Topic {
+            report: TopicReport { name: name.to_owned(), ..TopicReport::default() },
+            type_name: type_name.map(str::to_owned),
+            gaps: Gaps::default(),
+            channels: HashMap::new(),
+        });
+        TopicId(self.topics.len() - 1)
+    }
+
+    /// Records a sample. It can be let go of at once.
+    ///
+    /// Waits for the disk when more than 128 MB wait for it already: the recorder's queues lose samples then, which is
+    /// counted.
+    ///
+    /// # Errors
+    /// [`RecordError::Disk`] when the disk is full: [`Self::finish`] then. [`RecordError::Format`] beyond 65,535 channels.
+    ///
+    /// # Panics
+    /// When the topic is of another recorder.
+    pub fn record(&mut self, topic: TopicId, sample: &Incoming<'_>, now: Instant) -> Result<(), RecordError> {
+        if self.has_failed() {
+            return Ok(());
+        }
+        let topic = &mut self.topics[topic.0];
+        topic.report.lost += topic.gaps.before(sample.header.incarnation, sample.header.sequence);
+        let Ok((layout, _)) = decode_head(sample.head) else {
+            topic.report.damaged += 1;
+            return Ok(());
+        };
+        let form = Form::of(sample, &layout, topic.type_name.as_deref());
+        let channel_id = topic.channel(form, sample, &mut self.writer)?;
+        form.write(&mut self.message, sample, &layout, &topic.report.name);
+        let time = u64::try_from(sample.header.publish_utc).unwrap_or(0);
+        let header = MessageHeader {
+            channel_id,
+            sequence: sample.header.sequence as u32,
+            log_time: time,
+            publish_time: time,
+        };
+        self.writer.write_to_known_channel(&header, &self.message)?;
+        topic.report.recorded += 1;
+        topic.report.payload_bytes += sample.payload.len() as u64;
+        self.chunk_bytes += self.message.len();
+        self.chunk_began.get_or_insert(now);
+        if self.chunk_bytes >= self.options.chunk_bytes {
+            self.close_chunk()?;
+        }
+        self.tick(now)
+    }
+
+    /// Closes a chunk that has become old. To be called when no sample has come for a while; see [`Self::deadline`].
+    ///
+    /// # Errors
+    /// As [`Self::record`].
+    pub fn tick(&mut self, now: Instant) -> Result<(), RecordError> {
+        match self.deadline() {
+            Some(deadline) if deadline <= now => self.close_chunk(),
+            _ => Ok(()),
+        }
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.chunk_began.map(|began| began + self.options.chunk_period)
+    }
+
+    /// Whether the disk is full, or failed: nothing is recorded any more, and [`Self::finish`] says why.
+    pub fn has_failed(&self) -> bool {
+        self.disk.has_failed()
+    }
+
+    /// How it goes.
+    pub fn report(&self) -> Report {
+        Report {
+            bytes: self.disk.written_bytes(),
+            topics: self.topics.iter().map(|topic| topic.report.clone()).collect(),
+        }
+    }
+
+    /// Ends the recording: losses, `reason` and an index are written behind the samples.
+    ///
+    /// # Errors
+    /// [`RecordError::Disk`] when not everything could be written. What was written can be read.
+    pub fn finish(mut self, reason: &str) -> Result<Report, RecordError> {
+        if !self.has_failed() {
+            self.close_chunk()?;
+            let end = self.end(reason);
+            self.writer.write_metadata(&end)?;
+            // Ends with a flush.
+            self.writer.finish()?;
+        }
+        let mut report = self.report();
+        let end = self.end("the disk failed");
+        let Self { path, writer, disk, .. } = self;
+        drop(writer.into_inner());
+        let disk = Arc::into_inner(disk).expect("the writer is gone, which had the other one");
+        let (mut file, failure) = disk.close();
+        report.bytes = file.metadata().map_or(report.bytes, |file| file.len());
+        let Some(source) = failure else { return Ok(report) };
+        // The block that did not fit has left some room, enough for the few bytes of an orderly end. If not, the file can
+        // be read without.
+        let _ = disk::append(&mut file, report.bytes, &ending(&end));
+        Err(RecordError::Disk { path, kept_bytes: report.bytes, source })
+    }
+
+    fn close_chunk(&mut self) -> Result<(), RecordError> {
+        self.chunk_bytes = 0;
+        self.chunk_began = None;
+        Ok(self.writer.flush()?)
+    }
+
+    fn end(&self, reason: &str) -> Metadata {
+        let mut metadata = BTreeMap::from([("reason".to_owned(), reason.to_owned())]);
+        for topic in &self.topics {
+            let lost = topic.report.lost + topic.report.damaged;
+            metadata.insert(format!("{LOST_PREFIX}{}", topic.report.name), lost.to_string());
+        }
+        Metadata { name: END.to_owned(), metadata }
+    }
+}
+
+impl Topic {
+    /// The channel of a sample, which is added when it is the first of its form and schema.
+    fn channel(
+        &mut self,
+        form: Form,
+        sample: &Incoming<'_>,
+        writer: &mut Writer<NoSeek<Staging>>,
+    ) -> Result<u16, RecordError> {
+        let schema_id = sample.schema.as_ref().map_or(0, |schema| schema.id());
+        if let Some(&id) = self.channels.get(&(form, schema_id)) {
+            return Ok(id);
+        }
+        let (name, encoding, data) = form.schema();
+        let schema = match encoding {
+            "" => 0,
+            _ => writer.add_schema(&name, encoding, &data)?,
+        };
+        let mut metadata = BTreeMap::from([(VERSION_KEY.to_owned(), VERSION.to_owned())]);
+        if let Some(type_name) = &self.type_name {
+            metadata.insert(TYPE_KEY.to_owned(), type_name.clone());
+        }
+        if let Some(schema) = &sample.schema {
+            metadata.insert(SCHEMA_KEY.to_owned(), hexadecimal::encode(schema.bytes()));
+        }
+        let id = writer.add_channel(schema, &self.report.name, form.message_encoding(), &metadata)?;
+        self.channels.insert((form, schema_id), id);
+        Ok(id)
+    }
+}
+
+/// Where the format's writer puts what it has written: a block, which is handed to the disk when it is flushed.
+#[derive(Debug)]
+struct Staging {
+    disk: Arc<Disk>,
+    block: Vec<u8>,
+}
+
+impl Write for Staging {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.block.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.block.is_empty() {
+            let next = self.disk.block();
+            self.disk.write(std::mem::replace(&mut self.block, next));
+        }
+        Ok(())
+    }
+}
+
+/// The end of a file that has lost its index: metadata, the end of the data, a footer that knows of no summary.
+fn ending(metadata: &Metadata) -> Vec<u8> {
+    const METADATA: u8 = 0x0c;
+    const DATA_END: u8 = 0x0f;
+    const FOOTER: u8 = 0x02;
+    let text = |out: &mut Vec<u8>, text: &str| {
+        out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        out.extend_from_slice(text.as_bytes());
+    };
+    let mut map = Vec::new();
+    for (key, value) in &metadata.metadata {
+        text(&mut map, key);
+        text(&mut map, value);
+    }
+    let mut content = Vec::new();
+    text(&mut content, &metadata.name);
+    content.extend_from_slice(&(map.len() as u32).to_le_bytes());
+    content.extend_from_slice(&map);
+    let mut out = Vec::new();
+    for (code, content) in [(METADATA, content.as_slice()), (DATA_END, &[0; 4]), (FOOTER, &[0; 20])] {
+        out.push(code);
+        out.extend_from_slice(&(content.len() as u64).to_le_bytes());
+        out.extend_from_slice(content);
+    }
+    out.extend_from_slice(mcap::MAGIC);
+    out
+}
