@@ -35,6 +35,8 @@ FORBIDDEN = [
         "nervure-linkemu",
         ["nervure-link", "nervure-shm", "nervure-message", "tokio", "quinn", "quinn-proto"],
         "what is measured does not reach into the ruler",
+    ),
+    (
         "nervure-recorder",
         ["nervure-keeper", "nervure-dataflow", "tokio"],
         "a recording is of samples, whoever runs the nodes",

@@ -28,6 +28,21 @@ pub enum Command {
     /// The first Ctrl-C (or SIGTERM, SIGHUP) asks the nodes to stop, a second one kills them.
     #[command(after_help = EXIT_CODES)]
     Run(RunArguments),
+    /// Record topics in an MCAP file.
+    ///
+    /// As a node of a dataflow (`path: nervure`, `args: record -o run.mcap`) it records its inputs.
+    Record(RecordArguments),
+    /// Play a recording: alone, or in the place of a dataflow's sources.
+    #[command(after_help = EXIT_CODES)]
+    Replay(ReplayArguments),
+    /// Say what is in a recording.
+    Info {
+        /// A recording.
+        file: PathBuf,
+        /// Write it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Check dataflow files.
     Validate {
         /// Dataflow files.
@@ -49,12 +64,22 @@ pub enum Command {
     /// Is started by `run`.
     #[command(name = "__keeper", hide = true)]
     Keeper,
+    /// Is the node that plays, started by `replay`.
+    #[command(name = "__player", hide = true)]
+    Player(PlayerArguments),
 }
 
 #[derive(Debug, Args)]
 pub struct RunArguments {
     /// A dataflow file.
     pub file: PathBuf,
+    #[command(flatten)]
+    pub options: RunOptions,
+}
+
+/// What `run` and `replay` have in common.
+#[derive(Debug, Args)]
+pub struct RunOptions {
     /// Stop the nodes after this time, such as `10s`, `1500ms`, `2min`.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub stop_after: Option<Duration>,
@@ -70,6 +95,62 @@ pub struct RunArguments {
     /// Call the dataflow by this name instead of its file's.
     #[arg(long)]
     pub name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct RecordArguments {
+    /// The file to write; it must not be there. By default the time of the beginning.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Compress with LZ4. Costs time, and is little use for raw images.
+    #[arg(long)]
+    pub compress: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ReplayArguments {
+    /// A recording.
+    pub recording: PathBuf,
+    /// A dataflow file, whose sources are replaced by what the recording has of them.
+    pub file: Option<PathBuf>,
+    /// Replace this node too, whatever its inputs. May be given several times.
+    #[arg(long, value_name = "NODE", requires = "file")]
+    pub replace: Vec<String>,
+    /// Leave the queues as the file says: samples may be lost, as on the robot.
+    #[arg(long, requires = "file")]
+    pub lossy: bool,
+    #[command(flatten)]
+    pub playing: Playing,
+    #[command(flatten)]
+    pub options: RunOptions,
+}
+
+/// How a recording is played.
+#[derive(Clone, Debug, Args)]
+pub struct Playing {
+    /// Seconds of the recording a second, or `max` for as fast as the nodes allow.
+    #[arg(long, value_name = "RATE", default_value = "1", value_parser = parse_rate)]
+    pub rate: Rate,
+    /// Begin anew at the end, until it is stopped.
+    #[arg(long)]
+    pub r#loop: bool,
+}
+
+/// The speed of a replay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// Seconds of the recording a second.
+    Times(f64),
+    /// As fast as possible.
+    Max,
+}
+
+#[derive(Debug, Args)]
+pub struct PlayerArguments {
+    /// A recording.
+    pub recording: PathBuf,
+    #[command(flatten)]
+    pub playing: Playing,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -90,6 +171,14 @@ impl From<LogLevel> for Level {
             LogLevel::Warn => Self::Warn,
             LogLevel::Error => Self::Error,
         }
+    }
+}
+
+fn parse_rate(text: &str) -> Result<Rate, String> {
+    match text.parse() {
+        _ if text == "max" => Ok(Rate::Max),
+        Ok(times) if (0.001..=1000.0).contains(&times) => Ok(Rate::Times(times)),
+        _ => Err("expected a number from 0.001 to 1000, or `max`".to_owned()),
     }
 }
 

@@ -4,7 +4,11 @@ mod arguments;
 mod build;
 mod failure;
 mod graph;
+mod info;
 mod output;
+mod player;
+mod record;
+mod replay;
 mod run;
 mod schema;
 mod source;
@@ -29,11 +33,15 @@ fn main() -> ExitCode {
     };
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Record(arguments) => record::record(&arguments),
+        Command::Replay(arguments) => replay::replay(&arguments),
+        Command::Info { file, json } => info::info(&file, json),
         Command::Validate { files } => validate::validate(&files),
         Command::Graph { file } => graph::graph(&file),
         Command::Build { file } => build::build(&file),
         Command::Schema => schema::schema(),
         Command::Keeper => keep(),
+        Command::Player(arguments) => player::play(&arguments),
     };
     match result {
         Ok(code) => code,

@@ -2,7 +2,7 @@
 
 mod display;
 mod edges;
-mod format;
+pub mod format;
 mod json;
 mod keeper;
 mod live;
@@ -20,6 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nervure_dataflow::Dataflow;
 use nervure_protocol::{
     keeper_to_run::{Level, LogRecord, Message, NodeEnded},
     run_to_keeper,
@@ -27,7 +28,7 @@ use nervure_protocol::{
 use rustix::fd::OwnedFd;
 
 use crate::{
-    arguments::RunArguments,
+    arguments::{RunArguments, RunOptions},
     failure::{Failure, IMPERFECT, INTERNAL, KILLED},
     source,
 };
@@ -41,23 +42,27 @@ use summary::Summary;
 /// How often the counters are looked at.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Runs a dataflow.
+/// Runs the dataflow of a file.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    let mut dataflow = source::read(&arguments.file)?;
-    if let Some(name) = &arguments.name {
+    run_dataflow(source::read(&arguments.file)?, &arguments.options)
+}
+
+/// Runs a dataflow.
+pub fn run_dataflow(mut dataflow: Dataflow, options: &RunOptions) -> Result<ExitCode, Failure> {
+    if let Some(name) = &options.name {
         nervure_dataflow::check_name(name)
             .map_err(|error| Failure::invalid(format!("`--name {name}`: {error}")))?;
         dataflow.name.clone_from(name);
     }
     let log_folder = log_folder::create(&dataflow.name)?;
-    let plan = plan::plan(&dataflow, log_folder, arguments.grace)?;
-    let display = display::choose(arguments, &plan);
+    let plan = plan::plan(&dataflow, log_folder, options.grace)?;
+    let display = display::choose(options, &plan);
     let keeper = Keeper::start(&plan)?;
     let signals = signals::forward(&keeper)?;
     let mut session = Session {
         begin: Instant::now(),
-        stop_after: arguments.stop_after,
-        level: arguments.log_level.into(),
+        stop_after: options.stop_after,
+        level: options.log_level.into(),
         edges: Edges::default(),
         losses: Losses::default(),
         summary: Summary::new(&plan),

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use nervure_protocol::wiring::{InputSpec, LoopDeadline, OutputSpec, Policy, Queue};
+use nervure_protocol::wiring::{self, InputSpec, LoopDeadline, OutputSpec, Policy, Queue};
 use serde::{Deserialize, Serialize};
 
 /// A dataflow as its keeper runs it.
@@ -152,7 +152,7 @@ impl Plan {
     /// `node/output` of an edge.
     pub fn topic(&self, edge: &EdgePlan) -> String {
         let producer = &self.nodes[edge.producer];
-        format!("{}/{}", producer.id, producer.outputs[edge.output].name)
+        wiring::topic(&producer.id, &producer.outputs[edge.output].name)
     }
 
     /// `node/input` of an edge.

@@ -2,6 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The name of a topic: `node/output`. A node that plays a recording has outputs that are called as the topics that they
+/// replay, and these keep their name; no output of a dataflow file has a slash.
+pub fn topic(node: &str, output: &str) -> String {
+    if output.contains('/') { output.to_owned() } else { format!("{node}/{output}") }
+}
+
 /// What happens on an edge whose queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -10,7 +10,7 @@ use nervure_protocol::keeper_to_run::{Level, LogRecord, Message};
 
 use super::{edges::Edges, json::Json, live::Live, plain::Plain, summary::Summary};
 use crate::{
-    arguments::RunArguments,
+    arguments::RunOptions,
     source::{colour_on_stderr, wants_colour},
 };
 
@@ -28,9 +28,9 @@ pub trait Display {
     fn is_closed(&self) -> bool;
 }
 
-/// The way that fits the arguments and the terminal.
-pub fn choose(arguments: &RunArguments, plan: &Plan) -> Box<dyn Display> {
-    if arguments.json {
+/// The way that fits the options and the terminal.
+pub fn choose(options: &RunOptions, plan: &Plan) -> Box<dyn Display> {
+    if options.json {
         return Box::new(Json::default());
     }
     let lines = Lines::new(plan);

@@ -6,7 +6,7 @@ use nervure_dataflow::{self as dataflow, Dataflow};
 use nervure_keeper::plan::{
     EdgePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling, lease_rows,
 };
-use nervure_protocol::wiring::{InputSpec, LoopDeadline, OutputSpec, Policy, Queue, Source};
+use nervure_protocol::wiring::{self, InputSpec, LoopDeadline, OutputSpec, Policy, Queue, Source};
 
 use crate::failure::Failure;
 
@@ -58,7 +58,7 @@ fn node_plan(
             dataflow::Source::Timer { period_nanos } => Source::Timer { period_nanos },
             dataflow::Source::Output { node, output } => {
                 let node = &dataflow.nodes[node];
-                Source::Output { topic: format!("{}/{}", node.id, node.outputs[output].name) }
+                Source::Output { topic: wiring::topic(&node.id, &node.outputs[output].name) }
             }
         },
         queue: matches!(input.source, dataflow::Source::Output { .. }).then(|| queue(input.queue)),

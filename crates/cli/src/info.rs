@@ -1,0 +1,128 @@
+//! `nervure info`.
+
+use std::{path::Path, process::ExitCode};
+
+use nervure_recorder::{End, Overview, ReadError, Recording};
+use serde_json::json;
+
+use crate::{failure::Failure, output, run::format};
+
+/// Says what is in a recording.
+pub fn info(file: &Path, as_json: bool) -> Result<ExitCode, Failure> {
+    let recording = open(file)?;
+    let overview = recording.overview();
+    let text =
+        if as_json { format!("{}\n", json(&recording, &overview)) } else { plain(&recording, &overview) };
+    output::write(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Opens a recording that the user named.
+pub fn open(file: &Path) -> Result<Recording, Failure> {
+    Recording::open(file).map_err(|error| {
+        let failure = Failure::invalid(error.to_string());
+        match error {
+            ReadError::NotMcap { .. } => failure.hint("recordings are made by `nervure record`"),
+            _ => failure,
+        }
+    })
+}
+
+fn plain(recording: &Recording, overview: &Overview) -> String {
+    let messages: u64 = overview.topics.iter().map(|topic| topic.messages).sum();
+    let mut text = format!(
+        "{}: {}, {:.1} s, {:.1} MB\n",
+        recording.path().display(),
+        crate::validate::count(messages as usize, "sample"),
+        seconds(overview),
+        recording.bytes() as f64 / 1e6
+    );
+    if let Some((first, _)) = overview.times {
+        text += &format!(
+            "begins {}, written by {}\n",
+            format::utc_name((first / 1_000_000_000) as i64),
+            library(recording)
+        );
+    }
+    if let End::CutShort { at, what } = recording.end() {
+        text += &format!("cut short at byte {at}: {what}\n");
+    }
+    for damage in &overview.damaged {
+        text += &format!("damaged: {damage}\n");
+    }
+    let mut rows = vec![["TOPIC", "TYPE", "SCHEMA", "SAMPLES", "HZ", "LOST"].map(str::to_owned)];
+    for topic in &overview.topics {
+        rows.push([
+            topic.topic.clone(),
+            topic.type_name.clone().unwrap_or_else(|| "-".to_owned()),
+            topic.schemas.join(", "),
+            topic.messages.to_string(),
+            rate(topic.messages, overview).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}")),
+            topic.lost.map_or_else(|| "-".to_owned(), |lost| lost.to_string()),
+        ]);
+    }
+    text + &table(&rows)
+}
+
+fn json(recording: &Recording, overview: &Overview) -> serde_json::Value {
+    let topics: Vec<_> = overview
+        .topics
+        .iter()
+        .map(|topic| {
+            json!({
+                "topic": topic.topic,
+                "type": topic.type_name,
+                "schemas": topic.schemas,
+                "samples": topic.messages,
+                "rate_hz": rate(topic.messages, overview),
+                "lost": topic.lost,
+                "recorded_by_nervure": topic.holds_samples,
+            })
+        })
+        .collect();
+    let (is_complete, cut_short) = match recording.end() {
+        End::Complete => (true, None),
+        End::CutShort { at, what } => (false, Some(json!({"at_byte": at, "what": what}))),
+    };
+    json!({
+        "file": recording.path().display().to_string(),
+        "bytes": recording.bytes(),
+        "library": recording.library(),
+        "is_complete": is_complete,
+        "cut_short": cut_short,
+        "damaged": overview.damaged,
+        "begin_utc_nanos": overview.times.map(|(first, _)| first),
+        "end_utc_nanos": overview.times.map(|(_, last)| last),
+        "topics": topics,
+    })
+}
+
+fn library(recording: &Recording) -> &str {
+    Some(recording.library()).filter(|name| !name.is_empty()).unwrap_or("an unknown program")
+}
+
+fn seconds(overview: &Overview) -> f64 {
+    overview.times.map_or(0.0, |(first, last)| (last - first) as f64 / 1e9)
+}
+
+/// Intervals a second; `None` for fewer than two messages.
+fn rate(messages: u64, overview: &Overview) -> Option<f64> {
+    let seconds = seconds(overview);
+    (messages > 1 && seconds > 0.0).then(|| (messages - 1) as f64 / seconds)
+}
+
+/// Columns as wide as their widest cell; numbers to the right.
+fn table(rows: &[[String; 6]]) -> String {
+    const NUMBERS: usize = 3;
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().enumerate().map(|(column, cell)| match column {
+            ..NUMBERS => format!("{cell:width$}", width = width(column)),
+            _ => format!("{cell:>width$}", width = width(column)),
+        });
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,53 @@
+//! The node that plays a recording, as `nervure replay` starts it.
+
+use std::{process::ExitCode, time::Duration};
+
+use nervure_node::Node;
+use nervure_recorder::{PlayOptions, PlayReport, Recording, play as play_recording};
+
+use crate::{
+    arguments::{PlayerArguments, Rate},
+    failure::Failure,
+};
+
+/// Plays, and tells how it went.
+pub fn play(arguments: &PlayerArguments) -> Result<ExitCode, Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::internal(error.to_string());
+    let recording = Recording::open(&arguments.recording).map_err(|error| failed(&error))?;
+    let node = Node::connect().map_err(|error| failed(&error))?;
+    let options = PlayOptions {
+        rate: match arguments.playing.rate {
+            Rate::Times(times) => Some(times),
+            Rate::Max => None,
+        },
+        repeat: arguments.playing.r#loop,
+    };
+    let mut say = |text: &str| eprintln!("WARNING: {text}");
+    let report = play_recording(node, &recording, &options, &mut say).map_err(|error| failed(&error))?;
+    eprintln!("{}", conclusion(&report));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn conclusion(report: &PlayReport) -> String {
+    let mut text = format!("{} samples played", report.samples);
+    if report.rounds > 1 {
+        text += &format!(" in {} rounds", report.rounds);
+    }
+    text += &format!(", {} late at most", millis(report.latest));
+    let mut waited: Vec<_> = report.waited.iter().collect();
+    waited.sort_by_key(|(_, time)| std::cmp::Reverse(**time));
+    for (consumer, time) in waited {
+        text += &format!("; waited {} for {consumer}", millis(*time));
+    }
+    for (topic, (count, reason)) in &report.skipped {
+        text += &format!("; {count} of {topic} not played: {reason}");
+    }
+    if !report.damaged.is_empty() {
+        text += &format!("; {} damaged parts of the file not played", report.damaged.len());
+    }
+    text
+}
+
+fn millis(duration: Duration) -> String {
+    format!("{:.1} ms", duration.as_secs_f64() * 1e3)
+}

@@ -1,0 +1,238 @@
+//! `nervure replay`: a dataflow in which a node that plays a recording stands in the place of others.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use nervure_dataflow::{
+    Dataflow, Edge, InputIndex, Node, Output, OutputIndex, Program, Queue, QueuePolicy, Ready, Restart,
+    Scheduling, Source,
+};
+use nervure_recorder::{Overview, Recording};
+
+use crate::{
+    arguments::{Rate, ReplayArguments},
+    failure::Failure,
+    info, run, source,
+};
+
+/// What the node that plays is called; with a number where a node has that name.
+const PLAYER: &str = "replay";
+
+/// Plays a recording, in a dataflow.
+pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
+    let recording = info::open(&arguments.recording)?;
+    let overview = recording.overview();
+    let topics: BTreeSet<&str> = overview.topics.iter().map(|topic| topic.topic.as_str()).collect();
+    tell_damage(&recording, &overview);
+    let dataflow = match &arguments.file {
+        Some(file) => {
+            let dataflow = source::read(file)?;
+            let replaced = choose(&dataflow, &topics, &arguments.replace, &arguments.recording)?;
+            tell_replaced(&dataflow, &replaced, &topics);
+            let mut dataflow = replace(dataflow, &replaced, player(arguments)?);
+            if !arguments.lossy {
+                make_lossless(&mut dataflow);
+            }
+            dataflow
+        }
+        None => alone(&topics, player(arguments)?),
+    };
+    run::run_dataflow(dataflow, &arguments.options)
+}
+
+fn tell_damage(recording: &Recording, overview: &Overview) {
+    if let nervure_recorder::End::CutShort { at, what } = recording.end() {
+        eprintln!("{} was cut short at byte {at}: {what}", recording.path().display());
+    }
+    for damage in &overview.damaged {
+        eprintln!("damaged: {damage}");
+    }
+}
+
+fn tell_replaced(dataflow: &Dataflow, replaced: &BTreeSet<usize>, topics: &BTreeSet<&str>) {
+    for &index in replaced {
+        let node = &dataflow.nodes[index];
+        let (played, silent): (Vec<_>, Vec<_>) = node
+            .outputs
+            .iter()
+            .map(|output| topic(node, output))
+            .partition(|name| topics.contains(name.as_str()));
+        let mut text = format!("`{}` is replaced by the recording of {}", node.id, played.join(", "));
+        if !silent.is_empty() {
+            text += &format!("; {} is not in the recording and stays silent", silent.join(", "));
+        }
+        eprintln!("{text}");
+    }
+}
+
+/// The nodes whose outputs come from the recording: sources that were recorded, and those that were asked for.
+fn choose(
+    dataflow: &Dataflow,
+    topics: &BTreeSet<&str>,
+    asked: &[String],
+    recording: &Path,
+) -> Result<BTreeSet<usize>, Failure> {
+    let is_recorded =
+        |node: &Node| node.outputs.iter().any(|output| topics.contains(topic(node, output).as_str()));
+    let is_source =
+        |node: &Node| node.inputs.iter().all(|input| matches!(input.source, Source::Timer { .. }));
+    let nodes = dataflow.nodes.iter().enumerate();
+    let mut replaced: BTreeSet<usize> =
+        nodes.filter(|(_, node)| is_source(node) && is_recorded(node)).map(|(index, _)| index).collect();
+    for name in asked {
+        let found = dataflow.nodes.iter().position(|node| node.id == *name);
+        let index = found.ok_or_else(|| {
+            let known: Vec<_> = dataflow.nodes.iter().map(|node| node.id.as_str()).collect();
+            Failure::invalid(format!("`--replace {name}`: the dataflow has no node `{name}`"))
+                .hint(format!("its nodes are {}", known.join(", ")))
+        })?;
+        if !is_recorded(&dataflow.nodes[index]) {
+            let failure = format!("`--replace {name}`: no output of the node is in {}", recording.display());
+            return Err(Failure::invalid(failure).hint(format!("`nervure info {}`", recording.display())));
+        }
+        replaced.insert(index);
+    }
+    if replaced.is_empty() {
+        let recorded: Vec<_> =
+            dataflow.nodes.iter().filter(|node| is_recorded(node)).map(|node| node.id.as_str()).collect();
+        let failure = Failure::invalid(format!(
+            "{} has nothing of the sources of the dataflow `{}`",
+            recording.display(),
+            dataflow.name
+        ));
+        return Err(match recorded.as_slice() {
+            [] => failure.hint(format!("it has {}", topics.iter().copied().collect::<Vec<_>>().join(", "))),
+            nodes => {
+                failure.hint(format!("name nodes to replace: `--replace {}`", nodes.join(" --replace ")))
+            }
+        });
+    }
+    Ok(replaced)
+}
+
+fn topic(node: &Node, output: &Output) -> String {
+    nervure_protocol::wiring::topic(&node.id, &output.name)
+}
+
+/// A node without inputs and outputs that plays the recording.
+fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
+    let failed = |error| Failure::internal("cannot find this program").because(error);
+    let absolute = |path: &Path| std::path::absolute(path).map_err(failed);
+    let mut args = vec!["__player".to_owned(), absolute(&arguments.recording)?.display().to_string()];
+    args.extend(match arguments.playing.rate {
+        Rate::Times(times) => ["--rate".to_owned(), times.to_string()],
+        Rate::Max => ["--rate".to_owned(), "max".to_owned()],
+    });
+    if arguments.playing.r#loop {
+        args.push("--loop".to_owned());
+    }
+    Ok(Node {
+        id: PLAYER.to_owned(),
+        name: None,
+        description: None,
+        program: Program::Executable { file: std::env::current_exe().map_err(failed)? },
+        args,
+        env: BTreeMap::new(),
+        build: None,
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        restart: Restart::default(),
+        startup_timeout: None,
+        health_check_timeout: None,
+        loop_deadline: None,
+        cpu_affinity: Vec::new(),
+        scheduling: Scheduling::Inherited,
+        ready: Ready::Auto,
+        shared_memory: None,
+        line: 0,
+    })
+}
+
+/// A dataflow of the player alone, for observers to look at.
+fn alone(topics: &BTreeSet<&str>, mut player: Node) -> Dataflow {
+    player.outputs = topics.iter().map(|name| output((*name).to_owned())).collect();
+    Dataflow {
+        name: PLAYER.to_owned(),
+        directory: PathBuf::from("/"),
+        env: BTreeMap::new(),
+        nodes: vec![player],
+        edges: Vec::new(),
+    }
+}
+
+fn output(name: String) -> Output {
+    Output { name, history: 0, type_name: None }
+}
+
+/// The dataflow with the player in the place of the replaced nodes. The player's outputs are called as their topics.
+fn replace(dataflow: Dataflow, replaced: &BTreeSet<usize>, mut player: Node) -> Dataflow {
+    let mut player_outputs = BTreeMap::new();
+    for &index in replaced {
+        let node = &dataflow.nodes[index];
+        for (number, old) in node.outputs.iter().enumerate() {
+            player_outputs.insert((index, number), player.outputs.len());
+            player.outputs.push(Output { name: topic(node, old), ..old.clone() });
+        }
+    }
+    let taken = |id: &str| {
+        dataflow.nodes.iter().enumerate().any(|(index, node)| node.id == id && !replaced.contains(&index))
+    };
+    let mut number = 1;
+    while taken(&player.id) {
+        number += 1;
+        player.id = format!("{PLAYER}-{number}");
+    }
+    // The player is the first node; the others keep their order.
+    let kept: Vec<usize> = (0..dataflow.nodes.len()).filter(|index| !replaced.contains(index)).collect();
+    let new_index: BTreeMap<usize, usize> =
+        kept.iter().enumerate().map(|(new, &old)| (old, new + 1)).collect();
+    let moved = |from: OutputIndex| match player_outputs.get(&(from.node, from.output)) {
+        Some(&output) => OutputIndex { node: 0, output },
+        None => OutputIndex { node: new_index[&from.node], output: from.output },
+    };
+    let edges = dataflow.edges.iter().filter_map(|edge| {
+        let to = InputIndex { node: *new_index.get(&edge.to.node)?, input: edge.to.input };
+        Some(Edge { from: moved(edge.from), to })
+    });
+    let edges = edges.collect();
+    let mut nodes = vec![player];
+    for (index, mut node) in dataflow.nodes.into_iter().enumerate() {
+        if replaced.contains(&index) {
+            continue;
+        }
+        for input in &mut node.inputs {
+            if let Source::Output { node, output } = input.source {
+                let OutputIndex { node, output } = moved(OutputIndex { node, output });
+                input.source = Source::Output { node, output };
+            }
+        }
+        nodes.push(node);
+    }
+    Dataflow { nodes, edges, ..dataflow }
+}
+
+/// Makes producers wait on every edge, so that each sample is received and each replay gives the same; but not on those
+/// that lead in a circle, on which nodes would wait for each other.
+fn make_lossless(dataflow: &mut Dataflow) {
+    let reaches = |from: usize, to: usize| {
+        let mut seen = BTreeSet::from([from]);
+        let mut open = vec![from];
+        while let Some(node) = open.pop() {
+            if node == to {
+                return true;
+            }
+            let next = dataflow.edges.iter().filter(|edge| edge.from.node == node).map(|edge| edge.to.node);
+            open.extend(next.filter(|&node| seen.insert(node)));
+        }
+        false
+    };
+    let straight: Vec<Edge> =
+        dataflow.edges.iter().filter(|edge| !reaches(edge.to.node, edge.from.node)).copied().collect();
+    for edge in straight {
+        let queue = &mut dataflow.nodes[edge.to.node].inputs[edge.to.input].queue;
+        *queue = Queue { policy: QueuePolicy::Block, ..*queue };
+    }
+}
