@@ -59,6 +59,21 @@ pub enum Command {
         /// A dataflow file.
         file: PathBuf,
     },
+    /// Say what this machine lacks, and how it gets it: kernel, limits, rights, real-time, Python.
+    ///
+    /// Exits with 1 when dataflows cannot run here.
+    Doctor {
+        /// Write the findings as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a completion script.
+    ///
+    /// For bash: `nervure completions bash > ~/.local/share/bash-completion/completions/nervure`
+    Completions {
+        /// The shell that it is for.
+        shell: clap_complete::Shell,
+    },
     /// Print the JSON schema of dataflow files, for editors.
     Schema,
     /// Is started by `run`.

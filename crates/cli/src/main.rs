@@ -2,6 +2,7 @@
 
 mod arguments;
 mod build;
+mod doctor;
 mod failure;
 mod graph;
 mod info;
@@ -16,7 +17,7 @@ mod validate;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use rustix::fd::OwnedFd;
 
 use arguments::{Arguments, Command};
@@ -39,6 +40,8 @@ fn main() -> ExitCode {
         Command::Validate { files } => validate::validate(&files),
         Command::Graph { file } => graph::graph(&file),
         Command::Build { file } => build::build(&file),
+        Command::Completions { shell } => completions(shell),
+        Command::Doctor { json } => doctor::doctor(json),
         Command::Schema => schema::schema(),
         Command::Keeper => keep(),
         Command::Player(arguments) => player::play(&arguments),
@@ -47,6 +50,14 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => failure.report(),
     }
+}
+
+/// Prints the completion script of a shell.
+fn completions(shell: clap_complete::Shell) -> Result<ExitCode, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "nervure", &mut script);
+    output::write(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Is a keeper, as `run` starts it: with one end of a socket to `run` as its standard input.

@@ -6,7 +6,7 @@ pub mod format;
 mod json;
 mod keeper;
 mod live;
-mod log_folder;
+pub mod log_folder;
 mod losses;
 mod plain;
 mod plan;

@@ -9,4 +9,4 @@ mod machine;
 pub mod plan;
 mod shell;
 
-pub use shell::{KeeperError, serve};
+pub use shell::{KeeperError, process::python, serve};

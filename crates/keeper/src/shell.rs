@@ -5,7 +5,7 @@ mod inspect;
 mod lines;
 mod log_files;
 mod outbox;
-mod process;
+pub(crate) mod process;
 mod retry;
 mod run_link;
 mod slot;

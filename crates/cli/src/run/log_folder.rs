@@ -31,7 +31,8 @@ pub fn create(dataflow: &str) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-fn root() -> Option<PathBuf> {
+/// Where the logs of all dataflows are, if anywhere.
+pub fn root() -> Option<PathBuf> {
     let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     variable("NERVURE_LOG_DIR")
         .or_else(|| Some(variable("XDG_STATE_HOME")?.join("nervure")))

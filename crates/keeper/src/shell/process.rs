@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "what a child does between fork and exec is unsafe by its nature")]
 
 use std::{
+    collections::BTreeMap,
     env, io,
     mem::{MaybeUninit, size_of, zeroed},
     os::unix::process::CommandExt,
@@ -40,7 +41,7 @@ pub fn start(
     files: Rlimit,
 ) -> Result<Started, String> {
     let interpreter = match &node.program {
-        Program::Python(_) => Some(python(node)?),
+        Program::Python(_) => Some(python(&node.env)?),
         _ => None,
     };
     let mut command = match (&node.program, &interpreter) {
@@ -205,10 +206,13 @@ fn affinity(node: &NodePlan) -> Result<Option<libc::cpu_set_t>, String> {
     Ok(Some(set))
 }
 
-/// The Python of the node's environment: that of `VIRTUAL_ENV`; else that of the environment in which `nervure` itself is
+/// The Python that a node runs on whose own environment variables are `own`: that of `VIRTUAL_ENV`; else that of the environment in which `nervure` itself is
 /// installed, so that `.venv/bin/nervure run` needs no activation; else the first `python3` on the PATH.
-fn python(node: &NodePlan) -> Result<PathBuf, String> {
-    let variable = |name: &str| node.env.get(name).map(Into::into).or_else(|| env::var_os(name));
+///
+/// # Errors
+/// With the reason why there is none.
+pub fn python(own: &BTreeMap<String, String>) -> Result<PathBuf, String> {
+    let variable = |name: &str| own.get(name).map(Into::into).or_else(|| env::var_os(name));
     if let Some(root) = variable("VIRTUAL_ENV").filter(|root| !root.is_empty()) {
         let python = Path::new(&root).join("bin/python");
         return if python.exists() {

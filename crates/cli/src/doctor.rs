@@ -1,0 +1,365 @@
+//! `nervure doctor`: what this machine lacks, and how it gets it.
+
+mod facts;
+
+use std::{fmt::Write, process::ExitCode};
+
+use serde::Serialize;
+
+use crate::{failure, failure::Failure, output};
+use facts::Facts;
+
+/// Open files that a dataflow of some hundred edges needs in its keeper.
+const FILES_WANTED: u64 = 4096;
+/// Bytes of a socket buffer that holds what a gigabit link brings in while its reader waits for a processor.
+const SOCKET_BUFFER_WANTED: u64 = 8 << 20;
+/// Free bytes below which log files and recordings will soon fail.
+const DISK_WANTED: u64 = 1 << 30;
+/// The oldest kernel with everything that Nervure uses.
+const KERNEL_WANTED: (u32, u32) = (5, 10);
+
+/// Looks, tells, and fails when dataflows cannot run here.
+pub fn doctor(json: bool) -> Result<ExitCode, Failure> {
+    let findings = diagnose(&Facts::gather());
+    let text = if json {
+        let text = serde_json::to_string(&findings);
+        text.map_err(|error| Failure::internal("the findings cannot be written").because(error))? + "\n"
+    } else {
+        render(&findings)
+    };
+    output::write(&text)?;
+    let can_run = findings.iter().all(|finding| finding.state != State::Failed);
+    Ok(if can_run { ExitCode::SUCCESS } else { ExitCode::from(failure::INTERNAL) })
+}
+
+/// How much it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    /// As it should be.
+    Good,
+    /// Dataflows run, and something that some of them want does not work or is slow.
+    Limited,
+    /// Dataflows do not run.
+    Failed,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: &'static str,
+    state: State,
+    found: String,
+    /// What would change it, where it is not good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+impl Finding {
+    fn good(what: &'static str, found: impl Into<String>) -> Self {
+        Self { what, state: State::Good, found: found.into(), remedy: None }
+    }
+
+    fn limited(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what, state: State::Limited, found: found.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn failed(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what, state: State::Failed, found: found.into(), remedy: Some(remedy.into()) }
+    }
+}
+
+fn render(findings: &[Finding]) -> String {
+    let width = findings.iter().map(|finding| finding.what.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for Finding { what, state, found, remedy } in findings {
+        let state = match state {
+            State::Good => "ok  ",
+            State::Limited => "note",
+            State::Failed => "FAIL",
+        };
+        let _ = writeln!(text, "{state}  {what:width$}  {found}");
+        for line in remedy.iter().flat_map(|remedy| remedy.lines()) {
+            let _ = writeln!(text, "      {:width$}  -> {line}", "");
+        }
+    }
+    let any = |state| findings.iter().any(|finding| finding.state == state);
+    let summary = match (any(State::Failed), any(State::Limited)) {
+        (true, _) => "Dataflows do not run here.",
+        (false, true) => "Dataflows run here. The notes are for those that need what they name.",
+        (false, false) => "Everything is as it should be.",
+    };
+    let _ = writeln!(text, "\n{summary}");
+    text
+}
+
+/// What the facts mean.
+fn diagnose(facts: &Facts) -> Vec<Finding> {
+    let mut findings = vec![kernel(facts), sealed_memory(facts), open_files(facts), memory(facts)];
+    findings.extend(
+        [real_time(facts), locked_memory(facts), governor(facts), clock(facts)].into_iter().flatten(),
+    );
+    findings.extend([logs(facts), python(facts), attach(facts), socket_buffers(facts), emulated_link(facts)]);
+    findings
+}
+
+fn kernel(facts: &Facts) -> Finding {
+    const WHAT: &str = "kernel";
+    let mut numbers = facts.kernel.split(['.', '-']).map(str::parse::<u32>);
+    let version = match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
+        _ => {
+            return Finding::limited(
+                WHAT,
+                &facts.kernel,
+                "its version cannot be read; 5.10 or newer is needed",
+            );
+        }
+    };
+    if version < KERNEL_WANTED {
+        return Finding::failed(WHAT, &facts.kernel, "install Linux 5.10 or newer");
+    }
+    Finding::good(WHAT, &facts.kernel)
+}
+
+fn sealed_memory(facts: &Facts) -> Finding {
+    const WHAT: &str = "shared memory";
+    match &facts.sealed_memory {
+        Ok(()) => Finding::good(WHAT, "sealed memfds"),
+        Err(error) => Finding::failed(
+            WHAT,
+            format!("memfd_create with seals: {error}"),
+            "a seccomp filter or an old kernel refuses it; in a container: --security-opt seccomp=unconfined",
+        ),
+    }
+}
+
+fn open_files(facts: &Facts) -> Finding {
+    const WHAT: &str = "open files";
+    match facts.open_files {
+        None => Finding::good(WHAT, "no limit"),
+        Some(limit) if limit >= FILES_WANTED => Finding::good(WHAT, format!("at most {limit} a process")),
+        Some(limit) => Finding::limited(
+            WHAT,
+            format!("at most {limit} a process"),
+            format!(
+                "large dataflows need more: `ulimit -Hn {FILES_WANTED}`, or `nofile` in /etc/security/limits.conf"
+            ),
+        ),
+    }
+}
+
+fn memory(facts: &Facts) -> Finding {
+    const WHAT: &str = "memory";
+    let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
+    let available = gigabytes(facts.available_memory_bytes);
+    match facts.memory_limit_bytes.filter(|&limit| limit < facts.available_memory_bytes) {
+        Some(limit) => Finding::limited(
+            WHAT,
+            format!("{} for this control group, {available} available on the machine", gigabytes(limit)),
+            "samples count against this limit: raise it (docker run --memory, MemoryMax= of systemd), or set \
+             `shared_memory` of the nodes",
+        ),
+        None => Finding::good(WHAT, format!("{available} available")),
+    }
+}
+
+fn real_time(facts: &Facts) -> Option<Finding> {
+    const WHAT: &str = "real-time";
+    let preemption = if facts.is_real_time_kernel { ", real-time kernel" } else { "" };
+    Some(match facts.real_time_priority {
+        None => Finding::good(WHAT, format!("any priority{preemption}")),
+        Some(0) => Finding::limited(
+            WHAT,
+            "`scheduling: {policy: fifo, ..}` is refused",
+            "`rtprio 99` for the user in /etc/security/limits.conf, then log in again; in a container: \
+             --ulimit rtprio=99 --cap-add sys_nice",
+        ),
+        Some(limit) => Finding::good(WHAT, format!("priorities up to {limit}{preemption}")),
+    })
+}
+
+fn locked_memory(facts: &Facts) -> Option<Finding> {
+    facts.real_time_priority.is_none_or(|limit| limit > 0).then_some(())?;
+    const WHAT: &str = "locked memory";
+    Some(match facts.locked_memory_bytes {
+        Some(limit) if limit < 1 << 30 => Finding::limited(
+            WHAT,
+            format!("at most {} kB", limit >> 10),
+            "a real-time node that is paged out misses its deadline: `memlock unlimited` in \
+             /etc/security/limits.conf; in a container: --ulimit memlock=-1",
+        ),
+        _ => Finding::good(WHAT, "enough may be locked"),
+    })
+}
+
+fn governor(facts: &Facts) -> Option<Finding> {
+    const WHAT: &str = "processor speed";
+    let governor = facts.governor.as_deref()?;
+    Some(match governor {
+        "performance" => Finding::good(WHAT, "governor performance"),
+        other => Finding::limited(
+            WHAT,
+            format!("governor {other}"),
+            "a processor that sleeps deeply and wakes slowly adds to every latency: \
+             `sudo cpupower frequency-set -g performance`",
+        ),
+    })
+}
+
+fn clock(facts: &Facts) -> Option<Finding> {
+    const WHAT: &str = "clock";
+    let clock = facts.clock_source.as_deref()?;
+    let is_slow = ["hpet", "acpi_pm", "jiffies"].contains(&clock);
+    Some(if is_slow {
+        Finding::limited(
+            WHAT,
+            format!("{clock}: each reading is a system call"),
+            "boot with `tsc=reliable` if the processor's counter is, or look in `dmesg | grep -i tsc` for why it is not used",
+        )
+    } else {
+        Finding::good(WHAT, clock)
+    })
+}
+
+fn logs(facts: &Facts) -> Finding {
+    const WHAT: &str = "log files";
+    match &facts.logs {
+        Err(error) => Finding::failed(WHAT, error, "set NERVURE_LOG_DIR to a folder that can be written"),
+        Ok((folder, free)) if *free < DISK_WANTED => Finding::limited(
+            WHAT,
+            format!("{folder}, {} MB free", free / 1_000_000),
+            "make room, or set NERVURE_LOG_DIR to a folder on another disk",
+        ),
+        Ok((folder, free)) => Finding::good(WHAT, format!("{folder}, {:.0} GB free", *free as f64 / 1e9)),
+    }
+}
+
+fn python(facts: &Facts) -> Finding {
+    const WHAT: &str = "Python nodes";
+    match &facts.python {
+        Ok(version) if version == env!("CARGO_PKG_VERSION") => {
+            Finding::good(WHAT, format!("module nervure {version}"))
+        }
+        Ok(version) => Finding::limited(
+            WHAT,
+            format!("module nervure {version}, the command is {}", env!("CARGO_PKG_VERSION")),
+            "install the module of the same version into this environment",
+        ),
+        Err(why) => Finding::limited(
+            WHAT,
+            why,
+            "activate the environment with the module in it (`source .venv/bin/activate`), or install it there",
+        ),
+    }
+}
+
+fn attach(facts: &Facts) -> Finding {
+    const WHAT: &str = "debuggers";
+    match facts.ptrace_scope {
+        None | Some(0) => Finding::good(WHAT, "may attach to running nodes"),
+        Some(_) if facts.is_root => Finding::good(WHAT, "may attach to running nodes, as root"),
+        Some(_) => Finding::limited(
+            WHAT,
+            "gdb and py-spy cannot attach to running nodes",
+            "`sudo sysctl kernel.yama.ptrace_scope=0`, or run them with sudo",
+        ),
+    }
+}
+
+fn socket_buffers(facts: &Facts) -> Finding {
+    const WHAT: &str = "link to other hosts";
+    match facts.receive_buffer_bytes {
+        Some(bytes) if bytes < SOCKET_BUFFER_WANTED => Finding::limited(
+            WHAT,
+            format!("socket buffers of at most {} kB", bytes >> 10),
+            format!(
+                "packets are lost on this host above some hundred Mbit/s: \
+                 `sudo sysctl net.core.rmem_max={SOCKET_BUFFER_WANTED} net.core.wmem_max={SOCKET_BUFFER_WANTED}`"
+            ),
+        ),
+        _ => Finding::good(WHAT, "socket buffers are large enough"),
+    }
+}
+
+fn emulated_link(facts: &Facts) -> Finding {
+    const WHAT: &str = "emulated link";
+    match (facts.has_tun, facts.is_root) {
+        (true, true) => Finding::good(WHAT, "/dev/net/tun and network namespaces"),
+        (false, _) => Finding::limited(
+            WHAT,
+            "there is no /dev/net/tun",
+            "`sudo modprobe tun`; in a container: --device /dev/net/tun --cap-add net_admin",
+        ),
+        (true, false) => {
+            Finding::limited(WHAT, "needs the rights of root", "run `nervure-linkemu` with sudo")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Facts {
+        Facts {
+            kernel: "6.8.0-45-generic".to_owned(),
+            sealed_memory: Ok(()),
+            open_files: Some(1 << 20),
+            available_memory_bytes: 16_000_000_000,
+            memory_limit_bytes: None,
+            real_time_priority: Some(99),
+            is_real_time_kernel: true,
+            locked_memory_bytes: None,
+            governor: Some("performance".to_owned()),
+            clock_source: Some("tsc".to_owned()),
+            logs: Ok(("/home/robot/.local/state/nervure".to_owned(), 50_000_000_000)),
+            python: Ok(env!("CARGO_PKG_VERSION").to_owned()),
+            ptrace_scope: Some(0),
+            is_root: true,
+            receive_buffer_bytes: Some(16 << 20),
+            has_tun: true,
+        }
+    }
+
+    #[test]
+    fn a_good_machine() {
+        insta::assert_snapshot!(render(&diagnose(&good())));
+    }
+
+    #[test]
+    fn a_machine_with_every_limit() {
+        let facts = Facts {
+            open_files: Some(1024),
+            memory_limit_bytes: Some(2_000_000_000),
+            real_time_priority: Some(0),
+            governor: Some("powersave".to_owned()),
+            clock_source: Some("hpet".to_owned()),
+            logs: Ok(("/var/log/robot".to_owned(), 20_000_000)),
+            python: Err("/usr/bin/python3 has no module nervure".to_owned()),
+            ptrace_scope: Some(1),
+            is_root: false,
+            receive_buffer_bytes: Some(212_992),
+            ..good()
+        };
+        insta::assert_snapshot!(render(&diagnose(&facts)));
+        let locked = Facts { locked_memory_bytes: Some(8 << 20), has_tun: false, ..good() };
+        let limited = diagnose(&locked).into_iter().filter(|finding| finding.state == State::Limited);
+        assert_eq!(
+            limited.map(|finding| finding.what).collect::<Vec<_>>(),
+            ["locked memory", "emulated link"]
+        );
+    }
+
+    #[test]
+    fn a_machine_on_which_nothing_runs() {
+        let facts = Facts {
+            kernel: "4.19.0-26-amd64".to_owned(),
+            sealed_memory: Err("Function not implemented (os error 38)".to_owned()),
+            logs: Err("neither NERVURE_LOG_DIR nor HOME is set".to_owned()),
+            ..good()
+        };
+        insta::assert_snapshot!(render(&diagnose(&facts)));
+        assert_eq!(kernel(&Facts { kernel: "Plan 9".to_owned(), ..good() }).state, State::Limited);
+    }
+}

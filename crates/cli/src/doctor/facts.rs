@@ -1,0 +1,112 @@
+//! What can be read off a machine.
+
+use std::{collections::BTreeMap, fs, io, path::Path, process::Command};
+
+use rustix::process::Resource;
+
+use crate::run::log_folder;
+
+/// What `nervure doctor` looks at.
+pub(super) struct Facts {
+    /// Its release, as `uname -r` prints it.
+    pub kernel: String,
+    /// Whether a segment can be made and sealed as the data plane does.
+    pub sealed_memory: Result<(), String>,
+    /// The hard limit a process; `None` for no limit.
+    pub open_files: Option<u64>,
+    pub available_memory_bytes: u64,
+    /// Of the control group, where it has one.
+    pub memory_limit_bytes: Option<u64>,
+    /// The highest that this user may ask for; `None` for any.
+    pub real_time_priority: Option<u64>,
+    pub is_real_time_kernel: bool,
+    /// `None` for no limit.
+    pub locked_memory_bytes: Option<u64>,
+    /// Of the first processor; `None` where the machine (a virtual one, say) exposes none.
+    pub governor: Option<String>,
+    pub clock_source: Option<String>,
+    /// The folder of log files and the free bytes on its disk, or why there is none.
+    pub logs: Result<(String, u64), String>,
+    /// Version of the module `nervure` of the Python that nodes would run on, or why there is none.
+    pub python: Result<String, String>,
+    pub ptrace_scope: Option<u32>,
+    pub is_root: bool,
+    pub receive_buffer_bytes: Option<u64>,
+    pub has_tun: bool,
+}
+
+impl Facts {
+    pub(super) fn gather() -> Self {
+        let is_root = rustix::process::geteuid().is_root();
+        let hard = |resource| rustix::process::getrlimit(resource).maximum;
+        Self {
+            kernel: line("/proc/sys/kernel/osrelease").unwrap_or_default(),
+            sealed_memory: sealed_memory().map_err(|error| error.to_string()),
+            open_files: hard(Resource::Nofile),
+            available_memory_bytes: available_memory().unwrap_or(0),
+            memory_limit_bytes: memory_limit(),
+            real_time_priority: if is_root { None } else { hard(Resource::Rtprio) },
+            is_real_time_kernel: line("/sys/kernel/realtime").is_some_and(|text| text == "1"),
+            locked_memory_bytes: if is_root { None } else { hard(Resource::Memlock) },
+            governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            clock_source: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            logs: logs(),
+            python: python(),
+            ptrace_scope: number("/proc/sys/kernel/yama/ptrace_scope"),
+            is_root,
+            receive_buffer_bytes: number("/proc/sys/net/core/rmem_max"),
+            has_tun: Path::new("/dev/net/tun").exists(),
+        }
+    }
+}
+
+/// A page of counters is sealed against all writers but one, as a segment is.
+fn sealed_memory() -> io::Result<()> {
+    let page = nervure_shm::CountersPage::create(1, 1)?;
+    nervure_shm::CountersPage::map(&page, true).map(drop)
+}
+
+fn line(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+fn number<N: std::str::FromStr>(path: &str) -> Option<N> {
+    line(path)?.parse().ok()
+}
+
+fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let kilobytes = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(kilobytes.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// The limit of the control group (version 2) that this process is in, or of one above it.
+fn memory_limit() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let root = Path::new("/sys/fs/cgroup");
+    let own = root.join(group);
+    let limits = own.ancestors().take_while(|folder| folder.starts_with(root));
+    limits.filter_map(|folder| fs::read_to_string(folder.join("memory.max")).ok()?.trim().parse().ok()).min()
+}
+
+/// The folder need not be there yet: the first of its ancestors that is must be writable.
+fn logs() -> Result<(String, u64), String> {
+    let root = log_folder::root().ok_or("neither NERVURE_LOG_DIR nor HOME is set")?;
+    let exists = root.ancestors().find(|folder| folder.exists()).ok_or("there is no such folder")?;
+    let failed = |error: rustix::io::Errno| format!("{}: {error}", exists.display());
+    rustix::fs::access(exists, rustix::fs::Access::WRITE_OK).map_err(failed)?;
+    let disk = rustix::fs::statvfs(exists).map_err(failed)?;
+    Ok((root.display().to_string(), disk.f_bavail * disk.f_frsize))
+}
+
+fn python() -> Result<String, String> {
+    let python = nervure_keeper::python(&BTreeMap::new())?;
+    let shown = python.display();
+    let asked = Command::new(&python).args(["-c", "import nervure; print(nervure.__version__)"]).output();
+    let output = asked.map_err(|error| format!("{shown} cannot be started: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{shown} cannot import the module nervure"));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
