@@ -4,3 +4,6 @@
 //! Everything in here but the thin `shell` is sans-IO: state machines that take the time and what arrived, and return
 //! what is to be sent. So the whole link runs on a simulated network under a virtual clock, and every failure can be
 //! replayed from its seed.
+
+pub mod carrier;
+pub mod rate;

@@ -1,0 +1,223 @@
+//! A carrier without keys and encryption, for tests: a run repeats byte by byte.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+
+use super::{
+    Carrier, ConnectError, Counters, Ecn, Event, Lost, NextDatagram, PublicKey, SessionId, Transmit,
+};
+
+const PACKET_BYTES: usize = 1472;
+const HEADER_BYTES: usize = 9;
+const ATTEMPT_PERIOD: Duration = Duration::from_millis(20);
+
+const HELLO: u8 = 1;
+const WELCOME: u8 = 2;
+const DATAGRAM: u8 = 3;
+const GOODBYE: u8 = 4;
+
+/// Packets are a kind, the initiator's number of the session, and for a datagram its bytes.
+pub struct PlainCarrier {
+    own: PublicKey,
+    sessions: BTreeMap<SessionId, Session>,
+    next_session: u64,
+    turn: u64,
+    control: VecDeque<(SocketAddr, Vec<u8>)>,
+    events: VecDeque<Event>,
+    counters: Counters,
+}
+
+struct Session {
+    address: SocketAddr,
+    /// The number that the initiator gave it.
+    number: u64,
+    peer: PublicKey,
+    ours: bool,
+    connected: bool,
+    next_attempt: Option<Instant>,
+}
+
+impl PlainCarrier {
+    /// A carrier that says to have this key.
+    pub fn new(own: PublicKey) -> Self {
+        Self {
+            own,
+            sessions: BTreeMap::new(),
+            next_session: 1,
+            turn: 0,
+            control: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    fn tell(&mut self, to: SocketAddr, kind: u8, number: u64, content: &[u8]) {
+        let mut packet = vec![kind];
+        packet.extend_from_slice(&number.to_le_bytes());
+        packet.extend_from_slice(content);
+        self.control.push_back((to, packet));
+    }
+
+    fn find(&self, ours: bool, number: u64, from: SocketAddr) -> Option<SessionId> {
+        let same = |session: &Session| {
+            session.ours == ours && session.number == number && (ours || session.address.ip() == from.ip())
+        };
+        self.sessions.iter().find(|(_, session)| same(session)).map(|(id, _)| *id)
+    }
+
+    fn add(&mut self, session: Session) -> SessionId {
+        let id = SessionId(self.next_session);
+        self.next_session += 1;
+        self.sessions.insert(id, session);
+        id
+    }
+
+    fn on_hello(&mut self, from: SocketAddr, number: u64, peer: PublicKey) {
+        self.tell(from, WELCOME, number, &self.own.0.clone());
+        if let Some(id) = self.find(false, number, from) {
+            self.sessions.get_mut(&id).expect("just found").address = from;
+            return;
+        }
+        let session =
+            Session { address: from, number, peer, ours: false, connected: true, next_attempt: None };
+        let session = self.add(session);
+        self.events.push_back(Event::Connected { session, peer, address: from });
+    }
+}
+
+impl Carrier for PlainCarrier {
+    fn connect(&mut self, now: Instant, to: SocketAddr, peer: PublicKey) -> Result<SessionId, ConnectError> {
+        if to.port() == 0 {
+            return Err(ConnectError::Address(to));
+        }
+        let number = self.next_session;
+        Ok(self.add(Session {
+            address: to,
+            number,
+            peer,
+            ours: true,
+            connected: false,
+            next_attempt: Some(now),
+        }))
+    }
+
+    fn reconnect(&mut self, now: Instant, session: SessionId, to: SocketAddr) -> Result<(), ConnectError> {
+        let found = self.sessions.get_mut(&session).filter(|session| session.ours);
+        let found = found.ok_or(ConnectError::NoSession(session.0))?;
+        found.address = to;
+        found.next_attempt = Some(now);
+        Ok(())
+    }
+
+    fn local_address_changed(&mut self, _now: Instant) {}
+
+    fn close(&mut self, _now: Instant, session: SessionId) {
+        if let Some(found) = self.sessions.remove(&session) {
+            self.tell(found.address, GOODBYE, found.number, &[u8::from(found.ours)]);
+            self.events.push_back(Event::Lost { session, why: Lost::ClosedHere });
+        }
+    }
+
+    fn handle_packet(&mut self, _now: Instant, from: SocketAddr, _ecn: Option<Ecn>, packet: BytesMut) {
+        let mut packet = packet.freeze();
+        if packet.len() < HEADER_BYTES {
+            self.counters.packets_ignored += 1;
+            return;
+        }
+        let header = packet.split_to(HEADER_BYTES);
+        let number = u64::from_le_bytes(header[1..].try_into().expect("8 bytes"));
+        let key = <[u8; 32]>::try_from(&packet[..]).map(PublicKey);
+        self.counters.packets_received += 1;
+        match (header[0], key) {
+            (HELLO, Ok(peer)) => self.on_hello(from, number, peer),
+            (WELCOME, Ok(peer)) => {
+                let Some(id) = self.find(true, number, from) else { return };
+                let session = self.sessions.get_mut(&id).expect("just found");
+                session.next_attempt = None;
+                if session.peer == peer && !std::mem::replace(&mut session.connected, true) {
+                    self.events.push_back(Event::Connected { session: id, peer, address: from });
+                }
+            }
+            // The top bit of the kind tells who began the session.
+            (kind, _) if kind & 0x7f == DATAGRAM => {
+                let Some(id) = self.find(kind == DATAGRAM, number, from) else { return };
+                let session = self.sessions.get_mut(&id).expect("just found");
+                if !session.ours {
+                    session.address = from;
+                }
+                self.counters.datagrams_received += 1;
+                self.events.push_back(Event::Datagram { session: id, datagram: packet });
+            }
+            (GOODBYE, _) => {
+                let Some(id) = self.find(packet.first() == Some(&0), number, from) else { return };
+                self.sessions.remove(&id);
+                self.events.push_back(Event::Lost { session: id, why: Lost::ClosedByPeer });
+            }
+            _ => self.counters.packets_ignored += 1,
+        }
+    }
+
+    fn poll_transmit(
+        &mut self,
+        now: Instant,
+        next_datagram: &mut NextDatagram<'_>,
+        packet: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        packet.clear();
+        self.handle_timeout(now);
+        if let Some((destination, control)) = self.control.pop_front() {
+            packet.extend_from_slice(&control);
+            self.counters.packets_sent += 1;
+            return Some(Transmit { destination, size: packet.len(), ecn: None });
+        }
+        let turn = SessionId(self.turn);
+        let order: Vec<_> =
+            self.sessions.range(turn..).chain(self.sessions.range(..turn)).map(|(id, _)| *id).collect();
+        for id in order {
+            let session = &self.sessions[&id];
+            let mut datagram = Vec::new();
+            if session.connected && next_datagram(id, PACKET_BYTES - HEADER_BYTES, &mut datagram) {
+                packet.push(if session.ours { DATAGRAM | 0x80 } else { DATAGRAM });
+                packet.extend_from_slice(&session.number.to_le_bytes());
+                packet.extend_from_slice(&datagram);
+                self.turn = id.0 + 1;
+                self.counters.bytes_copied_out += datagram.len() as u64;
+                self.counters.datagrams_sent += 1;
+                self.counters.packets_sent += 1;
+                return Some(Transmit { destination: session.address, size: packet.len(), ecn: None });
+            }
+        }
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn max_datagram_bytes(&self, session: SessionId) -> Option<usize> {
+        self.sessions.get(&session).filter(|session| session.connected).map(|_| PACKET_BYTES - HEADER_BYTES)
+    }
+
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        self.sessions.values().filter_map(|session| session.next_attempt).min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        let due = |session: &Session| session.next_attempt.is_some_and(|at| at <= now);
+        let due: Vec<_> =
+            self.sessions.iter().filter(|(_, session)| due(session)).map(|(id, _)| *id).collect();
+        for id in due {
+            let session = self.sessions.get_mut(&id).expect("just found");
+            session.next_attempt = Some(now + ATTEMPT_PERIOD);
+            let (to, number) = (session.address, session.number);
+            self.tell(to, HELLO, number, &self.own.0.clone());
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}

@@ -1,0 +1,65 @@
+//! Handshake packets are sent several times.
+//!
+//! One lost packet of a handshake costs a retransmission timeout, each one twice as long as the last: at 40 % loss
+//! that is how connecting takes seconds. There are only a few such packets, so two copies follow each, a little later,
+//! since losses come in bursts. The receiver drops what it has had (RFC 9000, section 12.3).
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+
+/// When the copies follow.
+const COPIES_AFTER: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(12)];
+/// Copies that wait to be sent, all connections together.
+const MAX_WAITING: usize = 128;
+/// RFC 9000, section 8.1: what may be sent to an address that is not known to be the peer's, by what came from it.
+const AMPLIFICATION: u64 = 3;
+/// Set in packets of a handshake (RFC 9000, section 17.2).
+const LONG_HEADER: u8 = 0x80;
+
+/// The copies that wait.
+#[derive(Default)]
+pub struct Hedge {
+    waiting: VecDeque<(Instant, SocketAddr, Vec<u8>)>,
+}
+
+impl Hedge {
+    /// A packet is sent.
+    pub fn on_packet(&mut self, now: Instant, connection: &mut Connection, to: SocketAddr, packet: &[u8]) {
+        let size = packet.len() as u64;
+        if !connection.established {
+            connection.bytes_sent += size;
+        }
+        if packet.first().is_none_or(|first| first & LONG_HEADER == 0) {
+            return;
+        }
+        for after in COPIES_AFTER {
+            let allowed = connection.is_ours
+                || connection.established
+                || connection.bytes_sent + size <= AMPLIFICATION * connection.bytes_received;
+            if !allowed || self.waiting.len() >= MAX_WAITING {
+                return;
+            }
+            connection.bytes_sent += size;
+            let at = now + after;
+            let place = self.waiting.partition_point(|(other, ..)| *other <= at);
+            self.waiting.insert(place, (at, to, packet.to_vec()));
+        }
+    }
+
+    /// Writes a copy whose time has come, and says where it goes.
+    pub fn pop_due(&mut self, now: Instant, packet: &mut Vec<u8>) -> Option<SocketAddr> {
+        if self.timeout()? > now {
+            return None;
+        }
+        let (_, to, copy) = self.waiting.pop_front()?;
+        packet.extend_from_slice(&copy);
+        Some(to)
+    }
+
+    pub fn timeout(&self) -> Option<Instant> {
+        self.waiting.front().map(|(at, ..)| *at)
+    }
+}

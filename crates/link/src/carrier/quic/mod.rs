@@ -1,0 +1,421 @@
+//! QUIC (RFC 9000, RFC 9221) as carrier, on quinn-proto.
+//!
+//! A session is made of one QUIC connection after the other: an attempt that succeeds, one with larger packets once the
+//! path is known to take them, one to the peer's new address. Connections of the same session share a random tag,
+//! which travels in the first packet together with the packet size; both count only once the peer has proved its key.
+//!
+//! What quinn-proto does by itself and what would stand in the way of a lossy link is in `transport`; the packets of a
+//! handshake are sent several times over (`hedge`).
+
+mod connection;
+mod hedge;
+mod packet_size;
+mod session;
+mod tls;
+mod transport;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use quinn_proto::{
+    ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig, Incoming, ServerConfig,
+};
+
+use super::{
+    Carrier, ConnectError, Counters, Ecn, Event, KeyPair, Lost, NextDatagram, PublicKey, SessionId, Transmit,
+};
+use connection::Connection;
+use hedge::Hedge;
+use session::Session;
+
+/// The packet size (UDP payload) with which every session begins: RFC 9000 demands as much of every path.
+pub const FIRST_PACKET_BYTES: u16 = 1200;
+/// A handshake that takes longer has failed.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Attempts to connect that others began and that are not through yet.
+const MAX_HALF_OPEN: usize = 64;
+/// As many from one address.
+const MAX_HALF_OPEN_PER_ADDRESS: usize = 8;
+/// With more than this, the others must prove that their address is theirs first.
+const MAX_UNPROVEN: usize = 8;
+/// Refusals are told no more often.
+const REFUSED_PERIOD: Duration = Duration::from_secs(1);
+/// Replies that wait to be sent.
+const MAX_REPLIES: usize = 64;
+
+/// How a [`QuicCarrier`] is set up.
+#[derive(Debug)]
+pub struct QuicConfig {
+    /// Who we are.
+    pub key: KeyPair,
+    /// Whether others may begin sessions.
+    pub accepts: bool,
+    /// The largest packet (UDP payload) that is tried on a path, in bytes. 1472 fills an Ethernet frame with IPv4.
+    pub largest_packet_bytes: u16,
+    /// No more sessions than this, begun here and accepted together.
+    pub max_sessions: usize,
+}
+
+impl QuicConfig {
+    /// The usual values for this key.
+    pub fn new(key: KeyPair) -> Self {
+        Self { key, accepts: false, largest_packet_bytes: 1472, max_sessions: 256 }
+    }
+}
+
+/// QUIC on one UDP socket. See the module.
+pub struct QuicCarrier {
+    config: QuicConfig,
+    endpoint: Endpoint,
+    guests: Arc<tls::Guests>,
+    server: Option<ServerConfig>,
+    connections: BTreeMap<usize, Connection>,
+    sessions: BTreeMap<SessionId, Session>,
+    next_session: u64,
+    /// The connection whose turn it is to send.
+    turn: usize,
+    replies: VecDeque<(quinn_proto::Transmit, Vec<u8>)>,
+    hedge: Hedge,
+    events: VecDeque<Event>,
+    refusals: Refusals,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Refusals {
+    told: Option<Instant>,
+    more: u64,
+}
+
+impl QuicCarrier {
+    /// A carrier without sessions. Its randomness comes from the system.
+    pub fn new(config: QuicConfig) -> Self {
+        let guests = Arc::new(tls::Guests::default());
+        let server = config.accepts.then(|| {
+            let mut server = ServerConfig::with_crypto(tls::server(&config.key, Arc::clone(&guests)));
+            server
+                .max_incoming(MAX_HALF_OPEN)
+                .incoming_buffer_size(64 * 1024)
+                .incoming_buffer_size_total(1024 * 1024);
+            server
+        });
+        // A peer's connections to the process before us end at once, since the resets that we answer with are valid.
+        let reset_key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, config.key.seed());
+        let reset_key = ring::hmac::sign(&reset_key, b"nervure stateless reset");
+        let reset_key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, reset_key.as_ref());
+        let mut endpoint = EndpointConfig::new(Arc::new(reset_key));
+        endpoint
+            .max_udp_payload_size(config.largest_packet_bytes.max(FIRST_PACKET_BYTES))
+            .expect("at least 1200");
+        let endpoint = Endpoint::new(Arc::new(endpoint), server.clone().map(Arc::new), true, None);
+        Self {
+            config,
+            endpoint,
+            guests,
+            server,
+            connections: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            next_session: 1,
+            turn: 0,
+            replies: VecDeque::new(),
+            hedge: Hedge::default(),
+            events: VecDeque::new(),
+            refusals: Refusals::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Lets a peer begin sessions.
+    pub fn allow(&mut self, peer: PublicKey) {
+        self.guests.allow(peer);
+    }
+
+    /// Lets a peer begin no more sessions, and ends those it has.
+    pub fn forbid(&mut self, now: Instant, peer: PublicKey) {
+        self.guests.forbid(peer);
+        let ended: Vec<_> =
+            self.sessions.iter().filter(|(_, s)| s.peer == peer && !s.is_ours()).map(|(id, _)| *id).collect();
+        for session in ended {
+            self.close(now, session);
+        }
+    }
+
+    /// Our own key.
+    pub fn public_key(&self) -> PublicKey {
+        self.config.key.public()
+    }
+
+    /// Attempts of others that are not through yet: their number is bounded.
+    pub fn half_open_connections(&self) -> usize {
+        self.half_open().count()
+    }
+
+    fn half_open(&self) -> impl Iterator<Item = &Connection> {
+        self.connections.values().filter(|connection| !connection.is_ours && !connection.established)
+    }
+
+    fn admit(&mut self, now: Instant, incoming: Incoming) {
+        let address = incoming.remote_address();
+        let half_open = self.half_open().count();
+        let from_there = self.half_open().filter(|c| same_host(c.address().ip(), address.ip())).count();
+        let mut reply = Vec::new();
+        if half_open >= MAX_HALF_OPEN || from_there >= MAX_HALF_OPEN_PER_ADDRESS {
+            self.endpoint.ignore(incoming);
+            self.refuse(now, None, address, "too many attempts to connect at once".into());
+        } else if half_open >= MAX_UNPROVEN && !incoming.remote_address_validated() {
+            match self.endpoint.retry(incoming, &mut reply) {
+                Ok(transmit) => self.reply(transmit, reply),
+                Err(error) => self.endpoint.ignore(error.into_incoming()),
+            }
+        } else {
+            self.accept(now, incoming, address);
+        }
+    }
+
+    fn accept(&mut self, now: Instant, incoming: Incoming, address: SocketAddr) {
+        let Some(mut server) = self.server.clone() else { return self.endpoint.ignore(incoming) };
+        let hint = session::Hint::read(incoming.orig_dst_cid(), self.config.largest_packet_bytes);
+        server.transport_config(transport::config(hint.packet_bytes));
+        let mut reply = Vec::new();
+        match self.endpoint.accept(incoming, now, &mut reply, Some(Arc::new(server))) {
+            Ok((handle, connection)) => {
+                let connection = Connection::accepted(now, connection, hint);
+                self.connections.insert(handle.0, connection);
+                self.settle(now, handle.0);
+            }
+            Err(error) => {
+                if let Some(transmit) = error.response {
+                    self.reply(transmit, reply);
+                }
+                self.refuse(now, None, address, error.cause.to_string());
+            }
+        }
+    }
+
+    fn reply(&mut self, transmit: quinn_proto::Transmit, packet: Vec<u8>) {
+        // Answers to strangers are the first thing to leave out under a flood.
+        if self.replies.len() < MAX_REPLIES {
+            self.replies.push_back((transmit, packet));
+        }
+    }
+
+    fn refuse(&mut self, now: Instant, peer: Option<PublicKey>, address: SocketAddr, why: String) {
+        self.counters.refused += 1;
+        if self.refusals.told.is_some_and(|told| now < told + REFUSED_PERIOD) {
+            self.refusals.more += 1;
+            return;
+        }
+        self.refusals.told = Some(now);
+        let more = std::mem::take(&mut self.refusals.more);
+        self.events.push_back(Event::Refused { peer, address, why, more });
+    }
+
+    /// Takes out of a connection what happened to it.
+    fn settle(&mut self, now: Instant, handle: usize) {
+        let mut drained = false;
+        loop {
+            let Some(connection) = self.connections.get_mut(&handle) else { return };
+            if let Some(event) = connection.quic.poll_endpoint_events() {
+                drained |= event.is_drained();
+                if let Some(event) = self.endpoint.handle_event(ConnectionHandle(handle), event) {
+                    connection.quic.handle_event(event);
+                }
+                continue;
+            }
+            match connection.quic.poll() {
+                Some(quinn_proto::Event::Connected) => self.on_established(now, handle),
+                Some(quinn_proto::Event::ConnectionLost { reason }) => {
+                    self.on_connection_lost(now, handle, &reason)
+                }
+                Some(quinn_proto::Event::DatagramReceived) => {
+                    while let Some(datagram) = connection.quic.datagrams().recv() {
+                        if let Some(session) = connection.session {
+                            self.counters.datagrams_received += 1;
+                            self.events.push_back(Event::Datagram { session, datagram });
+                        }
+                    }
+                }
+                Some(_) => {}
+                None if drained => {
+                    self.connections.remove(&handle);
+                    return;
+                }
+                None => return self.promote(now, handle),
+            }
+        }
+    }
+
+    /// Lets a connection make its next packet, with a datagram if it is the one its session sends on.
+    fn transmit_on(
+        &mut self,
+        now: Instant,
+        handle: usize,
+        next_datagram: &mut NextDatagram<'_>,
+        packet: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let connection = self.connections.get_mut(&handle)?;
+        if let Some(session) = connection.session
+            && self.sessions.get(&session).is_some_and(|session| session.active == Some(handle))
+            && let Some(bytes) = connection.ask_for_datagram(session, next_datagram)
+        {
+            self.counters.datagrams_sent += 1;
+            self.counters.bytes_copied_out += bytes as u64;
+        }
+        let transmit = connection.quic.poll_transmit(now, 1, packet);
+        if let Some(transmit) = &transmit {
+            self.hedge.on_packet(now, connection, transmit.destination, packet);
+        }
+        self.settle(now, handle);
+        transmit.map(|transmit| from_quinn(&transmit))
+    }
+}
+
+impl Carrier for QuicCarrier {
+    fn connect(&mut self, now: Instant, to: SocketAddr, peer: PublicKey) -> Result<SessionId, ConnectError> {
+        if self.sessions.len() >= self.config.max_sessions {
+            return Err(ConnectError::TooMany(self.sessions.len()));
+        }
+        if to.port() == 0 || to.ip().is_unspecified() {
+            return Err(ConnectError::Address(to));
+        }
+        let id = self.new_session(Session::begun_here(now, peer, to));
+        self.attempt(now, id, to, FIRST_PACKET_BYTES);
+        Ok(id)
+    }
+
+    fn reconnect(&mut self, now: Instant, session: SessionId, to: SocketAddr) -> Result<(), ConnectError> {
+        if to.port() == 0 || to.ip().is_unspecified() {
+            return Err(ConnectError::Address(to));
+        }
+        let ours = self.sessions.get_mut(&session).and_then(|session| session.move_to(now, to));
+        let () = ours.ok_or(ConnectError::NoSession(session.0))?;
+        self.attempt(now, session, to, FIRST_PACKET_BYTES);
+        Ok(())
+    }
+
+    fn local_address_changed(&mut self, now: Instant) {
+        let handles: Vec<_> = self.connections.keys().copied().collect();
+        for handle in handles {
+            if let Some(connection) = self.connections.get_mut(&handle).filter(|c| c.is_ours && c.established)
+            {
+                connection.quic.local_address_changed();
+            }
+            self.settle(now, handle);
+        }
+    }
+
+    fn close(&mut self, now: Instant, session: SessionId) {
+        self.end_session(now, session, Lost::ClosedHere);
+    }
+
+    fn handle_packet(&mut self, now: Instant, from: SocketAddr, ecn: Option<Ecn>, packet: BytesMut) {
+        let mut reply = Vec::new();
+        let bytes = packet.len();
+        match self.endpoint.handle(now, from, None, ecn.map(to_quinn), packet, &mut reply) {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(connection) = self.connections.get_mut(&handle.0) {
+                    connection.on_packet(now, bytes);
+                    connection.quic.handle_event(event);
+                    self.counters.packets_received += 1;
+                }
+                self.settle(now, handle.0);
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.admit(now, incoming),
+            Some(DatagramEvent::Response(transmit)) => {
+                self.counters.packets_ignored += 1;
+                self.reply(transmit, reply);
+            }
+            None => self.counters.packets_ignored += 1,
+        }
+    }
+
+    fn poll_transmit(
+        &mut self,
+        now: Instant,
+        next_datagram: &mut NextDatagram<'_>,
+        packet: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        packet.clear();
+        if let Some((transmit, reply)) = self.replies.pop_front() {
+            packet.extend_from_slice(&reply);
+            self.counters.packets_sent += 1;
+            return Some(from_quinn(&transmit));
+        }
+        if let Some(destination) = self.hedge.pop_due(now, packet) {
+            self.counters.packets_sent += 1;
+            return Some(Transmit { destination, size: packet.len(), ecn: None });
+        }
+        let handles: Vec<usize> = self
+            .connections
+            .range(self.turn..)
+            .chain(self.connections.range(..self.turn))
+            .map(|(handle, _)| *handle)
+            .collect();
+        for handle in handles {
+            if let Some(transmit) = self.transmit_on(now, handle, next_datagram, packet) {
+                self.counters.packets_sent += 1;
+                self.turn = handle + 1;
+                return Some(transmit);
+            }
+        }
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn max_datagram_bytes(&self, session: SessionId) -> Option<usize> {
+        let active = self.sessions.get(&session)?.active?;
+        self.connections.get(&active)?.max_datagram_bytes
+    }
+
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        let connections = self.connections.values_mut().filter_map(Connection::timeout);
+        let sessions = self.sessions.values().filter_map(Session::timeout);
+        connections.chain(sessions).chain(self.hedge.timeout()).min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        let handles: Vec<_> = self.connections.keys().copied().collect();
+        for handle in handles {
+            if let Some(connection) = self.connections.get_mut(&handle) {
+                connection.on_timeout(now);
+            }
+            self.settle(now, handle);
+        }
+        self.on_session_timeouts(now);
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}
+
+/// IPv6 hosts are told apart by their network: one host has as many addresses in it as it likes.
+fn same_host(one: IpAddr, other: IpAddr) -> bool {
+    match (one, other) {
+        (IpAddr::V6(one), IpAddr::V6(other)) => one.octets()[..8] == other.octets()[..8],
+        (one, other) => one == other,
+    }
+}
+
+fn from_quinn(transmit: &quinn_proto::Transmit) -> Transmit {
+    let ecn = transmit.ecn.map(|ecn| match ecn {
+        EcnCodepoint::Ect0 => Ecn::Ect0,
+        EcnCodepoint::Ect1 => Ecn::Ect1,
+        EcnCodepoint::Ce => Ecn::CongestionExperienced,
+    });
+    Transmit { destination: transmit.destination, size: transmit.size, ecn }
+}
+
+fn to_quinn(ecn: Ecn) -> EcnCodepoint {
+    match ecn {
+        Ecn::Ect0 => EcnCodepoint::Ect0,
+        Ecn::Ect1 => EcnCodepoint::Ect1,
+        Ecn::CongestionExperienced => EcnCodepoint::Ce,
+    }
+}

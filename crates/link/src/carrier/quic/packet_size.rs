@@ -1,0 +1,100 @@
+//! Which packet sizes a path takes: found by handshakes with packets of that size.
+//!
+//! Each handshake is repeated by QUIC and by `hedge`, so that under loss, too, one that fails says something about the
+//! size. (The purpose of RFC 8899; its probes would have to be told from lost ones.)
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Path MTUs that are common, with all IP headers: Ethernet, PPPoE, tunnels of several kinds, WireGuard, IPv6's least.
+const PATH_MTUS: [u16; 11] = [1280, 1300, 1340, 1380, 1400, 1420, 1440, 1460, 1480, 1492, 1500];
+/// A trial has failed after so long, or so many round trips if they take longer.
+const TRIAL: Duration = Duration::from_millis(1000);
+const TRIAL_ROUND_TRIPS: u32 = 6;
+/// After a search that ended below the largest size, another follows: paths change.
+const SEARCH_AGAIN: Duration = Duration::from_secs(60);
+
+/// A search from the largest size, then by halves.
+#[derive(Debug, Default)]
+pub struct Search {
+    /// Sizes from this on failed.
+    too_large: Option<u16>,
+    trial: Option<Trial>,
+    next: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Trial {
+    packet_bytes: u16,
+    handle: Option<usize>,
+    until: Instant,
+}
+
+impl Search {
+    pub fn timeout(&self) -> Option<Instant> {
+        self.trial.as_ref().map(|trial| trial.until).or(self.next)
+    }
+
+    /// A connection is established; if it was the trial, larger ones may follow.
+    pub fn succeeded(&mut self, now: Instant, _handle: usize) {
+        self.trial = None;
+        self.next = Some(now);
+    }
+
+    /// The connection of the trial that took too long.
+    pub fn take_failed(&mut self, now: Instant) -> Option<usize> {
+        let trial = self.trial.take_if(|trial| trial.until <= now)?;
+        self.too_large = Some(trial.packet_bytes);
+        trial.handle
+    }
+
+    /// The size to try now, on a path that takes `known`.
+    pub fn next(
+        &mut self,
+        now: Instant,
+        known: u16,
+        largest: u16,
+        to: SocketAddr,
+        rtt: Duration,
+    ) -> Option<u16> {
+        if self.next.is_some_and(|at| at <= now) && self.trial.is_none() && self.finished(known, largest, to)
+        {
+            self.too_large = None;
+        }
+        let sizes = candidates(known, self.too_large, largest, to);
+        let packet_bytes = match self.too_large {
+            None => sizes.last(),
+            Some(_) => sizes.get(sizes.len() / 2),
+        };
+        self.next = match packet_bytes {
+            Some(_) => None,
+            None if known < largest => Some(now + SEARCH_AGAIN),
+            None => None,
+        };
+        let packet_bytes = *packet_bytes?;
+        let until = now + TRIAL.max(rtt * TRIAL_ROUND_TRIPS);
+        self.trial = Some(Trial { packet_bytes, handle: None, until });
+        Some(packet_bytes)
+    }
+
+    fn finished(&self, known: u16, largest: u16, to: SocketAddr) -> bool {
+        candidates(known, self.too_large, largest, to).is_empty()
+    }
+
+    pub fn began(&mut self, handle: Option<usize>) {
+        if let Some(trial) = &mut self.trial {
+            trial.handle = handle;
+        }
+    }
+}
+
+/// Sizes (UDP payload) between what is known to go and what is known not to.
+fn candidates(known: u16, too_large: Option<u16>, largest: u16, to: SocketAddr) -> Vec<u16> {
+    // IP and UDP.
+    let headers = if to.is_ipv6() { 40 + 8 } else { 20 + 8 };
+    let sizes = PATH_MTUS.iter().map(|mtu| mtu - headers).filter(|size| *size <= largest);
+    let mut sizes: Vec<u16> = sizes.chain([largest]).filter(|size| *size > known).collect();
+    sizes.retain(|size| too_large.is_none_or(|limit| *size < limit));
+    sizes.dedup();
+    sizes
+}

@@ -1,0 +1,354 @@
+//! A session over the connections it is made of.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quinn_proto::{ClientConfig, ConnectionError, ConnectionId};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use super::connection::Connection;
+use super::packet_size::Search;
+use super::{Event, FIRST_PACKET_BYTES, Lost, PublicKey, QuicCarrier, SessionId, tls, transport};
+
+/// A further attempt to connect follows after so long.
+const ATTEMPT_PERIOD: Duration = Duration::from_millis(300);
+/// Attempts at a time.
+const MAX_ATTEMPTS: usize = 3;
+/// What is under way on the old connection arrives within this time of the change to a new one.
+const RETIREMENT: Duration = Duration::from_secs(2);
+/// Bytes of a connection id: packet size, session tag, randomness.
+const CONNECTION_ID_BYTES: usize = 20;
+
+/// What the first packet of a connection tells: the initiator chooses the connection id that it is sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// Size of the packets, in both directions.
+    pub packet_bytes: u16,
+    /// The same for all connections of a session.
+    pub tag: [u8; 8],
+}
+
+impl Hint {
+    /// Whatever a stranger writes there, it concerns its own connection alone.
+    pub fn read(id: &ConnectionId, largest: u16) -> Self {
+        let mut hint = Self { packet_bytes: FIRST_PACKET_BYTES, tag: [0; 8] };
+        if let Ok(bytes) = <[u8; CONNECTION_ID_BYTES]>::try_from(&id[..]) {
+            let told = u16::from_be_bytes([bytes[0], bytes[1]]);
+            hint.packet_bytes = told.clamp(FIRST_PACKET_BYTES, largest.max(FIRST_PACKET_BYTES));
+            hint.tag.copy_from_slice(&bytes[2..10]);
+        }
+        hint
+    }
+
+    fn connection_id(self) -> ConnectionId {
+        let mut bytes = [0; CONNECTION_ID_BYTES];
+        fill_randomly(&mut bytes);
+        bytes[..2].copy_from_slice(&self.packet_bytes.to_be_bytes());
+        bytes[2..10].copy_from_slice(&self.tag);
+        ConnectionId::new(&bytes)
+    }
+}
+
+/// See the module.
+pub struct Session {
+    pub peer: PublicKey,
+    tag: [u8; 8],
+    /// The connection that datagrams are sent on. `None` until the first is established.
+    pub active: Option<usize>,
+    /// What the side that began it keeps.
+    initiator: Option<Initiator>,
+}
+
+struct Initiator {
+    to: SocketAddr,
+    /// Where the peer is, is not known (any more): attempts go on.
+    seeking: bool,
+    next_attempt: Instant,
+    search: Search,
+}
+
+impl Session {
+    pub fn begun_here(now: Instant, peer: PublicKey, to: SocketAddr) -> Self {
+        let mut tag = [0; 8];
+        fill_randomly(&mut tag);
+        let initiator =
+            Initiator { to, seeking: true, next_attempt: now + ATTEMPT_PERIOD, search: Search::default() };
+        Self { peer, tag, active: None, initiator: Some(initiator) }
+    }
+
+    pub fn is_ours(&self) -> bool {
+        self.initiator.is_some()
+    }
+
+    fn seeks(&self) -> bool {
+        self.initiator.as_ref().is_some_and(|initiator| initiator.seeking)
+    }
+
+    /// The peer may be elsewhere now. `None` for a session that the peer began.
+    pub fn move_to(&mut self, now: Instant, to: SocketAddr) -> Option<()> {
+        let initiator = self.initiator.as_mut()?;
+        *initiator =
+            Initiator { to, seeking: true, next_attempt: now + ATTEMPT_PERIOD, search: Search::default() };
+        Some(())
+    }
+
+    pub fn timeout(&self) -> Option<Instant> {
+        let initiator = self.initiator.as_ref()?;
+        if initiator.seeking { Some(initiator.next_attempt) } else { initiator.search.timeout() }
+    }
+}
+
+impl QuicCarrier {
+    pub(super) fn new_session(&mut self, session: Session) -> SessionId {
+        let id = SessionId(self.next_session);
+        self.next_session += 1;
+        self.sessions.insert(id, session);
+        id
+    }
+
+    /// Begins another connection of a session that was begun here.
+    pub(super) fn attempt(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        to: SocketAddr,
+        packet_bytes: u16,
+    ) -> Option<usize> {
+        let session = self.sessions.get(&id)?;
+        let hint = Hint { packet_bytes, tag: session.tag };
+        let mut config = ClientConfig::new(tls::client(&self.config.key, session.peer));
+        config.transport_config(transport::config(packet_bytes));
+        config.initial_dst_cid_provider(Arc::new(move || hint.connection_id()));
+        // The name means nothing: keys are compared, and names are not sent.
+        match self.endpoint.connect(now, config, to, "nervure") {
+            Ok((handle, quic)) => {
+                self.connections.insert(handle.0, Connection::begun_here(now, quic, id, hint));
+                Some(handle.0)
+            }
+            Err(error) => {
+                self.end_session(now, id, Lost::Refused(error.to_string()));
+                None
+            }
+        }
+    }
+
+    pub(super) fn on_session_timeouts(&mut self, now: Instant) {
+        let due: Vec<_> = self
+            .sessions
+            .iter()
+            .filter(|(_, s)| s.timeout().is_some_and(|at| at <= now))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            let Some(initiator) = self.sessions.get_mut(&id).and_then(|session| session.initiator.as_mut())
+            else {
+                continue;
+            };
+            if initiator.seeking {
+                initiator.next_attempt = now + ATTEMPT_PERIOD;
+                let to = initiator.to;
+                self.close_oldest_attempt(now, id);
+                self.attempt(now, id, to, FIRST_PACKET_BYTES);
+            } else {
+                self.search_packet_size(now, id);
+            }
+        }
+    }
+
+    fn close_oldest_attempt(&mut self, now: Instant, id: SessionId) {
+        let attempts = self.connections.values_mut().filter(|connection| {
+            connection.session == Some(id) && !connection.established && !connection.quic.is_closed()
+        });
+        let mut attempts: Vec<_> = attempts.collect();
+        attempts.sort_by_key(|connection| connection.began);
+        if attempts.len() >= MAX_ATTEMPTS {
+            attempts[0].close(now);
+        }
+    }
+
+    /// Tries the next packet size on the path of a session, or ends the trial that has taken too long.
+    fn search_packet_size(&mut self, now: Instant, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let (Some(initiator), Some(active)) = (session.initiator.as_mut(), session.active) else { return };
+        let Some(connection) = self.connections.get(&active) else { return };
+        let (known, to, rtt) = (connection.hint.packet_bytes, connection.address(), connection.quic.rtt());
+        let failed = initiator.search.take_failed(now);
+        let next = initiator.search.next(now, known, self.config.largest_packet_bytes, to, rtt);
+        if let Some(failed) = failed.and_then(|handle| self.connections.get_mut(&handle)) {
+            failed.close(now);
+        }
+        if let Some(packet_bytes) = next {
+            let handle = self.attempt(now, id, to, packet_bytes);
+            if let Some(initiator) = self.sessions.get_mut(&id).and_then(|session| session.initiator.as_mut())
+            {
+                initiator.search.began(handle);
+            }
+        }
+    }
+
+    /// A handshake is through.
+    pub(super) fn on_established(&mut self, now: Instant, handle: usize) {
+        let Some(connection) = self.connections.get_mut(&handle) else { return };
+        connection.on_established();
+        let (hint, address) = (connection.hint, connection.address());
+        if let Some(id) = connection.session {
+            // While the present connection works, nothing is risked: what is sent before the peer is through is lost.
+            let works =
+                self.sessions.get(&id).is_some_and(|session| session.active.is_some() && !session.seeks());
+            connection.waits = works;
+            if !works {
+                self.take_over(now, id, handle);
+            }
+            return;
+        }
+        let Some(peer) = tls::peer_key(connection.quic.crypto_session()) else {
+            connection.close(now);
+            return;
+        };
+        let known =
+            self.sessions.iter().find(|(_, s)| s.peer == peer && !s.is_ours()).map(|(id, s)| (*id, s.tag));
+        let id = match known {
+            Some((id, tag)) if tag == hint.tag => id,
+            Some((id, _)) => {
+                self.end_session(now, id, Lost::Replaced);
+                self.new_session(Session { peer, tag: hint.tag, active: None, initiator: None })
+            }
+            None if self.sessions.len() >= self.config.max_sessions => {
+                connection.close(now);
+                self.refuse(now, Some(peer), address, "too many sessions are open".into());
+                return;
+            }
+            None => self.new_session(Session { peer, tag: hint.tag, active: None, initiator: None }),
+        };
+        if let Some(connection) = self.connections.get_mut(&handle) {
+            connection.session = Some(id);
+        }
+        self.take_over(now, id, handle);
+    }
+
+    /// Lets a connection take over that has waited for the peer's end of the handshake.
+    pub(super) fn promote(&mut self, now: Instant, handle: usize) {
+        let Some(connection) = self.connections.get_mut(&handle) else { return };
+        if let Some(id) = connection.session.filter(|_| connection.waits && connection.is_confirmed()) {
+            connection.waits = false;
+            self.take_over(now, id, handle);
+        }
+    }
+
+    /// From now on the session sends on this connection.
+    fn take_over(&mut self, now: Instant, id: SessionId, handle: usize) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            if let Some(connection) = self.connections.get_mut(&handle) {
+                connection.close(now);
+            }
+            return;
+        };
+        let before = session.active.replace(handle);
+        let (peer, ours) = (session.peer, session.is_ours());
+        if let Some(initiator) = session.initiator.as_mut() {
+            initiator.seeking = false;
+            initiator.search.succeeded(now, handle);
+        }
+        for (other, connection) in &mut self.connections {
+            if connection.session != Some(id) || *other == handle {
+                continue;
+            }
+            if connection.established && !connection.waits {
+                connection.retires_at.get_or_insert(now + RETIREMENT);
+            } else if ours {
+                // An attempt that is not needed any more.
+                connection.close(now);
+            }
+        }
+        let Some(connection) = self.connections.get(&handle) else { return };
+        let (address, bytes) = (connection.address(), connection.max_datagram_bytes.unwrap_or(0));
+        self.events.push_back(match before {
+            None => Event::Connected { session: id, peer, address },
+            Some(_) => Event::MaxDatagramChanged { session: id, bytes },
+        });
+    }
+
+    pub(super) fn on_connection_lost(&mut self, now: Instant, handle: usize, reason: &ConnectionError) {
+        let Some(connection) = self.connections.get(&handle) else { return };
+        let (address, established) = (connection.address(), connection.established);
+        let Some(id) = connection.session else {
+            let peer = self.guests.take_refused();
+            let why = match peer {
+                Some(_) => "its key is not among those allowed".into(),
+                None => reason.to_string(),
+            };
+            self.refuse(now, peer, address, why);
+            return;
+        };
+        let Some(session) = self.sessions.get(&id) else { return };
+        if session.active == Some(handle) {
+            let heir = self
+                .connections
+                .iter()
+                .filter(|(other, c)| {
+                    **other != handle && c.session == Some(id) && c.established && !c.quic.is_closed()
+                })
+                .max_by_key(|(_, connection)| connection.last_packet)
+                .map(|(other, _)| *other);
+            match heir {
+                Some(heir) => self.inherit(id, heir),
+                None => self.end_session(now, id, why_lost(reason)),
+            }
+        } else if !established && session.active.is_none() && is_refusal(reason) {
+            self.end_session(now, id, why_lost(reason));
+        }
+    }
+
+    /// The connection that was active is gone; an older one is still there.
+    fn inherit(&mut self, id: SessionId, heir: usize) {
+        let Some(connection) = self.connections.get_mut(&heir) else { return };
+        connection.retires_at = None;
+        let bytes = connection.max_datagram_bytes.unwrap_or(0);
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.active = Some(heir);
+        }
+        self.events.push_back(Event::MaxDatagramChanged { session: id, bytes });
+    }
+
+    pub(super) fn end_session(&mut self, now: Instant, id: SessionId, why: Lost) {
+        if self.sessions.remove(&id).is_none() {
+            return;
+        }
+        for connection in self.connections.values_mut().filter(|connection| connection.session == Some(id)) {
+            connection.close(now);
+        }
+        self.events.push_back(Event::Lost { session: id, why });
+    }
+}
+
+/// Whether the peer, or we, turned the other away: trying again would change nothing.
+fn is_refusal(reason: &ConnectionError) -> bool {
+    match reason {
+        ConnectionError::TransportError(_) | ConnectionError::VersionMismatch => true,
+        ConnectionError::ConnectionClosed(close) => (0x100..0x200).contains(&u64::from(close.error_code)),
+        _ => false,
+    }
+}
+
+fn why_lost(reason: &ConnectionError) -> Lost {
+    match reason {
+        ConnectionError::TimedOut => Lost::TimedOut(transport::IDLE_TIMEOUT.as_secs()),
+        ConnectionError::Reset => Lost::Restarted,
+        ConnectionError::ApplicationClosed(_) => Lost::ClosedByPeer,
+        ConnectionError::LocallyClosed => Lost::ClosedHere,
+        ConnectionError::ConnectionClosed(_) if is_refusal(reason) => {
+            Lost::Refused("the peer does not take our key\nhint: tell the peer our public key".into())
+        }
+        ConnectionError::TransportError(error) if (0x100..0x200).contains(&u64::from(error.code)) => {
+            Lost::Refused(
+                "the peer has another key than expected\nhint: compare the peer's public key".into(),
+            )
+        }
+        other => Lost::Protocol(other.to_string()),
+    }
+}
+
+fn fill_randomly(bytes: &mut [u8]) {
+    SystemRandom::new().fill(bytes).expect("the system gives random numbers");
+}

@@ -1,0 +1,233 @@
+//! TLS 1.3 with raw public keys: each side proves its key, and takes no other key than those it was told.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
+use rustls::crypto::{CryptoProvider, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::server::AlwaysResolvesServerRawPublicKeys;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+
+use crate::carrier::{KeyPair, PublicKey};
+
+/// The protocol both ends must speak. A new number for every incompatible change.
+const ALPN: &[u8] = b"nervure-link/1";
+
+/// DER of an Ed25519 public key up to the key itself (RFC 8410, section 4).
+const PUBLIC_KEY_DER: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+/// DER of an Ed25519 private key up to the seed (RFC 8410, section 7).
+const PRIVATE_KEY_DER: [u8; 16] =
+    [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+
+/// Who may connect, shared with the verifier, and who tried in vain.
+#[derive(Debug, Default)]
+pub struct Guests {
+    inner: Mutex<GuestList>,
+}
+
+#[derive(Debug, Default)]
+struct GuestList {
+    allowed: HashSet<PublicKey>,
+    refused: Option<PublicKey>,
+}
+
+impl Guests {
+    pub fn allow(&self, peer: PublicKey) {
+        self.lock().allowed.insert(peer);
+    }
+
+    pub fn forbid(&self, peer: PublicKey) {
+        self.lock().allowed.remove(&peer);
+    }
+
+    /// The key that was refused since this was last asked.
+    pub fn take_refused(&self) -> Option<PublicKey> {
+        self.lock().refused.take()
+    }
+
+    fn check(&self, peer: PublicKey) -> bool {
+        let mut list = self.lock();
+        let allowed = list.allowed.contains(&peer);
+        if !allowed {
+            list.refused = Some(peer);
+        }
+        allowed
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, GuestList> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// TLS of the side that begins: it takes the one peer.
+pub fn client(own: &KeyPair, peer: PublicKey) -> Arc<QuicClientConfig> {
+    let provider = provider();
+    let resolver = AlwaysResolvesClientRawPublicKeys::new(certified(own, &provider));
+    let guests = Arc::new(Guests::default());
+    guests.allow(peer);
+    let mut config = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("ring has TLS 1.3")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Verifier { guests, provider }))
+        .with_client_cert_resolver(Arc::new(resolver));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.resumption = Resumption::disabled();
+    config.enable_sni = false;
+    Arc::new(QuicClientConfig::try_from(config).expect("ring has the suite of QUIC's first packets"))
+}
+
+/// TLS of the side that accepts: it takes those on the list.
+pub fn server(own: &KeyPair, guests: Arc<Guests>) -> Arc<QuicServerConfig> {
+    let provider = provider();
+    let resolver = AlwaysResolvesServerRawPublicKeys::new(certified(own, &provider));
+    let mut config = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("ring has TLS 1.3")
+        .with_client_cert_verifier(Arc::new(Verifier { guests, provider }))
+        .with_cert_resolver(Arc::new(resolver));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    // Sessions are not resumed: a full handshake takes no more round trips.
+    config.send_tls13_tickets = 0;
+    Arc::new(QuicServerConfig::try_from(config).expect("ring has the suite of QUIC's first packets"))
+}
+
+/// The key with which a peer proved itself.
+pub fn peer_key(session: &dyn quinn_proto::crypto::Session) -> Option<PublicKey> {
+    let identity = session.peer_identity()?;
+    let keys = identity.downcast_ref::<Vec<CertificateDer<'static>>>()?;
+    public_key(keys.first()?)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn certified(own: &KeyPair, provider: &CryptoProvider) -> Arc<CertifiedKey> {
+    let private: Vec<u8> = PRIVATE_KEY_DER.iter().chain(own.seed()).copied().collect();
+    let key = provider.key_provider.load_private_key(PrivatePkcs8KeyDer::from(private).into());
+    let public: Vec<u8> = PUBLIC_KEY_DER.iter().chain(&own.public().0).copied().collect();
+    Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], key.expect("a seed makes a key")))
+}
+
+fn public_key(der: &CertificateDer<'_>) -> Option<PublicKey> {
+    let key = der.strip_prefix(&PUBLIC_KEY_DER)?;
+    Some(PublicKey(key.try_into().ok()?))
+}
+
+#[derive(Debug)]
+struct Verifier {
+    guests: Arc<Guests>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Verifier {
+    fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+        let peer = public_key(certificate).ok_or(CertificateError::BadEncoding)?;
+        match self.guests.check(peer) {
+            true => Ok(()),
+            false => Err(CertificateError::ApplicationVerificationFailure.into()),
+        }
+    }
+
+    fn check_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let key = SubjectPublicKeyInfoDer::from(certificate.as_ref());
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature_with_raw_key(message, &key, signature, algorithms)
+    }
+}
+
+/// TLS 1.2 is not offered, so this is never asked.
+fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
+    Err(Error::General("TLS 1.2 is not spoken here".into()))
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.check(end_entity).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        no_tls12()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.check_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+impl ClientCertVerifier for Verifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.check(end_entity).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        no_tls12()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.check_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,80 @@
+//! How quinn-proto is to behave: what it does by itself is turned off where the link does it better.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quinn_proto::congestion::{Controller, ControllerFactory};
+use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
+
+/// A session of which nothing is heard for so long is over.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Settings of a connection whose packets have at most this many bytes (UDP payload).
+pub fn config(packet_bytes: u16) -> Arc<TransportConfig> {
+    let mut acks = AckFrequencyConfig::default();
+    // The link has its own feedback; QUIC's only keeps QUIC's memory small, and each one costs airtime. Loss is
+    // normal, so a gap is no reason for another.
+    acks.ack_eliciting_threshold(VarInt::from_u32(32))
+        .max_ack_delay(Some(Duration::from_millis(10)))
+        .reordering_threshold(VarInt::from_u32(0));
+    let mut config = TransportConfig::default();
+    config
+        // With the smallest size equal to the largest, the black-hole detector has nothing to suspect (under loss
+        // it fires falsely), and handshake packets are filled up, so that a handshake proves the size in both
+        // directions.
+        .initial_mtu(packet_bytes)
+        .min_mtu(packet_bytes)
+        .mtu_discovery_config(None)
+        .congestion_controller_factory(Arc::new(Unlimited))
+        .persistent_congestion_threshold(1_000_000)
+        // The first retransmissions of a handshake come after three times this. On a path with a longer round-trip
+        // time they cost a few packets.
+        .initial_rtt(Duration::from_millis(15))
+        .max_idle_timeout(Some(IdleTimeout::try_from(IDLE_TIMEOUT).expect("a minute fits")))
+        .keep_alive_interval(Some(Duration::from_secs(1)))
+        .ack_frequency_config(Some(acks))
+        // Datagrams are asked for one at a time, and taken out after each packet.
+        .datagram_send_buffer_size(128 * 1024)
+        .datagram_receive_buffer_size(Some(256 * 1024))
+        .max_concurrent_bidi_streams(VarInt::from_u32(0))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .crypto_buffer_size(8 * 1024)
+        .enable_segmentation_offload(false)
+        .allow_spin(false);
+    Arc::new(config)
+}
+
+/// Leaves the rate to the link. (quinn-proto does not pace windows above `u32::MAX` bytes.)
+#[derive(Clone, Debug)]
+struct Unlimited;
+
+const WINDOW: u64 = 1 << 40;
+
+impl ControllerFactory for Unlimited {
+    fn build(self: Arc<Self>, _now: Instant, _current_mtu: u16) -> Box<dyn Controller> {
+        Box::new(Self)
+    }
+}
+
+impl Controller for Unlimited {
+    fn on_congestion_event(&mut self, _now: Instant, _sent: Instant, _persistent: bool, _lost: u64) {}
+
+    fn on_mtu_update(&mut self, _new_mtu: u16) {}
+
+    fn window(&self) -> u64 {
+        WINDOW
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Self)
+    }
+
+    fn initial_window(&self) -> u64 {
+        WINDOW
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}

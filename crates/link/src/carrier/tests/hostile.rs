@@ -1,0 +1,150 @@
+//! Whoever can send packets can send any.
+
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use proptest::prelude::*;
+
+use super::world::{address, key, quic_pair, settings};
+use crate::carrier::quic::{QuicCarrier, QuicConfig};
+use crate::carrier::{Carrier, Event, PublicKey};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn acceptor() -> QuicCarrier {
+    let mut acceptor = QuicCarrier::new(QuicConfig { accepts: true, ..QuicConfig::new(key(1)) });
+    acceptor.allow(key(0).public());
+    acceptor
+}
+
+/// The first packet of an attempt to connect, as anyone can send it.
+fn first_packet(now: Instant, peer: PublicKey) -> Vec<u8> {
+    let mut initiator = QuicCarrier::new(QuicConfig::new(key(0)));
+    initiator.connect(now, address(1, 4000), peer).unwrap();
+    let mut packet = Vec::new();
+    initiator.poll_transmit(now, &mut |_, _, _| false, &mut packet).unwrap();
+    packet
+}
+
+/// Bytes that the carrier wants to send.
+fn drain(carrier: &mut QuicCarrier, now: Instant) -> usize {
+    let (mut bytes, mut packet) = (0, Vec::new());
+    while let Some(transmit) = carrier.poll_transmit(now, &mut |_, _, _| false, &mut packet) {
+        bytes += transmit.size;
+    }
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Packets that were changed on the way, cut, or made up, at either end, at any stage.
+    #[test]
+    fn garbage_changes_nothing(
+        garbage in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..1500), 0..20),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 1..=255_u8), 0..4),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut world = quic_pair(1, settings(Duration::from_millis(1), 0.0));
+        let session = world.connect(0, 1, key(1).public());
+        for stage in 0..4 {
+            let now = world.instant();
+            let mut changed = first_packet(now, key(1).public());
+            for (index, flip) in &flips {
+                let index = index.index(changed.len());
+                changed[index] ^= flip;
+            }
+            if stage % 2 == 0 {
+                changed.truncate(cut.index(changed.len()));
+            }
+            for packet in garbage.iter().chain([&changed]) {
+                for host in 0..2 {
+                    let from = world.hosts[1 - host].address;
+                    world.hosts[host].carrier.handle_packet(now, from, None, BytesMut::from(&packet[..]));
+                    world.pump(host);
+                }
+            }
+            world.run_for(Duration::from_millis(2));
+        }
+        world.run_until(world.now + 5 * SECOND, |world| world.connected(0).is_some() && world.connected(1).is_some());
+        world.send(0, session, "through");
+        world.run_for(SECOND);
+        prop_assert_eq!(world.datagrams(1), [b"through".to_vec()]);
+    }
+}
+
+#[test]
+fn spoofed_attempts_cost_little_and_lock_nobody_out() {
+    let now = Instant::now();
+    let mut acceptor = acceptor();
+    let mut received = 0;
+    let mut sent = 0;
+    for number in 0..2000_u32 {
+        let packet = first_packet(now, key(1).public());
+        received += packet.len();
+        let from = address((number % 250) as u8, 1000 + (number / 250) as u16);
+        acceptor.handle_packet(now, from, None, BytesMut::from(&packet[..]));
+        sent += drain(&mut acceptor, now);
+    }
+    assert!(acceptor.half_open_connections() <= 64, "{}", acceptor.half_open_connections());
+    assert!(sent <= 3 * received, "{sent} bytes for {received} from nobody");
+    let refused = std::iter::from_fn(|| acceptor.poll_event()).filter(|e| matches!(e, Event::Refused { .. }));
+    assert!(refused.count() <= 1, "a flood makes one message");
+
+    // Who is who he says gets in, even while the flood's attempts wait.
+    let mut world = quic_pair(1, settings(Duration::from_millis(1), 0.0));
+    world.hosts[1].carrier = acceptor;
+    world.connect(0, 1, key(1).public());
+    world.run_until(SECOND, |world| world.connected(0).is_some() && world.connected(1).is_some());
+}
+
+#[test]
+fn attempts_that_lead_nowhere_are_forgotten() {
+    let now = Instant::now();
+    let mut acceptor = acceptor();
+    for number in 0..20 {
+        let packet = first_packet(now, key(1).public());
+        acceptor.handle_packet(now, address(number, 1000), None, BytesMut::from(&packet[..]));
+        drain(&mut acceptor, now);
+    }
+    assert!(acceptor.half_open_connections() > 0);
+    let mut later = now;
+    while let Some(at) = acceptor.poll_timeout() {
+        later = later.max(at);
+        acceptor.handle_timeout(later);
+        drain(&mut acceptor, later);
+    }
+    assert_eq!(acceptor.half_open_connections(), 0);
+    assert!(later < now + 20 * SECOND, "forgotten after {:?}", later - now);
+}
+
+#[test]
+fn a_replayed_session_delivers_nothing_twice() {
+    let mut world = quic_pair(1, settings(Duration::from_millis(1), 0.0));
+    let session = world.connect(0, 1, key(1).public());
+    world.run_for(SECOND);
+    let now = world.instant();
+    let mut recorded = Vec::new();
+    let mut packet = Vec::new();
+    let mut next = Some(b"once".to_vec());
+    let mut give = |id, _: usize, datagram: &mut Vec<u8>| {
+        if id == session
+            && let Some(content) = next.take()
+        {
+            datagram.extend(content);
+            return true;
+        }
+        false
+    };
+    while world.hosts[0].carrier.poll_transmit(now, &mut give, &mut packet).is_some() {
+        recorded.push(packet.clone());
+    }
+    let from = world.hosts[0].address;
+    for _ in 0..3 {
+        for packet in &recorded {
+            world.hosts[1].carrier.handle_packet(now, from, None, BytesMut::from(&packet[..]));
+        }
+    }
+    world.pump(1);
+    assert_eq!(world.datagrams(1), [b"once".to_vec()]);
+}

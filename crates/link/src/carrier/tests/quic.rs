@@ -1,0 +1,189 @@
+//! Connecting, packet sizes and changes of address over QUIC.
+
+use std::time::Duration;
+
+use nervure_linkemu::Schedule;
+
+use super::world::{World, address, key, quic_pair, settings};
+use crate::carrier::quic::{QuicCarrier, QuicConfig};
+use crate::carrier::{Carrier, Event, Lost};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MILLI: Duration = Duration::from_millis(1);
+
+/// The time until the first datagram, sent as soon as possible, has arrived.
+fn first_datagram(seed: u64, one_way: Duration, loss: f64) -> Duration {
+    let mut world = quic_pair(seed, settings(one_way, loss));
+    let session = world.connect(0, 1, key(1).public());
+    world.run_until(20 * SECOND, |world| world.connected(0).is_some());
+    // As a link does until it is told that it has arrived.
+    loop {
+        world.send(0, session, "first");
+        world.run_for(5 * MILLI);
+        if let Some(at) = world.first(1, |event| matches!(event, Event::Datagram { .. })) {
+            return at;
+        }
+    }
+}
+
+#[test]
+fn the_first_datagram_arrives_soon() {
+    for one_way in [MILLI, 20 * MILLI, 100 * MILLI] {
+        let took = first_datagram(1, one_way, 0.0);
+        assert!(took <= 6 * one_way + 20 * MILLI, "{took:?} at a round-trip time of {:?}", 2 * one_way);
+    }
+    for loss in [0.2, 0.4] {
+        let mut times: Vec<_> = (0..100).map(|seed| first_datagram(seed, MILLI, loss)).collect();
+        times.sort();
+        assert!(times[94] <= SECOND / 2, "95 % within {:?} at {loss}", times[94]);
+    }
+}
+
+fn settled_size(mut world: World<QuicCarrier>) -> (usize, usize) {
+    let session = world.connect(0, 1, key(1).public());
+    world.run_for(10 * SECOND);
+    let other = world.connected(1).unwrap();
+    let sizes = [(0, session), (1, other)]
+        .map(|(host, session)| world.hosts[host].carrier.max_datagram_bytes(session));
+    let lost = world.first(0, |event| matches!(event, Event::Lost { .. }));
+    assert_eq!(lost, None, "the session goes on");
+    // A full datagram passes in each direction.
+    for (host, session) in [(0, session), (1, other)] {
+        for _ in 0..40 {
+            world.send(host, session, vec![0; sizes[host].unwrap()]);
+        }
+    }
+    world.run_for(SECOND);
+    assert!(world.datagrams(0).len() > 5 && world.datagrams(1).len() > 5);
+    (sizes[0].unwrap(), sizes[1].unwrap())
+}
+
+#[test]
+fn packets_become_as_large_as_the_path_takes() {
+    for (mtu, loss, seeds) in
+        [(1500, 0.0, 1), (1420, 0.0, 1), (1280, 0.0, 1), (1500, 0.4, 10), (1420, 0.4, 10)]
+    {
+        for seed in 0..seeds {
+            let mut network = settings(5 * MILLI, loss);
+            network.mtu_bytes = Some(mtu);
+            let (there, back) = settled_size(quic_pair(seed, network));
+            // 28 bytes for IP and UDP, 36 for QUIC.
+            let expected = mtu as usize - 28 - 40;
+            assert!(there >= expected && back >= expected, "{there} and {back} at {mtu}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_session_survives_a_change_of_the_initiators_address() {
+    let mut world = quic_pair(1, settings(5 * MILLI, 0.0));
+    let session = world.connect(0, 1, key(1).public());
+    world.run_for(SECOND);
+    let other = world.connected(1).unwrap();
+    world.hosts[0].address = address(77, 4001);
+    let now = world.instant();
+    world.hosts[0].carrier.local_address_changed(now);
+    let moved = world.now;
+    world.send(0, session, "from elsewhere");
+    world.run_for(SECOND);
+    assert_eq!(world.datagrams(1), [b"from elsewhere".to_vec()]);
+    world.send(1, other, "still there?");
+    world.run_for(SECOND);
+    assert_eq!(world.datagrams(0), [b"still there?".to_vec()]);
+    assert!(world.first(0, |event| matches!(event, Event::Datagram { .. })).unwrap() > moved);
+}
+
+#[test]
+fn a_session_survives_a_change_of_the_acceptors_address() {
+    let mut world = quic_pair(1, settings(20 * MILLI, 0.0));
+    let session = world.connect(0, 1, key(1).public());
+    world.run_for(SECOND);
+    world.hosts[1].address = address(88, 4000);
+    let now = world.instant();
+    world.hosts[0].carrier.reconnect(now, session, address(88, 4000)).unwrap();
+    let moved = world.now;
+    let told = world.hosts[0].events.len();
+    world.run_until(moved + SECOND, |world| world.hosts[0].events.len() > told);
+    assert_eq!(world.now - moved, world.now - moved);
+    assert!(world.now - moved < 42 * MILLI, "one round trip, not {:?}", world.now - moved);
+    world.send(0, session, "found you");
+    world.run_for(SECOND);
+    assert_eq!(world.datagrams(1), [b"found you".to_vec()]);
+    for host in 0..2 {
+        assert_eq!(world.first(host, |event| matches!(event, Event::Lost { .. })), None);
+    }
+}
+
+#[test]
+fn an_outage_of_half_a_minute_ends_no_session() {
+    let network = Schedule::from(settings(5 * MILLI, 0.0)).outage(2 * SECOND, 30 * SECOND);
+    let mut world = quic_pair(1, network);
+    let session = world.connect(0, 1, key(1).public());
+    world.run_for(31_990 * MILLI);
+    for number in 0..10_u8 {
+        world.send(0, session, [number]);
+        world.run_for(10 * MILLI);
+    }
+    let first = world.first(1, |event| matches!(event, Event::Datagram { .. })).unwrap();
+    assert!(first < 32_020 * MILLI, "the first datagram after the outage arrives at once, not at {first:?}");
+}
+
+#[test]
+fn a_peer_that_was_started_anew_is_noticed() {
+    let mut world = quic_pair(1, settings(5 * MILLI, 0.0));
+    let session = world.connect(0, 1, key(1).public());
+    world.run_for(SECOND);
+    let mut acceptor = QuicCarrier::new(QuicConfig { accepts: true, ..QuicConfig::new(key(1)) });
+    acceptor.allow(key(0).public());
+    world.hosts[1].carrier = acceptor;
+    world.send(0, session, vec![0; 100]);
+    world.run_until(world.now + 61 * SECOND, |world| {
+        world.first(0, |event| matches!(event, Event::Lost { .. })).is_some()
+    });
+}
+
+#[test]
+fn an_initiator_that_was_started_anew_replaces_its_session() {
+    let mut world = quic_pair(1, settings(5 * MILLI, 0.0));
+    world.connect(0, 1, key(1).public());
+    world.run_for(SECOND);
+    let first = world.connected(1).unwrap();
+    world.hosts[0].carrier = QuicCarrier::new(QuicConfig::new(key(0)));
+    world.connect(0, 1, key(1).public());
+    world.run_for(SECOND);
+    let lost = Event::Lost { session: first, why: Lost::Replaced };
+    assert!(world.hosts[1].events.iter().any(|(_, event)| *event == lost));
+    assert_ne!(world.connected(1).unwrap(), first);
+}
+
+#[test]
+fn strangers_are_refused_and_told() {
+    let initiator = QuicCarrier::new(QuicConfig::new(key(5)));
+    let acceptor = QuicCarrier::new(QuicConfig { accepts: true, ..QuicConfig::new(key(1)) });
+    let mut world = World::new(1, settings(5 * MILLI, 0.0), vec![initiator, acceptor]);
+    world.connect(0, 1, key(1).public());
+    world.run_for(2 * SECOND);
+    let refused = world.hosts[1].events.iter().find_map(|(_, event)| match event {
+        Event::Refused { peer, why, .. } => Some((*peer, why.clone())),
+        _ => None,
+    });
+    assert_eq!(refused, Some((Some(key(5).public()), "its key is not among those allowed".into())));
+    let lost = world.hosts[0].events.iter().find_map(|(_, event)| match event {
+        Event::Lost { why, .. } => Some(why.to_string()),
+        _ => None,
+    });
+    assert!(lost.unwrap().contains("hint: tell the peer our public key"));
+}
+
+#[test]
+fn an_acceptor_with_another_key_is_refused() {
+    let mut world = quic_pair(1, settings(5 * MILLI, 0.0));
+    world.connect(0, 1, key(9).public());
+    world.run_for(2 * SECOND);
+    let lost = world.hosts[0].events.iter().find_map(|(_, event)| match event {
+        Event::Lost { why, .. } => Some(why.to_string()),
+        _ => None,
+    });
+    assert!(lost.unwrap().contains("hint: compare the peer's public key"));
+    assert_eq!(world.connected(1), None);
+}

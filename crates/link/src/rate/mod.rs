@@ -1,0 +1,332 @@
+//! How fast a link may send: rate control as a pure state machine.
+//!
+//! The caller says what it sent ([`Rate::on_sent`]) and what the peer reported ([`Rate::on_feedback`]), and asks
+//! [`Rate::permission`] before each packet. There is no clock and no packet in here.
+//!
+//! On a bad wireless channel loss says nothing about congestion, so the rate follows three other signals:
+//!
+//! - **Delivery rate**: what passed the bottleneck, by the receiver's clock, lost packets included (`delivery`).
+//! - **Queue delay**: one-way delay above its smallest value, so that traffic in the reverse direction does not
+//!   throttle this one (`delay`). The rate settles where the queue is at a target that shrinks with the square root
+//!   of the rate, so that flows that share a queue come to equal rates (`control`).
+//! - **Excess loss**: loss that appears when more is sent and goes when less is sent is a queue that overflows
+//!   before its delay shows; loss that stays is the channel, and only measured (`loss`).
+//!
+//! Beside a flow that fills the queue whatever we do, the delay says nothing either; then the rate follows that kind
+//! of flow's own law (`compete`). When nothing comes back, only probes are sent (`breaker`).
+
+mod breaker;
+mod compete;
+mod control;
+mod delay;
+mod delivery;
+mod loss;
+mod sent;
+#[cfg(test)]
+mod simulation;
+
+use std::time::{Duration, Instant};
+
+use breaker::Breaker;
+use control::{Control, Round};
+use delay::Delays;
+use delivery::Delivery;
+use loss::Losses;
+use sent::{Sent, SentPackets};
+
+/// Bounds and starting points of a [`Rate`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// Rate before anything is known, in bytes per second.
+    pub initial_bytes_per_second: f64,
+    /// Never less than this, in bytes per second.
+    pub min_bytes_per_second: f64,
+    /// Never more than this, in bytes per second.
+    pub max_bytes_per_second: f64,
+    /// Queue delay that is aimed at when the rate is 54 Mbit/s.
+    pub target_queue_delay: Duration,
+    /// Time between two probes of a silent link.
+    pub probe_interval: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            initial_bytes_per_second: 1_500_000.0,
+            min_bytes_per_second: 6_000.0,
+            max_bytes_per_second: 5e9,
+            target_queue_delay: Duration::from_millis(8),
+            probe_interval: Duration::from_millis(20),
+        }
+    }
+}
+
+/// What the peer reports of the packets that it received.
+///
+/// Every value is cumulative, so a lost report costs nothing. The receiver's clock is its own: only differences count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// The highest packet number that arrived.
+    pub highest_packet_number: u64,
+    /// How many packets arrived since the start.
+    pub packets_received: u64,
+    /// How many bytes arrived since the start, counted as in [`Rate::on_sent`].
+    pub bytes_received: u64,
+    /// When the highest packet arrived, by the receiver's clock.
+    pub arrived: Duration,
+    /// How long the report was held back after that packet had arrived.
+    pub held: Duration,
+}
+
+/// A report that cannot be true; nothing of it was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FalseReport {
+    /// It names a packet that was not sent.
+    #[error("feedback names packet {named}, but the last one sent is {last}")]
+    NeverSent {
+        /// The packet that it names.
+        named: u64,
+        /// The last one that was sent.
+        last: u64,
+    },
+    /// It counts more than was sent, or less than was reported before.
+    #[error("feedback counts {counted} {what} received, expected {least} to {most}")]
+    Miscounted {
+        /// Packets or bytes.
+        what: &'static str,
+        /// How many it counts.
+        counted: u64,
+        /// How many there must be.
+        least: u64,
+        /// How many there can be.
+        most: u64,
+    },
+}
+
+/// Whether a packet may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// One packet may go.
+    Send,
+    /// The peer is silent: one small packet must go, so that the end of the outage is noticed at once. With
+    /// nothing to say, send an empty one.
+    Probe,
+    /// Ask again at this time, or after the next report.
+    Wait(Instant),
+}
+
+/// What is known of the path.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Status {
+    /// Smoothed round-trip time, without the time for which reports were held back.
+    pub rtt: Duration,
+    /// Smallest round-trip time of the last ten seconds.
+    pub base_rtt: Duration,
+    /// One-way delay above its smallest value.
+    pub queue_delay: Duration,
+    /// Share of the packets that were lost, 0 to 1.
+    pub loss: f64,
+    /// The rate at which packets may be sent now, in bytes per second.
+    pub bytes_per_second: f64,
+    /// What the path was seen to pass on, lost packets included, in bytes per second.
+    pub bottleneck_bytes_per_second: f64,
+    /// Bytes sent that the peer has not reported on.
+    pub in_flight_bytes: u64,
+    /// Only probes are sent.
+    pub silent: bool,
+    /// Another flow fills the queue.
+    pub competing: bool,
+    /// Reports that could not be true.
+    pub false_reports: u64,
+}
+
+/// Rate control of one direction of a link.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use nervure_link::rate::{Config, Observed, Permission, Rate};
+///
+/// let start = Instant::now();
+/// let mut rate = Rate::new(Config::default(), start);
+/// assert_eq!(rate.permission(start), Permission::Send);
+/// rate.on_sent(start, 1, 1200);
+/// let report = Observed {
+///     highest_packet_number: 1,
+///     packets_received: 1,
+///     bytes_received: 1200,
+///     arrived: Duration::from_secs(77),
+///     held: Duration::from_millis(1),
+/// };
+/// rate.on_feedback(start + Duration::from_millis(6), &report).unwrap();
+/// assert_eq!(rate.status().rtt, Duration::from_millis(5));
+/// ```
+#[derive(Debug)]
+pub struct Rate {
+    start: Instant,
+    sent: SentPackets,
+    delays: Delays,
+    delivery: Delivery,
+    losses: Losses,
+    control: Control,
+    breaker: Breaker,
+    next_send: Instant,
+    reported: Reported,
+    false_reports: u64,
+}
+
+/// The newest report that was believed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reported {
+    highest: Option<u64>,
+    packets: u64,
+    bytes: u64,
+}
+
+impl Rate {
+    /// Rate control of a link of which nothing is known.
+    pub fn new(config: Config, now: Instant) -> Self {
+        Self {
+            start: now,
+            sent: SentPackets::default(),
+            delays: Delays::default(),
+            delivery: Delivery::default(),
+            losses: Losses::default(),
+            control: Control::new(&config),
+            breaker: Breaker::new(config.probe_interval, now),
+            next_send: now,
+            reported: Reported::default(),
+            false_reports: 0,
+        }
+    }
+
+    /// A packet of this many bytes was sent. Packet numbers increase; bytes are counted alike at both ends.
+    pub fn on_sent(&mut self, now: Instant, packet_number: u64, bytes: usize) {
+        let in_flight = self.in_flight_bytes() as f64;
+        let late = now.saturating_duration_since(self.next_send);
+        let idle = late > pacing::SLACK && in_flight < 0.9 * self.window_bytes();
+        self.sent.push(packet_number, now.duration_since(self.start).as_secs_f64(), bytes, idle);
+        self.breaker.on_sent(now, in_flight == 0.0);
+        let spacing = Duration::from_secs_f64(bytes as f64 / self.control.bytes_per_second());
+        self.next_send = self.next_send.max(now.checked_sub(pacing::BURST).unwrap_or(now)) + spacing;
+    }
+
+    /// The peer reported what it received.
+    ///
+    /// # Errors
+    ///
+    /// A report that cannot be true is counted, and nothing of it is used.
+    pub fn on_feedback(&mut self, now: Instant, observed: &Observed) -> Result<(), FalseReport> {
+        if self.reported.highest.is_some_and(|highest| observed.highest_packet_number < highest) {
+            return Ok(());
+        }
+        let packet = self.check(observed).inspect_err(|_| self.false_reports += 1)?;
+        let fresh = self.reported.highest != Some(observed.highest_packet_number);
+        let time = now.duration_since(self.start).as_secs_f64();
+        self.reported = Reported {
+            highest: Some(observed.highest_packet_number),
+            packets: observed.packets_received,
+            bytes: observed.bytes_received,
+        };
+        self.losses.on_report(packet.count, observed.packets_received);
+        self.breaker.on_report(now, packet.count, observed.packets_received);
+        if !fresh {
+            return Ok(());
+        }
+        let rtt = (time - packet.time - observed.held.as_secs_f64()).max(0.0);
+        self.delays.on_sample(time, rtt, observed.arrived.as_secs_f64() - packet.time);
+        self.delivery.on_report(&packet, observed, self.sent.last_idle());
+        self.sent.forget_before(observed.highest_packet_number);
+        self.breaker.set_patience(self.delays.rtt());
+        self.end_round(time, &packet);
+        Ok(())
+    }
+
+    /// Whether a packet may go now.
+    pub fn permission(&mut self, now: Instant) -> Permission {
+        let in_flight = self.in_flight_bytes();
+        if in_flight > 0 && self.breaker.is_open(now) {
+            return match self.breaker.next_probe() {
+                at if at <= now => Permission::Probe,
+                at => Permission::Wait(at),
+            };
+        }
+        if in_flight as f64 >= self.window_bytes() {
+            return Permission::Wait(self.breaker.silent_at().max(now + Duration::from_micros(100)));
+        }
+        if self.next_send > now { Permission::Wait(self.next_send) } else { Permission::Send }
+    }
+
+    /// What is known of the path.
+    pub fn status(&self) -> Status {
+        Status {
+            rtt: seconds(self.delays.rtt()),
+            base_rtt: seconds(self.delays.base_rtt()),
+            queue_delay: seconds(self.delays.queue()),
+            loss: self.losses.smoothed(),
+            bytes_per_second: self.control.bytes_per_second(),
+            bottleneck_bytes_per_second: self.control.bottleneck(),
+            in_flight_bytes: self.in_flight_bytes(),
+            silent: self.breaker.was_open(),
+            competing: self.control.competing(),
+            false_reports: self.false_reports,
+        }
+    }
+
+    fn check(&self, observed: &Observed) -> Result<Sent, FalseReport> {
+        let named = observed.highest_packet_number;
+        let Some(packet) = self.sent.find(named) else {
+            return Err(FalseReport::NeverSent { named, last: self.sent.last_number() });
+        };
+        let within = |what, counted, least, most| match (least..=most).contains(&counted) {
+            true => Ok(()),
+            false => Err(FalseReport::Miscounted { what, counted, least, most }),
+        };
+        within("packets", observed.packets_received, self.reported.packets, packet.count)?;
+        within("bytes", observed.bytes_received, self.reported.bytes, packet.bytes)?;
+        Ok(packet)
+    }
+
+    /// Decides anew once a round trip has been observed in full, with enough packets in it to measure anything.
+    fn end_round(&mut self, time: f64, packet: &Sent) {
+        if self.breaker.take_resumed() {
+            self.control.on_resumed();
+        }
+        self.control.on_report(time, self.delays.queue(), self.delays.noise());
+        let Some(delivery) = self.delivery.finish_round(packet, self.sent.last_number()) else { return };
+        let round = Round {
+            time,
+            rtt: self.delays.rtt(),
+            queue: self.delays.take_round_queue(),
+            noise: self.delays.noise(),
+            delivery,
+            loss: self.losses.finish_round(),
+        };
+        self.control.on_round(&round, &mut self.losses);
+    }
+
+    fn in_flight_bytes(&self) -> u64 {
+        self.sent.bytes_after(self.reported.highest)
+    }
+
+    /// What may be under way: what the path holds at the present rate, half as much again, and what is sent while a
+    /// report is held back.
+    fn window_bytes(&self) -> f64 {
+        let rtt = if self.delays.known() { self.delays.rtt() } else { 0.1 };
+        let window = self.control.bytes_per_second() * (1.5 * rtt + 0.010);
+        window.clamp(6_000.0, 256e6)
+    }
+}
+
+/// Sending in even steps.
+mod pacing {
+    use std::time::Duration;
+
+    /// A sender that comes late may catch up by this much.
+    pub const BURST: Duration = Duration::from_micros(500);
+    /// A sender that comes later than this had nothing to send.
+    pub const SLACK: Duration = Duration::from_millis(2);
+}
+
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::ZERO)
+}
