@@ -21,8 +21,8 @@ const INPUT_WORDS: usize = 16;
 const BUCKETS: usize = 224;
 const MAX_ROWS: u64 = 1 << 16;
 
-/// What happened on an edge, as its producer counts it. All are sums since the producer's process began: a consumer
-/// that is restarted has another edge and the same row, so that what its earlier processes lost stays counted.
+/// What happened on an edge, as its producer counts it. All are sums over every process of the producer (see
+/// [`CountersPage::create_after`]) and of the consumer: one that is restarted has another edge and the same row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputCounters {
     /// Samples put into the queue.
@@ -192,6 +192,36 @@ impl CountersPage {
         Ok(create_page("nervure-counters", COUNTERS_MAGIC, sizes, bytes, Sharing::OneWriter)?.1)
     }
 
+    /// As [`CountersPage::create`], for the next process of a node: goes on from what `earlier`, the page of the last
+    /// one, has counted. Blocks that were held are not: their holder is gone.
+    ///
+    /// # Errors
+    /// As [`CountersPage::create`], and `InvalidData` when `earlier` is no counters page.
+    pub fn create_after(output_rows: u32, input_rows: u32, earlier: &OwnedFd) -> io::Result<OwnedFd> {
+        let earlier = Self::map(earlier, false)?;
+        let bytes = Self::bytes(output_rows as usize, input_rows as usize);
+        let sizes = [u64::from(output_rows), u64::from(input_rows)];
+        let (mapping, fd) =
+            create_page("nervure-counters", COUNTERS_MAGIC, sizes, bytes, Sharing::OneWriter)?;
+        let page = Self { mapping, output_rows: output_rows as usize, input_rows: input_rows as usize };
+        let rows =
+            |page: &Self| (0..page.output_rows().min(output_rows), 0..page.input_rows().min(input_rows));
+        let (outputs, inputs) = rows(&earlier);
+        for row in outputs {
+            if let (Some(from), Some(to)) = (earlier.output_row(row), page.output_row(row)) {
+                copy(from.0, to.0);
+            }
+        }
+        for row in inputs {
+            if let (Some(from), Some(to)) = (earlier.input_row(row), page.input_row(row)) {
+                copy(from.counters, to.counters);
+                copy(from.buckets, to.buckets);
+                to.counters[InputRow::HELD].store(0, Relaxed);
+            }
+        }
+        Ok(fd)
+    }
+
     /// Maps a received page, as its node (`writable`) or as a supervisor. From the node's mapping on nobody else can
     /// write to it, whatever descriptor of it they have.
     ///
@@ -307,6 +337,12 @@ fn raise(word: &AtomicU64, value: u64) {
     }
 }
 
+fn copy(from: &[AtomicU64], to: &[AtomicU64]) {
+    for (from, to) in from.iter().zip(to) {
+        to.store(from.load(Relaxed), Relaxed);
+    }
+}
+
 /// A producer's row.
 pub(crate) struct OutputRow<'a>(&'a [AtomicU64]);
 
@@ -329,6 +365,13 @@ impl OutputRow<'_> {
     #[inline]
     pub(crate) fn add(&self, counter: OutputCounter, amount: u64) {
         add(&self.0[counter as usize], amount);
+    }
+
+    /// The row is another edge's from now on.
+    pub(crate) fn clear(&self) {
+        for word in self.0 {
+            word.store(0, Relaxed);
+        }
     }
 
     fn read(&self) -> OutputCounters {
@@ -466,6 +509,25 @@ mod tests {
         assert_eq!((supervisor.beats(), supervisor.alarm()), (1, Some(7)));
         assert_eq!(supervisor.output(0), OutputCounters::default());
         assert_eq!(Histogram::default().quantile(0.5), None);
+    }
+
+    #[test]
+    fn the_next_process_counts_on_from_the_last_but_holds_nothing() {
+        let first = CountersPage::create(2, 1).unwrap();
+        let node = CountersPage::map(&first, true).unwrap();
+        node.output_row(1).unwrap().add(OutputCounter::Sent, 5);
+        node.input_row(0).unwrap().received(100, 20_000);
+        node.input_row(0).unwrap().hold();
+        let second = CountersPage::create_after(2, 1, &first).unwrap();
+        let next = CountersPage::map(&second, true).unwrap();
+        next.output_row(1).unwrap().add(OutputCounter::Sent, 2);
+        next.input_row(0).unwrap().received(100, 80_000);
+        let input = next.input(0);
+        assert_eq!((next.output(1).sent, input.received, input.held), (7, 2, 0));
+        assert_eq!((input.latency.count(), input.latency.max_nanos()), (2, 80_000));
+        next.output_row(1).unwrap().clear();
+        assert_eq!(next.output(1), OutputCounters::default());
+        assert_eq!(node.output(1).sent, 5, "the page of the last process is as it was");
     }
 
     #[test]

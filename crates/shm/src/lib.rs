@@ -19,6 +19,8 @@ mod held;
 #[cfg(not(loom))]
 mod input;
 #[cfg(not(loom))]
+mod listener;
+#[cfg(not(loom))]
 mod loan;
 #[cfg(not(loom))]
 mod output;
@@ -43,6 +45,7 @@ pub use self::{
     edge::OutputEdge,
     fork::{NodeForked, check as check_fork, generation as fork_generation},
     input::{Arrival, Inbox, InboxHandle, InputEdge, Sample},
+    listener::{Listener, Peer},
     loan::{Loan, Mapped},
     output::{Output, Producer},
     pages::{ControlPage, EdgeRegion, MAX_BLOCKS, MAX_INPUTS, MAX_QUEUE_DEPTH, RunState, WakePage},

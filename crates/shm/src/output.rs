@@ -229,6 +229,14 @@ impl Output {
         Ok(())
     }
 
+    /// A row of the counters is another edge's from now on, which is about to be attached to this output.
+    pub fn clear_counters(&self, row: u32) {
+        let _state = self.state();
+        if let Some(row) = self.0.producer.counters.output_row(row) {
+            row.clear();
+        }
+    }
+
     /// Removes an edge whose consumer is gone, or keeps it for the consumer's next incarnation.
     pub fn detach(&self, edge: u32, suspended: bool) {
         self.state().detach(edge, suspended, &self.0.producer);
