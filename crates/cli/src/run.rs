@@ -1,18 +1,18 @@
 //! `nervure run`: starts a keeper, shows what it and the counters report, and tells at the end how it went.
 
 mod display;
-mod edges;
+pub mod edges;
 pub mod format;
-mod json;
+pub mod json;
 mod keeper;
 mod live;
 pub mod log_folder;
-mod losses;
+pub mod losses;
 mod plain;
 mod plan;
 mod signals;
 mod summary;
-mod table;
+pub mod table;
 mod watched;
 
 use std::{
@@ -55,7 +55,7 @@ pub fn run_dataflow(mut dataflow: Dataflow, options: &RunOptions) -> Result<Exit
         dataflow.name.clone_from(name);
     }
     let log_folder = log_folder::create(&dataflow.name)?;
-    let plan = plan::plan(&dataflow, log_folder, options.grace)?;
+    let plan = plan::plan(&dataflow, log_folder, options.grace, false)?;
     let display = display::choose(options, &plan);
     let keeper = Keeper::start(&plan)?;
     let signals = signals::forward(&keeper)?;

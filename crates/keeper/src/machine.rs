@@ -3,8 +3,11 @@
 //! There is no clock, process or socket in here; `crate::shell` has those. Time is a [`Duration`] since the keeper
 //! started. Descriptors are named, not held: see [`Descriptor`].
 
+mod clients;
 mod end;
+mod guests;
 mod health;
+mod orders;
 mod restart;
 mod stop;
 mod wiring;
@@ -15,13 +18,18 @@ mod tests;
 use std::time::Duration;
 
 use nervure_protocol::{
-    VERSIONS, keeper_to_node, keeper_to_run, keeper_to_run::Level, node_to_keeper, run_to_keeper,
+    VERSIONS, cli_to_keeper, keeper_to_cli, keeper_to_node, keeper_to_run, keeper_to_run::Level,
+    node_to_keeper, run_to_keeper,
 };
 
 use crate::plan::{NodePlan, Plan};
+use clients::Clients;
 pub use end::End;
+#[cfg(test)]
+pub use guests::MAX_GUESTS;
 use health::Health;
 pub use health::Pulse;
+use orders::{HELD, Then};
 use restart::Restarts;
 use stop::Phase;
 use wiring::Wiring;
@@ -55,6 +63,10 @@ pub enum Event {
     Run(run_to_keeper::Message),
     /// `run` is gone.
     RunGone,
+    /// A client of the public socket, which is that process, wrote a message.
+    ClientMessage { client: usize, pid: u32, message: cli_to_keeper::Message },
+    /// A client closed its connection, or died.
+    ClientGone { client: usize },
     /// [`Machine::deadline`] has come.
     Deadline,
 }
@@ -66,8 +78,18 @@ pub enum Action {
     Spawn { node: usize },
     /// Send a message to a node.
     Send { node: usize, message: keeper_to_node::Message, descriptors: Vec<Descriptor> },
-    /// Send a message to `run`.
-    Report { message: keeper_to_run::Message, descriptor: Option<Descriptor> },
+    /// Send a message to `run` and to those who watch.
+    Report { message: keeper_to_run::Message, descriptor: Option<Descriptor>, audience: Audience },
+    /// Send a message to a client.
+    Reply { client: usize, message: keeper_to_cli::Message, descriptor: Option<Descriptor> },
+    /// Send every further report to a client, with log records or without.
+    Follow { client: usize, logs: bool },
+    /// Make the pages of a guest, whose control socket is the connection of that client.
+    Admit { client: usize, node: usize },
+    /// Close the connection of a client.
+    Dismiss { client: usize },
+    /// Forget the pages and the connection of a guest.
+    Forget { node: usize },
     /// Write a line to the log of a node, or of the keeper itself.
     Log { node: Option<usize>, level: Level, text: String },
     /// Wake everything that sleeps on the node's doorbell and space futex.
@@ -86,6 +108,15 @@ pub enum Action {
     ReleasePair { pair: u32 },
     /// Every node has ended.
     Finish,
+}
+
+/// Who is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// `run` and those who watch.
+    Everyone,
+    /// Those who watch: `run` sums up the dataflow, and guests are no part of it.
+    Watchers,
 }
 
 /// A descriptor by what it is.
@@ -121,8 +152,13 @@ pub enum Signal {
 /// The state of a dataflow.
 #[derive(Debug)]
 pub struct Machine {
+    /// The plan of the file, and guests with their edges behind what is in it.
     plan: Plan,
     nodes: Vec<Node>,
+    /// How many of them are the plan's.
+    own_nodes: usize,
+    max_guest_edges: usize,
+    clients: Clients,
     wiring: Wiring,
     phase: Phase,
     ready_warning_at: Option<Duration>,
@@ -139,9 +175,15 @@ struct Node {
     left: bool,
     /// Why the keeper killed it, when it did.
     condemned: Option<String>,
+    /// When it gets SIGTERM, after it was stopped by hand.
+    terminate_at: Option<Duration>,
     kill_at: Option<Duration>,
+    /// What was ordered by hand, until its process has ended.
+    ordered: Option<Then>,
     restarts: Restarts,
     health: Health,
+    /// How its last process was started, when it was.
+    started: Option<keeper_to_run::NodeStarted>,
     /// How its last process ended, when it did.
     last_end: Option<keeper_to_run::NodeEnded>,
 }
@@ -166,9 +208,12 @@ impl Node {
             ready: false,
             left: false,
             condemned: None,
+            terminate_at: None,
             kill_at: None,
+            ordered: None,
             restarts: Restarts::default(),
             health: Health::default(),
+            started: None,
             last_end: None,
         }
     }
@@ -190,14 +235,39 @@ impl Node {
     fn has_ended(&self) -> bool {
         self.state == State::Ended
     }
+
+    /// Stopped by hand.
+    fn is_held(&self) -> bool {
+        self.state == State::Waiting { until: HELD }
+    }
 }
 
 impl Machine {
     /// A dataflow that has not been launched.
     pub fn new(plan: Plan) -> Self {
         let nodes = plan.nodes.iter().map(|_| Node::new()).collect();
-        let wiring = Wiring::new(plan.edges.len());
-        Self { plan, nodes, wiring, phase: Phase::Starting, ready_warning_at: None, actions: Vec::new() }
+        let wiring = Wiring::new(&plan);
+        Self {
+            own_nodes: plan.nodes.len(),
+            max_guest_edges: usize::MAX,
+            clients: Clients::default(),
+            plan,
+            nodes,
+            wiring,
+            phase: Phase::Starting,
+            ready_warning_at: None,
+            actions: Vec::new(),
+        }
+    }
+
+    /// Sets how many edges of observers there may be at a time; else any number.
+    pub fn limit_guest_edges(&mut self, max: usize) {
+        self.max_guest_edges = max;
+    }
+
+    /// Rows for edges of outputs in a node's counters page: those of the plan, and of observers.
+    pub fn counters_rows(&self, node: usize) -> u32 {
+        self.wiring.counters_rows(&self.plan, node)
     }
 
     /// The plan that it follows.
@@ -221,7 +291,10 @@ impl Machine {
             Event::Run(run_to_keeper::Message::Stop { reason }) => self.stop(reason, now),
             Event::Run(run_to_keeper::Message::Kill) => self.kill(now),
             Event::Run(run_to_keeper::Message::Launch | run_to_keeper::Message::Unknown) => {}
+            Event::RunGone if self.plan.detached => {}
             Event::RunGone => self.stop("`nervure run` is gone".to_owned(), now),
+            Event::ClientMessage { client, pid, message } => self.client_message(client, pid, message, now),
+            Event::ClientGone { client } => self.client_gone(client),
             Event::Deadline => {}
         }
         self.meet_deadlines(now);
@@ -233,10 +306,10 @@ impl Machine {
     /// When [`Event::Deadline`] is due.
     pub fn deadline(&self) -> Option<Duration> {
         let restarts = self.nodes.iter().filter_map(|node| match node.state {
-            State::Waiting { until } => Some(until),
+            State::Waiting { until } if until != HELD => Some(until),
             _ => None,
         });
-        let kills = self.nodes.iter().filter_map(|node| node.kill_at);
+        let kills = self.nodes.iter().flat_map(|node| [node.kill_at, node.terminate_at]).flatten();
         let health = self.nodes.iter().filter_map(|node| node.health.deadline());
         restarts.chain(kills).chain(health).chain(self.ready_warning_at).chain(self.phase.deadline()).min()
     }
@@ -254,6 +327,7 @@ impl Machine {
         state.ready = false;
         state.left = false;
         state.condemned = None;
+        state.ordered = None;
         self.actions.push(Action::Spawn { node });
     }
 
@@ -263,12 +337,15 @@ impl Machine {
         let plan = &self.plan.nodes[node];
         // What has nothing to connect for never does.
         state.health = Health::started(plan.startup_timeout.filter(|_| plan.connects()), now);
-        let message = keeper_to_run::Message::NodeStarted(keeper_to_run::NodeStarted {
+        let started = keeper_to_run::NodeStarted {
             node: index(node),
             id: self.plan.nodes[node].id.clone(),
             pid,
             incarnation: state.incarnation,
-        });
+            observer: false,
+        };
+        state.started = Some(started.clone());
+        let message = keeper_to_run::Message::NodeStarted(started);
         self.report(message, Some(Descriptor::CountersReadOnly(node)));
     }
 
@@ -286,6 +363,7 @@ impl Machine {
                 self.nodes[node].ready = true;
                 self.watch_if_ready(node, now);
             }
+            (Message::Goodbye, _) if self.is_guest(node) => self.dismiss(node),
             (Message::Goodbye, _) => self.goodbye(node),
             (Message::Misbehaviour { edge, what }, _) => self.misbehaviour(node, edge, &what),
         }
@@ -315,7 +393,7 @@ impl Machine {
             inputs: plan.inputs.clone(),
             loop_deadline: plan.loop_deadline,
         });
-        let restarted = state.incarnation > 0;
+        let restarted = state.incarnation > 0 && node < self.own_nodes;
         let descriptors = vec![
             Descriptor::ControlPage,
             Descriptor::WakePage(node),
@@ -347,6 +425,10 @@ impl Machine {
     }
 
     fn condemn(&mut self, node: usize, why: String) {
+        if self.is_guest(node) {
+            self.log(Some(node), Level::Warn, format!("cut off, because {why}"));
+            return self.dismiss(node);
+        }
         let state = &mut self.nodes[node];
         if state.is_alive() && state.condemned.is_none() {
             state.condemned = Some(format!("killed by the keeper, because {why}"));
@@ -371,7 +453,8 @@ impl Machine {
 
     /// The nodes that hold the start up.
     fn awaited(&self) -> impl Iterator<Item = (&NodePlan, &'static str)> {
-        self.plan.nodes.iter().zip(&self.nodes).filter_map(|(plan, node)| match node.state {
+        let own = self.nodes[..self.own_nodes].iter();
+        self.plan.nodes.iter().zip(own).filter_map(|(plan, node)| match node.state {
             State::Spawned if node.incarnation == 0 && plan.connects() => Some((plan, "has not connected")),
             State::Connected if !node.ready && !node.left => Some((plan, "has not called `ready()`")),
             _ => None,
@@ -398,11 +481,16 @@ impl Machine {
         for node in 0..self.nodes.len() {
             if due(self.nodes[node].kill_at) {
                 self.nodes[node].kill_at = None;
-                self.actions.push(Action::Signal { node, signal: Signal::Kill });
+                if self.is_guest(node) {
+                    self.dismiss(node);
+                } else {
+                    self.actions.push(Action::Signal { node, signal: Signal::Kill });
+                }
             }
             if due(self.nodes[node].health.deadline()) {
                 self.meet_health_deadline(node, now);
             }
+            self.escalate_by_hand(node, now);
             if matches!(self.nodes[node].state, State::Waiting { until } if until <= now) {
                 self.spawn(node);
             }
@@ -430,7 +518,7 @@ impl Machine {
     }
 
     fn check_finished(&mut self) {
-        if self.phase != Phase::Finished && self.nodes.iter().all(Node::has_ended) {
+        if self.phase != Phase::Finished && self.nodes[..self.own_nodes].iter().all(Node::has_ended) {
             self.phase = Phase::Finished;
             self.report(keeper_to_run::Message::Finished, None);
             self.actions.push(Action::Finish);
@@ -442,11 +530,22 @@ impl Machine {
     }
 
     fn report(&mut self, message: keeper_to_run::Message, descriptor: Option<Descriptor>) {
-        self.actions.push(Action::Report { message, descriptor });
+        self.actions.push(Action::Report { message, descriptor, audience: Audience::Everyone });
+    }
+
+    fn report_to_watchers(&mut self, message: keeper_to_run::Message, descriptor: Option<Descriptor>) {
+        self.actions.push(Action::Report { message, descriptor, audience: Audience::Watchers });
     }
 
     fn log(&mut self, node: Option<usize>, level: Level, text: String) {
-        self.actions.push(Action::Log { node, level, text });
+        // A guest has no log of its own.
+        let action = match node.filter(|&node| self.is_guest(node)) {
+            Some(guest) => {
+                Action::Log { node: None, level, text: format!("`{}`: {text}", self.plan.nodes[guest].id) }
+            }
+            None => Action::Log { node, level, text },
+        };
+        self.actions.push(action);
     }
 }
 

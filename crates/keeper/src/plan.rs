@@ -16,6 +16,10 @@ pub struct Plan {
     pub folder: PathBuf,
     /// Where the log files of this run go; it exists.
     pub log_folder: PathBuf,
+    /// When it was started, in nanoseconds since the Unix epoch.
+    pub started_utc_nanos: i64,
+    /// True when it shall outlive the `run` that started it.
+    pub detached: bool,
     /// How long a node may take to end after Stop.
     pub grace: Duration,
     /// The nodes; edges name them by index.
@@ -162,12 +166,20 @@ impl Plan {
     }
 }
 
-/// Rows of the lease tables of an output's edges: the most blocks that may be in use at once, and some air for
-/// observers that join later.
+/// Observers that an output has at a time.
+pub const OBSERVERS_PER_OUTPUT: u32 = 16;
+
+/// Blocks that an observer holds at most, its queue included.
+pub const OBSERVER_MAX_HELD: u32 = 16;
+
+/// Rows of the lease tables of an output's edges: the most blocks that may be in use at once, and those of observers
+/// that join later.
 pub fn lease_rows(queues: impl IntoIterator<Item = Queue>, history: u32) -> u32 {
-    const FOR_OBSERVERS: u32 = 64;
+    const FOR_OBSERVERS: u32 = OBSERVERS_PER_OUTPUT * OBSERVER_MAX_HELD;
+    // Blocks of samples that are not sent yet.
+    const OWN: u32 = 16;
     let held = queues.into_iter().fold(0u32, |sum, queue| sum.saturating_add(queue.max_held));
-    let rows = held.saturating_add(history).saturating_add(FOR_OBSERVERS).max(256);
+    let rows = held.saturating_add(history).saturating_add(FOR_OBSERVERS).saturating_add(OWN);
     rows.checked_next_multiple_of(64).unwrap_or(u32::MAX - 63)
 }
 
@@ -178,9 +190,9 @@ mod tests {
     #[test]
     fn lease_tables_have_whole_words_and_air_for_observers() {
         let queue = |max_held| Queue { policy: Policy::Block, depth: 1, max_held };
-        assert_eq!(lease_rows([], 0), 256);
-        assert_eq!(lease_rows([queue(100), queue(92)], 0), 256);
-        assert_eq!(lease_rows([queue(100), queue(92)], 1), 320);
+        assert_eq!(lease_rows([], 0), 320);
+        assert_eq!(lease_rows([queue(24), queue(24)], 0), 320);
+        assert_eq!(lease_rows([queue(24), queue(24)], 1), 384);
         assert_eq!(lease_rows([queue(u32::MAX)], 9) % 64, 0);
     }
 }

@@ -1,13 +1,14 @@
 //! Carries out what the machine decides: one thread, one epoll loop.
 
+mod clients;
 mod descriptors;
 mod inspect;
 mod lines;
 mod log_files;
 mod outbox;
 pub(crate) mod process;
+mod report_link;
 mod retry;
-mod run_link;
 mod slot;
 
 use std::{
@@ -33,12 +34,13 @@ use rustix::{
 
 use crate::{
     descendants,
-    machine::{Action, Descriptor, Event, Machine, Signal},
+    machine::{Action, Audience, Descriptor, Event, Machine, Signal},
     plan::Plan,
 };
+use clients::Clients;
 use descriptors::Descriptors;
 use log_files::LogFile;
-use run_link::RunLink;
+use report_link::{Reader, ReportLink};
 use slot::{Slot, Stream};
 
 /// Why a keeper ended otherwise than by its dataflow's end.
@@ -85,6 +87,10 @@ pub fn serve(control: OwnedFd) -> Result<(), KeeperError> {
     let control = Seqpacket::from(control);
     let plan = receive_plan(&control)?;
     descendants::adopt_orphans().map_err(system("cannot become a subreaper"))?;
+    if plan.detached {
+        // The terminal on which it was started is none of its business.
+        rustix::process::setsid().map_err(system("cannot leave the session of `run`"))?;
+    }
     let files = raise_file_limit(&plan)?;
     let result = Shell::new(plan, control, files).and_then(|mut shell| shell.serve());
     let leftovers = descendants::kill_all();
@@ -142,6 +148,11 @@ enum Token {
     Termination,
     Control(usize),
     Output(usize, Stream),
+    /// A client wants to connect.
+    Listener,
+    Client(usize),
+    /// The process of a client has ended.
+    ClientEnded(usize),
 }
 
 impl Token {
@@ -153,6 +164,9 @@ impl Token {
             Self::Control(node) => (3, node),
             Self::Output(node, Stream::Stdout) => (4, node),
             Self::Output(node, Stream::Stderr) => (5, node),
+            Self::Listener => (6, 0),
+            Self::Client(client) => (7, client),
+            Self::ClientEnded(client) => (8, client),
         };
         epoll::EventData::new_u64((node as u64) << 8 | kind)
     }
@@ -165,7 +179,10 @@ impl Token {
             2 => Self::Termination,
             3 => Self::Control(node),
             4 => Self::Output(node, Stream::Stdout),
-            _ => Self::Output(node, Stream::Stderr),
+            5 => Self::Output(node, Stream::Stderr),
+            6 => Self::Listener,
+            7 => Self::Client(node),
+            _ => Self::ClientEnded(node),
         }
     }
 }
@@ -175,7 +192,8 @@ struct Shell {
     begin: Instant,
     epoll: OwnedFd,
     descriptors: Descriptors,
-    run: RunLink,
+    run: ReportLink,
+    clients: Clients,
     slots: Vec<Slot>,
     own_log: LogFile,
     nodes_by_pid: HashMap<Pid, usize>,
@@ -195,7 +213,11 @@ impl Shell {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("cannot create an epoll"))?;
         let children = watch_signals(&[SIGCHLD])?;
         let termination = watch_signals(&[SIGTERM, SIGINT, SIGHUP])?;
-        let shell = Self {
+        let mut machine = Machine::new(plan);
+        let (max_clients, max_guest_edges) = Descriptors::left_for_clients(machine.plan(), files.maximum);
+        machine.limit_guest_edges(max_guest_edges);
+        let plan = machine.plan();
+        let mut shell = Self {
             begin: Instant::now(),
             descriptors: Descriptors::new(plan.nodes.len())
                 .map_err(system("cannot make the control page"))?,
@@ -205,8 +227,9 @@ impl Shell {
                 .map(|node| Slot::new(LogFile::new(&plan.log_folder, &node.id)))
                 .collect(),
             own_log: LogFile::new(&plan.log_folder, "nervure"),
-            machine: Machine::new(plan),
-            run: RunLink::new(control),
+            run: ReportLink::new(control, Reader::Run),
+            clients: Clients::new(max_clients),
+            machine,
             nodes_by_pid: HashMap::new(),
             epoll,
             children,
@@ -221,6 +244,7 @@ impl Shell {
         if let Some(socket) = shell.run.socket() {
             shell.watch(socket.as_fd(), Token::Run)?;
         }
+        shell.listen();
         Ok(shell)
     }
 
@@ -280,12 +304,38 @@ impl Shell {
                 self.slots[node].send(bytes, descriptors);
                 Ok(())
             }
-            Action::Report { message, descriptor } => {
+            Action::Report { message, descriptor, audience } => {
                 let descriptor =
                     descriptor.map(|descriptor: Descriptor| self.descriptors.resolve(descriptor));
                 let descriptor =
                     descriptor.transpose().map_err(system("cannot make a descriptor for `run`"))?;
-                self.run.send(&message, descriptor, self.begin.elapsed());
+                if audience == Audience::Everyone {
+                    self.run.send(&message, descriptor.clone(), self.begin.elapsed());
+                }
+                self.clients.report(&message, descriptor.as_ref(), self.begin.elapsed());
+                Ok(())
+            }
+            Action::Reply { client, message, descriptor } => {
+                let descriptor = descriptor.map(|descriptor| self.descriptors.resolve(descriptor));
+                let descriptor =
+                    descriptor.transpose().map_err(system("cannot make a descriptor for a client"))?;
+                self.clients.answer(client, &message, descriptor);
+                Ok(())
+            }
+            Action::Follow { client, logs } => {
+                self.clients.follow(client, logs);
+                Ok(())
+            }
+            Action::Admit { client, node } => self.admit(client, node),
+            Action::Dismiss { client } => {
+                self.clients.remove(client);
+                Ok(())
+            }
+            Action::Forget { node } => {
+                // What it is told last, if it still listens.
+                self.slots[node].flush(self.begin.elapsed());
+                self.slots[node].end();
+                self.descriptors.forget_node(node);
                 Ok(())
             }
             Action::Log { node, level, text } => {
@@ -330,8 +380,8 @@ impl Shell {
     }
 
     fn spawn(&mut self, node: usize) -> Result<(), KeeperError> {
+        self.renew_pages(node)?;
         let plan = self.machine.plan();
-        self.descriptors.renew_node(plan, node).map_err(system("cannot make the shared memory of a node"))?;
         let (ours, theirs) = Seqpacket::pair().map_err(system("cannot make the control socket of a node"))?;
         match process::start(&plan.nodes[node], &plan.folder, theirs.as_fd(), self.files) {
             Ok(started) => {
@@ -346,6 +396,13 @@ impl Shell {
             Err(reason) => self.events.push_back(Event::NotStarted { node, reason }),
         }
         Ok(())
+    }
+
+    fn renew_pages(&mut self, node: usize) -> Result<(), KeeperError> {
+        let (inputs, rows) = (self.machine.plan().nodes[node].inputs.len(), self.machine.counters_rows(node));
+        self.descriptors
+            .renew_node(node, inputs, rows)
+            .map_err(system("cannot make the shared memory of a node"))
     }
 
     fn signal(&mut self, node: usize, signal: Signal) {
@@ -383,7 +440,7 @@ impl Shell {
             None => &mut self.own_log,
         };
         let written = log.write(&record);
-        self.run.send(&keeper_to_run::Message::Log(record), None, self.begin.elapsed());
+        self.tell(&keeper_to_run::Message::Log(record));
         self.check_log(written);
     }
 
@@ -394,8 +451,14 @@ impl Shell {
             let text = format!("a log file in {folder} cannot be written any more: {error}");
             let (node, stream) = ("nervure".to_owned(), "keeper".to_owned());
             let record = LogRecord { utc_nanos: utc_nanos(), node, level: Level::Error, stream, text };
-            self.run.send(&keeper_to_run::Message::Log(record), None, self.begin.elapsed());
+            self.tell(&keeper_to_run::Message::Log(record));
         }
+    }
+
+    fn tell(&mut self, message: &keeper_to_run::Message) {
+        let now = self.begin.elapsed();
+        self.run.send(message, None, now);
+        self.clients.report(message, None, now);
     }
 
     fn flush(&mut self) {
@@ -408,12 +471,16 @@ impl Shell {
         let written = self.own_log.flush();
         self.check_log(written);
         self.run.flush(now, utc_nanos());
+        self.flush_clients(now);
     }
 
     fn wait(&mut self) -> Result<(), KeeperError> {
         let deadlines = self.slots.iter().filter_map(Slot::deadline);
-        let deadline = deadlines.chain(self.machine.deadline()).chain(self.run.deadline()).min();
+        let links = self.run.deadline().into_iter().chain(self.clients.deadline());
+        let deadline = deadlines.chain(self.machine.deadline()).chain(links).min();
         let now = self.now();
+        // Flushing may have brought news.
+        let deadline = if self.events.is_empty() { deadline } else { Some(now) };
         // Whole milliseconds, rounded up: plain epoll_wait, which every kernel has, takes no others.
         let timeout =
             deadline.map(|at| timespec_of_millis(at.saturating_sub(now).as_nanos().div_ceil(1_000_000)));
@@ -445,6 +512,9 @@ impl Shell {
             }
             Token::Control(node) => self.receive_from_node(node),
             Token::Output(node, stream) => self.read_output(node, stream),
+            Token::Listener => self.accept(),
+            Token::Client(client) => self.receive_from_client(client),
+            Token::ClientEnded(client) => self.client_gone(client),
         }
     }
 
@@ -513,11 +583,16 @@ impl Shell {
     }
 
     /// Waits for `run` to take what is left to say, as long as it lives: its terminal may stand still for a while.
+    /// Clients have a second.
     fn say_farewell(&mut self) -> Result<(), KeeperError> {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let patience = self.now() + PATIENCE;
+        self.clients.listen_no_more();
         self.run.hurry(self.now());
         loop {
             self.flush();
-            if !self.run.is_waiting() || self.run.socket().is_none() {
+            let run_waits = self.run.is_waiting() && self.run.socket().is_some();
+            if !run_waits && (self.clients.have_all() || self.now() >= patience) {
                 return Ok(());
             }
             self.wait()?;

@@ -96,6 +96,9 @@ pub struct AttachOutput {
     pub queue: Queue,
     /// Row of this edge in the producer's counters page.
     pub counters_row: u32,
+    /// True when what the row counted before was of another edge: it begins at zero.
+    #[serde(default)]
+    pub clear_counters: bool,
     /// This end of the socket of a pair: edges from the same process to the same process share one.
     pub peer: u32,
 }

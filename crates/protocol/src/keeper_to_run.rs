@@ -34,6 +34,9 @@ pub struct NodeStarted {
     pub pid: u32,
     /// 0 for the first start.
     pub incarnation: u32,
+    /// True for a guest that observes; `run` is not told of those.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub observer: bool,
 }
 
 /// An edge was wired.
@@ -55,6 +58,9 @@ pub struct EdgeWired {
     pub input: String,
     /// The queue.
     pub queue: crate::wiring::Queue,
+    /// True when the consumer is a guest that observes; `run` is not told of those.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub observer: bool,
 }
 
 /// How a node process ended.

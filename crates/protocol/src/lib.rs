@@ -8,6 +8,9 @@
 //! Versions: the first message of a node carries the range that it speaks, [`VERSIONS`]; the keeper answers with
 //! the highest that both speak, or refuses with both ranges named. This build speaks N and N-1, where N-1 exists.
 
+pub mod address;
+pub mod cli_to_keeper;
+pub mod keeper_to_cli;
 pub mod keeper_to_node;
 pub mod keeper_to_run;
 pub mod node_to_keeper;

@@ -16,13 +16,15 @@ use rustix::fd::OwnedFd;
 /// Samples over which rates are taken: two seconds at two samples a second.
 const WINDOW: usize = 5;
 
-/// A process: index of its node, and its incarnation.
-type Process = (u32, u32);
+/// A node by its index, and a row of its counters page.
+type Row = (u32, u32);
 
-/// Every edge that was ever wired, over all restarts of its nodes.
+/// Every edge that was ever wired, over all restarts of its nodes: the counters of a process go on from those of the
+/// last one.
 #[derive(Debug, Default)]
 pub struct Edges {
-    pages: HashMap<Process, CountersPage>,
+    /// Of each node's last process.
+    pages: HashMap<u32, CountersPage>,
     list: Vec<Edge>,
     by_input: HashMap<String, usize>,
 }
@@ -36,19 +38,20 @@ pub struct Edge {
     pub input: String,
     /// Its queue.
     pub queue: Queue,
-    /// Processes that produced, and consumed, and their rows.
-    producers: Vec<(Process, u32)>,
-    consumers: Vec<(Process, u32)>,
+    /// True when its consumer is an observer, and no node of the dataflow.
+    pub observer: bool,
+    producer: Row,
+    consumer: Row,
     /// The last samples, the newest at the back.
     samples: VecDeque<(Duration, Totals)>,
 }
 
-/// The counters of an edge, summed over restarts.
+/// The counters of an edge, over all restarts.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// What its producers counted.
+    /// What its producer counted.
     pub output: OutputCounters,
-    /// What its consumers counted.
+    /// What its consumer counted.
     pub input: InputCounters,
 }
 
@@ -68,26 +71,32 @@ pub struct Figures {
 impl Edges {
     /// A process was started.
     pub fn add_node(&mut self, node: &NodeStarted, page: &OwnedFd) -> io::Result<()> {
-        self.pages.insert((node.node, node.incarnation), CountersPage::map(page, false)?);
+        self.pages.insert(node.node, CountersPage::map(page, false)?);
         Ok(())
     }
 
     /// An edge was wired between two processes.
     pub fn add(&mut self, wired: &EdgeWired) {
-        let at = *self.by_input.entry(wired.input.clone()).or_insert_with(|| {
-            self.list.push(Edge {
-                topic: wired.topic.clone(),
-                input: wired.input.clone(),
-                queue: wired.queue,
-                producers: Vec::new(),
-                consumers: Vec::new(),
-                samples: VecDeque::new(),
-            });
-            self.list.len() - 1
+        if self.by_input.contains_key(&wired.input) {
+            return;
+        }
+        self.by_input.insert(wired.input.clone(), self.list.len());
+        self.list.push(Edge {
+            topic: wired.topic.clone(),
+            input: wired.input.clone(),
+            queue: wired.queue,
+            observer: wired.observer,
+            producer: (wired.producer.0, wired.producer_row),
+            consumer: (wired.consumer.0, wired.consumer_row),
+            samples: VecDeque::new(),
         });
-        let edge = &mut self.list[at];
-        remember(&mut edge.producers, (wired.producer, wired.producer_row));
-        remember(&mut edge.consumers, (wired.consumer, wired.consumer_row));
+    }
+
+    /// An observer is gone, and its edges with it.
+    pub fn remove_node(&mut self, node: u32) {
+        self.pages.remove(&node);
+        self.list.retain(|edge| edge.consumer.0 != node);
+        self.by_input = self.list.iter().enumerate().map(|(at, edge)| (edge.input.clone(), at)).collect();
     }
 
     /// Reads the counters of every edge.
@@ -101,13 +110,9 @@ impl Edges {
         }
     }
 
-    /// The counters of an input, timers included, summed over restarts of its node.
+    /// The counters of an input, timers included.
     pub fn input_of(&self, node: u32, input: u32) -> InputCounters {
-        let mut sum = InputCounters::default();
-        for (_, page) in self.pages.iter().filter(|((of, _), _)| *of == node) {
-            add_input(&mut sum, page.input(input));
-        }
-        sum
+        self.pages.get(&node).map(|page| page.input(input)).unwrap_or_default()
     }
 
     /// The edges, in the order of their wiring.
@@ -128,6 +133,15 @@ impl Edge {
     /// The counters as last read.
     pub fn totals(&self) -> Totals {
         self.samples.back().map(|(_, totals)| totals.clone()).unwrap_or_default()
+    }
+
+    /// `node/output -> node/input`, and for an observer its id alone.
+    pub fn name(&self) -> String {
+        let consumer = match self.observer {
+            true => self.input.split('/').next().unwrap_or(&self.input),
+            false => &self.input,
+        };
+        format!("{} -> {consumer}", self.topic)
     }
 
     /// Samples lost so far.
@@ -162,55 +176,14 @@ impl Edge {
         }
     }
 
-    fn read(&self, pages: &HashMap<Process, CountersPage>) -> Totals {
-        let mut totals = Totals::default();
-        for (process, row) in &self.producers {
-            if let Some(page) = pages.get(process) {
-                add_output(&mut totals.output, page.output(*row));
-            }
+    fn read(&self, pages: &HashMap<u32, CountersPage>) -> Totals {
+        let page = |(node, row): Row| pages.get(&node).map(|page| (page, row));
+        Totals {
+            output: page(self.producer).map(|(page, row)| page.output(row)).unwrap_or_default(),
+            input: page(self.consumer).map(|(page, row)| page.input(row)).unwrap_or_default(),
         }
-        for (process, row) in &self.consumers {
-            if let Some(page) = pages.get(process) {
-                add_input(&mut totals.input, page.input(*row));
-            }
-        }
-        totals
     }
 }
-
-fn remember(rows: &mut Vec<(Process, u32)>, row: (Process, u32)) {
-    if !rows.contains(&row) {
-        rows.push(row);
-    }
-}
-
-/// Adds the counters of a later process.
-fn add_output(sum: &mut OutputCounters, later: OutputCounters) {
-    *sum = OutputCounters {
-        sent: sum.sent + later.sent,
-        bytes: sum.bytes + later.bytes,
-        dropped_oldest: sum.dropped_oldest + later.dropped_oldest,
-        dropped_newest: sum.dropped_newest + later.dropped_newest,
-        missed_held: sum.missed_held + later.missed_held,
-        missed_memory: sum.missed_memory + later.missed_memory,
-        missed_control: sum.missed_control + later.missed_control,
-        lost_in_crash: sum.lost_in_crash + later.lost_in_crash,
-        undelivered: sum.undelivered + later.undelivered,
-        blocked_nanos: sum.blocked_nanos + later.blocked_nanos,
-    };
-}
-
-/// Adds the counters of a later process; what is held is that of the last.
-fn add_input(sum: &mut InputCounters, later: InputCounters) {
-    sum.received += later.received;
-    sum.bytes += later.bytes;
-    sum.held = later.held;
-    sum.stale += later.stale;
-    sum.deadlines_missed += later.deadlines_missed;
-    sum.max_overrun_nanos = sum.max_overrun_nanos.max(later.max_overrun_nanos);
-    sum.latency.merge(&later.latency);
-}
-
 #[cfg(test)]
 impl Edges {
     /// Edges without processes, whose counters a test makes up.
@@ -219,8 +192,9 @@ impl Edges {
             topic: topic.to_owned(),
             input: input.to_owned(),
             queue,
-            producers: Vec::new(),
-            consumers: Vec::new(),
+            observer: false,
+            producer: (0, 0),
+            consumer: (0, 0),
             samples: VecDeque::new(),
         };
         Self { list: list.into_iter().map(edge).collect(), ..Self::default() }

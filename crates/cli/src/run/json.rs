@@ -66,7 +66,8 @@ impl Display for Json {
     }
 }
 
-fn edge(edge: &Edge) -> Value {
+/// What there is to know of an edge.
+pub fn edge(edge: &Edge) -> Value {
     let (totals, figures) = (edge.totals(), edge.figures());
     let (output, input) = (&totals.output, &totals.input);
     json!({

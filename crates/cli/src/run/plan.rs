@@ -11,7 +11,12 @@ use nervure_protocol::wiring::{self, InputSpec, LoopDeadline, OutputSpec, Policy
 use crate::failure::Failure;
 
 /// The plan of a dataflow.
-pub fn plan(dataflow: &Dataflow, log_folder: PathBuf, grace: Duration) -> Result<Plan, Failure> {
+pub fn plan(
+    dataflow: &Dataflow,
+    log_folder: PathBuf,
+    grace: Duration,
+    detached: bool,
+) -> Result<Plan, Failure> {
     let memory = default_shared_memory()?;
     let edges = dataflow.edges.iter().map(|edge| EdgePlan {
         producer: edge.from.node,
@@ -30,6 +35,8 @@ pub fn plan(dataflow: &Dataflow, log_folder: PathBuf, grace: Duration) -> Result
         dataflow: dataflow.name.clone(),
         folder: dataflow.directory.clone(),
         log_folder,
+        started_utc_nanos: nervure_shm::utc_nanos(),
+        detached,
         grace,
         nodes: nodes.collect(),
         edges,

@@ -4,7 +4,13 @@ use std::{fmt, time::Duration};
 
 use nervure_protocol::{keeper_to_node, keeper_to_run, keeper_to_run::Level};
 
-use super::{Machine, State, health::Health, index, restart::Verdict};
+use super::{
+    Machine, State,
+    health::Health,
+    index,
+    orders::{HELD, Then},
+    restart::Verdict,
+};
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +51,8 @@ impl fmt::Display for End {
 impl Machine {
     pub(super) fn ended(&mut self, node: usize, end: End, stderr_tail: Vec<String>, now: Duration) {
         let state = &mut self.nodes[node];
-        let asked = self.phase.is_stopping();
+        let ordered = state.ordered.take().filter(|_| !self.phase.is_stopping());
+        let asked = self.phase.is_stopping() || ordered.is_some();
         let success = end == End::Code(0);
         let condemned = state.condemned.take();
         let failed = condemned.is_some() || (!success && !asked);
@@ -56,8 +63,13 @@ impl Machine {
             self.nodes[node].restarts.ended(&self.plan.nodes[node].restart, success, now)
         };
         reason.push_str(&self.consequence(node, verdict));
-        let restart_after = match verdict {
-            Verdict::Restart { after, .. } => Some(after),
+        if ordered == Some(Then::Hold) {
+            reason.push_str("; stopped by hand, `nervure node start` starts it again");
+        }
+        let restart_at = match (verdict, ordered) {
+            (Verdict::Restart { after, .. }, _) => Some(now + after),
+            (_, Some(Then::Start)) => Some(now),
+            (_, Some(Then::Hold)) => Some(HELD),
             _ => None,
         };
         let (code, signal) = match end {
@@ -71,11 +83,11 @@ impl Machine {
             code,
             signal,
             failed,
-            restarts: restart_after.is_some(),
+            restarts: restart_at.is_some_and(|at| at != HELD),
             reason,
             stderr_tail,
         };
-        self.gone(node, ended, restart_after.map(|after| now + after));
+        self.gone(node, ended, restart_at);
     }
 
     pub(super) fn not_started(&mut self, node: usize, reason: String) {
@@ -109,13 +121,14 @@ impl Machine {
     fn gone(&mut self, node: usize, ended: keeper_to_run::NodeEnded, restart_at: Option<Duration>) {
         self.nodes[node].kill_at = None;
         self.nodes[node].health = Health::default();
+        self.nodes[node].terminate_at = None;
         self.nodes[node].state = match restart_at {
             Some(until) => State::Waiting { until },
             None => State::Ended,
         };
         let level = match (ended.failed, ended.code) {
             (true, _) => Level::Error,
-            (false, Some(0)) if !ended.restarts => Level::Debug,
+            (false, Some(0)) if !ended.restarts && restart_at.is_none() => Level::Debug,
             (false, Some(0)) => Level::Info,
             (false, _) => Level::Warn,
         };

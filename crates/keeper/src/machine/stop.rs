@@ -7,7 +7,7 @@ use nervure_protocol::{keeper_to_node, keeper_to_run::Level};
 use super::{Action, Machine, Signal, State};
 
 /// How long a node may take to end after SIGTERM.
-const TERMINATE_GRACE: Duration = Duration::from_secs(2);
+pub(super) const TERMINATE_GRACE: Duration = Duration::from_secs(2);
 
 /// Where a dataflow is in its life.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,7 +51,8 @@ impl Machine {
         self.phase = Phase::Stopping { terminate_at: now + self.plan.grace };
         self.ready_warning_at = None;
         let grace_millis = u64::try_from(self.plan.grace.as_millis()).unwrap_or(u64::MAX);
-        for node in 0..self.nodes.len() {
+        // Guests hear of the end by that of their inputs, so that they miss nothing of what is sent meanwhile.
+        for node in 0..self.own_nodes {
             match self.nodes[node].state {
                 State::Connected => {
                     let message = keeper_to_node::Message::Stop { reason: reason.clone(), grace_millis };
@@ -92,7 +93,7 @@ impl Machine {
     }
 
     fn blame(&mut self, text: String) {
-        for node in 0..self.nodes.len() {
+        for node in 0..self.own_nodes {
             if self.nodes[node].is_alive() {
                 self.log(Some(node), Level::Warn, text.clone());
             }
@@ -100,7 +101,7 @@ impl Machine {
     }
 
     fn signal_living(&mut self, signal: Signal) {
-        for node in 0..self.nodes.len() {
+        for node in 0..self.own_nodes {
             if self.nodes[node].is_alive() {
                 self.actions.push(Action::Signal { node, signal });
             }

@@ -1,7 +1,9 @@
 //! Dataflows on a virtual clock. [`World`] stands for the shell and the nodes, and checks what every node relies on.
 
 mod any_order;
+mod guests;
 mod life;
+mod orders;
 mod wiring;
 mod world;
 

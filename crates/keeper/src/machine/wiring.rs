@@ -9,10 +9,12 @@
 //! - the producer: a connected consumer is told, drains the region and gets a new instance with the next process;
 //!   one that is itself away finds what a `block` edge held for it.
 
+use std::collections::BTreeSet;
+
 use nervure_protocol::{keeper_to_node, keeper_to_run};
 
 use super::{Action, Descriptor, Machine, index};
-use crate::plan::RestartPolicy;
+use crate::plan::{OBSERVERS_PER_OUTPUT, Plan, RestartPolicy};
 
 /// Every instance of every edge.
 #[derive(Debug)]
@@ -21,8 +23,23 @@ pub(super) struct Wiring {
     pairs: Vec<Pair>,
     next_edge: u32,
     next_pair: u32,
-    /// Per edge of the plan: its consumer's process was told that no producer will come any more.
-    told_over: Vec<bool>,
+    /// Per edge of the plan.
+    specs: Vec<Spec>,
+    /// Per node of the plan's file: rows of its counters page that are for edges of the file.
+    own_rows: Vec<u32>,
+}
+
+/// What there is to know of an edge of the plan besides its instances.
+#[derive(Clone, Debug)]
+struct Spec {
+    /// Row in the producer's counters page, whichever process is at the other end.
+    row: u32,
+    /// The row has been another edge's, and the producer was not told yet.
+    is_row_used: bool,
+    /// Its consumer's process was told that no producer will come any more.
+    told_over: bool,
+    /// The last instance that was reported.
+    wired: Option<keeper_to_run::EdgeWired>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,13 +85,63 @@ enum Role {
 }
 
 impl Wiring {
-    pub fn new(edges: usize) -> Self {
-        Self {
-            instances: Vec::new(),
-            pairs: Vec::new(),
-            next_edge: 0,
-            next_pair: 0,
-            told_over: vec![false; edges],
+    pub fn new(plan: &Plan) -> Self {
+        let mut own_rows = vec![0; plan.nodes.len()];
+        let spec = |edge: &crate::plan::EdgePlan| {
+            let next = &mut own_rows[edge.producer];
+            let row = *next;
+            *next += 1;
+            Spec { row, is_row_used: false, told_over: false, wired: None }
+        };
+        let specs = plan.edges.iter().map(spec).collect();
+        Self { instances: Vec::new(), pairs: Vec::new(), next_edge: 0, next_pair: 0, specs, own_rows }
+    }
+
+    /// Rows for edges of outputs in a node's counters page.
+    pub fn counters_rows(&self, plan: &Plan, node: usize) -> u32 {
+        let own = self.own_rows.get(node).copied().unwrap_or(0);
+        own + OBSERVERS_PER_OUTPUT * index(plan.nodes[node].outputs.len())
+    }
+
+    /// The plan has one more edge, of a guest: gives it a row.
+    pub fn add_spec(&mut self, plan: &Plan) {
+        let producer = plan.edges[self.specs.len()].producer;
+        let of_producer = plan.edges.iter().zip(&self.specs).filter(|(edge, _)| edge.producer == producer);
+        let used: BTreeSet<u32> = of_producer.map(|(_, spec)| spec.row).collect();
+        let row = (self.own_rows[producer]..).find(|row| !used.contains(row)).expect("rows are numbers");
+        self.specs.push(Spec { row, is_row_used: true, told_over: false, wired: None });
+    }
+
+    /// Removes the edges of a guest from the plan. They have no instances any more.
+    pub fn remove_specs(&mut self, plan: &mut Plan, guest: usize) {
+        let mut kept = Vec::new();
+        for (spec, edge) in plan.edges.iter().enumerate() {
+            kept.push((edge.consumer != guest).then_some(spec));
+        }
+        let mut renumbered = 0;
+        let new_numbers: Vec<Option<usize>> = kept
+            .iter()
+            .map(|kept| {
+                kept.map(|_| {
+                    renumbered += 1;
+                    renumbered - 1
+                })
+            })
+            .collect();
+        for instance in &mut self.instances {
+            instance.spec = new_numbers[instance.spec].expect("the guest's edges were unwired");
+        }
+        let mut keep = kept.iter().map(Option::is_some);
+        self.specs.retain(|_| keep.next() == Some(true));
+        plan.edges.retain(|edge| edge.consumer != guest);
+    }
+
+    /// A node that had ended is started again: its consumers will hear of its next end.
+    pub fn expect_again(&mut self, plan: &Plan, producer: usize) {
+        for (edge, spec) in plan.edges.iter().zip(&mut self.specs) {
+            if edge.producer == producer {
+                spec.told_over = false;
+            }
         }
     }
 
@@ -128,7 +195,7 @@ impl Machine {
         for spec in 0..self.plan.edges.len() {
             let (producer, consumer) = (self.plan.edges[spec].producer, self.plan.edges[spec].consumer);
             if consumer == node {
-                self.wiring.told_over[spec] = false;
+                self.wiring.specs[spec].told_over = false;
             } else if producer == node && !restarts && self.nodes[consumer].is_connected() {
                 self.tell_over(spec);
             }
@@ -194,23 +261,29 @@ impl Machine {
     fn report_wired(&mut self, at: usize) {
         let Instance { id, spec, between, .. } = self.wiring.instances[at];
         let edge = &self.plan.edges[spec];
+        let is_guests = self.is_guest(edge.consumer);
         let wired = keeper_to_run::EdgeWired {
             edge: id,
             producer: (index(edge.producer), between.0),
-            producer_row: self.producer_row(spec),
+            producer_row: self.wiring.specs[spec].row,
             topic: self.plan.topic(edge),
             consumer: (index(edge.consumer), between.1),
             consumer_row: index(edge.input),
             input: self.plan.input(edge),
             queue: edge.queue,
+            observer: is_guests,
         };
-        self.report(keeper_to_run::Message::EdgeWired(wired), None);
+        self.wiring.specs[spec].wired = Some(wired.clone());
+        let message = keeper_to_run::Message::EdgeWired(wired);
+        match is_guests {
+            true => self.report_to_watchers(message, None),
+            false => self.report(message, None),
+        }
     }
 
-    /// A row of the producer's counters page for each edge of the plan, whichever process is at its other end.
-    fn producer_row(&self, spec: usize) -> u32 {
-        let producer = self.plan.edges[spec].producer;
-        index(self.plan.edges[..spec].iter().filter(|edge| edge.producer == producer).count())
+    /// How an edge of the plan was wired last, if it was.
+    pub(super) fn last_wired(&self, spec: usize) -> Option<keeper_to_run::EdgeWired> {
+        self.wiring.specs[spec].wired.clone()
     }
 
     fn remove(&mut self, at: usize) {
@@ -265,7 +338,7 @@ impl Machine {
 
     /// Tells a connected consumer that no producer will come any more.
     fn tell_over(&mut self, spec: usize) {
-        if !self.wiring.told_over[spec] {
+        if !self.wiring.specs[spec].told_over {
             let at = self.create(spec);
             self.attach_closed(at, true);
         }
@@ -322,7 +395,7 @@ impl Machine {
     }
 
     fn close_input(&mut self, id: u32, spec: usize, last: bool) {
-        self.wiring.told_over[spec] |= last;
+        self.wiring.specs[spec].told_over |= last;
         let consumer = self.plan.edges[spec].consumer;
         self.send(consumer, keeper_to_node::Message::CloseInput { edge: id, last }, Vec::new());
     }
@@ -337,7 +410,8 @@ impl Machine {
             consumer: self.plan.input(edge),
             input: index(edge.input),
             queue: edge.queue,
-            counters_row: self.producer_row(spec),
+            counters_row: self.wiring.specs[spec].row,
+            clear_counters: std::mem::take(&mut self.wiring.specs[spec].is_row_used),
             peer,
         });
         let mut descriptors =

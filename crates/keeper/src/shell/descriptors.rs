@@ -19,11 +19,20 @@ use crate::{
 /// Descriptors of its own, beside those of nodes and edges, that a keeper has open at most.
 const OWN_DESCRIPTORS: u64 = 64;
 
+/// Per client: socket, pidfd, and the pages of a guest.
+const CLIENT_DESCRIPTORS: u64 = 6;
+
 /// Per node: wake page, eventfd, counters page and its copy for `run`, control socket, stdout, stderr.
 const NODE_DESCRIPTORS: u64 = 7;
 
 /// Per edge: its region, and both ends of a pair's socket, as long as they wait to be sent.
 const EDGE_DESCRIPTORS: u64 = 3;
+
+/// Clients, however many descriptors there may be.
+const MAX_CLIENTS: u64 = 64;
+
+/// Edges of guests, however many descriptors there may be.
+const MAX_GUEST_EDGES: u64 = 1 << 14;
 
 /// Everything that can be sent to a node or to `run`.
 #[derive(Debug)]
@@ -44,6 +53,8 @@ struct NodePages {
     counters: Rc<OwnedFd>,
     /// Mapped when it is first looked at.
     counters_page: Option<CountersPage>,
+    /// The same, for reading.
+    counters_read_only: Rc<OwnedFd>,
 }
 
 impl Descriptors {
@@ -55,6 +66,14 @@ impl Descriptors {
             "{NODE_DESCRIPTORS} for each of {nodes} nodes, {EDGE_DESCRIPTORS} for each of {edges} edges, {OWN_DESCRIPTORS} of its own"
         );
         (needed, terms)
+    }
+
+    /// How many clients, and edges of guests, there are descriptors for beside those of a plan.
+    pub fn left_for_clients(plan: &Plan, limit: Option<u64>) -> (usize, usize) {
+        let left = limit.unwrap_or(u64::MAX).saturating_sub(Self::needed(plan).0);
+        let clients = (left / CLIENT_DESCRIPTORS).min(MAX_CLIENTS);
+        let edges = (left - clients * CLIENT_DESCRIPTORS) / EDGE_DESCRIPTORS;
+        (clients as usize, edges.min(MAX_GUEST_EDGES) as usize)
     }
 
     /// Those of a dataflow without processes.
@@ -72,23 +91,34 @@ impl Descriptors {
         })
     }
 
-    /// Makes the pages of a node's next process.
+    /// Makes the pages of a node's next process, or of a guest. The counters go on from those of the last process.
     ///
     /// # Errors
     /// When memory or descriptors run out.
-    pub fn renew_node(&mut self, plan: &Plan, node: usize) -> io::Result<()> {
-        let count = |count: usize| u32::try_from(count).map_err(io::Error::other);
-        let inputs = count(plan.nodes[node].inputs.len())?;
-        let outgoing = count(plan.edges.iter().filter(|edge| edge.producer == node).count())?;
+    pub fn renew_node(&mut self, node: usize, inputs: usize, output_rows: u32) -> io::Result<()> {
+        let inputs = u32::try_from(inputs).map_err(io::Error::other)?;
+        if node >= self.nodes.len() {
+            self.nodes.resize_with(node + 1, || None);
+        }
+        let counters = match &self.nodes[node] {
+            Some(earlier) => CountersPage::create_after(output_rows, inputs, &earlier.counters)?,
+            None => CountersPage::create(output_rows, inputs)?,
+        };
         let (wake_page, wake) = WakePage::create(inputs)?;
         self.nodes[node] = Some(NodePages {
             wake_page,
             wake: Rc::new(wake),
             eventfd: Rc::new(eventfd()?),
-            counters: Rc::new(CountersPage::create(outgoing, inputs)?),
+            counters_read_only: Rc::new(read_only(counters.as_fd())?),
+            counters: Rc::new(counters),
             counters_page: None,
         });
         Ok(())
+    }
+
+    /// Forgets the pages of a guest.
+    pub fn forget_node(&mut self, node: usize) {
+        self.nodes[node] = None;
     }
 
     /// Makes the region of an edge.
@@ -144,10 +174,9 @@ impl Descriptors {
             Descriptor::WakePage(node) => self.nodes[node].as_ref().map(|pages| pages.wake.clone()),
             Descriptor::Eventfd(node) => self.nodes[node].as_ref().map(|pages| pages.eventfd.clone()),
             Descriptor::Counters(node) => self.nodes[node].as_ref().map(|pages| pages.counters.clone()),
-            Descriptor::CountersReadOnly(node) => match &self.nodes[node] {
-                Some(pages) => Some(Rc::new(read_only(pages.counters.as_fd())?)),
-                None => None,
-            },
+            Descriptor::CountersReadOnly(node) => {
+                self.nodes[node].as_ref().map(|pages| pages.counters_read_only.clone())
+            }
             Descriptor::Region(edge) => self.regions.get(&edge).cloned(),
             Descriptor::PairEnd { pair, end } => self.take_pair_end(pair, end)?,
         };

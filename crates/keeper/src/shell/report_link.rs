@@ -1,9 +1,10 @@
-//! The keeper's side of the socket to `run`: a queue that never waits and never grows without bound.
+//! The keeper's side of a socket to somebody who is told what happens: `run`, or a client that watches. A queue that
+//! never waits and never grows without bound.
 
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use nervure_protocol::{
-    encode,
+    ProtocolError, encode, keeper_to_cli,
     keeper_to_run::{Level, LogRecord, Message},
 };
 use nervure_shm::Seqpacket;
@@ -11,35 +12,61 @@ use rustix::fd::OwnedFd;
 
 use super::outbox::Outbox;
 
-/// Messages that wait for `run`, past which log records are only in the log files.
+/// Messages that wait, past which log records are only in the log files.
 const MAX_WAITING: usize = 1000;
 
-/// How often `run` is told what it was not shown.
+/// Messages that wait for a client, past which it is cut off.
+const MAX_BEHIND: usize = 4000;
+
+/// How often it is told what it was not shown.
 const SUMMARY_PERIOD: Duration = Duration::from_secs(1);
 
-/// What waits to be sent to `run`.
+/// What waits to be sent.
 #[derive(Debug, Default)]
-pub struct RunLink {
-    /// `None` once `run` is gone.
+pub struct ReportLink {
+    /// `None` once the other end is gone.
     socket: Option<Seqpacket>,
+    reader: Reader,
     outbox: Outbox,
+    /// Messages of the snapshot that a client asked for: they do not count as its being behind.
+    allowance: usize,
     /// Records not sent, per node, and when to say so.
     unsent: BTreeMap<String, u64>,
     summary_at: Option<Duration>,
 }
 
-impl RunLink {
+/// Who reads, and so how reports are wrapped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reader {
+    /// `run`, who started the dataflow and is told everything.
+    #[default]
+    Run,
+    /// A client, who is cut off when it does not read.
+    Client,
+}
+
+impl ReportLink {
     /// A link with nothing to send.
-    pub fn new(socket: Seqpacket) -> Self {
-        Self { socket: Some(socket), ..Self::default() }
+    pub fn new(socket: Seqpacket, reader: Reader) -> Self {
+        Self { socket: Some(socket), reader, ..Self::default() }
     }
 
-    /// The socket, while `run` lives.
+    /// The socket, while the other end lives.
     pub fn socket(&self) -> Option<&Seqpacket> {
         self.socket.as_ref()
     }
 
-    /// `run` is gone: there is nobody to tell.
+    /// Gives the socket away, with what waits to be sent.
+    pub fn into_parts(self) -> (Option<Seqpacket>, Outbox) {
+        (self.socket, self.outbox)
+    }
+
+    /// True for a client that does not read what it asked for.
+    pub fn is_behind(&self) -> bool {
+        self.reader == Reader::Client && self.outbox.len() > MAX_BEHIND + self.allowance
+    }
+
+    /// It is gone: there is nobody to tell.
     pub fn close(&mut self) {
         *self = Self::default();
     }
@@ -59,7 +86,13 @@ impl RunLink {
         self.summary_at = self.summary_at.map(|_| now);
     }
 
-    /// Queues a message.
+    /// Queues an answer to a client.
+    pub fn answer(&mut self, message: &keeper_to_cli::Message, descriptor: Option<Rc<OwnedFd>>) {
+        self.allowance += 1;
+        self.push(encode(message), descriptor);
+    }
+
+    /// Queues a report.
     pub fn send(&mut self, message: &Message, descriptor: Option<Rc<OwnedFd>>, now: Duration) {
         if self.socket.is_none() {
             return;
@@ -70,7 +103,7 @@ impl RunLink {
                 *self.unsent.entry(record.node.clone()).or_default() += 1;
                 self.summary_at.get_or_insert(now + SUMMARY_PERIOD);
             }
-            _ => self.push(message, descriptor),
+            _ => self.push_report(message, descriptor),
         }
     }
 
@@ -80,16 +113,26 @@ impl RunLink {
             self.summary_at = None;
             let text = unsent_text(&std::mem::take(&mut self.unsent));
             let (node, stream) = ("nervure".to_owned(), "keeper".to_owned());
-            self.push(&Message::Log(LogRecord { utc_nanos, node, level: Level::Warn, stream, text }), None);
+            let record = LogRecord { utc_nanos, node, level: Level::Warn, stream, text };
+            self.push_report(&Message::Log(record), None);
         }
         if let Some(socket) = &self.socket {
-            // That `run` is gone is found where its messages are received, and must be found there.
+            // That it is gone is found where its messages are received, and must be found there.
             let _ = self.outbox.flush(socket, now);
+            self.allowance = self.allowance.min(self.outbox.len());
         }
     }
 
-    fn push(&mut self, message: &Message, descriptor: Option<Rc<OwnedFd>>) {
-        match encode(message) {
+    fn push_report(&mut self, message: &Message, descriptor: Option<Rc<OwnedFd>>) {
+        let bytes = match self.reader {
+            Reader::Run => encode(message),
+            Reader::Client => encode(&keeper_to_cli::Message::Report { report: message.clone() }),
+        };
+        self.push(bytes, descriptor);
+    }
+
+    fn push(&mut self, bytes: Result<Vec<u8>, ProtocolError>, descriptor: Option<Rc<OwnedFd>>) {
+        match bytes {
             Ok(bytes) => self.outbox.push(bytes, descriptor.into_iter().collect()),
             Err(error) => eprintln!("nervure: a report is not sent: {error}"),
         }
@@ -132,7 +175,7 @@ mod tests {
     #[test]
     fn a_flood_is_counted_and_messages_pass_it() {
         let (keeper, run) = Seqpacket::pair().unwrap();
-        let mut link = RunLink::new(keeper);
+        let mut link = ReportLink::new(keeper, Reader::Run);
         let flood = 10 * MAX_WAITING;
         for number in 0..flood {
             link.send(&line(&number.to_string()), None, Duration::ZERO);
@@ -160,9 +203,25 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_does_not_read_is_behind_some_time_after_its_snapshot() {
+        let (keeper, client) = Seqpacket::pair().unwrap();
+        let mut link = ReportLink::new(keeper, Reader::Client);
+        for _ in 0..2 * MAX_BEHIND {
+            link.answer(&keeper_to_cli::Message::Done, None);
+        }
+        link.flush(Duration::ZERO, 0);
+        assert!(!link.is_behind(), "what it asked for may wait");
+        for _ in 0..=MAX_BEHIND {
+            link.send(&Message::Ready, None, Duration::ZERO);
+        }
+        assert!(link.is_behind());
+        drop(client);
+    }
+
+    #[test]
     fn what_cannot_be_sent_any_more_does_not_wait_and_the_end_is_still_to_be_received() {
         let (keeper, run) = Seqpacket::pair().unwrap();
-        let mut link = RunLink::new(keeper);
+        let mut link = ReportLink::new(keeper, Reader::Run);
         drop(run);
         link.send(&Message::Ready, None, Duration::ZERO);
         link.flush(Duration::ZERO, 0);

@@ -52,7 +52,8 @@ pub struct Slot {
 
 #[derive(Debug)]
 struct Process {
-    pid: Pid,
+    /// `None` for a guest: it is not the keeper's to signal.
+    pid: Option<Pid>,
     interpreter: Option<PathBuf>,
     /// `None` once the node has closed its end.
     control: Option<Seqpacket>,
@@ -79,7 +80,7 @@ impl Slot {
     pub fn begin(&mut self, control: Seqpacket, started: Started) {
         let output = |pipe| Output { pipe: Some(pipe), lines: Lines::default() };
         self.process = Some(Process {
-            pid: started.pid,
+            pid: Some(started.pid),
             interpreter: started.interpreter,
             control: Some(control),
             outbox: Outbox::default(),
@@ -88,14 +89,32 @@ impl Slot {
         });
     }
 
-    /// The node's process was reaped. Returns the last lines of its stderr.
+    /// A guest has this place, which may have been told something already.
+    pub fn begin_guest(&mut self, control: Seqpacket, outbox: Outbox) {
+        let output = || Output { pipe: None, lines: Lines::default() };
+        self.process = Some(Process {
+            pid: None,
+            interpreter: None,
+            control: Some(control),
+            outbox,
+            outputs: [output(), output()],
+            stderr_tail: VecDeque::new(),
+        });
+    }
+
+    /// True when there is no control socket, or its other end is closed.
+    pub fn is_closed(&self) -> bool {
+        self.process.as_ref().is_none_or(|process| process.control.is_none())
+    }
+
+    /// The node's process was reaped, or the guest is gone. Returns the last lines of its stderr.
     pub fn end(&mut self) -> Vec<String> {
         self.process.take().map(|process| process.stderr_tail.into()).unwrap_or_default()
     }
 
     /// The process, until it is reaped.
     pub fn pid(&self) -> Option<Pid> {
-        self.process.as_ref().map(|process| process.pid)
+        self.process.as_ref()?.pid
     }
 
     /// When to [`Self::flush`] again.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use nervure_protocol::{
-    VERSIONS,
+    VERSIONS, cli_to_keeper, keeper_to_cli,
     keeper_to_node::{self, AttachInput, AttachOutput},
     keeper_to_run::{self, NodeEnded},
     node_to_keeper,
@@ -14,7 +14,7 @@ use nervure_protocol::{
 };
 
 use crate::{
-    machine::{Action, Descriptor, End, Event, Machine, Pulse, Signal},
+    machine::{Action, Audience, Descriptor, End, Event, Machine, Pulse, Signal},
     plan::{EdgePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling},
 };
 
@@ -65,6 +65,13 @@ pub struct World {
     pub rung: Vec<usize>,
     pub is_ready: bool,
     pub is_finished: bool,
+    /// What each client was told.
+    pub replies: BTreeMap<usize, Vec<keeper_to_cli::Message>>,
+    /// Clients that follow.
+    pub followers: BTreeSet<usize>,
+    /// Reports about guests.
+    pub guest_reports: Vec<keeper_to_run::Message>,
+    own_nodes: usize,
     regions: BTreeSet<u32>,
     pair_ends_given: BTreeSet<(u32, u32)>,
 }
@@ -73,6 +80,8 @@ pub struct World {
 #[derive(Debug, Default)]
 pub struct Process {
     pub runs: bool,
+    /// The client that it is.
+    pub guest: Option<usize>,
     pub said_hello: bool,
     pub pulse: Pulse,
     pub is_wired: bool,
@@ -82,6 +91,8 @@ pub struct Process {
     /// Edge id -> what was attached, and whether it is suspended.
     pub outputs: BTreeMap<u32, (AttachOutput, bool)>,
     pub inputs: BTreeMap<u32, AttachInput>,
+    /// A producer that had ended was started again by hand.
+    pub may_reopen: bool,
     /// Inputs to which no producer will come.
     pub over: BTreeSet<u32>,
     /// Kind, node, inputs.
@@ -93,10 +104,21 @@ pub struct Process {
 impl World {
     /// Nodes, and edges between them as (producer, consumer, policy): each is an output and an input of its own.
     pub fn new(nodes: Vec<NodePlan>, edges: &[(usize, usize, Policy)]) -> Self {
+        Self::of(nodes, edges, false)
+    }
+
+    /// As [`Self::running`], and it outlives `run`.
+    pub fn detached(nodes: Vec<NodePlan>, edges: &[(usize, usize, Policy)]) -> Self {
+        Self::of(nodes, edges, true).launched()
+    }
+
+    fn of(nodes: Vec<NodePlan>, edges: &[(usize, usize, Policy)], detached: bool) -> Self {
         let mut plan = Plan {
             dataflow: "test".to_owned(),
             folder: "/".into(),
             log_folder: "/".into(),
+            started_utc_nanos: 0,
+            detached,
             grace: Duration::from_secs(5),
             nodes,
             edges: Vec::new(),
@@ -118,8 +140,12 @@ impl World {
             });
             plan.edges.push(EdgePlan { producer, output, consumer, input, queue });
         }
-        let processes = plan.nodes.iter().map(|_| Process::default()).collect();
+        let processes: Vec<_> = plan.nodes.iter().map(|_| Process::default()).collect();
         Self {
+            own_nodes: processes.len(),
+            replies: BTreeMap::new(),
+            followers: BTreeSet::new(),
+            guest_reports: Vec::new(),
             machine: Machine::new(plan),
             now: Duration::ZERO,
             processes,
@@ -136,13 +162,16 @@ impl World {
 
     /// Launches, and lets every node connect.
     pub fn running(nodes: Vec<NodePlan>, edges: &[(usize, usize, Policy)]) -> Self {
-        let mut world = Self::new(nodes, edges);
-        world.give(Event::Launch);
-        for node in 0..world.processes.len() {
-            world.hello(node);
+        Self::new(nodes, edges).launched()
+    }
+
+    fn launched(mut self) -> Self {
+        self.give(Event::Launch);
+        for node in 0..self.processes.len() {
+            self.hello(node);
         }
-        assert!(world.is_ready);
-        world
+        assert!(self.is_ready);
+        self
     }
 
     pub fn give(&mut self, event: Event) {
@@ -173,6 +202,26 @@ impl World {
 
     pub fn message(&mut self, node: usize, message: node_to_keeper::Message) {
         self.give(Event::Message { node, message });
+    }
+
+    /// A message of a client, and what it is answered.
+    pub fn ask(&mut self, client: usize, message: cli_to_keeper::Message) -> keeper_to_cli::Message {
+        let before = self.replies.get(&client).map_or(0, Vec::len);
+        self.give(Event::ClientMessage { client, pid: 1000 + client as u32, message });
+        self.replies[&client].get(before).expect("an answer").clone()
+    }
+
+    /// The node that a client is, which has said Hello.
+    pub fn guest(&mut self, client: usize, topics: &[&str]) -> usize {
+        let hello = cli_to_keeper::Hello { versions: VERSIONS, program: "test".to_owned() };
+        self.ask(client, cli_to_keeper::Message::Hello(hello));
+        let topics = topics.iter().map(ToString::to_string).collect();
+        let observe = cli_to_keeper::Observe { topics, depth: 3 };
+        let answer = self.ask(client, cli_to_keeper::Message::Observe(observe));
+        assert!(matches!(answer, keeper_to_cli::Message::Observing { .. }), "{answer:?}");
+        let node = self.processes.iter().position(|process| process.guest == Some(client)).unwrap();
+        self.hello(node);
+        node
     }
 
     pub fn exit(&mut self, node: usize, end: End) {
@@ -212,7 +261,25 @@ impl World {
                 self.processes[node] = Process { runs: true, ..Process::default() };
             }
             Action::Send { node, message, descriptors } => self.receive(node, message, &descriptors),
-            Action::Report { message, .. } => self.reported(message),
+            Action::Report { message, audience: Audience::Everyone, .. } => self.reported(message),
+            Action::Report { message, audience: Audience::Watchers, .. } => self.guest_reports.push(message),
+            Action::Reply { client, message, .. } => self.replies.entry(client).or_default().push(message),
+            Action::Follow { client, .. } => drop(self.followers.insert(client)),
+            Action::Admit { client, node } => {
+                if node == self.processes.len() {
+                    self.processes.push(Process::default());
+                }
+                assert!(!self.processes[node].runs, "the place of guest {node} is taken");
+                self.processes[node] = Process { runs: true, guest: Some(client), ..Process::default() };
+            }
+            Action::Dismiss { client } => {
+                assert!(self.replies.remove(&client).is_some());
+                self.followers.remove(&client);
+            }
+            Action::Forget { node } => {
+                assert!(node >= self.own_nodes);
+                self.processes[node] = Process::default();
+            }
             Action::Log { node, level, text } => self.log.push(format!("{level:?} {node:?} {text}")),
             Action::Ring { node } => self.rung.push(node),
             Action::Look { node } => assert!(self.processes[node].runs),
@@ -222,6 +289,7 @@ impl World {
             }
             Action::Signal { node, signal } => {
                 assert!(self.processes[node].runs, "a signal for node {node}, which does not run");
+                assert!(node < self.own_nodes, "a guest is nobody's to signal");
                 self.signals.push((node, signal));
             }
             Action::CreateRegion { edge, .. } => assert!(self.regions.insert(edge)),
@@ -230,7 +298,8 @@ impl World {
                 self.pair_ends_given.extend([(pair, 0), (pair, 1)]);
             }
             Action::Finish => {
-                assert!(!self.is_finished && self.processes.iter().all(|process| !process.runs));
+                let own = &self.processes[..self.own_nodes];
+                assert!(!self.is_finished && own.iter().all(|process| !process.runs));
                 self.is_finished = true;
             }
         }
@@ -310,7 +379,8 @@ impl Process {
 
     fn attach_input(&mut self, attach: AttachInput, descriptors: &[Descriptor]) {
         self.check_peer(attach.peer, descriptors.len(), 2);
-        assert!(!self.over.contains(&attach.input), "input {} is over", attach.input);
+        assert!(!self.over.contains(&attach.input) || self.may_reopen, "input {} is over", attach.input);
+        self.over.remove(&attach.input);
         let is_own = self.outputs.contains_key(&attach.edge);
         assert!(is_own || self.edges_seen.insert(attach.edge), "edge {} was closed", attach.edge);
         assert!(self.inputs.insert(attach.edge, attach).is_none());

@@ -1,0 +1,111 @@
+//! Stopping, starting and restarting one node by hand.
+//!
+//! A node that was stopped is *held*: it waits for its restart without end, so that its neighbours keep their inputs
+//! open and the dataflow goes on.
+
+use std::time::Duration;
+
+use nervure_protocol::{
+    cli_to_keeper::NodeOrder,
+    keeper_to_cli::Refused,
+    keeper_to_node,
+    keeper_to_run::{self, Level},
+};
+
+use super::{Action, Machine, Signal, State, clients::refused, stop::TERMINATE_GRACE};
+
+/// Until when a node that was stopped by hand waits.
+pub(super) const HELD: Duration = Duration::MAX;
+
+/// What was ordered, and is to be done when the node's process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    Hold,
+    Start,
+}
+
+impl Machine {
+    /// Does to a node what a client asked for.
+    pub(super) fn order(
+        &mut self,
+        id: &str,
+        order: NodeOrder,
+        client: &str,
+        now: Duration,
+    ) -> Result<(), Refused> {
+        let Some(node) = self.plan.nodes[..self.own_nodes].iter().position(|node| node.id == id) else {
+            let ids: Vec<_> = self.plan.nodes[..self.own_nodes].iter().map(|node| &*node.id).collect();
+            let hint = format!("its nodes are {}", ids.join(", "));
+            return Err(refused(format!("there is no node `{id}`"), Some(&hint)));
+        };
+        if self.phase.is_stopping() {
+            return Err(refused("the dataflow is stopping", None));
+        }
+        let is_alive = self.nodes[node].is_alive();
+        match order {
+            NodeOrder::Stop if self.nodes[node].has_ended() || self.nodes[node].is_held() => {
+                return Err(refused(format!("node `{id}` does not run"), None));
+            }
+            NodeOrder::Start if is_alive => {
+                let hint = "`nervure node restart` ends it first";
+                return Err(refused(format!("node `{id}` runs already"), Some(hint)));
+            }
+            NodeOrder::Stop if is_alive => self.end_by_hand(node, Then::Hold, client, now),
+            NodeOrder::Stop => self.hold_waiting(node),
+            NodeOrder::Restart if is_alive => self.end_by_hand(node, Then::Start, client, now),
+            NodeOrder::Start | NodeOrder::Restart => self.start_by_hand(node),
+        }
+        Ok(())
+    }
+
+    /// A node's process has not ended in time after it was told to.
+    pub(super) fn escalate_by_hand(&mut self, node: usize, now: Duration) {
+        if self.nodes[node].terminate_at.is_some_and(|at| at <= now) {
+            self.nodes[node].terminate_at = None;
+            self.nodes[node].kill_at = Some(now + TERMINATE_GRACE);
+            let text = format!("has not ended within {:?} of Stop: sending SIGTERM", self.plan.grace);
+            self.log(Some(node), Level::Warn, text);
+            self.actions.push(Action::Signal { node, signal: Signal::Terminate });
+        }
+    }
+
+    fn end_by_hand(&mut self, node: usize, then: Then, client: &str, now: Duration) {
+        let verb = if then == Then::Hold { "stopped" } else { "restarted" };
+        self.log(Some(node), Level::Info, format!("{verb} by `{client}`"));
+        let is_first = self.nodes[node].ordered.replace(then).is_none();
+        if !is_first {
+            return;
+        }
+        if self.nodes[node].is_connected() {
+            self.nodes[node].terminate_at = Some(now + self.plan.grace);
+            let grace_millis = u64::try_from(self.plan.grace.as_millis()).unwrap_or(u64::MAX);
+            let reason = format!("{verb} by `{client}`");
+            self.send(node, keeper_to_node::Message::Stop { reason, grace_millis }, Vec::new());
+        } else {
+            // It cannot hear a Stop.
+            self.nodes[node].kill_at = Some(now + TERMINATE_GRACE);
+            self.actions.push(Action::Signal { node, signal: Signal::Terminate });
+        }
+    }
+
+    /// Lets a node that waits for its restart wait for ever.
+    fn hold_waiting(&mut self, node: usize) {
+        self.nodes[node].state = State::Waiting { until: HELD };
+        if let Some(mut ended) = self.nodes[node].last_end.take() {
+            ended.restarts = false;
+            ended.failed = false;
+            ended.reason.push_str("; then stopped by hand");
+            self.nodes[node].last_end = Some(ended.clone());
+            self.report(keeper_to_run::Message::NodeEnded(ended), None);
+        }
+    }
+
+    fn start_by_hand(&mut self, node: usize) {
+        if self.nodes[node].has_ended() {
+            // It was not expected again: its consumers have been told so, and hear it anew when it ends again.
+            self.nodes[node].incarnation += 1;
+            self.wiring.expect_again(&self.plan, node);
+        }
+        self.spawn(node);
+    }
+}

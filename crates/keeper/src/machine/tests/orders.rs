@@ -1,0 +1,127 @@
+//! Nodes that are stopped, started and restarted by hand.
+
+use std::time::Duration;
+
+use nervure_protocol::{
+    VERSIONS,
+    cli_to_keeper::{Hello, Message, NodeOrder},
+    keeper_to_cli::Message as Answer,
+};
+
+use super::{World, block, drop_oldest, node};
+use crate::{
+    machine::{End, Event, Signal},
+    plan::RestartPolicy::{Never, OnFailure},
+};
+
+fn order(world: &mut World, node: &str, order: NodeOrder) -> Result<(), String> {
+    let hello = Hello { versions: VERSIONS, program: "node".to_owned() };
+    if !world.replies.contains_key(&1) {
+        world.ask(1, Message::Hello(hello));
+    }
+    match world.ask(1, Message::Node { node: node.to_owned(), order }) {
+        Answer::Done => Ok(()),
+        Answer::Refused(refused) => Err(refused.reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn two() -> World {
+    World::running(vec![node("camera", Never), node("sink", OnFailure)], &[drop_oldest(0, 1)])
+}
+
+#[test]
+fn a_node_that_is_stopped_is_held_until_it_is_started() {
+    let mut world = two();
+    order(&mut world, "camera", NodeOrder::Stop).unwrap();
+    assert_eq!(world.processes[0].stop.as_deref(), Some("stopped by `node@1001`"));
+    world.exit(0, End::Code(0));
+    let ended = world.ended.last().unwrap();
+    assert!(!ended.failed && !ended.restarts && ended.reason.contains("stopped by hand"), "{ended:?}");
+    assert!(world.processes[1].over.is_empty() && world.input(1).is_none(), "the sink's input stays open");
+    world.advance(Duration::from_secs(1000));
+    assert!(!world.processes[0].runs && !world.is_finished);
+    assert_eq!(order(&mut world, "camera", NodeOrder::Stop), Err("node `camera` does not run".to_owned()));
+    order(&mut world, "camera", NodeOrder::Start).unwrap();
+    world.hello(0);
+    assert_eq!(world.output(0).map(|(edge, _)| edge), world.input(1));
+    assert!(world.processes[0].has_started);
+    assert_eq!(order(&mut world, "camera", NodeOrder::Start), Err("node `camera` runs already".to_owned()));
+}
+
+#[test]
+fn a_restart_is_at_once_and_no_failure_whatever_the_code() {
+    let mut world = World::running(vec![node("camera", Never), node("sink", Never)], &[block(0, 1)]);
+    order(&mut world, "sink", NodeOrder::Restart).unwrap();
+    world.exit(1, End::Signal(15));
+    assert!(world.processes[1].runs, "started again at once");
+    assert!(!world.ended[0].failed && world.ended[0].restarts);
+    assert!(world.output(0).unwrap().1, "what waits in a lossless edge is for the next process");
+    world.hello(1);
+    assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
+}
+
+#[test]
+fn a_node_that_does_not_end_is_terminated_and_killed() {
+    let mut world = two();
+    order(&mut world, "camera", NodeOrder::Stop).unwrap();
+    world.advance(Duration::from_secs(5));
+    assert_eq!(world.signals, [(0, Signal::Terminate)]);
+    world.advance(Duration::from_secs(2));
+    assert_eq!(world.signals, [(0, Signal::Terminate), (0, Signal::Kill)]);
+    world.exit(0, End::Signal(9));
+    assert!(!world.ended[0].failed);
+    world.advance(Duration::from_secs(10));
+    assert_eq!(world.signals.len(), 2);
+}
+
+#[test]
+fn a_node_that_waits_for_its_restart_can_be_held_or_started_now() {
+    let mut world = two();
+    world.exit(1, End::Code(1));
+    order(&mut world, "sink", NodeOrder::Stop).unwrap();
+    world.advance(Duration::from_secs(100));
+    assert!(!world.processes[1].runs);
+    order(&mut world, "sink", NodeOrder::Start).unwrap();
+    assert!(world.processes[1].runs);
+    world.hello(1);
+    world.exit(1, End::Code(1));
+    order(&mut world, "sink", NodeOrder::Restart).unwrap();
+    assert!(world.processes[1].runs, "without the pause");
+}
+
+#[test]
+fn a_node_that_had_ended_for_good_is_wired_again() {
+    let mut world = two();
+    world.exit(0, End::Code(1));
+    assert!(world.processes[1].over.contains(&0));
+    order(&mut world, "camera", NodeOrder::Start).unwrap();
+    world.processes[1].may_reopen = true;
+    world.hello(0);
+    assert_eq!(world.output(0).map(|(edge, _)| edge), world.input(1));
+    world.exit(0, End::Code(0));
+    assert!(world.processes[1].over.contains(&0), "it hears of this end, too");
+}
+
+#[test]
+fn a_dataflow_that_stops_takes_no_orders_and_ends_with_held_nodes() {
+    let mut world = two();
+    order(&mut world, "camera", NodeOrder::Stop).unwrap();
+    world.exit(0, End::Code(0));
+    assert_eq!(order(&mut world, "sun", NodeOrder::Stop), Err("there is no node `sun`".to_owned()));
+    assert_eq!(world.ask(1, Message::Stop { reason: "by hand".to_owned() }), Answer::Done);
+    assert_eq!(order(&mut world, "camera", NodeOrder::Start), Err("the dataflow is stopping".to_owned()));
+    world.exit(1, End::Code(0));
+    assert!(world.is_finished);
+}
+
+#[test]
+fn run_that_is_gone_ends_the_dataflow_unless_it_is_detached() {
+    let mut world = two();
+    world.give(Event::RunGone);
+    assert!(world.processes[1].stop.is_some());
+    let mut world = World::detached(vec![node("camera", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
+    world.give(Event::RunGone);
+    assert!(world.processes[1].stop.is_none());
+    order(&mut world, "camera", NodeOrder::Stop).unwrap();
+}

@@ -1,0 +1,105 @@
+//! What a keeper answers on its public socket.
+
+use crate::{
+    keeper_to_run,
+    wiring::{InputSpec, OutputSpec},
+};
+use serde::{Deserialize, Serialize};
+
+/// A message from a keeper to a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "snake_case")]
+pub enum Message {
+    /// The answer to `Hello`.
+    Welcome(Welcome),
+    /// What was asked for is not done.
+    Refused(Refused),
+    /// What was asked for is done, or begun.
+    Done,
+    /// From here on the connection is that of a node.
+    Observing {
+        /// The id that the guest got.
+        node: String,
+    },
+    /// A node of the dataflow: the beginning of a snapshot.
+    NodeDeclared(NodeDeclared),
+    /// What is the case, in a snapshot, or has just happened, after it. Descriptor: as that of the report.
+    Report {
+        /// The report, as `run` gets it.
+        report: keeper_to_run::Message,
+    },
+    /// Everything was told; what follows is news.
+    SnapshotComplete,
+    /// A message of a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Why something is not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Why, for people.
+    pub reason: String,
+    /// The likely fix.
+    #[serde(default)]
+    pub hint: Option<String>,
+}
+
+/// What a dataflow is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The control protocol version spoken from here on.
+    pub version: u32,
+    /// The dataflow's name.
+    pub dataflow: String,
+    /// Version of the keeper.
+    pub library: String,
+    /// The working directory of its nodes.
+    pub folder: String,
+    /// Where the log files of this run are.
+    pub log_folder: String,
+    /// When it was started, in nanoseconds since the Unix epoch.
+    pub started_utc_nanos: i64,
+    /// Where it is in its life.
+    pub state: DataflowState,
+    /// How many nodes it has.
+    pub nodes: u32,
+    /// How many of them run.
+    pub running: u32,
+    /// Observers that are attached.
+    pub observers: u32,
+    /// True when no `run` waits for its end.
+    pub detached: bool,
+}
+
+/// Where a dataflow is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataflowState {
+    /// Not every node is ready yet.
+    Starting,
+    /// Every node was ready once.
+    Running,
+    /// It was asked to stop.
+    Stopping,
+    /// A state of a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+/// A node of the dataflow, or a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeDeclared {
+    /// Its index.
+    pub node: u32,
+    /// Its id.
+    pub id: String,
+    /// What it runs, for people.
+    pub program: String,
+    /// True for a guest that observes.
+    pub observer: bool,
+    /// Its outputs.
+    pub outputs: Vec<OutputSpec>,
+    /// Its inputs.
+    pub inputs: Vec<InputSpec>,
+}
