@@ -1,6 +1,6 @@
 //! How a node meets its keeper.
 
-use crate::control;
+use crate::control::{self, Departure};
 use crate::error::ConnectError;
 use crate::events::Events;
 use crate::node::Core;
@@ -19,11 +19,22 @@ use std::sync::atomic::AtomicBool;
 /// Descriptors of a welcome: control page, wake page, eventfd, counters.
 const WELCOME_FDS: usize = 4;
 
+/// As the keeper's child, which inherited its socket.
 pub(crate) fn connect(
+    language: &str,
+    go_on: impl FnMut() -> bool,
+) -> Result<(Arc<Core>, Events), ConnectError> {
+    connect_through(control_socket()?, Departure::AtOnce, language, go_on)
+}
+
+/// Over a socket on which the keeper expects the Hello of a node.
+pub(crate) fn connect_through(
+    socket: Seqpacket,
+    departure: Departure,
     language: &str,
     mut go_on: impl FnMut() -> bool,
 ) -> Result<(Arc<Core>, Events), ConnectError> {
-    let socket = Arc::new(control_socket()?);
+    let socket = Arc::new(socket);
     let hello = Hello {
         versions: VERSIONS,
         language: language.to_owned(),
@@ -33,7 +44,7 @@ pub(crate) fn connect(
     socket.send(&hello, &[]).map_err(|_| ConnectError::KeeperGone)?;
     let (welcome, fds) = receive_welcome(&socket, &mut go_on)?;
     let (core, mut events) = assemble(welcome, fds, socket)?;
-    control::start(core.clone(), events.inbox.handle())?;
+    control::start(core.clone(), events.inbox.handle(), departure)?;
     let waits_for_start = core.is_source() && !core.welcome.manual_ready;
     loop {
         // Before the news are looked at: what rings from here on ends the wait.

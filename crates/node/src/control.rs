@@ -13,11 +13,21 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+/// What a node does when its keeper is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// It stops at once.
+    AtOnce,
+    /// It stops when it has received what is queued.
+    WhenDrained,
+}
+
 /// Starts the thread. It ends with the keeper's socket, or with the process.
-pub(crate) fn start(core: Arc<Core>, inbox: InboxHandle) -> io::Result<()> {
+pub(crate) fn start(core: Arc<Core>, inbox: InboxHandle, departure: Departure) -> io::Result<()> {
     let control = Control {
         core,
         inbox,
+        departure,
         producer_pairs: HashMap::new(),
         consumer_pairs: HashMap::new(),
         output_of_edge: HashMap::new(),
@@ -29,6 +39,7 @@ pub(crate) fn start(core: Arc<Core>, inbox: InboxHandle) -> io::Result<()> {
 struct Control {
     core: Arc<Core>,
     inbox: InboxHandle,
+    departure: Departure,
     producer_pairs: HashMap<u32, Arc<ProducerPair>>,
     consumer_pairs: HashMap<u32, Arc<ConsumerPair>>,
     output_of_edge: HashMap<u32, u32>,
@@ -51,7 +62,11 @@ impl Control {
         }
         let mut news = self.core.news();
         news.keeper_gone = true;
-        news.stop.get_or_insert_with(|| "the keeper is gone".to_owned());
+        let reason = "the keeper is gone".to_owned();
+        match self.departure {
+            Departure::AtOnce => news.stop.get_or_insert(reason),
+            Departure::WhenDrained => news.stop_when_drained.get_or_insert(reason),
+        };
         drop(news);
         self.core.producer.stop();
         self.inbox.notify();
@@ -143,6 +158,9 @@ impl Control {
         };
         let output = self.core.outputs.get(attach.output as usize);
         let output = output.ok_or_else(|| invalid(format!("there is no output {}", attach.output)))?;
+        if attach.clear_counters {
+            output.clear_counters(attach.counters_row);
+        }
         output.attach(OutputEdge {
             id: attach.edge,
             consumer: attach.consumer,

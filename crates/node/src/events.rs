@@ -31,6 +31,7 @@ pub struct Events {
     /// Told by the keeper, not yet delivered.
     told: VecDeque<Event>,
     stop: Option<String>,
+    stop_when_drained: Option<String>,
     /// Data inputs that are not closed.
     open_inputs: usize,
     newest: Vec<Newest>,
@@ -94,6 +95,7 @@ impl Events {
                 .map(|it| LoopDeadline::new(it.input as usize, it.finish_within_nanos)),
             told: VecDeque::new(),
             stop: None,
+            stop_when_drained: None,
             clock_had_its_turn: false,
             ended: false,
             inbox,
@@ -163,6 +165,7 @@ impl Events {
                 }
                 // Nothing passed after the tick: look at the clock again.
                 None if had_its_turn => {}
+                None if self.stop_when_drained.is_some() => self.stop = self.stop_when_drained.take(),
                 None => return Ok(Next::Nothing),
             }
         }
@@ -237,6 +240,7 @@ impl Events {
             // Whoever waits in `connect` looks at it.
             news.stop = self.stop.clone();
         }
+        self.stop_when_drained = self.stop_when_drained.take().or_else(|| news.stop_when_drained.take());
         if news.started {
             let now = self.core.clock.read(monotonic_nanos()).1;
             for timer in &mut self.timers {

@@ -27,7 +27,9 @@ mod error;
 mod event;
 mod events;
 mod node;
+mod observer;
 mod publisher;
+pub mod running;
 mod sample;
 #[cfg(feature = "async")]
 mod stream;
@@ -39,6 +41,7 @@ pub use self::{
     event::Event,
     events::{Events, Next, Waiter},
     node::{Handle, Node},
+    observer::{ObserveError, Observer},
     publisher::{Envelope, Loan, LoanSlice, Publisher},
     sample::{Sample, SampleError},
 };

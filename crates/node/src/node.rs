@@ -33,6 +33,8 @@ pub(crate) struct News {
     pub(crate) events: VecDeque<Event>,
     /// Why the node shall stop.
     pub(crate) stop: Option<String>,
+    /// Why it shall stop once everything that is queued was received.
+    pub(crate) stop_when_drained: Option<String>,
     pub(crate) wired: bool,
     pub(crate) started: bool,
     pub(crate) keeper_gone: bool,
@@ -78,7 +80,7 @@ impl std::fmt::Debug for Core {
 /// A node of a running dataflow.
 #[derive(Debug)]
 pub struct Node {
-    handle: Handle,
+    pub(crate) handle: Handle,
     events: Events,
 }
 
