@@ -76,12 +76,83 @@ pub enum Command {
     },
     /// Print the JSON schema of dataflow files, for editors.
     Schema,
+    /// List the dataflows that run.
+    List(ListArguments),
+    /// Show what the nodes and edges of a running dataflow do.
+    Top(TopArguments),
+    /// Stop a running dataflow in order, and wait for its end.
+    Stop(StopArguments),
+    /// Stop, start or restart one node of a running dataflow.
+    Node(NodeArguments),
     /// Is started by `run`.
     #[command(name = "__keeper", hide = true)]
     Keeper,
     /// Is the node that plays, started by `replay`.
     #[command(name = "__player", hide = true)]
     Player(PlayerArguments),
+}
+
+/// Which dataflow, and how to answer.
+#[derive(Debug, Args)]
+pub struct Target {
+    /// The dataflow: its name, or the process id of its keeper. Not needed when only one runs.
+    #[arg(short, long, value_name = "NAME")]
+    pub dataflow: Option<String>,
+    /// Write JSON to stdout.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ListArguments {
+    /// Write JSON to stdout.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct TopArguments {
+    #[command(flatten)]
+    pub target: Target,
+    /// How often to look.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
+    pub interval: Duration,
+    /// End after so many looks; where stdout is no terminal, after one.
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    pub count: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct StopArguments {
+    #[command(flatten)]
+    pub target: Target,
+    /// Kill the nodes at once.
+    #[arg(long)]
+    pub kill: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct NodeArguments {
+    #[command(subcommand)]
+    pub order: NodeOrder,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum NodeOrder {
+    /// Stop a node in order. Its neighbours keep their inputs open, and wait for it.
+    Stop(OneNode),
+    /// Start a node that was stopped, or has ended.
+    Start(OneNode),
+    /// Stop a node in order and start it again, with what its program is now.
+    Restart(OneNode),
+}
+
+#[derive(Debug, Args)]
+pub struct OneNode {
+    /// A node, `node` or `dataflow:node`.
+    pub node: String,
+    #[command(flatten)]
+    pub target: Target,
 }
 
 #[derive(Debug, Args)]

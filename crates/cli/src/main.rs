@@ -6,6 +6,7 @@ mod doctor;
 mod failure;
 mod graph;
 mod info;
+mod look;
 mod output;
 mod player;
 mod record;
@@ -43,6 +44,10 @@ fn main() -> ExitCode {
         Command::Completions { shell } => completions(shell),
         Command::Doctor { json } => doctor::doctor(json),
         Command::Schema => schema::schema(),
+        Command::List(arguments) => look::list::list(&arguments),
+        Command::Stop(arguments) => look::stop::stop(&arguments),
+        Command::Top(arguments) => look::top::top(&arguments),
+        Command::Node(arguments) => look::node::node(&arguments),
         Command::Keeper => keep(),
         Command::Player(arguments) => player::play(&arguments),
     };

@@ -5,7 +5,10 @@ use std::{
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::mpsc::{self, Receiver},
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{self, Receiver},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -23,13 +26,21 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A dataflow file under construction.
 pub struct Dataflow {
+    name: String,
     folder: TempDir,
     nodes: Vec<Value>,
 }
 
 impl Dataflow {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), nodes: Vec::new() }
+        Self { name: "test".to_owned(), folder: tempfile::tempdir().unwrap(), nodes: Vec::new() }
+    }
+
+    /// One with a name that no other test uses, to be found by it.
+    pub fn named() -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Self { name: format!("test-{}-{number}", std::process::id()), ..Self::new() }
     }
 
     /// Adds a node that is a shell script, with further keys.
@@ -58,7 +69,7 @@ impl Dataflow {
 
     /// Writes the file. YAML includes JSON.
     pub fn write(&self) -> PathBuf {
-        let file = self.folder.path().join("test.yml");
+        let file = self.folder.path().join(format!("{}.yml", self.name));
         fs::write(&file, json!({"nodes": self.nodes}).to_string()).unwrap();
         file
     }
@@ -95,7 +106,7 @@ impl Dataflow {
                 let _ = sender.send(serde_json::from_str(&line).unwrap());
             }
         });
-        Run { child: Killed(child), messages, told: Vec::new(), folder: self.folder }
+        Run { child: Killed(child), messages, told: Vec::new(), folder: self.folder, name: self.name }
     }
 }
 
@@ -122,6 +133,7 @@ pub struct Run {
     messages: Receiver<Value>,
     told: Vec<Value>,
     folder: TempDir,
+    name: String,
 }
 
 /// A process that ends with the test, also when that fails.
@@ -145,6 +157,18 @@ pub struct Outcome {
 }
 
 impl Run {
+    /// Its name, which no other test uses, for `-d`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// `nervure` with these arguments, in the environment of the run.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = nervure(self.folder.path());
+        command.args(arguments);
+        command
+    }
+
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child.0)
     }

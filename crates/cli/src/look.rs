@@ -1,0 +1,72 @@
+//! Commands that look into running dataflows, and change them.
+
+pub mod list;
+pub mod node;
+mod processes;
+mod state;
+pub mod stop;
+pub mod top;
+
+use nervure_node::running::{self, Connection, ConnectionError};
+use nervure_protocol::{address::KeeperAddress, cli_to_keeper};
+
+use crate::failure::Failure;
+
+/// A connection to the dataflow of that name, or to the only one that runs.
+fn connect(name: Option<&str>, program: &str) -> Result<Connection, Failure> {
+    connect_to(&running::find(name)?, program)
+}
+
+fn connect_to(address: &KeeperAddress, program: &str) -> Result<Connection, Failure> {
+    Ok(Connection::open(address, program)?)
+}
+
+/// Gives an order, and waits until the keeper has taken it.
+fn order(connection: &mut Connection, message: &cli_to_keeper::Message) -> Result<(), Failure> {
+    connection.ask(message)?;
+    Ok(())
+}
+
+/// `dataflow:name` in its parts, where the dataflow may also be named by `-d`.
+fn split_name<'a>(text: &'a str, dataflow: Option<&'a str>) -> Result<(Option<&'a str>, &'a str), Failure> {
+    match (text.split_once(':'), dataflow) {
+        (None, dataflow) => Ok((dataflow, text)),
+        (Some((prefix, name)), None) => Ok((Some(prefix), name)),
+        (Some((prefix, name)), Some(dataflow)) if prefix == dataflow => Ok((Some(prefix), name)),
+        (Some((prefix, _)), Some(dataflow)) => {
+            Err(Failure::invalid(format!("`{text}` is of dataflow `{prefix}`, and `-d` says `{dataflow}`")))
+        }
+    }
+}
+
+impl From<ConnectionError> for Failure {
+    fn from(error: ConnectionError) -> Self {
+        let is_users = matches!(
+            error,
+            ConnectionError::NotRunning { .. }
+                | ConnectionError::Several { .. }
+                | ConnectionError::Refused(_)
+                | ConnectionError::OtherUser { .. }
+        );
+        let failure =
+            if is_users { Self::invalid(error.to_string()) } else { Self::internal(error.to_string()) };
+        match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_say_its_dataflow() {
+        assert_eq!(split_name("camera", None).unwrap(), (None, "camera"));
+        assert_eq!(split_name("camera", Some("drive")).unwrap(), (Some("drive"), "camera"));
+        assert_eq!(split_name("drive:camera", None).unwrap(), (Some("drive"), "camera"));
+        assert_eq!(split_name("drive:camera", Some("drive")).unwrap(), (Some("drive"), "camera"));
+        assert!(split_name("drive:camera", Some("arm")).is_err());
+    }
+}

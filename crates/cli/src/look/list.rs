@@ -1,0 +1,113 @@
+//! `nervure list`: the dataflows that run.
+
+use std::{process::ExitCode, time::Duration};
+
+use nervure_node::running::{self, Connection, ConnectionError};
+use nervure_protocol::{address::KeeperAddress, keeper_to_cli::DataflowState};
+use serde_json::{Value, json};
+
+use crate::{
+    arguments::ListArguments,
+    failure::Failure,
+    output,
+    run::{
+        format,
+        table::{Align, Table},
+    },
+};
+
+/// Lists them. A keeper that does not answer is listed too.
+pub fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
+    let mut all = Vec::new();
+    for address in running::dataflows()? {
+        match Connection::open(&address, "list") {
+            // It ended meanwhile.
+            Err(ConnectionError::Gone(_)) => {}
+            opened => all.push((address, opened)),
+        }
+    }
+    if arguments.json {
+        let all: Vec<_> = all.iter().map(|(address, opened)| as_json(address, opened)).collect();
+        output::write(&format!("{}\n", json!({ "dataflows": all })))?;
+    } else if all.is_empty() {
+        eprintln!("no dataflow runs; start one with `nervure run FILE`");
+    } else {
+        output::write(&table(&all).render(None))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+type Found = (KeeperAddress, Result<Connection, ConnectionError>);
+
+fn table(all: &[Found]) -> Table {
+    let mut table = Table::new(&[
+        ("dataflow", Align::Left),
+        ("keeper", Align::Right),
+        ("state", Align::Left),
+        ("for", Align::Right),
+        ("nodes", Align::Right),
+        ("observers", Align::Right),
+        ("folder", Align::Left),
+    ]);
+    for (address, opened) in all {
+        let mut row = vec![address.dataflow.clone(), address.keeper.to_string()];
+        match opened {
+            Ok(connection) => {
+                let welcome = connection.welcome();
+                row.extend([
+                    state_name(welcome.state).to_owned(),
+                    format::elapsed(age(welcome.started_utc_nanos)),
+                    format!("{}/{}", welcome.running, welcome.nodes),
+                    welcome.observers.to_string(),
+                    welcome.folder.clone(),
+                ]);
+            }
+            Err(error) => {
+                let dash = || "-".to_owned();
+                row.extend([error.to_string(), dash(), dash(), dash(), dash()]);
+            }
+        }
+        table.row(row);
+    }
+    table
+}
+
+fn as_json(address: &KeeperAddress, opened: &Result<Connection, ConnectionError>) -> Value {
+    let mut value = json!({"dataflow": address.dataflow, "keeper": address.keeper, "uid": address.uid});
+    let more = match opened {
+        Ok(connection) => {
+            let welcome = connection.welcome();
+            json!({
+                "state": welcome.state,
+                "started_utc_nanos": welcome.started_utc_nanos,
+                "nodes": welcome.nodes,
+                "running": welcome.running,
+                "observers": welcome.observers,
+                "detached": welcome.detached,
+                "folder": welcome.folder,
+                "log_folder": welcome.log_folder,
+            })
+        }
+        Err(error) => json!({"error": error.to_string()}),
+    };
+    if let (Some(value), Value::Object(more)) = (value.as_object_mut(), more) {
+        value.extend(more);
+    }
+    value
+}
+
+/// For people.
+pub fn state_name(state: DataflowState) -> &'static str {
+    match state {
+        DataflowState::Starting => "starting",
+        DataflowState::Running => "running",
+        DataflowState::Stopping => "stopping",
+        DataflowState::Unknown => "?",
+    }
+}
+
+/// Time since then.
+pub fn age(utc_nanos: i64) -> Duration {
+    let nanos = nervure_shm::utc_nanos().saturating_sub(utc_nanos);
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}

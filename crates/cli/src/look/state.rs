@@ -1,0 +1,157 @@
+//! What a running dataflow is like, kept up to date by its keeper's reports and its counters.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use nervure_node::running::{Connection, ConnectionError, PATIENCE};
+use nervure_protocol::{
+    cli_to_keeper::{self, Watch},
+    keeper_to_cli::{Message, NodeDeclared, Welcome},
+    keeper_to_run::{self, NodeEnded, NodeStarted},
+};
+use rustix::fd::OwnedFd;
+
+use crate::{failure::Failure, run::edges::Edges};
+
+/// A dataflow as it is watched.
+#[derive(Debug)]
+pub struct State {
+    connection: Connection,
+    begin: Instant,
+    /// By index: the dataflow's in the order of its file, and observers behind them.
+    pub nodes: BTreeMap<u32, NodeState>,
+    pub edges: Edges,
+    /// Every node has ended.
+    pub is_finished: bool,
+}
+
+/// A node, or an observer.
+#[derive(Debug)]
+pub struct NodeState {
+    pub declared: NodeDeclared,
+    /// Its last process, if it had one.
+    pub started: Option<NodeStarted>,
+    /// How that ended, if it did.
+    pub ended: Option<NodeEnded>,
+}
+
+impl NodeState {
+    /// The process that runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.started.as_ref().filter(|_| self.ended.is_none()).map(|started| started.pid)
+    }
+
+    /// How it is, for people.
+    pub fn state(&self) -> &'static str {
+        match (&self.started, &self.ended) {
+            (_, Some(ended)) if ended.restarts => "restarts",
+            (_, Some(ended)) if ended.failed => "failed",
+            (_, Some(ended)) if ended.reason.contains("by hand") => "stopped",
+            (_, Some(_)) => "ended",
+            (Some(_), None) => "runs",
+            (None, None) => "starts",
+        }
+    }
+}
+
+impl State {
+    /// Asks for the state of a dataflow, and for the news that follow if `follow` says so.
+    pub fn open(connection: Connection, follow: bool) -> Result<Self, Failure> {
+        connection.send(&cli_to_keeper::Message::Watch(Watch { logs: false, follow }))?;
+        let mut state = Self {
+            connection,
+            begin: Instant::now(),
+            nodes: BTreeMap::new(),
+            edges: Edges::default(),
+            is_finished: false,
+        };
+        loop {
+            match state.connection.receive_until(Instant::now() + PATIENCE)? {
+                Some((Message::SnapshotComplete, _)) => return Ok(state),
+                Some((message, descriptor)) => state.take(message, descriptor)?,
+                None => return Err(Failure::internal("the keeper does not tell the state of its dataflow")),
+            }
+        }
+    }
+
+    /// What the keeper said of the dataflow.
+    pub fn welcome(&self) -> &Welcome {
+        self.connection.welcome()
+    }
+
+    /// The process of its keeper.
+    pub fn keeper(&self) -> u32 {
+        self.connection.address().keeper
+    }
+
+    /// Takes in news until `deadline`. False when the keeper is gone.
+    pub fn follow_until(&mut self, deadline: Instant) -> Result<bool, Failure> {
+        loop {
+            match self.connection.receive_until(deadline) {
+                Ok(Some((message, descriptor))) => self.take(message, descriptor)?,
+                Ok(None) => return Ok(true),
+                Err(ConnectionError::Gone(_)) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Reads the counters.
+    pub fn sample(&mut self) {
+        self.edges.sample(self.begin.elapsed());
+    }
+
+    fn take(&mut self, message: Message, descriptor: Option<OwnedFd>) -> Result<(), Failure> {
+        match message {
+            Message::NodeDeclared(declared) => self.declare(declared),
+            Message::Report { report } => self.report(report, descriptor)?,
+            Message::Refused(refused) => return Err(ConnectionError::Refused(refused).into()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn declare(&mut self, declared: NodeDeclared) {
+        self.nodes.insert(declared.node, NodeState { declared, started: None, ended: None });
+    }
+
+    fn report(&mut self, report: keeper_to_run::Message, descriptor: Option<OwnedFd>) -> Result<(), Failure> {
+        use keeper_to_run::Message;
+        match report {
+            Message::NodeStarted(started) => {
+                if let Some(page) = descriptor {
+                    self.edges.add_node(&started, &page).map_err(|error| {
+                        Failure::internal(format!("the counters of node `{}` cannot be read", started.id))
+                            .because(error)
+                    })?;
+                }
+                if !self.nodes.contains_key(&started.node) {
+                    // An observer that came later.
+                    self.declare(NodeDeclared {
+                        node: started.node,
+                        id: started.id.clone(),
+                        program: started.id.clone(),
+                        observer: started.observer,
+                        outputs: Vec::new(),
+                        inputs: Vec::new(),
+                    });
+                }
+                if let Some(node) = self.nodes.get_mut(&started.node) {
+                    node.started = Some(started);
+                    node.ended = None;
+                }
+            }
+            Message::EdgeWired(wired) => self.edges.add(&wired),
+            Message::NodeEnded(ended) => {
+                if self.nodes.get(&ended.node).is_some_and(|node| node.declared.observer) {
+                    self.nodes.remove(&ended.node);
+                    self.edges.remove_node(ended.node);
+                } else if let Some(node) = self.nodes.get_mut(&ended.node) {
+                    node.ended = Some(ended);
+                }
+            }
+            Message::Finished => self.is_finished = true,
+            Message::Ready | Message::Log(_) | Message::Unknown => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! Observers of running dataflows, as the node library makes them.
+
+use std::{fs, time::Duration};
+
+use nervure_node::{Event, Observer};
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::dataflow::{Dataflow, Run};
+
+/// A source of numbers, and a sink that needs none of what the observers do.
+fn numbers(keys: serde_json::Value) -> Run {
+    let mut source = json!({"outputs": {"out": {"history": 2}}});
+    source.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    let mut run = Dataflow::named()
+        .node("source", "source 1000000 5", source)
+        .node("sink", "sink", json!({"inputs": {"in": "source/out"}}))
+        .run(&[]);
+    run.line("sink", "in 3");
+    run
+}
+
+fn open(run: &Run) -> Observer {
+    Observer::open(Some(run.name()), &["source/out"], 16, "test").unwrap()
+}
+
+fn next_number(observer: &mut Observer) -> u64 {
+    loop {
+        match observer.next_timeout(Duration::from_secs(60)).expect("an event") {
+            Event::Input { id, sample } => {
+                assert_eq!(&*id, "source/out");
+                return sample.as_slice::<u64>().unwrap()[0];
+            }
+            Event::Stop { reason } => panic!("{reason}"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn an_observer_receives_the_history_and_what_follows_in_order() {
+    let run = numbers(json!({}));
+    let mut observer = open(&run);
+    assert!(observer.id().starts_with("test@"));
+    let first = next_number(&mut observer);
+    for number in first + 1..first + 20 {
+        assert_eq!(next_number(&mut observer), number);
+    }
+    run.signal(Signal::INT);
+    let mut last = None;
+    while let Some(event) = observer.next() {
+        last = Some(event);
+    }
+    assert!(matches!(last, Some(Event::Stop { .. })), "{last:?}");
+    assert_eq!(run.finish().code, Some(0));
+}
+
+#[test]
+fn a_producer_that_is_killed_and_restarted_goes_on_being_observed() {
+    let mut run = numbers(json!({"restart_policy": "on-failure", "restart_delay": "1ms"}));
+    let mut observer = open(&run);
+    let before = next_number(&mut observer);
+    assert!(before > 0);
+    run.started("source").signal(Signal::KILL);
+    let (mut failed, mut restarted) = (false, false);
+    loop {
+        match observer.next_timeout(Duration::from_secs(60)).expect("an event") {
+            Event::NodeFailed { node, .. } => failed = node == "source",
+            Event::NodeRestarted { node, .. } => restarted = node == "source",
+            Event::Input { sample, .. } if sample.header().incarnation == 1 => {
+                assert_eq!(sample.as_slice::<u64>().unwrap()[0], 0, "from the first sample on");
+                break;
+            }
+            Event::Input { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(failed && restarted);
+}
+
+#[test]
+fn an_observer_of_a_killed_keeper_is_told_the_end() {
+    let mut run = numbers(json!({}));
+    let mut observer = open(&run);
+    next_number(&mut observer);
+    run.started("source").parent().signal(Signal::KILL);
+    let mut reason = None;
+    while let Some(event) = observer.next() {
+        if let Event::Stop { reason: why } = event {
+            reason = Some(why);
+        }
+    }
+    assert_eq!(reason.as_deref(), Some("the keeper is gone"));
+}
+
+#[test]
+fn what_cannot_be_observed_is_explained() {
+    let run = numbers(json!({}));
+    let error = Observer::open(Some(run.name()), &["source/image"], 1, "test").unwrap_err();
+    assert_eq!(error.to_string(), "there is no topic `source/image`");
+    let error = Observer::open(Some("no-such-dataflow"), &["source/out"], 1, "test").unwrap_err();
+    assert!(error.to_string().starts_with("no dataflow `no-such-dataflow` runs; these do: "), "{error}");
+}
+
+/// Descriptors that a process has open.
+fn descriptors(pid: i32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+fn memory_maps(pid: i32) -> usize {
+    fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().lines().count()
+}
+
+#[test]
+fn a_thousand_observers_leave_nothing() {
+    let mut run = numbers(json!({}));
+    let (source, keeper) = (run.started("source"), run.started("source").parent());
+    let pids = [source.pid.as_raw_pid(), keeper.pid.as_raw_pid(), std::process::id() as i32];
+    let observe = || {
+        let mut observer = open(&run);
+        next_number(&mut observer);
+        observer.id().to_owned()
+    };
+    for _ in 0..20 {
+        observe();
+    }
+    let before = pids.map(|pid| (descriptors(pid), memory_maps(pid)));
+    for _ in 0..1000 {
+        observe();
+    }
+    // The last ones may not be gone yet.
+    let after = pids.map(|pid| (descriptors(pid), memory_maps(pid)));
+    for (before, after) in before.iter().zip(after) {
+        assert!(after.0 <= before.0 + 20 && after.1 <= before.1 + 100, "{before:?} {after:?}");
+    }
+    let id = observe();
+    assert!(id.len() < "test@1234567.99".len(), "names are used again: {id}");
+    run.signal(Signal::INT);
+    assert_eq!(run.finish().code, Some(0));
+}
