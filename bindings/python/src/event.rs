@@ -4,7 +4,7 @@ use crate::array::{self, Access};
 use crate::arrow;
 use crate::error::{exception, sample_error};
 use crate::metadata;
-use nervure_node::message::{DType, Layout, Scalar, TensorLayout};
+use nervure_node::message::{DType, Header, Layout, Scalar, TensorLayout};
 use nervure_node::{Event as NodeEvent, Handle, Sample};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -167,10 +167,11 @@ impl Event {
         self.sample().map(|sample| sample.latency().as_secs_f64())
     }
 
-    /// Number of the sample within its output and incarnation, from 0. A gap is a loss.
+    /// Number of the sample within its output and incarnation, from 0. A gap is a loss. `None` of what
+    /// the sender did not send itself (`on_failure`).
     #[getter]
     fn sequence(&self) -> Option<u64> {
-        self.sample().map(|sample| sample.header().sequence)
+        self.sample().map(|sample| sample.header().sequence).filter(|&number| number != Header::NO_SEQUENCE)
     }
 
     /// How often the sender had been restarted. Each restart begins a new sequence.

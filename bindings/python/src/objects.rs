@@ -10,14 +10,12 @@ use crate::error::{chain, exception};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field, Fields};
-use nervure_node::message::Schema;
+use nervure_node::message::{PYTHON_KIND, Schema};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The metadata key under which a schema says what the array was made of: `list` or `dict`.
-const KIND: &str = "nervure.python";
 /// How deeply lists and dicts may nest: a little less than schemas may.
 const MAX_DEPTH: usize = 28;
 
@@ -35,7 +33,7 @@ pub(crate) fn to_array(value: &Bound<'_, PyAny>) -> PyResult<Option<(ArrayData, 
     let kind = kind?;
     let array = column.build().map_err(|error| refused(&error))?;
     let field = Field::new("", array.data_type().clone(), true);
-    let field = field.with_metadata(HashMap::from([(KIND.to_owned(), kind.to_owned())]));
+    let field = field.with_metadata(HashMap::from([(PYTHON_KIND.to_owned(), kind.to_owned())]));
     let schema = Schema::array(field).map_err(|error| refused(&error))?;
     Ok(Some((array, schema)))
 }
@@ -46,7 +44,7 @@ pub(crate) fn from_array<'py>(
     array: &ArrayData,
     schema: &Schema,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    match schema.root().metadata().get(KIND).map(String::as_str) {
+    match schema.root().metadata().get(PYTHON_KIND).map(String::as_str) {
         Some("list") => items(py, array, 0, array.len()),
         Some("dict") if array.len() == 1 => element(py, array, 0),
         _ => Ok(None),

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import Dataflow
+from conftest import Dataflow, lossless
 
 SILENT_AFTER_THREE = """
     import time
@@ -176,3 +176,112 @@ def test_nodes_that_wait_in_asyncio_do_not_hang_and_a_blocked_loop_does(dataflow
     result = dataflow.run()
     assert result.lines("blocked")[-1] == "done" and result.lines("idle") == ["done"], result
     assert "blocked: it hangs" in result.stderr and "idle: it hangs" not in result.stderr, result
+
+
+VALUES: list[object] = [
+    None,
+    True,
+    -3,
+    2.5,
+    "stop",
+    [0.0, 1.5],
+    [[1, 2], []],
+    ["a", None],
+    {"linear": [0.0, 0.0], "brake": True, "note": None, "deep": {"text": "x"}},
+]
+
+
+@pytest.mark.parametrize("kind", ["sync", "async", "latest"])
+def test_a_killed_node_leaves_its_last_values(dataflow: Dataflow, kind: str) -> None:
+    outputs = [f"v{number}" for number in range(len(VALUES))]
+    values = [{"output": output, "value": value} for output, value in zip(outputs, VALUES, strict=True)]
+    dataflow.node(
+        "planner",
+        """
+        import os, signal, time
+        from nervure import Node
+
+        node = Node()
+        for output in node.outputs:
+            node.send(output, "alive")
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        outputs=outputs,
+        on_failure=values,
+    )
+    receive = {
+        "sync": "for event in node: take(event)",
+        "async": "async def main():\n    async for event in node: take(event)\nasyncio.run(main())",
+        # What the newest sample is, once the failure was told.
+        "latest": (
+            "while (event := node.next()).type != 'NODE_FAILED': take(event)\n"
+            "while len(got) < 2 * len(VALUES):\n"
+            "    for name in node.inputs:\n"
+            "        newest = node.latest(name)\n"
+            "        if newest and 'on_failure' in newest.metadata and (name, 'last') not in seen:\n"
+            "            take(newest)"
+        ),
+    }
+    dataflow.node(
+        "motor",
+        f"""
+import asyncio
+from nervure import Node
+
+VALUES = {VALUES!r}
+node, got, seen = Node(), [], set()
+def take(event):
+    if event.type != "INPUT":
+        return
+    if "on_failure" not in event.metadata:
+        assert event.object == "alive" and event.sequence == 0
+        assert event.id not in seen, "what the node sent comes first"
+        seen.add(event.id)
+        got.append(event.id)
+        return
+    expected = VALUES[int(event.id[1:])]
+    assert event.object == expected and type(event.object) is type(expected), (event.object, expected)
+    assert "killed by SIGKILL" in event.metadata["on_failure"]
+    assert event.sequence is None and event.incarnation == 0 and event.age < 60
+    assert len(event.value) == (len(expected) if isinstance(expected, list) else 1)
+    seen.add((event.id, "last"))
+    got.append(event.id)
+{receive[kind]}
+assert sorted(got) == sorted(node.inputs * 2), got
+print("done")
+""",
+        inputs={output: lossless(f"planner/{output}") for output in outputs},
+    )
+    result = dataflow.run(returncode=None)
+    assert result.lines("motor") == ["done"], result
+
+
+def test_an_exception_is_a_failure_too(dataflow: Dataflow) -> None:
+    """The interpreter drops the node, which says Goodbye, before the process ends with its error."""
+    dataflow.node(
+        "planner",
+        """
+        from nervure import Node
+
+        node = Node()
+        node.send("cmd", 1.0)
+        raise ValueError("no plan")
+        """,
+        outputs=["cmd"],
+        on_failure={"output": "cmd", "value": 0.0},
+    )
+    dataflow.node(
+        "motor",
+        """
+        from nervure import Node
+
+        events = [(event.type, event.object) for event in Node()]
+        assert [value for kind, value in events if kind == "INPUT"] == [1.0, 0.0], events
+        assert [kind for kind, _ in events][-2:] == ["INPUT_CLOSED", "STOP"]
+        print("done")
+        """,
+        inputs={"cmd": lossless("planner/cmd")},
+    )
+    result = dataflow.run(returncode=None)
+    assert result.lines("motor") == ["done"], result

@@ -142,6 +142,7 @@ fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
         restart: Restart::default(),
         startup_timeout: None,
         health_check_timeout: None,
+        on_failure: Vec::new(),
         loop_deadline: None,
         cpu_affinity: Vec::new(),
         scheduling: Scheduling::Inherited,

@@ -69,6 +69,9 @@ pub struct Node {
         skip_serializing_if = "Option::is_none"
     )]
     pub health_check_timeout: Option<Duration>,
+    /// What the consumers of its outputs get when it fails.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub on_failure: Vec<LastValue>,
     /// Processors that it may run on; all if empty.
     pub cpu_affinity: Vec<u32>,
     /// Scheduling class of its threads.
@@ -83,6 +86,15 @@ pub struct Node {
     pub shared_memory: Option<u64>,
     /// Line of the file at which it begins, counted from 1.
     pub line: usize,
+}
+
+/// What the consumers of an output get when its node fails.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LastValue {
+    /// Index in [`Node::outputs`].
+    pub output: usize,
+    /// The value; it can be sent.
+    pub value: serde_json::Value,
 }
 
 /// What a node runs.

@@ -62,6 +62,10 @@ pub(crate) enum Shape {
     Inputs,
     Outputs,
     Types,
+    /// What is sent in the place of a node that failed.
+    LastValues,
+    /// Anything that can be sent.
+    Value,
     Map(&'static Level),
     /// Of keys that are refused.
     Anything,
@@ -88,7 +92,7 @@ pub(crate) const OTHER_KINDS_OF_NODES: &[&str] =
     &["custom", "hub", "module", "operator", "operators", "ros2"];
 
 /// Every level, outermost first.
-pub(crate) static LEVELS: &[&Level] = &[&DATAFLOW, &NODE, &INPUT, &OUTPUT, &LOOP, &SCHEDULING];
+pub(crate) static LEVELS: &[&Level] = &[&DATAFLOW, &NODE, &INPUT, &OUTPUT, &LOOP, &ON_FAILURE, &SCHEDULING];
 
 const MACHINES: &str = "this version runs a dataflow on one host";
 const LOGS: &str = "`nervure run` captures the output of every node and logs it with the node's name";
@@ -215,6 +219,11 @@ pub(crate) static NODE: Level = Level {
             "health_check_timeout",
             Duration,
             "Longest time without a sign of life. Past it the node hangs: where it does is logged, and it is killed, which is a failure. Signs of life are asking for events, waiting for them, sending, waiting for room, and asking whether to stop. Default: no limit.",
+        ),
+        optional(
+            "on_failure",
+            LastValues,
+            "What the consumers of an output get when the node fails, behind everything that it sent (see on_failure).",
         ),
         optional("cpu_affinity", Processors, "Processors that the node may run on, counted from 0."),
         optional("scheduling", Map(&SCHEDULING), "Scheduling class of the node's threads."),
@@ -407,6 +416,19 @@ pub(crate) static LOOP: Level = Level {
     ],
 };
 
+pub(crate) static ON_FAILURE: Level = Level {
+    name: "on_failure",
+    noun: "`on_failure`",
+    keys: &[
+        required("output", Name, "The output."),
+        required(
+            "value",
+            Value,
+            "The value, as Python's `send` would take it: nothing (`null`), a truth value, a number, text, a list of one type, or a map. At most 16 KiB as JSON.",
+        ),
+    ],
+};
+
 pub(crate) static SCHEDULING: Level = Level {
     name: "scheduling",
     noun: "`scheduling`",
@@ -485,6 +507,8 @@ impl Shape {
             Inputs => "a map from inputs to their sources".to_owned(),
             Outputs => "a list of outputs, or a map".to_owned(),
             Types => "a map from names to types".to_owned(),
+            LastValues => "a map `{output: .., value: ..}`, or a list of such maps".to_owned(),
+            Value => "a value that can be sent".to_owned(),
             Map(_) => "a map".to_owned(),
             Anything => "anything".to_owned(),
         }

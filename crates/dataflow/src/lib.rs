@@ -35,6 +35,7 @@
 mod check_graph;
 mod diagnostic;
 mod graph;
+mod json;
 mod keys;
 mod load;
 mod mermaid;
@@ -44,6 +45,7 @@ mod parsed;
 mod quote;
 mod read_dataflow;
 mod read_edges;
+mod read_last_values;
 mod read_node;
 mod read_program;
 mod reader;
@@ -61,8 +63,9 @@ mod unit;
 
 pub use diagnostic::{Code, Diagnostic, MAX_DIAGNOSTICS, Related, Severity};
 pub use graph::{
-    DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, Input, InputIndex, LoopDeadline, Node,
-    Output, OutputIndex, Program, Queue, QueuePolicy, Ready, Restart, RestartPolicy, Scheduling, Source,
+    DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, Input, InputIndex, LastValue,
+    LoopDeadline, Node, Output, OutputIndex, Program, Queue, QueuePolicy, Ready, Restart, RestartPolicy,
+    Scheduling, Source,
 };
 pub use load::{Host, load, load_for};
 pub use name::{MAX_NAME_BYTES, TypeName, check_name};

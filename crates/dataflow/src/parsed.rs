@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::graph::{LoopDeadline, Program, Queue, Ready, Restart, Scheduling};
+use crate::graph::{LastValue, LoopDeadline, Program, Queue, Ready, Restart, Scheduling};
 use crate::name::TypeName;
 use crate::source::Span;
 use crate::tree::Text;
@@ -36,6 +36,7 @@ pub(crate) struct ParsedNode {
     pub restart: Restart,
     pub startup_timeout: Option<Duration>,
     pub health_check_timeout: Option<Duration>,
+    pub on_failure: Vec<LastValue>,
     pub cpu_affinity: Vec<u32>,
     pub scheduling: Scheduling,
     pub ready: Ready,

@@ -35,6 +35,10 @@ impl Reader<'_> {
         let (outputs, outputs_complete) = self.outputs(&keys);
         let loop_deadline =
             keys.get("loop").and_then(|entry| self.loop_deadline(&entry.value, &inputs, inputs_complete));
+        let on_failure = keys
+            .get("on_failure")
+            .map(|entry| self.last_values(&entry.value, &outputs, outputs_complete))
+            .unwrap_or_default();
         let startup_timeout = self.timeout(&keys, "startup_timeout");
         let connects = !inputs.is_empty() || !outputs.is_empty() || !inputs_complete || !outputs_complete;
         if let (false, Some(entry)) = (connects, keys.get("startup_timeout")) {
@@ -64,6 +68,7 @@ impl Reader<'_> {
             restart: self.restart(&keys),
             startup_timeout,
             health_check_timeout: self.timeout(&keys, "health_check_timeout"),
+            on_failure,
             cpu_affinity: keys
                 .get("cpu_affinity")
                 .map(|entry| self.processors(&entry.value))

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::keys::{DATAFLOW, INPUT, Key, LEVELS, Level, NODE, OUTPUT, Shape, Status};
+use crate::keys::{DATAFLOW, INPUT, Key, LEVELS, Level, NODE, ON_FAILURE, OUTPUT, Shape, Status};
 use crate::name::MAX_NAME_BYTES;
 
 /// The JSON schema of a dataflow file, draft 2020-12.
@@ -104,6 +104,11 @@ fn shape_schema(shape: Shape) -> Value {
             "propertyNames": names(),
             "additionalProperties": shape_schema(Shape::Type),
         }),
+        Shape::LastValues => json!({ "oneOf": [
+            reference(&ON_FAILURE),
+            { "type": "array", "minItems": 1, "items": reference(&ON_FAILURE) },
+        ] }),
+        Shape::Value => json!({}),
         Shape::Map(level) => reference(level),
         Shape::Anything => json!({}),
     }

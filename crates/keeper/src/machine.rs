@@ -7,6 +7,7 @@ mod clients;
 mod end;
 mod guests;
 mod health;
+mod last_value;
 mod orders;
 mod restart;
 mod stop;

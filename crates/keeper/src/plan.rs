@@ -55,6 +55,9 @@ pub struct NodePlan {
     pub startup_timeout: Option<Duration>,
     /// Longest time without a sign of life.
     pub health_check_timeout: Option<Duration>,
+    /// What the consumers of an output get when the node fails.
+    #[serde(default)]
+    pub on_failure: Vec<LastValuePlan>,
     /// The CPUs that it may run on; empty for all.
     pub cpu_affinity: Vec<u32>,
     /// How its threads are scheduled.
@@ -71,6 +74,15 @@ pub enum Program {
     Executable(PathBuf),
     /// A command to look up on the PATH.
     Command(String),
+}
+
+/// What the consumers of an output get when its node fails.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LastValuePlan {
+    /// Index of the output.
+    pub output: usize,
+    /// The value.
+    pub value: serde_json::Value,
 }
 
 impl NodePlan {

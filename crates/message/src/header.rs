@@ -41,6 +41,8 @@ pub struct Header {
 }
 
 impl Header {
+    /// The sequence of a sample that its producer did not send: it has no number.
+    pub const NO_SEQUENCE: u64 = u64::MAX;
     /// Words of [`Header::to_words`].
     pub const WORDS: usize = 11;
 

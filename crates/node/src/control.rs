@@ -2,10 +2,12 @@
 //! computes, sleeps or waits can still get an observer, learn of a death, and give memory back.
 
 use crate::node::Core;
+use nervure_message::{Header, JsonSample, Metadata};
 use nervure_protocol::MAX_MESSAGE_BYTES;
-use nervure_protocol::keeper_to_node::{AttachInput, AttachOutput, Message};
+use nervure_protocol::keeper_to_node::{AttachInput, AttachOutput, LastValue, Message};
 use nervure_shm::{
-    ConsumerPair, EdgeRegion, InboxHandle, InputEdge, OutputEdge, ProducerPair, Received, Seqpacket, WakePage,
+    ConsumerPair, EdgeRegion, InboxHandle, InputEdge, OutputEdge, ProducerPair, Received, Sample, Seqpacket,
+    WakePage, monotonic_nanos,
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, OwnedFd};
@@ -129,6 +131,7 @@ impl Control {
                 }
             }
             Message::CloseInput { edge, last } => self.inbox.close(edge, last),
+            Message::LastValue(last) => self.last_value(&last),
             Message::Wired => self.tell(|news| news.wired = true),
             Message::Start => self.tell(|news| news.started = true),
             Message::Event(event) => self.tell(|news| news.events.push_back(event.into())),
@@ -137,6 +140,28 @@ impl Control {
                 self.tell(|news| news.stop = Some(reason));
             }
             Message::Welcome(_) | Message::Refused { .. } | Message::Unknown => {}
+        }
+    }
+
+    /// Delivers what the keeper sends in the place of a producer that failed.
+    fn last_value(&self, last: &LastValue) {
+        let utc = nervure_shm::utc_nanos();
+        let header = Header {
+            sequence: Header::NO_SEQUENCE,
+            incarnation: last.incarnation,
+            stamp: self.core.clock.read(monotonic_nanos()).1,
+            publish_mono: monotonic_nanos(),
+            publish_utc: utc,
+            boot_id: nervure_shm::boot_id(),
+            ..Header::default()
+        };
+        let metadata: Metadata = [("on_failure", last.reason.as_str())].into_iter().collect();
+        let sample = JsonSample::new(&last.value)
+            .map_err(|error| error.to_string())
+            .and_then(|value| Sample::own(&value, &metadata, header).map_err(|error| error.to_string()));
+        match sample {
+            Ok(sample) => self.inbox.deliver(last.input, sample),
+            Err(error) => eprintln!("nervure: cannot deliver a value of `on_failure`: {error}"),
         }
     }
 

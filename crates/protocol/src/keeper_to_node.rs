@@ -43,6 +43,8 @@ pub enum Message {
         /// True when no other producer will take its place: INPUT_CLOSED follows the last sample.
         last: bool,
     },
+    /// An input gets a value in the place of a producer that failed, behind everything that this has sent.
+    LastValue(LastValue),
     /// Something that the node's program is told.
     Event(Event),
     /// End in order.
@@ -120,6 +122,19 @@ pub struct AttachInput {
     pub blocks: u32,
     /// This end of the socket of a pair: edges from the same process to the same process share one.
     pub peer: u32,
+}
+
+/// What a failed producer would have sent last: `on_failure` in the dataflow file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastValue {
+    /// Index of the input.
+    pub input: u32,
+    /// The incarnation that failed.
+    pub incarnation: u32,
+    /// The value, at most [`crate::MAX_LAST_VALUE_BYTES`] as JSON.
+    pub value: serde_json::Value,
+    /// What happened, for people.
+    pub reason: String,
 }
 
 /// An event for the node's program. Unknown kinds are ignored.

@@ -32,6 +32,9 @@ pub const VERSIONS: VersionRange = VersionRange { min: 1, max: 1 };
 /// The largest control message in bytes. A packet above it is refused by its receiver.
 pub const MAX_MESSAGE_BYTES: usize = 160 * 1024;
 
+/// The most bytes that a value of `on_failure` takes as JSON.
+pub const MAX_LAST_VALUE_BYTES: usize = 16 * 1024;
+
 /// The most descriptors that one packet carries (the kernel's `SCM_MAX_FD`).
 pub const MAX_MESSAGE_FDS: usize = 253;
 

@@ -127,6 +127,7 @@ impl Doorbell<'_> {
     }
 
     /// Whether the consumer sleeps and nothing is pending.
+    #[cfg(not(loom))]
     pub(crate) fn is_asleep(&self) -> bool {
         self.parked.load(Relaxed) != 0 && self.summary.load(Relaxed) == 0
     }

@@ -8,7 +8,9 @@ use crate::ring::{Misbehaviour, Popped};
 use crate::slot::{Descriptor, INLINE_BYTES, Inline, MAX_HEAD_BYTES, SlotImage};
 use crate::sync::{Ordering, Waited};
 use crate::sys::{eventfd_clear, monotonic_nanos};
-use nervure_message::{DecodeError, Header, Layout, decode_head};
+use nervure_message::{
+    DecodeError, Encode, Header, Layout, Metadata, MetadataError, decode_head, encode_head,
+};
 use nervure_protocol::wiring::Policy;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use smallvec::SmallVec;
@@ -95,7 +97,7 @@ impl std::fmt::Debug for Sample {
 struct Received {
     header: Header,
     received_mono: u64,
-    edge: Arc<InputEdge>,
+    origin: Origin,
     payload_bytes: usize,
     head_bytes: usize,
     body: Body,
@@ -103,8 +105,20 @@ struct Received {
     layout: OnceLock<Result<Layout, DecodeError>>,
 }
 
+/// Where a sample comes from, and with it what was announced there.
+enum Origin {
+    Edge(Arc<InputEdge>),
+    /// From no edge: made in this process.
+    Own(Option<(u64, Arc<[u8]>)>),
+}
+
 enum Body {
     Inline(Inline),
+    Own {
+        /// Aligned as a small sample's.
+        payload: Vec<u128>,
+        head: SmallVec<[u8; 64]>,
+    },
     Block {
         row: u32,
         start: std::ptr::NonNull<u8>,
@@ -159,7 +173,36 @@ impl Sample {
 
     /// What the producer announced under `id`: a schema or the name of a frame.
     pub fn announcement(&self, id: u64) -> Option<Arc<[u8]>> {
-        self.0.edge.pair.announcement(id)
+        match &self.0.origin {
+            Origin::Edge(edge) => edge.pair.announcement(id),
+            Origin::Own(announcement) => {
+                announcement.as_ref().filter(|(known, _)| *known == id).map(|(_, bytes)| bytes.clone())
+            }
+        }
+    }
+
+    /// A sample that came over no edge, for [`InboxHandle::deliver`].
+    pub fn own<V: Encode + ?Sized>(
+        value: &V,
+        metadata: &Metadata,
+        header: Header,
+    ) -> Result<Self, MetadataError> {
+        let head = encode_head(value, metadata)?;
+        let payload_bytes = value.payload_bytes();
+        let mut payload = vec![0_u128; payload_bytes.div_ceil(size_of::<u128>())];
+        value.write(&mut nervure_message::cast_slice_mut(&mut payload)[..payload_bytes]);
+        let announcement = value.schema().map(|schema| (schema.id(), schema.bytes().into()));
+        let schema_id = announcement.as_ref().map_or(0, |(id, _)| *id);
+        let head = SmallVec::from_slice(&head);
+        Ok(Self(Arc::new(Received {
+            header: Header { schema_id, ..header },
+            received_mono: monotonic_nanos(),
+            origin: Origin::Own(announcement),
+            payload_bytes,
+            head_bytes: head.len(),
+            body: Body::Own { payload, head },
+            layout: OnceLock::new(),
+        })))
     }
 }
 
@@ -191,7 +234,7 @@ impl Received {
             return Ok(Self {
                 header,
                 received_mono,
-                edge,
+                origin: Origin::Edge(edge),
                 payload_bytes,
                 head_bytes,
                 body,
@@ -230,7 +273,8 @@ impl Received {
         }
         let fork_generation = fork::generation();
         let body = Body::Block { row: block, start, head, _segment: segment, fork_generation };
-        Ok(Self { header, received_mono, edge, payload_bytes, head_bytes, body, layout: OnceLock::new() })
+        let origin = Origin::Edge(edge);
+        Ok(Self { header, received_mono, origin, payload_bytes, head_bytes, body, layout: OnceLock::new() })
     }
 
     fn head(&self) -> &[u8] {
@@ -238,13 +282,14 @@ impl Received {
             Body::Inline(inline) => {
                 &inline.bytes()[self.payload_bytes.next_multiple_of(8)..][..self.head_bytes]
             }
-            Body::Block { head, .. } => head,
+            Body::Block { head, .. } | Body::Own { head, .. } => head,
         }
     }
 
     fn payload(&self) -> &[u8] {
         match &self.body {
             Body::Inline(inline) => &inline.bytes()[..self.payload_bytes],
+            Body::Own { payload, .. } => &nervure_message::cast_slice(payload)[..self.payload_bytes],
             // SAFETY: within the segment (checked in `new`), which stays mapped as long as `self` holds it.
             Body::Block { start, .. } => unsafe {
                 std::slice::from_raw_parts(start.as_ptr(), self.payload_bytes)
@@ -259,14 +304,14 @@ impl Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        if let Body::Block { row, fork_generation, .. } = self.body
-            && fork::check(fork_generation).is_ok()
+        if let (Body::Block { row, fork_generation, .. }, Origin::Edge(edge)) = (&self.body, &self.origin)
+            && fork::check(*fork_generation).is_ok()
         {
-            if let Some(counters) = self.edge.counters.input_row(self.edge.input) {
+            if let Some(counters) = edge.counters.input_row(edge.input) {
                 counters.release();
             }
-            self.edge.region.leases()[row as usize].store(0, Ordering::Release);
-            self.edge.space.space().notify();
+            edge.region.leases()[*row as usize].store(0, Ordering::Release);
+            edge.space.space().notify();
         }
     }
 }
@@ -318,13 +363,20 @@ const ARRIVALS_A_TAKE: u32 = 16;
 
 #[derive(Debug, Default)]
 struct Input {
-    /// The current edge first; behind it those of the producer's next incarnations.
-    edges: VecDeque<Attached>,
+    /// The current edge first; behind it those of the producer's next incarnations, and between them what is delivered
+    /// in the place of one that is gone.
+    sources: VecDeque<Source>,
     /// Edges that were cut off, and whose end the control thread has not told yet.
     cut: Vec<u32>,
     /// No producer will come any more.
     last: bool,
     closed: bool,
+}
+
+#[derive(Debug)]
+enum Source {
+    Edge(Attached),
+    Own(Sample),
 }
 
 #[derive(Debug)]
@@ -336,10 +388,31 @@ struct Attached {
     misbehaviour: Option<Misbehaviour>,
 }
 
+/// Samples of no edge that wait on an input at most: the oldest goes. Each of them says that a producer failed.
+const MAX_OWN: usize = 16;
+
 impl Input {
+    fn edges_mut(&mut self) -> impl Iterator<Item = &mut Attached> {
+        self.sources.iter_mut().filter_map(|source| match source {
+            Source::Edge(attached) => Some(attached),
+            Source::Own(_) => None,
+        })
+    }
+
+    /// Adds a sample behind everything that is there.
+    fn deliver(&mut self, sample: Sample) {
+        let is_own = |source: &Source| matches!(source, Source::Own(_));
+        if self.sources.iter().filter(|source| is_own(source)).count() == MAX_OWN
+            && let Some(oldest) = self.sources.iter().position(is_own)
+        {
+            self.sources.remove(oldest);
+        }
+        self.sources.push_back(Source::Own(sample));
+    }
+
     /// The producer of `edge` is gone. False when the edge is not one of this input.
     fn close(&mut self, edge: u32, last: bool) -> bool {
-        if let Some(attached) = self.edges.iter_mut().find(|attached| attached.edge.id == edge) {
+        if let Some(attached) = self.edges_mut().find(|attached| attached.edge.id == edge) {
             attached.ended = true;
         } else if let Some(index) = self.cut.iter().position(|&cut| cut == edge) {
             self.cut.swap_remove(index);
@@ -364,6 +437,7 @@ pub struct InboxHandle {
 enum Command {
     Attach(Arc<InputEdge>),
     Close { edge: u32, last: bool },
+    Deliver { input: u32, sample: Sample },
     Notify,
 }
 
@@ -376,6 +450,11 @@ impl InboxHandle {
     /// The producer of `edge` is gone; `last` when no other will come.
     pub fn close(&self, edge: u32, last: bool) {
         self.push(Command::Close { edge, last });
+    }
+
+    /// Adds a sample behind everything that the edges of `input` hold, and before those that are attached later.
+    pub fn deliver(&self, input: u32, sample: Sample) {
+        self.push(Command::Deliver { input, sample });
     }
 
     /// Makes the inbox deliver [`Arrival::Notified`].
@@ -455,7 +534,16 @@ impl Inbox {
     pub fn take_newest(&mut self, input: u32) -> Result<Option<Sample>, NodeForked> {
         fork::check(self.handle.fork_generation)?;
         let mut newest = None;
-        for attached in &mut self.inputs[input as usize].edges {
+        let sources = &mut self.inputs[input as usize].sources;
+        while let Some(source) = sources.front_mut() {
+            let attached = match source {
+                Source::Edge(attached) => attached,
+                Source::Own(sample) => {
+                    newest = Some(sample.clone());
+                    sources.pop_front();
+                    continue;
+                }
+            };
             // As many as there can be: a producer in a hurry does not keep it here.
             for _ in 0..attached.edge.region.capacity() {
                 match attached.edge.pop() {
@@ -470,6 +558,7 @@ impl Inbox {
             if !attached.ended || attached.misbehaviour.is_some() {
                 break;
             }
+            sources.pop_front();
         }
         // What else there is to say of the input, `try_next` says.
         self.set(input);
@@ -479,8 +568,10 @@ impl Inbox {
     /// Whether a sample waits on `input`. If so, [`Inbox::try_next`] finds it, rung for or not.
     pub fn has_queued(&mut self, input: u32) -> bool {
         self.refresh();
-        let edges = &self.inputs[input as usize].edges;
-        let has_queued = edges.iter().any(|attached| !attached.edge.region.ring().is_empty());
+        let has_queued = self.inputs[input as usize].sources.iter().any(|source| match source {
+            Source::Edge(attached) => !attached.edge.region.ring().is_empty(),
+            Source::Own(_) => true,
+        });
         if has_queued {
             self.set(input);
         }
@@ -573,25 +664,34 @@ impl Inbox {
     /// Pops from an input; its bit stays until it is found empty.
     fn look(&mut self, index: u32) -> Option<Arrival> {
         let input = &mut self.inputs[index as usize];
-        while let Some(attached) = input.edges.front() {
+        while let Some(source) = input.sources.front() {
+            let attached = match source {
+                Source::Edge(attached) => attached,
+                Source::Own(sample) => {
+                    let sample = sample.clone();
+                    input.sources.pop_front();
+                    self.cursor = (index + 1) % (self.inputs.len() as u32 + 1);
+                    return Some(Arrival::Sample { input: index, sample });
+                }
+            };
             match attached.misbehaviour.map_or_else(|| attached.edge.pop(), Err) {
                 Ok(Some(sample)) => {
                     self.cursor = (index + 1) % (self.inputs.len() as u32 + 1);
                     return Some(Arrival::Sample { input: index, sample });
                 }
                 Ok(None) if attached.ended => {
-                    input.edges.pop_front();
+                    input.sources.pop_front();
                 }
                 Ok(None) => break,
                 Err(misbehaviour) => {
                     let edge = attached.edge.id;
-                    input.edges.pop_front();
+                    input.sources.pop_front();
                     input.cut.push(edge);
                     return Some(Arrival::Misbehaved { input: index, edge, misbehaviour });
                 }
             }
         }
-        let closed = input.last && input.edges.is_empty() && !input.closed;
+        let closed = input.last && input.sources.is_empty() && !input.closed;
         input.closed |= closed;
         self.clear(index);
         closed.then_some(Arrival::Closed { input: index })
@@ -608,7 +708,8 @@ impl Inbox {
                 Command::Attach(edge) => {
                     let input = edge.input;
                     if let Some(known) = self.inputs.get_mut(input as usize) {
-                        known.edges.push_back(Attached { edge, ended: false, misbehaviour: None });
+                        let attached = Attached { edge, ended: false, misbehaviour: None };
+                        known.sources.push_back(Source::Edge(attached));
                         self.set(input);
                     }
                 }
@@ -618,6 +719,12 @@ impl Inbox {
                         inputs.filter_map(|(index, input)| input.close(edge, last).then_some(index)).next();
                     if let Some(input) = found {
                         self.set(input as u32);
+                    }
+                }
+                Command::Deliver { input, sample } => {
+                    if let Some(known) = self.inputs.get_mut(input as usize) {
+                        known.deliver(sample);
+                        self.set(input);
                     }
                 }
                 Command::Notify => notified = true,

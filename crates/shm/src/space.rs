@@ -29,6 +29,7 @@ impl Space<'_> {
     }
 
     /// Whether a thread of the producer sleeps, or is about to.
+    #[cfg(not(loom))]
     pub(crate) fn is_waited_for(&self) -> bool {
         self.waiters.load(Relaxed) != 0
     }

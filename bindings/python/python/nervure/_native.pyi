@@ -249,7 +249,9 @@ class Event:
         """Seconds from the sending until this node took the sample from its queue."""
     @property
     def sequence(self) -> int | None:
-        """Number of the sample within its output and incarnation, from 0. A gap is a loss."""
+        """Number of the sample within its output and incarnation, from 0. A gap is a loss. ``None`` of what
+        the sender did not send itself (``on_failure``).
+        """
     @property
     def incarnation(self) -> int | None:
         """How often the sender had been restarted. Each restart begins a new sequence."""

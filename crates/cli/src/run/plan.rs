@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use nervure_dataflow::{self as dataflow, Dataflow};
 use nervure_keeper::plan::{
-    EdgePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling, lease_rows,
+    EdgePlan, LastValuePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling, lease_rows,
 };
 use nervure_protocol::wiring::{self, InputSpec, LoopDeadline, OutputSpec, Policy, Queue, Source};
 
@@ -92,6 +92,7 @@ fn node_plan(
         restart: restart(&node.restart),
         startup_timeout: node.startup_timeout,
         health_check_timeout: node.health_check_timeout,
+        on_failure: node.on_failure.iter().map(last_value).collect(),
         cpu_affinity: node.cpu_affinity.clone(),
         scheduling: match node.scheduling {
             dataflow::Scheduling::Inherited => Scheduling::Inherited,
@@ -114,6 +115,10 @@ fn queue(queue: dataflow::Queue) -> Queue {
         dataflow::QueuePolicy::Block => Policy::Block,
     };
     Queue { policy, depth: queue.depth, max_held: queue.max_held }
+}
+
+fn last_value(last: &dataflow::LastValue) -> LastValuePlan {
+    LastValuePlan { output: last.output, value: last.value.clone() }
 }
 
 fn restart(restart: &dataflow::Restart) -> RestartPlan {

@@ -7,6 +7,7 @@ mod help;
 mod look;
 mod nodes;
 mod observer;
+mod on_failure;
 mod processes;
 mod run;
 mod schema;

@@ -2,7 +2,7 @@
 
 use std::{error::Error, thread::sleep, time::Duration};
 
-use nervure_node::{Event, Node};
+use nervure_node::{Event, Node, message::Scalar};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -104,7 +104,10 @@ fn hang() -> Result<(), Box<dyn Error>> {
 
 fn tell(event: &Event) -> Result<(), Box<dyn Error>> {
     match event {
-        Event::Input { id, sample } => println!("{id} {}", sample.as_slice::<u64>()?[0]),
+        Event::Input { id, sample } => match sample.view()?.scalar() {
+            Ok(Scalar::Integer(number)) => println!("{id} {number}"),
+            _ => println!("{id} {}", sample.as_slice::<u64>()?[0]),
+        },
         Event::InputClosed { id } => println!("INPUT_CLOSED {id}"),
         Event::Stale { id, age, count } => println!("STALE {id} {count} {}", age.as_millis()),
         Event::DeadlineMissed { id, overrun, count } => {

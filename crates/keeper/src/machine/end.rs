@@ -136,6 +136,7 @@ impl Machine {
         // First the event: a node whose last input closes ends, and hears nothing any more.
         if ended.failed {
             self.tell_neighbours(node, "NODE_FAILED", &ended.reason);
+            self.send_last_values(node, &ended.reason);
         }
         self.unwire(node, restart_at.is_some());
         self.nodes[node].last_end = Some(ended.clone());

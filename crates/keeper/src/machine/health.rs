@@ -72,7 +72,8 @@ impl Machine {
     pub(super) fn meet_health_deadline(&mut self, node: usize, now: Duration) {
         let due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
         let (plan, state) = (&self.plan.nodes[node], &mut self.nodes[node]);
-        if self.phase.is_stopping() || !state.is_present() || state.condemned.is_some() {
+        let shall_end = self.phase.is_stopping() || state.ordered.is_some() || state.condemned.is_some();
+        if shall_end || !state.is_present() {
             // Its end is near, or it has left: whatever it does now is its own affair.
             state.health = Health::default();
             return;

@@ -2,6 +2,7 @@
 
 mod any_order;
 mod guests;
+mod last_values;
 mod life;
 mod orders;
 mod wiring;

@@ -150,6 +150,11 @@ impl Wiring {
         self.instances.iter().find(|instance| instance.id == edge).map(|instance| instance.spec)
     }
 
+    /// True when the consumer's process was told that no producer will come any more.
+    pub fn is_over(&self, spec: usize) -> bool {
+        self.specs[spec].told_over
+    }
+
     fn live(&self, spec: usize) -> Option<usize> {
         let is_live = |instance: &Instance| instance.spec == spec && instance.producer != EndState::Gone;
         self.instances.iter().position(is_live)
@@ -163,6 +168,7 @@ impl Machine {
             let (producer, consumer) = (self.plan.edges[spec].producer, self.plan.edges[spec].consumer);
             if consumer == node {
                 self.inherit(spec);
+                self.catch_up_on_last_value(spec);
             }
             let both_present = self.nodes[producer].is_present() && self.nodes[consumer].is_present();
             if (producer == node || consumer == node) && both_present {
@@ -205,7 +211,10 @@ impl Machine {
     /// Its node says that it is done, while its process goes on.
     pub(super) fn goodbye(&mut self, node: usize) {
         self.nodes[node].left = true;
-        let may_restart = self.plan.nodes[node].restart.policy != RestartPolicy::Never;
+        let plan = &self.plan.nodes[node];
+        let may_restart = plan.restart.policy != RestartPolicy::Never;
+        // Something may follow on its outputs: its next process, or a last value if it goes on to fail.
+        let may_follow = may_restart || !plan.on_failure.is_empty();
         for at in (0..self.wiring.instances.len()).rev() {
             let edge = &self.plan.edges[self.wiring.instances[at].spec];
             if edge.consumer == node {
@@ -214,7 +223,7 @@ impl Machine {
                     self.consumer_gone(at, false);
                 }
             } else if edge.producer == node {
-                self.producer_gone(at, may_restart);
+                self.producer_gone(at, may_follow);
             }
         }
     }
@@ -332,7 +341,9 @@ impl Machine {
         for (number, id) in ids.iter().enumerate() {
             let at = self.wiring.instances.iter().position(|instance| instance.id == *id);
             let at = at.expect("only those before it were removed");
-            self.attach_closed(at, producer_has_ended && number + 1 == ids.len());
+            // A last value comes behind it.
+            let is_last = number + 1 == ids.len() && !self.has_last_value(spec);
+            self.attach_closed(at, producer_has_ended && is_last);
         }
     }
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::{World, node};
 use crate::{
     machine::{End, Event},
-    plan::RestartPolicy,
+    plan::{LastValuePlan, RestartPolicy},
 };
 
 const NODES: usize = 4;
@@ -40,13 +40,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn worlds() -> impl Strategy<Value = World> {
     let policy =
         prop_oneof![Just(RestartPolicy::Never), Just(RestartPolicy::OnFailure), Just(RestartPolicy::Always)];
-    let nodes = prop::collection::vec((policy, any::<bool>()), NODES);
+    let nodes = prop::collection::vec((policy, any::<bool>(), any::<bool>()), NODES);
     let queue = prop_oneof![Just(Policy::Block), Just(Policy::DropOldest)];
     let edges = prop::collection::vec((0..NODES, 0..NODES, queue), 0..8);
     (nodes, edges).prop_map(|(nodes, edges)| {
-        let nodes = nodes.into_iter().enumerate().map(|(index, (policy, manual_ready))| {
+        let nodes = nodes.into_iter().enumerate().map(|(index, (policy, manual_ready, has_last_value))| {
             let mut plan = node(&format!("n{index}"), policy);
             plan.manual_ready = manual_ready;
+            if has_last_value {
+                plan.on_failure.push(LastValuePlan { output: 0, value: serde_json::Value::Null });
+            }
             plan
         });
         World::new(nodes.collect(), &edges)

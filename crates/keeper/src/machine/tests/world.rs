@@ -39,6 +39,7 @@ pub fn node(id: &str, policy: RestartPolicy) -> NodePlan {
         },
         startup_timeout: None,
         health_check_timeout: None,
+        on_failure: Vec::new(),
         cpu_affinity: Vec::new(),
         scheduling: Scheduling::Inherited,
     }
@@ -97,6 +98,8 @@ pub struct Process {
     pub over: BTreeSet<u32>,
     /// Kind, node, inputs.
     pub events: Vec<(String, String, Vec<String>)>,
+    /// Input, incarnation of the producer, and value.
+    pub last_values: Vec<(u32, u32, serde_json::Value)>,
     peers: BTreeSet<u32>,
     pub edges_seen: BTreeSet<u32>,
 }
@@ -357,6 +360,10 @@ impl World {
             Message::CloseInput { edge, last } => {
                 let attached = process.inputs.remove(&edge).expect("an attached edge");
                 assert!(!last || process.over.insert(attached.input));
+            }
+            Message::LastValue(last) => {
+                assert!(!process.over.contains(&last.input), "input {} is over", last.input);
+                process.last_values.push((last.input, last.incarnation, last.value));
             }
             Message::Event(event) => process.events.push((event.kind, event.node, event.inputs)),
             Message::Stop { reason, .. } => process.stop = Some(reason),
