@@ -6,4 +6,9 @@
 //! replayed from its seed.
 
 pub mod carrier;
+pub mod coding;
+pub mod qos;
 pub mod rate;
+pub mod receiver;
+pub mod sender;
+pub mod wire;

@@ -1,0 +1,205 @@
+//! How a sample becomes symbols, any `n` of which give a coding block of `n` source shards back.
+//!
+//! Repair shards are Reed-Solomon over GF(2^16), in O(n log n) (Lin, Al-Naffouri, Han and Chung: "Novel Polynomial Basis
+//! and Its Application to Reed-Solomon Erasure Codes", FOCS 2014). The low-rate form is used throughout, because there a
+//! repair shard depends on the block alone and not on how many are made: so they are made in steps, as loss asks for
+//! them. A block of one shard is repeated instead.
+
+pub mod geometry;
+
+use reed_solomon_simd::{
+    engine::DefaultEngine,
+    rate::{LowRateDecoder, LowRateEncoder, RateDecoder, RateEncoder},
+};
+
+use geometry::Block;
+
+/// Makes repair shards and gives blocks back; keeps the working memory.
+#[derive(Default)]
+pub struct Coder {
+    encoder: Option<LowRateEncoder<DefaultEngine>>,
+    decoder: Option<LowRateDecoder<DefaultEngine>>,
+}
+
+/// The repair shards of a block that were made so far, one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct RepairShards {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl RepairShards {
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl Coder {
+    /// The repair shard `index` (from 0) of a block, made when it is not there yet. `source` are the block's bytes.
+    pub fn repair_shard<'a>(
+        &mut self,
+        block: Block,
+        source: &[u8],
+        repair: &'a mut RepairShards,
+        index: usize,
+    ) -> &'a [u8] {
+        if index >= repair.count {
+            self.encode(block, source, repair, index + 1);
+        }
+        &repair.bytes[index * block.shard_bytes()..][..block.shard_bytes()]
+    }
+
+    /// Makes at least `wanted` repair shards: in steps of the code's own chunks, doubling, as a step is made anew.
+    fn encode(&mut self, block: Block, source: &[u8], repair: &mut RepairShards, wanted: usize) {
+        let chunk = block.source_shards().next_power_of_two();
+        let count = wanted.max(repair.count * 2).next_multiple_of(chunk).min(block.repair_shards());
+        let (shards, bytes) = (block.source_shards(), block.shard_bytes());
+        let encoder = match &mut self.encoder {
+            Some(encoder) => {
+                encoder.reset(shards, count, bytes).expect("a block is within the limits of the code");
+                encoder
+            }
+            none => none.insert(
+                LowRateEncoder::new(shards, count, bytes, DefaultEngine::new(), None)
+                    .expect("a block is within the limits of the code"),
+            ),
+        };
+        let mut padded = Vec::new();
+        for shard in 0..shards {
+            let part = &source[block.shard_range(shard)];
+            let part = if part.len() == bytes {
+                part
+            } else {
+                padded.clear();
+                padded.extend_from_slice(part);
+                padded.resize(bytes, 0);
+                &padded
+            };
+            encoder
+                .add_original_shard(part)
+                .expect("as many shards as were said, of the length that was said");
+        }
+        let result = encoder.encode().expect("all shards were added");
+        repair.bytes.clear();
+        repair.bytes.reserve_exact(count * bytes);
+        result.recovery_iter().for_each(|shard| repair.bytes.extend_from_slice(shard));
+        repair.count = count;
+    }
+
+    /// Fills in the source shards of `sample` that are missing. `received` are the numbers of the source shards in
+    /// place; `repair` the repair shards with their indices, each once. Returns the bytes that were copied.
+    ///
+    /// # Panics
+    /// If there are fewer shards than the block has source shards.
+    pub fn decode<'a>(
+        &mut self,
+        block: Block,
+        target: &mut [u8],
+        received: impl Iterator<Item = usize>,
+        repair: impl Iterator<Item = (usize, &'a [u8])> + Clone,
+    ) -> usize {
+        let (shards, bytes) = (block.source_shards(), block.shard_bytes());
+        let highest = repair.clone().map(|(index, _)| index).max().expect("a repair shard");
+        let decoder = match &mut self.decoder {
+            Some(decoder) => {
+                decoder.reset(shards, highest + 1, bytes).expect("a block is within the limits of the code");
+                decoder
+            }
+            none => none.insert(
+                LowRateDecoder::new(shards, highest + 1, bytes, DefaultEngine::new(), None)
+                    .expect("a block is within the limits of the code"),
+            ),
+        };
+        let mut padded = Vec::new();
+        for shard in received {
+            let part = &target[block.shard_range(shard)];
+            let part = if part.len() == bytes {
+                part
+            } else {
+                padded.clear();
+                padded.extend_from_slice(part);
+                padded.resize(bytes, 0);
+                &padded
+            };
+            decoder.add_original_shard(shard, part).expect("a source shard, once");
+        }
+        for (index, shard) in repair {
+            decoder.add_recovery_shard(index, shard).expect("a repair shard, once");
+        }
+        let result = decoder.decode().expect("enough shards");
+        let mut restored = 0;
+        for (shard, bytes) in result.restored_original_iter() {
+            let range = block.shard_range(shard);
+            restored += range.len();
+            let length = range.len();
+            target[range].copy_from_slice(&bytes[..length]);
+        }
+        (shards * bytes) + restored
+    }
+}
+
+impl std::fmt::Debug for Coder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Coder")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{geometry::Geometry, *};
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn any_n_symbols_give_the_block_back(
+            sample_bytes in 1usize..20_000,
+            limit in 32usize..400,
+            order in prop::collection::vec(any::<u64>(), 2500),
+        ) {
+            let geometry = Geometry::new(sample_bytes, limit * 2).expect("within the limits");
+            let block = geometry.block(0);
+            prop_assume!(block.source_shards() > 1);
+            let source: Vec<u8> = (0..sample_bytes).map(|i| (i * 31 % 251) as u8).collect();
+            let mut coder = Coder::default();
+            let mut repair = RepairShards::default();
+
+            let mut chosen: Vec<usize> = (0..block.symbols()).collect();
+            chosen.sort_by_key(|symbol| order[*symbol % order.len()]);
+            chosen.truncate(block.source_shards());
+            let mut target = vec![0; sample_bytes];
+            let mut received = Vec::new();
+            let mut recovery = Vec::new();
+            for symbol in chosen {
+                match symbol.checked_sub(block.source_shards()) {
+                    None => {
+                        target[block.shard_range(symbol)].copy_from_slice(&source[block.shard_range(symbol)]);
+                        received.push(symbol);
+                    }
+                    Some(index) => {
+                        recovery.push((index, coder.repair_shard(block, &source, &mut repair, index).to_vec()));
+                    }
+                }
+            }
+            if !recovery.is_empty() {
+                let repair = recovery.iter().map(|(index, shard)| (*index, &shard[..]));
+                coder.decode(block, &mut target, received.into_iter(), repair);
+            }
+            prop_assert!(target == source);
+        }
+    }
+
+    #[test]
+    fn a_repair_shard_does_not_depend_on_how_many_are_made() {
+        let block = Geometry::new(9_000, 100).expect("within the limits").block(0);
+        let source: Vec<u8> = (0..9_000).map(|i| (i % 255) as u8).collect();
+        let mut coder = Coder::default();
+        let (mut few, mut many) = (RepairShards::default(), RepairShards::default());
+        coder.repair_shard(block, &source, &mut many, block.repair_shards() - 1);
+        for index in 0..block.repair_shards() {
+            let lazily = coder.repair_shard(block, &source, &mut few, index).to_vec();
+            assert_eq!(lazily, coder.repair_shard(block, &source, &mut many, index));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Who may use how much memory.
+
+/// A quarter of the budget can be granted to streams (an assembly takes up to twice its sample: the sample, and as much
+/// of repair shards), half holds samples for the application.
+const GRANT_SHARE: u64 = 4;
+const QUEUE_SHARE: u64 = 2;
+/// No stream is granted more than this part of what can be granted.
+const STREAM_SHARE: u64 = 2;
+
+#[derive(Debug)]
+pub(super) struct Budget {
+    limit: u64,
+    granted: u64,
+    queued: u64,
+}
+
+impl Budget {
+    pub(super) fn new(limit: u64) -> Self {
+        Self { limit, granted: 0, queued: 0 }
+    }
+
+    /// Raises a grant to `wanted` if there is as much, else as far as possible. Returns the new grant.
+    pub(super) fn grant(&mut self, granted: u64, wanted: u64) -> u64 {
+        let all = self.limit / GRANT_SHARE;
+        let most = granted + (all - self.granted);
+        let grant = wanted.min(all / STREAM_SHARE).min(most).max(granted);
+        self.granted += grant - granted;
+        grant
+    }
+
+    /// A stream has ended.
+    pub(super) fn release(&mut self, granted: u64) {
+        self.granted -= granted;
+    }
+
+    /// Takes memory for a sample that waits for the application. False when there is none.
+    pub(super) fn queue(&mut self, bytes: usize) -> bool {
+        let fits = self.queued + bytes as u64 <= self.limit / QUEUE_SHARE;
+        if fits {
+            self.queued += bytes as u64;
+        }
+        fits
+    }
+
+    /// A sample no longer waits.
+    pub(super) fn unqueue(&mut self, bytes: usize) {
+        self.queued -= bytes as u64;
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.granted * 2 + self.queued
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grants_stay_within_the_budget() {
+        let mut budget = Budget::new(4000);
+        assert_eq!(budget.grant(0, 100), 100);
+        assert_eq!(budget.grant(100, 10_000), 500);
+        assert_eq!(budget.grant(0, 10_000), 500);
+        assert_eq!(budget.grant(0, 1), 0);
+        assert_eq!(budget.grant(500, 100), 500, "a grant is never taken back");
+        budget.release(500);
+        assert_eq!(budget.grant(0, 200), 200);
+        assert!(budget.queue(2000));
+        assert!(!budget.queue(1));
+        budget.unqueue(1000);
+        assert!(budget.queue(1));
+        assert!(budget.used() <= 4000);
+    }
+}

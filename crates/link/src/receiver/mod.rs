@@ -1,0 +1,517 @@
+//! The receiving end: from symbols to samples.
+//!
+//! Memory is bounded by a budget: an assembly is begun only within the credit that its stream was granted, and the sum
+//! of all grants and of what waits for the application stays within the budget.
+
+mod assembly;
+mod budget;
+mod counters;
+mod ranges;
+mod report;
+mod stream;
+mod window;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+
+use crate::{
+    coding::Coder,
+    qos::Qos,
+    sender::{CONTROL_CREDIT, CONTROL_STREAM},
+    wire::{
+        WireError,
+        control::{CONTROL_BYTES_MAX, Control},
+        data::{self, Abandoned, Frame, Symbol},
+        expand,
+        feedback::Outcome,
+    },
+};
+
+use assembly::Assembly;
+use budget::Budget;
+pub use counters::{LinkReceiveCounters, ReceiveCounters};
+use ranges::{ClosedIds, Reports};
+use report::Reporter;
+use stream::{Complete, Put, ReceiveStream};
+use window::PacketWindow;
+
+/// Ranges of ids that are remembered, at most: more than any honest sender leaves.
+const RANGES_MAX: usize = 65_536;
+/// Messages for the peer that wait, at most; then its own wait too.
+const REPLIES_MAX: usize = 256;
+/// Sessions of the peer that are over and must not come back through late packets.
+const RETIRED_SESSIONS: usize = 16;
+
+/// Bounds of what a peer may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiverConfig {
+    /// Memory for samples that arrive or wait for the application, in bytes.
+    pub budget_bytes: u64,
+    /// Streams that the peer may open.
+    pub max_streams: usize,
+    /// Credit of a stream that has not asked for more, in bytes.
+    pub initial_credit: u64,
+}
+
+impl Default for ReceiverConfig {
+    fn default() -> Self {
+        Self { budget_bytes: 1 << 30, max_streams: 4096, initial_credit: 64 << 10 }
+    }
+}
+
+/// A sample that has arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Its place in its stream; a gap is a loss.
+    pub sequence: u64,
+    /// How old it was when its last symbol was sent; the time on the way is not in it. Saturates at 65.535 s.
+    pub age: Duration,
+    /// Its bytes.
+    pub payload: Bytes,
+}
+
+/// What the receiver tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReceiverEvent {
+    /// The peer has opened a stream.
+    Opened {
+        /// Its number.
+        stream: u32,
+        /// What it carries.
+        name: String,
+        /// How it is delivered.
+        qos: Qos,
+    },
+    /// A stream has a sample that it did not have before.
+    Readable(u32),
+    /// A stream has ended: nothing follows what is in its queue.
+    Ended(u32),
+    /// The peer has begun a new session: all streams are new; so many samples of the old ones were incomplete.
+    PeerRestarted {
+        /// Samples of which a part had arrived, or that waited for their predecessors.
+        lost: u64,
+    },
+}
+
+/// The receiving end of a session.
+#[derive(Debug)]
+pub struct Receiver {
+    config: ReceiverConfig,
+    incarnation: u32,
+    start: Instant,
+    session: Option<u32>,
+    retired: VecDeque<u32>,
+    streams: BTreeMap<u32, ReceiveStream>,
+    assemblies: BTreeMap<u64, Assembly>,
+    /// Transmissions that are complete and wait for their predecessors or for room.
+    held: BTreeSet<u64>,
+    closed: ClosedIds,
+    reports: Reports,
+    reporter: Reporter,
+    packets: PacketWindow,
+    budget: Budget,
+    coder: Coder,
+    events: VecDeque<ReceiverEvent>,
+    /// Messages for the peer.
+    replies: VecDeque<Control>,
+    /// Messages from the peer about the streams of this side.
+    answers: VecDeque<Control>,
+    counters: LinkReceiveCounters,
+    totals: ReceiveCounters,
+}
+
+impl Receiver {
+    /// A receiver that knows of no stream. `incarnation` is a random number.
+    pub fn new(config: ReceiverConfig, incarnation: u32, now: Instant) -> Self {
+        let mut receiver = Self {
+            config,
+            incarnation,
+            start: now,
+            session: None,
+            retired: VecDeque::new(),
+            streams: BTreeMap::new(),
+            assemblies: BTreeMap::new(),
+            held: BTreeSet::new(),
+            closed: ClosedIds::default(),
+            reports: Reports::default(),
+            reporter: Reporter::default(),
+            packets: PacketWindow::new(),
+            budget: Budget::new(config.budget_bytes),
+            coder: Coder::default(),
+            events: VecDeque::new(),
+            replies: VecDeque::new(),
+            answers: VecDeque::new(),
+            counters: LinkReceiveCounters::default(),
+            totals: ReceiveCounters::default(),
+        };
+        receiver.begin_session();
+        receiver
+    }
+
+    /// A data packet arrived.
+    ///
+    /// # Errors
+    /// Nothing of a packet is used that does not parse.
+    pub fn on_data(&mut self, now: Instant, datagram: &[u8]) -> Result<(), WireError> {
+        let (header, frames) = data::read(datagram).inspect_err(|_| self.counters.invalid_packets += 1)?;
+        if !self.is_current(header.session) {
+            self.counters.stale_packets += 1;
+            return Ok(());
+        }
+        let number = expand(header.packet_number, self.packets.highest);
+        let newest = number > self.packets.highest;
+        if !self.packets.insert(number) {
+            self.counters.repeated_packets += 1;
+            return Ok(());
+        }
+        self.reporter.on_packet(now, newest, datagram.len());
+        for frame in frames {
+            match frame {
+                Frame::Symbol { symbol, shard } => self.on_symbol(&symbol, &datagram[shard]),
+                Frame::Status(status) => {
+                    let told = self.reporter.acknowledged(status.feedback_seen);
+                    if let Some(told) = told {
+                        self.reports.forget(&told);
+                    }
+                    self.reports.raise_floor(status.floor);
+                    self.drop_below(status.floor);
+                    status.abandoned.iter().for_each(|run| self.on_abandoned(run));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the oldest sample that waits in a stream.
+    pub fn take(&mut self, stream: u32) -> Option<Sample> {
+        let state = self.streams.get_mut(&stream).filter(|_| stream != CONTROL_STREAM)?;
+        let sample = state.queue.pop_front()?;
+        state.counters.taken += 1;
+        self.budget.unqueue(sample.payload.len());
+        self.deliver_in_order(stream);
+        self.forget_if_done(stream);
+        Some(sample)
+    }
+
+    /// What happened, the oldest first.
+    pub fn poll_event(&mut self) -> Option<ReceiverEvent> {
+        self.events.pop_front()
+    }
+
+    /// Messages for the peer.
+    pub(crate) fn poll_reply(&mut self) -> Option<Control> {
+        let reply = self.replies.pop_front()?;
+        self.deliver_in_order(CONTROL_STREAM);
+        Some(reply)
+    }
+
+    /// Messages of the peer about the streams of this side.
+    pub(crate) fn poll_answer(&mut self) -> Option<Control> {
+        self.answers.pop_front()
+    }
+
+    /// What every stream is granted, to be told again in a new session of this side.
+    pub(crate) fn grants(&self) -> Vec<Control> {
+        let streams = self.streams.iter().filter(|(stream, _)| **stream != CONTROL_STREAM);
+        streams.map(|(stream, state)| Control::Grant { stream: *stream, bytes: state.granted }).collect()
+    }
+
+    /// The counters of a stream.
+    pub fn counters(&self, stream: u32) -> Option<ReceiveCounters> {
+        self.streams.get(&stream).map(ReceiveStream::counters)
+    }
+
+    /// The counters of all streams, ended ones included, control messages left out.
+    pub fn totals(&self) -> ReceiveCounters {
+        let open = self.streams.iter().filter(|(stream, _)| **stream != CONTROL_STREAM);
+        open.fold(self.totals, |sum, (_, state)| sum + state.counters())
+    }
+
+    /// The counters of the link.
+    pub fn link_counters(&self) -> LinkReceiveCounters {
+        LinkReceiveCounters { budget_used_bytes: self.budget.used(), ..self.counters }
+    }
+
+    /// The open streams.
+    pub fn streams(&self) -> impl Iterator<Item = (u32, &str, Qos)> {
+        let streams = self.streams.iter().filter(|(stream, _)| **stream != CONTROL_STREAM);
+        streams.map(|(stream, state)| (*stream, state.name.as_str(), state.qos))
+    }
+
+    /// Whether packets are of the running session; begins a new one when they are of one not seen before.
+    fn is_current(&mut self, session: u32) -> bool {
+        if self.session == Some(session) {
+            return true;
+        }
+        if self.retired.contains(&session) {
+            return false;
+        }
+        if let Some(old) = self.session.replace(session) {
+            self.retired.push_back(old);
+            if self.retired.len() > RETIRED_SESSIONS {
+                self.retired.pop_front();
+            }
+            let waiting: usize = self.streams.values().map(|state| state.waiting.len()).sum();
+            let lost = (self.assemblies.len() + waiting) as u64;
+            self.begin_session();
+            self.events.push_back(ReceiverEvent::PeerRestarted { lost });
+        }
+        true
+    }
+
+    fn begin_session(&mut self) {
+        for state in self.streams.values() {
+            self.totals = self.totals + state.counters();
+        }
+        self.streams.clear();
+        self.streams.insert(CONTROL_STREAM, ReceiveStream::control(CONTROL_CREDIT));
+        self.assemblies.clear();
+        self.held.clear();
+        self.closed = ClosedIds::default();
+        self.reports = Reports::default();
+        self.reporter = Reporter::default();
+        self.packets = PacketWindow::new();
+        self.budget = Budget::new(self.config.budget_bytes);
+        self.replies.clear();
+    }
+
+    fn on_symbol(&mut self, symbol: &Symbol, shard: &[u8]) {
+        let id = symbol.transmit_id;
+        if self.closed.contains(id) {
+            self.counters.late_symbols += 1;
+            return;
+        }
+        if self.held.contains(&id) {
+            // The sender has missed that it is complete.
+            let shards = symbol.geometry.block(symbol.block.into()).source_shards();
+            self.reporter.on_progress(id, symbol.block, shards as u16);
+            self.counters.late_symbols += 1;
+            return;
+        }
+        let Some(state) = self.streams.get_mut(&symbol.stream) else {
+            self.counters.refused_symbols += 1;
+            return;
+        };
+        if !self.assemblies.contains_key(&id) {
+            if state.is_past(symbol.sequence) {
+                let keeps_all = state.qos.delivery.keeps_all();
+                self.close(id, if keeps_all { Outcome::Delivered } else { Outcome::Superseded });
+                return;
+            }
+            let bytes = symbol.geometry.sample_bytes();
+            let too_long = symbol.stream == CONTROL_STREAM && bytes > CONTROL_BYTES_MAX;
+            let many = self.closed.len() + self.reports.len() >= RANGES_MAX;
+            if too_long || many || !state.begin(bytes) {
+                self.counters.refused_symbols += 1;
+                return;
+            }
+            self.assemblies.insert(id, Assembly::new(symbol));
+        }
+        let assembly = self.assemblies.get_mut(&id).expect("it was there or begun");
+        if !assembly.agrees(symbol) {
+            self.counters.refused_symbols += 1;
+            return;
+        }
+        let added = assembly.add(&mut self.coder, symbol, shard);
+        self.counters.bytes_copied += added.copied as u64;
+        self.reporter.on_progress(id, symbol.block, added.symbols);
+        if added.complete {
+            self.complete(id, symbol.age_millis);
+        }
+    }
+
+    fn complete(&mut self, id: u64, age_millis: u16) {
+        let assembly = self.assemblies.remove(&id).expect("what is complete was under way");
+        let stream = assembly.stream;
+        let state = self.streams.get_mut(&stream).expect("an assembly belongs to a stream");
+        let age = Duration::from_millis(age_millis.into());
+        let sequence = assembly.sequence;
+        let sample = Sample { sequence, age, payload: assembly.into_payload().into() };
+        let bytes = sample.payload.len();
+        let expired = state.qos.lifespan.is_some_and(|lifespan| age >= lifespan);
+        if state.qos.delivery.keeps_all() {
+            // An expired one keeps its place in the order, as one that is skipped.
+            let complete = Complete { id, sample: (!expired).then_some(sample), bytes };
+            match state.waiting.entry(sequence) {
+                Entry::Vacant(place) => {
+                    place.insert(complete);
+                    self.held.insert(id);
+                    self.deliver_in_order(stream);
+                }
+                Entry::Occupied(_) => {
+                    state.end(bytes);
+                    self.close(id, Outcome::Refused);
+                }
+            }
+            return;
+        }
+        state.end(bytes);
+        if expired {
+            state.counters.expired += 1;
+            return self.close(id, Outcome::Expired);
+        }
+        let outcome = match state.put_newest(sample, &mut self.budget) {
+            Put::Queued => {
+                self.events.push_back(ReceiverEvent::Readable(stream));
+                Outcome::Delivered
+            }
+            Put::Superseded => Outcome::Superseded,
+            Put::NoRoom => Outcome::Refused,
+        };
+        self.close(id, outcome);
+    }
+
+    /// Delivers what a stream that keeps all has complete, in order, as long as its queue has room.
+    fn deliver_in_order(&mut self, stream: u32) {
+        loop {
+            let Some(state) = self.streams.get_mut(&stream) else { return };
+            if state.skip() {
+                continue;
+            }
+            if !state.waiting.first_key_value().is_some_and(|(sequence, _)| *sequence == state.next_sequence)
+            {
+                return;
+            }
+            let first = state.waiting.first_entry().expect("there is a first one");
+            let Some(sample) = &first.get().sample else {
+                let expired = first.remove();
+                state.next_sequence += 1;
+                state.end(expired.bytes);
+                state.counters.expired += 1;
+                self.close(expired.id, Outcome::Expired);
+                continue;
+            };
+            if stream == CONTROL_STREAM {
+                let message = sample.payload.clone();
+                let complete = first.remove();
+                state.next_sequence += 1;
+                state.end(complete.bytes);
+                self.close(complete.id, Outcome::Delivered);
+                self.on_control(&message);
+                continue;
+            }
+            if state.queue.len() >= state.qos.delivery.depth()
+                || !self.budget.queue(first.get().bytes)
+            {
+                return;
+            }
+            let complete = first.remove();
+            state.next_sequence += 1;
+            state.end(complete.bytes);
+            state.counters.delivered += 1;
+            state.counters.delivered_bytes += complete.bytes as u64;
+            state.note_age(complete.sample.as_ref().expect("it was just seen").age);
+            state.queue.extend(complete.sample);
+            self.close(complete.id, Outcome::Delivered);
+            self.events.push_back(ReceiverEvent::Readable(stream));
+        }
+    }
+
+    fn on_control(&mut self, payload: &[u8]) {
+        match Control::decode(payload) {
+            Ok(Control::Open { stream, qos, first_sequence, name }) => {
+                let room =
+                    self.streams.len() <= self.config.max_streams && !self.streams.contains_key(&stream);
+                let granted = self.budget.grant(0, self.config.initial_credit);
+                if !room || granted == 0 {
+                    self.budget.release(granted);
+                    self.replies.push_back(Control::Refuse { stream });
+                    return;
+                }
+                self.streams.insert(stream, ReceiveStream::new(name.clone(), qos, first_sequence, granted));
+                self.replies.push_back(Control::Grant { stream, bytes: granted });
+                self.events.push_back(ReceiverEvent::Opened { stream, name, qos });
+            }
+            Ok(Control::Want { stream, bytes }) => {
+                if let Some(state) = self.streams.get_mut(&stream) {
+                    state.granted = self.budget.grant(state.granted, bytes);
+                    self.replies.push_back(Control::Grant { stream, bytes: state.granted });
+                }
+            }
+            Ok(Control::Close { stream }) => {
+                if let Some(state) = self.streams.get_mut(&stream) {
+                    state.ended = true;
+                    self.events.push_back(ReceiverEvent::Ended(stream));
+                    self.forget_if_done(stream);
+                }
+            }
+            Ok(answer @ (Control::Grant { .. } | Control::Refuse { .. })) => self.answers.push_back(answer),
+            Err(_) => self.counters.invalid_messages += 1,
+        }
+    }
+
+    fn on_abandoned(&mut self, run: &Abandoned) {
+        let end = run.transmit_id.saturating_add(run.count).min(crate::wire::VARINT_MAX);
+        if self.closed.len() + self.reports.len() >= RANGES_MAX {
+            return;
+        }
+        // What is complete and held will be delivered: it stays open.
+        let held: Vec<u64> = self.held.range(run.transmit_id..end.max(run.transmit_id)).copied().collect();
+        let mut from = run.transmit_id;
+        for id in held.into_iter().chain([end]) {
+            self.abandon(from, id);
+            from = id + 1;
+        }
+        if run.stream != CONTROL_STREAM
+            && let Some(state) = self.streams.get_mut(&run.stream)
+            && state.qos.delivery.keeps_all()
+        {
+            state.note_skipped(run.sequence);
+            self.deliver_in_order(run.stream);
+        }
+    }
+
+    /// Closes what is not closed of a range.
+    fn abandon(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        for (start, end) in self.closed.insert(start, end) {
+            let ids: Vec<u64> = self.assemblies.range(start..end).map(|(id, _)| *id).collect();
+            ids.into_iter().for_each(|id| self.drop_assembly(id));
+            self.reports.add(start, end, Outcome::Abandoned);
+        }
+    }
+
+    /// The sender knows that all below is closed; what it has nothing of any more is dropped.
+    fn drop_below(&mut self, floor: u64) {
+        self.closed.raise_floor(floor);
+        while let Some((id, _)) = self.assemblies.first_key_value()
+            && *id < floor
+        {
+            self.drop_assembly(*id);
+        }
+    }
+
+    fn drop_assembly(&mut self, id: u64) {
+        let Some(assembly) = self.assemblies.remove(&id) else { return };
+        self.reporter.on_closed(id);
+        if let Some(state) = self.streams.get_mut(&assembly.stream) {
+            state.end(assembly.geometry.sample_bytes());
+            state.counters.incomplete += 1;
+        }
+    }
+
+    fn close(&mut self, id: u64, outcome: Outcome) {
+        self.held.remove(&id);
+        for (start, end) in self.closed.insert(id, id + 1) {
+            self.reports.add(start, end, outcome);
+        }
+        self.reporter.on_closed(id);
+    }
+
+    fn forget_if_done(&mut self, stream: u32) {
+        if let Some(state) = self.streams.get(&stream)
+            && state.ended
+            && state.queue.is_empty()
+        {
+            let state = self.streams.remove(&stream).expect("it was just seen");
+            self.totals = self.totals + state.counters();
+            self.budget.release(state.granted);
+        }
+    }
+}

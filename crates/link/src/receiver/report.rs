@@ -1,0 +1,120 @@
+//! When the sender is told, and what.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use super::Receiver;
+use crate::wire::feedback::{CLOSED_MAX, Closed, Feedback, PROGRESS_MAX, Progress};
+
+/// After so many packets feedback is due at once.
+const PACKETS: u32 = 24;
+/// After the first packet that was not reported, feedback is due after this time.
+const INTERVAL: Duration = Duration::from_millis(1);
+/// How often a block's progress is told after it has changed, as feedback may be lost.
+const REPEATS: u8 = 3;
+/// Feedbacks of which it is known what closed ranges they told.
+const HISTORY: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Reporter {
+    number: u64,
+    arrived: Option<Instant>,
+    packets: u64,
+    bytes: u64,
+    unreported: u32,
+    due: Option<Instant>,
+    /// Blocks that changed: how many symbols they have, and how often that is still to be told.
+    progress: BTreeMap<(u64, u16), (u16, u8)>,
+    history: VecDeque<(u64, Vec<Closed>)>,
+}
+
+impl Reporter {
+    pub(super) fn on_packet(&mut self, now: Instant, newest: bool, bytes: usize) {
+        self.packets += 1;
+        self.bytes += bytes as u64;
+        if newest {
+            self.arrived = Some(now);
+        }
+        self.unreported += 1;
+        let due = if self.unreported >= PACKETS { now } else { now + INTERVAL };
+        self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
+    }
+
+    pub(super) fn on_progress(&mut self, id: u64, block: u16, symbols: u16) {
+        self.progress.insert((id, block), (symbols, REPEATS));
+    }
+
+    pub(super) fn on_closed(&mut self, id: u64) {
+        while let Some((key, _)) = self.progress.range((id, 0)..=(id, u16::MAX)).next() {
+            let key = *key;
+            self.progress.remove(&key);
+        }
+    }
+
+    /// The sender has this feedback: returns what it told of closed ranges.
+    pub(super) fn acknowledged(&mut self, number: u64) -> Option<Vec<Closed>> {
+        let place = self.history.iter().position(|(told, _)| *told == number)?;
+        self.history.drain(..=place).next_back().map(|(_, closed)| closed)
+    }
+
+    /// Progress to tell: what changed, each a few times.
+    fn next_progress(&mut self) -> Vec<Progress> {
+        let mut told = Vec::new();
+        for ((id, block), (symbols, repeats)) in &mut self.progress {
+            if told.len() == PROGRESS_MAX {
+                break;
+            }
+            told.push(Progress { transmit_id: *id, block: *block, symbols: *symbols });
+            *repeats -= 1;
+        }
+        self.progress.retain(|_, (_, repeats)| *repeats > 0);
+        told
+    }
+}
+
+impl Receiver {
+    /// When feedback is due.
+    pub fn feedback_due(&self) -> Option<Instant> {
+        self.reporter.due
+    }
+
+    /// Writes the feedback that is due, of at most `datagram_bytes`. `out` is empty. False when none is due.
+    pub fn write_feedback(&mut self, now: Instant, datagram_bytes: usize, out: &mut Vec<u8>) -> bool {
+        let Some(session) = self.session.filter(|_| self.reporter.due.is_some_and(|due| due <= now)) else {
+            return false;
+        };
+        let reporter = &mut self.reporter;
+        let arrived = reporter.arrived.unwrap_or(now);
+        reporter.number += 1;
+        reporter.unreported = 0;
+        reporter.due = None;
+        let mut feedback = Feedback {
+            session,
+            incarnation: self.incarnation,
+            number: reporter.number,
+            highest_packet: self.packets.highest,
+            packets: reporter.packets,
+            bytes: reporter.bytes,
+            arrived_micros: micros(arrived.saturating_duration_since(self.start)),
+            held_micros: micros(now.saturating_duration_since(arrived)),
+            floor: self.closed.floor(),
+            closed: self.reports.next(CLOSED_MAX),
+            progress: reporter.next_progress(),
+        };
+        feedback.write(datagram_bytes, out);
+        if !feedback.closed.is_empty() {
+            reporter.history.push_back((feedback.number, feedback.closed));
+            if reporter.history.len() > HISTORY {
+                reporter.history.pop_front();
+            }
+        }
+        true
+    }
+}
+
+/// Microseconds, wrapping.
+fn micros(duration: Duration) -> u32 {
+    duration.as_micros() as u32
+}

@@ -1,0 +1,59 @@
+//! Which packets have arrived: a repeated one counts once.
+
+/// How far behind the highest packet another may arrive and count.
+const PACKETS: u64 = 4096;
+
+#[derive(Debug)]
+pub(super) struct PacketWindow {
+    /// The highest number, 0: none.
+    pub(super) highest: u64,
+    seen: Box<[u64]>,
+}
+
+impl PacketWindow {
+    pub(super) fn new() -> Self {
+        Self { highest: 0, seen: vec![0; (PACKETS / 64) as usize].into() }
+    }
+
+    /// Notes a packet, of a number from 1. False when it was seen before, or is too old to tell.
+    pub(super) fn insert(&mut self, number: u64) -> bool {
+        if number == 0 || number + PACKETS <= self.highest {
+            return false;
+        }
+        if number > self.highest {
+            let passed = (number - self.highest).min(PACKETS);
+            for skipped in number - passed + 1..=number {
+                let (word, bit) = Self::place(skipped);
+                self.seen[word] &= !bit;
+            }
+            self.highest = number;
+        }
+        let (word, bit) = Self::place(number);
+        let new = self.seen[word] & bit == 0;
+        self.seen[word] |= bit;
+        new
+    }
+
+    fn place(number: u64) -> (usize, u64) {
+        let place = number % PACKETS;
+        ((place / 64) as usize, 1 << (place % 64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn each_counts_once(numbers in prop::collection::vec(0u64..20_000, 1..300)) {
+            let (mut window, mut seen) = (PacketWindow::new(), BTreeSet::new());
+            for number in numbers {
+                let recent = number > 0 && number + PACKETS > window.highest;
+                prop_assert_eq!(window.insert(number), recent && seen.insert(number));
+            }
+        }
+    }
+}

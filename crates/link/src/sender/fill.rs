@@ -1,0 +1,197 @@
+//! Filling packets.
+
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use super::{Cause, InFlight, Sender, stream::Pending};
+use crate::wire::data::{ABANDONED_MAX, HEADER_BYTES, Header, Status, Symbol};
+
+/// How many blocks are looked at for one that fits what is left of a packet.
+const LOOK_AHEAD: usize = 8;
+/// What is told of given-up transmissions in a packet that also carries symbols.
+const ABANDONED_ASIDE: usize = 8;
+/// Less room than this is not worth looking for a symbol that fits.
+const SYMBOL_BYTES_MIN: usize = 16;
+/// The shortest time between two statuses.
+const STATUS_INTERVAL_MIN: Duration = Duration::from_millis(5);
+
+/// A packet that was filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filled {
+    /// Its number.
+    pub packet: u64,
+    /// The bytes of the datagram.
+    pub bytes: usize,
+}
+
+impl Sender {
+    /// Whether there is something to send.
+    pub fn has_work(&self, now: Instant) -> bool {
+        self.has_symbols() || self.status_due(now) && !self.given_up.is_empty()
+    }
+
+    /// Fills a datagram of at most `datagram_bytes` with what is most urgent. A `probe` is filled even when there is
+    /// nothing to say. `out` is empty.
+    pub fn fill(
+        &mut self,
+        now: Instant,
+        datagram_bytes: usize,
+        probe: bool,
+        out: &mut Vec<u8>,
+    ) -> Option<Filled> {
+        if self.silent {
+            self.keep_freshest(now);
+        }
+        let packet = self.next_packet;
+        Header { session: self.session, packet_number: packet as u32 }.write(out);
+        let mut symbols = SmallVec::<[(u64, u16); 2]>::new();
+        let telling = self.status_due(now);
+        // What is given up is told in a packet of its own when there is much of it, or nothing else to send.
+        if telling && self.given_up.len() > ABANDONED_ASIDE {
+            self.write_status(now, datagram_bytes, ABANDONED_MAX, out);
+        } else {
+            while out.len() < datagram_bytes && self.add_symbol(now, datagram_bytes, &mut symbols, out) {}
+            let alone = symbols.is_empty();
+            if (telling && !self.given_up.is_empty()) || (probe && alone) || (self.status.news && telling) {
+                let fits = out.len() + Status::len_max(ABANDONED_ASIDE) <= datagram_bytes;
+                if fits && (!alone || probe || !self.given_up.is_empty()) {
+                    self.write_status(now, datagram_bytes, ABANDONED_ASIDE, out);
+                }
+            }
+        }
+        if out.len() == HEADER_BYTES {
+            out.clear();
+            return None;
+        }
+        self.next_packet += 1;
+        self.in_flight.push_back(InFlight { packet, sent: now, symbols });
+        Some(Filled { packet, bytes: out.len() })
+    }
+
+    pub(super) fn status_interval(&self) -> Duration {
+        (self.rto / 2).max(STATUS_INTERVAL_MIN)
+    }
+
+    fn status_due(&self, now: Instant) -> bool {
+        (self.status.news || !self.given_up.is_empty())
+            && self.status.last.is_none_or(|last| last + self.status_interval() <= now)
+    }
+
+    fn write_status(&mut self, now: Instant, datagram_bytes: usize, most: usize, out: &mut Vec<u8>) {
+        let room = datagram_bytes.saturating_sub(out.len() + Status::len_max(0))
+            / (Status::len_max(1) - Status::len_max(0));
+        let abandoned = self.abandoned(room.min(most));
+        Status { floor: self.floor(), feedback_seen: self.feedback_seen, abandoned }.write(out);
+        self.status.news = false;
+        // What did not fit follows at once.
+        self.status.last = (self.status.cursor == 0).then_some(now);
+    }
+
+    /// Every transmission below is known to be closed.
+    pub(super) fn floor(&self) -> u64 {
+        let first = self.transmissions.keys().next().into_iter().chain(self.given_up.keys().next());
+        first.copied().min().unwrap_or(self.next_transmit)
+    }
+
+    /// Adds the most urgent symbol that fits and of whose block there is none in the packet: symbols in one packet are
+    /// lost together.
+    fn add_symbol(
+        &mut self,
+        now: Instant,
+        datagram_bytes: usize,
+        symbols: &mut SmallVec<[(u64, u16); 2]>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let ahead = if symbols.is_empty() { 1 } else { symbols.len() + LOOK_AHEAD };
+        if !symbols.is_empty() && datagram_bytes - out.len() < SYMBOL_BYTES_MIN {
+            return false;
+        }
+        for (id, number) in self.next_blocks(now, ahead, datagram_bytes) {
+            if symbols.contains(&(id, number)) {
+                continue;
+            }
+            let transmission = &self.transmissions[&id];
+            let block = transmission.geometry.block(number.into());
+            let state = &transmission.blocks[usize::from(number)];
+            let age = now.saturating_duration_since(transmission.accepted).as_millis();
+            let symbol = Symbol {
+                transmit_id: id,
+                stream: transmission.stream,
+                sequence: transmission.sequence,
+                geometry: transmission.geometry,
+                block: number,
+                index: (state.next as usize % block.symbols()) as u16,
+                age_millis: u16::try_from(age).unwrap_or(u16::MAX),
+            };
+            if out.len() + symbol.head_len() + block.shard_bytes() <= datagram_bytes {
+                symbol.write(out);
+                self.write_shard(now, &symbol, out);
+                symbols.push((id, number));
+                return true;
+            }
+            if symbols.is_empty() {
+                // Datagrams have become shorter since the sample was cut: it is cut anew.
+                self.recut(now, id);
+                return self.add_symbol(now, datagram_bytes, symbols, out);
+            }
+        }
+        false
+    }
+
+    fn write_shard(&mut self, now: Instant, symbol: &Symbol, out: &mut Vec<u8>) {
+        let (id, number) = (symbol.transmit_id, usize::from(symbol.block));
+        let transmission = self.transmissions.get_mut(&id).expect("what sends is under way");
+        let block = transmission.geometry.block(number);
+        let state = &mut transmission.blocks[number];
+        let source = &transmission.payload[block.range()];
+        let (index, shards) = (usize::from(symbol.index), block.source_shards());
+        if index >= shards && shards > 1 {
+            out.extend_from_slice(self.coder.repair_shard(block, source, &mut state.repair, index - shards));
+        } else {
+            let end = out.len() + block.shard_bytes();
+            // The only shard of a block is repeated.
+            let part = &source[block.shard_range(if shards == 1 { 0 } else { index })];
+            out.extend_from_slice(part);
+            out.resize(end, 0);
+        }
+        self.bytes_copied += block.shard_bytes() as u64;
+
+        state.next += 1;
+        state.in_flight += 1;
+        transmission.in_flight += 1;
+        let first_time = state.next <= state.source_shards;
+        let complete = state.next == state.source_shards;
+        let stream = self.streams.get_mut(&symbol.stream).expect("what sends has a stream");
+        stream.counters.symbols += 1;
+        stream.counters.repair_symbols += u64::from(!first_time);
+        if complete {
+            transmission.unsent_blocks -= 1;
+        }
+        let sent_once = complete && transmission.unsent_blocks == 0;
+        if sent_once {
+            stream.sending = None;
+        }
+        if first_time {
+            self.advance(id, block.shard_bytes());
+        }
+        self.evaluate(id, symbol.block);
+        if sent_once {
+            self.refresh(now, symbol.stream);
+        }
+    }
+
+    /// Gives a sample up and puts it back to the front of its stream.
+    fn recut(&mut self, now: Instant, id: u64) {
+        let transmission = &self.transmissions[&id];
+        let (stream, sequence) = (transmission.stream, transmission.sequence);
+        let pending =
+            Pending { sequence, payload: transmission.payload.clone(), accepted: transmission.accepted };
+        self.give_up(now, id, Cause::Recut);
+        let state = self.streams.get_mut(&stream).expect("what sends has a stream");
+        state.pending.push_front(pending);
+        state.unclosed -= 1;
+        self.refresh_key(stream, None);
+        self.refresh(now, stream);
+    }
+}

@@ -1,0 +1,163 @@
+//! A stream at its sending end.
+
+use std::{collections::VecDeque, time::Instant};
+
+use bytes::Bytes;
+
+use super::{CONTROL_CREDIT, SendCounters, UNCLOSED_FEW, UNCLOSED_PER_STREAM};
+use crate::qos::{Delivery, Qos, TrafficClass};
+
+/// What a sample counts against its stream's credit, at least.
+const CHARGE_MIN: u64 = 64;
+
+/// A sample that waits for its turn.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) sequence: u64,
+    pub(super) payload: Bytes,
+    pub(super) accepted: Instant,
+}
+
+#[derive(Debug)]
+pub(super) struct SendStream {
+    pub(super) name: String,
+    pub(super) qos: Qos,
+    pub(super) next_sequence: u64,
+    pub(super) pending: VecDeque<Pending>,
+    /// Transmissions that are not closed.
+    pub(super) unclosed: usize,
+    pub(super) unclosed_bytes: u64,
+    /// The transmission of which not all source shards were sent once.
+    pub(super) sending: Option<u64>,
+    /// The newest transmission.
+    pub(super) newest: Option<u64>,
+    /// Bytes that may be unclosed.
+    pub(super) credit: u64,
+    /// The most credit that was asked for.
+    pub(super) wanted: u64,
+    /// Grants that are to come: one for the opening, one for each wish.
+    pub(super) wants_in_flight: u32,
+    pub(super) largest: u64,
+    /// Where the stream stands among those that wait for their turn.
+    pub(super) tag: Option<u64>,
+    /// The finish tag of its last transmission.
+    pub(super) last_finish: u64,
+    /// The producer was turned away.
+    pub(super) blocked: bool,
+    pub(super) closing: bool,
+    pub(super) refused: bool,
+    is_control: bool,
+    pub(super) counters: SendCounters,
+}
+
+impl SendStream {
+    pub(super) fn new(name: String, qos: Qos) -> Self {
+        Self {
+            name,
+            qos,
+            next_sequence: 0,
+            pending: VecDeque::new(),
+            unclosed: 0,
+            unclosed_bytes: 0,
+            sending: None,
+            newest: None,
+            credit: 0,
+            wanted: 0,
+            wants_in_flight: 1,
+            largest: 0,
+            tag: None,
+            last_finish: 0,
+            blocked: false,
+            closing: false,
+            refused: false,
+            is_control: false,
+            counters: SendCounters::default(),
+        }
+    }
+
+    pub(super) fn control() -> Self {
+        let qos = Qos { traffic_class: TrafficClass::Control, ..Qos::new(Delivery::keep_all(u32::MAX)) };
+        Self { is_control: true, credit: CONTROL_CREDIT, wants_in_flight: 0, ..Self::new(String::new(), qos) }
+    }
+
+    /// What a sample of this length counts against the credit.
+    pub(super) fn charge(bytes: usize) -> u64 {
+        (bytes as u64).max(CHARGE_MIN)
+    }
+
+    /// Samples that wait or are not closed.
+    pub(super) fn under_way(&self) -> usize {
+        self.pending.len() + self.unclosed
+    }
+
+    /// The counters, with what is held.
+    pub(super) fn counters(&self) -> SendCounters {
+        SendCounters { held: self.under_way() as u64, ..self.counters }
+    }
+
+    /// Whether the first that waits may be admitted; `many`: there are many unclosed transmissions.
+    pub(super) fn may_admit(&self, many: bool) -> bool {
+        self.sending.is_none()
+            && self.unclosed < if many { UNCLOSED_FEW } else { UNCLOSED_PER_STREAM }
+            && self.pending.front().is_some_and(|first| self.has_credit(first.payload.len()))
+    }
+
+    fn has_credit(&self, bytes: usize) -> bool {
+        self.unclosed_bytes + Self::charge(bytes) <= self.credit
+    }
+
+    /// How much credit to ask for, when the first that waits lacks it.
+    pub(super) fn credit_to_want(&mut self) -> Option<u64> {
+        let first = self.pending.front()?;
+        if self.has_credit(first.payload.len()) || self.wants_in_flight > 0 || self.credit < self.wanted {
+            return None;
+        }
+        self.wanted = (self.credit * 2).max(self.largest * 4);
+        self.wants_in_flight += 1;
+        Some(self.wanted)
+    }
+
+    /// The peer was asked for more than it grants, and what it grants is too little.
+    pub(super) fn cannot_ever_carry(&self, bytes: usize) -> bool {
+        let charge = Self::charge(bytes);
+        self.wants_in_flight == 0
+            && charge > self.credit
+            && self.wanted >= charge
+            && self.credit < self.wanted
+    }
+
+    /// Drops what the peer has no memory for.
+    pub(super) fn drop_too_long(&mut self) {
+        while let Some(first) = self.pending.front()
+            && self.cannot_ever_carry(first.payload.len())
+        {
+            self.pending.pop_front();
+            self.counters.refused += 1;
+        }
+    }
+
+    /// Drops what waits and is too old. What a stream that keeps all drops must be told to its receiver, which is done
+    /// when its turn comes.
+    pub(super) fn drop_expired(&mut self, now: Instant) {
+        let Some(lifespan) = self.qos.lifespan.filter(|_| !self.qos.delivery.keeps_all()) else { return };
+        while self.pending.front().is_some_and(|first| first.accepted + lifespan <= now) {
+            self.pending.pop_front();
+            self.counters.expired += 1;
+        }
+    }
+
+    /// The peer has lost its state.
+    pub(super) fn reset_session(&mut self) {
+        self.unclosed = 0;
+        self.unclosed_bytes = 0;
+        self.sending = None;
+        self.newest = None;
+        self.tag = None;
+        self.last_finish = 0;
+        if !self.is_control {
+            self.credit = 0;
+            self.wanted = 0;
+            self.wants_in_flight = 1;
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Control messages: samples of stream 0, which keeps all, in order, in the highest class.
+//!
+//! ```text
+//! open:    0x01 | stream varint | delivery u8 | depth varint | class u8 | deadline varint | lifespan varint
+//!               | first sequence varint | name: length varint, UTF-8
+//! close:   0x02 | stream varint
+//! want:    0x03 | stream varint | bytes varint
+//! grant:   0x04 | stream varint | bytes varint
+//! refuse:  0x05 | stream varint
+//! ```
+//!
+//! The sender of a stream opens and closes it and tells how much credit it wants; its receiver grants or refuses.
+//! Durations are in microseconds, 0: none.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use super::{Reader, WireError, put_varint};
+use crate::qos::{Delivery, Qos, TrafficClass};
+
+/// The longest name of a stream, in bytes.
+pub const NAME_BYTES_MAX: usize = 512;
+/// The longest control message.
+pub const CONTROL_BYTES_MAX: usize = NAME_BYTES_MAX + 64;
+
+/// A control message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// A stream begins.
+    Open {
+        /// Its number, from 1.
+        stream: u32,
+        /// How it is delivered.
+        qos: Qos,
+        /// The sequence of its first sample in this session.
+        first_sequence: u64,
+        /// What it carries, such as `dataflow:node/output`.
+        name: String,
+    },
+    /// A stream has ended: all of its samples are closed.
+    Close {
+        /// Its number.
+        stream: u32,
+    },
+    /// A stream would use this much credit.
+    Want {
+        /// Its number.
+        stream: u32,
+        /// Bytes of samples that are under way at once.
+        bytes: u64,
+    },
+    /// A stream has this much credit from now on.
+    Grant {
+        /// Its number.
+        stream: u32,
+        /// Bytes of samples that may be under way at once.
+        bytes: u64,
+    },
+    /// A stream is not accepted.
+    Refuse {
+        /// Its number.
+        stream: u32,
+    },
+}
+
+impl Control {
+    /// The message as a sample's payload.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32);
+        let (kind, stream) = match self {
+            Self::Open { stream, .. } => (1, stream),
+            Self::Close { stream } => (2, stream),
+            Self::Want { stream, .. } => (3, stream),
+            Self::Grant { stream, .. } => (4, stream),
+            Self::Refuse { stream } => (5, stream),
+        };
+        out.push(kind);
+        put_varint(&mut out, u64::from(*stream));
+        match self {
+            Self::Open { qos, first_sequence, name, .. } => {
+                let (delivery, depth) = match qos.delivery {
+                    Delivery::KeepAll { depth } => (0, depth),
+                    Delivery::KeepLast { depth } => (1, depth),
+                    Delivery::BestEffort { depth } => (2, depth),
+                    Delivery::Latest => (3, NonZeroU32::MIN),
+                };
+                out.push(delivery);
+                put_varint(&mut out, u64::from(depth.get()));
+                out.push(qos.traffic_class as u8);
+                for duration in [qos.deadline, qos.lifespan] {
+                    let micros = duration.map_or(0, |duration| duration.as_micros().max(1));
+                    put_varint(&mut out, u64::try_from(micros).unwrap_or(u64::MAX).min(super::VARINT_MAX));
+                }
+                put_varint(&mut out, *first_sequence);
+                put_varint(&mut out, name.len() as u64);
+                out.extend_from_slice(name.as_bytes());
+            }
+            Self::Want { bytes, .. } | Self::Grant { bytes, .. } => put_varint(&mut out, *bytes),
+            Self::Close { .. } | Self::Refuse { .. } => {}
+        }
+        out
+    }
+
+    /// Reads a payload.
+    pub fn decode(payload: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(payload);
+        let kind = reader.u8("the kind of a control message")?;
+        let stream = reader.varint_up_to(super::data::STREAM_MAX, "the stream")? as u32;
+        if stream == 0 {
+            return Err(WireError::Range("the stream"));
+        }
+        let message = match kind {
+            1 => Self::Open {
+                stream,
+                qos: read_qos(&mut reader)?,
+                first_sequence: reader.varint("the first sequence")?,
+                name: read_name(&mut reader)?,
+            },
+            2 => Self::Close { stream },
+            3 => Self::Want { stream, bytes: reader.varint("wanted bytes")? },
+            4 => Self::Grant { stream, bytes: reader.varint("granted bytes")? },
+            5 => Self::Refuse { stream },
+            other => return Err(WireError::Kind(other)),
+        };
+        if reader.is_empty() { Ok(message) } else { Err(WireError::Range("the length of a control message")) }
+    }
+}
+
+fn read_qos(reader: &mut Reader<'_>) -> Result<Qos, WireError> {
+    let delivery = reader.u8("the delivery")?;
+    let depth = reader.varint_up_to(u64::from(u32::MAX), "the depth")? as u32;
+    let depth = NonZeroU32::new(depth).ok_or(WireError::Range("the depth"))?;
+    let delivery = match delivery {
+        0 => Delivery::KeepAll { depth },
+        1 => Delivery::KeepLast { depth },
+        2 => Delivery::BestEffort { depth },
+        3 => Delivery::Latest,
+        _ => return Err(WireError::Range("the delivery")),
+    };
+    let traffic_class = TrafficClass::ALL
+        .get(usize::from(reader.u8("the traffic class")?))
+        .copied()
+        .ok_or(WireError::Range("the traffic class"))?;
+    let mut duration = |field| -> Result<Option<Duration>, WireError> {
+        let micros = reader.varint(field)?;
+        Ok((micros > 0).then(|| Duration::from_micros(micros)))
+    };
+    let (deadline, lifespan) = (duration("the deadline")?, duration("the lifespan")?);
+    Ok(Qos { delivery, traffic_class, deadline, lifespan })
+}
+
+fn read_name(reader: &mut Reader<'_>) -> Result<String, WireError> {
+    let length = reader.varint_up_to(NAME_BYTES_MAX as u64, "the length of a name")? as usize;
+    let name = reader.bytes(length, "a name")?;
+    let name = std::str::from_utf8(name).map_err(|_| WireError::Range("a name"))?;
+    Ok(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn messages() -> impl Strategy<Value = Control> {
+        let depth = (1..u32::MAX).prop_map(|depth| NonZeroU32::new(depth).expect("not zero"));
+        let delivery = (0..4, depth).prop_map(|(kind, depth)| match kind {
+            0 => Delivery::KeepAll { depth },
+            1 => Delivery::KeepLast { depth },
+            2 => Delivery::BestEffort { depth },
+            _ => Delivery::Latest,
+        });
+        let duration = || prop::option::of((1u64..1 << 50).prop_map(Duration::from_micros));
+        let qos = (delivery, 0..3usize, duration(), duration()).prop_map(
+            |(delivery, class, deadline, lifespan)| Qos {
+                delivery,
+                traffic_class: TrafficClass::ALL[class],
+                deadline,
+                lifespan,
+            },
+        );
+        (0..5, 1..u32::MAX, qos, ".{0,40}", 0u64..1 << 60).prop_map(|(kind, stream, qos, name, bytes)| {
+            match kind {
+                0 => Control::Open { stream, qos, first_sequence: bytes, name },
+                1 => Control::Close { stream },
+                2 => Control::Want { stream, bytes },
+                3 => Control::Grant { stream, bytes },
+                _ => Control::Refuse { stream },
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn messages_return(message in messages()) {
+            let bytes = message.encode();
+            prop_assert!(bytes.len() <= CONTROL_BYTES_MAX);
+            for cut in 0..bytes.len() {
+                prop_assert!(Control::decode(&bytes[..cut]).is_err());
+            }
+            prop_assert_eq!(Control::decode(&bytes), Ok(message));
+        }
+
+        #[test]
+        fn garbage_is_refused_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = Control::decode(&bytes);
+        }
+    }
+}
