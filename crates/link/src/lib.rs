@@ -11,4 +11,7 @@ pub mod qos;
 pub mod rate;
 pub mod receiver;
 pub mod sender;
+pub mod session;
+#[cfg(test)]
+mod tests;
 pub mod wire;

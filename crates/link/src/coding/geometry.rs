@@ -37,7 +37,8 @@ impl Geometry {
     /// are as equal as can be. `None` when a length is out of range.
     pub fn new(sample_bytes: usize, shard_limit: usize) -> Option<Self> {
         let limits = SHARD_LIMIT_MIN..=SHARD_BYTES_MAX;
-        if sample_bytes > SAMPLE_BYTES_MAX || !limits.contains(&shard_limit) || !shard_limit.is_multiple_of(2) {
+        if sample_bytes > SAMPLE_BYTES_MAX || !limits.contains(&shard_limit) || !shard_limit.is_multiple_of(2)
+        {
             return None;
         }
         let blocks = sample_bytes.div_ceil(shard_limit).div_ceil(SHARDS_MAX).max(1);

@@ -372,8 +372,10 @@ impl Receiver {
             if state.skip() {
                 continue;
             }
-            if !state.waiting.first_key_value().is_some_and(|(sequence, _)| *sequence == state.next_sequence)
-            {
+            if state.waiting.first_key_value().is_none_or(|(sequence, _)| *sequence != state.next_sequence) {
+                return;
+            }
+            if stream == CONTROL_STREAM && self.replies.len() >= REPLIES_MAX {
                 return;
             }
             let first = state.waiting.first_entry().expect("there is a first one");
@@ -394,9 +396,7 @@ impl Receiver {
                 self.on_control(&message);
                 continue;
             }
-            if state.queue.len() >= state.qos.delivery.depth()
-                || !self.budget.queue(first.get().bytes)
-            {
+            if state.queue.len() >= state.qos.delivery.depth() || !self.budget.queue(first.get().bytes) {
                 return;
             }
             let complete = first.remove();

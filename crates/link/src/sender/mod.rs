@@ -337,10 +337,13 @@ impl Sender {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let lost = self.in_flight.front().map(|packet| packet.sent + self.rto);
         let expiry = self.expiries.first().map(|(at, _)| *at);
-        let status = (!self.given_up.is_empty())
-            .then(|| self.status.last.map(|last| last + self.status_interval()))
-            .flatten();
-        [lost, expiry, status].into_iter().flatten().min()
+        lost.into_iter().chain(expiry).min()
+    }
+
+    /// When there is something to tell of what was given up, unless there is now.
+    pub(crate) fn next_status(&self, now: Instant) -> Option<Instant> {
+        let last = self.status.last.filter(|_| !self.given_up.is_empty())?;
+        Some(last + self.status_interval()).filter(|at| *at > now)
     }
 
     /// Time has passed.
@@ -380,6 +383,11 @@ impl Sender {
     /// Bytes of samples and repair shards copied.
     pub fn bytes_copied(&self) -> u64 {
         self.bytes_copied
+    }
+
+    /// The number of the newest feedback, 0: none.
+    pub(crate) fn feedback_seen(&self) -> u64 {
+        self.feedback_seen
     }
 
     /// Packets sent in this session.

@@ -54,6 +54,8 @@ impl Sender {
             _ => None,
         };
         self.refresh_key(stream, tag);
+        // The last that waited may just have expired.
+        self.finish_if_done(now, stream);
     }
 
     pub(super) fn refresh_key(&mut self, stream: u32, tag: Option<u64>) {
@@ -106,7 +108,7 @@ impl Sender {
         self.refresh_key(stream, None);
         let state = self.streams.get_mut(&stream).expect("a stream that waits is open");
         state.drop_expired(now);
-        let Some(pending) = state.pending.pop_front() else { return };
+        let Some(pending) = state.pending.pop_front() else { return self.finish_if_done(now, stream) };
         let id = self.next_transmit;
         self.next_transmit += 1;
         let expires = state.qos.lifespan.map(|lifespan| pending.accepted + lifespan);

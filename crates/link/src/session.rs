@@ -1,0 +1,338 @@
+//! One peer: both directions of its samples, and the rate at which ours may go.
+//!
+//! Each end has a *session* number for what it sends and an *incarnation* number for what it receives, both random. A
+//! receiver that sees a new session drops what it had of the old one; a sender that sees a new incarnation in the
+//! feedback begins a new session. So either end may be lost at any time, and the other tells how many samples that cost.
+//! The carrier's connection may be replaced under a session without any loss.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+
+use crate::{
+    qos::Qos,
+    rate::{self, Observed, Permission, Rate},
+    receiver::{LinkReceiveCounters, ReceiveCounters, Receiver, ReceiverConfig, ReceiverEvent, Sample},
+    sender::{SendCounters, SendError, Sender, SenderEvent},
+    wire::{
+        Kind,
+        control::{Control, NAME_BYTES_MAX},
+        feedback::Feedback,
+    },
+};
+
+/// Before the round-trip time is known, a packet without a report counts as lost after this time.
+const FIRST_RTO: Duration = Duration::from_millis(50);
+/// A packet without a report counts as lost after two round-trip times and this.
+const RTO_MARGIN: Duration = Duration::from_millis(5);
+/// How often it is looked whether the peer has fallen silent.
+const SILENCE_CHECK: Duration = Duration::from_millis(50);
+/// Control messages to the peer that wait, at most, before its own are read no further.
+const CONTROL_BACKLOG: usize = 1024;
+
+/// How a session is set up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SessionConfig {
+    /// Bounds of the rate.
+    pub rate: rate::Config,
+    /// Bounds of what the peer may take.
+    pub receiver: ReceiverConfig,
+}
+
+/// What a session tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// About a stream that this end sends.
+    Sender(SenderEvent),
+    /// About a stream that this end receives.
+    Receiver(ReceiverEvent),
+    /// The peer has lost what it had received: so many samples were under way, and whether they were delivered is not
+    /// known.
+    PeerLost {
+        /// Samples under way.
+        unconfirmed: u64,
+    },
+}
+
+/// What is known of a session, at any time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SessionStatus {
+    /// The path from here to the peer.
+    pub path: rate::Status,
+    /// Sent samples, all streams.
+    pub sent: SendCounters,
+    /// Received samples, all streams.
+    pub received: ReceiveCounters,
+    /// What the receiving end saw.
+    pub link: LinkReceiveCounters,
+    /// Data packets sent.
+    pub packets_sent: u64,
+    /// Bytes of datagrams sent, feedback included.
+    pub datagram_bytes_sent: u64,
+    /// Bytes of datagrams received.
+    pub datagram_bytes_received: u64,
+    /// Bytes of samples and symbols copied on the way out.
+    pub bytes_copied_out: u64,
+    /// Feedback that cannot be true, or does not parse.
+    pub invalid_feedback: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Session {
+    config: SessionConfig,
+    random: Random,
+    sender: Sender,
+    receiver: Receiver,
+    rate: Rate,
+    peer_incarnation: Option<u32>,
+    peer_clock: PeerClock,
+    /// When the rate lets the next packet go.
+    paced_until: Option<Instant>,
+    events: VecDeque<SessionEvent>,
+    packets_sent: u64,
+    datagram_bytes_sent: u64,
+    datagram_bytes_received: u64,
+    invalid_feedback: u64,
+}
+
+impl Session {
+    /// A session with a peer of which nothing is known. `seed` is random, and different each time.
+    pub fn new(config: SessionConfig, seed: u64, now: Instant) -> Self {
+        let mut random = Random(seed);
+        let (session, incarnation) = (random.next(), random.next());
+        Self {
+            config,
+            random,
+            sender: Sender::new(session),
+            receiver: Receiver::new(config.receiver, incarnation, now),
+            rate: Rate::new(config.rate, now),
+            peer_incarnation: None,
+            peer_clock: PeerClock::default(),
+            paced_until: None,
+            events: VecDeque::new(),
+            packets_sent: 0,
+            datagram_bytes_sent: 0,
+            datagram_bytes_received: 0,
+            invalid_feedback: 0,
+        }
+    }
+
+    /// Opens a stream to the peer and returns its number. Samples may be sent at once.
+    pub fn open(&mut self, now: Instant, name: impl Into<String>, qos: Qos) -> u32 {
+        let mut name = name.into();
+        while name.len() > NAME_BYTES_MAX {
+            name.pop();
+        }
+        self.sender.open(now, name, qos)
+    }
+
+    /// Closes a stream to the peer; what was accepted is still carried.
+    pub fn close(&mut self, now: Instant, stream: u32) {
+        self.sender.close(now, stream);
+    }
+
+    /// Accepts a sample for sending.
+    ///
+    /// # Errors
+    /// When the stream is not open, is full (if it keeps all), or is refused by the peer.
+    pub fn send(&mut self, now: Instant, stream: u32, payload: Bytes) -> Result<(), SendError> {
+        self.sender.accept(now, stream, payload)
+    }
+
+    /// Takes the oldest sample that waits in a stream of the peer.
+    pub fn take(&mut self, now: Instant, stream: u32) -> Option<Sample> {
+        let sample = self.receiver.take(stream);
+        self.exchange_control(now);
+        sample
+    }
+
+    /// A datagram arrived. It may be anything; what is wrong is counted.
+    pub fn on_datagram(&mut self, now: Instant, datagram: &[u8]) {
+        self.datagram_bytes_received += datagram.len() as u64;
+        match Kind::of(datagram) {
+            Ok(Kind::Feedback) => self.on_feedback(now, datagram),
+            // What does not parse is counted by the receiver.
+            _ => drop(self.receiver.on_data(now, datagram)),
+        }
+        self.exchange_control(now);
+    }
+
+    /// Writes the next datagram, of at most `bytes`, into the empty buffer; false when there is nothing to send now.
+    pub fn next_datagram(&mut self, now: Instant, bytes: usize, out: &mut Vec<u8>) -> bool {
+        let written = self.receiver.write_feedback(now, bytes, out) || self.write_data(now, bytes, out);
+        self.datagram_bytes_sent += out.len() as u64;
+        written
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called, and then datagrams asked for.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        [self.sender.poll_timeout(), self.receiver.feedback_due(), self.paced_until]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.sender.handle_timeout(now);
+        self.paced_until = self.paced_until.filter(|at| *at > now);
+    }
+
+    /// What happened, the oldest first.
+    pub fn poll_event(&mut self) -> Option<SessionEvent> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        let sender = self.sender.poll_event().map(SessionEvent::Sender);
+        sender.or_else(|| self.receiver.poll_event().map(SessionEvent::Receiver))
+    }
+
+    /// The sending end.
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// The receiving end.
+    pub fn receiver(&self) -> &Receiver {
+        &self.receiver
+    }
+
+    /// What is known.
+    pub fn status(&self) -> SessionStatus {
+        SessionStatus {
+            path: self.rate.status(),
+            sent: self.sender.totals(),
+            received: self.receiver.totals(),
+            link: self.receiver.link_counters(),
+            packets_sent: self.packets_sent,
+            datagram_bytes_sent: self.datagram_bytes_sent,
+            datagram_bytes_received: self.datagram_bytes_received,
+            bytes_copied_out: self.sender.bytes_copied(),
+            invalid_feedback: self.invalid_feedback,
+        }
+    }
+
+    fn write_data(&mut self, now: Instant, bytes: usize, out: &mut Vec<u8>) -> bool {
+        let permission = self.rate.permission(now);
+        self.tell_path();
+        let in_flight = self.rate.status().in_flight_bytes > 0;
+        self.paced_until = None;
+        let filled = match permission {
+            Permission::Send if self.sender.has_work(now) => self.sender.fill(now, bytes, false, out),
+            Permission::Send => None,
+            Permission::Probe => self.sender.fill(now, bytes, true, out),
+            Permission::Wait(at) => {
+                if in_flight || self.sender.has_work(now) {
+                    self.paced_until = Some(at);
+                }
+                None
+            }
+        };
+        let Some(filled) = filled else {
+            let check = (in_flight && self.paced_until.is_none()).then(|| now + SILENCE_CHECK);
+            let status = self.sender.next_status(now);
+            self.paced_until = [self.paced_until, check, status].into_iter().flatten().min();
+            return false;
+        };
+        self.rate.on_sent(now, filled.packet, filled.bytes);
+        self.packets_sent += 1;
+        true
+    }
+
+    /// Tells the sender what is known of the path.
+    fn tell_path(&mut self) {
+        let status = self.rate.status();
+        let known = self.peer_incarnation.is_some() && !status.rtt.is_zero();
+        let rto = if known { status.rtt * 2 + RTO_MARGIN } else { FIRST_RTO };
+        self.sender.set_path(status.loss, rto, status.silent);
+    }
+
+    fn on_feedback(&mut self, now: Instant, datagram: &[u8]) {
+        let Ok(feedback) = Feedback::read(datagram) else {
+            self.invalid_feedback += 1;
+            return;
+        };
+        if feedback.session != self.sender.session() {
+            return;
+        }
+        if self.peer_incarnation.is_some_and(|known| known != feedback.incarnation) {
+            self.restart(now, feedback.incarnation);
+            return;
+        }
+        self.peer_incarnation = Some(feedback.incarnation);
+        let observed = Observed {
+            highest_packet_number: feedback.highest_packet,
+            packets_received: feedback.packets,
+            bytes_received: feedback.bytes,
+            arrived: self.peer_clock.expand(feedback.arrived_micros),
+            held: Duration::from_micros(feedback.held_micros.into()),
+        };
+        // One that was overtaken says nothing new about the path.
+        let overtaken = feedback.number <= self.sender.feedback_seen();
+        let believed = overtaken || self.rate.on_feedback(now, &observed).is_ok();
+        self.tell_path();
+        if !believed || self.sender.on_feedback(now, &feedback).is_err() {
+            self.invalid_feedback += 1;
+        }
+    }
+
+    /// The peer has lost its state.
+    fn restart(&mut self, now: Instant, incarnation: u32) {
+        let unconfirmed = self.sender.restart(now, self.random.next());
+        self.rate = Rate::new(self.config.rate, now);
+        self.peer_incarnation = Some(incarnation);
+        self.peer_clock = PeerClock::default();
+        for grant in self.receiver.grants() {
+            self.sender.control(now, &grant);
+        }
+        self.events.push_back(SessionEvent::PeerLost { unconfirmed });
+    }
+
+    fn exchange_control(&mut self, now: Instant) {
+        while let Some(answer) = self.receiver.poll_answer() {
+            match answer {
+                Control::Grant { stream, bytes } => self.sender.on_grant(now, stream, bytes),
+                Control::Refuse { stream } => self.sender.on_refuse(stream),
+                Control::Open { .. } | Control::Close { .. } | Control::Want { .. } => {}
+            }
+        }
+        while self.sender.control_backlog() < CONTROL_BACKLOG
+            && let Some(reply) = self.receiver.poll_reply()
+        {
+            self.sender.control(now, &reply);
+        }
+    }
+}
+
+/// The peer's clock, from its low 32 bits of microseconds.
+#[derive(Debug, Default)]
+struct PeerClock {
+    last: Option<u64>,
+}
+
+impl PeerClock {
+    fn expand(&mut self, low: u32) -> Duration {
+        // The first reading may lie anywhere; it is put a full turn ahead, so that later ones may lie before it.
+        let micros = self.last.map_or((1 << 32) + u64::from(low), |last| crate::wire::expand(low, last));
+        self.last = Some(self.last.map_or(micros, |last| last.max(micros)));
+        Duration::from_micros(micros)
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014), seeded by the caller.
+#[derive(Debug)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((bits ^ (bits >> 31)) >> 32) as u32
+    }
+}

@@ -1,0 +1,269 @@
+//! A host of the simulated network: a session, and an application that sends and checks.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use nervure_linkemu::network::{Endpoint, Packet};
+
+use crate::{
+    qos::Qos,
+    receiver::{ReceiverEvent, Sample},
+    sender::{SendError, SenderEvent},
+    session::{Session, SessionConfig, SessionEvent},
+};
+
+pub const DATAGRAM_BYTES: usize = 1400;
+
+/// What a stream sends.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    pub qos: Qos,
+    pub sample_bytes: usize,
+    pub period: Duration,
+    pub count: u64,
+    pub start: Duration,
+}
+
+#[derive(Debug)]
+struct Source {
+    load: Load,
+    stream: u32,
+    next: Duration,
+    sent: u64,
+    blocked: bool,
+}
+
+/// What arrived of a stream.
+#[derive(Debug, Default)]
+pub struct Arrived {
+    pub qos: Option<Qos>,
+    pub samples: u64,
+    pub last_sequence: Option<u64>,
+    pub latencies: Vec<Duration>,
+    /// (arrival, time of sending) of each sample.
+    pub times: Vec<(Duration, Duration)>,
+    pub ended: bool,
+}
+
+pub struct Host {
+    start: Instant,
+    pub session: Session,
+    sources: Vec<Source>,
+    /// By the name of the stream.
+    pub arrived: BTreeMap<String, Arrived>,
+    names: BTreeMap<u32, String>,
+    /// The application takes nothing before this time.
+    pub takes_from: Duration,
+    pub peer_lost: Vec<u64>,
+    pub peer_restarted: Vec<u64>,
+    pub finished: u64,
+    /// Nothing is sent or taken: the host is off.
+    pub off: bool,
+}
+
+impl Host {
+    pub fn new(seed: u64, host: u64, loads: &[Load]) -> Self {
+        Self::with_config(SessionConfig::default(), seed, host, loads)
+    }
+
+    pub fn with_config(config: SessionConfig, seed: u64, host: u64, loads: &[Load]) -> Self {
+        let start = epoch();
+        let session = Session::new(config, seed * 2 + host, start);
+        let mut host = Self {
+            start,
+            session,
+            sources: Vec::new(),
+            arrived: BTreeMap::new(),
+            names: BTreeMap::new(),
+            takes_from: Duration::ZERO,
+            peer_lost: Vec::new(),
+            peer_restarted: Vec::new(),
+            finished: 0,
+            off: false,
+        };
+        for (number, load) in loads.iter().enumerate() {
+            let stream = host.session.open(start, format!("stream {number}"), load.qos);
+            host.sources.push(Source { load: *load, stream, next: load.start, sent: 0, blocked: false });
+        }
+        host
+    }
+
+    /// Whether every sample was sent.
+    pub fn has_sent_all(&self) -> bool {
+        self.sources.iter().all(|source| source.sent == source.load.count)
+    }
+
+    pub fn close_all(&mut self, now: Duration) {
+        for source in &self.sources {
+            self.session.close(self.start + now, source.stream);
+        }
+    }
+
+    pub fn stream(&self, number: usize) -> u32 {
+        self.sources[number].stream
+    }
+
+    fn produce(&mut self, now: Duration) {
+        for (number, source) in self.sources.iter_mut().enumerate() {
+            while source.sent < source.load.count && source.next <= now && !source.blocked {
+                let payload = payload(number, source.sent, source.next, source.load.sample_bytes);
+                match self.session.send(self.start + now, source.stream, payload) {
+                    Ok(()) => source.sent += 1,
+                    Err(SendError::Full { .. }) => {
+                        source.blocked = true;
+                        break;
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+                source.next += source.load.period;
+            }
+        }
+    }
+
+    fn on_events(&mut self, now: Duration) {
+        while let Some(event) = self.session.poll_event() {
+            match event {
+                SessionEvent::Sender(SenderEvent::Writable(stream)) => {
+                    self.sources.iter_mut().filter(|s| s.stream == stream).for_each(|s| s.blocked = false);
+                }
+                SessionEvent::Sender(SenderEvent::Finished(_, counters)) => {
+                    assert!(counters.is_balanced(), "{counters:?}");
+                    assert_eq!(counters.held, 0);
+                    self.finished += 1;
+                }
+                SessionEvent::Receiver(ReceiverEvent::Opened { stream, name, qos }) => {
+                    self.arrived.entry(name.clone()).or_default().qos = Some(qos);
+                    self.names.insert(stream, name);
+                }
+                SessionEvent::Receiver(ReceiverEvent::Readable(_)) => {}
+                SessionEvent::Receiver(ReceiverEvent::Ended(stream)) => {
+                    self.arrived.get_mut(&self.names[&stream]).expect("it was opened").ended = true;
+                }
+                SessionEvent::Receiver(ReceiverEvent::PeerRestarted { lost }) => {
+                    self.peer_restarted.push(lost);
+                    self.names.clear();
+                    for arrived in self.arrived.values_mut() {
+                        arrived.last_sequence = None;
+                    }
+                }
+                SessionEvent::Sender(SenderEvent::Refused(stream)) => panic!("stream {stream} was refused"),
+                SessionEvent::PeerLost { unconfirmed } => self.peer_lost.push(unconfirmed),
+            }
+        }
+        if now >= self.takes_from {
+            self.consume(now);
+        }
+    }
+
+    fn consume(&mut self, now: Duration) {
+        let streams: Vec<_> = self.names.iter().map(|(stream, name)| (*stream, name.clone())).collect();
+        for (stream, name) in streams {
+            while let Some(sample) = self.session.take(self.start + now, stream) {
+                self.arrived.get_mut(&name).expect("it was opened").check(&name, &sample, now);
+            }
+        }
+    }
+}
+
+impl Arrived {
+    fn check(&mut self, name: &str, sample: &Sample, now: Duration) {
+        let number: usize = name.strip_prefix("stream ").expect("a name").parse().expect("a number");
+        let sent = sent_at(&sample.payload);
+        let expected = payload(number, sample.sequence, sent, sample.payload.len());
+        assert!(expected == sample.payload, "the bytes of sample {} differ", sample.sequence);
+        let qos = self.qos.expect("it was opened");
+        match self.last_sequence {
+            Some(last) if qos.delivery.keeps_all() && qos.lifespan.is_none() => {
+                assert_eq!(sample.sequence, last + 1, "{name} has a gap");
+            }
+            Some(last) => assert!(sample.sequence > last, "{name}: {} after {last}", sample.sequence),
+            None => {}
+        }
+        self.last_sequence = Some(sample.sequence);
+        self.samples += 1;
+        self.latencies.push(now.saturating_sub(sent));
+        self.times.push((now, sent));
+    }
+
+    pub fn percentile(&self, share: f64) -> Duration {
+        let mut sorted = self.latencies.clone();
+        sorted.sort_unstable();
+        sorted[((sorted.len() - 1) as f64 * share) as usize]
+    }
+}
+
+impl Endpoint for Host {
+    fn handle_packet(&mut self, now: Duration, packet: Packet) {
+        if !self.off {
+            self.session.on_datagram(self.start + now, &packet.bytes);
+            self.on_events(now);
+            self.produce(now);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Duration) {
+        self.session.handle_timeout(self.start + now);
+        self.on_events(now);
+        self.produce(now);
+    }
+
+    fn next_timeout(&self) -> Option<Duration> {
+        if self.off {
+            return None;
+        }
+        let session = self.session.poll_timeout().map(|at| at.saturating_duration_since(self.start));
+        let pending = |s: &&Source| s.sent < s.load.count && !s.blocked;
+        let source = self.sources.iter().filter(pending).map(|source| source.next).min();
+        session.into_iter().chain(source).min()
+    }
+
+    fn poll_transmit(&mut self, now: Duration) -> Option<Packet> {
+        let mut bytes = Vec::new();
+        let sent = !self.off && self.session.next_datagram(self.start + now, DATAGRAM_BYTES, &mut bytes);
+        sent.then_some(Packet { from: 0, to: usize::MAX, bytes })
+    }
+}
+
+/// The two hosts of a network send to each other.
+pub struct Between(pub usize, pub Host);
+
+impl Endpoint for Between {
+    fn handle_packet(&mut self, now: Duration, packet: Packet) {
+        self.1.handle_packet(now, packet);
+    }
+    fn handle_timeout(&mut self, now: Duration) {
+        self.1.handle_timeout(now);
+    }
+    fn next_timeout(&self) -> Option<Duration> {
+        self.1.next_timeout()
+    }
+    fn poll_transmit(&mut self, now: Duration) -> Option<Packet> {
+        self.1.poll_transmit(now).map(|packet| Packet { to: self.0, ..packet })
+    }
+}
+
+/// One instant for all hosts of all tests, as only differences count.
+fn epoch() -> Instant {
+    use std::sync::OnceLock;
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    *EPOCH.get_or_init(|| Instant::now() + Duration::from_secs(3600))
+}
+
+/// The bytes of a sample: when it was sent, if there is room for it, then noise of its own.
+fn payload(stream: usize, sequence: u64, sent: Duration, bytes: usize) -> Bytes {
+    let mut state = (stream as u64) << 48 | sequence;
+    let mut payload = if bytes < 8 { Vec::new() } else { (sent.as_nanos() as u64).to_le_bytes().to_vec() };
+    while payload.len() < bytes {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        payload.extend_from_slice(&(state >> 32).to_le_bytes()[..4]);
+    }
+    payload.truncate(bytes);
+    payload.into()
+}
+
+fn sent_at(payload: &[u8]) -> Duration {
+    payload.first_chunk().map_or(Duration::ZERO, |nanos| Duration::from_nanos(u64::from_le_bytes(*nanos)))
+}

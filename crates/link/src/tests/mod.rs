@@ -1,0 +1,4 @@
+//! The link on simulated networks: every run repeats exactly from its seed.
+
+mod app;
+mod networks;
