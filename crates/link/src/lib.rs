@@ -12,6 +12,7 @@ pub mod rate;
 pub mod receiver;
 pub mod sender;
 pub mod session;
+pub mod wire;
+
 #[cfg(test)]
 mod tests;
-pub mod wire;
