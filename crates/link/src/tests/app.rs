@@ -102,10 +102,6 @@ impl Host {
         }
     }
 
-    pub fn stream(&self, number: usize) -> u32 {
-        self.sources[number].stream
-    }
-
     fn produce(&mut self, now: Duration) {
         for (number, source) in self.sources.iter_mut().enumerate() {
             while source.sent < source.load.count && source.next <= now && !source.blocked {
