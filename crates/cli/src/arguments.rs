@@ -54,6 +54,8 @@ pub enum Command {
         /// A dataflow file.
         file: PathBuf,
     },
+    /// Make a project that runs and is tested as it is, or a node for one.
+    New(crate::new::NewArguments),
     /// Run the `build` commands of a dataflow's nodes, in the order of the file.
     Build {
         /// A dataflow file.

@@ -7,6 +7,7 @@ mod failure;
 mod graph;
 mod info;
 mod look;
+mod new;
 mod output;
 mod player;
 mod record;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Build { file } => build::build(&file),
         Command::Completions { shell } => completions(shell),
         Command::Doctor { json } => doctor::doctor(json),
+        Command::New(arguments) => new::new(&arguments),
         Command::Schema => schema::schema(),
         Command::List(arguments) => look::list::list(&arguments),
         Command::Stop(arguments) => look::stop::stop(&arguments),

@@ -32,6 +32,17 @@ pub enum Scalar {
     Float(f64),
 }
 
+impl std::fmt::Display for Scalar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bool(value) => value.fmt(f),
+            Self::Integer(value) => value.fmt(f),
+            Self::Unsigned(value) => value.fmt(f),
+            Self::Float(value) => value.fmt(f),
+        }
+    }
+}
+
 impl Layout {
     /// Version of the encoding, in the high half of the first byte.
     const VERSION: u8 = 1;
