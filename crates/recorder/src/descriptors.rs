@@ -48,7 +48,7 @@ pub(crate) fn of(form: Form) -> Option<(String, Vec<u8>)> {
             own(message, &[single("value", 3, field_type)])
         }
         Form::Bytes => own("Bytes", &[single("data", 3, FieldType::Bytes)]),
-        Form::Opaque => None,
+        Form::Arrow | Form::Opaque => None,
     }
 }
 

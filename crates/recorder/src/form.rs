@@ -5,6 +5,7 @@
 
 use nervure_message::{DType, Layout, Scalar, TensorLayout, Value, decode_head};
 
+use crate::arrow_ipc;
 use crate::descriptors;
 use crate::envelope::Envelope;
 use crate::protobuf as proto;
@@ -37,6 +38,8 @@ pub(crate) enum Form {
     Scalar(ScalarType),
     /// `nervure.Bytes`
     Bytes,
+    /// A record batch of Arrow IPC.
+    Arrow,
     /// For Nervure alone: the payload, then the envelope.
     Opaque,
 }
@@ -79,7 +82,12 @@ impl Form {
             Layout::Scalar(Scalar::Float(_)) => Self::Scalar(ScalarType::Float64),
             Layout::Tensor(tensor) if tensor.payload_bytes() != sample.payload.len() => Self::Opaque,
             Layout::Tensor(tensor) => Self::of_tensor(tensor, type_name),
-            Layout::Array(_) => Self::Opaque,
+            Layout::Array(array) => match &sample.schema {
+                Some(schema) if arrow_ipc::placement(schema, array, sample.payload.len()).is_some() => {
+                    Self::Arrow
+                }
+                _ => Self::Opaque,
+            },
         }
     }
 
@@ -108,16 +116,20 @@ impl Form {
     }
 
     /// What the channel's messages are called, and their schema: name, encoding and data.
-    pub(crate) fn schema(self) -> (String, &'static str, Vec<u8>) {
-        match descriptors::of(self) {
-            Some((name, descriptor)) => (name, "protobuf", descriptor),
-            None => (String::new(), "", Vec::new()),
+    pub(crate) fn schema(self, sample: &Incoming<'_>) -> (String, &'static str, Vec<u8>) {
+        match (self, &sample.schema) {
+            (Self::Arrow, Some(schema)) => ("arrow".to_owned(), "arrow", arrow_ipc::schema(schema)),
+            _ => match descriptors::of(self) {
+                Some((name, descriptor)) => (name, "protobuf", descriptor),
+                None => (String::new(), "", Vec::new()),
+            },
         }
     }
 
     /// The encoding of the channel's messages.
     pub(crate) fn message_encoding(self) -> &'static str {
         match self {
+            Self::Arrow => "arrow",
             Self::Opaque => OPAQUE_ENCODING,
             _ => "protobuf",
         }
@@ -132,15 +144,25 @@ impl Form {
         };
         message.clear();
         message.reserve(sample.payload.len() + envelope.bytes() + 512);
-        if self != Self::Opaque {
-            self.write_before(message, sample, layout, topic);
+        match (self, layout, &sample.schema) {
+            (Self::Opaque, ..) => put_payload(message, sample, &envelope, |_| {}),
+            (Self::Arrow, Layout::Array(array), Some(schema)) => {
+                let placement = arrow_ipc::placement(schema, array, sample.payload.len());
+                let placement = placement.expect("the form was chosen because there is one");
+                // Body and envelope together are whole words.
+                let padding = (sample.payload.len() + envelope.bytes()).next_multiple_of(8)
+                    - (sample.payload.len() + envelope.bytes());
+                let body_bytes = sample.payload.len() + padding + envelope.bytes();
+                message.extend(arrow_ipc::before_body(schema, &placement, sample.payload, body_bytes));
+                put_payload(message, sample, &envelope, |message| message.extend(&[0; 8][..padding]));
+            }
+            _ => {
+                self.write_before(message, sample, layout, topic);
+                put_payload(message, sample, &envelope, |message| {
+                    proto::put_length(message, ENVELOPE_FIELD, envelope.bytes());
+                });
+            }
         }
-        let payload_start = message.len();
-        message.extend_from_slice(sample.payload);
-        if self != Self::Opaque {
-            proto::put_length(message, ENVELOPE_FIELD, envelope.bytes());
-        }
-        envelope.write(message, payload_start, sample.payload.len());
     }
 
     /// Everything of a message of Protocol Buffers that stands before the payload, which is the last of its known fields.
@@ -200,6 +222,19 @@ impl Form {
         };
         proto::put_length(out, payload_field, sample.payload.len());
     }
+}
+
+/// Payload, what stands between, envelope.
+fn put_payload(
+    message: &mut Vec<u8>,
+    sample: &Incoming<'_>,
+    envelope: &Envelope<'_>,
+    put_between: impl FnOnce(&mut Vec<u8>),
+) {
+    let payload_start = message.len();
+    message.extend_from_slice(sample.payload);
+    put_between(message);
+    envelope.write(message, payload_start, sample.payload.len());
 }
 
 /// The encoding of messages that only Nervure reads.

@@ -4,6 +4,7 @@
 //! numbers can be plotted) and so that they can be sent again as they were: [`Recording`] reads such files, and those of
 //! others, however they end. docs/reference/recording.md says what is in the file.
 
+mod arrow_ipc;
 mod descriptors;
 mod disk;
 mod envelope;

@@ -313,7 +313,7 @@ impl Topic {
         if let Some(&id) = self.channels.get(&(form, schema_id)) {
             return Ok(id);
         }
-        let (name, encoding, data) = form.schema();
+        let (name, encoding, data) = form.schema(sample);
         let schema = match encoding {
             "" => 0,
             _ => writer.add_schema(&name, encoding, &data)?,

@@ -19,6 +19,7 @@
 //! there ([`read`]).
 
 mod piece;
+mod placement;
 mod read;
 mod write;
 
@@ -29,6 +30,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+pub use placement::{Node, Placement, PlacementError};
 pub use read::{ArrayError, read};
 pub use write::{ArraySample, Plan, PlanError};
 

@@ -44,6 +44,26 @@ proptest! {
     }
 
     #[test]
+    fn places_are_those_where_the_reader_finds_the_buffers(
+        data_type in types(), length in 0..40_usize, seed: u64,
+    ) {
+        let array = Random(seed).array(&data_type, length, true);
+        let plan = Plan::new(&array).unwrap();
+        let payload = payload_of(&plan);
+        match Placement::new(plan.layout(), &data_type, payload.len()) {
+            Err(PlacementError::Dictionary) => {}
+            placement => {
+                let placement = placement.unwrap();
+                let copy = read(plan.layout(), &schema_of(&data_type), &payload).unwrap();
+                let mut buffers = placement.buffers.iter().map(|place| &payload[place.clone()]);
+                let mut nodes = placement.nodes.iter();
+                assert_placed(&copy, &mut nodes, &mut buffers);
+                prop_assert_eq!((nodes.len(), buffers.len()), (0, 0));
+            }
+        }
+    }
+
+    #[test]
     fn damage_is_refused_or_gives_a_valid_array(
         data_type in types(), length in 0..20_usize, seed: u64,
         at: prop::sample::Index, byte: u8, in_head: bool,
@@ -56,6 +76,9 @@ proptest! {
         if !target.is_empty() {
             let at = at.index(target.len());
             target[at] = byte;
+        }
+        if let Ok(placement) = Placement::new(&layout, &data_type, payload.len()) {
+            prop_assert!(placement.buffers.iter().all(|place| place.end <= payload.len()));
         }
         if let Ok(array) = read(&layout, &schema, &payload_buffer(payload)) {
             array.validate_full().unwrap();
@@ -123,6 +146,24 @@ proptest! {
 }
 
 /// The array with one part of it, at any depth, as a careless producer in another language could have left it.
+/// In Arrow's order: an array, its validity, its other buffers, its children.
+fn assert_placed<'a>(
+    array: &ArrayData,
+    nodes: &mut impl Iterator<Item = &'a Node>,
+    buffers: &mut impl Iterator<Item = &'a [u8]>,
+) {
+    let node = nodes.next().unwrap();
+    assert_eq!((node.length, node.validity.is_some()), (array.len(), array.nulls().is_some()));
+    if arrow_data::layout(array.data_type()).can_contain_null_mask {
+        let validity = array.nulls().map_or(&[][..], |nulls| nulls.buffer().as_slice());
+        assert_eq!(buffers.next().unwrap(), validity);
+    }
+    for buffer in array.buffers() {
+        assert_eq!(buffers.next().unwrap(), buffer.as_slice());
+    }
+    array.child_data().iter().for_each(|child| assert_placed(child, nodes, buffers));
+}
+
 fn broken(array: &ArrayData, random: &mut Random, part: prop::sample::Index, damage: i32) -> ArrayData {
     let (mut length, mut offset) = (array.len(), array.offset());
     let (mut buffers, mut children) = (array.buffers().to_vec(), array.child_data().to_vec());
