@@ -28,9 +28,10 @@ pub enum Command {
     /// The first Ctrl-C (or SIGTERM, SIGHUP) asks the nodes to stop, a second one kills them.
     #[command(after_help = EXIT_CODES)]
     Run(RunArguments),
-    /// Record topics in an MCAP file.
+    /// Record topics of a running dataflow in an MCAP file, until it ends, or Ctrl-C.
     ///
-    /// As a node of a dataflow (`path: nervure`, `args: record -o run.mcap`) it records its inputs.
+    /// The dataflow is not held up: what the disk cannot take is lost to the recording, and counted. As a node of a
+    /// dataflow (`path: nervure`, `args: record -o run.mcap`) it records its inputs, with the queues that these have.
     Record(RecordArguments),
     /// Play a recording: alone, or in the place of a dataflow's sources.
     #[command(after_help = EXIT_CODES)]
@@ -187,6 +188,11 @@ pub struct RunOptions {
 
 #[derive(Debug, Args)]
 pub struct RecordArguments {
+    /// Topics to record, `node/output`, where `*` stands for anything; all topics by default.
+    pub topics: Vec<String>,
+    /// The dataflow: its name, or the process id of its keeper. Not needed when only one runs.
+    #[arg(short, long, value_name = "NAME")]
+    pub dataflow: Option<String>,
     /// The file to write; it must not be there. By default the time of the beginning.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

@@ -3,7 +3,7 @@
 pub mod list;
 pub mod node;
 mod processes;
-mod state;
+pub mod state;
 pub mod stop;
 pub mod top;
 
@@ -13,7 +13,7 @@ use nervure_protocol::{address::KeeperAddress, cli_to_keeper};
 use crate::failure::Failure;
 
 /// A connection to the dataflow of that name, or to the only one that runs.
-fn connect(name: Option<&str>, program: &str) -> Result<Connection, Failure> {
+pub fn connect(name: Option<&str>, program: &str) -> Result<Connection, Failure> {
     connect_to(&running::find(name)?, program)
 }
 

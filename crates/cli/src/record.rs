@@ -11,34 +11,110 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nervure_node::{Event, Events, Next, Node, monotonic_nanos};
-use nervure_protocol::CONTROL_FD_VARIABLE;
+use nervure_node::{Event, Events, Next, Node, Observer, monotonic_nanos};
+use nervure_protocol::{CONTROL_FD_VARIABLE, wiring};
 use nervure_recorder::{Incoming, RecordError, Recorder, RecorderOptions, Report, TopicId};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
 };
 
-use crate::{arguments::RecordArguments, failure::Failure, run::format};
+use crate::{
+    arguments::RecordArguments,
+    failure::Failure,
+    look::{self, state::State},
+    run::format,
+    validate::count,
+};
 
 /// How often losses are told while it records, and how long a signal may go unnoticed.
 const TELL_EVERY: Duration = Duration::from_millis(500);
 
+/// Samples of a topic that wait for the recorder. Images are limited to fewer, by what an observer may hold.
+const QUEUE_DEPTH: u32 = 256;
+
 /// Records until the dataflow ends, or a signal comes.
 pub fn record(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
-    if std::env::var_os(CONTROL_FD_VARIABLE).is_none() {
-        return Err(Failure::invalid("`nervure record` is a node's program: there is no dataflow around it")
-            .hint(
-                "add a node with `path: nervure`, `args: record -o run.mcap` and the topics as its `inputs`",
-            ));
+    match std::env::var_os(CONTROL_FD_VARIABLE) {
+        Some(_) => record_as_node(arguments),
+        None => record_as_observer(arguments),
+    }
+}
+
+fn record_as_observer(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
+    let name = arguments.dataflow.as_deref();
+    let state = State::open(look::connect(name, "record")?, false)?;
+    let topics = choose(topics_of(&state), &arguments.topics)?;
+    let names: Vec<&str> = topics.iter().map(|topic| topic.name.as_str()).collect();
+    let mut observer = Observer::open_through(look::connect(name, "record")?, &names, QUEUE_DEPTH)
+        .map_err(|error| Failure::internal("the dataflow cannot be observed").because(error))?;
+    let session = Session::begin(arguments, observer.dataflow(), &topics)?;
+    session.run(observer.events())
+}
+
+fn record_as_node(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
+    if !arguments.topics.is_empty() || arguments.dataflow.is_some() {
+        return Err(Failure::invalid("as a node, `nervure record` records its inputs")
+            .hint("name the topics in the node's `inputs`"));
     }
     let node = Node::connect().map_err(|error| Failure::internal(error.to_string()))?;
     let (handle, mut events) = node.split();
-    let topics =
-        handle.inputs().filter_map(|input| Some((input.to_owned(), handle.topic_of(input)?.to_owned())));
-    let topics: Vec<(String, String)> = topics.collect();
-    let session = Session::begin(arguments, handle.dataflow(), &topics)?;
-    session.run(&mut events)
+    let topic = |input: &str| {
+        let name = handle.topic_of(input)?.to_owned();
+        Some(Topic { id: input.to_owned(), name, type_name: None })
+    };
+    let topics: Vec<Topic> = handle.inputs().filter_map(topic).collect();
+    Session::begin(arguments, handle.dataflow(), &topics)?.run(&mut events)
+}
+
+/// A topic to record.
+struct Topic {
+    /// The id of its events.
+    id: String,
+    name: String,
+    type_name: Option<String>,
+}
+
+/// All topics of a dataflow.
+fn topics_of(state: &State) -> Vec<Topic> {
+    let nodes = state.nodes.values().map(|node| &node.declared).filter(|node| !node.observer);
+    let topics = nodes.flat_map(|node| {
+        node.outputs.iter().map(|output| {
+            let name = wiring::topic(&node.id, &output.name);
+            Topic { id: name.clone(), name, type_name: output.type_name.clone() }
+        })
+    });
+    topics.collect()
+}
+
+/// Those that fit one of the patterns; all of them without patterns.
+fn choose(topics: Vec<Topic>, patterns: &[String]) -> Result<Vec<Topic>, Failure> {
+    let known: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
+    let hint = || match known.as_slice() {
+        [] => "its nodes have no outputs".to_owned(),
+        known => format!("the topics are {}", known.join(", ")),
+    };
+    for pattern in patterns {
+        if !known.iter().any(|name| fits(pattern, name)) {
+            return Err(Failure::invalid(format!("no topic is called `{pattern}`")).hint(hint()));
+        }
+    }
+    let is_chosen = |topic: &Topic| patterns.is_empty() || patterns.iter().any(|one| fits(one, &topic.name));
+    let chosen: Vec<Topic> = topics.into_iter().filter(is_chosen).collect();
+    if chosen.is_empty() {
+        return Err(Failure::invalid("there is nothing to record").hint(hint()));
+    }
+    Ok(chosen)
+}
+
+/// Whether a name is what the pattern says, in which `*` stands for anything.
+fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((before, rest)) => name.strip_prefix(before).is_some_and(|left| {
+            left.char_indices().map(|(at, _)| at).chain([left.len()]).any(|at| fits(rest, &left[at..]))
+        }),
+    }
 }
 
 /// A recording that is being made.
@@ -54,29 +130,25 @@ struct Session {
 }
 
 impl Session {
-    /// `topics` are ids of events, and what they stand for.
-    fn begin(
-        arguments: &RecordArguments,
-        dataflow: &str,
-        topics: &[(String, String)],
-    ) -> Result<Self, Failure> {
+    fn begin(arguments: &RecordArguments, dataflow: &str, topics: &[Topic]) -> Result<Self, Failure> {
         let path = arguments.output.clone().unwrap_or_else(|| default_path(dataflow));
+        let names: Vec<&str> = topics.iter().map(|topic| topic.name.as_str()).collect();
         let about = BTreeMap::from([
             ("dataflow".to_owned(), dataflow.to_owned()),
-            (
-                "topics".to_owned(),
-                topics.iter().map(|(_, topic)| topic.as_str()).collect::<Vec<_>>().join(" "),
-            ),
+            ("topics".to_owned(), names.join(" ")),
         ]);
         let options = RecorderOptions { compress: arguments.compress, about, ..RecorderOptions::default() };
         let mut recorder = Recorder::create(&path, options).map_err(|error| not_created(&error))?;
-        let topics = topics.iter().map(|(id, topic)| (id.clone(), recorder.add_topic(topic, None))).collect();
+        let topics: HashMap<String, TopicId> = topics
+            .iter()
+            .map(|topic| (topic.id.clone(), recorder.add_topic(&topic.name, topic.type_name.as_deref())))
+            .collect();
         let has_signal = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             flag::register(signal, has_signal.clone())
                 .map_err(|error| Failure::internal("cannot watch for Ctrl-C").because(error))?;
         }
-        eprintln!("recording {} in {}", count_topics(&topics), path.display());
+        eprintln!("recording {} in {}", count(topics.len(), "topic"), path.display());
         let now = Instant::now();
         Ok(Self { path, recorder, topics, begin: now, told: now, told_lost: 0, has_signal })
     }
@@ -161,10 +233,6 @@ fn losses(report: &Report) -> String {
     if lost.is_empty() { "none lost".to_owned() } else { format!("lost: {}", lost.join(", ")) }
 }
 
-fn count_topics(topics: &HashMap<String, TopicId>) -> String {
-    crate::validate::count(topics.len(), "topic")
-}
-
 /// In the working directory, by the dataflow's name and the time.
 fn default_path(dataflow: &str) -> PathBuf {
     let utc_seconds = nervure_shm::utc_nanos().div_euclid(1_000_000_000);
@@ -178,5 +246,23 @@ fn not_created(error: &RecordError) -> Failure {
             failure.hint("recordings are never overwritten: choose another name with `-o`, or remove it")
         }
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        for (pattern, name) in
+            [("a/b", "a/b"), ("*", "a/b"), ("a/*", "a/b"), ("*/b", "a/b"), ("*a*b*", "xaxbx"), ("a*", "a")]
+        {
+            assert!(fits(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("a/b", "a/bc"), ("a/*", "b/a"), ("*/b", "a/bc"), ("", "a"), ("a*b", "ab/c")]
+        {
+            assert!(!fits(pattern, name), "{pattern} {name}");
+        }
     }
 }

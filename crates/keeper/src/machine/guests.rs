@@ -10,7 +10,7 @@ use nervure_protocol::{
     cli_to_keeper::Observe,
     keeper_to_cli::{self, Refused},
     keeper_to_run::{self, Level},
-    wiring::{InputSpec, Policy, Queue, Source},
+    wiring::{self, InputSpec, Policy, Queue, Source},
 };
 
 use super::{Action, Descriptor, Machine, Node, State, clients::refused, index};
@@ -107,7 +107,7 @@ impl Machine {
         let mut known = BTreeMap::new();
         for (at, node) in self.plan.nodes[..self.own_nodes].iter().enumerate() {
             for (output, spec) in node.outputs.iter().enumerate() {
-                known.insert(format!("{}/{}", node.id, spec.name), (at, output));
+                known.insert(wiring::topic(&node.id, &spec.name), (at, output));
             }
         }
         let mut found = Vec::new();
@@ -149,7 +149,7 @@ impl Machine {
             let observers = guest_edges.iter().filter(is_same).count();
             if observers >= OBSERVERS_PER_OUTPUT as usize {
                 let node = &self.plan.nodes[producer];
-                let topic = format!("{}/{}", node.id, node.outputs[output].name);
+                let topic = wiring::topic(&node.id, &node.outputs[output].name);
                 return Err(refused(
                     format!("`{topic}` has {observers} observers already, the most"),
                     Some(END_ONE),
