@@ -47,7 +47,7 @@ test-python: $(VENV)/.installed $(VENV)/.test $(VENV)/.demo ## Python tests and 
 	$(call say,Running the Python tests and the examples)
 	@for suite in bindings/python/tests lab/tests tests; do echo "--- $$suite"; $(BIN)/python -m pytest -q $$suite || exit; done
 
-bench: $(VENV)/.installed ## Measure Nervure beside its floors and its peers (15 minutes)
+bench: $(VENV)/.installed ## Measure Nervure beside its floors and its peers (25 minutes)
 	$(call say,Measuring: floors, iceoryx2, dora and Nervure, interleaved)
 	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run local --report docs/reference/performance.md
 

@@ -36,7 +36,9 @@ class _Nervure:
         with Session(case, producers=0 if case.mode == "mesh" else 1) as session:
             # JSON is YAML.
             (session.directory / "dataflow.yml").write_text(json.dumps(self._dataflow(case, session)))
-            session.spawn([self._command, "run", "dataflow.yml"], environment=self._environment())
+            # Logs go with the session, and not among the user's own.
+            environment = {"NERVURE_LOG_DIR": str(session.directory / "logs"), **self._environment()}
+            session.spawn([self._command, "run", "dataflow.yml"], environment=environment)
             return session.result()
 
     def _node(self) -> dict[str, Any]:
