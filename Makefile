@@ -25,7 +25,7 @@ test: lint test-rust test-loom test-asan test-python ## Everything that must pas
 
 lint: $(VENV)/.test ## Formatting, clippy, dependency rules, ruff, mypy
 	$(call say,Checking formatting, lints and dependency rules)
-	@$(CARGO) fmt --all --check
+	@for workspace in . lab/programs fuzz; do (cd $$workspace && $(CARGO) fmt --all --check) || exit; done
 	@$(CARGO) clippy --workspace --all-targets --all-features --locked --quiet -- -D warnings
 	@$(PYTHON) scripts/check_dependencies.py
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .

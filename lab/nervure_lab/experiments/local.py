@@ -36,8 +36,8 @@ def _full() -> list[PlannedCase]:
     """About twenty-five minutes."""
     planned = []
     for language in LANGUAGES:
-        # The claims rest on these. On a shared machine a run differs from the next by a factor of two: what narrows the
-        # interval is more runs, not longer ones.
+        # The claims rest on these. On a shared machine a run differs from the next by a factor of two:
+        # what narrows the interval is more runs, not longer ones.
         planned += [PlannedCase(_paced(language, size, messages=40), 10) for size in ALL_SIZES]
         for consumers in (4, 8):
             planned += [
