@@ -26,16 +26,25 @@
 mod air;
 mod bursts;
 mod counters;
+mod link_options;
 pub mod network;
 mod random;
+mod scenario;
+mod scenario_arguments;
 mod schedule;
 mod serialiser;
 mod settings;
+mod trace;
+mod units;
 
 pub use air::{Air, Delivery, Duplex, Verdict};
 pub use counters::{Cause, Count, Counters};
+pub use link_options::LinkOptions;
+pub use scenario::{Host, Scenario, ScenarioError};
+pub use scenario_arguments::ScenarioArguments;
 pub use schedule::Schedule;
 pub use settings::{Bursts, LossPlace, Outage, Queue, Settings};
+pub use trace::replay_trace;
 
 use std::time::Duration;
 

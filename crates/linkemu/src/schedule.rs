@@ -46,6 +46,18 @@ impl From<Settings> for Schedule {
 }
 
 impl Schedule {
+    /// `first`, then the given settings from the given nanoseconds on, in order of time.
+    pub(crate) fn steps(first: Settings, later: impl Iterator<Item = (u64, Settings)>) -> Self {
+        let mut schedule = Self::from(first);
+        for (at, settings) in later {
+            if at == 0 {
+                schedule.steps.clear();
+            }
+            schedule.steps.push(Step { at, settings });
+        }
+        schedule
+    }
+
     /// Changes the settings from `at` on, in everything that was scheduled there before.
     #[must_use]
     pub fn change(mut self, at: Duration, change: impl Fn(&mut Settings)) -> Self {

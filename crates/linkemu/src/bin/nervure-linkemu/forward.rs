@@ -1,0 +1,194 @@
+//! Packets from the TUN devices through the model and back.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use nervure_linkemu::{Air, Scenario};
+
+use crate::capture::Captures;
+
+/// Packets read from one device before the others get their turn.
+const BATCH: usize = 64;
+
+/// Carries packets between devices.
+pub struct Forwarder {
+    air: Air<Datagram>,
+    ports: Vec<Port>,
+    captures: Option<Captures>,
+    start: Instant,
+    buffer: Box<[u8; 65_536]>,
+    late: Lateness,
+}
+
+/// A host as the emulator sees it.
+pub struct Port {
+    pub name: String,
+    pub address: Ipv4Addr,
+    pub tun: File,
+    pub counters: PortCounters,
+}
+
+/// What happens to packets beside the link.
+#[derive(Clone, Copy, Default)]
+pub struct PortCounters {
+    /// Sent to an address that no host has.
+    pub unroutable: u64,
+    /// Arrived, but the host's interface did not take them.
+    pub refused: u64,
+}
+
+/// How much later than the model says packets were handed over.
+#[derive(Clone, Copy, Default)]
+pub struct Lateness {
+    pub packets: u64,
+    pub sum: Duration,
+    pub longest: Duration,
+}
+
+struct Datagram {
+    to: Destination,
+    bytes: Box<[u8]>,
+}
+
+#[derive(Clone, Copy)]
+enum Destination {
+    Host(usize),
+    /// Multicast and broadcast.
+    All,
+}
+
+impl Forwarder {
+    pub fn new(scenario: &Scenario, ports: Vec<Port>, captures: Option<Captures>, start: Instant) -> Self {
+        Self {
+            air: scenario.air(),
+            ports,
+            captures,
+            start,
+            buffer: Box::new([0; 65_536]),
+            late: Lateness::default(),
+        }
+    }
+
+    /// Takes what the hosts sent and hands over what has arrived; returns whether there was anything.
+    pub fn turn(&mut self) -> io::Result<bool> {
+        let received = self.receive()?;
+        let delivered = self.deliver()?;
+        Ok(received || delivered)
+    }
+
+    /// How long nothing will happen unless a host sends.
+    pub fn idle_for(&self) -> Option<Duration> {
+        self.air.next_event().map(|next| next.saturating_sub(self.start.elapsed()))
+    }
+
+    pub fn air_hosts(&self) -> impl Iterator<Item = (&Port, &nervure_linkemu::Counters)> {
+        self.ports.iter().enumerate().map(|(host, port)| (port, self.air.counters(host)))
+    }
+
+    pub fn late(&self) -> Lateness {
+        self.late
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    pub fn devices(&self) -> impl Iterator<Item = &File> {
+        self.ports.iter().map(|port| &port.tun)
+    }
+
+    /// Writes what is left of the captures.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.captures.take().map_or(Ok(()), Captures::finish)
+    }
+
+    fn receive(&mut self) -> io::Result<bool> {
+        let mut any = false;
+        for host in 0..self.ports.len() {
+            for _ in 0..BATCH {
+                let length = match (&self.ports[host].tun).read(&mut self.buffer[..]) {
+                    Ok(length) => length,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    // The interface is down: somebody inside took it down, or it goes with its namespace.
+                    Err(error) if is_down(&error) => break,
+                    Err(error) => return Err(error),
+                };
+                any = true;
+                self.offer(host, length)?;
+            }
+        }
+        Ok(any)
+    }
+
+    fn offer(&mut self, host: usize, length: usize) -> io::Result<()> {
+        let now = self.start.elapsed();
+        let packet = &self.buffer[..length];
+        if let Some(captures) = &mut self.captures {
+            captures.write(host, now, packet)?;
+        }
+        let Some(to) = destination(packet, &self.ports) else {
+            self.ports[host].counters.unroutable += 1;
+            return Ok(());
+        };
+        // A TUN device gives at most its MTU, 65,535 bytes.
+        self.air.offer(now, host, length as u32, Datagram { to, bytes: packet.into() });
+        Ok(())
+    }
+
+    fn deliver(&mut self) -> io::Result<bool> {
+        let mut any = false;
+        let mut now = self.start.elapsed();
+        while let Some(delivery) = self.air.deliver(now) {
+            any = true;
+            let Datagram { to, bytes } = delivery.packet;
+            let receivers = match to {
+                Destination::Host(host) => host..host + 1,
+                Destination::All => 0..self.ports.len(),
+            };
+            for host in receivers.filter(|&host| matches!(to, Destination::Host(_)) || host != delivery.from)
+            {
+                if let Some(captures) = &mut self.captures {
+                    captures.write(host, delivery.at, &bytes)?;
+                }
+                let port = &mut self.ports[host];
+                match rustix::io::write(&port.tun, &bytes) {
+                    Ok(_) => {}
+                    Err(_) => port.counters.refused += 1,
+                }
+            }
+            now = self.start.elapsed();
+            let late = now.saturating_sub(delivery.at);
+            self.late.packets += 1;
+            self.late.sum += late;
+            self.late.longest = self.late.longest.max(late);
+        }
+        Ok(any)
+    }
+}
+
+impl Lateness {
+    pub fn mean(&self) -> Duration {
+        u32::try_from(self.packets).ok().and_then(|packets| self.sum.checked_div(packets)).unwrap_or_default()
+    }
+}
+
+fn is_down(error: &io::Error) -> bool {
+    matches!(error.raw_os_error().map(rustix::io::Errno::from_raw_os_error),
+        Some(errno) if errno == rustix::io::Errno::IO || errno == rustix::io::Errno::BADFD)
+}
+
+/// Whom an IPv4 packet is for; `None` if nobody here.
+fn destination(packet: &[u8], ports: &[Port]) -> Option<Destination> {
+    let octets: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
+    if packet[0] >> 4 != 4 {
+        return None;
+    }
+    let address = Ipv4Addr::from(octets);
+    if address.is_multicast() || address.is_broadcast() || octets[3] == 255 {
+        return Some(Destination::All);
+    }
+    ports.iter().position(|port| port.address == address).map(Destination::Host)
+}

@@ -1,0 +1,69 @@
+//! Settings as they are written, on the command line and in files: what is not said stays as it is.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde::Deserialize;
+
+use crate::units::{Rate, Reorder, Share, Written};
+use crate::{Bursts, LossPlace, Outage, Queue, Settings};
+
+/// What a direction does to packets, as far as it is said.
+#[derive(Args, Clone, Copy, Debug, Default, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LinkOptions {
+    /// Bits a second, such as `54mbit`, or `unlimited`.
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Written<Rate>>,
+    /// What waits while others are sent, as a time (`100ms`) or a size (`64kib`); what comes on top is dropped.
+    #[arg(long, value_name = "TIME|SIZE")]
+    queue: Option<Written<Queue>>,
+    /// Share of packets that is lost, such as `20%`, each by itself.
+    #[arg(long, value_name = "SHARE")]
+    loss: Option<Written<Share>>,
+    /// Whether a lost packet has cost airtime: `air`, or `ingress` (lost before the queue, as in Mininet).
+    #[arg(long, value_name = "PLACE")]
+    loss_at: Option<Written<LossPlace>>,
+    /// Time from the end of the transmission to the arrival.
+    #[arg(long, value_name = "TIME")]
+    delay: Option<Written<Duration>>,
+    /// Up to so much more delay; the order is kept.
+    #[arg(long, value_name = "TIME")]
+    jitter: Option<Written<Duration>>,
+    /// Share of packets that is held back, and how long: `1%:5ms`.
+    #[arg(long, value_name = "SHARE:TIME")]
+    reorder: Option<Written<Reorder>>,
+    /// Fades (Gilbert-Elliott in time): mean good time, mean bad time and the loss in it: `270ms:30ms:100%`.
+    #[arg(long, value_name = "GOOD:BAD[:SHARE]")]
+    bursts: Option<Written<Option<Bursts>>>,
+    /// Interruption: `lose`, `hold` or `none`.
+    #[arg(skip)]
+    outage: Option<Written<Option<Outage>>>,
+    /// Drop IP packets above so many bytes without a word, as a path with broken MTU discovery does.
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<u32>,
+    /// Bytes that each packet costs on the air beside its own.
+    #[arg(long, value_name = "BYTES")]
+    overhead: Option<u32>,
+}
+
+impl LinkOptions {
+    /// Sets what is said.
+    pub fn apply(&self, settings: &mut Settings) {
+        fn set<T: Copy>(place: &mut T, value: Option<T>) {
+            *place = value.unwrap_or(*place);
+        }
+        set(&mut settings.rate_bits_per_second, self.rate.map(|rate| rate.0.0));
+        set(&mut settings.queue, self.queue.map(|queue| queue.0));
+        set(&mut settings.loss, self.loss.map(|share| share.0.0));
+        set(&mut settings.loss_place, self.loss_at.map(|place| place.0));
+        set(&mut settings.delay, self.delay.map(|delay| delay.0));
+        set(&mut settings.jitter, self.jitter.map(|jitter| jitter.0));
+        set(&mut settings.reorder, self.reorder.map(|reorder| reorder.0.share));
+        set(&mut settings.reorder_delay, self.reorder.map(|reorder| reorder.0.delay));
+        set(&mut settings.bursts, self.bursts.map(|bursts| bursts.0));
+        set(&mut settings.outage, self.outage.map(|outage| outage.0));
+        set(&mut settings.mtu_bytes, self.mtu.map(Some));
+        set(&mut settings.overhead_bytes, self.overhead);
+    }
+}
