@@ -10,7 +10,7 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 RUST_SOURCES := $(shell find crates bindings -name '*.rs' -o -name Cargo.toml 2>/dev/null) Cargo.toml Cargo.lock
 PYTHON_SOURCES := $(shell find bindings/python -name '*.py' -o -name '*.pyi' -o -name pyproject.toml 2>/dev/null)
 
-.PHONY: help demo test lint test-rust test-loom test-asan test-python bench asan miri clean
+.PHONY: help demo test lint test-rust test-loom test-asan test-python bench linkemu asan miri clean
 .DELETE_ON_ERROR:
 
 help: ## This list
@@ -43,13 +43,15 @@ test-asan: ## AddressSanitizer, where a nightly toolchain is installed
 	@if $(CARGO) +nightly --version >/dev/null 2>&1; then ./scripts/asan.sh; \
 	else echo "SKIPPED: AddressSanitizer needs a nightly toolchain (rustup toolchain install nightly)"; fi
 
-test-python: $(VENV)/.installed $(VENV)/.test $(VENV)/.demo ## Python tests and examples
+test-python: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.test $(VENV)/.demo ## Python tests and examples
 	$(call say,Running the Python tests and the examples)
 	@for suite in bindings/python/tests lab/tests tests; do echo "--- $$suite"; $(BIN)/python -m pytest -q $$suite || exit; done
 
 bench: $(VENV)/.installed ## Measure Nervure beside its floors and its peers (25 minutes)
 	$(call say,Measuring: floors, iceoryx2, dora and Nervure, interleaved)
 	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run local --report docs/reference/performance.md
+
+linkemu: $(VENV)/.linkemu ## Build nervure-linkemu, the bad link on one machine, into .venv
 
 asan: ## AddressSanitizer over the crates with unsafe code (nightly toolchain)
 	@./scripts/asan.sh
@@ -79,6 +81,13 @@ $(VENV)/.installed: $(VENV)/.tools $(RUST_SOURCES) $(PYTHON_SOURCES)
 	@$(CARGO) build --release --locked -p nervure-cli
 	@cd bindings/python && VIRTUAL_ENV=$(CURDIR)/$(VENV) ../../$(BIN)/maturin develop --release --locked --quiet
 	@install -m 755 target/release/nervure $(BIN)/nervure
+	@touch $@
+
+# The emulated link: apart, so that the demo need not wait for it.
+$(VENV)/.linkemu: $(VENV)/.created $(RUST_SOURCES)
+	$(call say,Building nervure-linkemu)
+	@$(CARGO) build --release --locked -p nervure-linkemu
+	@install -m 755 target/release/nervure-linkemu $(BIN)/nervure-linkemu
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.created examples/drive/requirements.txt
