@@ -7,11 +7,13 @@
 
 pub mod carrier;
 pub mod coding;
+pub mod endpoint;
 pub mod qos;
 pub mod rate;
 pub mod receiver;
 pub mod sender;
 pub mod session;
+pub mod shell;
 pub mod wire;
 
 #[cfg(test)]

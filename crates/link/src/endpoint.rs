@@ -1,0 +1,264 @@
+//! All peers of one socket: sessions over a carrier. Sans-IO.
+//!
+//! A peer is known by its key. Its [`Session`] outlives the carrier's connections, so a connection that is lost and made
+//! anew costs nothing that was accepted.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+
+use crate::{
+    carrier::{Carrier, ConnectError, Ecn, Event, Lost, PublicKey, SessionId, Transmit},
+    session::{Session, SessionConfig, SessionEvent},
+};
+
+/// When something was due and could not be sent, it is tried again after this time.
+const RETRY: Duration = Duration::from_micros(500);
+/// The state of a peer that began the connection is kept so long after it was lost.
+const FORGET_AFTER: Duration = Duration::from_secs(120);
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndpointEvent {
+    /// A peer is connected: for the first time, or again.
+    Connected {
+        /// Who.
+        peer: PublicKey,
+        /// Where it is.
+        address: SocketAddr,
+    },
+    /// The connection to a peer is lost. What was accepted is kept.
+    Disconnected {
+        /// Who.
+        peer: PublicKey,
+        /// Why.
+        why: Lost,
+    },
+    /// A peer was away for too long, or was closed: its state is gone, and so many accepted samples with it.
+    Forgotten {
+        /// Who.
+        peer: PublicKey,
+        /// Samples that were not delivered, or of which that is not known.
+        lost: u64,
+    },
+    /// Someone was turned away.
+    Refused {
+        /// Who, if known.
+        peer: Option<PublicKey>,
+        /// From where.
+        address: SocketAddr,
+        /// Why.
+        why: String,
+        /// How many others were since the last such event.
+        more: u64,
+    },
+    /// About a stream of a peer.
+    Session {
+        /// Who.
+        peer: PublicKey,
+        /// What.
+        event: SessionEvent,
+    },
+}
+
+/// See the module.
+pub struct Endpoint<C> {
+    carrier: C,
+    config: SessionConfig,
+    seed: u64,
+    peers: BTreeMap<PublicKey, Peer>,
+    by_session: BTreeMap<SessionId, PublicKey>,
+    events: VecDeque<EndpointEvent>,
+}
+
+struct Peer {
+    session: Session,
+    carried: Option<SessionId>,
+    /// Where to connect to, if this side began.
+    target: Option<SocketAddr>,
+    lost_at: Instant,
+}
+
+impl<C: Carrier> Endpoint<C> {
+    /// An endpoint without peers. `seed` is random, and different each time.
+    pub fn new(carrier: C, config: SessionConfig, seed: u64) -> Self {
+        Self {
+            carrier,
+            config,
+            seed,
+            peers: BTreeMap::new(),
+            by_session: BTreeMap::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Connects to a peer, and again whenever the connection is lost. Streams may be opened at once.
+    ///
+    /// # Errors
+    /// When the address cannot be sent to, or too many sessions are open.
+    pub fn connect(&mut self, now: Instant, to: SocketAddr, key: PublicKey) -> Result<(), ConnectError> {
+        let carried = self.carrier.connect(now, to, key)?;
+        self.by_session.insert(carried, key);
+        self.peer(now, key).target = Some(to);
+        Ok(())
+    }
+
+    /// Ends the connection to a peer, and drops its state.
+    pub fn close(&mut self, now: Instant, key: PublicKey) {
+        let sessions: Vec<_> =
+            self.by_session.iter().filter(|(_, peer)| **peer == key).map(|(session, _)| *session).collect();
+        sessions.into_iter().for_each(|session| self.carrier.close(now, session));
+        self.forget(key);
+        self.on_carrier_events(now);
+    }
+
+    /// The session with a peer.
+    pub fn session(&self, key: &PublicKey) -> Option<&Session> {
+        self.peers.get(key).map(|peer| &peer.session)
+    }
+
+    /// The session with a peer, to send and to take.
+    pub fn session_mut(&mut self, key: &PublicKey) -> Option<&mut Session> {
+        self.peers.get_mut(key).map(|peer| &mut peer.session)
+    }
+
+    /// The carrier.
+    pub fn carrier(&self) -> &C {
+        &self.carrier
+    }
+
+    /// The carrier, to allow peers.
+    pub fn carrier_mut(&mut self) -> &mut C {
+        &mut self.carrier
+    }
+
+    /// A packet arrived. It may be anything, from anyone.
+    pub fn handle_packet(&mut self, now: Instant, from: SocketAddr, ecn: Option<Ecn>, packet: BytesMut) {
+        self.carrier.handle_packet(now, from, ecn, packet);
+        self.on_carrier_events(now);
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.carrier.poll_timeout().is_some_and(|at| at <= now) {
+            self.carrier.handle_timeout(now);
+        }
+        for peer in self.peers.values_mut().filter(|peer| peer.carried.is_some()) {
+            if peer.session.poll_timeout().is_some_and(|at| at <= now) {
+                peer.session.handle_timeout(now);
+            }
+        }
+        let gone = |peer: &Peer| {
+            peer.carried.is_none() && peer.target.is_none() && peer.lost_at + FORGET_AFTER <= now
+        };
+        let gone: Vec<_> = self.peers.iter().filter(|(_, peer)| gone(peer)).map(|(key, _)| *key).collect();
+        gone.into_iter().for_each(|key| self.forget(key));
+        self.on_carrier_events(now);
+    }
+
+    /// Writes the next packet. Call it until it returns `None`, after everything that happens.
+    pub fn poll_transmit(&mut self, now: Instant, packet: &mut Vec<u8>) -> Option<Transmit> {
+        let (peers, by_session) = (&mut self.peers, &self.by_session);
+        let mut next = |session: SessionId, bytes: usize, out: &mut Vec<u8>| {
+            let peer = by_session.get(&session).and_then(|key| peers.get_mut(key));
+            peer.filter(|peer| peer.carried == Some(session))
+                .is_some_and(|peer| peer.session.next_datagram(now, bytes, out))
+        };
+        let transmit = self.carrier.poll_transmit(now, &mut next, packet);
+        self.on_carrier_events(now);
+        transmit
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout), at the latest; later than `now`, as long as everything
+    /// that can be sent was.
+    pub fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
+        let connected = self.peers.values().filter(|peer| peer.carried.is_some());
+        let sessions = connected.filter_map(|peer| peer.session.poll_timeout());
+        let away = self.peers.values().filter(|peer| peer.carried.is_none() && peer.target.is_none());
+        let forget = away.map(|peer| peer.lost_at + FORGET_AFTER);
+        let first = sessions.chain(forget).chain(self.carrier.poll_timeout()).min()?;
+        // What is due was tried just now.
+        Some(if first <= now { now + RETRY } else { first })
+    }
+
+    /// What happened, the oldest first.
+    pub fn poll_event(&mut self) -> Option<EndpointEvent> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        self.peers.iter_mut().find_map(|(key, peer)| {
+            peer.session.poll_event().map(|event| EndpointEvent::Session { peer: *key, event })
+        })
+    }
+
+    fn peer(&mut self, now: Instant, key: PublicKey) -> &mut Peer {
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let (config, seed) = (self.config, self.seed);
+        self.peers.entry(key).or_insert_with(|| Peer {
+            session: Session::new(config, seed, now),
+            carried: None,
+            target: None,
+            lost_at: now,
+        })
+    }
+
+    fn on_carrier_events(&mut self, now: Instant) {
+        while let Some(event) = self.carrier.poll_event() {
+            match event {
+                Event::Connected { session, peer, address } => {
+                    self.by_session.insert(session, peer);
+                    self.peer(now, peer).carried = Some(session);
+                    self.events.push_back(EndpointEvent::Connected { peer, address });
+                }
+                Event::Datagram { session, datagram } => {
+                    if let Some(key) = self.by_session.get(&session)
+                        && let Some(peer) = self.peers.get_mut(key)
+                    {
+                        peer.session.on_datagram(now, &datagram);
+                    }
+                }
+                Event::MaxDatagramChanged { .. } => {}
+                Event::Lost { session, why } => self.on_lost(now, session, why),
+                Event::Refused { peer, address, why, more } => {
+                    self.events.push_back(EndpointEvent::Refused { peer, address, why, more });
+                }
+            }
+        }
+    }
+
+    fn on_lost(&mut self, now: Instant, session: SessionId, why: Lost) {
+        let Some(key) = self.by_session.remove(&session) else { return };
+        let Some(peer) = self.peers.get_mut(&key) else { return };
+        // Another connection to the same peer may carry on, or be on its way.
+        if peer.carried.is_some_and(|carried| carried != session) {
+            return;
+        }
+        peer.carried = None;
+        peer.lost_at = now;
+        let again = peer.target.filter(|_| why != Lost::ClosedHere);
+        self.events.push_back(EndpointEvent::Disconnected { peer: key, why });
+        let pending = self.by_session.values().any(|other| *other == key);
+        if let Some(target) = again.filter(|_| !pending) {
+            match self.carrier.connect(now, target, key) {
+                Ok(session) => drop(self.by_session.insert(session, key)),
+                Err(error) => self.events.push_back(EndpointEvent::Refused {
+                    peer: Some(key),
+                    address: target,
+                    why: error.to_string(),
+                    more: 0,
+                }),
+            }
+        }
+    }
+
+    fn forget(&mut self, key: PublicKey) {
+        let Some(peer) = self.peers.remove(&key) else { return };
+        let sent = peer.session.status().sent;
+        let lost = sent.held + sent.unconfirmed;
+        self.events.push_back(EndpointEvent::Forgotten { peer: key, lost });
+    }
+}

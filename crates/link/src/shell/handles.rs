@@ -1,0 +1,194 @@
+//! What the application holds of peers and streams.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use super::Shared;
+use crate::{
+    carrier::PublicKey,
+    qos::Qos,
+    receiver::{ReceiveCounters, Sample},
+    sender::{SendCounters, SendError},
+    session::SessionStatus,
+};
+
+/// The peer's state is gone, or the link has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the link to {0} is closed")]
+pub struct ClosedError(pub PublicKey);
+
+/// Why a sample was not sent.
+#[derive(Debug, Error)]
+pub enum StreamError {
+    /// The peer's state is gone, or the link has ended.
+    #[error(transparent)]
+    Closed(#[from] ClosedError),
+    /// The stream does not take it.
+    #[error(transparent)]
+    Send(#[from] SendError),
+}
+
+/// A peer.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    shared: Arc<Shared>,
+    key: PublicKey,
+}
+
+/// A stream to a peer. Dropping it closes it; what was accepted is still carried.
+#[derive(Debug)]
+pub struct OutgoingStream {
+    peer: Peer,
+    stream: u32,
+}
+
+/// A stream from a peer.
+#[derive(Debug)]
+pub struct IncomingStream {
+    peer: Peer,
+    stream: u32,
+    qos: Qos,
+}
+
+impl Peer {
+    pub(super) fn new(shared: Arc<Shared>, key: PublicKey) -> Self {
+        Self { shared, key }
+    }
+
+    /// Who it is.
+    pub fn key(&self) -> PublicKey {
+        self.key
+    }
+
+    /// Opens a stream. Samples may be sent at once, connected or not.
+    ///
+    /// # Errors
+    /// When the peer's state is gone.
+    pub fn open(&self, name: &str, qos: Qos) -> Result<OutgoingStream, ClosedError> {
+        let mut state = self.shared.lock();
+        let session = state.endpoint.session_mut(&self.key).ok_or(ClosedError(self.key))?;
+        let stream = session.open(Instant::now(), name, qos);
+        drop(state);
+        self.shared.wake();
+        Ok(OutgoingStream { peer: self.clone(), stream })
+    }
+
+    /// What is known of the path and the streams.
+    pub fn status(&self) -> Option<SessionStatus> {
+        self.shared.lock().endpoint.session(&self.key).map(crate::session::Session::status)
+    }
+
+    /// Ends the connection and drops the state.
+    pub fn close(&self) {
+        self.shared.lock().endpoint.close(Instant::now(), self.key);
+        self.shared.wake();
+    }
+}
+
+impl OutgoingStream {
+    /// Sends a sample: accepted, when this returns. A stream that keeps all waits until there is room.
+    ///
+    /// # Errors
+    /// When the peer refuses the stream, its state is gone, or the link has ended.
+    pub fn send(&self, payload: impl Into<Bytes>) -> Result<(), StreamError> {
+        let mut payload = Some(payload.into());
+        let shared = &self.peer.shared;
+        let sent = shared.wait_for(None, |state| {
+            let Some(session) = state.endpoint.session_mut(&self.peer.key) else {
+                return Some(Err(ClosedError(self.peer.key).into()));
+            };
+            match session.send(Instant::now(), self.stream, payload.take()?) {
+                Err(SendError::Full { payload: back, .. }) => {
+                    payload = Some(back);
+                    None
+                }
+                other => Some(other.map_err(StreamError::from)),
+            }
+        });
+        shared.wake();
+        sent.unwrap_or(Err(ClosedError(self.peer.key).into()))
+    }
+
+    /// Sends a sample, or gives it back if a stream that keeps all has no room.
+    ///
+    /// # Errors
+    /// As of [`send`](Self::send), and [`SendError::Full`].
+    pub fn try_send(&self, payload: impl Into<Bytes>) -> Result<(), StreamError> {
+        let mut state = self.peer.shared.lock();
+        let session = state.endpoint.session_mut(&self.peer.key).ok_or(ClosedError(self.peer.key))?;
+        session.send(Instant::now(), self.stream, payload.into())?;
+        drop(state);
+        self.peer.shared.wake();
+        Ok(())
+    }
+
+    /// What became of the samples. `None` when all have come to an end after closing.
+    pub fn counters(&self) -> Option<SendCounters> {
+        let state = self.peer.shared.lock();
+        state.endpoint.session(&self.peer.key)?.sender().counters(self.stream)
+    }
+
+    /// Waits until nothing is under way; false when that took longer than the timeout, or the link has ended.
+    pub fn flush(&self, timeout: Duration) -> bool {
+        let done = self.peer.shared.wait_for(Some(timeout), |state| {
+            let counters = state.endpoint.session(&self.peer.key)?.sender().counters(self.stream);
+            counters.is_none_or(|counters| counters.held == 0).then_some(())
+        });
+        done.is_some()
+    }
+}
+
+impl Drop for OutgoingStream {
+    fn drop(&mut self) {
+        let mut state = self.peer.shared.lock();
+        if let Some(session) = state.endpoint.session_mut(&self.peer.key) {
+            session.close(Instant::now(), self.stream);
+        }
+        drop(state);
+        self.peer.shared.wake();
+    }
+}
+
+impl IncomingStream {
+    pub(super) fn new(shared: Arc<Shared>, key: PublicKey, stream: u32, qos: Qos) -> Self {
+        Self { peer: Peer::new(shared, key), stream, qos }
+    }
+
+    /// How it is delivered.
+    pub fn qos(&self) -> Qos {
+        self.qos
+    }
+
+    /// Takes the oldest sample; waits for one at most this long.
+    pub fn receive(&self, timeout: Duration) -> Option<Sample> {
+        let taken = self.peer.shared.wait_for(Some(timeout), |state| {
+            state.endpoint.session_mut(&self.peer.key)?.take(Instant::now(), self.stream)
+        });
+        if taken.is_some() {
+            self.peer.shared.wake();
+        }
+        taken
+    }
+
+    /// Takes the oldest sample, if there is one.
+    pub fn try_receive(&self) -> Option<Sample> {
+        let mut state = self.peer.shared.lock();
+        let taken = state.endpoint.session_mut(&self.peer.key)?.take(Instant::now(), self.stream);
+        drop(state);
+        if taken.is_some() {
+            self.peer.shared.wake();
+        }
+        taken
+    }
+
+    /// What became of the samples; `None` when the stream has ended and all were taken.
+    pub fn counters(&self) -> Option<ReceiveCounters> {
+        let state = self.peer.shared.lock();
+        state.endpoint.session(&self.peer.key)?.receiver().counters(self.stream)
+    }
+}

@@ -1,0 +1,334 @@
+//! The link on real sockets: one thread for each socket, and handles for the application.
+//!
+//! ```
+//! use std::time::Duration;
+//! use nervure_link::{carrier::KeyPair, qos::{Delivery, Qos}, shell::{Link, LinkConfig, LinkEvent}};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (robot_key, edge_key) = (KeyPair::generate()?, KeyPair::generate()?);
+//! let (robot_id, edge_id) = (robot_key.public(), edge_key.public());
+//! let edge = Link::bind(LinkConfig { allow: vec![robot_id], ..LinkConfig::new("127.0.0.1:0".parse()?, edge_key) })?;
+//! let robot = Link::bind(LinkConfig::new("127.0.0.1:0".parse()?, robot_key))?;
+//!
+//! let peer = robot.connect(edge.local_address(), edge_id)?;
+//! let images = peer.open("camera/image", Qos::new(Delivery::keep_all(4)))?;
+//! images.send("an image")?;
+//!
+//! let received = loop {
+//!     if let Some(LinkEvent::Opened { stream, .. }) = edge.next_event(Duration::from_secs(10)) {
+//!         break stream.receive(Duration::from_secs(10)).expect("it is on its way");
+//!     }
+//! };
+//! assert_eq!(received.payload, "an image");
+//! # Ok(())
+//! # }
+//! ```
+
+mod handles;
+mod socket;
+mod thread;
+
+use std::{
+    collections::VecDeque,
+    io,
+    net::SocketAddr,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    fd::OwnedFd,
+};
+use thiserror::Error;
+
+use crate::{
+    carrier::{
+        self, ConnectError, KeyPair, Lost, PublicKey,
+        quic::{QuicCarrier, QuicConfig},
+    },
+    endpoint::Endpoint,
+    session::SessionConfig,
+};
+
+pub use handles::{ClosedError, IncomingStream, OutgoingStream, Peer, StreamError};
+use socket::Socket;
+
+/// Events that the application has not asked for, at most; then the oldest is dropped.
+const EVENTS_MAX: usize = 4096;
+
+/// How a link is set up.
+#[derive(Debug)]
+pub struct LinkConfig {
+    /// Where to listen, and from where to send.
+    pub address: SocketAddr,
+    /// Who this end is.
+    pub key: KeyPair,
+    /// Who may connect.
+    pub allow: Vec<PublicKey>,
+    /// Bounds of each peer's session.
+    pub session: SessionConfig,
+    /// The largest packet that is tried, in bytes of UDP payload.
+    pub largest_packet_bytes: u16,
+}
+
+impl LinkConfig {
+    /// Nobody may connect; bounds are the usual ones.
+    pub fn new(address: SocketAddr, key: KeyPair) -> Self {
+        Self {
+            address,
+            key,
+            allow: Vec::new(),
+            session: SessionConfig::default(),
+            largest_packet_bytes: 1472,
+        }
+    }
+}
+
+/// Why there is no link.
+#[derive(Debug, Error)]
+pub enum LinkError {
+    /// The socket cannot be had.
+    #[error("cannot listen on {address}: {error}")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        #[source]
+        error: io::Error,
+    },
+    /// The thread or its descriptors cannot be had.
+    #[error("cannot start the link's thread: {0}")]
+    Start(#[source] io::Error),
+    /// The system gives no random numbers.
+    #[error("the system gives no random numbers")]
+    NoRandomness,
+    /// The peer cannot be connected to.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+}
+
+/// What happened on a link.
+#[derive(Debug)]
+pub enum LinkEvent {
+    /// A peer is connected: for the first time, or again.
+    Connected {
+        /// Who.
+        peer: PublicKey,
+        /// Where it is.
+        address: SocketAddr,
+    },
+    /// The connection to a peer is lost; it is made again.
+    Disconnected {
+        /// Who.
+        peer: PublicKey,
+        /// Why.
+        why: Lost,
+    },
+    /// The state of a peer was dropped.
+    Forgotten {
+        /// Who.
+        peer: PublicKey,
+        /// Accepted samples that were not delivered, or of which that is not known.
+        lost: u64,
+    },
+    /// A peer opened a stream.
+    Opened {
+        /// Who.
+        peer: PublicKey,
+        /// What it carries.
+        name: String,
+        /// To receive from it.
+        stream: IncomingStream,
+    },
+    /// A peer lost what it had received; so many samples were under way.
+    PeerLost {
+        /// Who.
+        peer: PublicKey,
+        /// Samples of which it is not known whether they were delivered.
+        unconfirmed: u64,
+    },
+    /// A peer was started anew; so many samples were on their way from it.
+    PeerRestarted {
+        /// Who.
+        peer: PublicKey,
+        /// Samples that had arrived in part.
+        lost: u64,
+    },
+    /// Someone was turned away.
+    Refused {
+        /// Who, if known.
+        peer: Option<PublicKey>,
+        /// From where.
+        address: SocketAddr,
+        /// Why.
+        why: String,
+        /// How many others were since the last such event.
+        more: u64,
+    },
+}
+
+/// One end of links, on one UDP socket.
+#[derive(Debug)]
+pub struct Link {
+    shared: Arc<Shared>,
+    local: SocketAddr,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What the thread and the handles share.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// Something has changed that a handle may wait for.
+    changed: Condvar,
+    /// Wakes the thread.
+    wake: OwnedFd,
+}
+
+pub(crate) struct State {
+    pub(crate) endpoint: Endpoint<QuicCarrier>,
+    pub(crate) events: VecDeque<LinkEvent>,
+    pub(crate) stopping: bool,
+    /// Why the thread has ended, if it has.
+    pub(crate) failed: Option<String>,
+}
+
+impl Link {
+    /// Binds a socket and starts the thread that serves it.
+    ///
+    /// # Errors
+    /// When the address is in use or not of this host, or the system is out of descriptors or threads.
+    pub fn bind(config: LinkConfig) -> Result<Self, LinkError> {
+        let address = config.address;
+        let socket = Socket::bind(address).map_err(|error| LinkError::Bind { address, error })?;
+        let local = socket.local_address().map_err(|error| LinkError::Bind { address, error })?;
+        let mut seed = [0; 8];
+        SystemRandom::new().fill(&mut seed).map_err(|_| LinkError::NoRandomness)?;
+        let quic = QuicConfig {
+            accepts: !config.allow.is_empty(),
+            largest_packet_bytes: config.largest_packet_bytes,
+            ..QuicConfig::new(config.key)
+        };
+        let mut carrier = QuicCarrier::new(quic);
+        config.allow.into_iter().for_each(|peer| carrier.allow(peer));
+        let state = State {
+            endpoint: Endpoint::new(carrier, config.session, u64::from_le_bytes(seed)),
+            events: VecDeque::new(),
+            stopping: false,
+            failed: None,
+        };
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| LinkError::Start(error.into()))?;
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), wake });
+        let for_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("nervure-link".into())
+            .spawn(move || thread::serve(&for_thread, socket))
+            .map_err(LinkError::Start)?;
+        Ok(Self { shared, local, thread: Some(thread) })
+    }
+
+    /// Where this end listens.
+    pub fn local_address(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Who this end is.
+    pub fn public_key(&self) -> PublicKey {
+        self.shared.lock().endpoint.carrier().public_key()
+    }
+
+    /// Connects to a peer, and again whenever the connection is lost.
+    ///
+    /// # Errors
+    /// When the address cannot be sent to, or too many sessions are open.
+    pub fn connect(&self, to: SocketAddr, peer: PublicKey) -> Result<Peer, LinkError> {
+        self.shared.lock().endpoint.connect(Instant::now(), to, peer)?;
+        self.shared.wake();
+        Ok(self.peer(peer))
+    }
+
+    /// A handle of a peer that has connected.
+    pub fn peer(&self, peer: PublicKey) -> Peer {
+        Peer::new(Arc::clone(&self.shared), peer)
+    }
+
+    /// Lets a peer connect.
+    pub fn allow(&self, peer: PublicKey) {
+        self.shared.lock().endpoint.carrier_mut().allow(peer);
+    }
+
+    /// The next event; waits for one at most this long.
+    pub fn next_event(&self, timeout: Duration) -> Option<LinkEvent> {
+        self.shared.wait_for(Some(timeout), |state| state.events.pop_front())
+    }
+
+    /// What the carrier did.
+    pub fn carrier_counters(&self) -> carrier::Counters {
+        use crate::carrier::Carrier;
+        self.shared.lock().endpoint.carrier().counters()
+    }
+
+    /// Why the link has ended, if it has: its socket failed.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.lock().failed.clone()
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.shared.lock().stopping = true;
+        self.shared.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was told by its hook.
+            let _ = thread.join();
+        }
+        // Streams that nobody asked for hold what they are held by.
+        self.shared.lock().events.clear();
+    }
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the thread look at what has changed.
+    pub(crate) fn wake(&self) {
+        // It can fail only when the counter is full, and then the thread wakes anyway.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Waits until `look` finds something, the link ends, or the time is over.
+    pub(crate) fn wait_for<T>(
+        &self,
+        timeout: Option<Duration>,
+        mut look: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = look(&mut state) {
+                return Some(found);
+            }
+            if state.stopping || state.failed.is_some() {
+                return None;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            state = match left {
+                Some(Duration::ZERO) => return None,
+                Some(left) => {
+                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shared")
+    }
+}

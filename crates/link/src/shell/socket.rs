@@ -1,0 +1,117 @@
+//! A UDP socket that sends and receives many packets with one call.
+
+use std::{
+    io::{self, IoSliceMut},
+    net::{SocketAddr, UdpSocket},
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use bytes::BytesMut;
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+
+use crate::carrier::Ecn;
+
+/// Room in the kernel for packets that arrive while the thread does something else.
+const BUFFER_BYTES: usize = 8 << 20;
+/// Packets that go with one call, at most: together they must stay below the 64 KiB of an IP packet.
+const SEGMENTS: usize = 16;
+/// The largest packet that is received.
+const PACKET_BYTES: usize = 2048;
+
+pub(super) struct Socket {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    buffers: Vec<Vec<u8>>,
+    meta: Vec<RecvMeta>,
+}
+
+impl Socket {
+    pub(super) fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = UdpSocket::bind(address)?;
+        let state = UdpSocketState::new((&socket).into())?;
+        // The kernel grants what it is configured to; less costs packets in a burst and nothing else.
+        let _ = state.set_recv_buffer_size((&socket).into(), BUFFER_BYTES);
+        let _ = state.set_send_buffer_size((&socket).into(), BUFFER_BYTES);
+        let buffers = (0..BATCH_SIZE).map(|_| vec![0; PACKET_BYTES * state.gro_segments()]).collect();
+        Ok(Self { socket, state, buffers, meta: vec![RecvMeta::default(); BATCH_SIZE] })
+    }
+
+    pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// How many packets of one length go with one call.
+    pub(super) fn segments(&self) -> usize {
+        self.state.max_gso_segments().min(SEGMENTS)
+    }
+
+    /// Sends packets to one destination: each of `segment_bytes`, the last one may be shorter. What the network does not
+    /// take is lost, as on the way. False: the socket's buffer is full.
+    pub(super) fn send(
+        &self,
+        to: SocketAddr,
+        ecn: Option<Ecn>,
+        packets: &[u8],
+        segment_bytes: usize,
+    ) -> bool {
+        let transmit = Transmit {
+            destination: to,
+            ecn: ecn.map(|ecn| match ecn {
+                Ecn::Ect0 => EcnCodepoint::Ect0,
+                Ecn::Ect1 => EcnCodepoint::Ect1,
+                Ecn::CongestionExperienced => EcnCodepoint::Ce,
+            }),
+            contents: packets,
+            segment_size: (packets.len() > segment_bytes).then_some(segment_bytes),
+            src_ip: None,
+        };
+        let sent = self.state.try_send((&self.socket).into(), &transmit);
+        !sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Hands what has arrived to `each`, and says whether there may be more.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub(super) fn receive(
+        &mut self,
+        mut each: impl FnMut(SocketAddr, Option<Ecn>, BytesMut),
+    ) -> io::Result<bool> {
+        let mut slices: Vec<_> = self.buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
+        let count = match self.state.recv((&self.socket).into(), &mut slices, &mut self.meta) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            // A router or the peer's host said that nobody is there: it may come back.
+            Err(error) if is_passing(&error) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        for (meta, buffer) in self.meta[..count].iter().zip(&self.buffers) {
+            let ecn = meta.ecn.map(|ecn| match ecn {
+                EcnCodepoint::Ect0 => Ecn::Ect0,
+                EcnCodepoint::Ect1 => Ecn::Ect1,
+                EcnCodepoint::Ce => Ecn::CongestionExperienced,
+            });
+            for packet in buffer[..meta.len].chunks(meta.stride.max(1)) {
+                each(meta.addr, ecn, BytesMut::from(packet));
+            }
+        }
+        Ok(count == self.meta.len())
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind;
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionRefused
+            | ErrorKind::ConnectionReset
+            | ErrorKind::Interrupted
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::NetworkDown
+    )
+}

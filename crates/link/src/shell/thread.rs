@@ -1,0 +1,191 @@
+//! The thread that serves a socket.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{IncomingStream, LinkEvent, Shared, State, socket::Socket};
+use crate::{carrier::Ecn, endpoint::EndpointEvent, receiver::ReceiverEvent, session::SessionEvent};
+
+/// Batches of packets that are received before something is sent again.
+const RECEIVE_BATCHES: usize = 4;
+/// Packets that are made before something is received again.
+const SEND_PACKETS: usize = 64;
+
+/// Serves the socket until the link is dropped or the socket fails.
+pub(super) fn serve(shared: &Arc<Shared>, mut socket: Socket) {
+    let mut unsent = Unsent::default();
+    let failure = loop {
+        match turn(shared, &mut socket, &mut unsent) {
+            Ok(Some(sleep)) => {
+                if let Err(error) = wait(shared, &socket, sleep, !unsent.bytes.is_empty()) {
+                    break Some(error);
+                }
+            }
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        }
+    };
+    let mut state = shared.lock();
+    state.stopping = true;
+    state.failed = failure.map(|error| error.to_string());
+    drop(state);
+    shared.changed.notify_all();
+}
+
+/// What was made and not taken by the socket yet: packets of one length, to one destination.
+#[derive(Default)]
+struct Unsent {
+    bytes: Vec<u8>,
+    segment_bytes: usize,
+    to: Option<(SocketAddr, Option<Ecn>)>,
+}
+
+/// How long to sleep.
+enum Sleep {
+    Until(Instant),
+    Forever,
+    /// There is more to do.
+    NotAtAll,
+}
+
+/// Receives, sends and tells; `None` when the link is to end.
+fn turn(shared: &Arc<Shared>, socket: &mut Socket, unsent: &mut Unsent) -> io::Result<Option<Sleep>> {
+    let mut guard = shared.lock();
+    let state = &mut *guard;
+    if state.stopping {
+        return Ok(None);
+    }
+    let mut more = false;
+    for _ in 0..RECEIVE_BATCHES {
+        let now = Instant::now();
+        more = socket.receive(|from, ecn, packet| state.endpoint.handle_packet(now, from, ecn, packet))?;
+        if !more {
+            break;
+        }
+    }
+    state.endpoint.handle_timeout(Instant::now());
+    let all_sent = transmit(state, socket, unsent);
+    let changed = take_events(shared, state);
+    let now = Instant::now();
+    let timeout = state.endpoint.poll_timeout(now);
+    drop(guard);
+    if changed {
+        shared.changed.notify_all();
+    }
+    Ok(Some(match timeout {
+        _ if more || !all_sent => Sleep::NotAtAll,
+        Some(at) => Sleep::Until(at),
+        None => Sleep::Forever,
+    }))
+}
+
+/// Sends what there is; false when there may be more.
+fn transmit(state: &mut State, socket: &Socket, unsent: &mut Unsent) -> bool {
+    let mut packet = Vec::with_capacity(2048);
+    if !unsent.flush(socket) {
+        // The socket says when it has room.
+        return true;
+    }
+    for _ in 0..SEND_PACKETS {
+        let Some(transmit) = state.endpoint.poll_transmit(Instant::now(), &mut packet) else {
+            unsent.flush(socket);
+            return true;
+        };
+        let to = (transmit.destination, transmit.ecn);
+        if !unsent.takes(to, packet.len(), socket.segments()) && !unsent.flush(socket) {
+            // This packet is lost, as on the way.
+            return true;
+        }
+        unsent.push(to, &packet);
+    }
+    unsent.flush(socket);
+    false
+}
+
+fn wait(shared: &Shared, socket: &Socket, sleep: Sleep, writable: bool) -> io::Result<()> {
+    let timeout = match sleep {
+        Sleep::NotAtAll => return Ok(()),
+        Sleep::Forever => None,
+        Sleep::Until(at) => {
+            let left = at.saturating_duration_since(Instant::now());
+            Some(Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() })
+        }
+    };
+    let interest = if writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    let socket = socket.as_fd();
+    let mut fds = [PollFd::new(&socket, interest), PollFd::new(&shared.wake, PollFlags::IN)];
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    if !fds[1].revents().is_empty() {
+        // Only that it was rung matters.
+        let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
+    }
+    Ok(())
+}
+
+/// Turns what happened into events for the application; true when someone may wait for it.
+fn take_events(shared: &Arc<Shared>, state: &mut State) -> bool {
+    let mut changed = false;
+    while let Some(event) = state.endpoint.poll_event() {
+        changed = true;
+        let event = match event {
+            EndpointEvent::Connected { peer, address } => LinkEvent::Connected { peer, address },
+            EndpointEvent::Disconnected { peer, why } => LinkEvent::Disconnected { peer, why },
+            EndpointEvent::Forgotten { peer, lost } => LinkEvent::Forgotten { peer, lost },
+            EndpointEvent::Refused { peer, address, why, more } => {
+                LinkEvent::Refused { peer, address, why, more }
+            }
+            EndpointEvent::Session { peer, event } => match event {
+                SessionEvent::Receiver(ReceiverEvent::Opened { stream, name, qos }) => LinkEvent::Opened {
+                    peer,
+                    name,
+                    stream: IncomingStream::new(Arc::clone(shared), peer, stream, qos),
+                },
+                SessionEvent::Receiver(ReceiverEvent::PeerRestarted { lost }) => {
+                    LinkEvent::PeerRestarted { peer, lost }
+                }
+                SessionEvent::PeerLost { unconfirmed } => LinkEvent::PeerLost { peer, unconfirmed },
+                // Whoever waits for these looks for itself.
+                SessionEvent::Sender(_)
+                | SessionEvent::Receiver(ReceiverEvent::Readable(_) | ReceiverEvent::Ended(_)) => continue,
+            },
+        };
+        state.events.push_back(event);
+        if state.events.len() > super::EVENTS_MAX {
+            state.events.pop_front();
+        }
+    }
+    changed
+}
+
+impl Unsent {
+    /// Whether a packet can go with those that wait.
+    fn takes(&self, to: (SocketAddr, Option<Ecn>), bytes: usize, segments: usize) -> bool {
+        self.bytes.is_empty()
+            || self.to == Some(to)
+                && bytes <= self.segment_bytes
+                && self.bytes.len().is_multiple_of(self.segment_bytes)
+                && self.bytes.len() / self.segment_bytes < segments
+    }
+
+    fn push(&mut self, to: (SocketAddr, Option<Ecn>), packet: &[u8]) {
+        if self.bytes.is_empty() {
+            self.to = Some(to);
+            self.segment_bytes = packet.len();
+        }
+        self.bytes.extend_from_slice(packet);
+    }
+
+    /// Gives the packets to the socket; false when it has no room, and then they still wait.
+    fn flush(&mut self, socket: &Socket) -> bool {
+        let Some((to, ecn)) = self.to.filter(|_| !self.bytes.is_empty()) else { return true };
+        let sent = socket.send(to, ecn, &self.bytes, self.segment_bytes);
+        if sent {
+            self.bytes.clear();
+        }
+        sent
+    }
+}
