@@ -77,6 +77,9 @@ pub enum Command {
         /// The shell that it is for.
         shell: clap_complete::Shell,
     },
+    /// Keys of this host, and a benchmark of the link to another.
+    #[command(subcommand)]
+    Link(crate::link::LinkCommand),
     /// Print the JSON schema of dataflow files, for editors.
     Schema,
     /// List the dataflows that run.
@@ -277,7 +280,7 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
 }
 
 /// A duration with its unit, as in a dataflow file.
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     const EXPECTED: &str = "expected a number and its unit, such as `10s`, `1500ms`, `2min` or `1h`";
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(EXPECTED)?;
     let (number, unit) = text.split_at(split);

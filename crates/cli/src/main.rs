@@ -6,6 +6,7 @@ mod doctor;
 mod failure;
 mod graph;
 mod info;
+mod link;
 mod look;
 mod new;
 mod output;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Doctor { json } => doctor::doctor(json),
         Command::New(arguments) => new::new(&arguments),
         Command::Schema => schema::schema(),
+        Command::Link(command) => link::link(&command),
         Command::List(arguments) => look::list::list(&arguments),
         Command::Stop(arguments) => look::stop::stop(&arguments),
         Command::Top(arguments) => look::top::top(&arguments),

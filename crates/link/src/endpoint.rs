@@ -116,6 +116,12 @@ impl<C: Carrier> Endpoint<C> {
         self.on_carrier_events(now);
     }
 
+    /// Ends all connections; the packets that tell it are to be sent still.
+    pub fn close_all(&mut self, now: Instant) {
+        let peers: Vec<_> = self.peers.keys().copied().collect();
+        peers.into_iter().for_each(|key| self.close(now, key));
+    }
+
     /// The session with a peer.
     pub fn session(&self, key: &PublicKey) -> Option<&Session> {
         self.peers.get(key).map(|peer| &peer.session)

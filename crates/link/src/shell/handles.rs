@@ -83,6 +83,16 @@ impl Peer {
         self.shared.lock().endpoint.session(&self.key).map(crate::session::Session::status)
     }
 
+    /// Waits until nothing is under way to the peer, the closing of streams included; false when that took longer than
+    /// the timeout, or the link has ended.
+    pub fn flush(&self, timeout: Duration) -> bool {
+        let done = self.shared.wait_for(Some(timeout), |state| {
+            let session = state.endpoint.session(&self.key)?;
+            session.sender().is_idle().then_some(())
+        });
+        done.is_some()
+    }
+
     /// Ends the connection and drops the state.
     pub fn close(&self) {
         self.shared.lock().endpoint.close(Instant::now(), self.key);
@@ -157,6 +167,11 @@ impl Drop for OutgoingStream {
 impl IncomingStream {
     pub(super) fn new(shared: Arc<Shared>, key: PublicKey, stream: u32, qos: Qos) -> Self {
         Self { peer: Peer::new(shared, key), stream, qos }
+    }
+
+    /// Its number, unique among the streams of its peer.
+    pub fn id(&self) -> u32 {
+        self.stream
     }
 
     /// How it is delivered.

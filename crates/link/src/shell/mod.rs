@@ -29,7 +29,7 @@ mod socket;
 mod thread;
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     io,
     net::SocketAddr,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -49,6 +49,7 @@ use crate::{
         quic::{QuicCarrier, QuicConfig},
     },
     endpoint::Endpoint,
+    receiver::Sample,
     session::SessionConfig,
 };
 
@@ -169,6 +170,30 @@ pub enum LinkEvent {
     },
 }
 
+/// A sample and where it came from.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// Who sent it.
+    pub peer: PublicKey,
+    /// The number of its stream; see [`IncomingStream::id`].
+    pub stream: u32,
+    /// The sample.
+    pub sample: Sample,
+}
+
+/// What went through a socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketCounters {
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Their bytes of UDP payload.
+    pub bytes_sent: u64,
+    /// Packets received.
+    pub packets_received: u64,
+    /// Their bytes of UDP payload.
+    pub bytes_received: u64,
+}
+
 /// One end of links, on one UDP socket.
 #[derive(Debug)]
 pub struct Link {
@@ -189,6 +214,9 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     pub(crate) endpoint: Endpoint<QuicCarrier>,
     pub(crate) events: VecDeque<LinkEvent>,
+    /// Streams that may have a sample.
+    pub(crate) readable: BTreeSet<(PublicKey, u32)>,
+    pub(crate) socket: SocketCounters,
     pub(crate) stopping: bool,
     /// Why the thread has ended, if it has.
     pub(crate) failed: Option<String>,
@@ -215,6 +243,8 @@ impl Link {
         let state = State {
             endpoint: Endpoint::new(carrier, config.session, u64::from_le_bytes(seed)),
             events: VecDeque::new(),
+            readable: BTreeSet::new(),
+            socket: SocketCounters::default(),
             stopping: false,
             failed: None,
         };
@@ -262,6 +292,30 @@ impl Link {
     /// The next event; waits for one at most this long.
     pub fn next_event(&self, timeout: Duration) -> Option<LinkEvent> {
         self.shared.wait_for(Some(timeout), |state| state.events.pop_front())
+    }
+
+    /// The next sample of any stream; waits for one at most this long. Streams that are read by their own handles are
+    /// better not read so, too.
+    pub fn receive_any(&self, timeout: Duration) -> Option<Received> {
+        let received = self.shared.wait_for(Some(timeout), |state| {
+            while let Some((peer, stream)) = state.readable.pop_first() {
+                let session = state.endpoint.session_mut(&peer);
+                if let Some(sample) = session.and_then(|session| session.take(Instant::now(), stream)) {
+                    state.readable.insert((peer, stream));
+                    return Some(Received { peer, stream, sample });
+                }
+            }
+            None
+        });
+        if received.is_some() {
+            self.shared.wake();
+        }
+        received
+    }
+
+    /// What went through the socket.
+    pub fn socket_counters(&self) -> SocketCounters {
+        self.shared.lock().socket
     }
 
     /// What the carrier did.

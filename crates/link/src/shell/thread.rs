@@ -54,12 +54,18 @@ fn turn(shared: &Arc<Shared>, socket: &mut Socket, unsent: &mut Unsent) -> io::R
     let mut guard = shared.lock();
     let state = &mut *guard;
     if state.stopping {
+        state.endpoint.close_all(Instant::now());
+        transmit(state, socket, unsent);
         return Ok(None);
     }
     let mut more = false;
     for _ in 0..RECEIVE_BATCHES {
         let now = Instant::now();
-        more = socket.receive(|from, ecn, packet| state.endpoint.handle_packet(now, from, ecn, packet))?;
+        more = socket.receive(|from, ecn, packet| {
+            state.socket.packets_received += 1;
+            state.socket.bytes_received += packet.len() as u64;
+            state.endpoint.handle_packet(now, from, ecn, packet);
+        })?;
         if !more {
             break;
         }
@@ -97,6 +103,8 @@ fn transmit(state: &mut State, socket: &Socket, unsent: &mut Unsent) -> bool {
             // This packet is lost, as on the way.
             return true;
         }
+        state.socket.packets_sent += 1;
+        state.socket.bytes_sent += packet.len() as u64;
         unsent.push(to, &packet);
     }
     unsent.flush(socket);
@@ -148,9 +156,12 @@ fn take_events(shared: &Arc<Shared>, state: &mut State) -> bool {
                     LinkEvent::PeerRestarted { peer, lost }
                 }
                 SessionEvent::PeerLost { unconfirmed } => LinkEvent::PeerLost { peer, unconfirmed },
+                SessionEvent::Receiver(ReceiverEvent::Readable(stream)) => {
+                    state.readable.insert((peer, stream));
+                    continue;
+                }
                 // Whoever waits for these looks for itself.
-                SessionEvent::Sender(_)
-                | SessionEvent::Receiver(ReceiverEvent::Readable(_) | ReceiverEvent::Ended(_)) => continue,
+                SessionEvent::Sender(_) | SessionEvent::Receiver(ReceiverEvent::Ended(_)) => continue,
             },
         };
         state.events.push_back(event);

@@ -1,0 +1,206 @@
+//! The command line of `nervure link`.
+
+use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+
+use clap::{Args, Subcommand};
+use nervure_link::{
+    carrier::PublicKey,
+    qos::{Delivery, Qos, TrafficClass},
+};
+
+use crate::arguments::parse_duration;
+
+#[derive(Debug, Subcommand)]
+pub enum LinkCommand {
+    /// Make the key of this host, if there is none yet, and print its public half.
+    Key {
+        /// Where the key is, or will be.
+        file: PathBuf,
+    },
+    /// Measure a link between two hosts.
+    ///
+    /// Latency is taken from when a sample was due to when it was received, by the clock of one host: run both ends
+    /// on one, in network namespaces, or take latency for what it is between clocks that differ.
+    #[command(subcommand)]
+    Bench(BenchCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Receive what others send, and say how it arrived.
+    Serve(ServeArguments),
+    /// Send samples on a fixed schedule.
+    Send(SendArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct EndArguments {
+    /// The key of this host; it is made if there is none. See `nervure link key`.
+    #[arg(long, value_name = "FILE")]
+    pub key: PathBuf,
+    /// Write one JSON object a line, each second and at the end.
+    #[arg(long)]
+    pub json: bool,
+    /// End after this time, such as `10s`.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    /// Where to listen, such as `10.0.0.2:7777`.
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// Who may connect: a public key, as `nervure link key` prints it. Can be repeated.
+    #[arg(long, required = true, value_name = "PUBLIC-KEY")]
+    pub allow: Vec<PublicKey>,
+    /// End when all streams of the first peer have ended.
+    #[arg(long)]
+    pub once: bool,
+    #[command(flatten)]
+    pub end: EndArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct SendArguments {
+    /// Where the other end listens.
+    #[arg(long, value_name = "ADDRESS")]
+    pub connect: SocketAddr,
+    /// The other end's public key.
+    #[arg(long, value_name = "PUBLIC-KEY")]
+    pub peer: PublicKey,
+    /// A stream, such as `size=512KiB,rate_hz=30,qos=keep_last:1`. Can be repeated.
+    ///
+    /// Keys: size (bytes, KB, KiB, MB, MiB), rate_hz, qos (keep_all:N, keep_last:N, best_effort:N, latest),
+    /// class (control, default, bulk), lifespan, deadline (such as 200ms), count (samples), copies (so many
+    /// streams of this kind).
+    #[arg(long = "stream", value_name = "STREAM", default_value = "size=512KiB,rate_hz=30,qos=keep_last:1")]
+    pub streams: Vec<StreamSpec>,
+    /// How long to wait at the end until everything has arrived or was given up.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
+    pub drain: Duration,
+    #[command(flatten)]
+    pub end: EndArguments,
+}
+
+/// What a stream of the benchmark sends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamSpec {
+    pub sample_bytes: usize,
+    pub rate_hz: f64,
+    pub qos: Qos,
+    pub count: Option<u64>,
+    pub copies: u32,
+}
+
+impl FromStr for StreamSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut spec = Self {
+            sample_bytes: 512 << 10,
+            rate_hz: 30.0,
+            qos: Qos::new(Delivery::keep_last(1)),
+            count: None,
+            copies: 1,
+        };
+        for part in text.split(',') {
+            let (key, value) =
+                part.split_once('=').ok_or_else(|| format!("expected key=value, got `{part}`"))?;
+            let wrong = |expected: &str| format!("{key}: expected {expected}, got `{value}`");
+            match key {
+                "size" => {
+                    spec.sample_bytes = parse_bytes(value).ok_or_else(|| wrong("a size such as 512KiB"))?
+                }
+                "rate_hz" => {
+                    let rate = value.parse::<f64>().ok().filter(|rate| *rate > 0.0 && *rate <= 1e5);
+                    spec.rate_hz = rate.ok_or_else(|| wrong("samples a second, up to 100000"))?;
+                }
+                "qos" => {
+                    spec.qos.delivery = parse_delivery(value)
+                        .ok_or_else(|| wrong("keep_all:N, keep_last:N, best_effort:N or latest"))?;
+                }
+                "class" => {
+                    spec.qos.traffic_class = match value {
+                        "control" => TrafficClass::Control,
+                        "default" => TrafficClass::Default,
+                        "bulk" => TrafficClass::Bulk,
+                        _ => return Err(wrong("control, default or bulk")),
+                    }
+                }
+                "lifespan" => spec.qos.lifespan = Some(parse_duration(value)?),
+                "deadline" => spec.qos.deadline = Some(parse_duration(value)?),
+                "count" => spec.count = Some(value.parse().map_err(|_| wrong("a number of samples"))?),
+                "copies" => {
+                    let copies = value.parse().ok().filter(|copies| (1..=4000).contains(copies));
+                    spec.copies = copies.ok_or_else(|| wrong("1 to 4000"))?;
+                }
+                _ => {
+                    return Err(format!(
+                        "unknown key `{key}`, expected size, rate_hz, qos, class, lifespan, deadline, count or copies"
+                    ));
+                }
+            }
+        }
+        Ok(spec)
+    }
+}
+
+fn parse_delivery(text: &str) -> Option<Delivery> {
+    let (kind, depth) = match text.split_once(':') {
+        Some((kind, depth)) => (kind, depth.parse().ok().filter(|depth| *depth > 0)?),
+        None => (text, 1),
+    };
+    Some(match kind {
+        "keep_all" => Delivery::keep_all(depth),
+        "keep_last" => Delivery::keep_last(depth),
+        "best_effort" => Delivery::best_effort(depth),
+        "latest" => Delivery::Latest,
+        _ => return None,
+    })
+}
+
+/// Bytes with a unit: powers of 1000 (KB, MB) or of 1024 (KiB, MiB), or none.
+fn parse_bytes(text: &str) -> Option<usize> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit = match unit {
+        "" | "B" => 1,
+        "KB" => 1000,
+        "KiB" => 1 << 10,
+        "MB" => 1_000_000,
+        "MiB" => 1 << 20,
+        _ => return None,
+    };
+    let bytes = number.parse::<usize>().ok()?.checked_mul(unit)?;
+    (bytes <= nervure_link::coding::geometry::SAMPLE_BYTES_MAX).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream() {
+        let text = "size=64KB,rate_hz=12.5,qos=keep_all:8,class=bulk,lifespan=250ms,count=7,copies=3";
+        let spec: StreamSpec = text.parse().unwrap();
+        assert_eq!((spec.sample_bytes, spec.rate_hz, spec.count, spec.copies), (64_000, 12.5, Some(7), 3));
+        assert_eq!(spec.qos.delivery, Delivery::keep_all(8));
+        assert_eq!(spec.qos.traffic_class, TrafficClass::Bulk);
+        assert_eq!(spec.qos.lifespan, Some(Duration::from_millis(250)));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_stream_is_told() {
+        for (text, told) in [
+            ("size", "expected key=value, got `size`"),
+            ("size=5GB", "size: expected a size such as 512KiB, got `5GB`"),
+            ("rate_hz=0", "rate_hz: expected samples a second"),
+            ("qos=keep_all:0", "qos: expected keep_all:N"),
+            ("depth=3", "unknown key `depth`, expected size, rate_hz"),
+        ] {
+            let error = text.parse::<StreamSpec>().unwrap_err();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! `nervure link bench send`.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use nervure_link::{
+    sender::{SendCounters, SendError},
+    shell::{Link, LinkEvent, OutgoingStream, Peer, StreamError},
+};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    flag,
+};
+
+use super::{
+    arguments::{SendArguments, StreamSpec},
+    bind, clock,
+    figures::{HEADER_BYTES, StreamFigures, Teller, link_figures},
+};
+use crate::failure::{self, Failure};
+
+/// How often the figures are told.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How long the loop may sleep without looking around.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// How long it may take to tell the other end that this was all.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// When a stream that keeps all is full, it is tried again after this time.
+const FULL: Duration = Duration::from_micros(500);
+
+pub fn send(arguments: &SendArguments) -> Result<ExitCode, Failure> {
+    let local: SocketAddr = match arguments.connect {
+        SocketAddr::V4(to) if to.ip().is_loopback() => (Ipv4Addr::LOCALHOST, 0).into(),
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let link = bind(local, &arguments.end, Vec::new())?;
+    let peer = link
+        .connect(arguments.connect, arguments.peer)
+        .map_err(|error| Failure::invalid(error.to_string()))?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Failure::internal("signals cannot be handled").because(error))?;
+    }
+    let mut run = Run::open(&peer, &arguments.streams)?;
+    run.wait_for_peer(&link, &stop, arguments)?;
+    let code = run.work(&link, &peer, &stop, arguments)?;
+    drop(run);
+    // The other end is told that the streams have ended.
+    peer.flush(GOODBYE);
+    Ok(code)
+}
+
+/// A stream and its schedule.
+struct Source {
+    spec: StreamSpec,
+    stream: OutgoingStream,
+    name: String,
+    sent: u64,
+    told: SendCounters,
+    told_offered: u64,
+}
+
+struct Run {
+    sources: Vec<Source>,
+    began: Duration,
+}
+
+impl Run {
+    fn open(peer: &Peer, specs: &[StreamSpec]) -> Result<Self, Failure> {
+        let all = specs.iter().flat_map(|spec| std::iter::repeat_n(spec, spec.copies as usize));
+        let sources = all
+            .enumerate()
+            .map(|(number, spec)| {
+                let name = format!("bench/{number}");
+                let stream =
+                    peer.open(&name, spec.qos).map_err(|error| Failure::internal(error.to_string()))?;
+                let (told, told_offered) = (SendCounters::default(), 0);
+                Ok(Source { spec: spec.clone(), stream, name, sent: 0, told, told_offered })
+            })
+            .collect::<Result<_, Failure>>()?;
+        Ok(Self { sources, began: Duration::ZERO })
+    }
+
+    fn wait_for_peer(
+        &self,
+        link: &Link,
+        stop: &AtomicBool,
+        arguments: &SendArguments,
+    ) -> Result<(), Failure> {
+        let mut told = false;
+        let began = clock::monotonic();
+        while !stop.load(Ordering::Relaxed) {
+            match link.next_event(Duration::from_millis(100)) {
+                Some(LinkEvent::Connected { .. }) => return Ok(()),
+                Some(LinkEvent::Disconnected { why, .. }) => {
+                    return Err(Failure::internal(format!("{}: {why}", arguments.connect)).hint(format!(
+                        "the other end must run `nervure link bench serve --allow {}`",
+                        link.public_key()
+                    )));
+                }
+                _ => {}
+            }
+            if !told && clock::monotonic() - began > Duration::from_secs(2) {
+                told = true;
+                eprintln!("waiting for {}: nothing heard yet", arguments.connect);
+            }
+            let waited = clock::monotonic() - began;
+            if arguments.end.duration.is_some_and(|duration| waited > duration) {
+                return Err(Failure::internal(format!("{}: nothing heard", arguments.connect))
+                    .hint("check the address, and that UDP passes between the hosts"));
+            }
+        }
+        Ok(())
+    }
+
+    fn work(
+        &mut self,
+        link: &Link,
+        peer: &Peer,
+        stop: &AtomicBool,
+        arguments: &SendArguments,
+    ) -> Result<ExitCode, Failure> {
+        self.began = clock::monotonic();
+        let mut teller = Teller::new(arguments.end.json, "send");
+        let end = arguments.end.duration.map(|duration| self.began + duration);
+        let mut due: BinaryHeap<Reverse<(Duration, usize)>> =
+            (0..self.sources.len()).map(|number| Reverse((self.began, number))).collect();
+        let mut next_tell = self.began + INTERVAL;
+        let mut last_tell = self.began;
+        while !stop.load(Ordering::Relaxed) {
+            let now = clock::monotonic();
+            if end.is_some_and(|end| now >= end) || due.is_empty() || link.failure().is_some() {
+                break;
+            }
+            if now >= next_tell {
+                teller.tell(
+                    "interval",
+                    (now - last_tell).as_secs_f64(),
+                    &self.interval(now),
+                    link_figures(link, Some(peer)),
+                )?;
+                (last_tell, next_tell) = (now, next_tell + INTERVAL);
+            }
+            tell_events(link);
+            let Some(Reverse((at, number))) = due.peek().copied() else { break };
+            if at > now {
+                std::thread::sleep((at - now).min(next_tell - now).min(PATIENCE));
+                continue;
+            }
+            due.pop();
+            if let Some(next) = self.sources[number].send_due(now, self.began)? {
+                due.push(Reverse((next, number)));
+            }
+        }
+        let produced = clock::monotonic();
+        for source in &self.sources {
+            let left = (produced + arguments.drain).saturating_sub(clock::monotonic());
+            source.stream.flush(left);
+        }
+        tell_events(link);
+        let seconds = (produced - self.began).as_secs_f64();
+        teller.tell("summary", seconds, &self.summary(produced, end), link_figures(link, Some(peer)))?;
+        if let Some(failure) = link.failure() {
+            return Err(Failure::internal(format!("the link has ended: {failure}")));
+        }
+        let lossless = self.sources.iter().filter(|source| source.spec.qos.delivery.keeps_all());
+        let lost = lossless.filter_map(|source| source.stream.counters()).any(|c| c.delivered < c.accepted);
+        Ok(if lost { ExitCode::from(failure::IMPERFECT) } else { ExitCode::SUCCESS })
+    }
+
+    fn interval(&mut self, now: Duration) -> BTreeMap<String, StreamFigures> {
+        let began = self.began;
+        let figures = self.sources.iter_mut().map(|source| {
+            let counters = source.stream.counters().unwrap_or(source.told);
+            let offered = source.offered(now - began);
+            let figures = figures(&counters, &source.told, offered - source.told_offered);
+            (source.told, source.told_offered) = (counters, offered);
+            (source.name.clone(), figures)
+        });
+        figures.collect()
+    }
+
+    fn summary(&self, produced: Duration, end: Option<Duration>) -> BTreeMap<String, StreamFigures> {
+        let until = end.unwrap_or(produced).min(produced);
+        let figures = self.sources.iter().map(|source| {
+            let counters = source.stream.counters().unwrap_or(source.told);
+            let mut figures =
+                figures(&counters, &SendCounters::default(), source.offered(until - self.began));
+            figures.lost.insert("under way", counters.held);
+            (source.name.clone(), figures)
+        });
+        figures.collect()
+    }
+}
+
+impl Source {
+    /// Samples that are due within a time, by the schedule.
+    fn offered(&self, elapsed: Duration) -> u64 {
+        let due = (elapsed.as_secs_f64() * self.spec.rate_hz).floor() as u64 + 1;
+        self.spec.count.map_or(due, |count| due.min(count))
+    }
+
+    fn due(&self, began: Duration) -> Duration {
+        began + Duration::from_secs_f64(self.sent as f64 / self.spec.rate_hz)
+    }
+
+    /// Sends the sample that is due. Returns when to come again, if ever.
+    fn send_due(&mut self, now: Duration, began: Duration) -> Result<Option<Duration>, Failure> {
+        match self.stream.try_send(sample(self.due(began), self.sent, self.spec.sample_bytes)) {
+            Ok(()) => self.sent += 1,
+            Err(StreamError::Send(SendError::Full { .. })) => return Ok(Some(now + FULL)),
+            Err(error) => return Err(Failure::internal(format!("{}: {error}", self.name))),
+        }
+        let more = self.spec.count.is_none_or(|count| self.sent < count);
+        Ok(more.then(|| self.due(began)))
+    }
+}
+
+fn tell_events(link: &Link) {
+    while let Some(event) = link.next_event(Duration::ZERO) {
+        match event {
+            LinkEvent::Disconnected { why, .. } => eprintln!("the connection is lost: {why}"),
+            LinkEvent::Connected { address, .. } => eprintln!("connected to {address} again"),
+            LinkEvent::PeerLost { unconfirmed, .. } => {
+                eprintln!("the other end was started anew; {unconfirmed} samples were under way");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn figures(now: &SendCounters, before: &SendCounters, offered: u64) -> StreamFigures {
+    let lost = [
+        ("overwritten", now.overwritten - before.overwritten),
+        ("expired", now.expired - before.expired),
+        ("superseded", now.superseded - before.superseded),
+        ("incomplete", now.incomplete - before.incomplete),
+        ("refused", now.refused - before.refused),
+        ("unconfirmed", now.unconfirmed - before.unconfirmed),
+    ];
+    StreamFigures {
+        offered: Some(offered),
+        accepted: Some(now.accepted - before.accepted),
+        delivered: now.delivered - before.delivered,
+        delivered_bytes: now.delivered_bytes - before.delivered_bytes,
+        lost: lost.into_iter().collect(),
+        latency: None,
+    }
+}
+
+/// When it was due, its number, and bytes that do not compress.
+fn sample(due: Duration, number: u64, bytes: usize) -> Bytes {
+    let mut sample = Vec::with_capacity(bytes.max(HEADER_BYTES));
+    sample.extend_from_slice(&(due.as_nanos() as u64).to_le_bytes());
+    sample.extend_from_slice(&number.to_le_bytes());
+    sample.resize(bytes.max(HEADER_BYTES), (number % 251) as u8);
+    sample.into()
+}

@@ -1,0 +1,217 @@
+//! `nervure link bench serve`.
+
+use std::{
+    collections::BTreeMap,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use nervure_link::{
+    carrier::{Lost, PublicKey},
+    receiver::ReceiveCounters,
+    shell::{IncomingStream, Link, LinkEvent, Received},
+};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    flag,
+};
+
+use super::{
+    arguments::ServeArguments,
+    bind, clock,
+    figures::{HEADER_BYTES, Latency, StreamFigures, Teller, link_figures},
+};
+use crate::failure::Failure;
+
+/// How often the figures are told.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How long the loop may sleep without looking around.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
+    let link = bind(arguments.listen, &arguments.end, arguments.allow.clone())?;
+    eprintln!("listening on {}, public key {}", link.local_address(), link.public_key());
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Failure::internal("signals cannot be handled").because(error))?;
+    }
+    let mut run = Run { link, streams: BTreeMap::new(), peer: None, gone: false };
+    run.work(&stop, arguments)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Run {
+    link: Link,
+    streams: BTreeMap<(PublicKey, u32), Sink>,
+    /// Who connected first.
+    peer: Option<PublicKey>,
+    /// It said goodbye.
+    gone: bool,
+}
+
+struct Sink {
+    name: String,
+    stream: IncomingStream,
+    delivered: u64,
+    delivered_bytes: u64,
+    latencies: Vec<Duration>,
+    /// What the last interval had told.
+    told: (u64, u64, usize),
+    wrong: u64,
+    counters: ReceiveCounters,
+}
+
+impl Run {
+    fn work(&mut self, stop: &AtomicBool, arguments: &ServeArguments) -> Result<(), Failure> {
+        let mut teller = Teller::new(arguments.end.json, "serve");
+        let began = clock::monotonic();
+        let end = arguments.end.duration.map(|duration| began + duration);
+        let (mut last_tell, mut next_tell) = (began, began + INTERVAL);
+        let (mut first, mut last) = (None, began);
+        while !stop.load(Ordering::Relaxed) {
+            self.take_events();
+            if let Some(received) = self.link.receive_any(PATIENCE) {
+                last = clock::monotonic();
+                first.get_or_insert(last);
+                self.receive(&received, last);
+            }
+            let now = clock::monotonic();
+            if now >= next_tell {
+                let streams = self.interval();
+                if first.is_some() {
+                    let peer = self.peer.map(|peer| self.link.peer(peer));
+                    let figures = link_figures(&self.link, peer.as_ref());
+                    teller.tell("interval", (now - last_tell).as_secs_f64(), &streams, figures)?;
+                }
+                (last_tell, next_tell) = (now, now + INTERVAL);
+            }
+            if let Some(failure) = self.link.failure() {
+                return Err(Failure::internal(format!("the link has ended: {failure}")));
+            }
+            if end.is_some_and(|end| now >= end) || arguments.once && self.is_over() {
+                break;
+            }
+        }
+        self.take_events();
+        let peer = self.peer.map(|peer| self.link.peer(peer));
+        let seconds = first.map_or(0.0, |first| (last - first).as_secs_f64());
+        let streams: BTreeMap<_, _> =
+            self.streams.values().map(|sink| (sink.name.clone(), sink.summary())).collect();
+        teller.tell("summary", seconds, &streams, link_figures(&self.link, peer.as_ref()))
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.link.next_event(Duration::ZERO) {
+            match event {
+                LinkEvent::Connected { peer, address } => {
+                    eprintln!("connected: {peer} at {address}");
+                    self.peer.get_or_insert(peer);
+                }
+                LinkEvent::Disconnected { peer, why } => {
+                    eprintln!("the connection is lost: {why}");
+                    self.gone |= why == Lost::ClosedByPeer && self.peer == Some(peer);
+                }
+                LinkEvent::Opened { peer, name, stream } => {
+                    let sink = Sink {
+                        name,
+                        delivered: 0,
+                        delivered_bytes: 0,
+                        latencies: Vec::new(),
+                        told: (0, 0, 0),
+                        wrong: 0,
+                        counters: ReceiveCounters::default(),
+                        stream,
+                    };
+                    self.streams.insert((peer, sink.stream.id()), sink);
+                }
+                LinkEvent::PeerRestarted { lost, .. } => {
+                    eprintln!("the other end was started anew; {lost} samples were on their way");
+                }
+                LinkEvent::Refused { peer, address, why, .. } => {
+                    let who = peer.map_or_else(|| "someone".to_owned(), |peer| peer.to_string());
+                    eprintln!("turned away {who} at {address}: {why}");
+                }
+                LinkEvent::Forgotten { .. } | LinkEvent::PeerLost { .. } => {}
+            }
+        }
+    }
+
+    fn receive(&mut self, received: &Received, now: Duration) {
+        if !self.streams.contains_key(&(received.peer, received.stream)) {
+            self.take_events();
+        }
+        if let Some(sink) = self.streams.get_mut(&(received.peer, received.stream)) {
+            sink.receive(&received.sample.payload, now);
+        }
+    }
+
+    fn interval(&mut self) -> BTreeMap<String, StreamFigures> {
+        self.streams.values_mut().map(|sink| (sink.name.clone(), sink.interval())).collect()
+    }
+
+    /// Whether the first peer is gone, or there were streams and all have ended.
+    fn is_over(&mut self) -> bool {
+        self.gone || !self.streams.is_empty() && self.streams.values_mut().all(Sink::has_ended)
+    }
+}
+
+impl Sink {
+    fn receive(&mut self, payload: &[u8], now: Duration) {
+        let Some(due) = payload.first_chunk() else {
+            self.wrong += 1;
+            return;
+        };
+        let due = Duration::from_nanos(u64::from_le_bytes(*due));
+        let number = payload[8..].first_chunk().map_or(0, |number| u64::from_le_bytes(*number));
+        let filled =
+            payload[HEADER_BYTES.min(payload.len())..].iter().all(|byte| u64::from(*byte) == number % 251);
+        self.wrong += u64::from(!filled);
+        self.delivered += 1;
+        self.delivered_bytes += payload.len() as u64;
+        self.latencies.push(now.saturating_sub(due));
+    }
+
+    fn has_ended(&mut self) -> bool {
+        match self.stream.counters() {
+            Some(counters) => {
+                self.counters = counters;
+                false
+            }
+            None => true,
+        }
+    }
+
+    fn interval(&mut self) -> StreamFigures {
+        let (delivered, bytes, latencies) = self.told;
+        self.told = (self.delivered, self.delivered_bytes, self.latencies.len());
+        StreamFigures {
+            delivered: self.delivered - delivered,
+            delivered_bytes: self.delivered_bytes - bytes,
+            latency: Some(Latency::of(self.latencies[latencies..].to_vec())),
+            ..StreamFigures::default()
+        }
+    }
+
+    fn summary(&self) -> StreamFigures {
+        let counters = self.stream.counters().unwrap_or(self.counters);
+        let lost = [
+            ("overwritten", counters.overwritten),
+            ("superseded", counters.superseded),
+            ("expired", counters.expired),
+            ("incomplete", counters.incomplete),
+            ("altered", self.wrong),
+        ];
+        StreamFigures {
+            delivered: self.delivered,
+            delivered_bytes: self.delivered_bytes,
+            lost: lost.into_iter().collect(),
+            latency: Some(Latency::of(self.latencies.clone())),
+            ..StreamFigures::default()
+        }
+    }
+}
