@@ -208,7 +208,7 @@ impl Run {
 impl Source {
     /// Samples that are due within a time, by the schedule.
     fn offered(&self, elapsed: Duration) -> u64 {
-        let due = (elapsed.as_secs_f64() * self.spec.rate_hz).floor() as u64 + 1;
+        let due = (elapsed.as_secs_f64() * self.spec.rate_hz - 1e-6).ceil() as u64;
         self.spec.count.map_or(due, |count| due.min(count))
     }
 
