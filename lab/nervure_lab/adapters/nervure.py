@@ -112,7 +112,10 @@ class NervurePython(_Nervure):
     title = "Nervure (Python)"
     language: Language = "python"
     copies_in_send = True
-    settings = _SETTINGS + " NumPy arrays are given to `node.send`, which copies them into shared memory."
+    settings = (
+        _SETTINGS + " NumPy arrays are given to `node.send`, which copies them into shared memory. "
+        "The consumer lets go of each event before it waits for the next (`del event`)."
+    )
 
     def prepare(self, toolchain: Toolchain) -> None:
         self._command = _find_command()
