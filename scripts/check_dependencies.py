@@ -43,7 +43,8 @@ FORBIDDEN = [
     ),
     ("nervure-keeper", ["nervure-node"], "the keeper wires nodes, it is none"),
 ]
-# Where `unsafe` may stand: these crates, and these files of others (starting and reaping need libc, so do namespaces).
+# Where `unsafe` may stand: these crates, and these files of others (starting and reaping processes need libc, and
+# so do namespaces).
 UNSAFE_CRATES = {"nervure-shm", "nervure-python"}
 UNSAFE_FILES = {
     "crates/keeper/src/descendants.rs",
