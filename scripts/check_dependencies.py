@@ -45,6 +45,7 @@ FORBIDDEN = [
 ]
 # Where `unsafe` may stand: these crates, and these files of others (starting and reaping processes need libc, and
 # so do namespaces).
+# Where `unsafe` may stand: these crates, and these files of others (starting, reaping, namespaces).
 UNSAFE_CRATES = {"nervure-shm", "nervure-python"}
 UNSAFE_FILES = {
     "crates/keeper/src/descendants.rs",

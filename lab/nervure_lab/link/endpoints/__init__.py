@@ -1,0 +1,1 @@
+"""Programs that run in the emulator's hosts: ``PROGRAM receive`` and ``PROGRAM send``."""
