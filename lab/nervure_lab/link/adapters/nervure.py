@@ -15,8 +15,8 @@ class Nervure:
     name = "nervure"
     title = "Nervure"
     settings = (
-        "`nervure link bench`: encrypted, one stream KEEP_LAST(10), reliable; otherwise the defaults. It connects before "
-        "the schedule begins."
+        "`nervure link bench`: encrypted, one stream KEEP_LAST(10), reliable; otherwise the defaults. It "
+        "connects before the schedule begins."
     )
     congestion_control = "cubic"
 
@@ -41,12 +41,14 @@ class Nervure:
 
     def commands(self, cell: Cell) -> Commands:
         bench = [str(self._program), "link", "bench"]
-        (receiver_key, receiver_public), (sender_key, sender_public) = self._keys["receiver"], self._keys["sender"]
+        receiver_key, receiver_public = self._keys["receiver"]
+        sender_key, sender_public = self._keys["sender"]
         address = f"{RECEIVER_ADDRESS}:{PORT}"
         stream = f"size={cell.payload_bytes},rate_hz={cell.rate_hz},qos=keep_last:10,count={cell.samples}"
-        receiver = ["serve", "--listen", address, "--key", receiver_key, "--allow", sender_public, "--once", "--json"]
-        sender = ["send", "--connect", address, "--key", sender_key, "--peer", receiver_public, "--json"]
-        return Commands([*bench, *receiver], [*bench, *sender, "--stream", stream, "--drain", "3s"])
+        receiver = ["serve", "--listen", address, "--key", receiver_key, "--allow", sender_public, "--once"]
+        sender = ["send", "--connect", address, "--key", sender_key, "--peer", receiver_public]
+        sender += ["--stream", stream, "--drain", "3s"]
+        return Commands([*bench, *receiver, "--json"], [*bench, *sender, "--json"])
 
 
 ADAPTERS = [Nervure()]

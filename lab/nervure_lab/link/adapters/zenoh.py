@@ -12,8 +12,8 @@ class Zenoh:
     name = "zenoh"
     title = "Zenoh, TCP"
     settings = (
-        "Two peers that connect directly over TCP (Cubic), scouting and shared memory off; congestion control DROP, "
-        "its default for publications."
+        "Two peers that connect directly over TCP (Cubic), scouting and shared memory off; congestion "
+        "control DROP, its default for publications."
     )
     congestion_control = "cubic"
 
