@@ -43,8 +43,6 @@ FORBIDDEN = [
     ),
     ("nervure-keeper", ["nervure-node"], "the keeper wires nodes, it is none"),
 ]
-# Where `unsafe` may stand: these crates, and these files of others (starting and reaping processes need libc, and
-# so do namespaces).
 # Where `unsafe` may stand: these crates, and these files of others (starting, reaping, namespaces).
 UNSAFE_CRATES = {"nervure-shm", "nervure-python"}
 UNSAFE_FILES = {

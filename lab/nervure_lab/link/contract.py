@@ -52,8 +52,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Commands:
-    """What runs in the two hosts. The receiver writes its report, JSON whose last line counts, to its standard
-    output or to the file that ``LAB_REPORT`` names."""
+    """What runs in the two hosts. The receiver writes its report, JSON whose last line counts, to its
+    standard output or to the file that ``LAB_REPORT`` names."""
 
     receiver: list[str]
     sender: list[str]

@@ -1,8 +1,8 @@
 """What the Python endpoints of the link experiment share: schedule, clock, report. Standard library alone.
 
-Sample n is due at ``start + n / rate``, whatever became of those before it: an open loop. It begins with the
-time at which it was due (CLOCK_MONOTONIC, the same in both hosts) and its number. Latency is from there to the
-reception.
+Sample n is due at ``start + n / rate``, whatever became of those before it: an open loop. It begins with
+the time at which it was due (CLOCK_MONOTONIC, the same in both hosts) and its number. Latency is from
+there to the reception.
 """
 
 from __future__ import annotations
