@@ -5,6 +5,11 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use nervure_protocol::keeper_to_run::Level;
 
+use crate::look::arguments::{
+    ListArguments, LogsArguments, NodeArguments, StopArguments, Target, TopArguments, TopicArguments,
+    TopicsArguments,
+};
+
 /// Runs dataflows: programs that exchange images, point clouds and other samples through shared memory.
 #[derive(Debug, Parser)]
 #[command(name = "nervure", version, disable_help_subcommand = true, after_help = EXIT_CODES)]
@@ -28,6 +33,24 @@ pub enum Command {
     /// The first Ctrl-C (or SIGTERM, SIGHUP) asks the nodes to stop, a second one kills them.
     #[command(after_help = EXIT_CODES)]
     Run(RunArguments),
+    /// List the dataflows that run.
+    List(ListArguments),
+    /// Say how a running dataflow is, and what is wrong with it.
+    Status(Target),
+    /// Show what the nodes and edges of a running dataflow do.
+    Top(TopArguments),
+    /// List, show and measure what a running dataflow sends.
+    Topic(TopicArguments),
+    /// Say who keeps samples of a topic.
+    Holders(TopicsArguments),
+    /// Say where and why samples were lost, and which setting would change it.
+    Explain(TopicsArguments),
+    /// Show the logs of a running dataflow, or of the last run.
+    Logs(LogsArguments),
+    /// Stop a running dataflow in order, and wait for its end.
+    Stop(StopArguments),
+    /// Stop, start or restart one node of a running dataflow.
+    Node(NodeArguments),
     /// Record topics of a running dataflow in an MCAP file, until it ends, or Ctrl-C.
     ///
     /// The dataflow is not held up: what the disk cannot take is lost to the recording, and counted. As a node of a
@@ -82,14 +105,6 @@ pub enum Command {
     Link(crate::link::LinkCommand),
     /// Print the JSON schema of dataflow files, for editors.
     Schema,
-    /// List the dataflows that run.
-    List(ListArguments),
-    /// Show what the nodes and edges of a running dataflow do.
-    Top(TopArguments),
-    /// Stop a running dataflow in order, and wait for its end.
-    Stop(StopArguments),
-    /// Stop, start or restart one node of a running dataflow.
-    Node(NodeArguments),
     /// Is started by `run`.
     #[command(name = "__keeper", hide = true)]
     Keeper,
@@ -98,73 +113,13 @@ pub enum Command {
     Player(PlayerArguments),
 }
 
-/// Which dataflow, and how to answer.
-#[derive(Debug, Args)]
-pub struct Target {
-    /// The dataflow: its name, or the process id of its keeper. Not needed when only one runs.
-    #[arg(short, long, value_name = "NAME")]
-    pub dataflow: Option<String>,
-    /// Write JSON to stdout.
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct ListArguments {
-    /// Write JSON to stdout.
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct TopArguments {
-    #[command(flatten)]
-    pub target: Target,
-    /// How often to look.
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
-    pub interval: Duration,
-    /// End after so many looks; where stdout is no terminal, after one.
-    #[arg(short = 'n', long, value_name = "COUNT")]
-    pub count: Option<u64>,
-}
-
-#[derive(Debug, Args)]
-pub struct StopArguments {
-    #[command(flatten)]
-    pub target: Target,
-    /// Kill the nodes at once.
-    #[arg(long)]
-    pub kill: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct NodeArguments {
-    #[command(subcommand)]
-    pub order: NodeOrder,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum NodeOrder {
-    /// Stop a node in order. Its neighbours keep their inputs open, and wait for it.
-    Stop(OneNode),
-    /// Start a node that was stopped, or has ended.
-    Start(OneNode),
-    /// Stop a node in order and start it again, with what its program is now.
-    Restart(OneNode),
-}
-
-#[derive(Debug, Args)]
-pub struct OneNode {
-    /// A node, `node` or `dataflow:node`.
-    pub node: String,
-    #[command(flatten)]
-    pub target: Target,
-}
-
 #[derive(Debug, Args)]
 pub struct RunArguments {
     /// A dataflow file.
     pub file: PathBuf,
+    /// Let the dataflow run by itself once it is ready: `nervure stop` ends it.
+    #[arg(long, conflicts_with = "stop_after")]
+    pub detach: bool,
     #[command(flatten)]
     pub options: RunOptions,
 }

@@ -1,13 +1,28 @@
 //! Commands that look into running dataflows, and change them.
 
+pub mod arguments;
+mod echo;
+pub mod explain;
+mod gaps;
+pub mod holders;
 pub mod list;
+pub mod logs;
+mod measure;
 pub mod node;
 mod processes;
 pub mod state;
+pub mod status;
 pub mod stop;
+mod tensor;
 pub mod top;
+pub mod topic;
+mod topics;
+mod value;
 
-use nervure_node::running::{self, Connection, ConnectionError};
+use nervure_node::{
+    ObserveError,
+    running::{self, Connection, ConnectionError},
+};
 use nervure_protocol::{address::KeeperAddress, cli_to_keeper};
 
 use crate::failure::Failure;
@@ -35,6 +50,15 @@ fn split_name<'a>(text: &'a str, dataflow: Option<&'a str>) -> Result<(Option<&'
         (Some((prefix, name)), Some(dataflow)) if prefix == dataflow => Ok((Some(prefix), name)),
         (Some((prefix, _)), Some(dataflow)) => {
             Err(Failure::invalid(format!("`{text}` is of dataflow `{prefix}`, and `-d` says `{dataflow}`")))
+        }
+    }
+}
+
+impl From<ObserveError> for Failure {
+    fn from(error: ObserveError) -> Self {
+        match error {
+            ObserveError::Connection(error) => error.into(),
+            ObserveError::Connect(error) => Self::internal("cannot observe the dataflow").because(error),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `nervure run`: starts a keeper, shows what it and the counters report, and tells at the end how it went.
 
-mod display;
+pub mod display;
 pub mod edges;
 pub mod format;
 pub mod json;
@@ -26,11 +26,12 @@ use nervure_protocol::{
     run_to_keeper,
 };
 use rustix::fd::OwnedFd;
+use serde_json::json;
 
 use crate::{
     arguments::{RunArguments, RunOptions},
     failure::{Failure, IMPERFECT, INTERNAL, KILLED},
-    source,
+    output, source,
 };
 use display::Display;
 use edges::Edges;
@@ -44,18 +45,22 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// Runs the dataflow of a file.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    run_dataflow(source::read(&arguments.file)?, &arguments.options)
+    start(source::read(&arguments.file)?, &arguments.options, arguments.detach)
 }
 
 /// Runs a dataflow.
-pub fn run_dataflow(mut dataflow: Dataflow, options: &RunOptions) -> Result<ExitCode, Failure> {
+pub fn run_dataflow(dataflow: Dataflow, options: &RunOptions) -> Result<ExitCode, Failure> {
+    start(dataflow, options, false)
+}
+
+fn start(mut dataflow: Dataflow, options: &RunOptions, detached: bool) -> Result<ExitCode, Failure> {
     if let Some(name) = &options.name {
         nervure_dataflow::check_name(name)
             .map_err(|error| Failure::invalid(format!("`--name {name}`: {error}")))?;
         dataflow.name.clone_from(name);
     }
     let log_folder = log_folder::create(&dataflow.name)?;
-    let plan = plan::plan(&dataflow, log_folder, options.grace, false)?;
+    let plan = plan::plan(&dataflow, log_folder, options.grace, detached)?;
     let display = display::choose(options, &plan);
     let keeper = Keeper::start(&plan)?;
     let signals = signals::forward(&keeper)?;
@@ -71,8 +76,35 @@ pub fn run_dataflow(mut dataflow: Dataflow, options: &RunOptions) -> Result<Exit
         keeper,
         has_lost_its_reader: false,
     };
-    session.supervise()?;
-    session.conclude()
+    match session.supervise(detached)? {
+        Supervised::Over => session.conclude(),
+        Supervised::Ready => {
+            let keeper = session.keeper.pid();
+            let text = match options.json {
+                true => {
+                    let detached =
+                        json!({"message": "detached", "dataflow": dataflow.name, "keeper": keeper});
+                    format!("{detached}\n")
+                }
+                false => format!(
+                    "{0} runs by itself (keeper {keeper}); `nervure top -d {0}` looks into it, `nervure stop -d {0}` ends it\n",
+                    dataflow.name
+                ),
+            };
+            output::write(&text)?;
+            // What failed has been told.
+            let has_failures = session.summary.failures().next().is_some();
+            Ok(if has_failures { ExitCode::from(IMPERFECT) } else { ExitCode::SUCCESS })
+        }
+    }
+}
+
+/// Why it is supervised no longer.
+enum Supervised {
+    /// The keeper is gone.
+    Over,
+    /// Every node is ready, and that was all that was waited for.
+    Ready,
 }
 
 /// A dataflow that runs.
@@ -91,8 +123,8 @@ struct Session {
 }
 
 impl Session {
-    /// Until the keeper is gone.
-    fn supervise(&mut self) -> Result<(), Failure> {
+    /// Until the keeper is gone, or until the dataflow is ready.
+    fn supervise(&mut self, only_until_ready: bool) -> Result<Supervised, Failure> {
         let mut next_tick = self.begin + TICK;
         loop {
             let mut until = next_tick;
@@ -102,13 +134,17 @@ impl Session {
             let reports = self.keeper.wait(&self.signals, until)?;
             let is_over = matches!(reports, Reports::Closed(_));
             let (Reports::Some(messages) | Reports::Closed(messages)) = reports;
+            let is_ready = messages.iter().any(|(message, _)| *message == Message::Ready);
             for (message, descriptor) in messages {
                 self.report(message, descriptor);
             }
             if is_over {
-                return Ok(());
+                return Ok(Supervised::Over);
             }
             self.display.flush();
+            if is_ready && only_until_ready && !self.signals.have_come() {
+                return Ok(Supervised::Ready);
+            }
             let now = Instant::now();
             if self.stop_after.is_some_and(|after| now >= self.begin + after) {
                 self.stop_after = None;
@@ -182,7 +218,10 @@ impl Session {
         match keeper_end {
             keeper::End::Orderly => {}
             // It has told why.
-            keeper::End::Failed => return Ok(ExitCode::from(INTERNAL)),
+            keeper::End::Failed => {
+                self.keeper.repeat_its_last_words();
+                return Ok(ExitCode::from(INTERNAL));
+            }
             keeper::End::Killed { how, leftovers } => {
                 let text = format!("the keeper of the dataflow ended before its nodes ({how})");
                 let cause = match leftovers {

@@ -69,6 +69,7 @@ pub use graph::{
 };
 pub use load::{Host, load, load_for};
 pub use name::{MAX_NAME_BYTES, TypeName, check_name};
+pub use nearest::nearest;
 pub use reference::reference;
 pub use report::{Report, parse};
 pub use schema::schema;

@@ -4,7 +4,7 @@
 ///
 /// Case, `-` and `_` do not count; a candidate may differ by one edit in three characters, a transposition being
 /// one edit, or be the beginning of the word or the word the beginning of it.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // The distance costs the product of both lengths, and nobody mistypes that much.
     const LONGEST_WORD: usize = 100;
     if word.len() > LONGEST_WORD {

@@ -6,8 +6,8 @@ use nervure_node::running::{self, Connection, ConnectionError};
 use nervure_protocol::{address::KeeperAddress, keeper_to_cli::DataflowState};
 use serde_json::{Value, json};
 
+use super::arguments::ListArguments;
 use crate::{
-    arguments::ListArguments,
     failure::Failure,
     output,
     run::{

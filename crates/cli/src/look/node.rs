@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::{connect, order, split_name};
 use crate::{
-    arguments::{self, NodeArguments},
     failure::Failure,
+    look::arguments::{self, NodeArguments},
     output,
 };
 

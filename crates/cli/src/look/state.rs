@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Instant};
 
 use nervure_node::running::{Connection, ConnectionError, PATIENCE};
 use nervure_protocol::{
+    address::KeeperAddress,
     cli_to_keeper::{self, Watch},
     keeper_to_cli::{Message, NodeDeclared, Welcome},
     keeper_to_run::{self, NodeEnded, NodeStarted},
@@ -76,6 +77,11 @@ impl State {
     /// What the keeper said of the dataflow.
     pub fn welcome(&self) -> &Welcome {
         self.connection.welcome()
+    }
+
+    /// Where its keeper is.
+    pub fn address(&self) -> &KeeperAddress {
+        self.connection.address()
     }
 
     /// The process of its keeper.

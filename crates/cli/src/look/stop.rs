@@ -9,8 +9,9 @@ use nervure_node::running::ConnectionError;
 use nervure_protocol::cli_to_keeper::Message;
 use serde_json::json;
 
+use super::arguments::StopArguments;
 use super::{connect, order};
-use crate::{arguments::StopArguments, failure::Failure, output};
+use crate::{failure::Failure, output};
 
 /// How often the user is told that it is still being waited for.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! `nervure top`: what nodes and edges do, in a table that is renewed.
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     process::ExitCode,
     time::Instant,
 };
@@ -10,13 +10,13 @@ use rustix::fd::AsFd;
 use serde_json::{Value, json};
 
 use super::{
+    arguments::TopArguments,
     connect,
     list::{age, state_name},
     processes::{Processes, Usage},
     state::{NodeState, State},
 };
 use crate::{
-    arguments::TopArguments,
     failure::Failure,
     output,
     run::{
@@ -44,12 +44,12 @@ pub fn top(arguments: &TopArguments) -> Result<ExitCode, Failure> {
         let is_alive = state.follow_until(Instant::now() + arguments.interval)?;
         let usages = look(&mut state, &mut processes);
         if arguments.target.json {
-            write_or_end(&format!("{}\n", as_json(&state, &usages)))?;
+            output::write_or_end(&format!("{}\n", as_json(&state, &usages)))?;
         } else if is_screen {
             let screen = screen(&state, &usages, screen_size());
-            write_or_end(&format!("{BEGIN_SCREEN}{screen}{END_SCREEN}"))?;
+            output::write_or_end(&format!("{BEGIN_SCREEN}{screen}{END_SCREEN}"))?;
         } else {
-            write_or_end(&text(&state, &usages, None, usize::MAX))?;
+            output::write_or_end(&text(&state, &usages, None, usize::MAX))?;
         }
         if !is_alive {
             eprintln!("{} has ended", state.welcome().dataflow);
@@ -66,16 +66,6 @@ fn look(state: &mut State, processes: &mut Processes) -> Usages {
     state.sample();
     let usage = |(index, node): (&u32, &NodeState)| (*index, node.pid().and_then(|pid| processes.usage(pid)));
     state.nodes.iter().map(usage).collect()
-}
-
-fn write_or_end(text: &str) -> Result<(), Failure> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        // `| head` has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
-        Err(_) => output::write(text),
-        Ok(()) => Ok(()),
-    }
 }
 
 /// What fits the screen: the nodes, and the edges with the most losses when not all of them do.

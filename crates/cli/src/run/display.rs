@@ -72,12 +72,7 @@ impl Lines {
     pub fn of(&self, record: &LogRecord) -> (Target, String) {
         let target = if record.stream == "stdout" { Target::Stdout } else { Target::Stderr };
         let colour = if target == Target::Stdout { self.colour_stdout } else { self.colour_stderr };
-        let is_nodes_own = matches!(record.stream.as_str(), "stdout" | "stderr");
-        let (name, text) = match record.node.as_str() {
-            "nervure" => ("nervure", plain_text(&record.text)),
-            node if is_nodes_own => (node, plain_text(&record.text)),
-            node => ("nervure", format!("{node}: {}", plain_text(&record.text))),
-        };
+        let (name, text) = record_line(record);
         let name_width = self.name_width;
         let line = match (colour, record.level) {
             (false, _) => format!("{name:name_width$} | {text}"),
@@ -86,6 +81,17 @@ impl Lines {
             (true, _) => format!("\x1b[2m{name:name_width$} |\x1b[0m {text}"),
         };
         (target, line)
+    }
+}
+
+/// Who says something, and what: what is said of a node is said by `nervure`.
+pub fn record_line(record: &LogRecord) -> (&str, String) {
+    let is_nodes_own = matches!(record.stream.as_str(), "stdout" | "stderr");
+    let text = plain_text(&record.text);
+    match record.node.as_str() {
+        "nervure" => ("nervure", text),
+        node if is_nodes_own => (node, text),
+        node => ("nervure", format!("{node}: {text}")),
     }
 }
 

@@ -137,11 +137,20 @@ impl Edge {
 
     /// `node/output -> node/input`, and for an observer its id alone.
     pub fn name(&self) -> String {
-        let consumer = match self.observer {
+        format!("{} -> {}", self.topic, self.consumer_name())
+    }
+
+    /// `node/input`, and for an observer its id alone.
+    pub fn consumer_name(&self) -> &str {
+        match self.observer {
             true => self.input.split('/').next().unwrap_or(&self.input),
             false => &self.input,
-        };
-        format!("{} -> {consumer}", self.topic)
+        }
+    }
+
+    /// Index of the consuming node.
+    pub fn consumer_node(&self) -> u32 {
+        self.consumer.0
     }
 
     /// Samples lost so far.

@@ -10,6 +10,13 @@ pub fn utc_name(utc_seconds: i64) -> String {
     format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
 }
 
+/// `23:59:59.123`
+pub fn utc_time(utc_nanos: i64) -> String {
+    let millis = utc_nanos.div_euclid(1_000_000).rem_euclid(86_400_000);
+    let second = millis / 1000;
+    format!("{:02}:{:02}:{:02}.{:03}", second / 3600, second / 60 % 60, second % 60, millis % 1000)
+}
+
 /// Year, month and day of a count of days since 1970-01-01 (Howard Hinnant, "chrono-Compatible Low-Level Date
 /// Algorithms", `civil_from_days`).
 fn civil(days: i64) -> (i64, i64, i64) {

@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{self, Write},
     os::unix::process::{CommandExt, ExitStatusExt},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -31,6 +32,8 @@ pub struct Keeper {
     socket: Seqpacket,
     buffer: Vec<u8>,
     has_finished: bool,
+    /// Where its stderr goes, when not to that of `run`.
+    stderr: Option<PathBuf>,
 }
 
 /// A message and its descriptor.
@@ -72,14 +75,21 @@ impl Keeper {
         // Whatever a killed keeper leaves behind comes to this process.
         descendants::adopt_orphans()?;
         let (socket, theirs) = Seqpacket::pair()?;
-        let process = Command::new("/proc/self/exe")
+        let mut command = Command::new("/proc/self/exe");
+        command
             .arg0("nervure")
             .arg("__keeper")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            // Ctrl-C is for `run`, which stops the keeper in order.
-            .process_group(0)
-            .spawn()?;
+            .stdout(Stdio::null());
+        // Whoever reads the stderr of `run` shall see its end when `run` ends.
+        let stderr = plan.detached.then(|| plan.log_folder.join("keeper.stderr"));
+        match &stderr {
+            Some(path) => command.stderr(File::create(path)?),
+            // Ctrl-C is for `run`, which stops the keeper in order. A detached one leaves the session by itself, which the
+            // leader of a group cannot.
+            None => command.process_group(0),
+        };
+        let process = command.spawn()?;
         // Reports come with descriptors, many at once. The keeper was started with the original limit, which nodes get.
         let limit = rustix::process::getrlimit(Resource::Nofile);
         rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
@@ -87,7 +97,20 @@ impl Keeper {
         text.write_all(&serde_json::to_vec(plan)?)?;
         let launch = encode(&run_to_keeper::Message::Launch).map_err(io::Error::other)?;
         socket.send(&launch, &[text.as_fd()])?;
-        Ok(Self { process, socket, buffer: Vec::with_capacity(MAX_MESSAGE_BYTES), has_finished: false })
+        let buffer = Vec::with_capacity(MAX_MESSAGE_BYTES);
+        Ok(Self { process, socket, buffer, has_finished: false, stderr })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// What it has told on a stderr that nobody saw.
+    pub fn repeat_its_last_words(&self) {
+        if let Some(text) = self.stderr.as_ref().and_then(|path| std::fs::read_to_string(path).ok()) {
+            eprint!("{text}");
+        }
     }
 
     /// Another handle of the socket to the keeper.

@@ -93,14 +93,38 @@ pub fn causes(counters: &OutputCounters) -> String {
     named.join(", ")
 }
 
+/// A cause of losses.
+#[derive(Debug)]
+pub struct Loss {
+    /// How many samples.
+    pub count: u64,
+    /// Why.
+    pub what: &'static str,
+    /// The setting that would change it.
+    pub remedy: String,
+}
+
 /// The cause of most of the losses, and the setting that would change it.
 fn main_cause(counters: &OutputCounters, edge: &Edge) -> (&'static str, String) {
+    let worst = explanations(counters, edge).into_iter().max_by_key(|loss| loss.count);
+    worst.map(|loss| (loss.what, loss.remedy)).expect("only asked when there are some")
+}
+
+/// Every cause of losses on an edge, and the setting that would change it.
+pub fn explanations(counters: &OutputCounters, edge: &Edge) -> Vec<Loss> {
     let depth = edge.queue.depth;
-    let queue =
-        format!("a larger `queue_size` (now {depth}) or `queue_policy: block` on that input would keep them");
+    let queue = match edge.observer {
+        true => {
+            "observers never hold a dataflow up: a faster reader, or a node of the dataflow, gets them all"
+                .to_owned()
+        }
+        false => format!(
+            "a larger `queue_size` (now {depth}) or `queue_policy: block` on that input would keep them"
+        ),
+    };
     let held = edge.queue.max_held;
     let producer = edge.topic.split('/').next().unwrap_or(&edge.topic);
-    [
+    let all = [
         (
             counters.dropped_oldest,
             "the consumer is slower than the producer, and the oldest made room",
@@ -110,7 +134,12 @@ fn main_cause(counters: &OutputCounters, edge: &Edge) -> (&'static str, String) 
         (
             counters.missed_held,
             "the consumer holds as many samples as it may",
-            format!("let go of them sooner, or give that input a larger `max_held` (now {held})"),
+            match edge.observer {
+                true => format!("observers may keep {held} samples: let go of them sooner"),
+                false => {
+                    format!("let go of them sooner, or give that input a larger `max_held` (now {held})")
+                }
+            },
         ),
         (
             counters.missed_memory,
@@ -125,11 +154,9 @@ fn main_cause(counters: &OutputCounters, edge: &Edge) -> (&'static str, String) 
             "is its process stopped, or the machine overloaded?".to_owned(),
         ),
         (counters.lost_in_crash, "the consumer had taken them when it died", "see its log".to_owned()),
-    ]
-    .into_iter()
-    .max_by_key(|(count, ..)| *count)
-    .map(|(_, what, remedy)| (what, remedy))
-    .expect("the list is not empty")
+    ];
+    let losses = all.into_iter().map(|(count, what, remedy)| Loss { count, what, remedy });
+    losses.filter(|loss| loss.count > 0).collect()
 }
 
 #[cfg(test)]

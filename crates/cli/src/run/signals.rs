@@ -78,6 +78,11 @@ impl Signals {
         })
     }
 
+    /// True when a signal came.
+    pub fn have_come(&self) -> bool {
+        self.count.load(SeqCst) > 0
+    }
+
     /// True when a second signal came.
     pub fn has_killed(&self) -> bool {
         self.count.load(SeqCst) > 1

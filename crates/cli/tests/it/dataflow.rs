@@ -63,6 +63,11 @@ impl Dataflow {
         self
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -160,6 +165,10 @@ impl Run {
     /// Its name, which no other test uses, for `-d`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// `nervure` with these arguments, in the environment of the run.

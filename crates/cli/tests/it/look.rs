@@ -6,7 +6,7 @@ use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::dataflow::{Dataflow, Run, nervure};
+use crate::dataflow::{Dataflow, Process, Run, nervure};
 
 /// Exit code, stdout and stderr of a command.
 fn run(mut command: Command) -> (Option<i32>, String, String) {
@@ -150,4 +150,249 @@ fn a_dataflow_that_does_not_run_is_told() {
 
     hint: its nodes are source, sink
     ");
+}
+
+/// A node that sends a value of each kind, and nobody who receives the image.
+fn values() -> Run {
+    let mut run = Dataflow::named()
+        .node("source", "values", json!({"outputs": {
+            "image": {"type": "std/Image@1"}, "text": {}, "number": {}, "bytes": {}, "vector": {"history": 3},
+        }}))
+        .node("sink", "idle", json!({"inputs": {"text": "source/text"}}))
+        .run(&[]);
+    run.line("sink", "ready");
+    run
+}
+
+/// What a command tells, without the name of the run, its process ids and the width of columns.
+fn redacted(run: &Run, arguments: &[&str]) -> String {
+    let mut arguments = arguments.to_vec();
+    arguments.extend(["-d", run.name()]);
+    let (code, stdout, stderr) = self::run(run.command(&arguments));
+    let text = format!("exit code: {}\n{stdout}----- stderr -----\n{stderr}", code.unwrap());
+    let text = text.replace(run.name(), "[name]");
+    let word = |word: &str| {
+        let bare = word.trim_end_matches(')');
+        let is_pid = bare.len() > 3 && bare.bytes().all(|byte| byte.is_ascii_digit());
+        if is_pid { word.replace(bare, "[pid]") } else { word.to_owned() }
+    };
+    let line = |line: &str| {
+        let indentation = &line[..line.len() - line.trim_start().len()];
+        format!("{indentation}{}", line.split_whitespace().map(word).collect::<Vec<_>>().join(" "))
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn topics_are_listed_and_described() {
+    let run = values();
+    assert_snapshot!(redacted(&run, &["topic", "list"]));
+    assert_snapshot!(redacted(&run, &["topic", "info", "source/image"]));
+    let info = told(&run, &["topic", "info", "source/text", "--json", "-d", run.name()]);
+    assert_eq!(
+        (&info["producer"]["id"], &info["edges"][0]["input"]),
+        (&json!("source"), &json!("sink/text"))
+    );
+    assert_snapshot!(redacted(&run, &["topic", "info", "source/imgae"]));
+    assert_snapshot!(redacted(&run, &["topic", "info", "nobody/knows"]));
+}
+
+#[test]
+fn echo_shows_every_kind_of_value() {
+    let run = values();
+    let echo = |topic: &str| {
+        let arguments = ["topic", "echo", topic, "-n", "1", "--json", "-d", run.name()];
+        let mut sample = told(&run, &arguments);
+        let object = sample.as_object_mut().unwrap();
+        for changing in ["sequence", "stamp_utc_nanos", "age_nanos", "latency_nanos"] {
+            assert!(object.remove(changing).unwrap().is_i64(), "{changing}");
+        }
+        sample
+    };
+    let image = json!({"shape": [20, 30, 3], "dtype": "uint8", "min": 10.0, "max": 250.0, "mean": 10.0 + 240.0 / 1800.0});
+    let expected = json!({
+        "topic": "source/image", "incarnation": 0, "bytes": 1800, "frame": "camera_optical",
+        "metadata": {"encoding": "bgr8"}, "value": image,
+    });
+    let mut found = echo("source/image");
+    let mean = found["value"]["mean"].take().as_f64().unwrap();
+    assert!((mean - 10.1333).abs() < 1e-3);
+    found["value"]["mean"] = expected["value"]["mean"].clone();
+    assert_eq!(found, expected);
+    assert_eq!(echo("source/text")["value"], "caf\u{e9}");
+    assert_eq!(echo("source/number")["value"], 1.5);
+    assert_eq!(echo("source/bytes")["value"], json!({"bytes": 3, "begin_hex": "010203"}));
+    assert_eq!(echo("source/vector")["value"]["begin"], json!([0.5, -1.0, 2.0]));
+    let (code, text, _) = self::run(run.command(&["topic", "echo", "*/image", "-n", "1", "-d", run.name()]));
+    let lines: Vec<_> = text.lines().collect();
+    assert!(
+        code == Some(0)
+            && lines[0].starts_with("source/image #")
+            && lines[0].ends_with("frame camera_optical"),
+        "{text}"
+    );
+    assert_eq!(lines[1..], ["  uint8 20x30x3, min 10, max 250, mean 10.1333", "  encoding: \"bgr8\""]);
+}
+
+#[test]
+fn samples_are_saved_as_what_they_are() {
+    let run = values();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    for (topic, extension, begin) in [
+        ("source/image", "png", &b"\x89PNG"[..]),
+        ("source/vector", "npy", b"\x93NUMPY"),
+        ("source/text", "json", b"{\"age_nanos"),
+    ] {
+        let (code, _, stderr) =
+            self::run(run.command(&["topic", "echo", topic, "-n", "1", "--save", path, "-d", run.name()]));
+        assert_eq!(code, Some(0), "{stderr}");
+        let written = stderr.trim().strip_prefix("wrote ").unwrap();
+        assert!(written.ends_with(extension), "{written}");
+        assert!(std::fs::read(written).unwrap().starts_with(begin), "{written}");
+    }
+}
+
+#[test]
+fn rates_bytes_and_delays_are_measured() {
+    let run = pair();
+    let measure = |what: &str| {
+        told(&run, &["topic", what, "source/*", "-n", "1", "--interval", "500ms", "--json", "-d", run.name()])
+    };
+    let rate = measure("hz");
+    assert!(
+        rate["rate_hz"].as_f64() > Some(0.0) && rate["interval_nanos"]["mean"].as_f64() >= Some(10e6),
+        "{rate}"
+    );
+    assert_eq!(measure("bw")["bytes"]["max"], 8.0);
+    let delay = measure("delay");
+    assert!(delay["latency_nanos"]["min"].as_f64() > Some(0.0), "{delay}");
+    assert!(delay["age_nanos"]["max"].as_f64() >= delay["latency_nanos"]["min"].as_f64(), "{delay}");
+    let (_, text, _) = self::run(run.command(&["topic", "hz", "source/out", "-n", "1", "-d", run.name()]));
+    assert!(text.starts_with("TOPIC") && text.lines().nth(1).unwrap().starts_with("source/out"), "{text}");
+}
+
+#[test]
+fn losses_are_explained_and_holders_named() {
+    let mut run = Dataflow::named()
+        .node("source", "source 100 0", json!({"outputs": {"out": {"history": 1}}}))
+        .node("slow", "deaf", json!({"inputs": {"in": {"source": "source/out", "queue_size": 5}}}))
+        .run(&[]);
+    run.ended("source");
+    assert_snapshot!(redacted(&run, &["explain", "source/out"]));
+    assert_snapshot!(redacted(&run, &["holders"]));
+    assert_snapshot!(redacted(&run, &["explain", "source/nothing"]));
+    let explained = told(&run, &["explain", "--json", "-d", run.name()]);
+    assert_eq!(
+        (&explained["edges"][0]["lost"], &explained["edges"][0]["causes"][0]["count"]),
+        (&json!(95), &json!(95))
+    );
+}
+
+#[test]
+fn status_tells_what_is_wrong() {
+    let mut run = Dataflow::named()
+        .node("source", "source 1000000 10", json!({"outputs": ["out"]}))
+        .node("sink", "failing-sink 3", json!({"inputs": {"in": "source/out"}}))
+        .run(&[]);
+    run.ended("sink");
+    let (code, text, _) = self::run(run.command(&["status", "-d", run.name()]));
+    assert_eq!(code, Some(0));
+    assert!(text.contains("node `sink`: exited with code 1\n    Error: \"as it was told\"\n"), "{text}");
+    let status = told(&run, &["status", "--json", "-d", run.name()]);
+    assert_eq!(
+        (&status["nodes"][1]["state"], &status["nodes"][1]["last_end"]["code"]),
+        (&json!("failed"), &json!(1))
+    );
+}
+
+#[test]
+fn logs_are_filtered_and_outlive_their_run() {
+    let mut run = Dataflow::named()
+        .shell("talk", "echo one; echo WARN: two >&2; echo ERROR: three", json!({}))
+        .shell("idle", "echo up; sleep 1000", json!({}))
+        .run(&[]);
+    run.ended("talk");
+    let texts = |run: &Run, arguments: &[&str]| {
+        let mut all = vec!["logs", "--json", "-d", run.name()];
+        all.extend(arguments);
+        let (code, stdout, stderr) = self::run(run.command(&all));
+        assert_eq!(code, Some(0), "{stderr}");
+        let record =
+            |line: &str| serde_json::from_str::<Value>(line).unwrap()["text"].as_str().unwrap().to_owned();
+        stdout.lines().map(record).collect::<Vec<_>>()
+    };
+    let three = ["--node", "talk", "--level", "warn"];
+    let mut sorted = texts(&run, &three);
+    sorted.sort();
+    assert_eq!(sorted, ["ERROR: three", "WARN: two"]);
+    assert_eq!(texts(&run, &["--grep", "one"]), ["one"]);
+    assert!(texts(&run, &["--since", "1h"]).len() >= 4);
+    let (_, text, _) = self::run(run.command(&["logs", "--grep", "two", "-d", run.name()]));
+    assert!(text.ends_with(" talk       | WARN WARN: two\n"), "{text}");
+    self::run(run.command(&["stop", "-d", run.name()]));
+    let after = texts(&run, &["--grep", "up"]);
+    assert_eq!(after, ["up"]);
+    run.signal(Signal::INT);
+}
+
+#[test]
+fn logs_are_followed_until_the_end() {
+    let mut run = Dataflow::named()
+        .shell("talk", "mkfifo pipe; echo first; read line < pipe; echo last", json!({}))
+        .shell("idle", "sleep 1000", json!({}))
+        .run(&[]);
+    run.line("talk", "first");
+    let mut command = run.command(&["logs", "-f", "--node", "talk", "-d", run.name()]);
+    let mut follower = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(follower.stdout.take().unwrap()));
+    let mut until = |text: &str| while !lines.next().expect("a line").unwrap().ends_with(text) {};
+    until("| first");
+    std::fs::write(run.folder().join("pipe"), "go\n").unwrap();
+    until("| last");
+    run.signal(Signal::INT);
+    assert_eq!(follower.wait().unwrap().code(), Some(0));
+    assert_eq!(run.finish().code, Some(0));
+}
+
+#[test]
+fn a_detached_dataflow_outlives_its_run_and_its_end_leaves_nothing() {
+    let dataflow = Dataflow::named().node("source", "source 1000000 10", json!({"outputs": ["out"]})).node(
+        "sink",
+        "sink",
+        json!({"inputs": {"in": "source/out"}}),
+    );
+    let file = dataflow.write();
+    let name = dataflow.name().to_owned();
+    let (code, stdout, stderr) = run({
+        let mut command = dataflow.command(&["run", "--detach"]);
+        command.arg(&file);
+        command
+    });
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stdout.contains(&format!("{name} runs by itself (keeper ")), "{stdout}");
+    let status = |dataflow: &Dataflow| -> Value {
+        let (code, stdout, stderr) = run(dataflow.command(&["status", "--json", "-d", &name]));
+        assert_eq!(code, Some(0), "{stderr}");
+        serde_json::from_str(&stdout).unwrap()
+    };
+    let told = status(&dataflow);
+    assert_eq!((&told["detached"], &told["state"]), (&json!(true), &json!("running")));
+    let pids = told["nodes"].as_array().unwrap().iter().map(|node| node["pid"].as_i64().unwrap());
+    let mut processes: Vec<_> = pids.map(Process::new).collect();
+    processes.push(Process::new(told["keeper"].as_i64().unwrap()));
+    let (code, ..) = run(dataflow.command(&["stop", "-d", &name]));
+    assert_eq!(code, Some(0));
+    processes.iter().for_each(Process::assert_ends);
+}
+
+#[test]
+fn a_detached_dataflow_that_fails_at_once_is_told() {
+    let dataflow = Dataflow::named().node("deaf", "no-such-mode", json!({"outputs": ["out"]}));
+    let file = dataflow.write();
+    let mut command = dataflow.command(&["run", "--detach"]);
+    command.arg(&file);
+    let (code, _, stderr) = run(command);
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.contains("node `deaf` failed") || stderr.contains("deaf: exited with code 1"), "{stderr}");
 }

@@ -2,13 +2,14 @@
 
 use std::{error::Error, thread::sleep, time::Duration};
 
-use nervure_node::{Event, Node, message::Scalar};
+use nervure_node::{Envelope, Event, Metadata, Node, Tensor, message::Scalar};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize| arguments.get(at).map_or(Ok(0), |text| text.parse::<u64>());
     match arguments.first().map(String::as_str) {
         Some("source") => source(number(1)?, number(2)?),
+        Some("values") => values(),
         Some("sink") => sink(number(1)?),
         Some("doomed-sink") => doomed_sink(number(1)?, || std::process::abort()),
         Some("failing-sink") => doomed_sink(number(1)?, || Err("as it was told".into())),
@@ -28,6 +29,24 @@ fn source(count: u64, pause_millis: u64) -> Result<(), Box<dyn Error>> {
         if pause_millis > 0 {
             sleep(Duration::from_millis(pause_millis));
         }
+    }
+    Ok(())
+}
+
+/// Sends a value of each kind, again and again.
+fn values() -> Result<(), Box<dyn Error>> {
+    let node = Node::connect()?;
+    let mut image = [10u8; 20 * 30 * 3];
+    image[0] = 250;
+    let metadata: Metadata = [("encoding", "bgr8")].into_iter().collect();
+    while !node.is_stopping() {
+        let envelope = Envelope::new().metadata(&metadata).frame("camera_optical");
+        node.send_with("image", &Tensor::new(&image[..], &[20, 30, 3])?, &envelope)?;
+        node.send("text", "caf\u{e9}")?;
+        node.send("number", &1.5)?;
+        node.send("bytes", &b"\x01\x02\x03"[..])?;
+        node.send("vector", &[0.5f32, -1.0, 2.0][..])?;
+        sleep(Duration::from_millis(10));
     }
     Ok(())
 }

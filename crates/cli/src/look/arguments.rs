@@ -1,0 +1,156 @@
+//! The command lines of what looks into dataflows and changes them.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand};
+
+use crate::arguments::{LogLevel, parse_duration};
+
+/// Which dataflow, and how to answer.
+#[derive(Debug, Args)]
+pub struct Target {
+    /// The dataflow: its name, or the process id of its keeper. Not needed when only one runs.
+    #[arg(short, long, value_name = "NAME")]
+    pub dataflow: Option<String>,
+    /// Write JSON to stdout.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ListArguments {
+    /// Write JSON to stdout.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct TopArguments {
+    #[command(flatten)]
+    pub target: Target,
+    /// How often to look.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
+    pub interval: Duration,
+    /// End after so many looks; where stdout is no terminal, after one.
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    pub count: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct StopArguments {
+    #[command(flatten)]
+    pub target: Target,
+    /// Kill the nodes at once.
+    #[arg(long)]
+    pub kill: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct NodeArguments {
+    #[command(subcommand)]
+    pub order: NodeOrder,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum NodeOrder {
+    /// Stop a node in order. Its neighbours keep their inputs open, and wait for it.
+    Stop(OneNode),
+    /// Start a node that was stopped, or has ended.
+    Start(OneNode),
+    /// Stop a node in order and start it again, with what its program is now.
+    Restart(OneNode),
+}
+
+#[derive(Debug, Args)]
+pub struct OneNode {
+    /// A node, `node` or `dataflow:node`.
+    pub node: String,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, Args)]
+pub struct TopicArguments {
+    #[command(subcommand)]
+    pub action: TopicAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TopicAction {
+    /// List the topics, with their types and how many receive them.
+    List(TopicsArguments),
+    /// Say who sends a topic and who receives it, with every queue.
+    Info(TopicsArguments),
+    /// Show samples as they come.
+    Echo(EchoArguments),
+    /// Measure how often samples come, and how evenly.
+    Hz(MeasureArguments),
+    /// Measure how many bytes a second come.
+    Bw(MeasureArguments),
+    /// Measure how old samples are when they come, and how long they were on the way.
+    Delay(MeasureArguments),
+}
+
+/// Topics of a dataflow, or all of them.
+#[derive(Debug, Args)]
+pub struct TopicsArguments {
+    /// Topics: `node/output`, or `dataflow:node/output`. `*` stands for any part of a name. By default all.
+    #[arg(value_name = "TOPIC")]
+    pub topics: Vec<String>,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, Args)]
+pub struct EchoArguments {
+    /// Topics: `node/output`, or `dataflow:node/output`. `*` stands for any part of a name.
+    #[arg(value_name = "TOPIC", required = true)]
+    pub topics: Vec<String>,
+    #[command(flatten)]
+    pub target: Target,
+    /// End after so many samples.
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    pub count: Option<u64>,
+    /// Show texts and lists whole.
+    #[arg(long)]
+    pub full: bool,
+    /// Write each sample into this folder: images as PNG, other tensors as NPY, everything else as JSON.
+    #[arg(long, value_name = "FOLDER")]
+    pub save: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct MeasureArguments {
+    /// Topics: `node/output`, or `dataflow:node/output`. `*` stands for any part of a name.
+    #[arg(value_name = "TOPIC", required = true)]
+    pub topics: Vec<String>,
+    #[command(flatten)]
+    pub target: Target,
+    /// End after so many reports.
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    pub count: Option<u64>,
+    /// Time from report to report.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
+    pub interval: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct LogsArguments {
+    #[command(flatten)]
+    pub target: Target,
+    /// Go on with what is written from now on.
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only lines of this node; may be given several times. `nervure` is the keeper.
+    #[arg(long, value_name = "NODE")]
+    pub node: Vec<String>,
+    /// Only lines of this level and above.
+    #[arg(long, value_name = "LEVEL", default_value = "trace")]
+    pub level: LogLevel,
+    /// Only lines that contain this text.
+    #[arg(long, value_name = "TEXT")]
+    pub grep: Option<String>,
+    /// Only lines of the last time, such as `10s`, `5min`.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub since: Option<Duration>,
+}

@@ -1,0 +1,191 @@
+//! `nervure topic echo`: shows samples as they come.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use nervure_node::{
+    Event, Observer, Sample, Value as MetadataValue,
+    message::{DType, Layout},
+};
+use serde_json::{Value, json};
+
+use super::{
+    arguments::EchoArguments,
+    gaps::Gaps,
+    tensor,
+    topics::choose_and_connect,
+    value::{self, Limits},
+};
+use crate::{
+    failure::Failure,
+    output,
+    run::{display::plain_text, format},
+};
+
+/// Samples that wait: a terminal shows no more.
+const QUEUE: u32 = 8;
+
+/// How often missed samples are told.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Shows samples until Ctrl-C, the end of their producers, or as many as were asked for.
+pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
+    let (chosen, connection) =
+        choose_and_connect(&arguments.topics, arguments.target.dataflow.as_deref(), "echo")?;
+    let names: Vec<_> = chosen.topics.iter().map(|topic| &topic.name).collect();
+    if let Some(folder) = &arguments.save {
+        fs::create_dir_all(folder).map_err(|error| cannot_save(folder, &error))?;
+    }
+    let mut observer = Observer::open_through(connection, &names, QUEUE)?;
+    let limits = if arguments.full { Limits::NONE } else { Limits::SHORT };
+    let mut missed = Missed::default();
+    let mut left = arguments.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        match observer.next() {
+            Some(Event::Input { id, sample }) => {
+                missed.add(&id, &sample);
+                if let Some(folder) = &arguments.save {
+                    let path = save(folder, &id, &sample)?;
+                    eprintln!("wrote {}", path.display());
+                }
+                show(&id, &sample, limits, arguments.target.json, observer.now())?;
+                left -= 1;
+            }
+            Some(Event::InputClosed { id }) => eprintln!("{id}: its node has ended"),
+            Some(Event::NodeFailed { node, reason, .. }) => eprintln!("node `{node}` failed: {reason}"),
+            Some(Event::NodeRestarted { node, .. }) => eprintln!("node `{node}` runs again"),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    missed.tell();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Counts what was missed, and tells it now and then.
+struct Missed {
+    gaps: Gaps,
+    count: u64,
+    told_at: Instant,
+}
+
+impl Default for Missed {
+    fn default() -> Self {
+        Self { gaps: Gaps::default(), count: 0, told_at: Instant::now() }
+    }
+}
+
+impl Missed {
+    fn add(&mut self, topic: &str, sample: &Sample) {
+        self.count += self.gaps.before(topic, sample.header());
+        if self.count > 0 && self.told_at.elapsed() >= TELL_EVERY {
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        if self.count > 0 {
+            let missed = crate::validate::count(self.count as usize, "sample");
+            eprintln!("{missed} came faster than this could show, and were passed over");
+            self.count = 0;
+            self.told_at = Instant::now();
+        }
+    }
+}
+
+fn show(topic: &str, sample: &Sample, limits: Limits, as_json: bool, now: i64) -> Result<(), Failure> {
+    let text = match as_json {
+        true => format!("{}\n", json(topic, sample, limits, now)),
+        false => text(topic, sample, limits, now),
+    };
+    output::write_or_end(&text)
+}
+
+fn text(topic: &str, sample: &Sample, limits: Limits, now: i64) -> String {
+    let header = sample.header();
+    let mut text = format!(
+        "{topic} #{}, {} old, {} on the way",
+        header.sequence,
+        format::latency(Some(nanos(sample.age(now)))),
+        format::latency(Some(nanos(sample.latency()))),
+    );
+    if header.incarnation > 0 {
+        text.push_str(&format!(", start {}", header.incarnation));
+    }
+    if let Some(frame) = sample.frame() {
+        text.push_str(&format!(", frame {}", plain_text(&frame)));
+    }
+    text.push('\n');
+    match value::shown(sample, limits) {
+        Ok(shown) => text.push_str(&format!("  {}\n", plain_text(&shown.to_string()))),
+        Err(error) => text.push_str(&format!("  cannot be read: {error}\n")),
+    }
+    let metadata = sample.metadata().unwrap_or_default();
+    for (name, value) in metadata.iter() {
+        let shown = value::shown_metadata(value, limits);
+        text.push_str(&format!("  {}: {}\n", plain_text(name), plain_text(&shown.to_string())));
+    }
+    text
+}
+
+fn json(topic: &str, sample: &Sample, limits: Limits, now: i64) -> Value {
+    let header = sample.header();
+    let metadata = sample.metadata().unwrap_or_default();
+    let metadata: serde_json::Map<_, _> = metadata
+        .iter()
+        .map(|(name, value)| (name.to_owned(), value::shown_metadata(value, limits).json()))
+        .collect();
+    let mut object = json!({
+        "topic": topic,
+        "sequence": header.sequence,
+        "incarnation": header.incarnation,
+        "stamp_utc_nanos": header.stamp,
+        "age_nanos": nanos(sample.age(now)),
+        "latency_nanos": nanos(sample.latency()),
+        "bytes": sample.bytes().len(),
+        "frame": sample.frame(),
+        "metadata": metadata,
+    });
+    match value::shown(sample, limits) {
+        Ok(shown) => object["value"] = shown.json(),
+        Err(error) => object["error"] = error.to_string().into(),
+    }
+    object
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Writes a sample into a file of its own in the folder: `camera.image-0-000041.png`, with start and number.
+fn save(folder: &Path, topic: &str, sample: &Sample) -> Result<PathBuf, Failure> {
+    let header = sample.header();
+    let stem = format!("{}-{}-{:06}", topic.replace('/', "."), header.incarnation, header.sequence);
+    let write = |extension: &str, write: &dyn Fn(&mut BufWriter<File>) -> io::Result<()>| {
+        let path = folder.join(format!("{stem}.{extension}"));
+        let mut file = BufWriter::new(File::create(&path).map_err(|error| cannot_save(&path, &error))?);
+        write(&mut file).and_then(|()| file.flush()).map_err(|error| cannot_save(&path, &error))?;
+        Ok(path)
+    };
+    match sample.layout() {
+        Ok(Layout::Tensor(layout)) if sample.view().is_ok() => {
+            let metadata = sample.metadata().unwrap_or_default();
+            let is_bgr = matches!(metadata.get("encoding"), Some(MetadataValue::Text(name)) if name.to_lowercase().starts_with("bgr"));
+            if value::is_image(layout) && *layout.dtype() == DType::U8 {
+                write("png", &|file| tensor::write_png(file, layout, sample.bytes(), is_bgr))
+            } else {
+                write("npy", &|file| tensor::write_npy(file, layout, sample.bytes()))
+            }
+        }
+        _ => write("json", &|file| writeln!(file, "{}", json(topic, sample, Limits::NONE, header.stamp))),
+    }
+}
+
+fn cannot_save(path: &Path, error: &io::Error) -> Failure {
+    Failure::internal(format!("`{}` cannot be written", path.display())).because(error)
+}

@@ -1,0 +1,78 @@
+//! `nervure explain`: where and why samples were lost.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::{
+    arguments::TopicsArguments,
+    topic::edges_of,
+    topics::{Chosen, choose},
+};
+use crate::{
+    failure::Failure,
+    output,
+    run::{edges::Edge, format, losses},
+    validate::count,
+};
+
+/// Explains every loss on the edges of the topics.
+pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
+    let Chosen { mut state, topics } =
+        choose(&arguments.topics, arguments.target.dataflow.as_deref(), "explain")?;
+    state.sample();
+    let edges: Vec<&Edge> = topics.iter().flat_map(|topic| edges_of(&state, topic)).collect();
+    if arguments.target.json {
+        let edges: Vec<_> = edges.iter().map(|edge| as_json(edge)).collect();
+        output::write(&format!("{}\n", json!({"dataflow": state.welcome().dataflow, "edges": edges})))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let lossy: Vec<_> = edges.iter().filter(|edge| edge.lost() > 0).collect();
+    let mut text: String = lossy.iter().map(|edge| explanation(edge) + "\n").collect();
+    for edge in edges.iter().filter(|edge| edge.totals().output.blocked_nanos > 0) {
+        let waited = format::latency(Some(edge.totals().output.blocked_nanos));
+        text.push_str(&format!(
+            "{} waited {waited} for {}: its queue is `block`, and loses nothing\n\n",
+            edge.topic,
+            edge.consumer_name()
+        ));
+    }
+    let intact = edges.len() - lossy.len();
+    text.push_str(&match (edges.is_empty(), lossy.is_empty()) {
+        (true, _) => "nobody receives that: nothing can be lost\n".to_owned(),
+        (_, true) => format!("nothing was lost on {}\n", count(edges.len(), "edge")),
+        _ if intact > 0 => format!("nothing was lost on {}\n", count(intact, "other edge")),
+        _ => String::new(),
+    });
+    output::write(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn explanation(edge: &Edge) -> String {
+    let totals = edge.totals();
+    let mut text =
+        format!("{}: {} of {} lost\n", edge.name(), totals.output.lost(), totals.output.published());
+    for loss in losses::explanations(&totals.output, edge) {
+        text.push_str(&format!("  {}: {}\n", loss.count, loss.what));
+        text.push_str(&format!("      {}\n", loss.remedy));
+    }
+    if edge.is_latest() {
+        text.push_str("      its queue is `latest`: only the newest sample is wanted\n");
+    }
+    text
+}
+
+fn as_json(edge: &Edge) -> Value {
+    let totals = edge.totals();
+    let causes = losses::explanations(&totals.output, edge).into_iter();
+    json!({
+        "topic": edge.topic,
+        "consumer": edge.consumer_name(),
+        "sent": totals.output.published(),
+        "lost": totals.output.lost(),
+        "blocked_nanos": totals.output.blocked_nanos,
+        "causes": causes
+            .map(|loss| json!({"count": loss.count, "what": loss.what, "remedy": loss.remedy}))
+            .collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,81 @@
+//! `nervure holders`: who keeps samples.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::{
+    arguments::TopicsArguments,
+    state::State,
+    topic::edges_of,
+    topics::{Chosen, choose},
+};
+use crate::{
+    failure::Failure,
+    output,
+    run::{
+        edges::Edge,
+        table::{Align, Table},
+    },
+};
+
+/// Lists who has samples of the topics, in use and in its queue.
+pub fn holders(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
+    let Chosen { mut state, topics } =
+        choose(&arguments.topics, arguments.target.dataflow.as_deref(), "holders")?;
+    state.sample();
+    let edges: Vec<&Edge> = topics.iter().flat_map(|topic| edges_of(&state, topic)).collect();
+    let pid = |edge: &Edge| consumer_pid(&state, edge);
+    if arguments.target.json {
+        let edge = |edge: &&Edge| {
+            let totals = edge.totals();
+            json!({
+                "topic": edge.topic,
+                "consumer": edge.consumer_name(),
+                "pid": pid(edge),
+                "held": totals.input.held,
+                "queued": totals.queued(),
+                "max_held": edge.queue.max_held,
+                "missed_held": totals.output.missed_held,
+            })
+        };
+        let edges: Vec<_> = edges.iter().map(edge).collect();
+        output::write(&format!("{}\n", json!({"dataflow": state.welcome().dataflow, "holders": edges})))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&[
+        ("topic", Align::Left),
+        ("held by", Align::Left),
+        ("pid", Align::Right),
+        ("held", Align::Right),
+        ("queued", Align::Right),
+        ("max held", Align::Right),
+        ("missed for it", Align::Right),
+    ]);
+    for edge in &edges {
+        let totals = edge.totals();
+        table.row(vec![
+            edge.topic.clone(),
+            edge.consumer_name().to_owned(),
+            pid(edge).map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+            totals.input.held.to_string(),
+            totals.queued().to_string(),
+            edge.queue.max_held.to_string(),
+            totals.output.missed_held.to_string(),
+        ]);
+    }
+    output::write(&table.render(None))?;
+    let full = edges.iter().filter(|edge| edge.totals().input.held >= u64::from(edge.queue.max_held));
+    for edge in full {
+        eprintln!(
+            "{} holds as many samples of {} as it may: it receives no more until it lets go of one",
+            edge.consumer_name(),
+            edge.topic
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn consumer_pid(state: &State, edge: &Edge) -> Option<u32> {
+    state.nodes.get(&edge.consumer_node())?.pid()
+}

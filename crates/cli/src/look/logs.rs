@@ -1,0 +1,228 @@
+//! `nervure logs`: reads the log files of a run, and goes on with what is written.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use nervure_node::running::{self, Connection, ConnectionError};
+use nervure_protocol::{
+    cli_to_keeper::{self, Watch},
+    keeper_to_cli,
+    keeper_to_run::{self, Level, LogRecord},
+};
+
+use super::{arguments::LogsArguments, connect_to};
+use crate::{
+    failure::Failure,
+    output,
+    run::{display::record_line, format, log_folder},
+};
+
+/// Shows the records of a run in the order of their times.
+pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
+    let name = arguments.target.dataflow.as_deref();
+    let (folder, connection) = match running::find(name) {
+        Ok(address) => {
+            let mut connection = connect_to(&address, "logs")?;
+            if arguments.follow {
+                // Before the files are read, so that nothing falls between.
+                follow(&mut connection)?;
+            }
+            (PathBuf::from(&connection.welcome().log_folder), Some(connection))
+        }
+        Err(error @ (ConnectionError::NoneRuns | ConnectionError::NotRunning { .. })) => {
+            if arguments.follow {
+                return Err(error.into());
+            }
+            (last_folder(name)?, None)
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let filter = Filter::new(arguments);
+    let mut records = read(&folder, &filter)?;
+    records.sort_by_key(|record| record.utc_nanos);
+    let mut last = 0;
+    for record in &records {
+        last = record.utc_nanos;
+        show(record, arguments.target.json)?;
+    }
+    if let Some(connection) = connection.filter(|_| arguments.follow) {
+        show_news(connection, &filter, last, arguments.target.json)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Which records are wanted.
+struct Filter<'a> {
+    nodes: &'a [String],
+    level: Level,
+    text: Option<&'a str>,
+    since_utc_nanos: i64,
+}
+
+impl<'a> Filter<'a> {
+    fn new(arguments: &'a LogsArguments) -> Self {
+        let since = |since: Duration| {
+            nervure_shm::utc_nanos().saturating_sub(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+        };
+        Self {
+            nodes: &arguments.node,
+            level: arguments.level.into(),
+            text: arguments.grep.as_deref(),
+            since_utc_nanos: arguments.since.map_or(i64::MIN, since),
+        }
+    }
+
+    fn wants(&self, record: &LogRecord) -> bool {
+        record.level >= self.level
+            && record.utc_nanos >= self.since_utc_nanos
+            && (self.nodes.is_empty() || self.nodes.contains(&record.node))
+            && self.text.is_none_or(|text| record.text.contains(text))
+    }
+}
+
+fn follow(connection: &mut Connection) -> Result<(), Failure> {
+    connection.send(&cli_to_keeper::Message::Watch(Watch { logs: true, follow: true }))?;
+    loop {
+        match connection.receive_until(Instant::now() + running::PATIENCE)? {
+            Some((keeper_to_cli::Message::SnapshotComplete, _)) => return Ok(()),
+            Some((keeper_to_cli::Message::Refused(refused), _)) => {
+                return Err(ConnectionError::Refused(refused).into());
+            }
+            Some(_) => {}
+            None => return Err(Failure::internal("the keeper does not tell the state of its dataflow")),
+        }
+    }
+}
+
+/// Records that come after those of the files.
+fn show_news(
+    mut connection: Connection,
+    filter: &Filter<'_>,
+    last_utc_nanos: i64,
+    as_json: bool,
+) -> Result<(), Failure> {
+    const A_WHILE: Duration = Duration::from_secs(3600);
+    loop {
+        match connection.receive_until(Instant::now() + A_WHILE) {
+            Ok(Some((keeper_to_cli::Message::Report { report: keeper_to_run::Message::Log(record) }, _))) => {
+                if record.utc_nanos > last_utc_nanos && filter.wants(&record) {
+                    show(&record, as_json)?;
+                }
+            }
+            Ok(_) => {}
+            Err(ConnectionError::Gone(_)) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn show(record: &LogRecord, as_json: bool) -> Result<(), Failure> {
+    output::write_or_end(&match as_json {
+        true => serde_json::to_string(record).expect("a record has text keys only") + "\n",
+        false => line(record),
+    })
+}
+
+/// `09:15:00.123 camera  | 30 frames`, with the level where it matters.
+fn line(record: &LogRecord) -> String {
+    let level = match record.level {
+        Level::Error => "ERROR ",
+        Level::Warn => "WARN ",
+        _ => "",
+    };
+    let (name, text) = record_line(record);
+    format!("{} {name:10} | {level}{text}\n", format::utc_time(record.utc_nanos))
+}
+
+/// The wanted records of every file of a run.
+fn read(folder: &Path, filter: &Filter<'_>) -> Result<Vec<LogRecord>, Failure> {
+    let unreadable = |path: &Path, error: io::Error| {
+        Failure::internal(format!("`{}` cannot be read", path.display())).because(error)
+    };
+    let mut records = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|error| unreadable(folder, error))? {
+        let path = entry.map_err(|error| unreadable(folder, error))?.path();
+        if path.extension().is_none_or(|extension| extension != "jsonl") {
+            continue;
+        }
+        let file = BufReader::new(File::open(&path).map_err(|error| unreadable(&path, error))?);
+        for line in file.split(b'\n') {
+            let line = line.map_err(|error| unreadable(&path, error))?;
+            // The last line of a run that was killed may be cut.
+            if let Ok(record) = serde_json::from_slice::<LogRecord>(&line)
+                && filter.wants(&record)
+            {
+                records.push(record);
+            }
+        }
+    }
+    Ok(records)
+}
+
+/// The folder of the last run, of that dataflow or of any.
+fn last_folder(dataflow: Option<&str>) -> Result<PathBuf, Failure> {
+    let none = || {
+        Failure::invalid(match dataflow {
+            Some(name) => format!("there are no logs of dataflow `{name}`"),
+            None => "there are no logs".to_owned(),
+        })
+        .hint("run a dataflow with `nervure run FILE`; NERVURE_LOG_DIR says where its logs are")
+    };
+    let root = log_folder::root().ok_or_else(none)?;
+    let dataflows = match dataflow {
+        Some(name) => vec![root.join(name)],
+        None => folders_in(&root),
+    };
+    let runs = dataflows.iter().flat_map(|dataflow| folders_in(dataflow));
+    // They are named after their beginning.
+    runs.max_by_key(|run| run.file_name().map(ToOwned::to_owned)).ok_or_else(none)
+}
+
+fn folders_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(utc_nanos: i64, node: &str, level: Level, text: &str) -> LogRecord {
+        let (node, stream) = (node.to_owned(), "stdout".to_owned());
+        LogRecord { utc_nanos, node, level, stream, text: text.to_owned() }
+    }
+
+    #[test]
+    fn filters_are_all_to_hold() {
+        let nodes = ["camera".to_owned()];
+        let filter = Filter { nodes: &nodes, level: Level::Warn, text: Some("lost"), since_utc_nanos: 100 };
+        assert!(filter.wants(&record(100, "camera", Level::Error, "frame lost")));
+        assert!(!filter.wants(&record(99, "camera", Level::Error, "frame lost")));
+        assert!(!filter.wants(&record(100, "imu", Level::Error, "frame lost")));
+        assert!(!filter.wants(&record(100, "camera", Level::Info, "frame lost")));
+        assert!(!filter.wants(&record(100, "camera", Level::Error, "frame")));
+    }
+
+    #[test]
+    fn a_line_that_was_cut_by_a_kill_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = serde_json::to_string(&record(1, "camera", Level::Info, "one")).unwrap();
+        fs::write(folder.path().join("camera.jsonl"), format!("{whole}\n{}", &whole[..20])).unwrap();
+        fs::write(folder.path().join("notes.txt"), "no log").unwrap();
+        let filter = Filter { nodes: &[], level: Level::Trace, text: None, since_utc_nanos: i64::MIN };
+        assert_eq!(read(folder.path(), &filter).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn lines_say_when_who_and_how_bad() {
+        assert_eq!(
+            line(&record(1_773_479_700_123_000_000, "camera", Level::Warn, "dark\x1b[2J")),
+            "09:15:00.123 camera     | WARN dark\n"
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! `nervure status`: how a dataflow is, and what is wrong with it.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::{
+    arguments::Target,
+    connect,
+    list::{age, state_name},
+    state::{NodeState, State},
+};
+use crate::{
+    failure::Failure,
+    output,
+    run::{
+        display::plain_text,
+        edges::Edge,
+        format, losses,
+        table::{Align, Table},
+    },
+};
+
+/// Tells it once.
+pub fn status(target: &Target) -> Result<ExitCode, Failure> {
+    let mut state = State::open(connect(target.dataflow.as_deref(), "status")?, false)?;
+    state.sample();
+    output::write(&match target.json {
+        true => format!("{}\n", as_json(&state)),
+        false => text(&state),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(state: &State) -> String {
+    let welcome = state.welcome();
+    let how = if welcome.detached { ", detached" } else { "" };
+    let mut text = format!(
+        "{}: {} for {}{how}\n  keeper  {}\n  folder  {}\n  logs    {}\n\n",
+        welcome.dataflow,
+        state_name(welcome.state),
+        format::elapsed(age(welcome.started_utc_nanos)),
+        state.keeper(),
+        welcome.folder,
+        welcome.log_folder,
+    );
+    let mut table = Table::new(&[
+        ("node", Align::Left),
+        ("state", Align::Left),
+        ("pid", Align::Right),
+        ("restarts", Align::Right),
+        ("program", Align::Left),
+    ]);
+    for node in own_nodes(state) {
+        table.row(vec![
+            node.declared.id.clone(),
+            node.state().to_owned(),
+            node.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+            restarts(node).to_string(),
+            node.declared.program.clone(),
+        ]);
+    }
+    text.push_str(&table.render(None));
+    for node in own_nodes(state) {
+        if let Some(ended) = &node.ended {
+            text.push_str(&format!("\nnode `{}`: {}\n", ended.id, ended.reason));
+            for line in &ended.stderr_tail {
+                text.push_str(&format!("    {}\n", plain_text(line)));
+            }
+        }
+    }
+    let lossy: Vec<&Edge> =
+        state.edges.iter().filter(|edge| edge.lost() > 0 && !edge.is_latest() && !edge.observer).collect();
+    if !lossy.is_empty() {
+        text.push('\n');
+        for edge in &lossy {
+            let causes = losses::causes(&edge.totals().output);
+            text.push_str(&format!("{} lost {}: {causes}\n", edge.name(), edge.lost()));
+        }
+        text.push_str("`nervure explain` says what would change it\n");
+    }
+    let observers: Vec<_> = observers(state).collect();
+    if !observers.is_empty() {
+        text.push_str(&format!("\nobserved by {}\n", observers.join(", ")));
+    }
+    text
+}
+
+fn own_nodes(state: &State) -> impl Iterator<Item = &NodeState> {
+    state.nodes.values().filter(|node| !node.declared.observer)
+}
+
+fn observers(state: &State) -> impl Iterator<Item = &str> {
+    state.nodes.values().filter(|node| node.declared.observer).map(|node| node.declared.id.as_str())
+}
+
+fn restarts(node: &NodeState) -> u32 {
+    node.started.as_ref().map_or(0, |started| started.incarnation)
+}
+
+fn as_json(state: &State) -> serde_json::Value {
+    let welcome = state.welcome();
+    let node = |node: &NodeState| {
+        json!({
+            "id": node.declared.id,
+            "state": node.state(),
+            "pid": node.pid(),
+            "restarts": restarts(node),
+            "program": node.declared.program,
+            "last_end": node.ended,
+        })
+    };
+    let edge = |edge: &Edge| json!({"topic": edge.topic, "input": edge.input, "lost": edge.lost()});
+    json!({
+        "dataflow": welcome.dataflow,
+        "state": welcome.state,
+        "started_utc_nanos": welcome.started_utc_nanos,
+        "keeper": state.keeper(),
+        "detached": welcome.detached,
+        "folder": welcome.folder,
+        "log_folder": welcome.log_folder,
+        "nodes": own_nodes(state).map(node).collect::<Vec<_>>(),
+        "lossy_edges": state.edges.iter().filter(|edge| edge.lost() > 0).map(edge).collect::<Vec<_>>(),
+        "observers": observers(state).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,157 @@
+//! `nervure topic`: what a dataflow sends.
+
+use std::process::ExitCode;
+
+use nervure_protocol::wiring::{Policy, Queue};
+use serde_json::{Value, json};
+
+use super::{
+    arguments::{TopicAction, TopicArguments, TopicsArguments},
+    echo, measure,
+    state::State,
+    topics::{Chosen, Topic, choose},
+};
+use crate::{
+    failure::Failure,
+    output,
+    run::{
+        edges::Edge,
+        json::edge as edge_json,
+        table::{Align, Table},
+    },
+};
+
+/// Does what was asked for.
+pub fn topic(arguments: &TopicArguments) -> Result<ExitCode, Failure> {
+    match &arguments.action {
+        TopicAction::List(arguments) => list(arguments),
+        TopicAction::Info(arguments) => info(arguments),
+        TopicAction::Echo(arguments) => echo::echo(arguments),
+        TopicAction::Hz(arguments) => measure::measure(arguments, measure::What::Rate),
+        TopicAction::Bw(arguments) => measure::measure(arguments, measure::What::Bandwidth),
+        TopicAction::Delay(arguments) => measure::measure(arguments, measure::What::Delay),
+    }
+}
+
+/// The edges of a topic.
+pub fn edges_of<'a>(state: &'a State, topic: &'a Topic) -> impl Iterator<Item = &'a Edge> {
+    state.edges.iter().filter(|edge| edge.topic == topic.name)
+}
+
+/// `drop_oldest`, as in a dataflow file.
+pub fn policy_name(queue: Queue) -> &'static str {
+    match queue.policy {
+        Policy::DropOldest if queue.depth == 1 => "latest",
+        Policy::DropOldest => "drop_oldest",
+        Policy::DropNewest => "drop_newest",
+        Policy::Block => "block",
+    }
+}
+
+fn list(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
+    let Chosen { state, topics } =
+        choose(&arguments.topics, arguments.target.dataflow.as_deref(), "topic-list")?;
+    let count = |topic: &Topic, observer| {
+        edges_of(&state, topic).filter(|edge: &&Edge| edge.observer == observer).count()
+    };
+    if arguments.target.json {
+        let topic = |topic: &Topic| {
+            json!({
+                "topic": topic.name,
+                "type": topic.output.type_name,
+                "history": topic.output.history,
+                "consumers": count(topic, false),
+                "observers": count(topic, true),
+            })
+        };
+        let topics: Vec<_> = topics.iter().map(topic).collect();
+        output::write(&format!("{}\n", json!({"dataflow": state.welcome().dataflow, "topics": topics})))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&[
+        ("topic", Align::Left),
+        ("type", Align::Left),
+        ("history", Align::Right),
+        ("consumers", Align::Right),
+        ("observers", Align::Right),
+    ]);
+    for topic in &topics {
+        table.row(vec![
+            topic.name.clone(),
+            topic.output.type_name.clone().unwrap_or_else(|| "-".to_owned()),
+            topic.output.history.to_string(),
+            count(topic, false).to_string(),
+            count(topic, true).to_string(),
+        ]);
+    }
+    output::write(&table.render(None))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn info(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
+    let Chosen { mut state, topics } =
+        choose(&arguments.topics, arguments.target.dataflow.as_deref(), "topic-info")?;
+    state.sample();
+    let mut text = String::new();
+    for topic in &topics {
+        if arguments.target.json {
+            text.push_str(&format!("{}\n", info_json(&state, topic)));
+        } else {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(&info_text(&state, topic));
+        }
+    }
+    output::write(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn info_text(state: &State, topic: &Topic) -> String {
+    let producer = &state.nodes[&topic.node];
+    let mut text = format!("{}\n", topic.name);
+    text.push_str(&format!("  type     {}\n", topic.output.type_name.as_deref().unwrap_or("not declared")));
+    let process = producer.pid().map(|pid| format!(" (process {pid})")).unwrap_or_default();
+    text.push_str(&format!("  sent by  {} {}{process}\n", producer.declared.id, producer.state()));
+    if topic.output.history > 0 {
+        text.push_str(&format!("  history  {}\n", topic.output.history));
+    }
+    let mut table = Table::new(&[
+        ("  received by", Align::Left),
+        ("policy", Align::Left),
+        ("queue", Align::Right),
+        ("max held", Align::Right),
+        ("sent", Align::Right),
+        ("received", Align::Right),
+        ("lost", Align::Right),
+    ]);
+    let mut edges = edges_of(state, topic).peekable();
+    if edges.peek().is_none() {
+        text.push_str("  received by nobody\n");
+        return text;
+    }
+    for edge in edges {
+        let totals = edge.totals();
+        table.row(vec![
+            format!("  {}", edge.consumer_name()),
+            policy_name(edge.queue).to_owned(),
+            format!("{}/{}", totals.queued(), edge.queue.depth),
+            edge.queue.max_held.to_string(),
+            totals.output.published().to_string(),
+            totals.input.received.to_string(),
+            totals.output.lost().to_string(),
+        ]);
+    }
+    text + &table.render(None)
+}
+
+fn info_json(state: &State, topic: &Topic) -> Value {
+    let producer = &state.nodes[&topic.node];
+    json!({
+        "topic": topic.name,
+        "type": topic.output.type_name,
+        "history": topic.output.history,
+        "producer": {"id": producer.declared.id, "state": producer.state(), "pid": producer.pid()},
+        "edges": edges_of(state, topic).map(edge_json).collect::<Vec<_>>(),
+    })
+}

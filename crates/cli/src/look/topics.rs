@@ -1,0 +1,141 @@
+//! Which topics are meant.
+
+use nervure_node::running::Connection;
+use nervure_protocol::wiring::OutputSpec;
+
+use super::{connect, split_name, state::State};
+use crate::failure::Failure;
+
+/// A dataflow, and some of its topics, in the order of its file.
+pub struct Chosen {
+    pub state: State,
+    pub topics: Vec<Topic>,
+}
+
+/// An output of a node.
+#[derive(Clone, Debug)]
+pub struct Topic {
+    /// `node/output`.
+    pub name: String,
+    /// Index of its node.
+    pub node: u32,
+    pub output: OutputSpec,
+}
+
+/// Looks the patterns up in the dataflow that they, or `-d`, name. No pattern means every topic.
+pub fn choose(patterns: &[String], dataflow: Option<&str>, program: &str) -> Result<Chosen, Failure> {
+    let (dataflow, patterns) = common_dataflow(patterns, dataflow)?;
+    let state = State::open(connect(dataflow, program)?, false)?;
+    let all = all(&state);
+    let topics = select(&all, &patterns)?;
+    Ok(Chosen { state, topics })
+}
+
+/// As [`choose`], with a further connection to the same dataflow.
+pub fn choose_and_connect(
+    patterns: &[String],
+    dataflow: Option<&str>,
+    program: &str,
+) -> Result<(Chosen, Connection), Failure> {
+    let chosen = choose(patterns, dataflow, program)?;
+    let connection = super::connect_to(chosen.state.address(), program)?;
+    Ok((chosen, connection))
+}
+
+/// The dataflow that all of them name, or none does.
+fn common_dataflow<'a>(
+    patterns: &'a [String],
+    dataflow: Option<&'a str>,
+) -> Result<(Option<&'a str>, Vec<&'a str>), Failure> {
+    let mut common = dataflow;
+    let mut names = Vec::new();
+    for pattern in patterns {
+        let (named, name) = split_name(pattern, common)?;
+        common = named;
+        names.push(name);
+    }
+    Ok((common, names))
+}
+
+fn all(state: &State) -> Vec<Topic> {
+    let nodes = state.nodes.values().filter(|node| !node.declared.observer);
+    let of_node = nodes.flat_map(|node| {
+        node.declared.outputs.iter().map(|output| Topic {
+            name: format!("{}/{}", node.declared.id, output.name),
+            node: node.declared.node,
+            output: output.clone(),
+        })
+    });
+    of_node.collect()
+}
+
+fn select(all: &[Topic], patterns: &[&str]) -> Result<Vec<Topic>, Failure> {
+    for pattern in patterns {
+        if !all.iter().any(|topic| matches(pattern, &topic.name)) {
+            return Err(unknown(pattern, all));
+        }
+    }
+    let is_meant =
+        |topic: &&Topic| patterns.is_empty() || patterns.iter().any(|pattern| matches(pattern, &topic.name));
+    Ok(all.iter().filter(is_meant).cloned().collect())
+}
+
+fn unknown(pattern: &str, all: &[Topic]) -> Failure {
+    const NAMED: usize = 20;
+    let failure = Failure::invalid(format!("there is no topic `{pattern}`"));
+    let names = || all.iter().map(|topic| topic.name.as_str());
+    if let Some(nearest) = nervure_dataflow::nearest(pattern, names()) {
+        return failure.hint(format!("did you mean `{nearest}`?"));
+    }
+    let listed: Vec<_> = names().take(NAMED).collect();
+    failure.hint(match all.len() {
+        0 => "its nodes have no outputs".to_owned(),
+        count if count > NAMED => format!("there are {count} topics: `nervure topic list` lists them"),
+        _ => format!("the topics are {}", listed.join(", ")),
+    })
+}
+
+/// `*` stands for anything but `/`; alone for everything.
+fn matches(pattern: &str, name: &str) -> bool {
+    if pattern == "*" {
+        return true;
+    }
+    let Some((begin, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(tail) = name.strip_prefix(begin) else { return false };
+    let until = tail.find('/').unwrap_or(tail.len());
+    (0..=until).filter(|at| tail.is_char_boundary(*at)).any(|at| {
+        let rest_matches = if rest == "*" { !tail[at..].contains('/') } else { matches(rest, &tail[at..]) };
+        rest_matches
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_a_part_of_a_name() {
+        for (pattern, name, expected) in [
+            ("camera/image", "camera/image", true),
+            ("camera/*", "camera/image", true),
+            ("*/image", "camera/image", true),
+            ("cam*/im*e", "camera/image", true),
+            ("*", "camera/image", true),
+            ("cam*", "camera/image", false),
+            ("*/*", "camera/image", true),
+            ("camera/image*", "camera/image", true),
+            ("camera/*x", "camera/image", false),
+            ("camera", "camera/image", false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn topics_may_name_one_dataflow_together() {
+        let patterns = ["drive:a/b".to_owned(), "c/d".to_owned()];
+        assert_eq!(common_dataflow(&patterns, None).unwrap(), (Some("drive"), vec!["a/b", "c/d"]));
+        let patterns = ["drive:a/b".to_owned(), "arm:c/d".to_owned()];
+        assert!(common_dataflow(&patterns, None).is_err());
+    }
+}
