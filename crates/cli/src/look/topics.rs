@@ -97,16 +97,14 @@ fn unknown(pattern: &str, all: &[Topic]) -> Failure {
 
 /// `*` stands for anything but `/`; alone for everything.
 fn matches(pattern: &str, name: &str) -> bool {
-    if pattern == "*" {
-        return true;
-    }
+    pattern == "*" || matches_parts(pattern, name)
+}
+
+fn matches_parts(pattern: &str, name: &str) -> bool {
     let Some((begin, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(tail) = name.strip_prefix(begin) else { return false };
     let until = tail.find('/').unwrap_or(tail.len());
-    (0..=until).filter(|at| tail.is_char_boundary(*at)).any(|at| {
-        let rest_matches = if rest == "*" { !tail[at..].contains('/') } else { matches(rest, &tail[at..]) };
-        rest_matches
-    })
+    (0..=until).filter(|at| tail.is_char_boundary(*at)).any(|at| matches_parts(rest, &tail[at..]))
 }
 
 #[cfg(test)]
