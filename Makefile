@@ -10,7 +10,7 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 RUST_SOURCES := $(shell find crates bindings -name '*.rs' -o -name Cargo.toml 2>/dev/null) Cargo.toml Cargo.lock
 PYTHON_SOURCES := $(shell find bindings/python -name '*.py' -o -name '*.pyi' -o -name pyproject.toml 2>/dev/null)
 
-.PHONY: help demo test lint test-rust test-loom test-asan test-python bench linkemu asan miri clean
+.PHONY: help demo test lint test-rust test-loom test-asan test-python bench bench-link linkemu asan miri clean
 .DELETE_ON_ERROR:
 
 help: ## This list
@@ -50,6 +50,10 @@ test-python: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.test $(VENV)/.demo ## 
 bench: $(VENV)/.installed ## Measure Nervure beside its floors and its peers (25 minutes)
 	$(call say,Measuring: floors, iceoryx2, dora and Nervure, interleaved)
 	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run local --report docs/reference/performance.md
+
+bench-link: $(VENV)/.installed ## Measure the link and its peers over an emulated one (hours; needs root)
+	$(call say,Measuring over the emulated link: Nervure and TCP and UDP and peers, in turns)
+	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run link --report docs/reference/link.md
 
 linkemu: $(VENV)/.linkemu ## Build nervure-linkemu, the bad link on one machine, into .venv
 

@@ -27,12 +27,35 @@ def test_folders_import_only_what_they_may(folder: str) -> None:
         assert not wrong, f"{path.name} imports {wrong}; {folder} may import {ALLOWED[folder]}"
 
 
+LINK_ALLOWED = {
+    "adapters": {"contract", "toolchain", "machine", "link.contract"},
+    "endpoints": {"link.endpoint"},
+    ".": {"contract", "toolchain", "machine", "link.contract", "link.plan", "link.emulator", "link.analysis"},
+}
+
+
+@pytest.mark.parametrize("folder", LINK_ALLOWED)
+def test_the_link_experiment_keeps_the_same_rules(folder: str) -> None:
+    files = [path for path in (PACKAGE / "link" / folder).glob("*.py") if path.name != "__init__.py"]
+    assert files
+    for path in files:
+        wrong = set(imported_parts(path)) - LINK_ALLOWED[folder]
+        assert not wrong, f"link/{folder}/{path.name} imports {wrong}"
+    analysis = set(imported_parts(PACKAGE / "link" / "analysis.py"))
+    assert not analysis, f"link/analysis.py reads result files and nothing else, but imports {analysis}"
+
+
 def imported_parts(path: Path) -> Iterator[str]:
-    """The second name of every import of the package: `session` of `nervure_lab.session`."""
+    """The module of every import of the package: `session` of `nervure_lab.session`, `link.plan` of
+    `nervure_lab.link.plan`.
+    """
     for statement in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(statement, ast.ImportFrom):
             names = [statement.module or ""]
         elif isinstance(statement, ast.Import):
             names = [alias.name for alias in statement.names]
-        yield from (name.split(".")[1] for name in names if name.startswith("nervure_lab."))
+        for name in names:
+            if name.startswith("nervure_lab."):
+                first, *rest = name.split(".")[1:]
+                yield f"link.{rest[0]}" if first == "link" and rest else first
