@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from nervure_lab.contract import Unavailable
 from nervure_lab.link.adapters import all_link_adapters
 from nervure_lab.link.adapters.baselines import Udp
