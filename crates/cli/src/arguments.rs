@@ -186,6 +186,9 @@ pub struct Playing {
     /// Begin anew at the end, until it is stopped.
     #[arg(long)]
     pub r#loop: bool,
+    /// Let the dataflow's clock read the time of the recording: what nodes get from `now()`, and their timers.
+    #[arg(long)]
+    pub clock: bool,
 }
 
 /// The speed of a replay.

@@ -21,6 +21,7 @@ pub fn play(arguments: &PlayerArguments) -> Result<ExitCode, Failure> {
             Rate::Max => None,
         },
         repeat: arguments.playing.r#loop,
+        drives_clock: arguments.playing.clock,
     };
     let mut say = |text: &str| eprintln!("WARNING: {text}");
     let report = play_recording(node, &recording, &options, &mut say).map_err(|error| failed(&error))?;

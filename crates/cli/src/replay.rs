@@ -10,12 +10,15 @@ use nervure_dataflow::{
     Dataflow, Edge, InputIndex, Node, Output, OutputIndex, Program, Queue, QueuePolicy, Ready, Restart,
     Scheduling, Source,
 };
+use nervure_keeper::plan::ClockPlan;
 use nervure_recorder::{Overview, Recording};
 
 use crate::{
     arguments::{Rate, ReplayArguments},
     failure::Failure,
-    info, run, source,
+    info,
+    run::{self, Replay},
+    source,
 };
 
 /// What the node that plays is called; with a number where a node has that name.
@@ -23,6 +26,10 @@ const PLAYER: &str = "replay";
 
 /// Plays a recording, in a dataflow.
 pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
+    if arguments.playing.clock && arguments.playing.rate == Rate::Max {
+        return Err(Failure::invalid("`--clock` needs a rate: a clock cannot go as fast as the nodes allow")
+            .hint("give a number, such as `--rate 10`"));
+    }
     let recording = info::open(&arguments.recording)?;
     let overview = recording.overview();
     let topics: BTreeSet<&str> = overview.topics.iter().map(|topic| topic.topic.as_str()).collect();
@@ -40,7 +47,11 @@ pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
         }
         None => alone(&topics, player(arguments)?),
     };
-    run::run_dataflow(dataflow, &arguments.options)
+    let first = overview.times.map_or(0, |(first, _)| first as i64);
+    // The player is the first node.
+    let clock = arguments.playing.clock.then_some(ClockPlan { node: 0, origin_utc_nanos: first });
+    let player = dataflow.nodes[0].id.clone();
+    run::run_replay(dataflow, &arguments.options, Replay { player, clock })
 }
 
 fn tell_damage(recording: &Recording, overview: &Overview) {
@@ -126,9 +137,8 @@ fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
         Rate::Times(times) => ["--rate".to_owned(), times.to_string()],
         Rate::Max => ["--rate".to_owned(), "max".to_owned()],
     });
-    if arguments.playing.r#loop {
-        args.push("--loop".to_owned());
-    }
+    let flags = [(arguments.playing.r#loop, "--loop"), (arguments.playing.clock, "--clock")];
+    args.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| (*flag).to_owned()));
     Ok(Node {
         id: PLAYER.to_owned(),
         name: None,

@@ -1,5 +1,6 @@
 //! `nervure run`: starts a keeper, shows what it and the counters report, and tells at the end how it went.
 
+mod aftermath;
 pub mod display;
 pub mod edges;
 pub mod format;
@@ -21,6 +22,7 @@ use std::{
 };
 
 use nervure_dataflow::Dataflow;
+use nervure_keeper::plan::ClockPlan;
 use nervure_protocol::{
     keeper_to_run::{Level, LogRecord, Message, NodeEnded},
     run_to_keeper,
@@ -33,6 +35,7 @@ use crate::{
     failure::{Failure, IMPERFECT, INTERNAL, KILLED},
     output, source,
 };
+use aftermath::Aftermath;
 use display::Display;
 use edges::Edges;
 use keeper::{Keeper, Reports};
@@ -45,22 +48,37 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// Runs the dataflow of a file.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    start(source::read(&arguments.file)?, &arguments.options, arguments.detach)
+    start(source::read(&arguments.file)?, &arguments.options, arguments.detach, None)
 }
 
-/// Runs a dataflow.
-pub fn run_dataflow(dataflow: Dataflow, options: &RunOptions) -> Result<ExitCode, Failure> {
-    start(dataflow, options, false)
+/// What is different when a node plays a recording.
+#[derive(Debug)]
+pub struct Replay {
+    /// The node that plays. What follows from its last sample done, the dataflow is stopped: timers would go on for ever.
+    pub player: String,
+    /// Whether it drives the clock.
+    pub clock: Option<ClockPlan>,
 }
 
-fn start(mut dataflow: Dataflow, options: &RunOptions, detached: bool) -> Result<ExitCode, Failure> {
+/// Runs a dataflow in which a node plays a recording.
+pub fn run_replay(dataflow: Dataflow, options: &RunOptions, replay: Replay) -> Result<ExitCode, Failure> {
+    start(dataflow, options, false, Some(replay))
+}
+
+fn start(
+    mut dataflow: Dataflow,
+    options: &RunOptions,
+    detached: bool,
+    replay: Option<Replay>,
+) -> Result<ExitCode, Failure> {
     if let Some(name) = &options.name {
         nervure_dataflow::check_name(name)
             .map_err(|error| Failure::invalid(format!("`--name {name}`: {error}")))?;
         dataflow.name.clone_from(name);
     }
     let log_folder = log_folder::create(&dataflow.name)?;
-    let plan = plan::plan(&dataflow, log_folder, options.grace, detached)?;
+    let mut plan = plan::plan(&dataflow, log_folder, options.grace, detached)?;
+    plan.clock = replay.as_ref().and_then(|replay| replay.clock);
     let display = display::choose(options, &plan);
     let keeper = Keeper::start(&plan)?;
     let signals = signals::forward(&keeper)?;
@@ -75,6 +93,7 @@ fn start(mut dataflow: Dataflow, options: &RunOptions, detached: bool) -> Result
         signals,
         keeper,
         has_lost_its_reader: false,
+        aftermath: replay.map(|replay| Aftermath::new(replay.player)),
     };
     match session.supervise(detached)? {
         Supervised::Over => session.conclude(),
@@ -120,6 +139,8 @@ struct Session {
     keeper: Keeper,
     /// Nobody reads any more what it says.
     has_lost_its_reader: bool,
+    /// What follows the end of a replay.
+    aftermath: Option<Aftermath>,
 }
 
 impl Session {
@@ -180,7 +201,12 @@ impl Session {
                 }
             }
             Message::EdgeWired(wired) => self.edges.add(wired),
-            Message::NodeEnded(ended) => self.summary.node_ended(ended),
+            Message::NodeEnded(ended) => {
+                self.summary.node_ended(ended);
+                if let Some(aftermath) = &mut self.aftermath {
+                    aftermath.node_ended(ended);
+                }
+            }
             Message::Finished => self.summary.finished(),
             Message::Log(_) | Message::Ready | Message::Unknown => {}
         }
@@ -197,6 +223,10 @@ impl Session {
             self.say(Level::Warn, text);
         }
         self.display.figures(&self.edges, elapsed);
+        if self.aftermath.as_mut().is_some_and(|aftermath| aftermath.is_over(&self.edges)) {
+            self.aftermath = None;
+            self.keeper.send(&run_to_keeper::Message::Stop { reason: "the recording has ended".to_owned() });
+        }
     }
 
     /// Something that `run` itself has to say.

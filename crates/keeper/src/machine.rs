@@ -95,6 +95,8 @@ pub enum Action {
     Log { node: Option<usize>, level: Level, text: String },
     /// Wake everything that sleeps on the node's doorbell and space futex.
     Ring { node: usize },
+    /// Set the clock that the control page shows.
+    SetClock { clock: node_to_keeper::Clock },
     /// See how a node does, and tell: [`Event::Pulse`].
     Look { node: usize },
     /// Log what a node does that hangs.
@@ -367,6 +369,20 @@ impl Machine {
             (Message::Goodbye, _) if self.is_guest(node) => self.dismiss(node),
             (Message::Goodbye, _) => self.goodbye(node),
             (Message::Misbehaviour { edge, what }, _) => self.misbehaviour(node, edge, &what),
+            (Message::Clock(clock), _) => self.set_clock(node, clock),
+        }
+    }
+
+    fn set_clock(&mut self, node: usize, clock: node_to_keeper::Clock) {
+        if self.plan.clock.is_none_or(|plan| plan.node != node) {
+            return self.convict(node, "it set the clock, and does not drive it");
+        }
+        self.actions.push(Action::SetClock { clock });
+        // Whoever sleeps until a timer is due has to look again when that is.
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].is_connected() {
+                self.actions.push(Action::Ring { node });
+            }
         }
     }
 

@@ -20,12 +20,24 @@ pub struct Plan {
     pub started_utc_nanos: i64,
     /// True when it shall outlive the `run` that started it.
     pub detached: bool,
+    /// Who drives the clock; `None` for real time.
+    #[serde(default)]
+    pub clock: Option<ClockPlan>,
     /// How long a node may take to end after Stop.
     pub grace: Duration,
     /// The nodes; edges name them by index.
     pub nodes: Vec<NodePlan>,
     /// The edges; a timer is none.
     pub edges: Vec<EdgePlan>,
+}
+
+/// A clock that a node drives. It stands still until that node says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockPlan {
+    /// Index of the node.
+    pub node: usize,
+    /// What the clock reads at first, in nanoseconds since the Unix epoch.
+    pub origin_utc_nanos: i64,
 }
 
 /// A node.

@@ -219,8 +219,7 @@ impl Shell {
         let plan = machine.plan();
         let mut shell = Self {
             begin: Instant::now(),
-            descriptors: Descriptors::new(plan.nodes.len())
-                .map_err(system("cannot make the control page"))?,
+            descriptors: Descriptors::new(plan).map_err(system("cannot make the control page"))?,
             slots: plan
                 .nodes
                 .iter()
@@ -344,6 +343,10 @@ impl Shell {
             }
             Action::Ring { node } => {
                 self.descriptors.ring(node);
+                Ok(())
+            }
+            Action::SetClock { clock } => {
+                self.descriptors.set_clock(clock);
                 Ok(())
             }
             Action::Look { node } => {

@@ -254,6 +254,19 @@ impl Handle {
         nervure_shm::check_fork(self.0.fork_generation)
     }
 
+    /// Sets the dataflow's clock, for the node that drives it in the place of real time (the player of a recording):
+    /// it reads `origin` (nanoseconds since the Unix epoch) at `base` (nanoseconds of CLOCK_MONOTONIC), and gains
+    /// `rate` seconds a second, or stands still with a rate of 0. Other nodes see it some microseconds later.
+    pub fn drive_clock(&self, origin: i64, base: u64, rate: f64) {
+        let clock = nervure_protocol::node_to_keeper::Clock {
+            runs: rate > 0.0,
+            origin_utc_nanos: origin,
+            base_mono: base,
+            rate_millionths: (rate * 1e6).round() as u64,
+        };
+        self.0.tell(&Message::Clock(clock));
+    }
+
     /// Says that a node declared `ready: manual` is ready. The dataflow's sources start when all nodes are.
     pub fn ready(&self) {
         self.0.tell(&Message::Ready);

@@ -20,9 +20,24 @@ pub enum Message {
         /// What was wrong, for the log.
         what: String,
     },
+    /// The dataflow's clock, from the node that drives it.
+    Clock(Clock),
     /// A message of a later version.
     #[serde(other)]
     Unknown,
+}
+
+/// What the dataflow's clock shall read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clock {
+    /// False while it stands still.
+    pub runs: bool,
+    /// What it reads at `base_mono`, in nanoseconds since the Unix epoch.
+    pub origin_utc_nanos: i64,
+    /// A reading of CLOCK_MONOTONIC, in nanoseconds.
+    pub base_mono: u64,
+    /// How much it gains in a million seconds, in seconds.
+    pub rate_millionths: u64,
 }
 
 /// Who the node is.

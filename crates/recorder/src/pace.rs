@@ -5,8 +5,16 @@
 pub(crate) struct Pace {
     /// Seconds of the recording a second; `None` for as fast as possible.
     rate: Option<f64>,
-    /// A time of the recording, and when it was played.
-    anchor: Option<(u64, u64)>,
+    anchor: Option<Anchor>,
+}
+
+/// A time of the recording, and when it is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Anchor {
+    /// Nanoseconds since the Unix epoch.
+    pub(crate) time: u64,
+    /// Nanoseconds of CLOCK_MONOTONIC.
+    pub(crate) mono: u64,
 }
 
 impl Pace {
@@ -17,9 +25,21 @@ impl Pace {
     /// When a message of that time is due, in nanoseconds of CLOCK_MONOTONIC. The first one is due at once.
     pub(crate) fn due(&mut self, time: u64, now: u64) -> u64 {
         let Some(rate) = self.rate else { return now };
-        let (first, began) = *self.anchor.get_or_insert((time, now));
-        let elapsed = time.saturating_sub(first) as f64 / rate;
-        began.saturating_add(elapsed as u64)
+        let anchor = *self.anchor.get_or_insert(Anchor { time, mono: now });
+        let elapsed = time.saturating_sub(anchor.time) as f64 / rate;
+        anchor.mono.saturating_add(elapsed as u64)
+    }
+
+    /// The time of the recording at `now`; `None` before the first message, and without a rate.
+    pub(crate) fn time_at(&self, now: u64) -> Option<u64> {
+        let (anchor, rate) = (self.anchor?, self.rate?);
+        let elapsed = now.saturating_sub(anchor.mono) as f64 * rate;
+        Some(anchor.time.saturating_add(elapsed as u64))
+    }
+
+    /// Goes on from a time that is reached only now.
+    pub(crate) fn resume(&mut self, anchor: Anchor) {
+        self.anchor = Some(anchor);
     }
 
     /// Begins anew with the next message.
@@ -37,8 +57,17 @@ mod tests {
         let mut pace = Pace::new(Some(2.0));
         let due = [(1000, 50), (1000, 60), (1500, 70), (3000, 80), (900, 90)];
         assert_eq!(due.map(|(time, now)| pace.due(time, now)), [50, 50, 300, 1050, 50]);
+        assert_eq!(pace.time_at(300), Some(1500));
         pace.restart();
         assert_eq!(pace.due(1000, 5000), 5000);
         assert_eq!(Pace::new(None).due(77, 5), 5);
+    }
+
+    #[test]
+    fn what_held_it_up_shifts_all_that_follows() {
+        let mut pace = Pace::new(Some(1.0));
+        assert_eq!((pace.due(100, 0), pace.due(150, 10)), (0, 50));
+        pace.resume(Anchor { time: 150, mono: 500 });
+        assert_eq!(pace.due(160, 500), 510);
     }
 }

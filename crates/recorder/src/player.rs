@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use nervure_node::{Envelope, Event, Events, Handle, Node, Publisher, SendError, Wait, monotonic_nanos};
 
-use crate::pace::Pace;
+use crate::pace::{Anchor, Pace};
 use crate::recorded::SampleChannel;
 use crate::recording::{Channel, Message, ReadError, Recording};
 
@@ -17,6 +17,10 @@ use crate::recording::{Channel, Message, ReadError, Recording};
 const READ_AHEAD: usize = 32;
 /// Later than this is told.
 const LATE: Duration = Duration::from_millis(100);
+/// The clock is held up by what holds the player up longer than this.
+const CLOCK_PATIENCE: Duration = Duration::from_millis(5);
+/// From the last message of a round to the first of the next, on a clock that goes on.
+const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
 /// Between two lines that tell of lateness.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
@@ -27,11 +31,14 @@ pub struct PlayOptions {
     pub rate: Option<f64>,
     /// Whether it begins anew at its end, until it is stopped.
     pub repeat: bool,
+    /// Whether the dataflow's clock reads the time of the recording. It needs a rate. The clock stands still while a full
+    /// queue holds the player up, and goes on through all rounds: from the second on, stamps are shifted with it.
+    pub drives_clock: bool,
 }
 
 impl Default for PlayOptions {
     fn default() -> Self {
-        Self { rate: Some(1.0), repeat: false }
+        Self { rate: Some(1.0), repeat: false, drives_clock: false }
     }
 }
 
@@ -88,6 +95,9 @@ pub fn play(
         handle,
         events,
         pace: Pace::new(options.rate),
+        clock: options.rate.filter(|_| options.drives_clock),
+        shift: 0,
+        last: 0,
         tracks: HashMap::new(),
         report: PlayReport::default(),
         told: 0,
@@ -107,7 +117,7 @@ pub fn play(
         if !options.repeat || player.report.samples == before {
             break;
         }
-        player.pace.restart();
+        player.begin_next_round(recording);
     }
     Ok(player.report)
 }
@@ -129,6 +139,12 @@ struct Player<'a> {
     handle: Handle,
     events: Events,
     pace: Pace,
+    /// The rate of the clock, if this drives it.
+    clock: Option<f64>,
+    /// Nanoseconds that are added to the times of this round.
+    shift: u64,
+    /// The latest time that was played, of the recording.
+    last: u64,
     /// How the messages of a channel are read and where they go, by the channel's address.
     tracks: HashMap<*const Channel, Track>,
     report: PlayReport,
@@ -147,7 +163,7 @@ struct Track {
 
 impl Player<'_> {
     fn play_round(&mut self, messages: &Receiver<Result<Message, ReadError>>) -> Result<(), PlayError> {
-        for message in messages {
+        while let Some(message) = self.next(messages) {
             let message = match message {
                 Ok(message) => message,
                 Err(error) => {
@@ -156,7 +172,14 @@ impl Player<'_> {
                     continue;
                 }
             };
-            let due = self.pace.due(message.log_time, monotonic_nanos());
+            let is_first = self.last == 0;
+            self.last = self.last.max(message.log_time);
+            let time = message.log_time.saturating_add(self.shift);
+            let now = monotonic_nanos();
+            let due = self.pace.due(time, now);
+            if is_first {
+                self.set_clock(Anchor { time, mono: now });
+            }
             if self.wait_until(due) {
                 self.report.is_stopped = true;
                 break;
@@ -168,6 +191,23 @@ impl Player<'_> {
         }
         self.tracks.clear();
         Ok(())
+    }
+
+    /// The next message. The clock waits with the player for one that is not read yet.
+    fn next(
+        &mut self,
+        messages: &Receiver<Result<Message, ReadError>>,
+    ) -> Option<Result<Message, ReadError>> {
+        match messages.recv_timeout(CLOCK_PATIENCE) {
+            Ok(message) => Some(message),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => {
+                let held = hold_clock(&self.handle, &self.pace, self.clock);
+                let message = messages.recv().ok();
+                release_clock(&self.handle, &mut self.pace, held);
+                message
+            }
+        }
     }
 
     /// True when the dataflow stops meanwhile.
@@ -213,7 +253,7 @@ impl Player<'_> {
         };
         let header = sample.header();
         let mut envelope = Envelope::new()
-            .stamp(header.stamp)
+            .stamp(header.stamp.saturating_add_unsigned(self.shift))
             .metadata(sample.metadata())
             .correlation_id(header.correlation_id)
             .trace_id(header.trace_id);
@@ -224,7 +264,13 @@ impl Player<'_> {
         let result = match track.publisher.send_with(&sample, &envelope, Wait::Never) {
             Err(SendError::WouldBlock { consumer }) => {
                 let began = monotonic_nanos();
-                let result = track.publisher.send_with(&sample, &envelope, Wait::Forever);
+                let patience = Wait::Until(began + CLOCK_PATIENCE.as_nanos() as u64);
+                let mut result = track.publisher.send_with(&sample, &envelope, patience);
+                if let Err(SendError::TimedOut { .. }) = result {
+                    let held = hold_clock(&self.handle, &self.pace, self.clock);
+                    result = track.publisher.send_with(&sample, &envelope, Wait::Forever);
+                    release_clock(&self.handle, &mut self.pace, held);
+                }
                 let waited = Duration::from_nanos(monotonic_nanos() - began);
                 *self.report.waited.entry(consumer.clone()).or_default() += waited;
                 slowest = Some(consumer);
@@ -241,6 +287,22 @@ impl Player<'_> {
         Ok(true)
     }
 
+    fn set_clock(&self, anchor: Anchor) {
+        if let Some(rate) = self.clock {
+            self.handle.drive_clock(anchor.time as i64, anchor.mono, rate);
+        }
+    }
+
+    /// A clock does not go back, so that its rounds follow each other in time.
+    fn begin_next_round(&mut self, recording: &Recording) {
+        if self.clock.is_some() {
+            let (first, last) = recording.overview().times.unwrap_or((self.last, self.last));
+            self.shift += last.max(self.last) - first + BETWEEN_ROUNDS.as_nanos() as u64;
+        } else {
+            self.pace.restart();
+        }
+    }
+
     fn account(&mut self, due: u64, slowest: Option<&str>) {
         let now = monotonic_nanos();
         let late = Duration::from_nanos(now.saturating_sub(due));
@@ -253,5 +315,23 @@ impl Player<'_> {
                 None => format!("{millis} ms behind the recording: it cannot be read and published so fast"),
             });
         }
+    }
+}
+
+/// The clock stands still at the time of the recording that is reached. Returns its rate, if there is a clock.
+fn hold_clock(handle: &Handle, pace: &Pace, rate: Option<f64>) -> Option<f64> {
+    let now = monotonic_nanos();
+    let (time, rate) = (pace.time_at(now)?, rate?);
+    handle.drive_clock(time as i64, now, 0.0);
+    Some(rate)
+}
+
+/// The clock runs on from where it stands, which is a little further than where it was to be held.
+fn release_clock(handle: &Handle, pace: &mut Pace, held: Option<f64>) {
+    if let Some(rate) = held {
+        let time = handle.now();
+        let anchor = Anchor { time: time.cast_unsigned(), mono: monotonic_nanos() };
+        pace.resume(anchor);
+        handle.drive_clock(time, anchor.mono, rate);
     }
 }

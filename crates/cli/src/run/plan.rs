@@ -37,6 +37,7 @@ pub fn plan(
         log_folder,
         started_utc_nanos: nervure_shm::utc_nanos(),
         detached,
+        clock: None,
         grace,
         nodes: nodes.collect(),
         edges,

@@ -6,8 +6,9 @@ use std::{
     rc::Rc,
 };
 
+use nervure_protocol::node_to_keeper::Clock;
 use nervure_shm::{
-    ControlPage, CountersPage, EdgeRegion, Seqpacket, WakePage, eventfd, monotonic_nanos, read_only,
+    ControlPage, CountersPage, EdgeRegion, RunState, Seqpacket, WakePage, eventfd, monotonic_nanos, read_only,
 };
 use rustix::fd::{AsFd, OwnedFd};
 
@@ -37,7 +38,7 @@ const MAX_GUEST_EDGES: u64 = 1 << 14;
 /// Everything that can be sent to a node or to `run`.
 #[derive(Debug)]
 pub struct Descriptors {
-    _control_page: ControlPage,
+    control_page: ControlPage,
     control: Rc<OwnedFd>,
     nodes: Vec<Option<NodePages>>,
     regions: HashMap<u32, Rc<OwnedFd>>,
@@ -80,15 +81,30 @@ impl Descriptors {
     ///
     /// # Errors
     /// When memory or descriptors run out.
-    pub fn new(nodes: usize) -> io::Result<Self> {
+    pub fn new(plan: &Plan) -> io::Result<Self> {
         let (control_page, control) = ControlPage::create()?;
+        if let Some(clock) = plan.clock {
+            control_page.set(RunState::Paused, clock.origin_utc_nanos, monotonic_nanos(), 1.0);
+        }
         Ok(Self {
-            _control_page: control_page,
+            control_page,
             control: Rc::new(control),
-            nodes: (0..nodes).map(|_| None).collect(),
+            nodes: plan.nodes.iter().map(|_| None).collect(),
             regions: HashMap::new(),
             pairs: HashMap::new(),
         })
+    }
+
+    /// Sets the clock. It never goes back: where it has come further while the message was under way, it goes on from
+    /// there.
+    pub fn set_clock(&self, clock: Clock) {
+        let now = monotonic_nanos();
+        let rate = clock.rate_millionths as f64 / 1e6;
+        let state = if clock.runs { RunState::Running } else { RunState::Paused };
+        let gain = if clock.runs { now.saturating_sub(clock.base_mono) as f64 * rate } else { 0.0 };
+        let wanted = clock.origin_utc_nanos.saturating_add(gain as i64);
+        let (_, reads) = self.control_page.read(now);
+        self.control_page.set(state, wanted.max(reads), now, rate);
     }
 
     /// Makes the pages of a node's next process, or of a guest. The counters go on from those of the last process.

@@ -7,7 +7,10 @@ use nervure_protocol::{VersionRange, node_to_keeper, run_to_keeper};
 use super::{World, block, drop_oldest, node};
 use crate::{
     machine::{End, Event, Pulse, Signal},
-    plan::RestartPolicy::{Always, Never, OnFailure},
+    plan::{
+        ClockPlan,
+        RestartPolicy::{Always, Never, OnFailure},
+    },
 };
 
 const EXIT_0: End = End::Code(0);
@@ -308,4 +311,18 @@ fn a_report_of_misbehaviour_names_the_peer() {
     let line = world.log.last().unwrap();
     assert!(line.contains("`source`") && line.contains("beyond its block"), "{line}");
     world.message(1, node_to_keeper::Message::Misbehaviour { edge: 999, what: "x".to_owned() });
+}
+
+#[test]
+fn the_clock_is_set_by_who_drives_it_and_by_nobody_else() {
+    let clock =
+        node_to_keeper::Clock { runs: true, origin_utc_nanos: 7, base_mono: 1, rate_millionths: 2_000_000 };
+    let mut world = World::running(vec![node("player", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
+    world.machine.plan.clock = Some(ClockPlan { node: 0, origin_utc_nanos: 0 });
+    world.rung.clear();
+    world.message(0, node_to_keeper::Message::Clock(clock));
+    assert_eq!((world.clocks.as_slice(), world.rung.as_slice()), (&[clock][..], &[0, 1][..]));
+    world.message(1, node_to_keeper::Message::Clock(clock));
+    assert_eq!(world.clocks.len(), 1);
+    assert_eq!(world.signals, [(1, Signal::Kill)]);
 }

@@ -9,7 +9,7 @@ use nervure_protocol::{
     VERSIONS, cli_to_keeper, keeper_to_cli,
     keeper_to_node::{self, AttachInput, AttachOutput},
     keeper_to_run::{self, NodeEnded},
-    node_to_keeper,
+    node_to_keeper::{self, Clock},
     wiring::{InputSpec, OutputSpec, Policy, Queue, Source},
 };
 
@@ -64,6 +64,7 @@ pub struct World {
     pub log: Vec<String>,
     pub signals: Vec<(usize, Signal)>,
     pub rung: Vec<usize>,
+    pub clocks: Vec<Clock>,
     pub is_ready: bool,
     pub is_finished: bool,
     /// What each client was told.
@@ -122,6 +123,7 @@ impl World {
             log_folder: "/".into(),
             started_utc_nanos: 0,
             detached,
+            clock: None,
             grace: Duration::from_secs(5),
             nodes,
             edges: Vec::new(),
@@ -156,6 +158,7 @@ impl World {
             log: Vec::new(),
             signals: Vec::new(),
             rung: Vec::new(),
+            clocks: Vec::new(),
             is_ready: false,
             is_finished: false,
             regions: BTreeSet::new(),
@@ -285,6 +288,7 @@ impl World {
             }
             Action::Log { node, level, text } => self.log.push(format!("{level:?} {node:?} {text}")),
             Action::Ring { node } => self.rung.push(node),
+            Action::SetClock { clock } => self.clocks.push(clock),
             Action::Look { node } => assert!(self.processes[node].runs),
             Action::Examine { node, why } => {
                 assert!(self.processes[node].runs);
