@@ -44,7 +44,11 @@ pub(crate) fn send_error(py: Python<'_>, error: &SendError) -> PyErr {
 
 /// The error with the name that was probably meant.
 pub(crate) fn unknown_name(py: Python<'_>, error: &UnknownName) -> PyErr {
-    let class = if error.kind == "output" { "UnknownOutput" } else { "UnknownInput" };
+    let class = match error.kind {
+        "output" => "UnknownOutput",
+        "parameter" => "UnknownParam",
+        _ => "UnknownInput",
+    };
     let suggest = py.import("nervure.errors").and_then(|errors| errors.getattr("_nearest"));
     let nearest = suggest.and_then(|suggest| suggest.call1((&error.name, &error.known)));
     match nearest.and_then(|nearest| nearest.extract::<Option<String>>()) {

@@ -4,6 +4,7 @@ use crate::array::{self, Access};
 use crate::arrow;
 use crate::error::{exception, sample_error};
 use crate::metadata;
+use crate::params;
 use nervure_node::message::{DType, Header, Layout, Scalar, TensorLayout};
 use nervure_node::{Event as NodeEvent, Handle, Sample};
 use pyo3::exceptions::PyKeyError;
@@ -57,8 +58,8 @@ impl Event {
 
 #[pymethods]
 impl Event {
-    /// `INPUT`, `INPUT_CLOSED`, `STALE`, `DEADLINE_MISSED`, `NODE_FAILED`, `NODE_RESTARTED`, `STOP`;
-    /// ignore what you do not know.
+    /// `INPUT`, `INPUT_CLOSED`, `STALE`, `DEADLINE_MISSED`, `PARAM`, `NODE_FAILED`,
+    /// `NODE_RESTARTED`, `STOP`; ignore what you do not know.
     #[getter]
     fn r#type(&self) -> &str {
         self.event.kind()
@@ -74,16 +75,23 @@ impl Event {
         }
     }
 
-    /// The value as a pyarrow array or record batch; `None` where there is none (a timer's tick).
+    /// The value as a pyarrow array or record batch; `None` where there is none (a timer's tick). Of
+    /// `PARAM`, as `object`.
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if let NodeEvent::Param { value, .. } = &self.event {
+            return params::to_object(py, value).map(Some);
+        }
         self.sample().map(|sample| arrow::to_pyarrow(py, sample)).transpose()
     }
 
     /// The value as it was sent: `bytes`, `str`, a number, a NumPy array, a list or dict, an Arrow
-    /// array.
+    /// array. Of `PARAM`, the parameter's value.
     #[getter]
     fn object<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if let NodeEvent::Param { value, .. } = &self.event {
+            return params::to_object(py, value).map(Some);
+        }
         let Some(sample) = self.sample() else { return Ok(None) };
         let object = match Self::layout(py, sample)? {
             Layout::Bytes => PyBytes::new(py, sample.bytes()).into_any(),
@@ -192,6 +200,12 @@ impl Event {
         if let NodeEvent::Tick { missed, .. } = &self.event { Some(*missed) } else { None }
     }
 
+    /// Of `PARAM`: the name of the parameter that was changed.
+    #[getter]
+    fn param(&self) -> Option<&str> {
+        if let NodeEvent::Param { name, .. } = &self.event { Some(name) } else { None }
+    }
+
     /// Of `DEADLINE_MISSED`: seconds beyond the deadline.
     #[getter]
     fn overrun(&self) -> Option<f64> {
@@ -279,6 +293,7 @@ impl Event {
             NodeEvent::DeadlineMissed { id, overrun, .. } => {
                 format!("<Event DEADLINE_MISSED {id:?}: {:.6} s late>", overrun.as_secs_f64())
             }
+            NodeEvent::Param { name, value } => format!("<Event PARAM {name:?}: {value}>"),
             NodeEvent::NodeFailed { node, reason, .. } => format!("<Event NODE_FAILED {node:?}: {reason}>"),
             NodeEvent::NodeRestarted { node, .. } => format!("<Event NODE_RESTARTED {node:?}>"),
             NodeEvent::Stop { reason } => format!("<Event STOP: {reason}>"),

@@ -19,6 +19,7 @@ mod metadata;
 mod node;
 mod objects;
 mod outgoing;
+mod params;
 mod receiving;
 mod sending;
 

@@ -4,6 +4,7 @@ use crate::array;
 use crate::error::{connect_error, forked, send_error, unknown_name};
 use crate::event::{Event, seconds};
 use crate::loan::Loan;
+use crate::params;
 use crate::receiving::{Armed, Receiver};
 use crate::sending::{Failure, Given, deadline, send};
 use nervure_node::message::{Layout, TensorLayout};
@@ -72,6 +73,22 @@ impl Node {
     #[getter]
     fn outputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.handle.outputs())
+    }
+
+    /// The present value of a parameter.
+    fn param<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let value = self.handle.param(name).map_err(|error| unknown_name(py, &error))?;
+        params::to_object(py, &value)
+    }
+
+    /// All parameters with their present values, in the order of the dataflow file.
+    #[getter]
+    fn params<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (name, value) in self.handle.params() {
+            dict.set_item(name, params::to_object(py, &value)?)?;
+        }
+        Ok(dict)
     }
 
     /// Whether the node was told to stop; for programs that do not look at their events.

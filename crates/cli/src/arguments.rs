@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use nervure_protocol::keeper_to_run::Level;
 
 use crate::look::arguments::{
-    ListArguments, LogsArguments, NodeArguments, StopArguments, Target, TopArguments, TopicArguments,
-    TopicsArguments,
+    ListArguments, LogsArguments, NodeArguments, ParamArguments, StopArguments, Target, TopArguments,
+    TopicArguments, TopicsArguments,
 };
 
 /// Runs dataflows: programs that exchange images, point clouds and other samples through shared memory.
@@ -51,6 +51,8 @@ pub enum Command {
     Stop(StopArguments),
     /// Stop, start or restart one node of a running dataflow.
     Node(NodeArguments),
+    /// List, read or change the parameters of the nodes of a running dataflow.
+    Param(ParamArguments),
     /// Record topics of a running dataflow in an MCAP file, until it ends, or Ctrl-C.
     ///
     /// The dataflow is not held up: what the disk cannot take is lost to the recording, and counted. As a node of a

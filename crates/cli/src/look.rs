@@ -9,6 +9,7 @@ pub mod list;
 pub mod logs;
 mod measure;
 pub mod node;
+pub mod param;
 mod processes;
 pub mod state;
 pub mod status;

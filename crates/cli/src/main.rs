@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         Command::Stop(arguments) => look::stop::stop(&arguments),
         Command::Top(arguments) => look::top::top(&arguments),
         Command::Node(arguments) => look::node::node(&arguments),
+        Command::Param(arguments) => look::param::param(&arguments),
         Command::Keeper => keep(),
         Command::Player(arguments) => player::play(&arguments),
     };

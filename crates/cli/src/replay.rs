@@ -153,6 +153,7 @@ fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
         startup_timeout: None,
         health_check_timeout: None,
         on_failure: Vec::new(),
+        params: Vec::new(),
         loop_deadline: None,
         cpu_affinity: Vec::new(),
         scheduling: Scheduling::Inherited,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nervure_protocol::params::ParamSpec;
 use serde::Serialize;
 
 use crate::name::TypeName;
@@ -69,6 +70,9 @@ pub struct Node {
         skip_serializing_if = "Option::is_none"
     )]
     pub health_check_timeout: Option<Duration>,
+    /// Its parameters, in the order of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub params: Vec<ParamSpec>,
     /// What the consumers of its outputs get when it fails.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub on_failure: Vec<LastValue>,

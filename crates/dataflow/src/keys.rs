@@ -66,6 +66,14 @@ pub(crate) enum Shape {
     LastValues,
     /// Anything that can be sent.
     Value,
+    /// Parameters by name.
+    Params,
+    /// A value of a parameter.
+    ParamValue,
+    /// A list of values of a parameter.
+    ParamValues,
+    Number,
+    Truth,
     Map(&'static Level),
     /// Of keys that are refused.
     Anything,
@@ -84,6 +92,7 @@ pub(crate) const PROCESSOR: RangeInclusive<i64> = 0..=4_095;
 pub(crate) const QUEUE_POLICIES: &[&str] = &["drop_oldest", "drop_newest", "block", "latest", "backpressure"];
 pub(crate) const RESTART_POLICIES: &[&str] = &["never", "on-failure", "always"];
 pub(crate) const SCHEDULING_POLICIES: &[&str] = &["other", "fifo", "rr"];
+pub(crate) const PARAM_TYPES: &[&str] = &["bool", "int", "float", "str", "list"];
 pub(crate) const READY: &[&str] = &["auto", "manual"];
 
 /// Keys that say in another way what a node runs and what its outputs are. A node that has one of them, refused as it
@@ -92,7 +101,8 @@ pub(crate) const OTHER_KINDS_OF_NODES: &[&str] =
     &["custom", "hub", "module", "operator", "operators", "ros2"];
 
 /// Every level, outermost first.
-pub(crate) static LEVELS: &[&Level] = &[&DATAFLOW, &NODE, &INPUT, &OUTPUT, &LOOP, &ON_FAILURE, &SCHEDULING];
+pub(crate) static LEVELS: &[&Level] =
+    &[&DATAFLOW, &NODE, &INPUT, &OUTPUT, &LOOP, &ON_FAILURE, &PARAM, &SCHEDULING];
 
 const MACHINES: &str = "this version runs a dataflow on one host";
 const LOGS: &str = "`nervure run` captures the output of every node and logs it with the node's name";
@@ -245,7 +255,11 @@ pub(crate) static NODE: Level = Level {
                 "Most memory that the node's outputs may take together, such as `512MB`. Without it the default limit holds.",
             )
         },
-        later("params", "until then, use `env` or `args`", "Parameters that can change while the node runs."),
+        optional(
+            "params",
+            Params,
+            "Parameters by name, which can be changed while the node runs: a value, or a map (see param).",
+        ),
         later("machine", MACHINES, "Role of the machine that the node runs on."),
         later(
             "process",
@@ -429,6 +443,28 @@ pub(crate) static ON_FAILURE: Level = Level {
     ],
 };
 
+pub(crate) static PARAM: Level = Level {
+    name: "param",
+    noun: "a parameter",
+    keys: &[
+        required("value", ParamValue, "The value at the start of the dataflow."),
+        optional(
+            "type",
+            OneOf(PARAM_TYPES),
+            "What the values are; by default what `value` is. A `float` takes whole numbers too; the elements of a `list` are of one of the other types.",
+        ),
+        optional("min", Number, "The least number that it takes; of a list, for each element."),
+        optional("max", Number, "The greatest number that it takes; of a list, for each element."),
+        optional("one_of", ParamValues, "The only values that it takes."),
+        optional(
+            "read_only",
+            Truth,
+            "`true`: it cannot be changed while the dataflow runs. Default `false`.",
+        ),
+        optional("description", Words, "What it does, for people."),
+    ],
+};
+
 pub(crate) static SCHEDULING: Level = Level {
     name: "scheduling",
     noun: "`scheduling`",
@@ -509,6 +545,11 @@ impl Shape {
             Types => "a map from names to types".to_owned(),
             LastValues => "a map `{output: .., value: ..}`, or a list of such maps".to_owned(),
             Value => "a value that can be sent".to_owned(),
+            Params => "a map from parameters to their values".to_owned(),
+            ParamValue => "true or false, a number, text, or a list of those".to_owned(),
+            ParamValues => "a list of values".to_owned(),
+            Number => "a number".to_owned(),
+            Truth => "`true` or `false`".to_owned(),
             Map(_) => "a map".to_owned(),
             Anything => "anything".to_owned(),
         }

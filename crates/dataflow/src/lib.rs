@@ -47,6 +47,7 @@ mod read_dataflow;
 mod read_edges;
 mod read_last_values;
 mod read_node;
+mod read_params;
 mod read_program;
 mod reader;
 mod reference;
@@ -70,6 +71,7 @@ pub use graph::{
 pub use load::{Host, load, load_for};
 pub use name::{MAX_NAME_BYTES, TypeName, check_name};
 pub use nearest::nearest;
+pub use nervure_protocol::params::{ParamKind, ParamSpec};
 pub use reference::reference;
 pub use report::{Report, parse};
 pub use schema::schema;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use nervure_protocol::params::ParamSpec;
+
 use crate::graph::{LastValue, LoopDeadline, Program, Queue, Ready, Restart, Scheduling};
 use crate::name::TypeName;
 use crate::source::Span;
@@ -36,6 +38,7 @@ pub(crate) struct ParsedNode {
     pub restart: Restart,
     pub startup_timeout: Option<Duration>,
     pub health_check_timeout: Option<Duration>,
+    pub params: Vec<ParamSpec>,
     pub on_failure: Vec<LastValue>,
     pub cpu_affinity: Vec<u32>,
     pub scheduling: Scheduling,

@@ -68,6 +68,7 @@ impl Reader<'_> {
             restart: self.restart(&keys),
             startup_timeout,
             health_check_timeout: self.timeout(&keys, "health_check_timeout"),
+            params: keys.get_some("params").map(|entry| self.params(&entry.value)).unwrap_or_default(),
             on_failure,
             cpu_affinity: keys
                 .get("cpu_affinity")

@@ -218,6 +218,15 @@ impl Reader<'_> {
         Some(number)
     }
 
+    pub fn truth(&mut self, value: &Value) -> Option<bool> {
+        let Kind::Boolean(truth, _) = value.kind else {
+            let finding = self.wrong_type(value, &Shape::Truth.describe());
+            self.findings.push(finding);
+            return None;
+        };
+        Some(truth)
+    }
+
     /// As [`Reader::integer`], for ranges within `u32`.
     pub fn unsigned(&mut self, value: &Value, range: &'static std::ops::RangeInclusive<i64>) -> Option<u32> {
         self.integer(value, range).and_then(|number| u32::try_from(number).ok())

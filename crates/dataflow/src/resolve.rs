@@ -210,6 +210,7 @@ pub(crate) fn assemble(
             restart: node.restart,
             startup_timeout: node.startup_timeout,
             health_check_timeout: node.health_check_timeout,
+            params: node.params,
             on_failure: node.on_failure,
             cpu_affinity: node.cpu_affinity,
             scheduling: node.scheduling,

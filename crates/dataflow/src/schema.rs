@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::keys::{DATAFLOW, INPUT, Key, LEVELS, Level, NODE, ON_FAILURE, OUTPUT, Shape, Status};
+use crate::keys::{DATAFLOW, INPUT, Key, LEVELS, Level, NODE, ON_FAILURE, OUTPUT, PARAM, Shape, Status};
 use crate::name::MAX_NAME_BYTES;
 
 /// The JSON schema of a dataflow file, draft 2020-12.
@@ -109,6 +109,20 @@ fn shape_schema(shape: Shape) -> Value {
             { "type": "array", "minItems": 1, "items": reference(&ON_FAILURE) },
         ] }),
         Shape::Value => json!({}),
+        Shape::Params => json!({
+            "type": ["object", "null"],
+            "propertyNames": names(),
+            "additionalProperties": { "oneOf": [shape_schema(Shape::ParamValue), reference(&PARAM)] },
+        }),
+        Shape::ParamValue => json!({ "oneOf": [
+            { "type": ["boolean", "number", "string"] },
+            { "type": "array", "items": { "type": ["boolean", "number", "string"] } },
+        ] }),
+        Shape::ParamValues => {
+            json!({ "type": "array", "minItems": 1, "items": shape_schema(Shape::ParamValue) })
+        }
+        Shape::Number => json!({ "type": "number" }),
+        Shape::Truth => json!({ "type": "boolean" }),
         Shape::Map(level) => reference(level),
         Shape::Anything => json!({}),
     }

@@ -9,6 +9,7 @@ mod guests;
 mod health;
 mod last_value;
 mod orders;
+mod params;
 mod restart;
 mod stop;
 mod wiring;
@@ -31,6 +32,7 @@ pub use guests::MAX_GUESTS;
 use health::Health;
 pub use health::Pulse;
 use orders::{HELD, Then};
+use params::Params;
 use restart::Restarts;
 use stop::Phase;
 use wiring::Wiring;
@@ -162,6 +164,7 @@ pub struct Machine {
     own_nodes: usize,
     max_guest_edges: usize,
     clients: Clients,
+    params: Params,
     wiring: Wiring,
     phase: Phase,
     ready_warning_at: Option<Duration>,
@@ -254,6 +257,7 @@ impl Machine {
             own_nodes: plan.nodes.len(),
             max_guest_edges: usize::MAX,
             clients: Clients::default(),
+            params: Params::new(&plan),
             plan,
             nodes,
             wiring,
@@ -395,6 +399,7 @@ impl Machine {
                 return self.refuse(node, reason, now);
             }
         };
+        let params = self.params_of(node);
         let plan = &self.plan.nodes[node];
         let state = &mut self.nodes[node];
         state.state = State::Connected;
@@ -408,6 +413,7 @@ impl Machine {
             shared_memory_bytes: plan.shared_memory_bytes,
             outputs: plan.outputs.clone(),
             inputs: plan.inputs.clone(),
+            params,
             loop_deadline: plan.loop_deadline,
         });
         let restarted = state.incarnation > 0 && node < self.own_nodes;

@@ -70,6 +70,9 @@ pub struct NodePlan {
     /// What the consumers of an output get when the node fails.
     #[serde(default)]
     pub on_failure: Vec<LastValuePlan>,
+    /// Its parameters.
+    #[serde(default)]
+    pub params: Vec<nervure_protocol::params::ParamSpec>,
     /// The CPUs that it may run on; empty for all.
     pub cpu_affinity: Vec<u32>,
     /// How its threads are scheduled.

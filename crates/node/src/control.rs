@@ -1,6 +1,7 @@
 //! The control thread: asleep on the keeper's socket and the pair sockets, it alone attaches edges, so that a node that
 //! computes, sleeps or waits can still get an observer, learn of a death, and give memory back.
 
+use crate::event::Event;
 use crate::node::Core;
 use nervure_message::{Header, JsonSample, Metadata};
 use nervure_protocol::MAX_MESSAGE_BYTES;
@@ -134,6 +135,12 @@ impl Control {
             Message::LastValue(last) => self.last_value(&last),
             Message::Wired => self.tell(|news| news.wired = true),
             Message::Start => self.tell(|news| news.started = true),
+            Message::Param(param) => {
+                if self.core.set_param(&param) {
+                    let event = Event::Param { name: param.name, value: param.value };
+                    self.tell(|news| news.events.push_back(event));
+                }
+            }
             Message::Event(event) => self.tell(|news| news.events.push_back(event.into())),
             Message::Stop { reason, .. } => {
                 self.core.producer.stop();

@@ -1,5 +1,6 @@
 //! What a node is told.
 
+use crate::ParamValue;
 use crate::sample::Sample;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +49,13 @@ pub enum Event {
         /// How often that was so in this process, this time included.
         count: u64,
     },
+    /// A parameter of this node was changed; [`crate::Handle::param`] has the value already.
+    Param {
+        /// Its name.
+        name: String,
+        /// Its value.
+        value: ParamValue,
+    },
     /// A neighbour failed. If it will be restarted, [`Event::NodeRestarted`] follows.
     NodeFailed {
         /// The node that failed.
@@ -71,7 +79,7 @@ pub enum Event {
     },
     /// An event of a kind that this version only passes on.
     Other {
-        /// `PARAM`, `RELOAD`, ..
+        /// `RELOAD`, ..
         kind: String,
         /// The node that it is about.
         node: String,
@@ -90,6 +98,7 @@ impl Event {
             Self::InputClosed { .. } => "INPUT_CLOSED",
             Self::Stale { .. } => "STALE",
             Self::DeadlineMissed { .. } => "DEADLINE_MISSED",
+            Self::Param { .. } => "PARAM",
             Self::NodeFailed { .. } => "NODE_FAILED",
             Self::NodeRestarted { .. } => "NODE_RESTARTED",
             Self::Stop { .. } => "STOP",

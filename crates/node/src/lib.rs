@@ -48,6 +48,9 @@ pub use self::{
 #[cfg(feature = "async")]
 pub use stream::EventStream;
 
+/// The value of a parameter: a truth value, a number, text, or a list of those.
+pub use serde_json::Value as ParamValue;
+
 pub use nervure_message as message;
 pub use nervure_message::{Encode, Metadata, Tensor, Value};
 pub use nervure_protocol::{CONTROL_FD_VARIABLE, STACKS_SIGNAL};

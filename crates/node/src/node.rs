@@ -1,5 +1,6 @@
 //! A node, and the parts of it that can be shared.
 
+use crate::ParamValue;
 use crate::connect;
 use crate::error::{ConnectError, UnknownName};
 use crate::event::Event;
@@ -9,10 +10,11 @@ use crate::sample::Sample;
 use nervure_message::Encode;
 use nervure_protocol::keeper_to_node::Welcome;
 use nervure_protocol::node_to_keeper::Message;
+use nervure_protocol::params::Param;
 use nervure_shm::{ControlPage, NodeForked, Output, Producer, Receipt, RunState, SendError, Seqpacket, Wait};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 /// What all handles of a node share, the control thread included.
@@ -25,6 +27,7 @@ pub(crate) struct Core {
     pub(crate) stop: Arc<AtomicBool>,
     fork_generation: u32,
     news: Mutex<News>,
+    params: RwLock<Vec<Param>>,
 }
 
 /// What the control thread has heard and the node's program not yet taken.
@@ -50,11 +53,24 @@ impl Core {
     ) -> Self {
         let stop = producer.stopping.clone();
         let fork_generation = nervure_shm::fork_generation();
-        Self { welcome, socket, clock, producer, outputs, stop, fork_generation, news: Mutex::default() }
+        let params = RwLock::new(welcome.params.clone());
+        let news = Mutex::default();
+        Self { welcome, socket, clock, producer, outputs, stop, fork_generation, news, params }
     }
 
     pub(crate) fn news(&self) -> MutexGuard<'_, News> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn params(&self) -> RwLockReadGuard<'_, Vec<Param>> {
+        self.params.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The keeper has changed a parameter. False where there is no such parameter.
+    pub(crate) fn set_param(&self, param: &Param) -> bool {
+        let mut params = self.params.write().unwrap_or_else(PoisonError::into_inner);
+        let known = params.iter_mut().find(|known| known.name == param.name);
+        known.map(|known| known.value = param.value.clone()).is_some()
     }
 
     /// Tells the keeper. When its socket is full or closed the keeper has other worries.
@@ -188,6 +204,35 @@ impl Handle {
     /// Names of the outputs.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.welcome.outputs.iter().map(|output| output.name.as_str())
+    }
+
+    /// The present value of a parameter: that of the dataflow file, or what it was set to since, also before the last
+    /// restart of the node. A change is told by [`Event::Param`], and seen here at once.
+    ///
+    /// ```no_run
+    /// # let node = nervure_node::Node::connect()?;
+    /// let rate_hz = node.param("fps")?.as_f64().ok_or("`fps` is a number")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`UnknownName`] with the names of the parameters.
+    pub fn param(&self, name: &str) -> Result<ParamValue, UnknownName> {
+        let params = self.0.params();
+        match params.iter().find(|param| param.name == name) {
+            Some(param) => Ok(param.value.clone()),
+            None => Err(UnknownName {
+                node: self.id().to_owned(),
+                kind: "parameter",
+                name: name.to_owned(),
+                known: params.iter().map(|param| param.name.clone()).collect(),
+            }),
+        }
+    }
+
+    /// The names and present values of all parameters, in the order of the dataflow file.
+    pub fn params(&self) -> Vec<(String, ParamValue)> {
+        self.0.params().iter().map(|param| (param.name.clone(), param.value.clone())).collect()
     }
 
     /// An output, to be kept by those who send often.

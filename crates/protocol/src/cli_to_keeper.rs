@@ -32,9 +32,27 @@ pub enum Message {
         /// What.
         order: NodeOrder,
     },
+    /// What parameters there are. Answered by `Params` for each node that has some, or for the one named, and `Done`.
+    Params {
+        /// The node's id; all nodes if `None`.
+        node: Option<String>,
+    },
+    /// Change a parameter.
+    SetParam(SetParam),
     /// A message of a later version.
     #[serde(other)]
     Unknown,
+}
+
+/// The value that a parameter shall have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetParam {
+    /// The node's id.
+    pub node: String,
+    /// The parameter's name.
+    pub name: String,
+    /// The value.
+    pub value: serde_json::Value,
 }
 
 /// Who the client is.

@@ -2,6 +2,7 @@
 
 use crate::{
     keeper_to_run,
+    params::ParamSpec,
     wiring::{InputSpec, OutputSpec},
 };
 use serde::{Deserialize, Serialize};
@@ -28,11 +29,27 @@ pub enum Message {
         /// The report, as `run` gets it.
         report: keeper_to_run::Message,
     },
+    /// The parameters of a node, in the order of the file.
+    Params {
+        /// The node's id.
+        node: String,
+        /// The parameters.
+        params: Vec<NodeParam>,
+    },
     /// Everything was told; what follows is news.
     SnapshotComplete,
     /// A message of a later version.
     #[serde(other)]
     Unknown,
+}
+
+/// A parameter of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeParam {
+    /// As it is declared.
+    pub spec: ParamSpec,
+    /// Its present value.
+    pub value: serde_json::Value,
 }
 
 /// Why something is not done.

@@ -45,6 +45,8 @@ pub enum Message {
     },
     /// An input gets a value in the place of a producer that failed, behind everything that this has sent.
     LastValue(LastValue),
+    /// A parameter has another value.
+    Param(crate::params::Param),
     /// Something that the node's program is told.
     Event(Event),
     /// End in order.
@@ -78,6 +80,9 @@ pub struct Welcome {
     pub outputs: Vec<OutputSpec>,
     /// Its inputs; edges refer to them by index.
     pub inputs: Vec<InputSpec>,
+    /// Its parameters, in the order of the file.
+    #[serde(default)]
+    pub params: Vec<crate::params::Param>,
     /// How long its loop may take.
     #[serde(default)]
     pub loop_deadline: Option<LoopDeadline>,

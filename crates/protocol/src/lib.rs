@@ -14,6 +14,7 @@ pub mod keeper_to_cli;
 pub mod keeper_to_node;
 pub mod keeper_to_run;
 pub mod node_to_keeper;
+pub mod params;
 pub mod run_to_keeper;
 pub mod wiring;
 

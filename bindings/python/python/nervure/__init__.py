@@ -29,6 +29,7 @@ from nervure.errors import (
     UnknownInput,
     UnknownName,
     UnknownOutput,
+    UnknownParam,
 )
 
 _stacks.enable()
@@ -50,5 +51,6 @@ __all__ = [
     "UnknownInput",
     "UnknownName",
     "UnknownOutput",
+    "UnknownParam",
     "__version__",
 ]

@@ -49,6 +49,19 @@ class Node:
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs."""
+    def param(self, name: str) -> Any:
+        """The present value of a parameter.
+
+        It is ``bool``, ``int``, ``float``, ``str``, or a list of those: that of the dataflow file, or what
+        the parameter was set to since, also before the last restart of the node. An event ``PARAM`` tells of
+        a change; the value is seen here at once.
+
+        Raises:
+            UnknownParam: with the names of the parameters.
+        """
+    @property
+    def params(self) -> dict[str, Any]:
+        """All parameters with their present values, in the order of the dataflow file."""
     @property
     def stopping(self) -> bool:
         """Whether the node was told to stop; for programs that do not look at their events."""
@@ -193,8 +206,8 @@ class Event:
 
     @property
     def type(self) -> str:
-        """``INPUT``, ``INPUT_CLOSED``, ``STALE``, ``DEADLINE_MISSED``, ``NODE_FAILED``, ``NODE_RESTARTED``,
-        ``STOP``; ignore what you do not know.
+        """``INPUT``, ``INPUT_CLOSED``, ``STALE``, ``DEADLINE_MISSED``, ``PARAM``, ``NODE_FAILED``,
+        ``NODE_RESTARTED``, ``STOP``; ignore what you do not know.
         """
     @property
     def id(self) -> str | None:
@@ -203,7 +216,8 @@ class Event:
         """
     @property
     def value(self) -> Any:
-        """The value as a pyarrow array or record batch; ``None`` where there is none (a timer's tick).
+        """The value as a pyarrow array or record batch; ``None`` where there is none (a timer's tick). Of
+        ``PARAM``, as ``object``.
 
         A tensor gives its elements in C order, without its shape; text and numbers give an array of one. It
         needs pyarrow: ``pip install 'nervure[arrow]'``.
@@ -211,7 +225,7 @@ class Event:
     @property
     def object(self) -> Any:
         """The value as it was sent: ``bytes``, ``str``, a number, a NumPy array, a list or dict, an Arrow
-        array.
+        array. Of ``PARAM``, the parameter's value.
         """
     def numpy(self) -> npt.NDArray[Any]:
         """The value as a NumPy array: a tensor with its dtype and shape, in place and read-only; bytes as
@@ -261,6 +275,9 @@ class Event:
     @property
     def missed(self) -> int | None:
         """Of a timer's tick: earlier ticks that were merged into this one."""
+    @property
+    def param(self) -> str | None:
+        """Of ``PARAM``: the name of the parameter that was changed."""
     @property
     def overrun(self) -> float | None:
         """Of ``DEADLINE_MISSED``: seconds beyond the deadline."""

@@ -14,7 +14,7 @@ class ConnectError(NervureError, ConnectionError):
 
 
 class UnknownName(NervureError, LookupError):
-    """The node has no such input or output."""
+    """The node has no such input, output or parameter."""
 
 
 class UnknownInput(UnknownName):
@@ -23,6 +23,10 @@ class UnknownInput(UnknownName):
 
 class UnknownOutput(UnknownName):
     """The node has no such output."""
+
+
+class UnknownParam(UnknownName):
+    """The node has no such parameter."""
 
 
 class Stopped(NervureError, SystemExit):

@@ -62,6 +62,44 @@ pub enum NodeOrder {
 }
 
 #[derive(Debug, Args)]
+pub struct ParamArguments {
+    #[command(subcommand)]
+    pub order: ParamOrder,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ParamOrder {
+    /// List the parameters of all nodes, or of one.
+    List {
+        /// A node, `node` or `dataflow:node`.
+        node: Option<String>,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Print the value of a parameter.
+    Get {
+        /// A node, `node` or `dataflow:node`.
+        node: String,
+        /// The parameter.
+        name: String,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Change a parameter. The node is told if it takes the value.
+    Set {
+        /// A node, `node` or `dataflow:node`.
+        node: String,
+        /// The parameter.
+        name: String,
+        /// The value: `30`, `0.5`, `true`, `fast`, `[1, 2]`.
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+#[derive(Debug, Args)]
 pub struct OneNode {
     /// A node, `node` or `dataflow:node`.
     pub node: String,

@@ -93,6 +93,7 @@ fn node_plan(
         restart: restart(&node.restart),
         startup_timeout: node.startup_timeout,
         health_check_timeout: node.health_check_timeout,
+        params: node.params.clone(),
         on_failure: node.on_failure.iter().map(last_value).collect(),
         cpu_affinity: node.cpu_affinity.clone(),
         scheduling: match node.scheduling {

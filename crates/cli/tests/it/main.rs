@@ -8,6 +8,7 @@ mod look;
 mod nodes;
 mod observer;
 mod on_failure;
+mod param;
 mod processes;
 mod run;
 mod schema;

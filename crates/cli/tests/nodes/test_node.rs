@@ -89,9 +89,17 @@ fn relay() -> Result<(), Box<dyn Error>> {
 /// Waits for Stop.
 fn idle() -> Result<(), Box<dyn Error>> {
     let mut node = Node::connect()?;
+    for (name, value) in node.params() {
+        println!("{name} is {value}");
+    }
     println!("ready {}", node.incarnation());
     while let Some(event) = node.next() {
-        tell(&event)?;
+        match &event {
+            Event::Param { name, value } if node.param(name)? == *value => {
+                println!("PARAM {name} {value}, and so it is");
+            }
+            event => tell(event)?,
+        }
         if matches!(event, Event::Stop { .. }) {
             break;
         }

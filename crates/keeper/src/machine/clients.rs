@@ -68,6 +68,11 @@ impl Machine {
                 let name = self.clients.0[&client].name.clone();
                 return self.order(&node, order, &name, now);
             }
+            Message::Params { node } => return self.tell_params(client, node.as_deref()),
+            Message::SetParam(set) => {
+                let name = self.clients.0[&client].name.clone();
+                return self.set_param(set, &name);
+            }
             Message::Hello(_) | Message::Watch(_) | Message::Observe(_) | Message::Unknown => {
                 return Err(refused(
                     "this keeper does not know that command",

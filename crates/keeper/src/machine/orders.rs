@@ -33,11 +33,7 @@ impl Machine {
         client: &str,
         now: Duration,
     ) -> Result<(), Refused> {
-        let Some(node) = self.plan.nodes[..self.own_nodes].iter().position(|node| node.id == id) else {
-            let ids: Vec<_> = self.plan.nodes[..self.own_nodes].iter().map(|node| &*node.id).collect();
-            let hint = format!("its nodes are {}", ids.join(", "));
-            return Err(refused(format!("there is no node `{id}`"), Some(&hint)));
-        };
+        let node = self.find_node(id)?;
         if self.phase.is_stopping() {
             return Err(refused("the dataflow is stopping", None));
         }
@@ -56,6 +52,16 @@ impl Machine {
             NodeOrder::Start | NodeOrder::Restart => self.start_by_hand(node),
         }
         Ok(())
+    }
+
+    /// The node of that id.
+    pub(super) fn find_node(&self, id: &str) -> Result<usize, Refused> {
+        let nodes = &self.plan.nodes[..self.own_nodes];
+        nodes.iter().position(|node| node.id == id).ok_or_else(|| {
+            let ids: Vec<_> = nodes.iter().map(|node| &*node.id).collect();
+            let hint = format!("its nodes are {}", ids.join(", "));
+            refused(format!("there is no node `{id}`"), Some(&hint))
+        })
     }
 
     /// A node's process has not ended in time after it was told to.

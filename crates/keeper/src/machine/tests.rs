@@ -5,6 +5,7 @@ mod guests;
 mod last_values;
 mod life;
 mod orders;
+mod params;
 mod wiring;
 mod world;
 

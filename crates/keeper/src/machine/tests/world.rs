@@ -10,6 +10,7 @@ use nervure_protocol::{
     keeper_to_node::{self, AttachInput, AttachOutput},
     keeper_to_run::{self, NodeEnded},
     node_to_keeper::{self, Clock},
+    params::Param,
     wiring::{InputSpec, OutputSpec, Policy, Queue, Source},
 };
 
@@ -40,6 +41,7 @@ pub fn node(id: &str, policy: RestartPolicy) -> NodePlan {
         startup_timeout: None,
         health_check_timeout: None,
         on_failure: Vec::new(),
+        params: Vec::new(),
         cpu_affinity: Vec::new(),
         scheduling: Scheduling::Inherited,
     }
@@ -99,6 +101,8 @@ pub struct Process {
     pub over: BTreeSet<u32>,
     /// Kind, node, inputs.
     pub events: Vec<(String, String, Vec<String>)>,
+    /// Those of its Welcome, and then each that was changed.
+    pub params: Vec<Param>,
     /// Input, incarnation of the producer, and value.
     pub last_values: Vec<(u32, u32, serde_json::Value)>,
     peers: BTreeSet<u32>,
@@ -338,7 +342,8 @@ impl World {
         assert!(process.runs && process.said_hello, "node {node} cannot hear {message:?}");
         assert!(process.refused.is_none());
         match message {
-            Message::Welcome(_) => {
+            Message::Welcome(welcome) => {
+                process.params = welcome.params;
                 let pages = [
                     Descriptor::ControlPage,
                     Descriptor::WakePage(node),
@@ -369,6 +374,7 @@ impl World {
                 assert!(!process.over.contains(&last.input), "input {} is over", last.input);
                 process.last_values.push((last.input, last.incarnation, last.value));
             }
+            Message::Param(param) => process.params.push(param),
             Message::Event(event) => process.events.push((event.kind, event.node, event.inputs)),
             Message::Stop { reason, .. } => process.stop = Some(reason),
             Message::Unknown => panic!("the keeper does not know its own message"),

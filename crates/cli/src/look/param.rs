@@ -1,0 +1,157 @@
+//! `nervure param`: lists, reads and changes parameters.
+
+use std::{process::ExitCode, time::Instant};
+
+use nervure_dataflow::{ParamKind, nearest};
+use nervure_node::running::{Connection, ConnectionError, PATIENCE};
+use nervure_protocol::{
+    cli_to_keeper::{Message, SetParam},
+    keeper_to_cli::{Message as Answer, NodeParam},
+};
+use serde_json::{Value, json};
+
+use super::{connect, order, split_name};
+use crate::{
+    failure::Failure,
+    look::arguments::{ParamArguments, ParamOrder, Target},
+    output,
+    run::table::{Align, Table},
+};
+
+/// Does what was asked for.
+pub fn param(arguments: &ParamArguments) -> Result<ExitCode, Failure> {
+    let text = match &arguments.order {
+        ParamOrder::List { node, target } => list(node.as_deref(), target)?,
+        ParamOrder::Get { node, name, target } => get(node, name, target)?,
+        ParamOrder::Set { node, name, value, target } => set(node, name, value, target)?,
+    };
+    output::write(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The parameters of a node.
+type OfNode = (String, Vec<NodeParam>);
+
+fn list(node: Option<&str>, target: &Target) -> Result<String, Failure> {
+    let (dataflow, node) = match node {
+        Some(node) => split_name(node, target.dataflow.as_deref()).map(|(flow, node)| (flow, Some(node)))?,
+        None => (target.dataflow.as_deref(), None),
+    };
+    let mut connection = connect(dataflow, "param")?;
+    let nodes = ask(&mut connection, node)?;
+    if target.json {
+        let params = nodes.iter().flat_map(|(node, params)| params.iter().map(|param| as_json(node, param)));
+        let params: Vec<_> = params.collect();
+        return Ok(format!("{}\n", json!({"dataflow": connection.welcome().dataflow, "params": params})));
+    }
+    if nodes.iter().all(|(_, params)| params.is_empty()) {
+        eprintln!("no node has parameters; declare them in `params` of the dataflow file");
+        return Ok(String::new());
+    }
+    Ok(table(&nodes).render(None))
+}
+
+fn get(node: &str, name: &str, target: &Target) -> Result<String, Failure> {
+    let (dataflow, node) = split_name(node, target.dataflow.as_deref())?;
+    let mut connection = connect(dataflow, "param")?;
+    let param = find(&mut connection, node, name)?;
+    Ok(match (target.json, &param.value) {
+        (true, _) => format!("{}\n", as_json(node, &param)),
+        (false, Value::String(text)) => format!("{text}\n"),
+        (false, value) => format!("{value}\n"),
+    })
+}
+
+fn set(node: &str, name: &str, text: &str, target: &Target) -> Result<String, Failure> {
+    let (dataflow, node) = split_name(node, target.dataflow.as_deref())?;
+    let mut connection = connect(dataflow, "param")?;
+    let before = find(&mut connection, node, name)?;
+    let as_text = || Value::String(text.to_owned());
+    let value = match before.spec.kind {
+        ParamKind::Str => as_text(),
+        // What is no JSON is refused by the keeper, which says what is expected.
+        _ => serde_json::from_str(text).unwrap_or_else(|_| as_text()),
+    };
+    let set = SetParam { node: node.to_owned(), name: name.to_owned(), value };
+    order(&mut connection, &Message::SetParam(set))?;
+    let after = find(&mut connection, node, name)?;
+    Ok(match target.json {
+        true => format!("{}\n", as_json(node, &after)),
+        false => format!("`{name}` of `{node}` is {}, it was {}\n", after.value, before.value),
+    })
+}
+
+/// The parameters of one node, or of all.
+fn ask(connection: &mut Connection, node: Option<&str>) -> Result<Vec<OfNode>, Failure> {
+    let mut answer = connection.ask(&Message::Params { node: node.map(str::to_owned) })?;
+    let mut nodes = Vec::new();
+    loop {
+        match answer {
+            Answer::Params { node, params } => nodes.push((node, params)),
+            Answer::Done => return Ok(nodes),
+            other => return Err(ConnectionError::Unexpected(format!("{other:?}")).into()),
+        }
+        answer = match connection.receive_until(Instant::now() + PATIENCE)? {
+            Some((answer, _)) => answer,
+            None => {
+                return Err(
+                    ConnectionError::Unexpected("its list of parameters has no end".to_owned()).into()
+                );
+            }
+        };
+    }
+}
+
+fn find(connection: &mut Connection, node: &str, name: &str) -> Result<NodeParam, Failure> {
+    let params: Vec<_> = ask(connection, Some(node))?.into_iter().flat_map(|(_, params)| params).collect();
+    let names = || params.iter().map(|param| param.spec.name.as_str());
+    if let Some(param) = params.iter().find(|param| param.spec.name == name) {
+        return Ok(param.clone());
+    }
+    let failure = Failure::invalid(format!("node `{node}` has no parameter `{name}`"));
+    Err(match (nearest(name, names()), params.is_empty()) {
+        (Some(near), _) => failure.hint(format!("did you mean `{near}`?")),
+        (None, true) => failure.hint("it has none: declare them in `params` of the dataflow file"),
+        (None, false) => {
+            failure.hint(format!("its parameters are {}", names().collect::<Vec<_>>().join(", ")))
+        }
+    })
+}
+
+fn table(nodes: &[OfNode]) -> Table {
+    let mut table = Table::new(&[
+        ("node", Align::Left),
+        ("parameter", Align::Left),
+        ("value", Align::Left),
+        ("type", Align::Left),
+        ("takes", Align::Left),
+        ("description", Align::Left),
+    ]);
+    for (node, params) in nodes {
+        for NodeParam { spec, value } in params {
+            let choices: Vec<_> = spec.one_of.iter().map(Value::to_string).collect();
+            let takes = match (spec.read_only, choices.is_empty()) {
+                (true, _) => "read-only".to_owned(),
+                (false, true) => spec.bounds(),
+                (false, false) => choices.join(", "),
+            };
+            table.row(vec![
+                node.clone(),
+                spec.name.clone(),
+                value.to_string(),
+                spec.kind.as_str().to_owned(),
+                takes,
+                spec.description.clone().unwrap_or_default(),
+            ]);
+        }
+    }
+    table
+}
+
+/// The declaration, with the node, and the present value in the place of the first.
+fn as_json(node: &str, param: &NodeParam) -> Value {
+    let mut json = json!(param.spec);
+    json["initial"] = std::mem::replace(&mut json["value"], param.value.clone());
+    json["node"] = json!(node);
+    json
+}
