@@ -121,6 +121,11 @@ impl Breaker {
         self.state != State::Closed
     }
 
+    /// For how long nothing has come.
+    pub fn silence(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.last_report)
+    }
+
     /// When silence opens the breaker, unless a report comes.
     pub fn silent_at(&self) -> Instant {
         self.last_report + self.patience

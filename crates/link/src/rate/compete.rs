@@ -1,45 +1,70 @@
-//! Beside a flow that fills the queue: that flow's own law.
+//! Beside a flow that fills the queue whatever the delay: claiming a share of the bottleneck.
 //!
 //! Copa (Arun and Balakrishnan, NSDI 2018, section 2.3) leaves its delay target when the queue never empties, and
-//! becomes as aggressive as an AIMD flow; Copa+ (ToN 2023) found that AIMD on its delay parameter is not friendly to
-//! Cubic. So this follows Cubic's window itself (RFC 9438), with one change: only loss above the channel's own counts.
+//! becomes as aggressive as an AIMD flow; Copa+ (IEEE/ACM ToN 2023) found its way of doing so unfriendly to Cubic. Both
+//! take loss as the sign to slow down, which on a lossy channel it is not. But a loss-based flow takes exactly what the
+//! others leave (it grows until the queue overflows), so it is enough to know the capacity and to take a share of it:
+//!
+//! - What left the queue while we held back is ours, so its part of the queue is our part of the traffic, and
+//!   `capacity = our rate / our part`.
+//! - If several claim more than there is, loss exceeds the channel's, and the claim shrinks.
 
-/// RFC 9438, section 4.1: window growth, in packets per second cubed.
-const C: f64 = 0.4;
-/// RFC 9438, section 4.6: what is left of the window after a loss.
-pub const BETA: f64 = 0.7;
+/// Our part of the queue is known well from here on.
+const CLEAR_PART: f64 = 0.2;
+/// A smaller part is not seen among the queue's own changes.
+const LEAST_PART: f64 = 0.05;
+/// Excess loss shrinks the claim by this factor, at most once in [`PATIENCE`] seconds.
+const SHRINK: f64 = 0.85;
+const PATIENCE: f64 = 0.5;
+/// A claim that was shrunk grows back by so much a second, relative to the capacity.
+const GROWTH: f64 = 0.02;
 
-/// A window after RFC 9438, in packets.
+/// A claim on a bottleneck. Rates in bytes per second, times in seconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Cubic {
-    /// The window of the last loss.
-    max: f64,
-    /// When growth began, in seconds.
-    since: f64,
-    /// The window when growth began.
-    start: f64,
+pub struct Claim {
+    /// The share that is claimed, at most.
+    full: f64,
+    share: f64,
+    capacity: f64,
+    measured: bool,
+    last: f64,
+    shrunk: f64,
 }
 
-impl Cubic {
-    /// Begins below a window that is thought fair, as after a loss there.
-    pub fn new(time: f64, fair: f64) -> Self {
-        Self { max: fair, since: time, start: fair * BETA }
+impl Claim {
+    /// Claims this share of what is thought to be the capacity.
+    pub fn new(time: f64, share: f64, capacity: f64) -> Self {
+        Self { full: share, share, capacity, measured: false, last: time, shrunk: time }
     }
 
-    /// The window now: equation 1, and in its slow beginning as fast as Reno (equation 4), with `rtt` in seconds.
-    pub fn window(&self, time: f64, rtt: f64) -> f64 {
-        let elapsed = time - self.since;
-        let inflection = ((self.max - self.start).max(0.0) / C).cbrt();
-        let cubic = C * (elapsed - inflection).powi(3) + self.max;
-        let reno = self.start + 3.0 * (1.0 - BETA) / (1.0 + BETA) * elapsed / rtt.max(1e-3);
-        cubic.max(reno)
+    /// The rate that is claimed.
+    pub fn rate(&mut self, time: f64) -> f64 {
+        self.share = (self.share + GROWTH * (time - self.last)).min(self.full);
+        self.last = time;
+        self.share * self.capacity
     }
 
-    /// The queue overflowed while this window was in use.
-    pub fn on_overflow(&mut self, time: f64, window: f64) {
-        // Section 4.7, fast convergence: a flow whose window shrinks makes room.
-        self.max = if window < self.max { window * (1.0 + BETA) / 2.0 } else { window };
-        self.start = window * BETA;
-        self.since = time;
+    /// While we held back, the queue fell from one delay to another. Our rate was `rate`.
+    pub fn on_drain(&mut self, rate: f64, from: f64, to: f64) {
+        let part = if from > 0.0 { (1.0 - to / from).clamp(0.0, 1.0) } else { 0.0 };
+        self.measured = part >= CLEAR_PART;
+        if self.measured {
+            self.capacity = rate / part;
+        } else {
+            self.capacity = self.capacity.max(rate / part.max(LEAST_PART));
+        }
+    }
+
+    /// Whether the capacity was measured, so that another drain can wait.
+    pub fn is_measured(&self) -> bool {
+        self.measured
+    }
+
+    /// More is lost than the channel loses.
+    pub fn on_excess_loss(&mut self, time: f64) {
+        if time - self.shrunk > PATIENCE {
+            self.share *= SHRINK;
+            self.shrunk = time;
+        }
     }
 }

@@ -5,8 +5,9 @@ use super::sent::Sent;
 
 /// A round is no shorter than this, in seconds: reports come about once a millisecond.
 const MIN_ROUND: f64 = 0.004;
-/// A round has at least this many packets.
+/// A round has at least this many packets, or lasts this long, in seconds.
 const MIN_ROUND_PACKETS: u64 = 10;
+const LONG_ROUND: f64 = 0.2;
 
 /// Rates of one round, in bytes per second.
 ///
@@ -59,7 +60,8 @@ impl Delivery {
         };
         let enough = packet.number > self.ends_after
             && packet.time - begin.packet.time >= MIN_ROUND
-            && packet.count - begin.packet.count >= MIN_ROUND_PACKETS;
+            && (packet.count - begin.packet.count >= MIN_ROUND_PACKETS
+                || packet.time - begin.packet.time >= LONG_ROUND);
         if !enough {
             return None;
         }

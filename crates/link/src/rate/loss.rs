@@ -23,6 +23,14 @@ impl LossCount {
     pub fn is_enough(&self) -> bool {
         self.sent >= MIN_PACKETS
     }
+
+    /// Whether the loss is higher than another count's, beyond chance: more than three standard deviations of the
+    /// difference of two binomial shares, and a percent.
+    pub fn exceeds(&self, other: LossCount) -> bool {
+        let pooled = (self.lost + other.lost) / (self.sent + other.sent);
+        let variance = pooled * (1.0 - pooled) * (1.0 / self.sent + 1.0 / other.sent);
+        self.share() - other.share() > 3.0 * variance.max(0.0).sqrt() + 0.01
+    }
 }
 
 /// Loss as reported, and the channel's own share of it.
@@ -35,6 +43,10 @@ pub struct Losses {
     smoothed: f64,
     /// Loss when less was sent than passes: the channel's own.
     channel: Option<f64>,
+    /// It was measured after the start.
+    known: bool,
+    at_start: LossCount,
+    pending: [LossCount; 2],
 }
 
 impl Losses {
@@ -69,19 +81,31 @@ impl Losses {
 
     pub fn set_channel(&mut self, share: f64) {
         self.channel = Some(share);
+        self.known = true;
+    }
+
+    /// Takes a round in which the rate grew. The last two may have overflowed the queue, so they count later, if at all.
+    pub fn learn_at_start(&mut self, round: LossCount) {
+        if self.known {
+            return;
+        }
+        self.at_start.add(self.pending[0]);
+        self.pending = [self.pending[1], round];
+        self.channel = Some(self.at_start.share());
     }
 
     /// Takes part of a count that was made while less was sent than passes.
     pub fn learn_channel(&mut self, count: LossCount) {
+        self.known = true;
         let weight = count.sent / (count.sent + 5.0 * MIN_PACKETS);
         let known = self.channel.get_or_insert(count.share());
         *known += (count.share() - *known) * weight;
     }
 
-    /// More is lost than the channel loses by itself: three standard deviations of a binomial count, and a percent.
+    /// More is lost than the channel loses by itself: four standard deviations of a binomial count, and two percent.
     pub fn is_excess(&self, count: LossCount) -> bool {
         let channel = self.channel();
         let deviation = (channel.max(0.01) * (1.0 - channel) / count.sent.max(1.0)).sqrt();
-        count.share() > channel + 3.0 * deviation + 0.01
+        count.share() > channel + 4.0 * deviation + 0.02
     }
 }

@@ -12,8 +12,8 @@
 //! - **Excess loss**: loss that appears when more is sent and goes when less is sent is a queue that overflows
 //!   before its delay shows; loss that stays is the channel, and only measured (`loss`).
 //!
-//! Beside a flow that fills the queue whatever we do, the delay says nothing either; then the rate follows that kind
-//! of flow's own law (`compete`). When nothing comes back, only probes are sent (`breaker`).
+//! Beside a flow that fills the queue whatever we do, the delay says nothing either; then a share of the bottleneck is
+//! claimed (`compete`). When nothing comes back, only probes are sent (`breaker`).
 
 mod breaker;
 mod compete;
@@ -45,6 +45,8 @@ pub struct Config {
     pub max_bytes_per_second: f64,
     /// Queue delay that is aimed at when the rate is 54 Mbit/s.
     pub target_queue_delay: Duration,
+    /// Share of the bottleneck that is claimed beside a flow that fills the queue, such as TCP with Cubic.
+    pub competing_share: f64,
     /// Time between two probes of a silent link.
     pub probe_interval: Duration,
 }
@@ -56,6 +58,7 @@ impl Default for Config {
             min_bytes_per_second: 6_000.0,
             max_bytes_per_second: 5e9,
             target_queue_delay: Duration::from_millis(8),
+            competing_share: 0.5,
             probe_interval: Duration::from_millis(20),
         }
     }
@@ -139,6 +142,9 @@ pub struct Status {
     /// Reports that could not be true.
     pub false_reports: u64,
 }
+
+/// What may be under way before anything is known: ten packets and a few small ones. (RFC 6928.)
+const INITIAL_WINDOW_BYTES: f64 = 16_000.0;
 
 /// Rate control of one direction of a link.
 ///
@@ -256,6 +262,14 @@ impl Rate {
         if self.next_send > now { Permission::Wait(self.next_send) } else { Permission::Send }
     }
 
+    /// How often the peer should report, at most: more rarely when reports queue on their way back, or do not come at
+    /// all. To be told with each packet. A report that is due goes at once, so a long interval does not delay the
+    /// answer to the first packet after a pause.
+    pub fn report_interval(&self, now: Instant) -> Duration {
+        let silence = if self.breaker.was_open() { self.breaker.silence(now) } else { Duration::ZERO };
+        (silence / 20).min(Duration::from_millis(200)).max(seconds(self.delays.report_interval()))
+    }
+
     /// What is known of the path.
     pub fn status(&self) -> Status {
         Status {
@@ -292,6 +306,9 @@ impl Rate {
             self.control.on_resumed();
         }
         self.control.on_report(time, self.delays.queue(), self.delays.noise());
+        if self.control.take_base_changed() {
+            self.delays.forget_base();
+        }
         let Some(delivery) = self.delivery.finish_round(packet, self.sent.last_number()) else { return };
         let round = Round {
             time,
@@ -302,6 +319,8 @@ impl Rate {
             loss: self.losses.finish_round(),
         };
         self.control.on_round(&round, &mut self.losses);
+        self.delays.relax_report_interval();
+        self.delays.set_competing(self.control.competing());
     }
 
     fn in_flight_bytes(&self) -> u64 {
@@ -311,8 +330,10 @@ impl Rate {
     /// What may be under way: what the path holds at the present rate, half as much again, and what is sent while a
     /// report is held back.
     fn window_bytes(&self) -> f64 {
-        let rtt = if self.delays.known() { self.delays.rtt() } else { 0.1 };
-        let window = self.control.bytes_per_second() * (1.5 * rtt + 0.010);
+        if !self.delays.known() {
+            return INITIAL_WINDOW_BYTES;
+        }
+        let window = self.control.bytes_per_second() * (1.5 * self.delays.rtt() + 0.010);
         window.clamp(6_000.0, 256e6)
     }
 }

@@ -14,9 +14,8 @@ use cubic::CubicSender;
 const PACKET_BYTES: u32 = 1500;
 const REPORT_BYTES: u32 = 128;
 const ACK_BYTES: u32 = 52;
-/// As in the link: a report goes after so many packets or so much time.
-const REPORT_PACKETS: u64 = 24;
-const REPORT_PERIOD: Duration = Duration::from_millis(1);
+/// A report goes after so many packets a millisecond of the interval that is asked for.
+const REPORT_PACKETS: f64 = 24.0;
 
 #[derive(Clone, Copy, Debug)]
 struct Packet {
@@ -26,7 +25,7 @@ struct Packet {
 
 #[derive(Clone, Copy, Debug)]
 enum Content {
-    Data { number: u64 },
+    Data { number: u64, report_interval: Duration },
     Report(Observed),
     Segment { number: u64 },
     Ack { number: u64 },
@@ -64,6 +63,7 @@ struct Receiver {
     arrived: Duration,
     unreported: u64,
     report_at: Option<Duration>,
+    reported_at: Duration,
 }
 
 /// Flows on one air.
@@ -147,7 +147,7 @@ impl Simulation {
         let (now, epoch) = (self.now, self.epoch);
         let flow = &mut self.flows[packet.flow];
         match (packet.content, &mut flow.sender) {
-            (Content::Data { number }, _) => {
+            (Content::Data { number, report_interval }, _) => {
                 flow.delivered.push((now.as_secs_f32(), (now - offered_at).as_secs_f32()));
                 let receiver = &mut flow.receiver;
                 receiver.packets += 1;
@@ -155,8 +155,9 @@ impl Simulation {
                 if number > receiver.highest {
                     (receiver.highest, receiver.arrived) = (number, now);
                 }
-                receiver.report_at.get_or_insert(now + REPORT_PERIOD);
-                if receiver.unreported >= REPORT_PACKETS {
+                let due = (receiver.reported_at + report_interval).max(now);
+                receiver.report_at = Some(receiver.report_at.map_or(due, |at| at.min(due)));
+                if receiver.unreported as f64 >= REPORT_PACKETS * report_interval.as_secs_f64() * 1e3 {
                     self.report(packet.flow);
                 }
             }
@@ -182,6 +183,7 @@ impl Simulation {
         let flow = &mut self.flows[index];
         let receiver = &mut flow.receiver;
         receiver.report_at = None;
+        receiver.reported_at = now;
         receiver.unreported = 0;
         let observed = Observed {
             highest_packet_number: receiver.highest,
@@ -221,7 +223,8 @@ impl Simulation {
                     Permission::Send | Permission::Probe => {
                         *number += 1;
                         rate.on_sent(epoch + now, *number, PACKET_BYTES as usize);
-                        go(Content::Data { number: *number });
+                        let report_interval = rate.report_interval(epoch + now);
+                        go(Content::Data { number: *number, report_interval });
                     }
                     Permission::Wait(at) => {
                         assert!(at > epoch + now, "a wait lies ahead");

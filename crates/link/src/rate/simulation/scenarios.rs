@@ -41,14 +41,19 @@ fn explore() {
     if arg("OUTAGE", 0.0) > 0.0 {
         schedule = schedule.outage(secs(3.0), secs(arg("OUTAGE", 0.0)));
     }
-    let mut sim = Simulation::new(duplex, arg("SEED", 1.0) as u64, [schedule.clone(), schedule]);
     let flows = arg("FLOWS", 1.0) as usize;
+    let hosts = if arg("ROBOTS", 0.0) > 0.0 { flows + 1 } else { 2 };
+    let mut sim = Simulation::new(duplex, arg("SEED", 1.0) as u64, vec![schedule; hosts]);
     let demand = match arg("SAMPLE", 0.0) {
         0.0 => Demand::Greedy,
         packets => Demand::Samples { packets: packets as u64, period: secs(1.0 / 30.0) },
     };
     for flow in 0..flows {
-        sim.link(0, 1, secs(flow as f64 * arg("STAGGER", 0.5)), demand);
+        let starts = secs(arg("FIRST", 0.0) + flow as f64 * arg("STAGGER", 0.5));
+        match arg("ROBOTS", 0.0) > 0.0 {
+            true => sim.link(flow + 1, 0, starts, demand),
+            false => sim.link(0, 1, starts, demand),
+        };
     }
     let cubics = arg("CUBIC", 0.0) as usize;
     for _ in 0..cubics {
@@ -60,8 +65,8 @@ fn explore() {
     sim.run_watched(secs(end), |now, sim| {
         if now.as_secs_f64() >= next {
             print!("{next:6.2}");
-            for flow in 0..flows.min(4) + cubics {
-                let flow = if flow < flows.min(4) { flow } else { flows + flow - flows.min(4) };
+            let skip = arg("SKIP", 0.0) as usize;
+            for flow in (skip..flows.min(skip + 3)).chain(flows..flows + cubics) {
                 print!(" | {:6.1} Mb", sim.megabits(flow, next - step, next));
                 if flow < flows {
                     let s = sim.rate(flow).status();
@@ -91,7 +96,7 @@ fn explore() {
         );
     }
     let rates: Vec<f64> = (0..flows).map(|flow| sim.megabits(flow, half, end)).collect();
-    println!("total {:.1}, Jain {:.3}", rates.iter().sum::<f64>(), jain(&rates));
+    println!("total {:.1}, Jain {:.3}, {rates:.1?}", rates.iter().sum::<f64>(), jain(&rates));
 }
 
 #[test]
