@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use nervure_protocol::{keeper_to_node, keeper_to_run};
 
-use super::{Action, Descriptor, Machine, index};
+use super::{Action, Descriptor, Machine, State, index};
 use crate::plan::{OBSERVERS_PER_OUTPUT, Plan, RestartPolicy};
 
 /// Every instance of every edge.
@@ -170,8 +170,9 @@ impl Machine {
                 self.inherit(spec);
                 self.catch_up_on_last_value(spec);
             }
-            let both_present = self.nodes[producer].is_present() && self.nodes[consumer].is_present();
-            if (producer == node || consumer == node) && both_present {
+            let consumer_is_expected = self.nodes[consumer].is_present() || self.is_awaited(spec);
+            let has_both = self.nodes[producer].is_present() && consumer_is_expected;
+            if (producer == node || consumer == node) && has_both {
                 let at = self.wiring.live(spec).unwrap_or_else(|| self.create(spec));
                 self.attach(at);
             }
@@ -179,6 +180,13 @@ impl Machine {
                 self.tell_over(spec);
             }
         }
+    }
+
+    /// Whether samples wait in the edge for a consumer that will be started again. A producer that is started meanwhile
+    /// gets the edge, too: it would send to nobody, and nobody would count that.
+    fn is_awaited(&self, spec: usize) -> bool {
+        let edge = &self.plan.edges[spec];
+        edge.is_lossless() && matches!(self.nodes[edge.consumer].state, State::Waiting { .. })
     }
 
     /// Undoes the edges of a node whose process is gone.

@@ -143,6 +143,34 @@ fn both_ends_of_a_block_edge_may_restart_at_once() {
 }
 
 #[test]
+fn a_producer_that_starts_while_the_consumer_of_its_block_edge_waits_to_be_started_waits_for_it() {
+    let nodes = || vec![node("source", OnFailure), node("sink", OnFailure)];
+    let mut world = World::running(nodes(), &[block(0, 1), drop_oldest(0, 1)]);
+    restart(&mut world, 1);
+    world.exit(0, KILLED);
+    world.exit(1, KILLED);
+    // The pause of the consumer, whose second it is, is the longer one.
+    world.advance(Duration::from_millis(100));
+    world.hello(0);
+    let outputs: Vec<_> = world.processes[0].outputs.keys().copied().collect();
+    assert_eq!(outputs.len(), 1, "the other edge begins with its consumer");
+    world.advance(Duration::from_secs(2));
+    world.hello(1);
+    assert!(world.processes[1].inputs.contains_key(&outputs[0]));
+    assert_eq!((world.processes[0].outputs.len(), world.processes[1].inputs.len()), (2, 2));
+
+    // Also at the first start.
+    let mut world = World::new(nodes(), &[block(0, 1)]);
+    world.give(Event::Launch);
+    world.exit(1, KILLED);
+    world.hello(0);
+    let edge = world.output(0).expect("an edge without a consumer yet");
+    world.advance(Duration::from_secs(2));
+    world.hello(1);
+    assert_eq!(world.input(1), Some(edge.0));
+}
+
+#[test]
 fn whoever_says_goodbye_has_no_edges_while_its_process_goes_on() {
     let mut world = World::running(
         vec![node("source", Never), node("filter", Never), node("sink", Never)],
