@@ -56,6 +56,12 @@ impl Dataflow {
         self
     }
 
+    /// Adds a node as it stands in a file.
+    pub fn raw(mut self, node: Value) -> Self {
+        self.nodes.push(node);
+        self
+    }
+
     /// Adds a Python script.
     pub fn python(mut self, id: &str, script: &str, keys: Value) -> Self {
         fs::write(self.folder.path().join(format!("{id}.py")), script).unwrap();

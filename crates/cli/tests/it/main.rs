@@ -10,6 +10,7 @@ mod observer;
 mod on_failure;
 mod param;
 mod processes;
+mod recordings;
 mod run;
 mod schema;
 mod validate;

@@ -14,6 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("doomed-sink") => doomed_sink(number(1)?, || std::process::abort()),
         Some("failing-sink") => doomed_sink(number(1)?, || Err("as it was told".into())),
         Some("relay") => relay(),
+        Some("clock") => clock(),
         Some("idle") => idle(),
         Some("deaf") => deaf(),
         Some("hang") => hang(),
@@ -70,6 +71,17 @@ fn doomed_sink(count: u64, end: fn() -> Result<(), Box<dyn Error>>) -> Result<()
         left -= u64::from(matches!(event, Event::Input { .. }));
         if left == 0 {
             return end();
+        }
+    }
+    Ok(())
+}
+
+/// Tells the dataflow's clock at every event.
+fn clock() -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    while let Some(event) = node.next() {
+        if !matches!(event, Event::Stop { .. }) {
+            println!("now {}", node.now());
         }
     }
     Ok(())
