@@ -2,16 +2,23 @@
 
 use std::time::Duration;
 
-use nervure_protocol::{node_to_keeper, run_to_keeper, wiring::Policy};
+use nervure_protocol::{
+    VERSIONS,
+    cli_to_keeper::{self, Hello, NodeOrder, Observe},
+    keeper_to_cli, node_to_keeper, run_to_keeper,
+    wiring::Policy,
+};
 use proptest::prelude::*;
 
 use super::{World, node};
 use crate::{
     machine::{End, Event},
-    plan::{LastValuePlan, RestartPolicy},
+    plan::{EdgePlan, LastValuePlan, RestartPolicy},
 };
 
 const NODES: usize = 4;
+
+const CLIENTS: usize = 3;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -21,18 +28,28 @@ enum Step {
     Exit(usize, End),
     Wait(u64),
     Stop,
+    /// A client comes, and observes the first topic that there is.
+    Observe(usize),
+    /// A client's connection is closed.
+    Leave(usize),
+    /// Somebody stops, starts or restarts a node.
+    Order(usize, NodeOrder),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let node = 0..NODES;
     let end = prop_oneof![Just(End::Code(0)), Just(End::Code(1)), Just(End::Signal(9))];
+    let order = prop_oneof![Just(NodeOrder::Stop), Just(NodeOrder::Start), Just(NodeOrder::Restart)];
     let step = prop_oneof![
         8 => node.clone().prop_map(Step::Hello),
         2 => node.clone().prop_map(Step::Ready),
         1 => node.clone().prop_map(Step::Goodbye),
-        4 => (node, end).prop_map(|(node, end)| Step::Exit(node, end)),
+        4 => (node.clone(), end).prop_map(|(node, end)| Step::Exit(node, end)),
         4 => (1..2000u64).prop_map(Step::Wait),
         1 => Just(Step::Stop),
+        3 => (0..CLIENTS).prop_map(Step::Observe),
+        2 => (0..CLIENTS).prop_map(Step::Leave),
+        2 => (node, order).prop_map(|(node, order)| Step::Order(node, order)),
     ];
     prop::collection::vec(step, 0..80)
 }
@@ -68,16 +85,54 @@ fn take(world: &mut World, step: Step) {
         Step::Goodbye(node) if is_connected(world, node) => world.message(node, Message::Goodbye),
         Step::Exit(node, end) if world.processes[node].runs => world.exit(node, end),
         Step::Wait(millis) => world.advance(Duration::from_millis(millis)),
+        Step::Observe(client) => observe(world, client),
+        Step::Leave(client) => leave(world, client),
+        Step::Order(node, order) => {
+            let node = format!("n{node}");
+            greet(world, ORDERING);
+            world.ask(ORDERING, cli_to_keeper::Message::Node { node, order });
+        }
         Step::Stop => world.give(Event::Run(run_to_keeper::Message::Stop { reason: "test".to_owned() })),
         _ => {}
     }
 }
 
+/// A client that only gives orders.
+const ORDERING: usize = CLIENTS;
+
+fn greet(world: &mut World, client: usize) {
+    if !world.replies.contains_key(&client) {
+        let hello = Hello { versions: VERSIONS, program: "test".to_owned() };
+        world.ask(client, cli_to_keeper::Message::Hello(hello));
+    }
+}
+
+fn observe(world: &mut World, client: usize) {
+    let Some(edge) = world.machine.plan().edges.first() else { return };
+    let topics = vec![world.machine.plan().topic(edge)];
+    if world.processes.iter().any(|process| process.guest == Some(client)) {
+        return;
+    }
+    greet(world, client);
+    let answer = world.ask(client, cli_to_keeper::Message::Observe(Observe { topics, depth: 2 }));
+    if matches!(answer, keeper_to_cli::Message::Observing { .. }) {
+        let node = world.processes.iter().position(|process| process.guest == Some(client)).unwrap();
+        world.hello(node);
+    }
+}
+
+fn leave(world: &mut World, client: usize) {
+    if world.replies.remove(&client).is_some() {
+        world.give(Event::ClientGone { client });
+    }
+}
+
 /// Between two nodes that are connected and have not left, each edge of the plan is attached at both ends or at none.
 fn check_agreement(world: &World, left: &[bool]) {
+    let has_left = |node: usize| left.get(node).copied().unwrap_or(false);
     for edge in &world.machine.plan().edges {
         let (producer, consumer) = (&world.processes[edge.producer], &world.processes[edge.consumer]);
-        if !producer.is_wired || !consumer.is_wired || left[edge.producer] || left[edge.consumer] {
+        if !producer.is_wired || !consumer.is_wired || has_left(edge.producer) || has_left(edge.consumer) {
             continue;
         }
         let at_producer: Vec<_> = producer
@@ -110,6 +165,8 @@ proptest! {
                 Step::Exit(node, _) => left[node] = false,
                 _ => {}
             }
+            // Nodes that had ended for good may be started again by hand.
+            world.processes.iter_mut().for_each(|process| process.may_reopen = true);
             take(&mut world, step);
             check_agreement(&world, &left);
         }
@@ -122,6 +179,13 @@ proptest! {
         }
         prop_assert!(world.is_finished);
         world.advance(Duration::from_secs(60));
+        prop_assert!(world.processes[..NODES].iter().all(|process| !process.runs));
+        for client in 0..CLIENTS {
+            leave(&mut world, client);
+        }
         prop_assert!(world.processes.iter().all(|process| !process.runs));
+        let own_edges = |edge: &&EdgePlan| edge.consumer < NODES;
+        let edges = &world.machine.plan().edges;
+        prop_assert_eq!(edges.iter().filter(own_edges).count(), edges.len(), "the edges of guests are gone");
     }
 }
