@@ -14,6 +14,7 @@ The user's home is called `/home/robot` and has a clone of this repository in `n
 runs this test is active.
 """
 
+import json
 import os
 import re
 import shutil
@@ -107,6 +108,27 @@ def follow(guide: Path, home: Path) -> None:
         require_namespaces()
     folder = home / guide.stem
     folder.mkdir()
+    try:
+        walk(guide, text, blocks, folder, home)
+    finally:
+        stop_detached(folder, home)
+
+
+def stop_detached(folder: Path, home: Path) -> None:
+    """A guide that failed half-way may have left a dataflow."""
+
+    def nervure(*arguments: str) -> str:
+        process = subprocess.run(
+            ["nervure", *arguments], env=environment(home), stdout=subprocess.PIPE, check=True, text=True
+        )
+        return process.stdout
+
+    for dataflow in json.loads(nervure("list", "--json"))["dataflows"]:
+        if dataflow.get("folder") == str(folder):
+            nervure("stop", "--kill", "-d", str(dataflow["keeper"]))
+
+
+def walk(guide: Path, text: str, blocks: list[re.Match[str]], folder: Path, home: Path) -> None:
     exit_code = 0
     for block in blocks:
         where = f"{guide.name}, line {text.count(chr(10), 0, block.start()) + 1}"

@@ -18,7 +18,7 @@ use super::{
     arguments::EchoArguments,
     gaps::Gaps,
     tensor,
-    topics::choose_and_connect,
+    topics::choose_to_observe,
     value::{self, Limits},
 };
 use crate::{
@@ -35,9 +35,8 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Shows samples until Ctrl-C, the end of their producers, or as many as were asked for.
 pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
-    let (chosen, connection) =
-        choose_and_connect(&arguments.topics, arguments.target.dataflow.as_deref(), "echo")?;
-    let names: Vec<_> = chosen.topics.iter().map(|topic| &topic.name).collect();
+    let (names, connection) =
+        choose_to_observe(&arguments.topics, arguments.target.dataflow.as_deref(), "echo")?;
     if let Some(folder) = &arguments.save {
         fs::create_dir_all(folder).map_err(|error| cannot_save(folder, &error))?;
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, process::ExitCode, time::Instant};
 use nervure_node::{Event, Observer, Sample};
 use serde_json::{Value, json};
 
-use super::{arguments::MeasureArguments, gaps::Gaps, topics::choose_and_connect};
+use super::{arguments::MeasureArguments, gaps::Gaps, topics::choose_to_observe};
 use crate::{
     failure::Failure,
     output,
@@ -33,9 +33,8 @@ pub fn measure(arguments: &MeasureArguments, what: What) -> Result<ExitCode, Fai
         What::Bandwidth => "bw",
         What::Delay => "delay",
     };
-    let (chosen, connection) =
-        choose_and_connect(&arguments.topics, arguments.target.dataflow.as_deref(), program)?;
-    let names: Vec<_> = chosen.topics.iter().map(|topic| topic.name.clone()).collect();
+    let (names, connection) =
+        choose_to_observe(&arguments.topics, arguments.target.dataflow.as_deref(), program)?;
     let mut observer = Observer::open_through(connection, &names, QUEUE)?;
     let mut windows: BTreeMap<String, Window> =
         names.into_iter().map(|name| (name, Window::default())).collect();

@@ -1,32 +1,65 @@
 //! `nervure node`: stops, starts and restarts one node.
 
-use std::process::ExitCode;
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use nervure_protocol::cli_to_keeper::{Message, NodeOrder};
 use serde_json::json;
 
-use super::{connect, order, split_name};
-use crate::{
-    failure::Failure,
-    look::arguments::{self, NodeArguments},
-    output,
+use super::{
+    arguments::{self, NodeArguments},
+    connect, connect_to, order, split_name,
+    state::{NodeState, State},
 };
+use crate::{failure::Failure, output};
 
-/// Gives the order. The keeper carries it out by itself.
+/// How often the user is told that it is still being waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Gives the order, and waits until it is carried out.
 pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
     let (one, what, done) = match &arguments.order {
-        arguments::NodeOrder::Stop(one) => (one, NodeOrder::Stop, "is being stopped"),
-        arguments::NodeOrder::Start(one) => (one, NodeOrder::Start, "is being started"),
-        arguments::NodeOrder::Restart(one) => (one, NodeOrder::Restart, "is being restarted"),
+        arguments::NodeOrder::Stop(one) => (one, NodeOrder::Stop, "has stopped"),
+        arguments::NodeOrder::Start(one) => (one, NodeOrder::Start, "runs"),
+        arguments::NodeOrder::Restart(one) => (one, NodeOrder::Restart, "runs again"),
     };
-    let (dataflow, node) = split_name(&one.node, one.target.dataflow.as_deref())?;
-    let mut connection = connect(dataflow, "node")?;
-    order(&mut connection, &Message::Node { node: node.to_owned(), order: what })?;
+    let (dataflow, name) = split_name(&one.node, one.target.dataflow.as_deref())?;
+    let mut state = State::open(connect(dataflow, "node")?, true)?;
+    let before = find(&state, name).and_then(incarnation);
+    // Another connection: reports come over the first one.
+    let mut orders = connect_to(state.address(), "node")?;
+    order(&mut orders, &Message::Node { node: name.to_owned(), order: what })?;
+    loop {
+        let is_alive = state.follow_until_news(Instant::now() + PATIENCE)?;
+        let Some(node) = find(&state, name) else { break };
+        let is_done = match what {
+            NodeOrder::Stop => node.pid().is_none(),
+            NodeOrder::Start | NodeOrder::Restart => incarnation(node) != before,
+        };
+        match is_alive {
+            _ if is_done => break,
+            None => return Err(Failure::internal(format!("the dataflow ended before node `{name}` {done}"))),
+            Some(false) => eprintln!("waiting for node `{name}` to end"),
+            Some(true) => {}
+        }
+    }
+    let pid = find(&state, name).and_then(NodeState::pid);
     output::write(&match one.target.json {
         true => {
-            format!("{}\n", json!({"dataflow": connection.welcome().dataflow, "node": node, "order": what}))
+            let dataflow = &state.welcome().dataflow;
+            format!("{}\n", json!({"dataflow": dataflow, "node": name, "order": what, "pid": pid}))
         }
-        false => format!("node `{node}` {done}\n"),
+        false => format!("node `{name}` {done}\n"),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn find<'a>(state: &'a State, name: &str) -> Option<&'a NodeState> {
+    state.nodes.values().find(|node| node.declared.id == name && !node.declared.observer)
+}
+
+fn incarnation(node: &NodeState) -> Option<u32> {
+    node.started.as_ref().map(|started| started.incarnation)
 }

@@ -79,6 +79,11 @@ impl State {
         self.connection.welcome()
     }
 
+    /// The connection, of a state that is not followed: for what is to be asked next.
+    pub fn into_connection(self) -> Connection {
+        self.connection
+    }
+
     /// Where its keeper is.
     pub fn address(&self) -> &KeeperAddress {
         self.connection.address()
@@ -98,6 +103,19 @@ impl State {
                 Err(ConnectionError::Gone(_)) => return Ok(false),
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// Waits for news until `deadline`: whether there were any, and `None` when the keeper is gone.
+    pub fn follow_until_news(&mut self, deadline: Instant) -> Result<Option<bool>, Failure> {
+        match self.connection.receive_until(deadline) {
+            Ok(Some((message, descriptor))) => {
+                self.take(message, descriptor)?;
+                Ok(Some(true))
+            }
+            Ok(None) => Ok(Some(false)),
+            Err(ConnectionError::Gone(_)) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 

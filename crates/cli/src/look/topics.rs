@@ -31,15 +31,15 @@ pub fn choose(patterns: &[String], dataflow: Option<&str>, program: &str) -> Res
     Ok(Chosen { state, topics })
 }
 
-/// As [`choose`], with a further connection to the same dataflow.
-pub fn choose_and_connect(
+/// As [`choose`], for those who want to observe: the names, and the connection.
+pub fn choose_to_observe(
     patterns: &[String],
     dataflow: Option<&str>,
     program: &str,
-) -> Result<(Chosen, Connection), Failure> {
+) -> Result<(Vec<String>, Connection), Failure> {
     let chosen = choose(patterns, dataflow, program)?;
-    let connection = super::connect_to(chosen.state.address(), program)?;
-    Ok((chosen, connection))
+    let names = chosen.topics.into_iter().map(|topic| topic.name).collect();
+    Ok((names, chosen.state.into_connection()))
 }
 
 /// The dataflow that all of them name, or none does.

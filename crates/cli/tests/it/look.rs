@@ -115,7 +115,7 @@ fn a_node_is_stopped_and_started_while_its_neighbour_waits() {
         let name = format!("{}:source", run.name());
         self::run(run.command(&["node", order, &name]))
     };
-    assert_eq!(order(&run, "stop").1, "node `source` is being stopped\n");
+    assert_eq!(order(&run, "stop").1, "node `source` has stopped\n");
     let ended = run.ended("source");
     assert_eq!((&ended["failed"], &ended["restarts"]), (&json!(false), &json!(false)));
     let (code, _, stderr) = order(&run, "stop");
