@@ -20,7 +20,7 @@ demo: $(VENV)/.installed $(VENV)/.demo ## Build Nervure and run a dataflow on re
 	$(call say,Running examples/drive: camera and lanes and IMU and fusion in five processes)
 	@$(BIN)/nervure run examples/drive/dataflow.yml
 
-test: lint test-rust test-loom test-asan test-python ## Everything that must pass, with its own set-up
+test: lint test-rust test-loom test-asan test-python test-soak ## Everything that must pass, with its own set-up
 	$(call say,All tests passed)
 
 lint: $(VENV)/.test ## Formatting, clippy, dependency rules, ruff, mypy
@@ -46,6 +46,15 @@ test-asan: ## AddressSanitizer, where a nightly toolchain is installed
 test-python: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.test $(VENV)/.demo ## Python tests and examples
 	$(call say,Running the Python tests and the examples)
 	@for suite in bindings/python/tests lab/tests tests; do echo "--- $$suite"; $(BIN)/python -m pytest -q $$suite || exit; done
+
+test-soak: $(VENV)/.installed ## Two minutes of the fault campaign, and some hundred kills
+	$(call say,Killing and stopping what runs: rounds from a seed; then 300 kills)
+	@$(MAKE) --no-print-directory soak MINUTES=2 SEED=1
+	@$(MAKE) --no-print-directory soak KILLS=300 SEED=1
+
+soak: $(VENV)/.installed ## The fault campaign, 20 minutes (MINUTES=, SEED=, ROUND=, KILLS=10000): see docs/guides/faults.md
+	@$(CARGO) build --locked --quiet -p nervure-cli --bins --examples
+	@PYTHONPATH=tests $(BIN)/python -m soak --python $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ROUND),--round $(ROUND)) $(if $(KILLS),--kills $(KILLS))
 
 bench: $(VENV)/.installed ## Measure Nervure beside its floors and its peers (25 minutes)
 	$(call say,Measuring: floors, iceoryx2, dora and Nervure, interleaved)

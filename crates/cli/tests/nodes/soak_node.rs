@@ -1,0 +1,289 @@
+//! The node of the fault campaign (`make soak`): sends samples that can be recognised, checks those that it receives,
+//! and writes down both, so that its word can be held against the counters whenever it is killed.
+//!
+//! Its argument is JSON: see [`Orders`]. Each process writes a file of its own in `$SOAK_RECORDS`, one line an event and
+//! one `write` a line, so that what was written is there after a kill:
+//!
+//! | line | |
+//! |---|---|
+//! | `> output number` | about to send |
+//! | `< output number queued missed` | sent, with the receipt |
+//! | `! output number error` | not sent |
+//! | `= input incarnation number sequence` | received, and whole |
+//! | `x input reason` | received, and not what was sent |
+
+use std::{
+    collections::VecDeque,
+    error::Error,
+    fs::File,
+    io::Write,
+    process::Command,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use nervure_node::{Envelope, Event, Handle, Node, Sample, SendError};
+use serde_json::Value;
+
+type Failure = Box<dyn Error>;
+
+/// A prime, so that no two samples in a row look alike.
+const NOISE_BYTES: usize = 65_537;
+
+/// What the node shall do.
+struct Orders(Value);
+
+impl Orders {
+    fn number(&self, key: &str) -> u64 {
+        self.0[key].as_u64().unwrap_or(0)
+    }
+
+    fn millis(&self, key: &str) -> Duration {
+        Duration::from_millis(self.number(key))
+    }
+
+    fn list<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a Value> {
+        self.0[key].as_array().into_iter().flatten()
+    }
+}
+
+fn main() -> Result<(), Failure> {
+    let orders = Orders(serde_json::from_str(&std::env::args().nth(1).ok_or("expected orders")?)?);
+    fail_if_told(&orders)?;
+    leave_children(&orders)?;
+    let node = Node::connect()?;
+    let mut worker = Worker {
+        record: File::create(records_folder()?.join(format!("{}.{}", node.id(), node.incarnation())))?,
+        noise: noise(),
+        sent: 0,
+        received: 0,
+        held: VecDeque::new(),
+        orders,
+    };
+    worker.work(node)
+}
+
+fn records_folder() -> Result<std::path::PathBuf, Failure> {
+    Ok(std::env::var("SOAK_RECORDS")?.into())
+}
+
+/// The first starts fail. What tells them apart is a file for each, because who has not connected has no incarnation.
+fn fail_if_told(orders: &Orders) -> Result<(), Failure> {
+    let id = std::env::args().nth(2).ok_or("expected an id")?;
+    for start in 0..orders.number("failing_starts") {
+        if File::create_new(records_folder()?.join(format!("{id}.failed-{start}"))).is_ok() {
+            return Err("as it was told".into());
+        }
+    }
+    Ok(())
+}
+
+/// Processes that the node leaves to whoever cleans up: in its group, and out of it.
+fn leave_children(orders: &Orders) -> Result<(), Failure> {
+    for kind in orders.list("children") {
+        let script = match kind.as_str() {
+            Some("group") => "sleep 1000 &",
+            _ => "setsid sleep 1000 &",
+        };
+        Command::new("sh").args(["-c", script]).status()?;
+    }
+    Ok(())
+}
+
+struct Worker {
+    orders: Orders,
+    record: File,
+    noise: Vec<u8>,
+    sent: u64,
+    received: u64,
+    held: VecDeque<(Instant, Sample)>,
+}
+
+impl Worker {
+    fn work(&mut self, mut node: Node) -> Result<(), Failure> {
+        let pause = Duration::from_micros(self.orders.number("pause_micros"));
+        let count = self.orders.0["count"].as_u64().unwrap_or(u64::MAX);
+        let is_source = !pause.is_zero();
+        let mut due = Instant::now();
+        loop {
+            let now = Instant::now();
+            if is_source && now >= due {
+                due = now + pause;
+                for _ in 0..self.orders.number("burst").max(1) {
+                    if self.sent == count || !self.send_all(&node, None)? {
+                        return Ok(());
+                    }
+                }
+            }
+            let timeout = if is_source { due - now } else { Duration::from_millis(100) };
+            match node.next_timeout(timeout.min(Duration::from_millis(100))) {
+                Some(Event::Input { id, sample }) => {
+                    self.receive(&id, &sample)?;
+                    if !is_source && !self.send_all(&node, Some(&sample))? {
+                        return Ok(());
+                    }
+                    self.hold(sample);
+                }
+                Some(Event::Stop { .. }) => return Ok(()),
+                _ => {}
+            }
+            self.let_go();
+            self.poll_latest(&mut node)?;
+            self.hang_if_told(&node);
+        }
+    }
+
+    /// False when the dataflow stops.
+    fn send_all(&mut self, node: &Handle, like: Option<&Sample>) -> Result<bool, Failure> {
+        let sizes: Vec<u64> = self.orders.list("bytes").filter_map(Value::as_u64).collect();
+        let number = self.sent;
+        self.sent += 1;
+        for output in node.outputs() {
+            let bytes = sizes[(number % sizes.len() as u64) as usize] as usize;
+            writeln(&mut self.record, format_args!("> {output} {number}"))?;
+            match send(node, output, number, bytes, like, &self.noise) {
+                Ok((queued, missed)) => {
+                    writeln(&mut self.record, format_args!("< {output} {number} {queued} {missed}"))?;
+                }
+                Err(SendError::Stopped) => {
+                    writeln(&mut self.record, format_args!("! {output} {number} stopped"))?;
+                    return Ok(false);
+                }
+                // A loan that found no memory: every edge has counted it.
+                Err(SendError::OutOfMemory { .. }) => {
+                    writeln(&mut self.record, format_args!("! {output} {number} memory"))?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn receive(&mut self, input: &str, sample: &Sample) -> Result<(), Failure> {
+        self.received += 1;
+        let (incarnation, sequence) = (sample.header().incarnation, sample.header().sequence);
+        match check(sample, &self.noise) {
+            Ok(number) => {
+                writeln(&mut self.record, format_args!("= {input} {incarnation} {number} {sequence}"))?;
+            }
+            Err(reason) => {
+                writeln(&mut self.record, format_args!("x {input} {reason} ({incarnation}, {sequence})"))?;
+            }
+        }
+        sleep(Duration::from_micros(self.orders.number("work_micros")));
+        Ok(())
+    }
+
+    fn hold(&mut self, sample: Sample) {
+        self.held.push_back((Instant::now(), sample));
+    }
+
+    fn let_go(&mut self) {
+        let (most, age) = (self.orders.number("hold") as usize, self.orders.millis("hold_millis"));
+        while self.held.len() > most || self.held.front().is_some_and(|(since, _)| since.elapsed() > age) {
+            // Nobody has written there meanwhile.
+            let whole = self.held.pop_front().map(|(_, sample)| check(&sample, &self.noise));
+            if let Some(Err(reason)) = whole {
+                let _ = writeln(&mut self.record, format_args!("x held {reason}"));
+            }
+        }
+    }
+
+    fn poll_latest(&mut self, node: &mut Node) -> Result<(), Failure> {
+        for input in self.orders.0["latest"].as_array().cloned().unwrap_or_default() {
+            let input = input.as_str().unwrap_or_default();
+            if let Some(sample) = node.latest(input)?
+                && let Err(reason) = check(&sample, &self.noise)
+            {
+                writeln(&mut self.record, format_args!("x {input} {reason}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hang_if_told(&self, node: &Handle) {
+        let after = self.orders.number("hang_after");
+        if after > 0 && node.incarnation() == 0 && self.sent + self.received >= after {
+            sleep(Duration::from_secs(1000));
+        }
+    }
+}
+
+fn writeln(record: &mut File, line: std::fmt::Arguments<'_>) -> std::io::Result<()> {
+    record.write_all(format!("{line}\n").as_bytes())
+}
+
+/// Sends, every fourth time in place.
+fn send(
+    node: &Handle,
+    output: &str,
+    number: u64,
+    bytes: usize,
+    like: Option<&Sample>,
+    noise: &[u8],
+) -> Result<(u32, u32), SendError> {
+    let publisher = node.output(output).expect("one of its own");
+    let envelope = like.map_or_else(Envelope::new, |sample| Envelope::new().like(sample));
+    let receipt = if number % 4 == 3 {
+        let mut loan = publisher.loan::<u8>(&[bytes])?;
+        fill(&mut loan, node.incarnation(), number, noise);
+        loan.send_with(&envelope)?
+    } else {
+        let mut payload = vec![0; bytes];
+        fill(&mut payload, node.incarnation(), number, noise);
+        node.send_with(output, &payload[..], &envelope)?
+    };
+    Ok((receipt.queued, receipt.missed))
+}
+
+fn noise() -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..2 * NOISE_BYTES).map(|_| next()).collect()
+}
+
+/// The bytes between the marks at both ends of a sample of that name.
+fn expected(incarnation: u32, number: u64, noise: &[u8]) -> &[u8] {
+    let key = (number + (u64::from(incarnation) << 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    &noise[(key >> 32) as usize % NOISE_BYTES..][..NOISE_BYTES]
+}
+
+fn mark(incarnation: u32, number: u64) -> [u8; 16] {
+    (u128::from(number) << 64 | u128::from(incarnation)).to_le_bytes()
+}
+
+/// Samples have at least 64 bytes: a mark at each end, and noise between.
+fn fill(payload: &mut [u8], incarnation: u32, number: u64, noise: &[u8]) {
+    let mark = mark(incarnation, number);
+    let end = payload.len() - 16;
+    payload[..16].copy_from_slice(&mark);
+    payload[end..].copy_from_slice(&mark);
+    for chunk in payload[16..end].chunks_mut(NOISE_BYTES) {
+        chunk.copy_from_slice(&expected(incarnation, number, noise)[..chunk.len()]);
+    }
+}
+
+/// The number of a sample that is whole.
+fn check(sample: &Sample, noise: &[u8]) -> Result<u64, String> {
+    let payload = sample.bytes();
+    if payload.len() < 64 {
+        return Err(format!("it has {} bytes", payload.len()));
+    }
+    let end = payload.len() - 16;
+    let (first, last) = (&payload[..16], &payload[end..]);
+    let both = u128::from_le_bytes(first.try_into().expect("16 bytes"));
+    let (incarnation, number) = (both as u32, (both >> 64) as u64);
+    if last != first || incarnation != sample.header().incarnation {
+        return Err(format!("its marks are {first:?} and {last:?}"));
+    }
+    let noise = expected(incarnation, number, noise);
+    match payload[16..end].chunks(NOISE_BYTES).position(|chunk| *chunk != noise[..chunk.len()]) {
+        Some(chunk) => Err(format!("chunk {chunk} is not that of sample {number}")),
+        None => Ok(number),
+    }
+}

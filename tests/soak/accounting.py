@@ -1,0 +1,236 @@
+"""Holds what the nodes wrote down against what was counted.
+
+The identities are those of `crates/shm/src/counters.rs`: published = sent + dropped_newest + missed_*, and
+sent = received + queued + dropped_oldest + undelivered. A process that is killed between an act and its count
+leaves that one act uncounted, so an identity may be out by one for each process that was killed, and by no
+more.
+"""
+
+from collections import Counter
+from typing import Any
+
+from .plan import Node, Round
+from .records import Received, Records, Sent
+from .running import Running
+
+MISSED = ["dropped_newest", "missed_held", "missed_memory", "missed_control"]
+
+
+def check_samples(plan: Round, records: Records) -> list[str]:
+    """What must hold whoever was killed: content, order, no duplicates."""
+    problems = list(records.damaged)
+    for node in plan.nodes:
+        for name, source in node.inputs.items():
+            edge = f"{source['source']} -> {node.id}/{name}"
+            problems += [
+                f"{edge}: {problem}" for problem in check_order(plan, records, f"{node.id}/{name}", source)
+            ]
+    for topic in {source["source"] for node in plan.nodes for source in node.inputs.values()}:
+        problems += check_sequences(plan, records, topic)
+    return problems
+
+
+def check_order(plan: Round, records: Records, input: str, source: dict[str, Any]) -> list[str]:
+    problems = []
+    processes = records.received[input]
+    producer, output = source["source"].split("/")
+    sent = records.sent[source["source"]]
+    has_history = bool(plan.node(producer).outputs[output])
+    last: Received | None = None
+    for incarnation in sorted(processes):
+        if has_history:
+            # A process that starts is given samples that an earlier one had.
+            last = None
+        for sample in processes[incarnation]:
+            if last is not None and (sample[0], sample[2]) <= (last[0], last[2]):
+                problems.append(f"{sample} after {last} in incarnation {incarnation}")
+            if last is not None and sample[0] == last[0] and sample[1] <= last[1]:
+                problems.append(f"number {sample} after {last} in incarnation {incarnation}")
+            if sample[1] not in sent[sample[0]].intended:
+                problems.append(f"{sample} was never sent")
+            last = sample
+    return problems[:5]
+
+
+def check_sequences(plan: Round, records: Records, topic: str) -> list[str]:
+    """Consumers of one topic must agree on the sequence of each sample."""
+    problems = []
+    sequences: dict[tuple[int, int], int] = {}
+    for node in plan.nodes:
+        for name, source in node.inputs.items():
+            if source["source"] != topic:
+                continue
+            for process in records.received[f"{node.id}/{name}"].values():
+                for incarnation, number, sequence in process:
+                    known = sequences.setdefault((incarnation, number), sequence)
+                    if known != sequence or sequence > number:
+                        problems.append(f"{topic}: {number} has sequence {sequence}, and {known}")
+    return problems[:5]
+
+
+def check_counters(plan: Round, running: Running, records: Records) -> list[str]:
+    """What must hold when `run` lived to the end and read the counters."""
+    problems = []
+    for node in plan.nodes:
+        for name in node.inputs:
+            edge = running.edges.get(f"{node.id}/{name}")
+            if edge:
+                found = Account(plan, running, records, node, name, edge).problems()
+                problems += [f"{edge['topic']} -> {edge['input']}: {problem}" for problem in found]
+    for node in plan.nodes:
+        for output in node.outputs if node.language == "rust" else []:
+            problems += check_reach(plan, running, records, node, output)
+            problems += check_receipts(plan, running, records, node, output)
+    return problems
+
+
+def crashes(running: Running, node: str) -> int:
+    return sum(1 for end in running.ends[node] if end["signal"] is not None)
+
+
+class Account:
+    """One edge."""
+
+    def __init__(
+        self,
+        plan: Round,
+        running: Running,
+        records: Records,
+        consumer: Node,
+        name: str,
+        edge: dict[str, Any],
+    ) -> None:
+        self.edge = edge
+        self.source = consumer.inputs[name]
+        self.is_polled = name in consumer.orders.get("latest", [])
+        producer, output = self.source["source"].split("/")
+        self.has_history = bool(plan.node(producer).outputs[output])
+        self.is_block = self.source["queue_policy"] == "block"
+        self.consumer_crashes = crashes(running, consumer.id)
+        self.producer_crashes = crashes(running, producer)
+        self.consumer_ends = running.ends[consumer.id]
+        self.producer_ends = running.ends[producer]
+        self.has_budget = "shared_memory" in plan.node(producer).keys
+        self.received = records.received[f"{consumer.id}/{name}"]
+        self.sent = records.sent[self.source["source"]]
+        self.depth = edge["queue"]["depth"]
+        self.max_held = edge["queue"]["max_held"]
+        self.is_natural = plan.ending == "natural"
+
+    def problems(self) -> list[str]:
+        return [*self.check_causes(), *self.check_received(), *self.check_sent(), *self.check_losses()]
+
+    def check_causes(self) -> list[str]:
+        """Nothing is counted under a cause that there was not."""
+        policy = self.source["queue_policy"]
+        impossible = {
+            "dropped_oldest": policy not in ("drop_oldest", "latest"),
+            "dropped_newest": policy != "drop_newest",
+            "missed_memory": not self.has_budget,
+            "lost_in_crash": self.consumer_crashes == 0,
+        }
+        found = [cause for cause, cannot in impossible.items() if cannot and self.edge[cause] > 0]
+        if self.edge["lost_in_crash"] > self.consumer_crashes * self.max_held:
+            found.append("lost_in_crash beyond max_held")
+        if self.is_block and self.edge["missed_held"] + self.edge["missed_memory"] > 0:
+            found.append("missed by block")
+        return [f"{cause} cannot be: {self.edge}" for cause in found]
+
+    def check_received(self) -> list[str]:
+        counted, written = self.edge["received"], sum(len(process) for process in self.received.values())
+        # Taken, and killed before it wrote that down; `latest` passes over some.
+        more = counted if self.is_polled else written + self.consumer_crashes
+        if not written <= counted <= more:
+            return [f"{counted} counted as received, {written} written down"]
+        return []
+
+    def check_sent(self) -> list[str]:
+        """sent = received + queued + dropped_oldest + undelivered."""
+        edge = self.edge
+        sent = edge["sent"] - sum(edge[cause] for cause in MISSED)
+        queued = sent - edge["received"] - edge["dropped_oldest"] - edge["undelivered"]
+        least = -self.producer_crashes
+        # Rings whose producer was gone when their consumer went: nobody is left to count what was in them.
+        most = self.depth * len(self.producer_ends) + self.consumer_crashes
+        if self.is_natural and self.consumer_crashes == 0 and len(self.consumer_ends) == 1:
+            most = 0
+        if not least <= queued <= most:
+            return [f"{queued} are neither received nor counted, at least {least} and at most {most} may be"]
+        return []
+
+    def check_losses(self) -> list[str]:
+        """Every sample that a producer says it sent is received, or counted by its cause."""
+        if self.has_history:
+            return []
+        certain = sum(len(sent.receipts) + len(sent.without_memory) for sent in self.sent.values())
+        uncertain = sum(sent.uncertain for sent in self.sent.values())
+        published = self.edge["sent"]
+        # A consumer that is started again finds an edge that waited for it, or one that begins anew.
+        is_attached_all_along = self.is_block or len(self.consumer_ends) == 1
+        least = certain if is_attached_all_along and not self.ended_early() else 0
+        if not least - self.producer_crashes <= published <= certain + uncertain:
+            return [f"{published} counted as published, {certain} written down (and {uncertain} uncertain)"]
+        return []
+
+    def ended_early(self) -> bool:
+        """Whether the consumer ended for good while its producer may still have sent."""
+        return not self.is_natural or self.consumer_ends[-1]["failed"]
+
+
+def check_reach(plan: Round, running: Running, records: Records, node: Node, output: str) -> list[str]:
+    """No sample passes by an edge that a consumer has a right to.
+
+    A `block` edge waits for a consumer that is started again, and a consumer that was never started again was
+    there all along. So each receipt names that many edges at least, up to the order to stop.
+    """
+    topic = f"{node.id}/{output}"
+    lasting = 0
+    for consumer in plan.nodes:
+        for source in consumer.inputs.values():
+            ends = running.ends[consumer.id]
+            is_lasting = (source["queue_policy"] == "block" or len(ends) == 1) and not ends[-1]["failed"]
+            lasting += source["source"] == topic and is_lasting
+    problems = []
+    passed_by: str | None = None
+    for incarnation, sent in sorted(records.sent[topic].items()):
+        for number, receipt in sent.receipts.items():
+            queued, missed = receipt or (0, 0)
+            if queued + missed < lasting:
+                passed_by = (
+                    passed_by or f"{number} of incarnation {incarnation} ({queued} queued, {missed} missed)"
+                )
+            elif passed_by:
+                problems.append(f"{topic}: {passed_by} passed by some of {lasting} edges, later ones did not")
+                passed_by = None
+    return problems[:5]
+
+
+def check_receipts(plan: Round, running: Running, records: Records, node: Node, output: str) -> list[str]:
+    """What receipts told the producer is what was counted on its edges."""
+    topic = f"{node.id}/{output}"
+    edges = [edge for edge in running.edges.values() if edge["topic"] == topic]
+    if node.outputs[output] or not edges:
+        return []
+    told: Counter[str] = Counter()
+    for sent in records.sent[topic].values():
+        told.update(tally(sent, len(edges)))
+    counted_missed = sum(edge[cause] for edge in edges for cause in MISSED)
+    counted_queued = sum(edge["sent"] for edge in edges) - counted_missed
+    problems = []
+    if not told["queued"] - crashes(running, node.id) * len(edges) <= counted_queued <= told["most queued"]:
+        problems.append(f"{topic}: receipts say {dict(told)}, the edges {counted_queued} queued")
+    if not told["missed"] - crashes(running, node.id) * len(edges) <= counted_missed <= told["most missed"]:
+        problems.append(f"{topic}: receipts say {dict(told)}, the edges {counted_missed} missed")
+    return problems
+
+
+def tally(sent: Sent, edges: int) -> dict[str, int]:
+    receipts = [receipt for receipt in sent.receipts.values() if receipt]
+    queued = sum(queued for queued, _ in receipts)
+    missed = sum(missed for _, missed in receipts)
+    return {
+        "queued": queued,
+        "missed": missed,
+        "most queued": queued + sent.uncertain * edges,
+        "most missed": missed + (sent.uncertain + len(sent.without_memory)) * edges,
+    }

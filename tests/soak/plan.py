@@ -1,0 +1,227 @@
+"""A round of the campaign, decided by the seed and its number."""
+
+import json
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+POLICIES = ["drop_oldest", "drop_newest", "latest", "block"]
+# A sample lies in its descriptor, in a slab, or in a memfd of its own.
+SIZES = [64, 200, 1_000, 5_000, 70_000, 400_000, 2_000_000]
+# Bytes that a source may send a second.
+BANDWIDTH = 40_000_000
+
+
+@dataclass
+class Node:
+    """A node of the dataflow."""
+
+    id: str
+    inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)
+    orders: dict[str, Any] = field(default_factory=dict)
+    language: str = "rust"
+
+    @property
+    def is_source(self) -> bool:
+        return "pause_micros" in self.orders
+
+    @property
+    def restarts(self) -> bool:
+        return self.keys.get("restart_policy", "never") != "never"
+
+
+@dataclass
+class Fault:
+    """Something that is done to the dataflow, so many seconds after what was done before."""
+
+    after: float
+    kind: str
+    node: str = ""
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        target = f" {self.node}" if self.node else ""
+        duration = f" for {self.seconds:.2f} s" if self.seconds else ""
+        return f"{self.kind}{target}{duration}"
+
+
+@dataclass
+class Round:
+    """What is run and what is done to it."""
+
+    name: str
+    nodes: list[Node]
+    faults: list[Fault]
+    # "natural", "stop", "stop twice", "kill run", "kill keeper"
+    ending: str
+    # "", "full disk", "few descriptors"
+    surroundings: str = ""
+    # Nodes that are killed at random beside the faults, and how often.
+    targets: list[str] = field(default_factory=list)
+    kills: int = 0
+
+    def node(self, id: str) -> Node:
+        return next(node for node in self.nodes if node.id == id)
+
+    def write(self, folder: Path, rust_node: Path, python_node: Path) -> Path:
+        """The dataflow file. YAML includes JSON."""
+        nodes = [dataflow_node(node, rust_node, python_node) for node in self.nodes]
+        path = folder / "soak.yml"
+        path.write_text(json.dumps({"nodes": nodes}, indent=1))
+        return path
+
+    def summary(self) -> str:
+        edges = sum(len(node.inputs) for node in self.nodes)
+        extra = f", {self.surroundings}" if self.surroundings else ""
+        extra += f", {self.kills} kills" if self.kills else ""
+        return f"{len(self.nodes)} nodes, {edges} edges, {len(self.faults)} faults, {self.ending}{extra}"
+
+
+def dataflow_node(node: Node, rust_node: Path, python_node: Path) -> dict[str, Any]:
+    program = rust_node if node.language == "rust" else python_node
+    described: dict[str, Any] = {
+        "id": node.id,
+        "path": str(program),
+        "args": [json.dumps(node.orders), node.id],
+        **node.keys,
+    }
+    if node.inputs:
+        described["inputs"] = node.inputs
+    if node.outputs:
+        described["outputs"] = node.outputs
+    return described
+
+
+def make_round(seed: int, number: int, with_python: bool, with_mounts: bool) -> Round:
+    """The round of that number."""
+    chance = random.Random(f"{seed}/{number}")
+    ending = chance.choices(
+        ["natural", "stop", "stop twice", "kill run", "kill keeper"], [25, 40, 5, 15, 15]
+    )[0]
+    surroundings = chance.choices(["", "full disk", "few descriptors"], [8, 1, 1])[0]
+    if surroundings == "full disk" and not with_mounts:
+        surroundings = ""
+    nodes = make_nodes(chance, ending == "natural", with_python)
+    faults = make_faults(chance, nodes)
+    return Round(f"{seed}/{number}", nodes, faults, ending, surroundings)
+
+
+def make_kills(seed: int, kills: int) -> Round:
+    """Restarting nodes that are killed over and over, and others beside them that must not notice."""
+    again = {"restart_policy": "on-failure", "restart_delay": "1ms", "max_restart_delay": "1ms"}
+    source = {"bytes": [64, 5_000, 70_000], "pause_micros": 2_000}
+    relay = {"bytes": [200], "work_micros": 0}
+
+    def reads(**topics: str) -> dict[str, dict[str, Any]]:
+        policies = zip(topics.items(), ["block", "drop_oldest", "drop_newest", "latest"], strict=False)
+        return {name: {"source": topic, "queue_policy": policy} for (name, topic), policy in policies}
+
+    nodes = [
+        Node("steady", outputs={"out": {}}, orders=source, keys=again),
+        Node("source", outputs={"out": {}, "map": {"history": 1}}, orders=source, keys=again),
+        Node("relay", reads(a="source/out", b="steady/out"), {"out": {}}, again, relay),
+        Node("sink", reads(a="relay/out", b="source/out", c="steady/out"), {}, again, relay),
+        Node(
+            "holder", reads(a="source/map", b="source/out"), {}, again, relay | {"hold": 5, "hold_millis": 50}
+        ),
+        Node("witness", reads(a="source/out", b="relay/out", c="steady/out"), {}, again, relay),
+    ]
+    targets = ["source", "relay", "sink", "holder"]
+    return Round(f"{seed}/kills", nodes, [], "stop", targets=targets, kills=kills)
+
+
+def make_nodes(chance: random.Random, is_finite: bool, with_python: bool) -> list[Node]:
+    nodes = [make_source(chance, f"source{index}", is_finite) for index in range(chance.randint(1, 3))]
+    for index in range(chance.randint(2, 5)):
+        nodes.append(make_consumer(chance, f"node{index}", nodes, is_finite))
+    for node in nodes:
+        if with_python and chance.random() < 0.15:
+            node.language = "python"
+    return nodes
+
+
+def make_source(chance: random.Random, id: str, is_finite: bool) -> Node:
+    sizes = chance.sample(SIZES, chance.randint(1, 3))
+    mean = sum(sizes) / len(sizes)
+    pause = max(chance.choice([500, 2_000, 10_000, 30_000]), int(mean / BANDWIDTH * 1e6))
+    orders: dict[str, Any] = {"bytes": sizes, "pause_micros": pause, "burst": chance.choice([1, 1, 1, 8])}
+    if is_finite:
+        orders["count"] = max(20, int(4e6 / pause))
+    outputs = {f"out{index}": make_output(chance) for index in range(chance.choice([1, 1, 2]))}
+    return Node(id, outputs=outputs, orders=orders, keys=make_keys(chance, sizes, is_finite))
+
+
+def make_output(chance: random.Random) -> dict[str, Any]:
+    history = chance.choice([0, 0, 0, 1, 5])
+    return {"history": history} if history else {}
+
+
+def make_consumer(chance: random.Random, id: str, producers: list[Node], is_finite: bool) -> Node:
+    """A sink, or a relay that others can read from."""
+    sizes = [chance.choice(SIZES[:5])]
+    topics = [f"{node.id}/{output}" for node in producers for output in node.outputs]
+    node = Node(id, keys=make_keys(chance, sizes, is_finite))
+    for index, topic in enumerate(chance.sample(topics, min(len(topics), chance.choice([1, 1, 2, 3])))):
+        node.inputs[f"in{index}"] = make_input(chance, topic)
+    if chance.random() < 0.4:
+        node.outputs["out0"] = make_output(chance)
+    node.orders = {"bytes": sizes, "work_micros": chance.choice([0, 0, 0, 200, 3_000])}
+    if chance.random() < 0.4:
+        # Fewer than any input may hold, and not for ever: otherwise it would rightly stand still.
+        room = min(
+            source.get("max_held", source.get("queue_size", 10) + 8) for source in node.inputs.values()
+        )
+        node.orders |= {"hold": min(6, room - 1), "hold_millis": 400}
+    if chance.random() < 0.15:
+        node.orders["latest"] = ["in0"]
+    return node
+
+
+def make_input(chance: random.Random, topic: str) -> dict[str, Any]:
+    policy = chance.choice(POLICIES)
+    described: dict[str, Any] = {"source": topic, "queue_policy": policy}
+    if policy != "latest":
+        described["queue_size"] = chance.choice([1, 2, 10, 100])
+    if chance.random() < 0.3:
+        described["max_held"] = described.get("queue_size", 1) + chance.choice([1, 2, 20])
+    return described
+
+
+def make_keys(chance: random.Random, sizes: list[int], is_finite: bool) -> dict[str, Any]:
+    # A source that is always started again would make a round of a fixed number of samples endless.
+    policy = chance.choices(["never", "on-failure", "always"], [2, 7, 0 if is_finite else 1])[0]
+    keys: dict[str, Any] = {"restart_policy": policy}
+    if policy != "never":
+        first = chance.choice([1, 1, 50, 300])
+        keys |= {
+            "restart_delay": f"{first}ms",
+            "max_restart_delay": f"{max(first, chance.choice([1, 500]))}ms",
+        }
+    if chance.random() < 0.25:
+        # Room for a few samples, and never for all that the queues and holders would like.
+        keys["shared_memory"] = f"{max(2**20, max(sizes) * chance.choice([3, 5]))}B"
+    return keys
+
+
+def make_faults(chance: random.Random, nodes: list[Node]) -> list[Fault]:
+    faults = []
+    for _ in range(chance.randint(3, 12)):
+        node = chance.choice(nodes)
+        kind = chance.choices(["kill", "stop", "kill while stopped"], [6, 3, 1])[0]
+        if kind == "kill" and not node.restarts and chance.random() < 0.7:
+            kind = "stop"
+        seconds = 0.0 if kind == "kill" else chance.uniform(0.02, 0.8)
+        faults.append(Fault(chance.expovariate(4), kind, node.id, seconds))
+    for node in nodes:
+        dice = chance.random()
+        if dice < 0.06 and node.restarts:
+            node.orders["failing_starts"] = chance.randint(1, 3)
+        elif dice < 0.10 and node.restarts:
+            node.orders["hang_after"] = chance.randint(1, 30)
+            node.keys["health_check_timeout"] = "1s"
+        elif dice < 0.20:
+            node.orders["children"] = chance.choice([["group"], ["session"], ["group", "session"]])
+    return faults

@@ -1,0 +1,116 @@
+"""Processes as the kernel tells of them: their ends, children, descriptors and mappings."""
+
+import ctypes
+import os
+import re
+import select
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+# Names without what differs from process to process.
+NUMBERS = re.compile(r"\[\d+\]|\d+")
+
+
+def adopt_orphans() -> None:
+    """Whatever `nervure run` leaves behind becomes a child of this process, and is seen."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+class Process:
+    """A process by its pidfd: no other can be taken for it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        try:
+            self.pidfd: int | None = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self.pidfd = None
+
+    def signal(self, number: signal.Signals) -> bool:
+        """False when it has ended."""
+        if self.pidfd is None:
+            return False
+        try:
+            signal.pidfd_send_signal(self.pidfd, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def has_ended(self) -> bool:
+        return self.pidfd is None or bool(select.select([self.pidfd], [], [], 0)[0])
+
+    def close(self) -> None:
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+
+def parent(pid: int) -> int:
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+def children(pid: int) -> list[int]:
+    """Those of all its threads."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            found += [int(child) for child in (task / "children").read_text().split()]
+        except OSError:
+            continue
+    return found
+
+
+def reap_orphans(known: int) -> list[int]:
+    """Takes in adopted children that ended, but for the process `known`; returns those that still live."""
+    for child in children(os.getpid()):
+        if child != known:
+            try:
+                os.waitpid(child, os.WNOHANG)
+            except ChildProcessError:
+                continue
+    return [child for child in children(os.getpid()) if child != known]
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return "gone"
+
+
+def descriptors(pid: int) -> Counter[str]:
+    """What its descriptors are, by kind. Log files are left out: each is opened at its first line."""
+    kinds: Counter[str] = Counter()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            target = str(descriptor.readlink())
+        except OSError:
+            continue
+        if not target.endswith(".jsonl"):
+            kinds[NUMBERS.sub("", target)] += 1
+    return kinds
+
+
+def mappings(pid: int) -> Counter[str]:
+    """Its mappings of shared memory, by kind."""
+    kinds: Counter[str] = Counter()
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and fields[5].startswith("/memfd:"):
+            kinds[fields[5]] += 1
+    return kinds
+
+
+def wait_until(patience: float, holds) -> bool:
+    """Whether it comes to hold in time: for what no event tells."""
+    deadline = time.monotonic() + patience
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

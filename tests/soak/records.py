@@ -1,0 +1,70 @@
+"""What the nodes themselves wrote down: see `crates/cli/tests/nodes/soak_node.rs` for the lines."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# Incarnation of the producer, number that it gave the sample, sequence that the data plane gave it.
+Received = tuple[int, int, int]
+
+
+@dataclass
+class Sent:
+    """What one process of a producer sent to one output."""
+
+    intended: set[int] = field(default_factory=set)
+    # By number: edges that queued it, and edges that counted it as missed. `send` of Python tells neither.
+    receipts: dict[int, tuple[int, int] | None] = field(default_factory=dict)
+    # Every edge counted these as missed, for want of memory.
+    without_memory: set[int] = field(default_factory=set)
+
+    @property
+    def uncertain(self) -> int:
+        """Samples of which the process did not live to say what became of them."""
+        return len(self.intended) - len(self.receipts) - len(self.without_memory) - len(self.stopped)
+
+    stopped: set[int] = field(default_factory=set)
+
+
+@dataclass
+class Records:
+    """The records of a round."""
+
+    # By output, then incarnation.
+    sent: defaultdict[str, defaultdict[int, Sent]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(Sent))
+    )
+    # By input, then incarnation of the consumer.
+    received: defaultdict[str, dict[int, list[Received]]] = field(default_factory=lambda: defaultdict(dict))
+    damaged: list[str] = field(default_factory=list)
+
+
+def read(folder: Path) -> Records:
+    records = Records()
+    for path in folder.iterdir():
+        node, _, incarnation = path.name.rpartition(".")
+        if incarnation.isdigit():
+            read_process(records, node, int(incarnation), path)
+    return records
+
+
+def read_process(records: Records, node: str, incarnation: int, path: Path) -> None:
+    lines = path.read_text(errors="replace").split("\n")
+    # The last is empty, or was cut off by a kill.
+    for line in lines[:-1]:
+        kind, name, *values = line.split(" ")
+        if kind == "=":
+            sample = (int(values[0]), int(values[1]), int(values[2]))
+            records.received[f"{node}/{name}"].setdefault(incarnation, []).append(sample)
+        elif kind == "x":
+            records.damaged.append(f"{node} (incarnation {incarnation}): {line}")
+        else:
+            sent, number = records.sent[f"{node}/{name}"][incarnation], int(values[0])
+            if kind == ">":
+                sent.intended.add(number)
+            elif kind == "<":
+                sent.receipts[number] = (int(values[1]), int(values[2])) if len(values) == 3 else None
+            elif values[1] == "memory":
+                sent.without_memory.add(number)
+            else:
+                sent.stopped.add(number)
