@@ -34,7 +34,9 @@ fn conclusion(report: &PlayReport) -> String {
     if report.rounds > 1 {
         text += &format!(" in {} rounds", report.rounds);
     }
-    text += &format!(", {} late at most", millis(report.latest));
+    if let Some(latest) = report.latest {
+        text += &format!(", {} late at most", millis(latest));
+    }
     let mut waited: Vec<_> = report.waited.iter().collect();
     waited.sort_by_key(|(_, time)| std::cmp::Reverse(**time));
     for (consumer, time) in waited {

@@ -22,6 +22,11 @@ impl Pace {
         Self { rate, anchor: None }
     }
 
+    /// Whether messages have a time at all.
+    pub(crate) fn has_rate(&self) -> bool {
+        self.rate.is_some()
+    }
+
     /// When a message of that time is due, in nanoseconds of CLOCK_MONOTONIC. The first one is due at once.
     pub(crate) fn due(&mut self, time: u64, now: u64) -> u64 {
         let Some(rate) = self.rate else { return now };

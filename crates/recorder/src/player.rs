@@ -49,8 +49,8 @@ pub struct PlayReport {
     pub samples: u64,
     /// Rounds that were begun.
     pub rounds: u64,
-    /// How late a sample was at most.
-    pub latest: Duration,
+    /// How late a sample was at most; `None` where nothing has a time, because it goes as fast as possible.
+    pub latest: Option<Duration>,
     /// How long full queues kept the player waiting, by consumer (`node/input`).
     pub waited: HashMap<String, Duration>,
     /// Messages that could not be published, with the first reason, by topic.
@@ -305,8 +305,11 @@ impl Player<'_> {
 
     fn account(&mut self, due: u64, slowest: Option<&str>) {
         let now = monotonic_nanos();
+        if !self.pace.has_rate() {
+            return;
+        }
         let late = Duration::from_nanos(now.saturating_sub(due));
-        self.report.latest = self.report.latest.max(late);
+        self.report.latest = self.report.latest.max(Some(late));
         if late > LATE && now - self.told > TELL_EVERY.as_nanos() as u64 {
             self.told = now;
             let millis = late.as_millis();
