@@ -102,6 +102,12 @@ impl Assembly {
         added
     }
 
+    /// Bytes of the sample and of repair shards.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let repair = self.blocks.iter().flat_map(|block| &block.repair);
+        self.payload.len() + repair.map(|(_, shard)| shard.len()).sum::<usize>()
+    }
+
     pub(super) fn into_payload(self) -> Vec<u8> {
         self.payload
     }

@@ -231,6 +231,15 @@ impl Receiver {
         open.fold(self.totals, |sum, (_, state)| sum + state.counters())
     }
 
+    /// Bytes of samples that arrive, of their repair shards, and of samples that wait.
+    pub fn memory_bytes(&self) -> u64 {
+        let assemblies: usize = self.assemblies.values().map(Assembly::memory_bytes).sum();
+        let held = self.streams.values().flat_map(|state| state.waiting.values());
+        let held: usize = held.filter_map(|complete| complete.sample.as_ref()).map(|s| s.payload.len()).sum();
+        let queued = self.streams.values().flat_map(|state| &state.queue);
+        (assemblies + held + queued.map(|sample| sample.payload.len()).sum::<usize>()) as u64
+    }
+
     /// The counters of the link.
     pub fn link_counters(&self) -> LinkReceiveCounters {
         LinkReceiveCounters { budget_used_bytes: self.budget.used(), ..self.counters }

@@ -1,0 +1,271 @@
+//! A peer that has proved its identity and sends whatever it likes: nothing panics, and memory stays within bounds.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::networks::Draw;
+use crate::{
+    coding::geometry::Geometry,
+    qos::{Delivery, Qos, TrafficClass},
+    receiver::{ReceiverConfig, ReceiverEvent},
+    session::{Session, SessionConfig, SessionEvent},
+    wire::{
+        control::Control,
+        data::{Abandoned, Header, Status, Symbol},
+        feedback::{Closed, Feedback, Outcome, Progress},
+    },
+};
+use nervure_linkemu::network::for_each_seed;
+
+const BUDGET_BYTES: u64 = 1 << 20;
+
+fn victim(seed: u64, now: Instant) -> Session {
+    let receiver = ReceiverConfig { budget_bytes: BUDGET_BYTES, max_streams: 8, initial_credit: 16 << 10 };
+    Session::new(SessionConfig { receiver, ..SessionConfig::default() }, seed, now)
+}
+
+/// Lets the session send all that it wants to, and returns the last packets.
+fn drain(session: &mut Session, now: Instant) -> Vec<Vec<u8>> {
+    let mut packets = Vec::new();
+    for _ in 0..10_000 {
+        let mut out = Vec::new();
+        if !session.next_datagram(now, 1400, &mut out) {
+            break;
+        }
+        packets.push(out);
+    }
+    packets
+}
+
+#[test]
+fn garbage_and_altered_packets() {
+    for_each_seed(0..200, |seed| {
+        let mut draw = Draw::new(seed);
+        let mut now = Instant::now();
+        let (mut a, mut b) = (victim(seed, now), victim(seed + 1000, now));
+        let stream = a.open(now, "stream", Qos::new(Delivery::keep_last(4)));
+        let mut kept: Vec<Vec<u8>> = Vec::new();
+        for _ in 0..300 {
+            now += Duration::from_micros(200 + draw.below(3000));
+            let _ = a.send(now, stream, Bytes::from(vec![7; draw.below(20_000) as usize]));
+            for session in [&mut a, &mut b] {
+                session.handle_timeout(now);
+                while session.poll_event().is_some() {}
+            }
+            let packets = [drain(&mut a, now), drain(&mut b, now)];
+            for (packets, to) in packets.into_iter().zip([&mut b, &mut a]) {
+                for mut packet in packets {
+                    match draw.below(6) {
+                        0 => packet.truncate(draw.below(packet.len() as u64 + 1) as usize),
+                        1 => {
+                            for _ in 0..=draw.below(4) {
+                                let place = draw.below(packet.len() as u64) as usize;
+                                packet[place] = draw.below(256) as u8;
+                            }
+                        }
+                        2 => kept.push(packet.clone()),
+                        3 if !kept.is_empty() => {
+                            packet = kept[draw.below(kept.len() as u64) as usize].clone()
+                        }
+                        4 => packet = (0..draw.below(100)).map(|_| draw.below(256) as u8).collect(),
+                        _ => {}
+                    }
+                    to.on_datagram(now, &packet);
+                }
+            }
+            kept.truncate(100);
+        }
+        for session in [&a, &b] {
+            assert!(session.status().link.budget_used_bytes <= BUDGET_BYTES);
+            assert!(session.receiver().memory_bytes() <= BUDGET_BYTES + (64 << 10));
+        }
+    });
+}
+
+#[test]
+fn a_sender_that_takes_all_it_can() {
+    for_each_seed(0..60, |seed| {
+        let mut draw = Draw::new(seed);
+        let now = Instant::now();
+        let mut session = victim(seed, now);
+        let mut sender = Flood { packet: 0, id: 0, control: 0 };
+        for step in 0..4000u64 {
+            let mut out = sender.packet();
+            match draw.below(10) {
+                0..3 => sender.control(&mut out, &some_control(&mut draw)),
+                3 => {
+                    let abandoned = (0..draw.below(48))
+                        .map(|_| Abandoned {
+                            transmit_id: draw.below(1 << 20),
+                            count: [0, 1, 7, 1 << 61][draw.below(4) as usize],
+                            stream: draw.below(10) as u32,
+                            sequence: draw.below(100),
+                        })
+                        .filter(|abandoned| abandoned.count < 100 || step > 3500)
+                        .collect();
+                    Status { floor: draw.below(50), feedback_seen: draw.below(100), abandoned }
+                        .write(&mut out);
+                }
+                _ => sender.symbol(&mut draw, &mut out),
+            }
+            session.on_datagram(now, &out);
+            while let Some(event) = session.poll_event() {
+                if let SessionEvent::Receiver(ReceiverEvent::Readable(stream)) = event
+                    && draw.below(4) == 0
+                {
+                    session.take(now, stream);
+                }
+            }
+            assert!(session.status().link.budget_used_bytes <= BUDGET_BYTES);
+            assert!(session.receiver().memory_bytes() <= BUDGET_BYTES + (64 << 10));
+            if step % 50 == 0 {
+                drain(&mut session, now);
+            }
+        }
+        assert!(session.receiver().streams().count() <= 8);
+        assert!(session.status().received.is_balanced());
+    });
+}
+
+#[test]
+fn feedback_that_lies() {
+    for_each_seed(0..100, |seed| {
+        let mut draw = Draw::new(seed);
+        let mut now = Instant::now();
+        let mut session = victim(seed, now);
+        let streams =
+            [Delivery::keep_all(8), Delivery::keep_last(3), Delivery::best_effort(2), Delivery::Latest]
+                .map(|delivery| session.open(now, "stream", Qos::new(delivery)));
+        // It grants credit, so that there is something to lie about.
+        let mut peer = Flood { packet: 0, id: 0, control: 0 };
+        for stream in streams {
+            let mut out = peer.packet();
+            peer.control(&mut out, &Control::Grant { stream, bytes: 1 << 20 });
+            session.on_datagram(now, &out);
+        }
+        let (mut number, incarnation) = (0, 5);
+        for _ in 0..400 {
+            now += Duration::from_micros(draw.below(8000));
+            let stream = streams[draw.below(4) as usize];
+            let _ = session.send(now, stream, Bytes::from(vec![1; draw.below(9000) as usize]));
+            session.handle_timeout(now);
+            drain(&mut session, now);
+            while session.poll_event().is_some() {}
+            number += draw.below(3);
+            let sent = session.status().packets_sent;
+            let mut start = draw.below(5);
+            let closed = (0..draw.below(4))
+                .map(|_| {
+                    start += draw.below(20);
+                    let range = Closed { start, end: start + 1 + draw.below(5), outcome: Outcome::Delivered };
+                    start = range.end;
+                    range
+                })
+                .collect();
+            let mut feedback = Feedback {
+                session: session.sender().session(),
+                incarnation: if draw.below(50) == 0 { draw.below(9) as u32 } else { incarnation },
+                number,
+                highest_packet: draw.below(sent + 2),
+                packets: draw.below(sent + 10),
+                bytes: draw.below(1 << 30),
+                arrived_micros: draw.below(1 << 32) as u32,
+                held_micros: draw.below(1 << 32) as u32,
+                floor: 0,
+                closed,
+                progress: vec![Progress {
+                    transmit_id: draw.below(60),
+                    block: draw.below(3) as u16,
+                    symbols: draw.below(1025) as u16,
+                }],
+            };
+            let mut out = Vec::new();
+            feedback.write(1400, &mut out);
+            session.on_datagram(now, &out);
+            assert!(session.status().sent.is_balanced(), "{:?}", session.status().sent);
+        }
+    });
+}
+
+/// Writes packets by hand.
+struct Flood {
+    packet: u32,
+    id: u64,
+    control: u64,
+}
+
+impl Flood {
+    fn packet(&mut self) -> Vec<u8> {
+        self.packet += 1;
+        let mut out = Vec::new();
+        Header { session: 9, packet_number: self.packet }.write(&mut out);
+        out
+    }
+
+    fn control(&mut self, out: &mut Vec<u8>, message: &Control) {
+        let payload = message.encode();
+        self.id += 1;
+        let geometry = Geometry::new(payload.len(), 1200).expect("it is short");
+        let sequence = self.control;
+        self.control += 1;
+        let symbol =
+            Symbol { transmit_id: self.id, stream: 0, sequence, geometry, block: 0, index: 0, age_millis: 0 };
+        symbol.write(out);
+        let end = out.len() + geometry.block(0).shard_bytes();
+        out.extend_from_slice(&payload);
+        out.resize(end, 0);
+    }
+
+    fn symbol(&mut self, draw: &mut Draw, out: &mut Vec<u8>) {
+        let sample_bytes = [0, 10, 1000, 5000, 100_000, 1 << 30][draw.below(6) as usize];
+        let geometry = Geometry::new(sample_bytes, 1200).expect("within the limits");
+        let block = draw.below(geometry.blocks() as u64) as u16;
+        let index = draw.below(geometry.block(block.into()).symbols() as u64) as u16;
+        let transmit_id = match draw.below(3) {
+            0 => {
+                self.id += 1;
+                self.id
+            }
+            1 => draw.below(self.id + 1),
+            _ => draw.below(1 << 61),
+        };
+        let symbol = Symbol {
+            transmit_id,
+            stream: draw.below(10) as u32,
+            sequence: [draw.below(50), draw.below(1 << 61)][draw.below(2) as usize],
+            geometry,
+            block,
+            index,
+            age_millis: draw.below(1 << 16) as u16,
+        };
+        symbol.write(out);
+        out.resize(out.len() + geometry.block(block.into()).shard_bytes(), 3);
+    }
+}
+
+fn some_control(draw: &mut Draw) -> Control {
+    let stream = 1 + draw.below(20) as u32;
+    match draw.below(5) {
+        0 => Control::Close { stream },
+        1 => Control::Want { stream, bytes: draw.below(1 << 60) },
+        2 => Control::Grant { stream, bytes: draw.below(1 << 60) },
+        3 => Control::Refuse { stream },
+        _ => {
+            let delivery =
+                [Delivery::keep_all(3), Delivery::keep_last(9), Delivery::Latest][draw.below(3) as usize];
+            let qos = Qos {
+                delivery,
+                traffic_class: TrafficClass::ALL[draw.below(3) as usize],
+                deadline: None,
+                lifespan: (draw.below(2) == 0).then_some(Duration::from_millis(5)),
+            };
+            Control::Open {
+                stream,
+                qos,
+                first_sequence: draw.below(10),
+                name: "n".repeat(draw.below(500) as usize),
+            }
+        }
+    }
+}
