@@ -217,7 +217,9 @@ impl<C: Carrier> Endpoint<C> {
             match event {
                 Event::Connected { session, peer, address } => {
                     self.by_session.insert(session, peer);
-                    self.peer(now, peer).carried = Some(session);
+                    let state = self.peer(now, peer);
+                    state.carried = Some(session);
+                    state.session.on_connected(now);
                     self.events.push_back(EndpointEvent::Connected { peer, address });
                 }
                 Event::Datagram { session, datagram } => {

@@ -30,6 +30,8 @@ const FIRST_RTO: Duration = Duration::from_millis(50);
 const RTO_MARGIN: Duration = Duration::from_millis(5);
 /// How often it is looked whether the peer has fallen silent.
 const SILENCE_CHECK: Duration = Duration::from_millis(50);
+/// A peer that may have lost its state is asked again after this time, when nothing else is sent to it.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// Control messages to the peer that wait, at most, before its own are read no further.
 const CONTROL_BACKLOG: usize = 1024;
 
@@ -92,6 +94,10 @@ pub struct Session {
     peer_clock: PeerClock,
     /// When the rate lets the next packet go.
     paced_until: Option<Instant>,
+    /// When the peer is asked for a sign that it still knows of this session.
+    ask_at: Instant,
+    /// The carrier has made a connection, and nothing was heard through it yet.
+    is_new_connection: bool,
     events: VecDeque<SessionEvent>,
     packets_sent: u64,
     datagram_bytes_sent: u64,
@@ -113,12 +119,20 @@ impl Session {
             peer_incarnation: None,
             peer_clock: PeerClock::default(),
             paced_until: None,
+            ask_at: now,
+            is_new_connection: false,
             events: VecDeque::new(),
             packets_sent: 0,
             datagram_bytes_sent: 0,
             datagram_bytes_received: 0,
             invalid_feedback: 0,
         }
+    }
+
+    /// The carrier has a connection to the peer, for the first time or again: it is asked whether it is the same.
+    pub fn on_connected(&mut self, now: Instant) {
+        self.is_new_connection = true;
+        self.ask_at = now;
     }
 
     /// Opens a stream to the peer and returns its number. Samples may be sent at once.
@@ -223,6 +237,7 @@ impl Session {
         self.paced_until = None;
         let filled = match permission {
             Permission::Send if self.sender.has_work(now) => self.sender.fill(now, bytes, false, out),
+            Permission::Send if self.asks(now) => self.sender.fill(now, bytes, true, out),
             Permission::Send => None,
             Permission::Probe => self.sender.fill(now, bytes, true, out),
             Permission::Wait(at) => {
@@ -239,8 +254,23 @@ impl Session {
             return false;
         };
         self.rate.on_sent(now, filled.packet, filled.bytes);
+        self.ask_at = now + ASK_AGAIN;
         self.packets_sent += 1;
         true
+    }
+
+    /// Whether it is not known that the peer still knows of this session.
+    fn has_question(&self) -> bool {
+        self.is_new_connection || self.sender.awaits_grant()
+    }
+
+    /// Whether to ask now. A peer that was started anew while everything sent before had been confirmed, and a grant
+    /// had not arrived, would otherwise never be heard of.
+    fn asks(&mut self, now: Instant) -> bool {
+        self.ask_at <= now && self.has_question() && {
+            self.ask_at = now + ASK_AGAIN;
+            self.sender.check_grants() || self.is_new_connection
+        }
     }
 
     /// Tells the sender what is known of the path.
@@ -259,6 +289,7 @@ impl Session {
         if feedback.session != self.sender.session() {
             return;
         }
+        self.is_new_connection = false;
         if self.peer_incarnation.is_some_and(|known| known != feedback.incarnation) {
             self.restart(now, feedback.incarnation);
             return;

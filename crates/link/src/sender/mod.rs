@@ -105,6 +105,8 @@ pub struct Sender {
     rto: Duration,
     silent: bool,
     feedback_seen: u64,
+    /// A stream may wait for a grant.
+    awaits_grant: bool,
     events: VecDeque<SenderEvent>,
     totals: SendCounters,
     bytes_copied: u64,
@@ -168,6 +170,7 @@ impl Sender {
             rto: Duration::from_millis(250),
             silent: false,
             feedback_seen: 0,
+            awaits_grant: false,
             events: VecDeque::new(),
             totals: SendCounters::default(),
             bytes_copied: 0,
@@ -244,10 +247,22 @@ impl Sender {
     pub(crate) fn control(&mut self, now: Instant, message: &Control) {
         let stream = self.streams.get_mut(&CONTROL_STREAM).expect("the control stream is never closed");
         let payload = Bytes::from(message.encode());
+        self.awaits_grant |= matches!(message, Control::Open { .. } | Control::Want { .. });
         stream.counters.accepted += 1;
         stream.pending.push_back(Pending { sequence: stream.next_sequence, payload, accepted: now });
         stream.next_sequence += 1;
         self.refresh(now, CONTROL_STREAM);
+    }
+
+    /// Whether a stream may wait for a grant.
+    pub(crate) fn awaits_grant(&self) -> bool {
+        self.awaits_grant
+    }
+
+    /// Looks whether a stream waits for a grant.
+    pub(crate) fn check_grants(&mut self) -> bool {
+        self.awaits_grant = self.streams.values().any(|state| state.wants_in_flight > 0 && !state.refused);
+        self.awaits_grant
     }
 
     /// Control messages that wait or are under way.

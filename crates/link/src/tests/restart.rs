@@ -37,7 +37,7 @@ fn network(seed: u64, draw: &mut Draw) -> (Network<Between>, Vec<Load>) {
 
 #[test]
 fn a_receiver_that_comes_back_costs_what_was_under_way() {
-    for_each_seed(0..150, |seed| {
+    for_each_seed(0..60, |seed| {
         let mut draw = Draw::new(seed);
         let (mut network, _) = network(seed, &mut draw);
         network.run_to(millis(20 + draw.below(400)));
@@ -56,13 +56,18 @@ fn a_receiver_that_comes_back_costs_what_was_under_way() {
         let after = network.endpoint(1).1.session.status().received.delivered;
         // What was confirmed was delivered, and what was delivered without being confirmed is counted.
         assert!(sent.delivered <= before + after, "{sent:?} {before} {after}");
-        assert!(before + after <= sent.delivered + sent.unconfirmed, "{sent:?} {before} {after}");
+        if host.peer_lost.is_empty() {
+            // Nothing was heard of the first receiver: all that it had was sent again.
+            assert_eq!(after, sent.delivered);
+        } else {
+            assert!(before + after <= sent.delivered + sent.unconfirmed, "{sent:?} {before} {after}");
+        }
     });
 }
 
 #[test]
 fn a_sender_that_comes_back_begins_anew() {
-    for_each_seed(0..150, |seed| {
+    for_each_seed(0..60, |seed| {
         let mut draw = Draw::new(seed);
         let (mut network, loads) = network(seed, &mut draw);
         network.run_to(millis(20 + draw.below(400)));
