@@ -51,7 +51,8 @@ fuzz_target!(|bytes: &[u8]| {
         }
         session.on_datagram(now, packet);
         while let Some(event) = session.poll_event() {
-            let SessionEvent::Receiver(nervure_link::receiver::ReceiverEvent::Readable(stream)) = event else {
+            let SessionEvent::Receiver(nervure_link::receiver::ReceiverEvent::Readable(stream)) = event
+            else {
                 continue;
             };
             session.take(now, stream);
