@@ -6,7 +6,7 @@ use nervure_node::{Event, Observer};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::dataflow::{Dataflow, Run};
+use crate::dataflow::{Dataflow, Process, Run};
 
 /// A source of numbers, and a sink that needs none of what the observers do.
 fn numbers(keys: serde_json::Value) -> Run {
@@ -135,6 +135,61 @@ fn a_thousand_observers_leave_nothing() {
     }
     let id = observe();
     assert!(id.len() < "test@1234567.99".len(), "names are used again: {id}");
+    run.signal(Signal::INT);
+    assert_eq!(run.finish().code, Some(0));
+}
+
+fn status(run: &Run) -> serde_json::Value {
+    let output = run.command(&["status", "--json", "-d", run.name()]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn an_observer_that_stands_still_holds_nobody_up_and_a_killed_one_is_forgotten() {
+    let mut run = numbers(json!({}));
+    let mut echo = run
+        .command(&["topic", "echo", "source/out", "--json", "-d", run.name()])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(echo.stdout.take().unwrap()));
+    let first: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    let process = Process::new(echo.id().into());
+    process.signal(Signal::STOP);
+    // Far more than its queue, and than a pipe, would take.
+    let far = first["sequence"].as_u64().unwrap() + 300;
+    run.line("sink", &format!("in {far}"));
+    let observers = status(&run)["observers"].clone();
+    assert_eq!(observers.as_array().unwrap().len(), 1, "{observers}");
+    process.signal(Signal::KILL);
+    process.assert_ends();
+    echo.wait().unwrap();
+    while !status(&run)["observers"].as_array().unwrap().is_empty() {}
+    run.signal(Signal::INT);
+    let outcome = run.finish();
+    assert_eq!(outcome.code, Some(0));
+    let edge = &outcome.summary()["edges"][0];
+    assert_eq!((&edge["input"], &edge["lost"]), (&json!("sink/in"), &json!(0)), "{edge}");
+    assert_eq!(
+        outcome.summary()["edges"].as_array().unwrap().len(),
+        1,
+        "observers are no part of the summary"
+    );
+}
+
+#[test]
+fn clients_that_come_and_go_do_not_disturb_each_other() {
+    let run = numbers(json!({}));
+    for _ in 0..40 {
+        let start = || {
+            let mut command = run.command(&["status", "--json", "-d", run.name()]);
+            command.stdout(std::process::Stdio::null()).spawn().unwrap()
+        };
+        for mut client in [start(), start(), start()] {
+            assert!(client.wait().unwrap().success());
+        }
+    }
     run.signal(Signal::INT);
     assert_eq!(run.finish().code, Some(0));
 }

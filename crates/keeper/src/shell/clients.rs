@@ -1,6 +1,6 @@
 //! The public socket of a keeper, and the connections of its clients.
 
-use std::{io, rc::Rc, time::Duration};
+use std::{collections::BTreeMap, io, rc::Rc, time::Duration};
 
 use nervure_protocol::{
     address::KeeperAddress,
@@ -28,7 +28,9 @@ use crate::machine::Event;
 pub struct Clients {
     max: usize,
     listener: Option<Listener>,
-    places: Vec<Option<Client>>,
+    /// By numbers that are not used again: epoll may still report on one that has just left.
+    connected: BTreeMap<usize, Client>,
+    next: usize,
 }
 
 #[derive(Debug)]
@@ -50,7 +52,7 @@ struct Follows {
 impl Clients {
     /// At most so many, and none yet.
     pub fn new(max: usize) -> Self {
-        Self { max, listener: None, places: Vec::new() }
+        Self { max, listener: None, connected: BTreeMap::new(), next: 0 }
     }
 
     /// Sends a report to those who follow.
@@ -61,7 +63,7 @@ impl Clients {
         now: Duration,
     ) {
         let is_log = matches!(message, keeper_to_run::Message::Log(_));
-        for client in self.places.iter_mut().flatten() {
+        for client in self.connected.values_mut() {
             if client.follows.is_some_and(|follows| follows.logs || !is_log) {
                 client.link.send(message, descriptor.cloned(), now);
             }
@@ -89,19 +91,17 @@ impl Clients {
 
     /// Closes the connection of one.
     pub fn remove(&mut self, client: usize) {
-        if let Some(place) = self.places.get_mut(client) {
-            *place = None;
-        }
+        self.connected.remove(&client);
     }
 
     /// When to flush again.
     pub fn deadline(&self) -> Option<Duration> {
-        self.places.iter().flatten().filter_map(|client| client.link.deadline()).min()
+        self.connected.values().filter_map(|client| client.link.deadline()).min()
     }
 
     /// True when nothing waits to be sent.
     pub fn have_all(&self) -> bool {
-        self.places.iter().flatten().all(|client| !client.link.is_waiting())
+        self.connected.values().all(|client| !client.link.is_waiting())
     }
 
     /// Nobody can connect any more.
@@ -110,7 +110,7 @@ impl Clients {
     }
 
     fn client(&mut self, client: usize) -> Option<&mut Client> {
-        self.places.get_mut(client)?.as_mut()
+        self.connected.get_mut(&client)
     }
 }
 
@@ -163,10 +163,8 @@ impl Shell {
                 peer.pid, peer.uid
             ));
         }
-        let vacant = self.clients.places.iter().position(Option::is_none);
-        let place = vacant.unwrap_or(self.clients.places.len());
-        if place >= self.clients.max {
-            let reason = format!("{place} clients are connected already, the most");
+        if self.clients.connected.len() >= self.clients.max {
+            let reason = format!("{} clients are connected already, the most", self.clients.max);
             let hint = Some("end some of them, or start the dataflow with a higher `ulimit -Hn`".to_owned());
             let refused = keeper_to_cli::Refused { reason: reason.clone(), hint };
             if let Ok(bytes) = encode(&keeper_to_cli::Message::Refused(refused)) {
@@ -174,6 +172,7 @@ impl Shell {
             }
             return Err(failed(&reason));
         }
+        let number = self.clients.next;
         let pid = i32::try_from(peer.pid).ok().and_then(Pid::from_raw);
         let pidfd = match pid.map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
             None => None,
@@ -182,16 +181,14 @@ impl Shell {
             Some(Err(rustix::io::Errno::SRCH)) => return Ok(()),
             Some(Err(error)) => return Err(failed(&error)),
         };
-        self.watch(socket.as_fd(), Token::Client(place)).map_err(|error| failed(&error))?;
+        self.watch(socket.as_fd(), Token::Client(number)).map_err(|error| failed(&error))?;
         if let Some(pidfd) = &pidfd {
-            self.watch(pidfd.as_fd(), Token::ClientEnded(place)).map_err(|error| failed(&error))?;
+            self.watch(pidfd.as_fd(), Token::ClientEnded(number)).map_err(|error| failed(&error))?;
         }
         let link = ReportLink::new(socket, Reader::Client);
-        let client = Some(Client { peer, link, _pidfd: pidfd, follows: None, guest: None });
-        match vacant {
-            Some(place) => self.clients.places[place] = client,
-            None => self.clients.places.push(client),
-        }
+        let client = Client { peer, link, _pidfd: pidfd, follows: None, guest: None };
+        self.clients.connected.insert(number, client);
+        self.clients.next += 1;
         Ok(())
     }
 
@@ -247,11 +244,10 @@ impl Shell {
     /// Sends what the clients take, and cuts those off that take nothing.
     pub(super) fn flush_clients(&mut self, now: Duration) {
         let mut behind = Vec::new();
-        for (at, client) in self.clients.places.iter_mut().enumerate() {
-            let Some(client) = client else { continue };
+        for (number, client) in &mut self.clients.connected {
             client.link.flush(now, utc_nanos());
             if client.link.is_behind() {
-                behind.push((at, client.peer.pid));
+                behind.push((*number, client.peer.pid));
             }
         }
         for (client, pid) in behind {
