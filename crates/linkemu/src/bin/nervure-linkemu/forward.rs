@@ -18,6 +18,8 @@ pub struct Forwarder {
     ports: Vec<Port>,
     captures: Option<Captures>,
     start: Instant,
+    /// `start` on CLOCK_MONOTONIC, for programs that write down their own times.
+    start_nanos: u64,
     buffer: Box<[u8; 65_536]>,
     late: Lateness,
 }
@@ -66,6 +68,7 @@ impl Forwarder {
             ports,
             captures,
             start,
+            start_nanos: monotonic_nanos().saturating_sub(start.elapsed().as_nanos() as u64),
             buffer: Box::new([0; 65_536]),
             late: Lateness::default(),
         }
@@ -93,6 +96,10 @@ impl Forwarder {
 
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
+    }
+
+    pub fn start_nanos(&self) -> u64 {
+        self.start_nanos
     }
 
     pub fn devices(&self) -> impl Iterator<Item = &File> {
@@ -173,6 +180,11 @@ impl Lateness {
     pub fn mean(&self) -> Duration {
         u32::try_from(self.packets).ok().and_then(|packets| self.sum.checked_div(packets)).unwrap_or_default()
     }
+}
+
+fn monotonic_nanos() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 fn is_down(error: &io::Error) -> bool {

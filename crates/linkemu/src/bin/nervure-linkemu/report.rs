@@ -83,6 +83,7 @@ pub fn summary(
     json!({
         "kind": "summary",
         "seconds": forwarder.elapsed().as_secs_f64(),
+        "start_monotonic_nanos": forwarder.start_nanos(),
         "seed": scenario.seed,
         "duplex": if scenario.duplex == Duplex::Half { "half" } else { "full" },
         "congestion_control": congestion_control,
