@@ -264,6 +264,8 @@ fn check_names(names: &[String]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::Outage;
 
@@ -342,6 +344,21 @@ mod tests {
             [Some(10_000_000), Some(20_000_000), Some(10_000_000)]
         );
         assert_eq!(rate(1, 0), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(
+            text in ".{0,300}",
+            key in "(seed|duplex|hosts|repeat|link|from|change|trace|rate|loss|queue|at)",
+            value in "[-0-9a-z%:.\\[\\]{}= \"]{0,20}",
+        ) {
+            let _ = read(&text);
+            let _ = read(&format!("{key} = {value}"));
+            let _ = read(&format!("[link]\n{key} = \"{value}\""));
+            let _ = replay_trace(Settings::default(), &text);
+            let _ = replay_trace(Settings::default(), &format!("seconds,rate_mbit\n0,{value}\n{value},1"));
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::{Duplex, LinkOptions, Scenario, ScenarioError};
 /// What describes a scenario on a command line: a file, or settings, or both.
 #[derive(Args, Clone, Debug)]
 pub struct ScenarioArguments {
-    /// Read hosts, settings and changes from a TOML file; the options below outrank its settings at the start.
+    /// Read hosts, settings and changes from a TOML file; options given beside it hold for all hosts at all times.
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
     /// The seed of all draws: the same seed loses the same packets.
@@ -69,5 +69,55 @@ fn letter_name(index: usize) -> String {
     match u8::try_from(index) {
         Ok(index @ 0..26) => char::from(b'a' + index).to_string(),
         _ => format!("h{index}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        scenario: ScenarioArguments,
+    }
+
+    fn scenario(words: &[&str], commands: usize) -> Result<Scenario, ScenarioError> {
+        Line::try_parse_from([&["program"], words].concat()).unwrap().scenario.scenario(commands)
+    }
+
+    #[test]
+    fn options_outrank_the_file_for_everyone_at_all_times() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("scenario.toml");
+        let text =
+            "[link]\nloss = \"10%\"\nrate = \"1mbit\"\n[[change]]\nat = \"1s\"\nlink = { loss = \"50%\" }";
+        fs::write(&path, text).unwrap();
+        let options =
+            ["--scenario", path.to_str().unwrap(), "--loss", "0%", "--seed", "9", "--outage", "2s:1s"];
+        let scenario = scenario(&options, 2).unwrap();
+        assert_eq!(scenario.seed, 9);
+        for host in &scenario.hosts {
+            let at = |seconds| *host.schedule.at(Duration::from_secs(seconds));
+            assert_eq!([at(0).loss, at(1).loss], [0.0, 0.0]);
+            assert_eq!(at(0).rate_bits_per_second, Some(1_000_000));
+            assert_eq!([at(1), at(2), at(3)].map(|settings| settings.outage.is_some()), [false, true, false]);
+        }
+    }
+
+    #[test]
+    fn there_is_a_host_for_each_command() {
+        let names = |scenario: Scenario| -> Vec<String> {
+            scenario.hosts.into_iter().map(|host| host.name).collect()
+        };
+        assert_eq!(names(scenario(&[], 3).unwrap()), ["a", "b", "c"]);
+        assert_eq!(names(scenario(&["--hosts", "robot,base"], 2).unwrap()), ["robot", "base"]);
+        assert_eq!(names(scenario(&[], 28).unwrap())[25..], ["z", "h26", "h27"]);
+        assert!(scenario(&["--hosts", "robot,robot"], 2).unwrap_err().to_string().contains("twice"));
+        assert!(scenario(&[], 201).is_err());
     }
 }

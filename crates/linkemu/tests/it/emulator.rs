@@ -218,6 +218,33 @@ fn a_killed_emulator_leaves_no_process() {
 }
 
 #[test]
+fn a_killed_host_ends_the_run() {
+    if !has_rights() {
+        return;
+    }
+    let script = "echo started; sleep 1000";
+    let mut emulator = emulator(&["run", "--", "sh", "-c", script, "---", "sh", "-c", script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(emulator.stdout.take().unwrap());
+    for _ in 0..2 {
+        stdout.read_line(&mut String::new()).unwrap();
+    }
+    let pid = emulator.id();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let first = children.split_whitespace().next().unwrap();
+    assert!(Command::new("kill").args(["-9", first]).status().unwrap().success());
+    // The standard outputs end when nobody has them any more, the commands of the other host included.
+    let mut message = String::new();
+    emulator.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    stdout.read_to_string(&mut String::new()).unwrap();
+    assert_eq!(emulator.wait().unwrap().code(), Some(1));
+    assert!(message.contains("error: a host was killed"), "{message}");
+}
+
+#[test]
 fn an_end_takes_everything_along() {
     if !has_rights() {
         return;

@@ -19,7 +19,7 @@ pub struct Arguments {
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    all commands ended with 0, or were ended by --until or --stop-after
+  0    all commands ended with 0, or were ended by --until, --stop-after or Ctrl-C
   1    the emulator failed, or lacks rights
   2    the command line or a scenario file is wrong
   3    a command failed
@@ -57,7 +57,7 @@ A scenario file (TOML; every key is optional):
   link = { outage = \"lose\" }   # or \"hold\": packets wait
 
 Exit codes:
-  0    all commands ended with 0, or were ended by --until or --stop-after
+  0    all commands ended with 0, or were ended by --until, --stop-after or Ctrl-C
   1    the emulator failed, or lacks rights
   2    the command line or a scenario file is wrong
   3    a command failed
@@ -89,7 +89,7 @@ pub struct RunArguments {
     /// End when the command of this host has ended, instead of when all have; may be given several times.
     #[arg(long, value_name = "HOST")]
     pub until: Vec<String>,
-    /// End after so many seconds.
+    /// End after so many seconds, such as `10` or `2.5s`.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub stop_after: Option<Duration>,
     /// Tell once a second on stderr what happens.
