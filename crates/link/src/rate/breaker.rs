@@ -121,6 +121,11 @@ impl Breaker {
         self.state != State::Closed
     }
 
+    /// When a packet last went or a report came.
+    pub fn last_event(&self) -> Instant {
+        self.last_sent.max(self.last_report)
+    }
+
     /// For how long nothing has come.
     pub fn silence(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.last_report)

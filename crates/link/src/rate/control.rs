@@ -10,7 +10,7 @@ use super::loss::{LossCount, Losses};
 /// The rate for which the configured target of queue delay holds, in bytes per second.
 const REFERENCE_RATE: f64 = 54e6 / 8.0;
 /// Bounds of the target of queue delay, in seconds.
-const TARGET_BOUNDS: (f64, f64) = (0.0025, 0.060);
+const TARGET_BOUNDS: (f64, f64) = (0.0025, 0.040);
 /// The bottleneck's rate is the largest of this many rounds.
 const ROUNDS_REMEMBERED: usize = 10;
 /// Sending never exceeds the largest delivery rate, corrected for the channel's loss, by more.
@@ -165,16 +165,6 @@ impl Control {
         largest(&self.passed).unwrap_or(self.rate)
     }
 
-    #[cfg(test)]
-    pub fn phase_name(&self) -> char {
-        match self.phase {
-            Phase::Startup { .. } => 'S',
-            Phase::Hold => 'H',
-            Phase::Drain { .. } => 'D',
-            Phase::Check { .. } => 'C',
-        }
-    }
-
     pub fn competing(&self) -> bool {
         self.competing.is_some()
     }
@@ -196,7 +186,7 @@ impl Control {
     /// keeps it near the target of flows with their share of the capacity.
     fn standing_queue(&self) -> f64 {
         let target = self.target_at(self.capacity().min(4.0 * self.bottleneck()));
-        (1.5 * target).max(0.015)
+        (1.5 * target).clamp(0.015, 0.050)
     }
 
     /// The link is heard again after an outage: what it carries now is unknown, so begin at half.

@@ -24,6 +24,8 @@ mod loss;
 mod sent;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod tests;
 
 use std::time::{Duration, Instant};
 
@@ -111,8 +113,8 @@ pub enum FalseReport {
 pub enum Permission {
     /// One packet may go.
     Send,
-    /// The peer is silent: one small packet must go, so that the end of the outage is noticed at once. With
-    /// nothing to say, send an empty one.
+    /// Nothing is heard of the peer, or of all that is under way: one packet must go, so that the end of an outage is
+    /// noticed at once. With nothing to say, send an empty one.
     Probe,
     /// Ask again at this time, or after the next report.
     Wait(Instant),
@@ -145,6 +147,9 @@ pub struct Status {
 
 /// What may be under way before anything is known: ten packets and a few small ones. (RFC 6928.)
 const INITIAL_WINDOW_BYTES: f64 = 16_000.0;
+
+/// However slow the path, so much may be under way: with less, a few losses silence the link.
+const LEAST_WINDOW_BYTES: f64 = 12_000.0;
 
 /// Rate control of one direction of a link.
 ///
@@ -257,7 +262,14 @@ impl Rate {
             };
         }
         if in_flight as f64 >= self.window_bytes() {
-            return Permission::Wait(self.breaker.silent_at().max(now + Duration::from_micros(100)));
+            // All that is under way may be lost. (A tail loss probe, RFC 8985, section 7.)
+            let patience = seconds(2.0 * self.delays.rtt()).max(pacing::TAIL);
+            return match self.breaker.last_event() + patience {
+                at if at <= now => Permission::Probe,
+                at => {
+                    Permission::Wait(at.min(self.breaker.silent_at()).max(now + Duration::from_micros(100)))
+                }
+            };
         }
         if self.next_send > now { Permission::Wait(self.next_send) } else { Permission::Send }
     }
@@ -334,7 +346,7 @@ impl Rate {
             return INITIAL_WINDOW_BYTES;
         }
         let window = self.control.bytes_per_second() * (1.5 * self.delays.rtt() + 0.010);
-        window.clamp(6_000.0, 256e6)
+        window.clamp(LEAST_WINDOW_BYTES, 256e6)
     }
 }
 
@@ -344,6 +356,8 @@ mod pacing {
 
     /// A sender that comes late may catch up by this much.
     pub const BURST: Duration = Duration::from_micros(500);
+    /// A full window from which nothing is heard for this time, or for two round trips, is probed.
+    pub const TAIL: Duration = Duration::from_millis(10);
     /// A sender that comes later than this had nothing to send.
     pub const SLACK: Duration = Duration::from_millis(2);
 }

@@ -114,12 +114,15 @@ impl Simulation {
         }
     }
 
-    fn run_until(&mut self, end: Duration) {
-        self.run_watched(end, |_, _| {});
+    /// Ends a Cubic flow.
+    fn stop(&mut self, flow: usize) {
+        match &mut self.flows[flow].sender {
+            Sender::Cubic(cubic) => cubic.stop(),
+            Sender::Link { .. } => panic!("flow {flow} is a link's"),
+        }
     }
 
-    /// Calls `watch` at each event.
-    fn run_watched(&mut self, end: Duration, mut watch: impl FnMut(Duration, &Self)) {
+    fn run_until(&mut self, end: Duration) {
         loop {
             let wakes = self.flows.iter().flat_map(|flow| [flow.wake, flow.receiver.report_at]).flatten();
             let Some(next) = wakes.chain(self.air.next_event()).min() else { break };
@@ -138,7 +141,6 @@ impl Simulation {
                     self.send(flow);
                 }
             }
-            watch(self.now, self);
         }
         self.now = end;
     }

@@ -22,6 +22,7 @@ pub struct CubicSender {
     recovered: u64,
     rtt: Option<f64>,
     last_ack: Duration,
+    stopped: bool,
 }
 
 impl Default for CubicSender {
@@ -37,12 +38,22 @@ impl Default for CubicSender {
             recovered: 0,
             rtt: None,
             last_ack: Duration::ZERO,
+            stopped: false,
         }
     }
 }
 
 impl CubicSender {
+    /// Sends nothing any more.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+        self.in_flight.clear();
+    }
+
     pub fn next(&mut self, now: Duration) -> Option<u64> {
+        if self.stopped {
+            return None;
+        }
         if !self.in_flight.is_empty() && now >= self.last_ack + TIMEOUT {
             self.in_flight.clear();
             (self.window, self.slow_start, self.epoch) = (1.0, true, None);

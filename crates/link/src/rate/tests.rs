@@ -1,0 +1,128 @@
+//! Reports that lie, and silence.
+
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MILLI: Duration = Duration::from_millis(1);
+
+fn report(highest: u64, packets: u64, bytes: u64) -> Observed {
+    Observed {
+        highest_packet_number: highest,
+        packets_received: packets,
+        bytes_received: bytes,
+        arrived: Duration::from_secs(5) + MILLI * highest as u32,
+        held: Duration::ZERO,
+    }
+}
+
+#[test]
+fn reports_that_cannot_be_true_are_counted_and_not_used() {
+    let start = Instant::now();
+    let mut rate = Rate::new(Config::default(), start);
+    (1..=10).for_each(|number| rate.on_sent(start + MILLI * number, u64::from(number), 1000));
+    let now = start + MILLI * 20;
+    assert_eq!(
+        rate.on_feedback(now, &report(11, 1, 1000)),
+        Err(FalseReport::NeverSent { named: 11, last: 10 })
+    );
+    rate.on_feedback(now, &report(5, 4, 4000)).unwrap();
+    for lie in [report(10, 11, 4000), report(10, 3, 4000), report(10, 5, 10_001), report(10, 5, 3999)] {
+        assert!(matches!(rate.on_feedback(now, &lie), Err(FalseReport::Miscounted { .. })), "{lie:?}");
+    }
+    let before = rate.status();
+    assert_eq!((before.false_reports, before.in_flight_bytes), (5, 5000));
+    // An old report is no lie, and tells nothing.
+    rate.on_feedback(now, &report(3, 3, 3000)).unwrap();
+    assert_eq!(rate.status(), before);
+}
+
+#[test]
+fn a_silent_peer_is_probed_and_nothing_else() {
+    let start = Instant::now();
+    let mut rate = Rate::new(Config::default(), start);
+    let (mut now, mut number, mut sent) = (start, 0, Vec::new());
+    while now < start + Duration::from_secs(2) {
+        match rate.permission(now) {
+            Permission::Wait(at) => now = at,
+            permission => {
+                number += 1;
+                rate.on_sent(now, number, 1000);
+                sent.push((now, permission));
+            }
+        }
+    }
+    let late: Vec<_> = sent.iter().filter(|(at, _)| *at > start + Duration::from_millis(200)).collect();
+    assert!(late.iter().all(|(_, permission)| *permission == Permission::Probe));
+    assert!(late.windows(2).all(|pair| pair[1].0 - pair[0].0 == 20 * MILLI), "{late:?}");
+    assert!(rate.status().silent);
+    // The first report ends it.
+    rate.on_feedback(now, &report(number, 1, 1000)).unwrap();
+    assert_eq!(rate.permission(now + 10 * MILLI), Permission::Send);
+    assert!(!rate.status().silent);
+}
+
+#[test]
+fn what_delivers_next_to_nothing_is_probed_only() {
+    let start = Instant::now();
+    let mut rate = Rate::new(Config::default(), start);
+    let (mut now, mut number) = (start, 0);
+    while now < start + Duration::from_secs(3) {
+        now += MILLI;
+        while rate.permission(now) == Permission::Send {
+            number += 1;
+            rate.on_sent(now, number, 1000);
+        }
+        // One packet of twenty arrives.
+        if number > 20 && number % 20 < 3 {
+            rate.on_feedback(now, &report(number, number / 20, 50 * number)).unwrap();
+        }
+    }
+    assert!(rate.status().silent, "{:?}", rate.status());
+}
+
+proptest! {
+    /// Whatever a peer reports, the rate stays within its bounds, and asking never panics or demands the past.
+    #[test]
+    fn no_report_breaks_the_rate(
+        reports in prop::collection::vec(
+            (0..400_u64, any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>()), 0..200,
+        ),
+    ) {
+        let start = Instant::now();
+        let config = Config::default();
+        let mut rate = Rate::new(config, start);
+        let (mut now, mut number) = (start, 0);
+        for (ahead, packets, bytes, arrived, held, sane) in reports {
+            now += MILLI;
+            for _ in 0..50 {
+                match rate.permission(now) {
+                    Permission::Wait(at) => {
+                        prop_assert!(at > now);
+                        break;
+                    }
+                    _ => {
+                        number += 1;
+                        rate.on_sent(now, number, 1200);
+                    }
+                }
+            }
+            let highest = number.saturating_sub(ahead % 50);
+            let received = if sane { highest } else { packets };
+            let observed = Observed {
+                highest_packet_number: if sane { highest } else { ahead },
+                packets_received: received,
+                bytes_received: if sane { received * 1200 } else { bytes },
+                arrived: Duration::from_micros(arrived),
+                held: Duration::from_micros(held),
+            };
+            let _ = rate.on_feedback(now, &observed);
+            let status = rate.status();
+            prop_assert!(status.bytes_per_second >= config.min_bytes_per_second);
+            prop_assert!(status.bytes_per_second <= config.max_bytes_per_second);
+            prop_assert!((0.0..=1.0).contains(&status.loss), "{status:?}");
+        }
+    }
+}
