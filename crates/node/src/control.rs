@@ -204,6 +204,9 @@ impl Control {
             eventfd: Arc::new(eventfd),
             pair,
         })?;
+        if attach.gives_way {
+            output.let_give_way(attach.edge);
+        }
         self.output_of_edge.insert(attach.edge, attach.output);
         Ok(())
     }

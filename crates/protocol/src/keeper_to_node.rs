@@ -106,6 +106,9 @@ pub struct AttachOutput {
     /// True when what the row counted before was of another edge: it begins at zero.
     #[serde(default)]
     pub clear_counters: bool,
+    /// True when the consumer is an observer: its queue is given up when memory is short.
+    #[serde(default)]
+    pub gives_way: bool,
     /// This end of the socket of a pair: edges from the same process to the same process share one.
     pub peer: u32,
 }

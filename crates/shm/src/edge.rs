@@ -56,6 +56,8 @@ pub(crate) struct Edge {
     untold: bool,
     /// It was cut off: its consumer broke the rules.
     is_broken: bool,
+    /// Its queue is given up when memory is short.
+    pub(crate) gives_way: bool,
 }
 
 /// What a sample refers to, and a consumer must have been told of before it can read the sample.
@@ -85,6 +87,7 @@ impl Edge {
             suspended: false,
             untold: true,
             is_broken: false,
+            gives_way: false,
         }
     }
 
@@ -187,6 +190,19 @@ impl Edge {
             row.add(OutputCounter::Bytes, descriptor.payload_bytes);
         }
         Ok(true)
+    }
+
+    /// Gives up the oldest queued samples until a block of them is free. False when it does not give way, or has none.
+    pub(crate) fn give_way(&mut self, counters: &CountersPage) -> bool {
+        // A ring out of order is found out by the next offer.
+        let gives = self.gives_way && !self.is_broken && self.has_queued_block().unwrap_or(false);
+        let before = self.held.len();
+        while gives && self.held.len() == before && self.has_queued_block().unwrap_or(false) {
+            if self.drop_oldest(counters).is_err() {
+                return false;
+            }
+        }
+        gives
     }
 
     /// Tells the consumer of what was queued before it could be told, as far as its socket has room. True when it knows

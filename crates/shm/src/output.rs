@@ -229,6 +229,13 @@ impl Output {
         Ok(())
     }
 
+    /// An edge gives way from now on: when memory is short, what waits in its queue is given up for the others.
+    pub fn let_give_way(&self, edge: u32) {
+        if let Some(edge) = self.state().edges.iter_mut().find(|known| known.attached.id == edge) {
+            edge.gives_way = true;
+        }
+    }
+
     /// A row of the counters is another edge's from now on, which is about to be attached to this output.
     pub fn clear_counters(&self, row: u32) {
         let _state = self.state();
@@ -308,7 +315,7 @@ impl Output {
     fn try_take_block(&self, bytes: usize) -> Result<BlockLoan, NoBlock> {
         let take = || {
             let mut state = self.state();
-            let row = state.take_block(bytes)?;
+            let row = state.take_block(bytes, &self.0.producer.counters)?;
             Ok(BlockLoan::new(&state.pool, row))
         };
         match take() {
@@ -417,10 +424,20 @@ impl State {
         sequence
     }
 
-    fn take_block(&mut self, bytes: usize) -> Result<u32, NoBlock> {
-        let result = self.pool.take(bytes, is_free(&self.edges));
-        self.tell_retiring();
-        result
+    fn take_block(&mut self, bytes: usize, counters: &CountersPage) -> Result<u32, NoBlock> {
+        loop {
+            let result = self.pool.take(bytes, is_free(&self.edges));
+            self.tell_retiring();
+            let is_short = matches!(result, Err(NoBlock::Rows | NoBlock::Budget { .. }));
+            if !(is_short && self.take_back_from_observer(counters)) {
+                return result;
+            }
+        }
+    }
+
+    /// Takes a queued block back from an edge that gives way. False when there is none.
+    fn take_back_from_observer(&mut self, counters: &CountersPage) -> bool {
+        self.edges.iter_mut().any(|edge| edge.give_way(counters))
     }
 
     /// Tells consumers of segments that are given up. One whose socket is full is told at the next occasion.

@@ -430,6 +430,7 @@ impl Machine {
             input: index(edge.input),
             queue: edge.queue,
             counters_row: self.wiring.specs[spec].row,
+            gives_way: self.is_guest(consumer),
             clear_counters: std::mem::take(&mut self.wiring.specs[spec].is_row_used),
             peer,
         });

@@ -44,7 +44,7 @@ fn a_guest_is_wired_as_a_node_is_and_leaves_nothing() {
     let (output, suspended) = &world.processes[0].outputs[edge];
     assert_eq!((&*attach.producer, &*output.consumer), ("camera/out0", "test@1007/camera/out0"));
     assert_eq!((output.queue.policy, output.queue.depth, output.queue.max_held), (Policy::DropOldest, 3, 5));
-    assert!(!suspended && output.clear_counters && output.counters_row == 1);
+    assert!(!suspended && output.clear_counters && output.gives_way && output.counters_row == 1);
     assert!(world.processes[guest].has_started);
     world.give(Event::ClientGone { client: 7 });
     assert_eq!(world.processes[0].outputs.len(), 1, "the sink's");
