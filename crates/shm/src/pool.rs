@@ -6,7 +6,7 @@
 
 use crate::sys::{self, Mapping, Sharing, monotonic_nanos};
 use rustix::fd::{AsFd, OwnedFd};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -273,7 +273,7 @@ impl Pool {
     }
 
     fn grow(&mut self, class: usize) -> Result<u32, NoBlock> {
-        if self.unused_rows.is_empty() && self.retire_oldest().is_none() {
+        if self.unused_rows.is_empty() && self.retire_oldest().is_none() && !self.thin_out() {
             return Err(NoBlock::Rows);
         }
         let bytes = self.reserve(class)?;
@@ -299,6 +299,26 @@ impl Pool {
             OwnedSegment { fd, mapping: Arc::new(mapping), rows, sent_to: Vec::new(), last_used: 0 },
         );
         Ok(first)
+    }
+
+    /// Takes the rows of the free blocks of a slab that is in use, the one that was used least recently. Otherwise samples of
+    /// growing sizes, of which somebody holds one each, would use up the rows with slabs of which one block is in use.
+    /// The memory of those blocks comes back with the slab. False when no block is free.
+    fn thin_out(&mut self) -> bool {
+        let free: BTreeSet<u32> = self.free.values().flatten().copied().collect();
+        let has_free = |segment: &&mut OwnedSegment| segment.rows.iter().any(|row| free.contains(row));
+        let slabs = self.segments.values_mut().filter(has_free);
+        let Some(slab) = slabs.min_by_key(|segment| segment.last_used) else { return false };
+        let (taken, kept): (Vec<u32>, Vec<u32>) = slab.rows.iter().partition(|row| free.contains(row));
+        slab.rows = kept;
+        for rows in self.free.values_mut() {
+            rows.retain(|row| !taken.contains(row));
+        }
+        for &row in &taken {
+            self.blocks[row as usize] = None;
+        }
+        self.unused_rows.extend(taken);
+        true
     }
 
     /// Reserves bytes for a slab or a block of that class. A slab is a convenience: where the budget does not allow it,
@@ -410,6 +430,29 @@ mod tests {
         pool.published(b);
         assert_eq!(pool.take(90_000, free).unwrap(), b);
         assert_eq!(pool.segments.len(), 2);
+    }
+
+    #[test]
+    fn samples_of_growing_sizes_that_are_held_do_not_use_up_the_rows_of_others() {
+        const ROWS: u32 = 64;
+        let mut pool = Pool::new(Budget::new(1 << 30), ROWS);
+        let mut held = Vec::new();
+        for number in 0..ROWS as usize {
+            let row = pool.take(300 + number * 300, |row, _| !held.contains(&row)).expect("a row is left");
+            assert!(!held.contains(&row), "{number}");
+            pool.published(row);
+            held.push(row);
+        }
+        assert!(matches!(pool.take(70_000, |row, _| !held.contains(&row)), Err(NoBlock::Rows)));
+        // All of it comes back.
+        for _ in 0..ROWS {
+            let row = pool.take(70_000, |_, _| true).unwrap();
+            pool.published(row);
+        }
+        assert_eq!(
+            pool.unused_rows.len() + pool.segments.values().map(|it| it.rows.len()).sum::<usize>(),
+            64
+        );
     }
 
     #[test]
