@@ -10,7 +10,7 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 RUST_SOURCES := $(shell find crates bindings -name '*.rs' -o -name Cargo.toml 2>/dev/null) Cargo.toml Cargo.lock
 PYTHON_SOURCES := $(shell find bindings/python -name '*.py' -o -name '*.pyi' -o -name pyproject.toml 2>/dev/null)
 
-.PHONY: help demo test lint test-rust test-loom test-asan test-python bench bench-link linkemu asan miri clean
+.PHONY: help demo test lint test-rust test-loom test-asan test-python test-soak bench bench-link linkemu soak asan miri clean
 .DELETE_ON_ERROR:
 
 help: ## This list

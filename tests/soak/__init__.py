@@ -12,6 +12,7 @@ schedules when, so a failure that depends on that may need its round to be run s
 - `faults.py`: what is done to it
 - `records.py`: what the nodes themselves wrote down
 - `accounting.py`: the records against the counters
+- `watchers.py`: observers and recorders
 - `processes.py`: processes, their descriptors and mappings
 - `python_node.py`, and in Rust `crates/cli/tests/nodes/soak_node.rs`: the nodes
 """

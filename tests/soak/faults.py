@@ -17,6 +17,7 @@ from pathlib import Path
 from . import accounting, processes, records
 from .plan import Fault, Round
 from .running import PATIENCE, Running, environment
+from .watchers import Watchers
 
 # Enough for a dataflow of a round, and so few that a leak of some a restart is noticed.
 FEW_DESCRIPTORS = 400
@@ -58,6 +59,7 @@ def perform(plan: Round, programs: Programs, say: Callable[[str], None]) -> Coun
         except RoundFailed as failure:
             raise RoundFailed(f"{failure}\n--- told last\n{performer.running.log()}") from failure
         finally:
+            performer.watchers.kill()
             performer.running.close()
             for left in processes.reap_orphans(0):
                 os.kill(left, signal.SIGKILL)
@@ -77,13 +79,13 @@ class Performer:
             path.mkdir()
         file = plan.write(folder, programs.rust_node, programs.python_node)
         command = [str(programs.nervure), "run", "--json", "--grace", "5s", str(file)]
-        self.running = Running(
-            self.surround(command), environment(folder, self.records, self.temporary), folder
-        )
+        surroundings = environment(folder, self.records, self.temporary)
+        self.running = Running(self.surround(command), surroundings, folder)
+        self.watchers = Watchers(programs.nervure, surroundings, folder)
 
     def surround(self, command: list[str]) -> list[str]:
         if self.plan.surroundings == "full disk":
-            mount = f"mount -t tmpfs -o size=16k none '{self.logs}' && exec \"$@\""
+            mount = f"mount -t tmpfs -o size=4k none '{self.logs}' && exec \"$@\""
             return ["unshare", "--mount", "--map-root-user", "sh", "-c", mount, "sh", *command]
         if self.plan.surroundings == "few descriptors":
             return ["sh", "-c", f'ulimit -n {FEW_DESCRIPTORS} && exec "$@"', "sh", *command]
@@ -100,7 +102,7 @@ class Performer:
         base = None
         if self.plan.ending != "natural":
             self.check_progress()
-            base = self.open_things() if self.may_compare() else None
+            base = self.open_things()
         for fault in self.plan.faults:
             time.sleep(fault.after)
             self.inject(fault)
@@ -114,6 +116,9 @@ class Performer:
     # -- faults
 
     def inject(self, fault: Fault) -> None:
+        if fault.kind in ("observe", "record", "kill watchers", "stop watchers"):
+            self.inject_watcher(fault)
+            return
         node = self.running.nodes.get(fault.node)
         if not node or not self.running.is_alive(fault.node):
             self.say(f"{fault}: not there")
@@ -122,11 +127,24 @@ class Performer:
         self.say(f"{fault} (incarnation {incarnation})")
         self.done[fault.kind] += 1
         if fault.kind == "kill":
-            node.signal(signal.SIGKILL)
+            self.running.signal(node, signal.SIGKILL)
             return
-        node.signal(signal.SIGSTOP)
+        self.running.signal(node, signal.SIGSTOP)
         time.sleep(fault.seconds)
-        node.signal(signal.SIGKILL if fault.kind == "kill while stopped" else signal.SIGCONT)
+        last = signal.SIGKILL if fault.kind == "kill while stopped" else signal.SIGCONT
+        self.running.signal(node, last)
+
+    def inject_watcher(self, fault: Fault) -> None:
+        assert self.running.keeper
+        self.say(f"{fault}")
+        if fault.kind == "kill watchers":
+            self.done["kill watcher"] += self.watchers.kill()
+            return
+        self.done[fault.kind] += 1
+        if fault.kind == "stop watchers":
+            self.watchers.pause(fault.seconds)
+        else:
+            self.watchers.start(fault.kind, fault.node, self.running.keeper.pid)
 
     def kill_many(self, base: dict[str, Counter[str]] | None) -> None:
         chance = random.Random(self.plan.name)
@@ -136,7 +154,7 @@ class Performer:
                 raise RoundFailed(f"{node} was not started again")
             # From its first instruction on.
             time.sleep(chance.expovariate(100))
-            self.done["kill"] += self.running.nodes[node].signal(signal.SIGKILL)
+            self.done["kill"] += self.running.signal(self.running.nodes[node], signal.SIGKILL)
             if self.done["kill"] % KILLS_BETWEEN_LOOKS == 0:
                 self.say(f"{self.done['kill']} kills")
                 self.check_recovery(base)
@@ -149,7 +167,9 @@ class Performer:
             return
         self.wait_for_restarts()
         self.check_progress()
-        if base is not None:
+        self.done["kill watcher"] += self.watchers.kill()
+        # Its sources may have been killed for good.
+        if base is not None and not self.running.is_finished:
             self.check_open_things(base)
 
     def wait_for_first_starts(self) -> None:
@@ -183,7 +203,9 @@ class Performer:
             ]
 
         told = running.edges_told
-        if not running.wait_for(lambda: running.edges_told > told and not standing()):
+        if not running.wait_for(
+            lambda: running.is_finished or (running.edges_told > told and not standing())
+        ):
             raise RoundFailed(f"nothing arrives any more at {standing()}")
 
     def flowing(self) -> list[str]:
@@ -198,10 +220,6 @@ class Performer:
                     inputs.append(f"{node.id}/{name}")
                     feeding.add(node.id)
         return inputs
-
-    def may_compare(self) -> bool:
-        """Whether the same processes will be there, and wired as before."""
-        return all(node.restarts for node in self.plan.nodes)
 
     def open_things(self) -> dict[str, Counter[str]]:
         """Descriptors and mappings of every process, once they no longer change."""
@@ -255,6 +273,8 @@ class Performer:
         assert running.keeper
         self.say(f"end: {ending}")
         self.done[ending] += 1
+        if self.plan.last_watcher:
+            self.watchers.start(self.plan.last_watcher, "*", running.keeper.pid)
         if ending == "kill run":
             running.run.signal(signal.SIGKILL)
         elif ending == "kill keeper":
@@ -263,10 +283,24 @@ class Performer:
             running.run.signal(signal.SIGINT)
             if ending == "stop twice":
                 running.run.signal(signal.SIGINT)
+        elif ending == "stop command":
+            self.stop_by_command(running.keeper.pid)
         try:
-            return running.wait_for_end()
+            code = running.wait_for_end()
         except subprocess.TimeoutExpired:
             raise RoundFailed(f"it does not end ({ending})") from None
+        problems = self.watchers.wait() + self.watchers.unreadable()
+        if problems:
+            raise RoundFailed(f"watchers that do not end, or recordings that cannot be read: {problems}")
+        return code
+
+    def stop_by_command(self, keeper: int) -> None:
+        command = [str(self.watchers.nervure), "stop", "--dataflow", str(keeper)]
+        stopped = subprocess.run(
+            command, env=self.watchers.environment, capture_output=True, text=True, timeout=PATIENCE
+        )
+        if stopped.returncode != 0 and not self.running.wait_for(lambda: self.running.is_finished):
+            raise RoundFailed(f"`nervure stop` ended with {stopped.returncode}: {stopped.stderr}")
 
     def check_leftovers(self) -> None:
         if not processes.wait_until(PATIENCE, lambda: not processes.reap_orphans(self.running.process.pid)):
@@ -283,6 +317,9 @@ class Performer:
         problems = accounting.check_samples(self.plan, written)
         summary = running.summary
         expected = {"kill run": {-signal.SIGKILL}, "kill keeper": {1}}.get(self.plan.ending)
+        if expected is not None and running.is_finished and summary:
+            # It was over by itself, before or while it was killed.
+            expected |= self.expected_codes()
         if expected is None:
             if summary is None:
                 raise RoundFailed(f"it ended with {code}, and without a summary")
@@ -292,9 +329,16 @@ class Performer:
             problems.append(f"it ended with {code}, not with one of {expected}")
         if problems:
             raise RoundFailed("\n".join(problems))
+        if self.plan.surroundings:
+            self.done[self.plan.surroundings] += (
+                self.plan.surroundings != "full disk" or self.has_told_full_disk()
+            )
         self.done["samples"] += sum(
             len(process) for processes in written.received.values() for process in processes.values()
         )
+
+    def has_told_full_disk(self) -> bool:
+        return any("cannot be written any more" in message.get("text", "") for message in self.running.told)
 
     def expected_codes(self) -> set[int]:
         running = self.running

@@ -55,13 +55,15 @@ class Round:
     name: str
     nodes: list[Node]
     faults: list[Fault]
-    # "natural", "stop", "stop twice", "kill run", "kill keeper"
+    # "natural", "stop", "stop command", "stop twice", "kill run", "kill keeper"
     ending: str
     # "", "full disk", "few descriptors"
     surroundings: str = ""
     # Nodes that are killed at random beside the faults, and how often.
     targets: list[str] = field(default_factory=list)
     kills: int = 0
+    # "", or "observe" or "record": what is there at the end, and must end by itself.
+    last_watcher: str = ""
 
     def node(self, id: str) -> Node:
         return next(node for node in self.nodes if node.id == id)
@@ -72,6 +74,10 @@ class Round:
         path = folder / "soak.yml"
         path.write_text(json.dumps({"nodes": nodes}, indent=1))
         return path
+
+    @property
+    def is_watched(self) -> bool:
+        return bool(self.last_watcher) or any(fault.kind in ("observe", "record") for fault in self.faults)
 
     def summary(self) -> str:
         edges = sum(len(node.inputs) for node in self.nodes)
@@ -99,14 +105,17 @@ def make_round(seed: int, number: int, with_python: bool, with_mounts: bool) -> 
     """The round of that number."""
     chance = random.Random(f"{seed}/{number}")
     ending = chance.choices(
-        ["natural", "stop", "stop twice", "kill run", "kill keeper"], [25, 40, 5, 15, 15]
+        ["natural", "stop", "stop command", "stop twice", "kill run", "kill keeper"], [25, 25, 15, 5, 15, 15]
     )[0]
     surroundings = chance.choices(["", "full disk", "few descriptors"], [8, 1, 1])[0]
     if surroundings == "full disk" and not with_mounts:
         surroundings = ""
     nodes = make_nodes(chance, ending == "natural", with_python)
     faults = make_faults(chance, nodes)
-    return Round(f"{seed}/{number}", nodes, faults, ending, surroundings)
+    plan = Round(f"{seed}/{number}", nodes, faults, ending, surroundings)
+    if chance.random() < 0.4:
+        add_watchers(chance, plan)
+    return plan
 
 
 def make_kills(seed: int, kills: int) -> Round:
@@ -204,6 +213,20 @@ def make_keys(chance: random.Random, sizes: list[int], is_finite: bool) -> dict[
         # Room for a few samples, and never for all that the queues and holders would like.
         keys["shared_memory"] = f"{max(2**20, max(sizes) * chance.choice([3, 5]))}B"
     return keys
+
+
+def add_watchers(chance: random.Random, plan: Round) -> None:
+    """Observers and recorders between the other faults."""
+    for _ in range(chance.randint(1, 4)):
+        kind = chance.choice(["observe", "observe", "record", "kill watchers", "stop watchers"])
+        seconds = chance.uniform(0.02, 0.8) if kind == "stop watchers" else 0.0
+        at = chance.randint(0, len(plan.faults))
+        plan.faults.insert(at, Fault(chance.expovariate(4), kind, random_topic(chance, plan), seconds))
+    plan.last_watcher = chance.choice(["", "observe", "record"])
+
+
+def random_topic(chance: random.Random, plan: Round) -> str:
+    return chance.choice([f"{node.id}/{output}" for node in plan.nodes for output in node.outputs] + ["*"])
 
 
 def make_faults(chance: random.Random, nodes: list[Node]) -> list[Fault]:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -45,6 +46,8 @@ class Running:
         self.edges: dict[str, dict[str, Any]] = {}
         self.edges_told = 0
         self.is_ready = False
+        # Every node has ended for good.
+        self.is_finished = False
         self.summary: dict[str, Any] | None = None
         self.changed = threading.Condition()
         self.reader = threading.Thread(target=self.read, daemon=True)
@@ -73,6 +76,8 @@ class Running:
             self.ends[message["id"]].append(message)
         elif kind == "ready":
             self.is_ready = True
+        elif kind == "finished":
+            self.is_finished = True
         elif kind in ("edges", "summary"):
             self.edges = {edge["input"]: edge for edge in message["edges"]}
             self.edges_told += 1
@@ -98,6 +103,11 @@ class Running:
         """Whether its process is there, as far as was told."""
         ends = self.ends[node]
         return node in self.nodes and not (ends and ends[-1]["incarnation"] == self.incarnations[node])
+
+    def signal(self, process: Process, number: signal.Signals) -> bool:
+        """False when it has ended. The reader closes what was started anew, but not meanwhile."""
+        with self.changed:
+            return process.signal(number)
 
     def has_ended(self, node: str) -> bool:
         """Whether it ended for good."""

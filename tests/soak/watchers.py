@@ -1,0 +1,85 @@
+"""Observers and recorders: commands that look into the dataflow that is tested, and are killed themselves."""
+
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .running import PATIENCE
+
+
+@dataclass
+class Watchers:
+    """Those of one round."""
+
+    nervure: Path
+    environment: dict[str, str]
+    folder: Path
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    recordings: list[Path] = field(default_factory=list)
+
+    def start(self, kind: str, topic: str, keeper: int) -> None:
+        command = [str(self.nervure)]
+        if kind == "observe":
+            command += ["topic", "echo", "--json", "--dataflow", str(keeper), topic]
+        else:
+            recording = self.folder / f"{len(self.recordings)}.mcap"
+            self.recordings.append(recording)
+            command += ["record", "--dataflow", str(keeper), "--output", str(recording), topic]
+        with (self.folder / "watchers").open("ab") as stderr:
+            self.running.append(
+                subprocess.Popen(
+                    command,
+                    cwd=self.folder,
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=stderr,
+                )
+            )
+
+    def pause(self, seconds: float) -> None:
+        """Stops all of them for a while: nobody else may notice."""
+        for watcher in self.running:
+            watcher.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        for watcher in self.running:
+            watcher.send_signal(signal.SIGCONT)
+
+    def kill(self) -> int:
+        """Kills all that live, and says how many these were."""
+        killed = 0
+        for watcher in self.running:
+            killed += watcher.poll() is None
+            watcher.kill()
+            watcher.wait()
+        self.running.clear()
+        return killed
+
+    def wait(self) -> list[str]:
+        """Those that do not end with their dataflow."""
+        deadline = time.monotonic() + PATIENCE
+        left = []
+        for watcher in self.running:
+            try:
+                watcher.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                left.append(" ".join(map(str, watcher.args)))
+        return left
+
+    def unreadable(self) -> list[str]:
+        """Recordings that cannot be read, however their recorders ended: some before they began."""
+        problems = []
+        for recording in self.recordings:
+            if not recording.exists() or recording.stat().st_size == 0:
+                continue
+            looked = subprocess.run(
+                [str(self.nervure), "info", str(recording)],
+                capture_output=True,
+                text=True,
+                env=self.environment,
+            )
+            if looked.returncode != 0:
+                problems.append(f"{recording.name} of {recording.stat().st_size} bytes: {looked.stderr}")
+        return problems
