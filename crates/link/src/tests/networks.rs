@@ -148,50 +148,88 @@ fn nothing_is_altered_repeated_out_of_order_or_unaccounted_for() {
     });
 }
 
-/// A large stream over a clean rate: what it delivers and how fast.
-fn figures(
-    seed: u64,
-    rate_bits_per_second: u64,
-    loss: f64,
-    delay: Duration,
+/// A cell of the table of figures.
+struct Cell {
+    name: &'static str,
+    settings: Settings,
+    duplex: Duplex,
     load: Load,
-    seconds: u64,
-) -> Host {
-    let settings =
-        Settings { rate_bits_per_second: Some(rate_bits_per_second), loss, delay, ..Settings::default() };
-    let hosts = [Host::new(seed, 0, &[load]), Host::new(seed, 1, &[])];
-    let [a, b] = hosts;
-    let air = Air::new(Duplex::Full, seed, [settings, settings]);
-    let mut network = Network::new(air, [Between(1, a), Between(0, b)]);
-    network.run_to(Duration::from_secs(seconds));
-    let status = network.endpoint(0).1.session.status();
-    println!("{:?}", status.sent);
-    println!("{:?}", status.path);
-    let mut network = network;
-    let host = std::mem::replace(&mut network.endpoint_mut(1).1, Host::new(seed, 1, &[]));
-    let arrived = &host.arrived["stream 0"];
-    println!(
-        "{} Mbit/s {loss}: {} of {} delivered, p50 {:?} p99 {:?}",
-        rate_bits_per_second / 1_000_000,
-        arrived.samples,
-        status.sent.accepted,
-        arrived.percentile(0.5),
-        arrived.percentile(0.99)
-    );
-    host
 }
 
-#[test]
-#[ignore = "prints figures; run it with --release"]
-fn print_figures() {
-    for (rate, loss) in [(300, 0.0), (300, 0.2), (300, 0.4), (1000, 0.2), (54, 0.2)] {
+impl Cell {
+    fn new(name: &'static str, rate_mbit: u64, loss: f64, delay_millis: u64, sample_bytes: usize) -> Self {
         let load = Load {
             qos: Qos::new(Delivery::keep_last(1)),
-            sample_bytes: 512 << 10,
+            sample_bytes,
             period: Duration::from_micros(33_333),
             count: u64::MAX,
             start: Duration::ZERO,
         };
-        figures(1, rate * 1_000_000, loss, millis(1), load, 10);
+        let settings = Settings {
+            rate_bits_per_second: Some(rate_mbit * 1_000_000),
+            loss,
+            delay: millis(delay_millis),
+            ..Settings::default()
+        };
+        Self { name, settings, duplex: Duplex::Full, load }
+    }
+
+    fn print(&self, seed: u64, seconds: u64) {
+        let [a, b] = [Host::new(seed, 0, &[self.load]), Host::new(seed, 1, &[])];
+        let air = Air::new(self.duplex, seed, [self.settings, self.settings]);
+        let mut network = Network::new(air, [Between(1, a), Between(0, b)]);
+        network.run_to(Duration::from_secs(seconds));
+        let status = network.endpoint(0).1.session.status();
+        let sent = status.sent;
+        let arrived = &network.endpoint(1).1.arrived["stream 0"];
+        let millis = |share| arrived.percentile(share).as_secs_f64() * 1e3;
+        println!(
+            "{:>24} seed {seed}: {:5.1} % of {} delivered, p50 {:5.1} p99 {:5.1} max {:5.1} ms, {:5.1} Mbit/s, repair {:4.1} %, \
+             overwritten {} superseded {} rate {:.0}",
+            self.name,
+            100.0 * arrived.samples as f64 / sent.accepted as f64,
+            sent.accepted,
+            millis(0.5),
+            millis(0.99),
+            millis(1.0),
+            sent.delivered_bytes as f64 * 8e-6 / seconds as f64,
+            100.0 * sent.repair_symbols as f64 / sent.symbols as f64,
+            sent.overwritten,
+            sent.superseded,
+            status.path.bytes_per_second * 8e-6,
+        );
+    }
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn print_figures() {
+    const LARGE: usize = 512 << 10;
+    let mut cells = vec![
+        Cell::new("300 0", 300, 0.0, 1, LARGE),
+        Cell::new("300 20", 300, 0.2, 1, LARGE),
+        Cell::new("300 40", 300, 0.4, 1, LARGE),
+        Cell::new("1000 20", 1000, 0.2, 1, LARGE),
+        Cell::new("1000 40", 1000, 0.4, 1, LARGE),
+        Cell::new("54 0", 54, 0.0, 1, LARGE),
+        Cell::new("54 20", 54, 0.2, 1, LARGE),
+        Cell::new("54 40", 54, 0.4, 1, LARGE),
+        Cell::new("1 KB 54 20", 54, 0.2, 1, 1024),
+        Cell::new("1 KB 54 40", 54, 0.4, 1, 1024),
+        Cell::new("1 KB 54 64", 54, 0.64, 1, 1024),
+        Cell::new("300 20 RTT 40", 300, 0.2, 20, LARGE),
+        Cell::new("300 20 RTT 200", 300, 0.2, 100, LARGE),
+        Cell::new("300 20 jitter", 300, 0.2, 1, LARGE),
+        Cell::new("300 20 half duplex", 300, 0.2, 1, LARGE),
+        Cell::new("300 10 fades", 300, 0.1, 1, LARGE),
+        Cell::new("54 10 queue 5 ms", 54, 0.1, 1, LARGE),
+    ];
+    cells[13].settings.jitter = millis(5);
+    cells[14].duplex = Duplex::Half;
+    cells[15].settings.bursts = Some(Bursts { good_mean: millis(970), bad_mean: millis(30), loss: 1.0 });
+    cells[16].settings.queue = Queue::Time(millis(5));
+    let only = std::env::var("NERVURE_CELL").unwrap_or_default();
+    for cell in cells.iter().filter(|cell| cell.name.contains(&only)) {
+        cell.print(1, 10);
     }
 }
