@@ -32,6 +32,9 @@ const RTO_MARGIN: Duration = Duration::from_millis(5);
 const SILENCE_CHECK: Duration = Duration::from_millis(50);
 /// A peer that may have lost its state is asked again after this time, when nothing else is sent to it.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// When everything under way is overdue, the window stays full until something is heard, so a probe goes after this
+/// time, again and again: a fade costs little more than its own length.
+const TAIL_PROBE: Duration = Duration::from_millis(10);
 /// Control messages to the peer that wait, at most, before its own are read no further.
 const CONTROL_BACKLOG: usize = 1024;
 
@@ -94,6 +97,10 @@ pub struct Session {
     peer_clock: PeerClock,
     /// When the rate lets the next packet go.
     paced_until: Option<Instant>,
+    last_sent: Instant,
+    /// When feedback came that was not overtaken.
+    last_heard: Instant,
+    rto: Duration,
     /// When the peer is asked for a sign that it still knows of this session.
     ask_at: Instant,
     /// The carrier has made a connection, and nothing was heard through it yet.
@@ -119,6 +126,9 @@ impl Session {
             peer_incarnation: None,
             peer_clock: PeerClock::default(),
             paced_until: None,
+            last_sent: now,
+            last_heard: now,
+            rto: FIRST_RTO,
             ask_at: now,
             is_new_connection: false,
             events: VecDeque::new(),
@@ -240,9 +250,12 @@ impl Session {
             Permission::Send if self.asks(now) => self.sender.fill(now, bytes, true, out),
             Permission::Send => None,
             Permission::Probe => self.sender.fill(now, bytes, true, out),
+            Permission::Wait(_) if in_flight && self.tail_probe_at() <= now => {
+                self.sender.fill(now, bytes, true, out)
+            }
             Permission::Wait(at) => {
                 if in_flight || self.sender.has_work(now) {
-                    self.paced_until = Some(at);
+                    self.paced_until = Some(if in_flight { at.min(self.tail_probe_at()) } else { at });
                 }
                 None
             }
@@ -255,8 +268,15 @@ impl Session {
         };
         self.rate.on_sent(now, filled.packet, filled.bytes);
         self.ask_at = now + ASK_AGAIN;
+        self.last_sent = now;
         self.packets_sent += 1;
         true
+    }
+
+    /// When a probe goes although the window is full, unless something is heard before. (As the tail loss probe of
+    /// RFC 8985, section 7.)
+    fn tail_probe_at(&self) -> Instant {
+        (self.last_heard + self.rto).max(self.last_sent) + TAIL_PROBE
     }
 
     /// Whether it is not known that the peer still knows of this session.
@@ -278,6 +298,7 @@ impl Session {
         let status = self.rate.status();
         let known = self.peer_incarnation.is_some() && !status.rtt.is_zero();
         let rto = if known { status.rtt * 2 + RTO_MARGIN } else { FIRST_RTO };
+        self.rto = rto;
         self.sender.set_path(status.loss, rto, status.silent);
     }
 
@@ -304,6 +325,9 @@ impl Session {
         };
         // One that was overtaken says nothing new about the path.
         let overtaken = feedback.number <= self.sender.feedback_seen();
+        if !overtaken {
+            self.last_heard = now;
+        }
         let believed = overtaken || self.rate.on_feedback(now, &observed).is_ok();
         self.tell_path();
         if !believed || self.sender.on_feedback(now, &feedback).is_err() {

@@ -12,6 +12,14 @@ use crate::wire::feedback::{CLOSED_MAX, Closed, Feedback, PROGRESS_MAX, Progress
 const PACKETS: u32 = 24;
 /// After the first packet that was not reported, feedback is due after this time.
 const INTERVAL: Duration = Duration::from_millis(1);
+/// When nothing follows on a path that loses packets, feedback is repeated after this time, so often: where there is
+/// little traffic a lost feedback would be missed.
+const REPEAT_AFTER: Duration = Duration::from_millis(2);
+const REPEATS_AT_LITTLE_LOSS: u8 = 1;
+const REPEATS_AT_MUCH_LOSS: u8 = 3;
+/// What counts as loss, and as much loss.
+const LITTLE_LOSS: f64 = 0.02;
+const MUCH_LOSS: f64 = 0.15;
 /// How often a block's progress is told after it has changed, as feedback may be lost.
 const REPEATS: u8 = 3;
 /// Feedbacks of which it is known what closed ranges they told.
@@ -24,6 +32,7 @@ pub(super) struct Reporter {
     packets: u64,
     bytes: u64,
     unreported: u32,
+    repeats_left: u8,
     due: Option<Instant>,
     /// Blocks that changed: how many symbols they have, and how often that is still to be told.
     progress: BTreeMap<(u64, u16), (u16, u8)>,
@@ -38,6 +47,7 @@ impl Reporter {
             self.arrived = Some(now);
         }
         self.unreported += 1;
+        self.repeats_left = u8::MAX;
         let due = if self.unreported >= PACKETS { now } else { now + INTERVAL };
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
     }
@@ -57,6 +67,20 @@ impl Reporter {
     pub(super) fn acknowledged(&mut self, number: u64) -> Option<Vec<Closed>> {
         let place = self.history.iter().position(|(told, _)| *told == number)?;
         self.history.drain(..=place).next_back().map(|(_, closed)| closed)
+    }
+
+    /// A feedback is written: says when the next one is due, if nothing arrives. `highest` packets were sent to here.
+    fn next_due(&mut self, now: Instant, highest: u64) -> Option<Instant> {
+        if self.repeats_left == u8::MAX {
+            let loss = 1.0 - self.packets as f64 / highest.max(1) as f64;
+            self.repeats_left = match loss {
+                LITTLE_LOSS..MUCH_LOSS => REPEATS_AT_LITTLE_LOSS,
+                MUCH_LOSS.. => REPEATS_AT_MUCH_LOSS,
+                _ => 0,
+            };
+        }
+        self.repeats_left = self.repeats_left.checked_sub(1)?;
+        Some(now + REPEAT_AFTER)
     }
 
     /// Progress to tell: what changed, each a few times.
@@ -89,7 +113,7 @@ impl Receiver {
         let arrived = reporter.arrived.unwrap_or(now);
         reporter.number += 1;
         reporter.unreported = 0;
-        reporter.due = None;
+        reporter.due = reporter.next_due(now, self.packets.highest);
         let mut feedback = Feedback {
             session,
             incarnation: self.incarnation,

@@ -10,6 +10,9 @@ use crate::qos::{Delivery, Qos, TrafficClass};
 /// What a sample counts against its stream's credit, at least.
 const CHARGE_MIN: u64 = 64;
 
+/// What a receiver is thought to grant unasked: for a larger sample credit is asked for at once.
+const FIRST_GRANT: u64 = 64 << 10;
+
 /// A sample that waits for its turn.
 #[derive(Debug)]
 pub(super) struct Pending {
@@ -109,10 +112,12 @@ impl SendStream {
     /// How much credit to ask for, when the first that waits lacks it.
     pub(super) fn credit_to_want(&mut self) -> Option<u64> {
         let first = self.pending.front()?;
-        if self.has_credit(first.payload.len()) || self.wants_in_flight > 0 || self.credit < self.wanted {
+        let charge = Self::charge(first.payload.len());
+        let waits = self.wants_in_flight > 0 && self.wanted.max(FIRST_GRANT) >= charge;
+        if self.has_credit(first.payload.len()) || waits || self.credit < self.wanted {
             return None;
         }
-        self.wanted = (self.credit * 2).max(self.largest * 4);
+        self.wanted = (self.credit * 4).max(self.largest * 8);
         self.wants_in_flight += 1;
         Some(self.wanted)
     }

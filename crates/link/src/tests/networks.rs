@@ -8,7 +8,10 @@ use nervure_linkemu::{
 };
 
 use super::app::{Between, Host, Load};
-use crate::qos::{Delivery, Qos, TrafficClass};
+use crate::{
+    qos::{Delivery, Qos, TrafficClass},
+    sender::SendCounters,
+};
 
 /// Numbers drawn from a seed.
 pub struct Draw(u64);
@@ -178,6 +181,28 @@ impl Cell {
         let [a, b] = [Host::new(seed, 0, &[self.load]), Host::new(seed, 1, &[])];
         let air = Air::new(self.duplex, seed, [self.settings, self.settings]);
         let mut network = Network::new(air, [Between(1, a), Between(0, b)]);
+        if std::env::var_os("NERVURE_TRACE").is_some() {
+            let mut last = SendCounters::default();
+            for step in 1..seconds * 100 {
+                network.run_to(millis(10 * step));
+                let status = network.endpoint(0).1.session.status();
+                let lost = |counters: &SendCounters| counters.overwritten + counters.superseded;
+                println!(
+                    "{:5} ms: delivered {} lost {} symbols {} repair {} loss {:.2} rate {:.0} queue {:?} rtt {:?} silent {}",
+                    10 * step,
+                    status.sent.delivered,
+                    lost(&status.sent) - lost(&last),
+                    status.sent.symbols - last.symbols,
+                    status.sent.repair_symbols - last.repair_symbols,
+                    status.path.loss,
+                    status.path.bytes_per_second * 8e-6,
+                    status.path.queue_delay,
+                    status.path.rtt,
+                    status.path.silent,
+                );
+                last = status.sent;
+            }
+        }
         network.run_to(Duration::from_secs(seconds));
         let status = network.endpoint(0).1.session.status();
         let sent = status.sent;
