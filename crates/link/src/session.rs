@@ -34,7 +34,7 @@ const SILENCE_CHECK: Duration = Duration::from_millis(50);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// When everything under way is overdue, the window stays full until something is heard, so a probe goes after this
 /// time, again and again: a fade costs little more than its own length.
-const TAIL_PROBE: Duration = Duration::from_millis(10);
+const TAIL_PROBE: Duration = Duration::from_millis(5);
 /// Control messages to the peer that wait, at most, before its own are read no further.
 const CONTROL_BACKLOG: usize = 1024;
 
