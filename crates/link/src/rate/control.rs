@@ -26,6 +26,9 @@ const FIRST_DEEP_DRAIN: f64 = 0.3;
 const DRAIN_GAIN: f64 = 0.25;
 /// The same beside a flow that fills the queue, where a drain costs its share of the queue.
 const COMPETING_DRAIN_PERIOD: f64 = 5.0;
+/// Less delivered than this share of what is expected is a fade, or a channel that has become worse if it lasts.
+const FADED: f64 = 0.9;
+const FADED_WINDOWS: u32 = 4;
 /// A queue so much above its target, for more rounds than it takes to bring it down, is looked into.
 const ABOVE: f64 = 1.3;
 const ABOVE_ROUNDS: u32 = 10;
@@ -79,6 +82,9 @@ struct LossWindow {
     count: LossCount,
     /// More was sent than had passed before, so what was lost may not be the channel's.
     pushing: bool,
+    /// Sum of the rates at which packets arrived, and its rounds.
+    arrived: f64,
+    rounds: f64,
 }
 
 impl LossWindow {
@@ -109,6 +115,8 @@ pub struct Control {
     next_deep_drain: Option<f64>,
     /// Loss is judged over stretches like this one.
     window: LossWindow,
+    /// Stretches in a row with loss in which less was delivered.
+    faded: u32,
     /// The queue overflowed at this delay, at this time.
     shallow: Option<(f64, f64)>,
     largest_queue: (f64, f64),
@@ -141,6 +149,7 @@ impl Control {
             last_empty: 0.0,
             next_deep_drain: None,
             window: LossWindow::default(),
+            faded: 0,
             shallow: None,
             largest_queue: (0.0, 0.0),
             above: 0,
@@ -295,13 +304,15 @@ impl Control {
     fn hold(&mut self, round: &Round, losses: &mut Losses) {
         self.window.count.add(round.loss);
         self.window.pushing |= self.rate > 1.02 * self.bottleneck();
+        self.window.arrived += round.delivery.arrived;
+        self.window.rounds += 1.0;
         let full = self.window.is_full(round.time);
         if self.competing.is_some() {
             self.compete(round, losses);
         } else if full
             && round.queue < 2.0 * self.target()
             && losses.channel_is_known()
-            && losses.is_excess(self.window.count)
+            && self.loss_asks_for_check(losses)
         {
             // The queue does not show it, so it may be the channel's, or that of a short queue.
             self.begin_check(round, round.delivery.arrived, self.window.count, losses);
@@ -310,7 +321,7 @@ impl Control {
             self.follow_queue(round);
         }
         if full {
-            if !self.window.pushing || !losses.channel_is_known() {
+            if self.faded == 0 && (!self.window.pushing || !losses.channel_is_known()) {
                 losses.learn_channel(self.window.count);
             }
             self.window = LossWindow::begin(round.time);
@@ -332,6 +343,19 @@ impl Control {
             self.above = 0;
             self.begin_drain(round.time, round.time > deep);
         }
+    }
+
+    /// Whether more is lost than expected, and not by a fade: a queue that overflows passes on as much as before, so
+    /// loss with less delivered is the channel's at first, and looked into only if it stays.
+    fn loss_asks_for_check(&mut self, losses: &Losses) -> bool {
+        if !losses.is_excess(self.window.count) {
+            self.faded = 0;
+            return false;
+        }
+        let expected = self.bottleneck() * (1.0 - losses.channel());
+        let faded = self.window.arrived < FADED * self.window.rounds * expected;
+        self.faded = if faded { self.faded + 1 } else { 0 };
+        !faded || self.faded >= FADED_WINDOWS
     }
 
     /// The distance from the target of queue delay gives the rate relative to what the bottleneck passes: a queue
