@@ -1,12 +1,14 @@
 //! One QUIC connection of a session, or one that may become so.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quinn_proto::VarInt;
 
 use super::session::Hint;
+use super::transport::LargePackets;
 use super::{HANDSHAKE_TIMEOUT, NextDatagram, SessionId};
 
 /// See the module.
@@ -28,14 +30,36 @@ pub struct Connection {
     /// Another connection has taken over; this one still takes what is under way until then.
     pub retires_at: Option<Instant>,
     pub max_datagram_bytes: Option<usize>,
+    large: Arc<LargePackets>,
+    /// When the large packets were last looked at, and what was counted: sent, acknowledged.
+    large_before: (Instant, u64, u64),
 }
 
+/// Large packets of this time are looked at together.
+const LARGE_PERIOD: Duration = Duration::from_secs(1);
+/// With so many of them sent and none acknowledged while others arrive, the path takes them no more. (At 64 % loss one
+/// time in ten thousand; then the size is found again.)
+const LARGE_LOST: u64 = 20;
+/// Room for QUIC's own acknowledgements beside a datagram, in a packet that must not be large.
+const ACKNOWLEDGEMENT_BYTES: usize = 64;
+
 impl Connection {
-    pub fn begun_here(now: Instant, quic: quinn_proto::Connection, session: SessionId, hint: Hint) -> Self {
-        Self { session: Some(session), is_ours: true, ..Self::accepted(now, quic, hint) }
+    pub fn begun_here(
+        now: Instant,
+        quic: quinn_proto::Connection,
+        session: SessionId,
+        hint: Hint,
+        large: Arc<LargePackets>,
+    ) -> Self {
+        Self { session: Some(session), is_ours: true, ..Self::accepted(now, quic, hint, large) }
     }
 
-    pub fn accepted(now: Instant, quic: quinn_proto::Connection, hint: Hint) -> Self {
+    pub fn accepted(
+        now: Instant,
+        quic: quinn_proto::Connection,
+        hint: Hint,
+        large: Arc<LargePackets>,
+    ) -> Self {
         Self {
             quic,
             session: None,
@@ -49,6 +73,8 @@ impl Connection {
             bytes_sent: 0,
             retires_at: None,
             max_datagram_bytes: None,
+            large,
+            large_before: (now, 0, 0),
         }
     }
 
@@ -66,6 +92,29 @@ impl Connection {
     pub fn on_established(&mut self) {
         self.established = true;
         self.max_datagram_bytes = self.quic.datagrams().max_size();
+    }
+
+    /// A packet arrived on it. Notices when the path takes large packets no more, and then sends none: returns the new
+    /// size of datagrams. Handshakes of large packets got through before, so quinn-proto's own detector is off.
+    pub fn notice_smaller_path(&mut self, now: Instant) -> Option<usize> {
+        let (since, sent_before, acknowledged_before) = self.large_before;
+        if now < since + LARGE_PERIOD {
+            return None;
+        }
+        let (sent, acknowledged) = self.large.counts();
+        if acknowledged == acknowledged_before && sent - sent_before < LARGE_LOST {
+            // Too few to tell; go on counting.
+            return None;
+        }
+        self.large_before = (now, sent, acknowledged);
+        if acknowledged > acknowledged_before {
+            return None;
+        }
+        let overhead = usize::from(self.hint.packet_bytes).checked_sub(self.quic.datagrams().max_size()?)?;
+        let most = usize::from(super::FIRST_PACKET_BYTES) - overhead - ACKNOWLEDGEMENT_BYTES;
+        let smaller = self.max_datagram_bytes? > most;
+        self.max_datagram_bytes = Some(most);
+        smaller.then_some(most)
     }
 
     /// Whether the peer is known to have finished the handshake, too.

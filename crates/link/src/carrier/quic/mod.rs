@@ -178,11 +178,12 @@ impl QuicCarrier {
     fn accept(&mut self, now: Instant, incoming: Incoming, address: SocketAddr) {
         let Some(mut server) = self.server.clone() else { return self.endpoint.ignore(incoming) };
         let hint = session::Hint::read(incoming.orig_dst_cid(), self.config.largest_packet_bytes);
-        server.transport_config(transport::config(hint.packet_bytes));
+        let (transport, large) = transport::config(hint.packet_bytes);
+        server.transport_config(transport);
         let mut reply = Vec::new();
         match self.endpoint.accept(incoming, now, &mut reply, Some(Arc::new(server))) {
             Ok((handle, connection)) => {
-                let connection = Connection::accepted(now, connection, hint);
+                let connection = Connection::accepted(now, connection, hint, large);
                 self.connections.insert(handle.0, connection);
                 self.settle(now, handle.0);
             }
@@ -322,6 +323,7 @@ impl Carrier for QuicCarrier {
                     self.counters.packets_received += 1;
                 }
                 self.settle(now, handle.0);
+                self.notice_smaller_path(now, handle.0);
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.admit(now, incoming),
             Some(DatagramEvent::Response(transmit)) => {

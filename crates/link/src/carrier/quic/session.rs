@@ -118,12 +118,13 @@ impl QuicCarrier {
         let session = self.sessions.get(&id)?;
         let hint = Hint { packet_bytes, tag: session.tag };
         let mut config = ClientConfig::new(tls::client(&self.config.key, session.peer));
-        config.transport_config(transport::config(packet_bytes));
+        let (transport, large) = transport::config(packet_bytes);
+        config.transport_config(transport);
         config.initial_dst_cid_provider(Arc::new(move || hint.connection_id()));
         // The name means nothing: keys are compared, and names are not sent.
         match self.endpoint.connect(now, config, to, "nervure") {
             Ok((handle, quic)) => {
-                self.connections.insert(handle.0, Connection::begun_here(now, quic, id, hint));
+                self.connections.insert(handle.0, Connection::begun_here(now, quic, id, hint, large));
                 Some(handle.0)
             }
             Err(error) => {
@@ -184,6 +185,23 @@ impl QuicCarrier {
             {
                 initiator.search.began(handle);
             }
+        }
+    }
+
+    /// A packet arrived on a connection; perhaps it tells that the path takes only smaller ones now.
+    pub(super) fn notice_smaller_path(&mut self, now: Instant, handle: usize) {
+        let Some(connection) = self.connections.get_mut(&handle) else { return };
+        let Some(id) = connection.session.filter(|_| connection.established) else { return };
+        let address = connection.address();
+        let Some(session) = self.sessions.get_mut(&id).filter(|session| session.active == Some(handle))
+        else {
+            return;
+        };
+        let Some(bytes) = connection.notice_smaller_path(now) else { return };
+        self.events.push_back(Event::MaxDatagramChanged { session: id, bytes });
+        if let Some(initiator) = session.initiator.as_mut() {
+            initiator.search = Search::default();
+            self.attempt(now, id, address, FIRST_PACKET_BYTES);
         }
     }
 

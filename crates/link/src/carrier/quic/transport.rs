@@ -2,16 +2,18 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quinn_proto::congestion::{Controller, ControllerFactory};
-use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
+use quinn_proto::{AckFrequencyConfig, IdleTimeout, RttEstimator, TransportConfig, VarInt};
 
 /// A session of which nothing is heard for so long is over.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Settings of a connection whose packets have at most this many bytes (UDP payload).
-pub fn config(packet_bytes: u16) -> Arc<TransportConfig> {
+/// Settings of a connection whose packets have at most this many bytes (UDP payload), and what it counts.
+pub fn config(packet_bytes: u16) -> (Arc<TransportConfig>, Arc<LargePackets>) {
+    let large = Arc::new(LargePackets::default());
     let mut acks = AckFrequencyConfig::default();
     // The link has its own feedback; QUIC's only keeps QUIC's memory small, and each one costs airtime. Loss is
     // normal, so a gap is no reason for another.
@@ -26,7 +28,7 @@ pub fn config(packet_bytes: u16) -> Arc<TransportConfig> {
         .initial_mtu(packet_bytes)
         .min_mtu(packet_bytes)
         .mtu_discovery_config(None)
-        .congestion_controller_factory(Arc::new(Unlimited))
+        .congestion_controller_factory(Arc::new(Unlimited(Arc::clone(&large))))
         .persistent_congestion_threshold(1_000_000)
         // The first retransmissions of a handshake come after three times this. On a path with a longer round-trip
         // time they cost a few packets.
@@ -42,22 +44,48 @@ pub fn config(packet_bytes: u16) -> Arc<TransportConfig> {
         .crypto_buffer_size(8 * 1024)
         .enable_segmentation_offload(false)
         .allow_spin(false);
-    Arc::new(config)
+    (Arc::new(config), large)
 }
 
-/// Leaves the rate to the link. (quinn-proto does not pace windows above `u32::MAX` bytes.)
+/// Packets above the size that every path takes, sent and acknowledged.
+#[derive(Debug, Default)]
+pub struct LargePackets {
+    sent: AtomicU64,
+    acknowledged: AtomicU64,
+}
+
+impl LargePackets {
+    /// (sent, acknowledged)
+    pub fn counts(&self) -> (u64, u64) {
+        (self.sent.load(Ordering::Relaxed), self.acknowledged.load(Ordering::Relaxed))
+    }
+}
+
+/// Leaves the rate to the link, and counts. (quinn-proto does not pace windows above `u32::MAX` bytes.)
 #[derive(Clone, Debug)]
-struct Unlimited;
+struct Unlimited(Arc<LargePackets>);
 
 const WINDOW: u64 = 1 << 40;
 
 impl ControllerFactory for Unlimited {
     fn build(self: Arc<Self>, _now: Instant, _current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(Self)
+        Box::new(Self(Arc::clone(&self.0)))
     }
 }
 
 impl Controller for Unlimited {
+    fn on_sent(&mut self, _now: Instant, bytes: u64, _last_packet_number: u64) {
+        if bytes > u64::from(super::FIRST_PACKET_BYTES) {
+            self.0.sent.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn on_ack(&mut self, _now: Instant, _sent: Instant, bytes: u64, _app_limited: bool, _rtt: &RttEstimator) {
+        if bytes > u64::from(super::FIRST_PACKET_BYTES) {
+            self.0.acknowledged.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     fn on_congestion_event(&mut self, _now: Instant, _sent: Instant, _persistent: bool, _lost: u64) {}
 
     fn on_mtu_update(&mut self, _new_mtu: u16) {}
@@ -67,7 +95,7 @@ impl Controller for Unlimited {
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Self)
+        Box::new(self.clone())
     }
 
     fn initial_window(&self) -> u64 {
