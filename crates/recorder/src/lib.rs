@@ -16,6 +16,7 @@ mod overview;
 mod pace;
 mod player;
 mod protobuf;
+mod record;
 mod recorded;
 mod recorder;
 mod recording;

@@ -97,7 +97,7 @@ pub fn play(
         pace: Pace::new(options.rate),
         clock: options.rate.filter(|_| options.drives_clock),
         shift: 0,
-        last: 0,
+        times: None,
         tracks: HashMap::new(),
         report: PlayReport::default(),
         told: 0,
@@ -117,7 +117,7 @@ pub fn play(
         if !options.repeat || player.report.samples == before {
             break;
         }
-        player.begin_next_round(recording);
+        player.begin_next_round();
     }
     Ok(player.report)
 }
@@ -143,8 +143,8 @@ struct Player<'a> {
     clock: Option<f64>,
     /// Nanoseconds that are added to the times of this round.
     shift: u64,
-    /// The latest time that was played, of the recording.
-    last: u64,
+    /// The first and the last time of the recording that were played.
+    times: Option<(u64, u64)>,
     /// How the messages of a channel are read and where they go, by the channel's address.
     tracks: HashMap<*const Channel, Track>,
     report: PlayReport,
@@ -172,8 +172,9 @@ impl Player<'_> {
                     continue;
                 }
             };
-            let is_first = self.last == 0;
-            self.last = self.last.max(message.log_time);
+            let is_first = self.times.is_none();
+            let (first, last) = self.times.unwrap_or((message.log_time, message.log_time));
+            self.times = Some((first.min(message.log_time), last.max(message.log_time)));
             let time = message.log_time.saturating_add(self.shift);
             let now = monotonic_nanos();
             let due = self.pace.due(time, now);
@@ -294,10 +295,10 @@ impl Player<'_> {
     }
 
     /// A clock does not go back, so that its rounds follow each other in time.
-    fn begin_next_round(&mut self, recording: &Recording) {
+    fn begin_next_round(&mut self) {
         if self.clock.is_some() {
-            let (first, last) = recording.overview().times.unwrap_or((self.last, self.last));
-            self.shift += last.max(self.last) - first + BETWEEN_ROUNDS.as_nanos() as u64;
+            let (first, last) = self.times.unwrap_or_default();
+            self.shift = self.shift.saturating_add(last - first + BETWEEN_ROUNDS.as_nanos() as u64);
         } else {
             self.pace.restart();
         }

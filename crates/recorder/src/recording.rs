@@ -15,6 +15,7 @@ use mcap::records::{Channel as ChannelRecord, Record, SchemaHeader, op};
 use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions};
 
 use crate::overview::Summary;
+use crate::record;
 
 /// The largest chunk, unpacked, that is read. A larger one is refused, with its place.
 pub const MAX_CHUNK_BYTES: usize = 1 << 30;
@@ -236,7 +237,7 @@ impl Recording {
                     if !matches!(opcode, op::SCHEMA | op::CHANNEL | op::MESSAGE) {
                         continue;
                     }
-                    match mcap::parse_record(opcode, data).map_err(|error| damaged(error.to_string()))? {
+                    match record::parse(opcode, data).map_err(damaged)? {
                         Record::Schema { header, data } => channels.add_schema(header, &data),
                         Record::Channel(channel) => channels.add(channel).map_err(damaged)?,
                         Record::Message { header, data } => {
@@ -336,7 +337,7 @@ impl Recording {
             }
             let mut content = vec![0; length as usize];
             self.file.read_exact_at(&mut content, start).ok()?;
-            match mcap::parse_record(head[0], &content).ok()? {
+            match record::parse(head[0], &content).ok()? {
                 Record::Schema { header, data } => channels.add_schema(header, &data),
                 Record::Channel(channel) => channels.add(channel).ok()?,
                 Record::Statistics(found) => statistics = Some(found),
@@ -372,11 +373,11 @@ impl Recording {
         self.file
             .read_exact_at(&mut content, start)
             .map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
-        match mcap::parse_record(code, &content) {
+        match record::parse(code, &content) {
             Ok(Record::Header(header)) => self.library = header.library,
             Ok(Record::Metadata(metadata)) => self.metadata.push((metadata.name, metadata.metadata)),
             Ok(_) => {}
-            Err(error) => return Err(self.damaged(at, error.to_string())),
+            Err(what) => return Err(self.damaged(at, what)),
         }
         Ok(())
     }

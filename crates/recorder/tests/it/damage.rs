@@ -72,6 +72,30 @@ fn other_files_are_refused_by_name() {
     }
 }
 
+#[test]
+fn channels_of_others_are_read_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("others.mcap");
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = mcap::Writer::new(std::io::BufWriter::new(file)).unwrap();
+    let schema = writer.add_schema("sensor_msgs/msg/Image", "ros2msg", b"uint32 height").unwrap();
+    let channel = writer.add_channel(schema, "/camera/image_raw", "cdr", &Default::default()).unwrap();
+    let header =
+        mcap::records::MessageHeader { channel_id: channel, sequence: 3, log_time: 5, publish_time: 4 };
+    writer.write_to_known_channel(&header, &[0, 1, 0, 0]).unwrap();
+    writer.finish().unwrap();
+    drop(writer);
+
+    let recording = Recording::open(&path).unwrap();
+    let topic = &recording.overview().topics[0];
+    assert_eq!((topic.topic.as_str(), topic.messages, topic.lost), ("/camera/image_raw", 1, None));
+    assert!(!topic.holds_samples);
+    let message = recording.messages().next().unwrap().unwrap();
+    assert_eq!((message.sequence, message.log_time, message.data.as_slice()), (3, 5, &[0, 1, 0, 0][..]));
+    let error = nervure_recorder::SampleChannel::new(&message.channel).unwrap_err().to_string();
+    assert_eq!(error, "its channel holds cdr messages (sensor_msgs/msg/Image), not samples");
+}
+
 proptest! {
     #[test]
     fn whatever_is_in_a_file_it_is_read_or_refused(
