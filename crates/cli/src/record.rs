@@ -30,6 +30,8 @@ use crate::{
 /// How often losses are told while it records, and how long a signal may go unnoticed.
 const TELL_EVERY: Duration = Duration::from_millis(500);
 
+/// How much an observer steps back behind the nodes that it observes.
+const NICENESS: i32 = 5;
 /// Samples of a topic that wait for the recorder. Images are limited to fewer, by what an observer may hold.
 const QUEUE_DEPTH: u32 = 256;
 
@@ -49,6 +51,8 @@ fn record_as_observer(arguments: &RecordArguments) -> Result<ExitCode, Failure> 
     let mut observer = Observer::open_through(look::connect(name, "record")?, &names, QUEUE_DEPTH)
         .map_err(|error| Failure::internal("the dataflow cannot be observed").because(error))?;
     let session = Session::begin(arguments, observer.dataflow(), &topics)?;
+    // The robot's nodes go first. Stepping back is always allowed.
+    let _ = rustix::process::nice(NICENESS);
     session.run(observer.events())
 }
 
