@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::{
     arguments::EchoArguments,
     gaps::Gaps,
-    tensor,
+    step_back, tensor,
     topics::choose_to_observe,
     value::{self, Limits},
 };
@@ -40,6 +40,7 @@ pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
     if let Some(folder) = &arguments.save {
         fs::create_dir_all(folder).map_err(|error| cannot_save(folder, &error))?;
     }
+    step_back();
     let mut observer = Observer::open_through(connection, &names, QUEUE)?;
     let limits = if arguments.full { Limits::NONE } else { Limits::SHORT };
     let mut missed = Missed::default();

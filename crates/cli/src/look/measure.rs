@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, process::ExitCode, time::Instant};
 use nervure_node::{Event, Observer, Sample};
 use serde_json::{Value, json};
 
-use super::{arguments::MeasureArguments, gaps::Gaps, topics::choose_to_observe};
+use super::{arguments::MeasureArguments, gaps::Gaps, step_back, topics::choose_to_observe};
 use crate::{
     failure::Failure,
     output,
@@ -35,6 +35,7 @@ pub fn measure(arguments: &MeasureArguments, what: What) -> Result<ExitCode, Fai
     };
     let (names, connection) =
         choose_to_observe(&arguments.topics, arguments.target.dataflow.as_deref(), program)?;
+    step_back();
     let mut observer = Observer::open_through(connection, &names, QUEUE)?;
     let mut windows: BTreeMap<String, Window> =
         names.into_iter().map(|name| (name, Window::default())).collect();

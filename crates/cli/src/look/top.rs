@@ -15,6 +15,7 @@ use super::{
     list::{age, state_name},
     processes::{Processes, Usage},
     state::{NodeState, State},
+    step_back,
 };
 use crate::{
     failure::Failure,
@@ -38,6 +39,7 @@ pub fn top(arguments: &TopArguments) -> Result<ExitCode, Failure> {
     let mut state = State::open(connection, true)?;
     let is_screen = io::stdout().is_terminal() && !arguments.target.json;
     let default_count = if is_screen || arguments.target.json { u64::MAX } else { 1 };
+    step_back();
     let mut processes = Processes::default();
     look(&mut state, &mut processes);
     for _ in 0..arguments.count.unwrap_or(default_count) {
