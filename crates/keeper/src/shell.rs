@@ -306,8 +306,11 @@ impl Shell {
             Action::Report { message, descriptor, audience } => {
                 let descriptor =
                     descriptor.map(|descriptor: Descriptor| self.descriptors.resolve(descriptor));
-                let descriptor =
-                    descriptor.transpose().map_err(system("cannot make a descriptor for `run`"))?;
+                let descriptor = match descriptor.transpose() {
+                    // Of a guest that could not be admitted.
+                    Err(_) if audience == Audience::Watchers => return Ok(()),
+                    other => other.map_err(system("cannot make a descriptor for `run`"))?,
+                };
                 if audience == Audience::Everyone {
                     self.run.send(&message, descriptor.clone(), self.begin.elapsed());
                 }
@@ -325,7 +328,10 @@ impl Shell {
                 self.clients.follow(client, logs);
                 Ok(())
             }
-            Action::Admit { client, node } => self.admit(client, node),
+            Action::Admit { client, node } => {
+                self.admit(client, node);
+                Ok(())
+            }
             Action::Dismiss { client } => {
                 self.clients.remove(client);
                 Ok(())

@@ -3,7 +3,11 @@
 use std::{fs, time::Duration};
 
 use nervure_node::{Event, Observer};
-use rustix::process::Signal;
+use nervure_shm::{Received, Seqpacket};
+use rustix::{
+    event::{PollFd, PollFlags},
+    process::Signal,
+};
 use serde_json::json;
 
 use crate::dataflow::{Dataflow, Process, Run};
@@ -190,6 +194,46 @@ fn clients_that_come_and_go_do_not_disturb_each_other() {
             assert!(client.wait().unwrap().success());
         }
     }
+    run.signal(Signal::INT);
+    assert_eq!(run.finish().code, Some(0));
+}
+
+#[test]
+fn whoever_talks_nonsense_to_the_keeper_is_cut_off_and_the_dataflow_goes_on() {
+    let mut run = numbers(json!({}));
+    let address = nervure_node::running::find(Some(run.name())).unwrap().to_string();
+    let connect = || Seqpacket::connect(&address).unwrap();
+    let answer = |socket: &Seqpacket| {
+        let mut buffer = Vec::with_capacity(1 << 20);
+        loop {
+            let mut polled = [PollFd::new(socket, PollFlags::IN)];
+            rustix::event::poll(&mut polled, None).unwrap();
+            match socket.receive(&mut buffer) {
+                Ok(Received::Packet(_)) => return Some(String::from_utf8(buffer).unwrap()),
+                Ok(Received::Closed) => return None,
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+            }
+        }
+    };
+    let long = vec![b' '; 170 * 1024];
+    for nonsense in [&b"\xff\xfe"[..], b"{}", b"[1,2", b"{\"message\":\"observe\",\"topics\":7}", &long] {
+        let socket = connect();
+        socket.send(nonsense, &[]).unwrap();
+        assert_eq!(answer(&socket), None, "{:?}", &nonsense[..nonsense.len().min(20)]);
+    }
+    let stranger = connect();
+    stranger.send(br#"{"message":"hello","versions":{"min":7,"max":9},"program":"\u001b[2J"}"#, &[]).unwrap();
+    assert!(answer(&stranger).unwrap().contains("version mismatch"));
+    stranger.send(br#"{"message":"stop","reason":"mischief"}"#, &[]).unwrap();
+    assert!(answer(&stranger).unwrap().contains("the first message was not Hello"));
+    // One that asks for everything and reads nothing.
+    let deaf = connect();
+    deaf.send(br#"{"message":"hello","versions":{"min":1,"max":1},"program":"deaf"}"#, &[]).unwrap();
+    deaf.send(br#"{"message":"watch","logs":true,"follow":true}"#, &[]).unwrap();
+    let now = status(&run);
+    assert_eq!(now["state"], "running");
+    let number: u64 = run.line("sink", "in ").parse().unwrap();
+    run.line("sink", &format!("in {}", number + 50));
     run.signal(Signal::INT);
     assert_eq!(run.finish().code, Some(0));
 }

@@ -226,19 +226,22 @@ impl Shell {
     }
 
     /// Makes a client a guest: its connection becomes the control socket of a node.
-    pub(super) fn admit(&mut self, client: usize, node: usize) -> Result<(), KeeperError> {
-        self.renew_pages(node)?;
+    pub(super) fn admit(&mut self, client: usize, node: usize) {
+        // What it lacks is no reason to end the dataflow.
+        if let Err(error) = self.renew_pages(node) {
+            self.log(None, Level::Error, "keeper", format!("an observer was not let in: {error}"));
+            self.client_gone(client);
+        }
         if node == self.slots.len() {
             // Nothing is written to it: a guest has no output that the keeper sees.
             self.slots.push(Slot::new(LogFile::new(&self.machine.plan().log_folder, "observer")));
         }
-        let Some(found) = self.clients.client(client) else { return Ok(()) };
+        let Some(found) = self.clients.client(client) else { return };
         found.guest = Some(node);
         let (socket, outbox) = std::mem::take(&mut found.link).into_parts();
         if let Some(socket) = socket {
             self.slots[node].begin_guest(socket, outbox);
         }
-        Ok(())
     }
 
     /// Sends what the clients take, and cuts those off that take nothing.
