@@ -70,6 +70,8 @@ VALUES = {
     "counts": np.array([[-1, 2], [3, -4]], np.int32),
     "big": np.array([2**63, 1], np.uint64),
     "depth": RNG.integers(0, 60_000, (8, 9), np.uint16),
+    "cloud": RNG.normal(size=(50, 5)).astype(np.float32),
+    "typed-depth": RNG.integers(0, 60_000, (8, 9), np.uint16),
     "text": "Grüße",
     "number": 2.5,
     "integer": -7,
@@ -80,6 +82,8 @@ VALUES = {
     "batch": BATCH,
     "dictionary": DICTIONARY,
 }
+
+TYPES = {"cloud": "std/PointCloud@1", "typed-depth": "std/Image@1"}
 
 SENDER = """
 from test_recording import STAMP_NANOS, VALUES
@@ -128,8 +132,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "sender.py").write_text(SENDER)
     (folder / "receiver.py").write_text(RECEIVER)
     inputs = {name: {"source": f"sender/{name}", "queue_policy": "block"} for name in VALUES}
+    for name, type_name in TYPES.items():
+        inputs[name]["type"] = type_name
+    outputs = {name: {"type": TYPES[name]} if name in TYPES else {} for name in VALUES}
     nodes = [
-        {"id": "sender", "path": "sender.py", "outputs": list(VALUES)},
+        {"id": "sender", "path": "sender.py", "outputs": outputs},
         {"id": "receiver", "path": "receiver.py", "args": "received", "inputs": inputs},
         {"id": "recorder", "path": "nervure", "args": "record -o run.mcap", "inputs": inputs},
     ]
@@ -177,6 +184,23 @@ def test_images_are_images(messages: dict[str, tuple], name: str, encoding: str)
 def test_a_jpeg_is_a_compressed_image(messages: dict[str, tuple]) -> None:
     schema, _, _, image = messages["jpeg"]
     assert (schema.name, image.format, image.data) == ("foxglove.CompressedImage", "jpeg", VALUES["jpeg"])
+
+
+def test_a_point_cloud_is_one_where_its_type_says_so(messages: dict[str, tuple]) -> None:
+    schema, channel, _, cloud = messages["cloud"]
+    assert (schema.name, channel.metadata["nervure.type"]) == ("foxglove.PointCloud", "std/PointCloud@1")
+    fields = [(field.name, field.offset, field.type) for field in cloud.fields]
+    float32 = 7
+    names = ["x", "y", "z", "intensity", "column4"]
+    assert fields == [(name, 4 * number, float32) for number, name in enumerate(names)]
+    assert (cloud.point_stride, cloud.frame_id, cloud.pose.orientation.w) == (20, "base_link", 1.0)
+    assert cloud.data == VALUES["cloud"].tobytes()
+
+
+def test_a_depth_image_is_one_where_its_type_says_so(messages: dict[str, tuple]) -> None:
+    schema, _, _, image = messages["typed-depth"]
+    assert (schema.name, image.encoding, image.step) == ("foxglove.RawImage", "mono16", 18)
+    assert image.data == VALUES["typed-depth"].tobytes()
 
 
 @pytest.mark.parametrize("name", ["imu", "matrix", "counts", "big"])

@@ -65,7 +65,8 @@ fn record_as_node(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
     let (handle, mut events) = node.split();
     let topic = |input: &str| {
         let name = handle.topic_of(input)?.to_owned();
-        Some(Topic { id: input.to_owned(), name, type_name: None })
+        let type_name = handle.type_of(input).map(str::to_owned);
+        Some(Topic { id: input.to_owned(), name, type_name })
     };
     let topics: Vec<Topic> = handle.inputs().filter_map(topic).collect();
     Session::begin(arguments, handle.dataflow(), &topics)?.run(&mut events)

@@ -201,6 +201,12 @@ impl Handle {
         }
     }
 
+    /// The type that an input is declared to receive (`std/Image@1`), where one is.
+    pub fn type_of(&self, input: &str) -> Option<&str> {
+        let inputs = &self.0.welcome.inputs;
+        inputs.iter().find(|known| known.name == input)?.type_name.as_deref()
+    }
+
     /// Names of the outputs.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.welcome.outputs.iter().map(|output| output.name.as_str())
