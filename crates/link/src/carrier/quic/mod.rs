@@ -350,16 +350,14 @@ impl Carrier for QuicCarrier {
             self.counters.packets_sent += 1;
             return Some(Transmit { destination, size: packet.len(), ecn: None });
         }
-        let handles: Vec<usize> = self
-            .connections
-            .range(self.turn..)
-            .chain(self.connections.range(..self.turn))
-            .map(|(handle, _)| *handle)
-            .collect();
-        for handle in handles {
+        // Connections take turns; one may go, and none comes, while they do.
+        for _ in 0..self.connections.len() {
+            let following =
+                self.connections.range(self.turn..).next().or_else(|| self.connections.iter().next());
+            let handle = following.map(|(handle, _)| *handle)?;
+            self.turn = handle + 1;
             if let Some(transmit) = self.transmit_on(now, handle, next_datagram, packet) {
                 self.counters.packets_sent += 1;
-                self.turn = handle + 1;
                 return Some(transmit);
             }
         }
