@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use nervure_node::running::{self, Connection};
+
 use crate::{failure::Failure, run::format};
 
 /// Runs of a dataflow whose logs are kept.
@@ -47,10 +49,11 @@ fn remove_old(runs: &Path) -> io::Result<()> {
         .collect();
     names.sort_unstable();
     let old = names.len().saturating_sub(KEPT_RUNS);
+    let in_use = if old > 0 { folders_in_use() } else { Vec::new() };
     for name in &names[..old] {
         let is_running =
             run_process(name).is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists());
-        if !is_running {
+        if !is_running && !in_use.contains(&std::path::absolute(runs.join(name))?) {
             match fs::remove_dir_all(runs.join(name)) {
                 // Another `run` removes it at the same time.
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -59,6 +62,13 @@ fn remove_old(runs: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Those of dataflows that outlived their `run`.
+fn folders_in_use() -> Vec<PathBuf> {
+    let running = running::dataflows().unwrap_or_default();
+    let connections = running.iter().filter_map(|address| Connection::open(address, "run").ok());
+    connections.map(|connection| PathBuf::from(&connection.welcome().log_folder)).collect()
 }
 
 /// The process id in the name of a run's folder, `20260131T235959Z-4711`.

@@ -387,6 +387,33 @@ fn a_detached_dataflow_outlives_its_run_and_its_end_leaves_nothing() {
 }
 
 #[test]
+fn later_runs_do_not_remove_the_logs_of_a_detached_one() {
+    let detached = Dataflow::named().shell("idle", "echo up; sleep 1000", json!({}));
+    let short = Dataflow::new().shell("short", "true", json!({}));
+    let name = detached.name().to_owned();
+    let (code, _, stderr) = run({
+        let mut command = detached.command(&["run", "--detach"]);
+        command.arg(detached.write());
+        command
+    });
+    assert_eq!(code, Some(0), "{stderr}");
+    let (_, status, _) = run(detached.command(&["status", "--json", "-d", &name]));
+    let status: Value = serde_json::from_str(&status).unwrap();
+    let file = short.write();
+    for _ in 0..21 {
+        let mut command = detached.command(&["run", "--name", &name]);
+        let (code, _, stderr) = run({
+            command.arg(&file);
+            command
+        });
+        assert_eq!(code, Some(0), "{stderr}");
+    }
+    let folder = std::path::Path::new(status["log_folder"].as_str().unwrap());
+    assert!(folder.exists());
+    assert_eq!(run(detached.command(&["stop", "-d", &name])).0, Some(0));
+}
+
+#[test]
 fn a_detached_dataflow_that_fails_at_once_is_told() {
     let dataflow = Dataflow::named().node("deaf", "no-such-mode", json!({"outputs": ["out"]}));
     let file = dataflow.write();
