@@ -18,6 +18,8 @@ use crate::{
 
 /// When something was due and could not be sent, it is tried again after this time.
 const RETRY: Duration = Duration::from_micros(500);
+/// A connection that is lost again and again is made anew no more often.
+const RECONNECT_PERIOD: Duration = Duration::from_secs(1);
 /// The state of a peer that began the connection is kept so long after it was lost.
 const FORGET_AFTER: Duration = Duration::from_secs(120);
 
@@ -80,6 +82,9 @@ struct Peer {
     carried: Option<SessionId>,
     /// Where to connect to, if this side began.
     target: Option<SocketAddr>,
+    connected_at: Instant,
+    /// When to connect again.
+    again_at: Option<Instant>,
     lost_at: Instant,
 }
 
@@ -103,7 +108,8 @@ impl<C: Carrier> Endpoint<C> {
     pub fn connect(&mut self, now: Instant, to: SocketAddr, key: PublicKey) -> Result<(), ConnectError> {
         let carried = self.carrier.connect(now, to, key)?;
         self.by_session.insert(carried, key);
-        self.peer(now, key).target = Some(to);
+        let peer = self.peer(now, key);
+        (peer.target, peer.connected_at) = (Some(to), now);
         Ok(())
     }
 
@@ -158,6 +164,7 @@ impl<C: Carrier> Endpoint<C> {
                 peer.session.handle_timeout(now);
             }
         }
+        self.reconnect(now);
         let gone = |peer: &Peer| {
             peer.carried.is_none() && peer.target.is_none() && peer.lost_at + FORGET_AFTER <= now
         };
@@ -186,7 +193,8 @@ impl<C: Carrier> Endpoint<C> {
         let sessions = connected.filter_map(|peer| peer.session.poll_timeout());
         let away = self.peers.values().filter(|peer| peer.carried.is_none() && peer.target.is_none());
         let forget = away.map(|peer| peer.lost_at + FORGET_AFTER);
-        let first = sessions.chain(forget).chain(self.carrier.poll_timeout()).min()?;
+        let again = self.peers.values().filter_map(|peer| peer.again_at);
+        let first = sessions.chain(forget).chain(again).chain(self.carrier.poll_timeout()).min()?;
         // What is due was tried just now.
         Some(if first <= now { now + RETRY } else { first })
     }
@@ -208,6 +216,8 @@ impl<C: Carrier> Endpoint<C> {
             session: Session::new(config, seed, now),
             carried: None,
             target: None,
+            connected_at: now,
+            again_at: None,
             lost_at: now,
         })
     }
@@ -250,15 +260,31 @@ impl<C: Carrier> Endpoint<C> {
         let again = peer.target.filter(|_| why != Lost::ClosedHere);
         self.events.push_back(EndpointEvent::Disconnected { peer: key, why });
         let pending = self.by_session.values().any(|other| *other == key);
-        if let Some(target) = again.filter(|_| !pending) {
+        if again.is_some() && !pending {
+            let peer = self.peers.get_mut(&key).expect("it was just seen");
+            peer.again_at = Some(now.max(peer.connected_at + RECONNECT_PERIOD));
+        }
+    }
+
+    fn reconnect(&mut self, now: Instant) {
+        let due = |peer: &Peer| peer.again_at.is_some_and(|at| at <= now);
+        let due: Vec<_> = self.peers.iter().filter(|(_, peer)| due(peer)).map(|(key, _)| *key).collect();
+        for key in due {
+            let peer = self.peers.get_mut(&key).expect("it was just seen");
+            (peer.again_at, peer.connected_at) = (None, now);
+            let Some(target) = peer.target else { continue };
             match self.carrier.connect(now, target, key) {
                 Ok(session) => drop(self.by_session.insert(session, key)),
-                Err(error) => self.events.push_back(EndpointEvent::Refused {
-                    peer: Some(key),
-                    address: target,
-                    why: error.to_string(),
-                    more: 0,
-                }),
+                Err(error) => {
+                    peer.again_at = Some(now + RECONNECT_PERIOD);
+                    let why = error.to_string();
+                    self.events.push_back(EndpointEvent::Refused {
+                        peer: Some(key),
+                        address: target,
+                        why,
+                        more: 0,
+                    });
+                }
             }
         }
     }

@@ -14,6 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use nervure_link::{
+    carrier::Lost,
     sender::{SendCounters, SendError},
     shell::{Link, LinkEvent, OutgoingStream, Peer, StreamError},
 };
@@ -104,12 +105,7 @@ impl Run {
         while !stop.load(Ordering::Relaxed) {
             match link.next_event(Duration::from_millis(100)) {
                 Some(LinkEvent::Connected { .. }) => return Ok(()),
-                Some(LinkEvent::Disconnected { why, .. }) => {
-                    return Err(Failure::internal(format!("{}: {why}", arguments.connect)).hint(format!(
-                        "the other end must run `nervure link bench serve --allow {}`",
-                        link.public_key()
-                    )));
-                }
+                Some(LinkEvent::Disconnected { why, .. }) => return Err(refused(link, &why)),
                 _ => {}
             }
             if !told && clock::monotonic() - began > Duration::from_secs(2) {
@@ -153,7 +149,7 @@ impl Run {
                 )?;
                 (last_tell, next_tell) = (now, next_tell + INTERVAL);
             }
-            tell_events(link);
+            tell_events(link)?;
             let Some(Reverse((at, number))) = due.peek().copied() else { break };
             if at > now {
                 std::thread::sleep((at - now).min(next_tell - now).min(PATIENCE));
@@ -169,7 +165,7 @@ impl Run {
             let left = (produced + arguments.drain).saturating_sub(clock::monotonic());
             source.stream.flush(left);
         }
-        tell_events(link);
+        tell_events(link)?;
         let seconds = (produced - self.began).as_secs_f64();
         teller.tell("summary", seconds, &self.summary(produced, end), link_figures(link, Some(peer)))?;
         if let Some(failure) = link.failure() {
@@ -228,9 +224,10 @@ impl Source {
     }
 }
 
-fn tell_events(link: &Link) {
+fn tell_events(link: &Link) -> Result<(), Failure> {
     while let Some(event) = link.next_event(Duration::ZERO) {
         match event {
+            LinkEvent::Disconnected { why: why @ Lost::Refused(_), .. } => return Err(refused(link, &why)),
             LinkEvent::Disconnected { why, .. } => eprintln!("the connection is lost: {why}"),
             LinkEvent::Connected { address, .. } => eprintln!("connected to {address} again"),
             LinkEvent::PeerLost { unconfirmed, .. } => {
@@ -239,6 +236,16 @@ fn tell_events(link: &Link) {
             _ => {}
         }
     }
+    Ok(())
+}
+
+fn refused(link: &Link, why: &Lost) -> Failure {
+    let why = why.to_string();
+    let why = why.lines().next().unwrap_or_default();
+    Failure::internal(format!("not connected: {why}")).hint(format!(
+        "the other end must run `nervure link bench serve --allow {}`, and --peer be its public key",
+        link.public_key()
+    ))
 }
 
 fn figures(now: &SendCounters, before: &SendCounters, offered: u64) -> StreamFigures {

@@ -86,11 +86,7 @@ impl Peer {
     /// Waits until nothing is under way to the peer, the closing of streams included; false when that took longer than
     /// the timeout, or the link has ended.
     pub fn flush(&self, timeout: Duration) -> bool {
-        let done = self.shared.wait_for(Some(timeout), |state| {
-            let session = state.endpoint.session(&self.key)?;
-            session.sender().is_idle().then_some(())
-        });
-        done.is_some()
+        self.shared.wait_until(timeout, |state| Some(state.endpoint.session(&self.key)?.sender().is_idle()))
     }
 
     /// Ends the connection and drops the state.
@@ -145,11 +141,10 @@ impl OutgoingStream {
 
     /// Waits until nothing is under way; false when that took longer than the timeout, or the link has ended.
     pub fn flush(&self, timeout: Duration) -> bool {
-        let done = self.peer.shared.wait_for(Some(timeout), |state| {
+        self.peer.shared.wait_until(timeout, |state| {
             let counters = state.endpoint.session(&self.peer.key)?.sender().counters(self.stream);
-            counters.is_none_or(|counters| counters.held == 0).then_some(())
-        });
-        done.is_some()
+            Some(counters.is_none_or(|counters| counters.held == 0))
+        })
     }
 }
 

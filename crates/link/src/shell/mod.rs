@@ -59,6 +59,9 @@ use socket::Socket;
 /// Events that the application has not asked for, at most; then the oldest is dropped.
 const EVENTS_MAX: usize = 4096;
 
+/// How often it is looked whether everything has arrived.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
 /// How a link is set up.
 #[derive(Debug)]
 pub struct LinkConfig {
@@ -352,6 +355,28 @@ impl Shared {
     pub(crate) fn wake(&self) {
         // It can fail only when the counter is full, and then the thread wakes anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Waits until `is_done`, looking every few milliseconds, as no event tells; false when that took too long or the link
+    /// has ended.
+    pub(crate) fn wait_until(&self, timeout: Duration, is_done: impl Fn(&State) -> Option<bool>) -> bool {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let looked = self.wait_for(Some(left.min(LOOK_EVERY)), |state| match is_done(state) {
+                Some(false) => None,
+                done => Some(done.is_some()),
+            });
+            let ended = || {
+                let state = self.lock();
+                state.stopping || state.failed.is_some()
+            };
+            match looked {
+                Some(done) => return done,
+                None if left.is_zero() || ended() => return false,
+                None => {}
+            }
+        }
     }
 
     /// Waits until `look` finds something, the link ends, or the time is over.
