@@ -78,7 +78,14 @@ def _run_all(emulator: Path, adapters: list[LinkAdapter], quick: bool, runs: lis
                     continue
                 run = run_cell(emulator, adapter, planned.cell, seed) | {"load_average": load_average()}
                 runs.append(run)
-                delivered = (run["receiver"] or {}).get("delivered", "no report")
                 cell = planned.cell
                 where = f"{cell.rate_mbit} Mbit/s, {cell.loss_percent} %, seed {seed}"
-                print(f"{adapter.name}: {where}: {delivered}", file=sys.stderr)
+                print(f"{adapter.name}: {where}: {_told(run['receiver'])}", file=sys.stderr)
+
+
+def _told(report: dict[str, Any] | None) -> str:
+    """What a receiver says of itself, in brief."""
+    if report is None:
+        return "no report"
+    streams = report.get("streams", {"the lab's": report})
+    return f"{sum(stream['delivered'] for stream in streams.values())} delivered"
