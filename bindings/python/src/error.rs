@@ -47,6 +47,7 @@ pub(crate) fn unknown_name(py: Python<'_>, error: &UnknownName) -> PyErr {
     let class = match error.kind {
         "output" => "UnknownOutput",
         "parameter" => "UnknownParam",
+        "client" => "UnknownClient",
         _ => "UnknownInput",
     };
     let suggest = py.import("nervure.errors").and_then(|errors| errors.getattr("_nearest"));

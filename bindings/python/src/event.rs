@@ -2,11 +2,13 @@
 
 use crate::array::{self, Access};
 use crate::arrow;
+use crate::calls::reply_error;
 use crate::error::{exception, sample_error};
 use crate::metadata;
 use crate::params;
+use crate::sending::{self, Failure, Given};
 use nervure_node::message::{DType, Header, Layout, Scalar, TensorLayout};
-use nervure_node::{Event as NodeEvent, Handle, Sample};
+use nervure_node::{Event as NodeEvent, Handle, Request, Sample, Wait};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
@@ -28,13 +30,18 @@ impl Event {
     }
 
     pub(crate) fn sample(&self) -> Option<&Sample> {
-        if let NodeEvent::Input { sample, .. } = &self.event { Some(sample) } else { None }
+        match &self.event {
+            NodeEvent::Input { sample, .. } => Some(sample),
+            NodeEvent::Request(request) => Some(request.sample()),
+            _ => None,
+        }
     }
 
     pub(crate) fn stamp(&self) -> Option<i64> {
         match &self.event {
             NodeEvent::Input { sample, .. } => Some(sample.stamp()),
             NodeEvent::Tick { due, .. } => Some(*due),
+            NodeEvent::Request(request) => Some(request.sample().stamp()),
             _ => None,
         }
     }
@@ -50,6 +57,14 @@ impl Event {
         })
     }
 
+    fn expect_request(&self, py: Python<'_>) -> PyResult<&Request> {
+        let NodeEvent::Request(request) = &self.event else {
+            let text = format!("an event of type {} is no request", self.event.kind());
+            return Err(exception(py, "ServiceError", text));
+        };
+        Ok(request)
+    }
+
     fn layout<'a>(py: Python<'_>, sample: &'a Sample) -> PyResult<&'a Layout> {
         // `view` checks the payload's size, too.
         Ok(sample.view().map_err(|error| sample_error(py, &error))?.layout())
@@ -58,8 +73,8 @@ impl Event {
 
 #[pymethods]
 impl Event {
-    /// `INPUT`, `INPUT_CLOSED`, `STALE`, `DEADLINE_MISSED`, `PARAM`, `NODE_FAILED`,
-    /// `NODE_RESTARTED`, `STOP`; ignore what you do not know.
+    /// `INPUT`, `INPUT_CLOSED`, `STALE`, `DEADLINE_MISSED`, `REQUEST`, `PARAM`,
+    /// `NODE_FAILED`, `NODE_RESTARTED`, `STOP`; ignore what you do not know.
     #[getter]
     fn r#type(&self) -> &str {
         self.event.kind()
@@ -200,6 +215,44 @@ impl Event {
         if let NodeEvent::Tick { missed, .. } = &self.event { Some(*missed) } else { None }
     }
 
+    /// Of `REQUEST`: the service that is asked for.
+    #[getter]
+    fn service(&self) -> Option<&str> {
+        if let NodeEvent::Request(request) = &self.event { Some(request.service()) } else { None }
+    }
+
+    /// Answers a `REQUEST`.
+    #[pyo3(signature = (value, *, metadata = None))]
+    fn reply(
+        &self,
+        py: Python<'_>,
+        value: &Bound<'_, PyAny>,
+        metadata: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let request = self.expect_request(py)?;
+        let publisher = request.begin_reply().map_err(|error| reply_error(py, &error))?;
+        let given = Given::new(None, None, None, metadata, None)
+            .map(|given| Given { envelope: request.number(), ..given });
+        let sent = given
+            .map_err(Failure::Python)
+            .and_then(|given| sending::send(py, publisher, value, &given, Wait::Never));
+        match sent {
+            Ok(_) => Ok(()),
+            Err(Failure::Send(error)) => {
+                request.end_reply(Err(error)).map_err(|error| reply_error(py, &error))
+            }
+            Err(Failure::Python(error)) => {
+                request.take_back_reply();
+                Err(error)
+            }
+        }
+    }
+
+    /// Tells the caller of a `REQUEST` that there is no answer, and why.
+    fn fail(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
+        self.expect_request(py)?.fail(reason).map_err(|error| reply_error(py, &error))
+    }
+
     /// Of `PARAM`: the name of the parameter that was changed.
     #[getter]
     fn param(&self) -> Option<&str> {
@@ -225,13 +278,14 @@ impl Event {
         }
     }
 
-    /// The neighbour that the event is about.
+    /// The neighbour that the event is about, or that asks.
     #[getter]
     fn node(&self) -> Option<&str> {
         match &self.event {
             NodeEvent::NodeFailed { node, .. }
             | NodeEvent::NodeRestarted { node, .. }
             | NodeEvent::Other { node, .. } => Some(node),
+            NodeEvent::Request(request) => Some(request.client()),
             _ => None,
         }
     }
@@ -292,6 +346,9 @@ impl Event {
             }
             NodeEvent::DeadlineMissed { id, overrun, .. } => {
                 format!("<Event DEADLINE_MISSED {id:?}: {:.6} s late>", overrun.as_secs_f64())
+            }
+            NodeEvent::Request(request) => {
+                format!("<Event REQUEST {:?} of node {:?}>", request.service(), request.client())
             }
             NodeEvent::Param { name, value } => format!("<Event PARAM {name:?}: {value}>"),
             NodeEvent::NodeFailed { node, reason, .. } => format!("<Event NODE_FAILED {node:?}: {reason}>"),

@@ -12,6 +12,7 @@
 mod array;
 mod arrow;
 mod arrow_import;
+mod calls;
 mod error;
 mod event;
 mod loan;

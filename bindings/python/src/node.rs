@@ -1,6 +1,7 @@
 //! The node: events in, values out.
 
 use crate::array;
+use crate::calls::{Call, call_error};
 use crate::error::{connect_error, forked, send_error, unknown_name};
 use crate::event::{Event, seconds};
 use crate::loan::Loan;
@@ -8,11 +9,14 @@ use crate::params;
 use crate::receiving::{Armed, Receiver};
 use crate::sending::{Failure, Given, deadline, send};
 use nervure_node::message::{Layout, TensorLayout};
-use nervure_node::{Event as NodeEvent, Handle, Next, Publisher, SendError, Wait, monotonic_nanos};
+use nervure_node::{
+    CallError, Event as NodeEvent, Handle, Next, Publisher, Receipt, SendError, Ticket, Wait, monotonic_nanos,
+};
 use pyo3::exceptions::{PyStopAsyncIteration, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 /// A node of a running dataflow.
 #[pyclass(frozen, weakref, module = "nervure")]
@@ -162,7 +166,7 @@ impl Node {
         let wait = deadline(timeout)?.map_or(Wait::Forever, Wait::Until);
         let publisher = self.publisher(py, output)?;
         let given = Given::new(stamp, stamp_nanos, like, metadata, frame)?;
-        send(py, publisher, value, &given, wait).map_err(|error| error.raise(py))
+        send(py, publisher, value, &given, wait).map(drop).map_err(|error| error.raise(py))
     }
 
     /// As :meth:`send`, but never waits. `False`, and nothing is sent, while a receiver has no
@@ -185,10 +189,50 @@ impl Node {
         let publisher = self.publisher(py, output)?;
         let given = Given::new(stamp, stamp_nanos, like, metadata, frame)?;
         match send(py, publisher, value, &given, Wait::Never) {
-            Ok(()) => Ok(true),
+            Ok(_) => Ok(true),
             Err(Failure::Send(SendError::WouldBlock { .. })) => Ok(false),
             Err(error) => Err(error.raise(py)),
         }
+    }
+
+    /// Asks a service, and waits for its answer, for `timeout` seconds at most.
+    #[pyo3(signature = (client, value, *, timeout = None, metadata = None))]
+    fn call(
+        &self,
+        py: Python<'_>,
+        client: &str,
+        value: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        metadata: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Event> {
+        let until = deadline(timeout)?;
+        let ticket = self.begin(py, client, value, metadata)?;
+        match self.receiver.wait_for_answer(py, ticket, until) {
+            Ok(Some(Ok(sample))) => Ok(self.event(NodeEvent::Input { id: client.into(), sample })),
+            Ok(Some(Err(error))) => Err(call_error(py, &error)),
+            Ok(None) => {
+                let service = self.receiver.forget_call(py, ticket)?;
+                let timeout = Duration::from_secs_f64(timeout.unwrap_or_default().min(1e9));
+                Err(call_error(py, &CallError::TimedOut { service, timeout }))
+            }
+            Err(error) => {
+                self.receiver.forget_call(py, ticket)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// As :meth:`call`, for asyncio: other tasks run meanwhile, and can call too.
+    #[pyo3(signature = (client, value, *, timeout = None, metadata = None))]
+    fn call_async<'py>(
+        slf: &Bound<'py, Self>,
+        client: &Bound<'py, PyAny>,
+        value: &Bound<'py, PyAny>,
+        timeout: Option<f64>,
+        metadata: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let call = slf.py().import("nervure._asyncio")?.getattr("call")?;
+        call.call1((slf, client, value, timeout, metadata))
     }
 
     /// As :meth:`send`, for asyncio: other tasks run while a receiver has no room. Do not change
@@ -273,11 +317,61 @@ impl Node {
     fn _disarm(&self, py: Python<'_>) -> PyResult<()> {
         self.receiver.disarm(py)
     }
+
+    fn _begin_call(
+        &self,
+        py: Python<'_>,
+        client: &str,
+        value: &Bound<'_, PyAny>,
+        metadata: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Call> {
+        self.begin(py, client, value, metadata).map(|ticket| Call { ticket })
+    }
+
+    /// The answer to a request; None when it has not come.
+    fn _take_answer(&self, py: Python<'_>, client: &str, call: &Bound<'_, Call>) -> PyResult<Option<Event>> {
+        match self.receiver.take_answer(py, call.get().ticket)? {
+            Some(Ok(sample)) => Ok(Some(self.event(NodeEvent::Input { id: client.into(), sample }))),
+            Some(Err(error)) => Err(call_error(py, &error)),
+            None => Ok(None),
+        }
+    }
+
+    /// Gives a request up, and says what was asked.
+    fn _forget_call(&self, py: Python<'_>, call: &Bound<'_, Call>) -> PyResult<String> {
+        self.receiver.forget_call(py, call.get().ticket)
+    }
 }
 
 impl Node {
     fn event(&self, event: NodeEvent) -> Event {
         Event::new(event, self.handle.clone())
+    }
+
+    fn begin(
+        &self,
+        py: Python<'_>,
+        client: &str,
+        value: &Bound<'_, PyAny>,
+        metadata: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Ticket> {
+        let (ticket, publisher) =
+            self.receiver.prepare_call(py, client)?.map_err(|error| call_error(py, &error))?;
+        let given = Given::new(None, None, None, metadata, None)
+            .map(|given| Given { envelope: ticket.envelope(), ..given });
+        let sent =
+            given.map_err(Failure::Python).and_then(|given| send(py, &publisher, value, &given, Wait::Never));
+        let (sent, raised) = match sent {
+            Ok(receipt) => (Ok(receipt), None),
+            Err(Failure::Send(error)) => (Err(error), None),
+            // It was not sent: the place in the queue is given back.
+            Err(Failure::Python(error)) => (Ok(Receipt::default()), Some(error)),
+        };
+        let finished = self.receiver.finish_call(py, ticket, sent)?;
+        match raised {
+            Some(error) => Err(error),
+            None => finished.map_err(|error| call_error(py, &error)),
+        }
     }
 
     fn next_event(&self, py: Python<'_>, deadline: Option<u64>) -> PyResult<Option<Event>> {

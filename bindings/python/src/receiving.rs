@@ -8,7 +8,10 @@
 //! in may include the news that it waits for; so they wake it.
 
 use crate::error::{exception, forked, unknown_name};
-use nervure_node::{Events, Handle, Next, NodeForked, Sample, UnknownName, Waited, Waiter, monotonic_nanos};
+use nervure_node::{
+    CallError, Events, Handle, Next, NodeForked, Publisher, Receipt, Sample, SendError, Ticket, UnknownName,
+    Waited, Waiter, monotonic_nanos,
+};
 use pyo3::prelude::*;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +34,9 @@ struct Incoming {
     /// An event loop waits for the eventfd.
     is_armed: bool,
 }
+
+/// What came of a request.
+type Answer = Result<Sample, CallError>;
 
 /// How an event loop has to wait.
 pub(crate) struct Armed {
@@ -92,6 +98,72 @@ impl Receiver {
         let found: Result<_, UnknownName> =
             self.with_incoming(py, |incoming| incoming.events.latest(input))?;
         found.map_err(|error| unknown_name(py, &error))
+    }
+
+    /// Where a request goes.
+    pub(crate) fn prepare_call(
+        &self,
+        py: Python<'_>,
+        client: &str,
+    ) -> PyResult<Result<(Ticket, Publisher), CallError>> {
+        self.with_incoming(py, |incoming| incoming.events.prepare_call(client))
+    }
+
+    /// The request was sent, or was not.
+    pub(crate) fn finish_call(
+        &self,
+        py: Python<'_>,
+        ticket: Ticket,
+        sent: Result<Receipt, SendError>,
+    ) -> PyResult<Result<Ticket, CallError>> {
+        self.with_incoming(py, |incoming| incoming.events.finish_call(ticket, sent))
+    }
+
+    /// The answer, without waiting.
+    pub(crate) fn take_answer(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Option<Answer>> {
+        self.with_incoming(py, |incoming| incoming.events.take_answer(ticket))
+    }
+
+    /// Gives a request up, and says what was asked.
+    pub(crate) fn forget_call(&self, py: Python<'_>, ticket: Ticket) -> PyResult<String> {
+        self.with_incoming(py, |incoming| {
+            incoming.events.forget_call(ticket);
+            incoming.events.service_of(ticket).to_owned()
+        })
+    }
+
+    /// Waits for the answer; `None` when it did not come until `deadline`.
+    pub(crate) fn wait_for_answer(
+        &self,
+        py: Python<'_>,
+        ticket: Ticket,
+        deadline: Option<u64>,
+    ) -> PyResult<Option<Answer>> {
+        loop {
+            if let Some(answer) = self.take_answer(py, ticket)? {
+                return Ok(Some(answer));
+            }
+            if has_passed(deadline) {
+                return Ok(None);
+            }
+            if py.detach(|| self.wait_for_news(deadline)).is_err() {
+                return Err(busy(py));
+            }
+            py.check_signals()?;
+        }
+    }
+
+    /// Waits until there may be an answer. An error where an event loop waits.
+    fn wait_for_news(&self, deadline: Option<u64>) -> Result<(), ()> {
+        let Some(_turn) = self.turn.take() else { return Ok(()) };
+        let incoming = lock(&self.incoming);
+        if incoming.is_armed {
+            return Err(());
+        }
+        incoming.events.alarm(deadline);
+        drop(incoming);
+        self.waiter.wait(deadline);
+        Ok(())
     }
 
     /// Asks for the eventfd to become readable; `None` when there is news already.

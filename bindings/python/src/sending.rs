@@ -5,7 +5,9 @@ use crate::event::Event;
 use crate::metadata;
 use crate::outgoing::{Content, Outgoing};
 use nervure_node::message::ArraySample;
-use nervure_node::{Encode, Envelope, Metadata, Publisher, Sample, SendError, Wait, monotonic_nanos};
+use nervure_node::{
+    Encode, Envelope, Metadata, Publisher, Receipt, Sample, SendError, Wait, monotonic_nanos,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -20,6 +22,8 @@ pub(crate) struct Given {
     pub(crate) like: Option<Sample>,
     pub(crate) metadata: Option<Metadata>,
     pub(crate) frame: Option<String>,
+    /// What the envelope begins with: the number of a request.
+    pub(crate) envelope: Envelope<'static>,
 }
 
 impl Given {
@@ -48,7 +52,7 @@ impl Given {
     }
 
     pub(crate) fn envelope(&self) -> Envelope<'_> {
-        let mut envelope = Envelope::new();
+        let mut envelope = self.envelope.clone();
         if let Some(stamp) = self.stamp {
             envelope = envelope.stamp(stamp);
         }
@@ -92,7 +96,7 @@ pub(crate) fn send(
     value: &Bound<'_, PyAny>,
     given: &Given,
     wait: Wait,
-) -> Result<(), Failure> {
+) -> Result<Receipt, Failure> {
     let outgoing = Outgoing::new(value)?;
     match &outgoing.content {
         Content::Plain(plain) => send_encoded(py, publisher, plain, given, wait),
@@ -110,18 +114,18 @@ fn send_encoded<V: Encode + Sync>(
     value: &V,
     given: &Given,
     wait: Wait,
-) -> Result<(), Failure> {
+) -> Result<Receipt, Failure> {
     let envelope = given.envelope();
     if value.payload_bytes() <= DETACHED_COPY_BYTES {
         match publisher.send_once(value, &envelope, Wait::Never) {
             Err(SendError::WouldBlock { .. }) if wait != Wait::Never => {}
-            result => return result.map(drop).map_err(Failure::Send),
+            result => return result.map_err(Failure::Send),
         }
     }
     loop {
         match py.detach(|| publisher.send_once(value, &envelope, wait)) {
             Err(SendError::Interrupted) => py.check_signals()?,
-            result => return result.map(drop).map_err(Failure::Send),
+            result => return result.map_err(Failure::Send),
         }
     }
 }

@@ -153,6 +153,8 @@ fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
         startup_timeout: None,
         health_check_timeout: None,
         on_failure: Vec::new(),
+        services: Vec::new(),
+        clients: Vec::new(),
         params: Vec::new(),
         loop_deadline: None,
         cpu_affinity: Vec::new(),

@@ -177,7 +177,13 @@ fn stalls(connections: &[Connection<'_>], findings: &mut Findings<'_>) {
 }
 
 fn isolated_nodes(parsed: &ParsedDataflow, findings: &mut Findings<'_>) {
-    for node in parsed.nodes.iter().filter(|node| node.inputs.is_empty() && node.outputs.is_empty()) {
+    let is_isolated = |node: &&ParsedNode| {
+        node.inputs.is_empty()
+            && node.outputs.is_empty()
+            && node.services.is_empty()
+            && node.clients.is_empty()
+    };
+    for node in parsed.nodes.iter().filter(is_isolated) {
         // Inputs or outputs that could not be read have been reported.
         if let (Some(id), true, true) = (&node.id, node.outputs_complete, node.inputs_complete) {
             let finding = Finding::warning(

@@ -70,6 +70,12 @@ pub struct Node {
         skip_serializing_if = "Option::is_none"
     )]
     pub health_check_timeout: Option<Duration>,
+    /// The requests that it answers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<Service>,
+    /// The requests that it makes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<Client>,
     /// Its parameters, in the order of the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub params: Vec<ParamSpec>,
@@ -90,6 +96,41 @@ pub struct Node {
     pub shared_memory: Option<u64>,
     /// Line of the file at which it begins, counted from 1.
     pub line: usize,
+}
+
+/// A kind of request that a node answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Service {
+    /// Its name, unique among the node's services.
+    pub name: String,
+    /// Those who ask. Each has an input and an output of this node for itself.
+    pub clients: Vec<ServiceClient>,
+}
+
+/// Who asks for a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ServiceClient {
+    /// Index in [`Dataflow::nodes`].
+    pub node: usize,
+    /// Where its requests come in: index in [`Node::inputs`].
+    pub input: usize,
+    /// Where the answers go out: index in [`Node::outputs`].
+    pub output: usize,
+}
+
+/// A kind of request that a node makes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Client {
+    /// The node's own name for it.
+    pub name: String,
+    /// Who answers: index in [`Dataflow::nodes`].
+    pub server: usize,
+    /// Index in [`Node::services`] of the server.
+    pub service: usize,
+    /// Where the requests go out: index in [`Node::outputs`].
+    pub output: usize,
+    /// Where the answers come in: index in [`Node::inputs`].
+    pub input: usize,
 }
 
 /// What the consumers of an output get when its node fails.

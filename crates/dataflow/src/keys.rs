@@ -74,6 +74,9 @@ pub(crate) enum Shape {
     ParamValues,
     Number,
     Truth,
+    Names,
+    /// `node/service` by name.
+    Clients,
     Map(&'static Level),
     /// Of keys that are refused.
     Anything,
@@ -125,9 +128,9 @@ pub(crate) static DATAFLOW: Level = Level {
             "this version runs every node in a process of its own",
             "Processes that several nodes share.",
         ),
-        later(
+        unsupported(
             "services",
-            "until then, a request is an output of one node and the answer an output of the other",
+            "write `services` into the node that answers, and `clients` into those that ask",
             "Requests and answers.",
         ),
         later(
@@ -220,6 +223,12 @@ pub(crate) static NODE: Level = Level {
             Duration,
             "The count of restarts begins anew this long after the first of them. Default: never.",
         ),
+        optional("services", Names, "Names of the requests that the node answers: a list."),
+        optional(
+            "clients",
+            Clients,
+            "Requests that the node makes: a map from its own name for each to `node/service`.",
+        ),
         optional(
             "startup_timeout",
             Duration,
@@ -265,16 +274,6 @@ pub(crate) static NODE: Level = Level {
             "process",
             "this version runs every node in a process of its own",
             "Process that the node shares with others.",
-        ),
-        later(
-            "services",
-            "until then, a request is an output of one node and the answer an output of the other",
-            "Requests that the node answers.",
-        ),
-        later(
-            "clients",
-            "until then, a request is an output of one node and the answer an output of the other",
-            "Requests that the node makes.",
         ),
         later(
             "actions",
@@ -549,6 +548,8 @@ impl Shape {
             ParamValue => "true or false, a number, text, or a list of those".to_owned(),
             ParamValues => "a list of values".to_owned(),
             Number => "a number".to_owned(),
+            Names => "a list of names".to_owned(),
+            Clients => "a map from names to `node/service`".to_owned(),
             Truth => "`true` or `false`".to_owned(),
             Map(_) => "a map".to_owned(),
             Anything => "anything".to_owned(),

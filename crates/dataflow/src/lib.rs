@@ -49,11 +49,13 @@ mod read_last_values;
 mod read_node;
 mod read_params;
 mod read_program;
+mod read_services;
 mod reader;
 mod reference;
 mod render;
 mod report;
 mod resolve;
+mod resolve_services;
 mod schema;
 mod source;
 mod surroundings;
@@ -64,9 +66,9 @@ mod unit;
 
 pub use diagnostic::{Code, Diagnostic, MAX_DIAGNOSTICS, Related, Severity};
 pub use graph::{
-    DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, Input, InputIndex, LastValue,
+    Client, DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, Input, InputIndex, LastValue,
     LoopDeadline, Node, Output, OutputIndex, Program, Queue, QueuePolicy, Ready, Restart, RestartPolicy,
-    Scheduling, Source,
+    Scheduling, Service, ServiceClient, Source,
 };
 pub use load::{Host, load, load_for};
 pub use name::{MAX_NAME_BYTES, TypeName, check_name};

@@ -38,6 +38,10 @@ pub(crate) struct ParsedNode {
     pub restart: Restart,
     pub startup_timeout: Option<Duration>,
     pub health_check_timeout: Option<Duration>,
+    pub services: Vec<Text>,
+    /// Whether `services` could be read whole.
+    pub services_complete: bool,
+    pub clients: Vec<ParsedClient>,
     pub params: Vec<ParamSpec>,
     pub on_failure: Vec<LastValue>,
     pub cpu_affinity: Vec<u32>,
@@ -56,6 +60,14 @@ pub(crate) struct ParsedInput {
     pub expect_every: Option<Duration>,
     /// Where the policy is given, or the source if it is not.
     pub policy_span: Span,
+}
+
+#[derive(Debug)]
+pub(crate) struct ParsedClient {
+    pub name: Text,
+    /// The node that answers.
+    pub server: Text,
+    pub service: Text,
 }
 
 #[derive(Debug)]

@@ -39,8 +39,15 @@ impl Reader<'_> {
             .get("on_failure")
             .map(|entry| self.last_values(&entry.value, &outputs, outputs_complete))
             .unwrap_or_default();
+        let (services, services_complete) = self.services(&keys);
+        let clients = keys.get_some("clients").map(|entry| self.clients(&entry.value)).unwrap_or_default();
         let startup_timeout = self.timeout(&keys, "startup_timeout");
-        let connects = !inputs.is_empty() || !outputs.is_empty() || !inputs_complete || !outputs_complete;
+        let connects = !inputs.is_empty()
+            || !outputs.is_empty()
+            || !inputs_complete
+            || !outputs_complete
+            || !services.is_empty()
+            || !clients.is_empty();
         if let (false, Some(entry)) = (connects, keys.get("startup_timeout")) {
             let message = "`startup_timeout` has no effect: a node without inputs and outputs never connects";
             let finding = Finding::warning(Code::UselessKey, entry.key.span, message);
@@ -69,6 +76,9 @@ impl Reader<'_> {
             startup_timeout,
             health_check_timeout: self.timeout(&keys, "health_check_timeout"),
             params: keys.get_some("params").map(|entry| self.params(&entry.value)).unwrap_or_default(),
+            services,
+            services_complete,
+            clients,
             on_failure,
             cpu_affinity: keys
                 .get("cpu_affinity")

@@ -45,9 +45,14 @@ pub fn parse(name: &str, bytes: &[u8], directory: &Path, surroundings: &dyn Surr
     let mut findings = reader.findings;
     let dataflow = parsed.and_then(|parsed| {
         let sources = resolve(&parsed, &mut findings);
+        let servers = crate::resolve_services::resolve(&parsed, &mut findings);
         check_graph(&parsed, &sources, &mut findings);
         let line_of = |span| source.locate(span).line;
-        if findings.errors() == 0 { assemble(parsed, sources, directory, name, line_of) } else { None }
+        if findings.errors() == 0 {
+            assemble(parsed, sources, servers, directory, name, line_of)
+        } else {
+            None
+        }
     });
     let diagnostics = findings.finish();
     Report { source, dataflow, diagnostics }

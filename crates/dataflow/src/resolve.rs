@@ -10,6 +10,7 @@ use crate::name::{check_name, repair_name};
 use crate::nearest::nearest;
 use crate::parsed::{ParsedDataflow, ParsedInput, ParsedNode, ParsedSource};
 use crate::quote::{listed, quoted};
+use crate::resolve_services::{self, Servers};
 use crate::tree::Text;
 
 /// The source of each input of each node; `None` where it could not be found, which is reported.
@@ -167,13 +168,23 @@ fn check_types(input: &ParsedInput, producer: &ParsedNode, output_index: usize, 
 pub(crate) fn assemble(
     parsed: ParsedDataflow,
     sources: Sources,
+    servers: Servers,
     directory: &Path,
     file_name: &str,
     line_of: impl Fn(crate::source::Span) -> usize,
 ) -> Option<Dataflow> {
     let mut nodes = Vec::with_capacity(parsed.nodes.len());
+    let mut clients = Vec::with_capacity(parsed.nodes.len());
     let mut edges = Vec::new();
-    for (node_index, (node, sources)) in parsed.nodes.into_iter().zip(sources).enumerate() {
+    let looked_up = sources.into_iter().zip(servers);
+    for (node_index, (node, (sources, servers))) in parsed.nodes.into_iter().zip(looked_up).enumerate() {
+        let of_node: Option<Vec<_>> = node
+            .clients
+            .into_iter()
+            .zip(servers)
+            .map(|(client, found)| found.map(|(server, service)| (client.name.text, server, service)))
+            .collect();
+        clients.push(of_node?);
         let mut env = parsed.env.clone();
         env.extend(node.env);
         let mut inputs = Vec::with_capacity(node.inputs.len());
@@ -210,6 +221,8 @@ pub(crate) fn assemble(
             restart: node.restart,
             startup_timeout: node.startup_timeout,
             health_check_timeout: node.health_check_timeout,
+            services: node.services.into_iter().map(|name| resolve_services::service(name.text)).collect(),
+            clients: Vec::new(),
             params: node.params,
             on_failure: node.on_failure,
             cpu_affinity: node.cpu_affinity,
@@ -220,6 +233,7 @@ pub(crate) fn assemble(
             line: line_of(node.span),
         });
     }
+    resolve_services::connect(&mut nodes, &mut edges, clients);
     let name = parsed.name.map_or_else(|| default_name(directory, file_name), |name| name.text);
     Some(Dataflow { name, directory: directory.to_owned(), env: parsed.env, nodes, edges })
 }

@@ -121,6 +121,12 @@ fn shape_schema(shape: Shape) -> Value {
         Shape::ParamValues => {
             json!({ "type": "array", "minItems": 1, "items": shape_schema(Shape::ParamValue) })
         }
+        Shape::Names => json!({ "type": "array", "items": shape_schema(Shape::Name), "uniqueItems": true }),
+        Shape::Clients => json!({
+            "type": ["object", "null"],
+            "propertyNames": names(),
+            "additionalProperties": { "type": "string", "pattern": "^[^/]+/[^/]+$" },
+        }),
         Shape::Number => json!({ "type": "number" }),
         Shape::Truth => json!({ "type": "boolean" }),
         Shape::Map(level) => reference(level),

@@ -413,6 +413,8 @@ impl Machine {
             shared_memory_bytes: plan.shared_memory_bytes,
             outputs: plan.outputs.clone(),
             inputs: plan.inputs.clone(),
+            services: plan.services.clone(),
+            clients: plan.clients.clone(),
             params,
             loop_deadline: plan.loop_deadline,
         });

@@ -4,7 +4,9 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use nervure_protocol::wiring::{self, InputSpec, LoopDeadline, OutputSpec, Policy, Queue};
+use nervure_protocol::wiring::{
+    self, ClientSpec, InputSpec, LoopDeadline, OutputSpec, Policy, Queue, ServiceSpec,
+};
 use serde::{Deserialize, Serialize};
 
 /// A dataflow as its keeper runs it.
@@ -70,6 +72,12 @@ pub struct NodePlan {
     /// What the consumers of an output get when the node fails.
     #[serde(default)]
     pub on_failure: Vec<LastValuePlan>,
+    /// The requests that it answers.
+    #[serde(default)]
+    pub services: Vec<ServiceSpec>,
+    /// The requests that it makes.
+    #[serde(default)]
+    pub clients: Vec<ClientSpec>,
     /// Its parameters.
     #[serde(default)]
     pub params: Vec<nervure_protocol::params::ParamSpec>,

@@ -34,6 +34,7 @@ pub(crate) fn start(core: Arc<Core>, inbox: InboxHandle, departure: Departure) -
         producer_pairs: HashMap::new(),
         consumer_pairs: HashMap::new(),
         output_of_edge: HashMap::new(),
+        answers_of_edge: HashMap::new(),
     };
     nervure_shm::spawn_without_signals("nervure-control", move || control.run())?;
     Ok(())
@@ -46,6 +47,8 @@ struct Control {
     producer_pairs: HashMap<u32, Arc<ProducerPair>>,
     consumer_pairs: HashMap<u32, Arc<ConsumerPair>>,
     output_of_edge: HashMap<u32, u32>,
+    /// Of the edges on which this node's requests go to their server: the input for the answers.
+    answers_of_edge: HashMap<u32, u32>,
 }
 
 impl Control {
@@ -130,6 +133,10 @@ impl Control {
                 if let Some(output) = self.output_of_edge.get(&edge) {
                     self.core.outputs[*output as usize].detach(edge, suspended);
                 }
+                if let Some(input) = self.answers_of_edge.remove(&edge) {
+                    // Requests that were sent until now may have got nowhere.
+                    self.inbox.ended(input);
+                }
             }
             Message::CloseInput { edge, last } => self.inbox.close(edge, last),
             Message::LastValue(last) => self.last_value(&last),
@@ -188,6 +195,11 @@ impl Control {
             }
             None => self.producer_pairs.get(&attach.peer).cloned().ok_or_else(no_pair)?,
         };
+        let is_server = |service: &str| service.split('/').next() == attach.consumer.split('/').next();
+        let client = self.core.welcome.clients.iter().find(|client| client.output == attach.output);
+        if let Some(client) = client.filter(|client| is_server(&client.service)) {
+            self.answers_of_edge.insert(attach.edge, client.input);
+        }
         let output = self.core.outputs.get(attach.output as usize);
         let output = output.ok_or_else(|| invalid(format!("there is no output {}", attach.output)))?;
         if attach.clear_counters {

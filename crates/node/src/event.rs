@@ -1,6 +1,7 @@
 //! What a node is told.
 
 use crate::ParamValue;
+use crate::calls::Request;
 use crate::sample::Sample;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +50,8 @@ pub enum Event {
         /// How often that was so in this process, this time included.
         count: u64,
     },
+    /// Another node asks for something: answer with [`Request::reply`].
+    Request(Request),
     /// A parameter of this node was changed; [`crate::Handle::param`] has the value already.
     Param {
         /// Its name.
@@ -98,6 +101,7 @@ impl Event {
             Self::InputClosed { .. } => "INPUT_CLOSED",
             Self::Stale { .. } => "STALE",
             Self::DeadlineMissed { .. } => "DEADLINE_MISSED",
+            Self::Request(_) => "REQUEST",
             Self::Param { .. } => "PARAM",
             Self::NodeFailed { .. } => "NODE_FAILED",
             Self::NodeRestarted { .. } => "NODE_RESTARTED",

@@ -5,15 +5,20 @@
 //! one sample pass first, so that a slow handler of ticks cannot starve the inputs. Between inputs there is no order of
 //! arrival: each is in its own order.
 
+use crate::calls::{CallError, Calls, Request, Ticket};
 use crate::error::UnknownName;
 use crate::event::Event;
 use crate::node::Core;
+use crate::publisher::Publisher;
 use crate::sample::Sample;
 use crate::timer::{Due, Timer};
 use crate::watch::{Expected, LoopDeadline, Overrun, Stale};
+use nervure_message::Encode;
 use nervure_protocol::node_to_keeper::Message;
 use nervure_protocol::wiring::Source;
-use nervure_shm::{Arrival, Inbox, InboxHandle, NodeForked, Waited, monotonic_nanos};
+use nervure_shm::{
+    Arrival, Inbox, InboxHandle, NodeForked, Receipt, SendError, Wait, Waited, monotonic_nanos,
+};
 use rustix::fd::BorrowedFd;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,6 +32,9 @@ pub struct Events {
     names: Vec<Arc<str>>,
     timers: Vec<Timer>,
     expected: Vec<Expected>,
+    /// Per input.
+    roles: Vec<Role>,
+    calls: Calls,
     loop_deadline: Option<LoopDeadline>,
     /// Told by the keeper, not yet delivered.
     told: VecDeque<Event>,
@@ -46,6 +54,31 @@ struct Newest {
     /// Whether anybody asked; only then is a sample kept.
     wanted: bool,
     sample: Option<Sample>,
+}
+
+/// What an input is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Samples, or ticks.
+    Data,
+    /// Requests to a service, by a client, by their indices.
+    Requests { service: usize, client: usize },
+    /// Answers to a client, by its index.
+    Answers { client: usize },
+}
+
+fn roles(core: &Core) -> Vec<Role> {
+    let mut roles = vec![Role::Data; core.welcome.inputs.len()];
+    let mut set = |input: u32, role| roles.get_mut(input as usize).map(|known| *known = role);
+    for (client, spec) in core.welcome.clients.iter().enumerate() {
+        set(spec.input, Role::Answers { client });
+    }
+    for (service, spec) in core.welcome.services.iter().enumerate() {
+        for (client, asker) in spec.clients.iter().enumerate() {
+            set(asker.input, Role::Requests { service, client });
+        }
+    }
+    roles
 }
 
 /// What the clock makes due: see [`Events::next_due`].
@@ -80,6 +113,8 @@ impl Events {
             Source::Output { .. } => None,
         });
         let timers = timers.collect::<Vec<_>>();
+        let roles = roles(&core);
+        let answers = roles.iter().filter(|role| matches!(role, Role::Answers { .. })).count();
         let expected = inputs.iter().enumerate();
         let expected = expected
             .filter_map(|(index, input)| Some(Expected::new(index, input.expect_every_nanos?)))
@@ -88,7 +123,9 @@ impl Events {
         Self {
             names: inputs.iter().map(|input| Arc::from(input.name.as_str())).collect(),
             newest: vec![Newest::default(); inputs.len()],
-            open_inputs: inputs.len() - timers.len(),
+            open_inputs: inputs.len() - timers.len() - answers,
+            roles,
+            calls: Calls::new(&core),
             timers,
             expected,
             loop_deadline: loop_deadline
@@ -231,6 +268,116 @@ impl Events {
         Ok(self.newest[index].sample.clone())
     }
 
+    /// See [`crate::Node::call`].
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn call<V: Encode + ?Sized>(
+        &mut self,
+        client: &str,
+        value: &V,
+        timeout: Option<Duration>,
+    ) -> Result<Sample, CallError> {
+        let nanos = timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let deadline = nanos.map(|nanos| monotonic_nanos().saturating_add(nanos));
+        let ticket = self.begin_call(client, value)?;
+        loop {
+            if let Some(answer) = self.take_answer(ticket) {
+                return answer;
+            }
+            if deadline.is_some_and(|deadline| monotonic_nanos() >= deadline) {
+                self.forget_call(ticket);
+                let service = self.calls.service(ticket.client).to_owned();
+                return Err(CallError::TimedOut { service, timeout: timeout.unwrap_or_default() });
+            }
+            self.alarm(deadline);
+            self.inbox.wait(deadline);
+        }
+    }
+
+    /// See [`crate::Node::begin_call`].
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn begin_call<V: Encode + ?Sized>(&mut self, client: &str, value: &V) -> Result<Ticket, CallError> {
+        let (ticket, publisher) = self.prepare_call(client)?;
+        let sent = publisher.send_with(value, &ticket.envelope(), Wait::Never);
+        self.finish_call(ticket, sent)
+    }
+
+    /// For bindings that encode the value themselves: where the request goes, with [`Ticket::envelope`]; then comes
+    /// [`Events::finish_call`].
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn prepare_call(&mut self, client: &str) -> Result<(Ticket, Publisher), CallError> {
+        let client = self.calls.find(&self.core, client)?;
+        // What has ended is told to those who had asked it, and not to this request.
+        self.look_for_answers(client);
+        self.calls.begin(&self.core, client)
+    }
+
+    /// The request was sent, or could not be.
+    ///
+    /// # Errors
+    /// [`CallError`] when nobody will answer it.
+    pub fn finish_call(
+        &mut self,
+        ticket: Ticket,
+        sent: Result<Receipt, SendError>,
+    ) -> Result<Ticket, CallError> {
+        self.calls.sent(ticket, sent)
+    }
+
+    /// See [`crate::Node::take_answer`].
+    pub fn take_answer(&mut self, ticket: Ticket) -> Option<Result<Sample, CallError>> {
+        self.core.producer.counters.beat();
+        self.look_for_answers(ticket.client);
+        let answer = self.calls.take(ticket);
+        if answer.is_none() && (self.stop.is_some() || self.ended) {
+            self.forget_call(ticket);
+            return Some(Err(CallError::Stopped));
+        }
+        answer
+    }
+
+    /// Nobody waits for the answer any more.
+    pub fn forget_call(&mut self, ticket: Ticket) {
+        self.calls.forget(ticket);
+    }
+
+    /// `node/service` of a request, for messages.
+    pub fn service_of(&self, ticket: Ticket) -> &str {
+        self.calls.service(ticket.client)
+    }
+
+    /// Tells the keeper until when the node means to sleep.
+    pub fn alarm(&self, deadline: Option<u64>) {
+        self.core.producer.counters.set_alarm(deadline);
+    }
+
+    /// Takes in the answers to a client, and leaves all other inputs as they are.
+    fn look_for_answers(&mut self, client: usize) {
+        // What rings from here on ends the wait that follows.
+        self.inbox.collect();
+        if self.inbox.take_commands() {
+            self.absorb();
+        }
+        let input = self.calls.input(client);
+        while let Some(arrival) = self.inbox.next_of(input) {
+            self.arrived(arrival);
+        }
+    }
+
+    fn request(&self, service: usize, client: usize, sample: Sample) -> Option<Event> {
+        let spec = &self.core.welcome.services[service];
+        let asker = &spec.clients[client];
+        let output = self.core.outputs.get(asker.output as usize)?.clone();
+        let publisher = Publisher { output, core: self.core.clone() };
+        let name = Arc::from(spec.name.as_str());
+        Some(Event::Request(Request::new(name, asker.node.clone(), sample, publisher)))
+    }
+
     /// Takes over what the control thread has heard.
     pub(crate) fn absorb(&mut self) {
         let mut news = self.core.news();
@@ -333,6 +480,14 @@ impl Events {
         match arrival {
             Arrival::Sample { input, sample } => {
                 let (input, sample) = (input as usize, Sample::new(sample));
+                match self.roles[input] {
+                    Role::Data => {}
+                    Role::Answers { client } => {
+                        self.calls.answer(client, sample);
+                        return None;
+                    }
+                    Role::Requests { service, client } => return self.request(service, client, sample),
+                }
                 if let Some(turn) = self.loop_deadline.as_mut().filter(|turn| turn.input == input) {
                     turn.sample(sample.raw().received_mono());
                 }
@@ -343,11 +498,21 @@ impl Events {
                 }
                 Some(Event::Input { id: self.names[input].clone(), sample })
             }
+            Arrival::Ended { input } => {
+                if let Role::Answers { client } = self.roles[input as usize] {
+                    self.calls.server_gone(client);
+                }
+                None
+            }
+            Arrival::Closed { input } if matches!(self.roles[input as usize], Role::Answers { .. }) => None,
             Arrival::Closed { input } => {
                 self.expected.iter_mut().filter(|it| it.input == input as usize).for_each(Expected::close);
                 self.open_inputs -= 1;
                 if self.open_inputs == 0 && self.timers.is_empty() {
                     self.stop.get_or_insert_with(|| "all inputs are closed".to_owned());
+                }
+                if self.roles[input as usize] != Role::Data {
+                    return None;
                 }
                 // The input's own event comes before the stop that follows from it.
                 Some(Event::InputClosed { id: self.names[input as usize].clone() })

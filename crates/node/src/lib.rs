@@ -21,6 +21,7 @@
 //! Received samples are views of their producer's memory: nothing is copied, and a sample's block is given back when
 //! its last clone is dropped. Keep few of them, or copy what you keep.
 
+mod calls;
 mod connect;
 mod control;
 mod error;
@@ -37,6 +38,7 @@ mod timer;
 mod watch;
 
 pub use self::{
+    calls::{CallError, ReplyError, Request, Ticket},
     error::{ConnectError, UnknownName},
     event::Event,
     events::{Events, Next, Waiter},

@@ -1,6 +1,7 @@
 //! A node, and the parts of it that can be shared.
 
 use crate::ParamValue;
+use crate::calls::{CallError, Ticket};
 use crate::connect;
 use crate::error::{ConnectError, UnknownName};
 use crate::event::Event;
@@ -62,6 +63,10 @@ impl Core {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn fork_generation(&self) -> u32 {
+        self.fork_generation
+    }
+
     pub(crate) fn params(&self) -> RwLockReadGuard<'_, Vec<Param>> {
         self.params.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,7 +88,9 @@ impl Core {
     /// Whether the node begins by itself: it waits for nobody's samples.
     pub(crate) fn is_source(&self) -> bool {
         use nervure_protocol::wiring::Source;
-        self.welcome.inputs.iter().all(|input| matches!(input.source, Source::Timer { .. }))
+        let is_answers = |at: usize| self.welcome.clients.iter().any(|client| client.input as usize == at);
+        let mut inputs = self.welcome.inputs.iter().enumerate();
+        inputs.all(|(at, input)| matches!(input.source, Source::Timer { .. }) || is_answers(at))
     }
 }
 
@@ -143,6 +150,37 @@ impl Node {
         self.events.try_next()
     }
 
+    /// Asks a service, and waits for its answer, at most for `timeout`. Samples of other inputs wait meanwhile.
+    ///
+    /// # Errors
+    /// [`CallError`]: also when the service's node ends before it answers.
+    pub fn call<V: Encode + ?Sized>(
+        &mut self,
+        client: &str,
+        value: &V,
+        timeout: Option<Duration>,
+    ) -> Result<Sample, CallError> {
+        self.events.call(client, value, timeout)
+    }
+
+    /// Asks a service, and does not wait: for several requests at a time. [`Node::take_answer`] has the answer.
+    ///
+    /// # Errors
+    /// As [`Node::call`].
+    pub fn begin_call<V: Encode + ?Sized>(&mut self, client: &str, value: &V) -> Result<Ticket, CallError> {
+        self.events.begin_call(client, value)
+    }
+
+    /// The answer to a request, once it has come; it is given once.
+    pub fn take_answer(&mut self, ticket: Ticket) -> Option<Result<Sample, CallError>> {
+        self.events.take_answer(ticket)
+    }
+
+    /// Gives a request up: its answer is dropped when it comes.
+    pub fn forget_call(&mut self, ticket: Ticket) {
+        self.events.forget_call(ticket);
+    }
+
     /// The newest sample of an input, without waiting: taken from its queue, or the one that was newest before.
     /// Samples that it passes over are not delivered as events.
     ///
@@ -189,7 +227,8 @@ impl Handle {
 
     /// Names of the inputs.
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.0.welcome.inputs.iter().map(|input| input.name.as_str())
+        let inputs = &self.0.welcome.inputs;
+        inputs[..declared(inputs.iter().map(|input| &*input.name))].iter().map(|input| input.name.as_str())
     }
 
     /// The topic (`node/output`) that an input receives; `None` for a timer, and where there is no such input.
@@ -209,7 +248,10 @@ impl Handle {
 
     /// Names of the outputs.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.0.welcome.outputs.iter().map(|output| output.name.as_str())
+        let outputs = &self.0.welcome.outputs;
+        outputs[..declared(outputs.iter().map(|output| &*output.name))]
+            .iter()
+            .map(|output| output.name.as_str())
     }
 
     /// The present value of a parameter: that of the dataflow file, or what it was set to since, also before the last
@@ -322,4 +364,9 @@ impl Handle {
     pub fn ready(&self) {
         self.0.tell(&Message::Ready);
     }
+}
+
+/// How many inputs or outputs the file declares: those for requests and answers are behind them, and have a `~`.
+fn declared<'a>(names: impl Iterator<Item = &'a str>) -> usize {
+    names.take_while(|name| !name.contains('~')).count()
 }

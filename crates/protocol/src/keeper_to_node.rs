@@ -3,7 +3,7 @@
 //! Order: `Welcome`, an `AttachOutput` or `AttachInput` for each declared edge, `Wired`, and `Start` once the
 //! dataflow is ready. After that edges come and go at run time.
 
-use crate::wiring::{InputSpec, LoopDeadline, OutputSpec, Queue};
+use crate::wiring::{ClientSpec, InputSpec, LoopDeadline, OutputSpec, Queue, ServiceSpec};
 use serde::{Deserialize, Serialize};
 
 /// A message from a keeper to a node.
@@ -80,6 +80,12 @@ pub struct Welcome {
     pub outputs: Vec<OutputSpec>,
     /// Its inputs; edges refer to them by index.
     pub inputs: Vec<InputSpec>,
+    /// The requests that it answers.
+    #[serde(default)]
+    pub services: Vec<ServiceSpec>,
+    /// The requests that it makes.
+    #[serde(default)]
+    pub clients: Vec<ClientSpec>,
     /// Its parameters, in the order of the file.
     #[serde(default)]
     pub params: Vec<crate::params::Param>,

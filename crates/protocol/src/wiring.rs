@@ -64,6 +64,39 @@ pub struct InputSpec {
     pub expect_every_nanos: Option<u64>,
 }
 
+/// A kind of request that a node answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceSpec {
+    /// Its name.
+    pub name: String,
+    /// Those who ask.
+    pub clients: Vec<ServiceClientSpec>,
+}
+
+/// Who asks for a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceClientSpec {
+    /// Its node's id.
+    pub node: String,
+    /// Index of the input on which its requests come in.
+    pub input: u32,
+    /// Index of the output on which the answers go out.
+    pub output: u32,
+}
+
+/// A kind of request that a node makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientSpec {
+    /// The node's own name for it.
+    pub name: String,
+    /// `node/service`.
+    pub service: String,
+    /// Index of the output on which the requests go out.
+    pub output: u32,
+    /// Index of the input on which the answers come in.
+    pub input: u32,
+}
+
 /// How long a node may take for an event of one of its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopDeadline {

@@ -340,6 +340,11 @@ pub enum Arrival {
         /// What it did.
         misbehaviour: Misbehaviour,
     },
+    /// A producer of the input is gone, and its last sample was delivered; another may come.
+    Ended {
+        /// Index of the input.
+        input: u32,
+    },
     /// The control thread has something for the node: see [`InboxHandle::notify`].
     Notified,
 }
@@ -377,6 +382,8 @@ struct Input {
 enum Source {
     Edge(Attached),
     Own(Sample),
+    /// See [`InboxHandle::ended`].
+    End,
 }
 
 #[derive(Debug)]
@@ -395,7 +402,7 @@ impl Input {
     fn edges_mut(&mut self) -> impl Iterator<Item = &mut Attached> {
         self.sources.iter_mut().filter_map(|source| match source {
             Source::Edge(attached) => Some(attached),
-            Source::Own(_) => None,
+            Source::Own(_) | Source::End => None,
         })
     }
 
@@ -438,6 +445,7 @@ enum Command {
     Attach(Arc<InputEdge>),
     Close { edge: u32, last: bool },
     Deliver { input: u32, sample: Sample },
+    Ended { input: u32 },
     Notify,
 }
 
@@ -455,6 +463,11 @@ impl InboxHandle {
     /// Adds a sample behind everything that the edges of `input` hold, and before those that are attached later.
     pub fn deliver(&self, input: u32, sample: Sample) {
         self.push(Command::Deliver { input, sample });
+    }
+
+    /// Makes the inbox deliver [`Arrival::Ended`] for `input`, behind everything that it has.
+    pub fn ended(&self, input: u32) {
+        self.push(Command::Ended { input });
     }
 
     /// Makes the inbox deliver [`Arrival::Notified`].
@@ -543,6 +556,10 @@ impl Inbox {
                     sources.pop_front();
                     continue;
                 }
+                Source::End => {
+                    sources.pop_front();
+                    continue;
+                }
             };
             // As many as there can be: a producer in a hurry does not keep it here.
             for _ in 0..attached.edge.region.capacity() {
@@ -571,11 +588,24 @@ impl Inbox {
         let has_queued = self.inputs[input as usize].sources.iter().any(|source| match source {
             Source::Edge(attached) => !attached.edge.region.ring().is_empty(),
             Source::Own(_) => true,
+            Source::End => false,
         });
         if has_queued {
             self.set(input);
         }
         has_queued
+    }
+
+    /// The next arrival of one input, whatever there is on others. Never waits.
+    pub fn next_of(&mut self, input: u32) -> Option<Arrival> {
+        if self.is_own() { self.look(input) } else { None }
+    }
+
+    /// Does what the control thread asked for, if anything was taken in that it did: see [`Inbox::collect`]. True where
+    /// [`Arrival::Notified`] would follow.
+    pub fn take_commands(&mut self) -> bool {
+        let own = self.inputs.len();
+        self.is_own() && self.pending[own / 64] & 1 << (own % 64) != 0 && self.obey().is_some()
     }
 
     /// Takes in edges that were attached since the last call, so that [`Inbox::take_newest`] sees them.
@@ -664,7 +694,7 @@ impl Inbox {
     /// Pops from an input; its bit stays until it is found empty.
     fn look(&mut self, index: u32) -> Option<Arrival> {
         let input = &mut self.inputs[index as usize];
-        while let Some(source) = input.sources.front() {
+        if let Some(source) = input.sources.front() {
             let attached = match source {
                 Source::Edge(attached) => attached,
                 Source::Own(sample) => {
@@ -672,6 +702,10 @@ impl Inbox {
                     input.sources.pop_front();
                     self.cursor = (index + 1) % (self.inputs.len() as u32 + 1);
                     return Some(Arrival::Sample { input: index, sample });
+                }
+                Source::End => {
+                    input.sources.pop_front();
+                    return Some(Arrival::Ended { input: index });
                 }
             };
             match attached.misbehaviour.map_or_else(|| attached.edge.pop(), Err) {
@@ -681,8 +715,9 @@ impl Inbox {
                 }
                 Ok(None) if attached.ended => {
                     input.sources.pop_front();
+                    return Some(Arrival::Ended { input: index });
                 }
-                Ok(None) => break,
+                Ok(None) => {}
                 Err(misbehaviour) => {
                     let edge = attached.edge.id;
                     input.sources.pop_front();
@@ -724,6 +759,12 @@ impl Inbox {
                 Command::Deliver { input, sample } => {
                     if let Some(known) = self.inputs.get_mut(input as usize) {
                         known.deliver(sample);
+                        self.set(input);
+                    }
+                }
+                Command::Ended { input } => {
+                    if let Some(known) = self.inputs.get_mut(input as usize) {
+                        known.sources.push_back(Source::End);
                         self.set(input);
                     }
                 }

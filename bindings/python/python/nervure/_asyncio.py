@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from nervure.errors import NodeTimeout
@@ -27,7 +28,7 @@ async def next_event(node: Node) -> Event:
         await asyncio.sleep(0)
     while (event := node._poll()) is None:
         _taken_in_a_row = 0
-        await _wait(node)
+        await _wait(node, for_events=True)
     return event
 
 
@@ -51,24 +52,73 @@ async def send(node: Node, output: str, value: Any, **envelope: Any) -> None:
         raise
 
 
-async def _wait(node: Node) -> None:
-    armed = node._arm()
-    if armed is None:
-        return
-    eventfd, seconds = armed
-    loop = asyncio.get_running_loop()
-    news = loop.create_future()
+async def call(
+    node: Node, client: str, value: Any, timeout: float | None, metadata: dict[str, Any] | None
+) -> Event:
+    """Asks a service, and waits for the answer without blocking the event loop."""
+    under_way = node._begin_call(client, value, metadata)
 
-    def wake() -> None:
-        if not news.done():
-            news.set_result(None)
+    async def answered() -> Event:
+        while (answer := node._take_answer(client, under_way)) is None:
+            await _wait(node)
+        return answer
 
-    loop.add_reader(eventfd, wake)
-    timer = None if seconds is None else loop.call_later(seconds, wake)
     try:
-        await news
+        return await asyncio.wait_for(answered(), timeout)
+    except asyncio.TimeoutError:
+        service = node._forget_call(under_way)
+        raise NodeTimeout(f"service {service} has not answered within {timeout:g} s") from None
+    except asyncio.CancelledError:
+        node._forget_call(under_way)
+        raise
+
+
+class _News:
+    """One watch of a node's eventfd, for all tasks that wait: one for events, others for answers."""
+
+    def __init__(self, node: Node, eventfd: int, seconds: float | None) -> None:
+        self.node = node
+        self.eventfd = eventfd
+        self.waiting: set[asyncio.Future[None]] = set()
+        self.has_receiver = False
+        self.loop = asyncio.get_running_loop()
+        self.loop.add_reader(eventfd, self.wake)
+        self.timer = None if seconds is None else self.loop.call_later(seconds, self.wake)
+
+    def wake(self) -> None:
+        for future in self.waiting:
+            if not future.done():
+                future.set_result(None)
+        self.close()
+
+    def close(self) -> None:
+        if _watched.get(self.node) is self:
+            del _watched[self.node]
+            self.loop.remove_reader(self.eventfd)
+            if self.timer is not None:
+                self.timer.cancel()
+            self.node._disarm()
+
+
+_watched: weakref.WeakKeyDictionary[Node, _News] = weakref.WeakKeyDictionary()
+
+
+async def _wait(node: Node, *, for_events: bool = False) -> None:
+    news = _watched.get(node)
+    # A second task that waits for events is refused by the node: each is delivered once.
+    if news is None or (for_events and news.has_receiver):
+        armed = node._arm()
+        if armed is None:
+            return
+        news = _watched[node] = _News(node, *armed)
+    future = asyncio.get_running_loop().create_future()
+    news.waiting.add(future)
+    news.has_receiver |= for_events
+    try:
+        await future
     finally:
-        loop.remove_reader(eventfd)
-        if timer is not None:
-            timer.cancel()
-        node._disarm()
+        if for_events:
+            news.has_receiver = False
+        news.waiting.discard(future)
+        if not news.waiting:
+            news.close()

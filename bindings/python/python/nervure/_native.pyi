@@ -13,8 +13,9 @@ __version__: str
 _CONTROL_FD_VARIABLE: str
 _STACKS_SIGNAL: int
 
-# `Event` has a property of that name.
+# `Event` has properties of these names.
 _Bytes = bytes
+_Object = object
 _Scalar = bool | int | float | str | bytes
 _Metadata = Mapping[str, _Scalar | Sequence[int] | Sequence[float] | Sequence[str]]
 
@@ -147,6 +148,41 @@ class Node:
         frame: str | None = None,
     ) -> bool:
         """As :meth:`send`, but never waits. ``False``, and nothing is sent, while a receiver has no room."""
+    def call(
+        self,
+        client: str,
+        value: object,
+        *,
+        timeout: float | None = None,
+        metadata: _Metadata | None = None,
+    ) -> Event:
+        """Asks a service, and waits for its answer, for ``timeout`` seconds at most.
+
+        Samples of the inputs wait meanwhile. Any thread may call.
+
+        Args:
+            client: The name under ``clients`` in the dataflow file.
+            value: As for :meth:`send`.
+
+        Returns:
+            The answer, as an ``INPUT`` event whose ``id`` is the client's name.
+
+        Raises:
+            UnknownClient: with the names of the clients.
+            ServiceGone: the node that answers does not run, or ended before it answered.
+            ServiceError: the service failed, or has as many requests of this node as it takes.
+            NodeTimeout: no answer came in time.
+            Stopped: the dataflow stops.
+        """
+    def call_async(
+        self,
+        client: str,
+        value: object,
+        *,
+        timeout: float | None = None,
+        metadata: _Metadata | None = None,
+    ) -> Awaitable[Event]:
+        """As :meth:`call`, for asyncio: other tasks run meanwhile, and can call too."""
     def send_async(
         self,
         output: str,
@@ -192,6 +228,9 @@ class Node:
     def _poll(self) -> Event | None: ...
     def _arm(self) -> tuple[int, float | None] | None: ...
     def _disarm(self) -> None: ...
+    def _begin_call(self, client: str, value: object, metadata: _Metadata | None) -> Any: ...
+    def _take_answer(self, client: str, call: Any) -> Event | None: ...
+    def _forget_call(self, call: Any) -> str: ...
 
 @final
 class Event:
@@ -206,8 +245,8 @@ class Event:
 
     @property
     def type(self) -> str:
-        """``INPUT``, ``INPUT_CLOSED``, ``STALE``, ``DEADLINE_MISSED``, ``PARAM``, ``NODE_FAILED``,
-        ``NODE_RESTARTED``, ``STOP``; ignore what you do not know.
+        """``INPUT``, ``INPUT_CLOSED``, ``STALE``, ``DEADLINE_MISSED``, ``REQUEST``, ``PARAM``,
+        ``NODE_FAILED``, ``NODE_RESTARTED``, ``STOP``; ignore what you do not know.
         """
     @property
     def id(self) -> str | None:
@@ -276,6 +315,19 @@ class Event:
     def missed(self) -> int | None:
         """Of a timer's tick: earlier ticks that were merged into this one."""
     @property
+    def service(self) -> str | None:
+        """Of ``REQUEST``: the service that is asked for."""
+    def reply(self, value: _Object, *, metadata: _Metadata | None = None) -> None:
+        """Answers a ``REQUEST``.
+
+        A request that is dropped unanswered is an error of its caller.
+
+        Raises:
+            ServiceError: it was answered already, or is no request.
+        """
+    def fail(self, reason: str) -> None:
+        """Tells the caller of a ``REQUEST`` that there is no answer, and why."""
+    @property
     def param(self) -> str | None:
         """Of ``PARAM``: the name of the parameter that was changed."""
     @property
@@ -288,7 +340,7 @@ class Event:
         """
     @property
     def node(self) -> str | None:
-        """The neighbour that the event is about."""
+        """The neighbour that the event is about, or that asks."""
     @property
     def reason(self) -> str | None:
         """What happened, for people."""

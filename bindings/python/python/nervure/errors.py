@@ -29,6 +29,18 @@ class UnknownParam(UnknownName):
     """The node has no such parameter."""
 
 
+class UnknownClient(UnknownName):
+    """The node has no such client."""
+
+
+class ServiceError(NervureError, RuntimeError):
+    """A service failed, or has as many requests as it takes."""
+
+
+class ServiceGone(ServiceError, ConnectionError):
+    """The node that answers does not run, or ended before it answered."""
+
+
 class Stopped(NervureError, SystemExit):
     """The dataflow stops, and what was waited for will not come.
 

@@ -6,7 +6,10 @@ use nervure_dataflow::{self as dataflow, Dataflow};
 use nervure_keeper::plan::{
     EdgePlan, LastValuePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling, lease_rows,
 };
-use nervure_protocol::wiring::{self, InputSpec, LoopDeadline, OutputSpec, Policy, Queue, Source};
+use nervure_protocol::wiring::{
+    self, ClientSpec, InputSpec, LoopDeadline, OutputSpec, Policy, Queue, ServiceClientSpec, ServiceSpec,
+    Source,
+};
 
 use crate::failure::Failure;
 
@@ -93,6 +96,8 @@ fn node_plan(
         restart: restart(&node.restart),
         startup_timeout: node.startup_timeout,
         health_check_timeout: node.health_check_timeout,
+        services: node.services.iter().map(|service| service_spec(dataflow, service)).collect(),
+        clients: node.clients.iter().map(|client| client_spec(dataflow, client)).collect(),
         params: node.params.clone(),
         on_failure: node.on_failure.iter().map(last_value).collect(),
         cpu_affinity: node.cpu_affinity.clone(),
@@ -117,6 +122,29 @@ fn queue(queue: dataflow::Queue) -> Queue {
         dataflow::QueuePolicy::Block => Policy::Block,
     };
     Queue { policy, depth: queue.depth, max_held: queue.max_held }
+}
+
+fn service_spec(dataflow: &Dataflow, service: &dataflow::Service) -> ServiceSpec {
+    let client = |client: &dataflow::ServiceClient| ServiceClientSpec {
+        node: dataflow.nodes[client.node].id.clone(),
+        input: index(client.input),
+        output: index(client.output),
+    };
+    ServiceSpec { name: service.name.clone(), clients: service.clients.iter().map(client).collect() }
+}
+
+fn client_spec(dataflow: &Dataflow, client: &dataflow::Client) -> ClientSpec {
+    let server = &dataflow.nodes[client.server];
+    ClientSpec {
+        name: client.name.clone(),
+        service: format!("{}/{}", server.id, server.services[client.service].name),
+        output: index(client.output),
+        input: index(client.input),
+    }
+}
+
+fn index(index: usize) -> u32 {
+    u32::try_from(index).expect("a file has fewer than 2^32 of anything")
 }
 
 fn last_value(last: &dataflow::LastValue) -> LastValuePlan {

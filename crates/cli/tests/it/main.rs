@@ -14,5 +14,6 @@ mod processes;
 mod recordings;
 mod run;
 mod schema;
+mod services;
 mod validate;
 mod watch;

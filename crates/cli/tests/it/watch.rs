@@ -146,6 +146,8 @@ fn a_process_that_is_stopped_in_its_sleep_hangs_when_it_is_needed() {
         .node("by_sample", "idle", keys(json!({"in": "source/out"})))
         .node("by_timer", "idle", keys(json!({"tick": "nervure/timer/hz/20"})))
         .run(&[]);
+    // Before it has connected a node is not watched.
+    run.until("readiness", |message| message["message"] == "ready");
     for node in ["by_sample", "by_timer"] {
         run.started(node).signal(Signal::STOP);
         let ended = run.ended(node);

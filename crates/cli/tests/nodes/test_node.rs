@@ -2,7 +2,7 @@
 
 use std::{error::Error, thread::sleep, time::Duration};
 
-use nervure_node::{Envelope, Event, Metadata, Node, Tensor, message::Scalar};
+use nervure_node::{CallError, Envelope, Event, Metadata, Node, Tensor, message::Scalar};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -18,6 +18,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("idle") => idle(),
         Some("deaf") => deaf(),
         Some("hang") => hang(),
+        Some("serve") => serve(),
+        Some("call") => call(number(1)?),
+        Some("call-badly") => call_badly(),
+        Some("call-on") => call_on(),
         other => Err(format!("what is a {other:?}?").into()),
     }
 }
@@ -138,6 +142,120 @@ fn hang() -> Result<(), Box<dyn Error>> {
         }
         tell(&event)?;
     }
+    Ok(())
+}
+
+/// Doubles numbers, and does strange things for some.
+fn serve() -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    let mut kept = Vec::new();
+    while let Some(event) = node.next() {
+        let Event::Request(request) = event else {
+            tell(&event)?;
+            continue;
+        };
+        assert_eq!((request.service(), request.client()), ("double", "client"));
+        match request.sample().view()?.scalar()? {
+            Scalar::Integer(1) => request.fail("it is not even")?,
+            Scalar::Integer(3) => drop(request),
+            Scalar::Integer(5) => {
+                // Late, and only once.
+                sleep(Duration::from_millis(200));
+                request.reply(&10)?;
+                assert!(request.reply(&10).is_err());
+            }
+            Scalar::Integer(0) => {
+                kept.push(request);
+                if kept.len() == 16 {
+                    // The last came first.
+                    for request in kept.drain(..).rev() {
+                        request.reply(&0)?;
+                    }
+                }
+            }
+            Scalar::Integer(-1) if node.incarnation() == 0 => {
+                println!("sleeps");
+                sleep(Duration::from_secs(1000));
+            }
+            Scalar::Integer(number) => request.reply(&(number * 2))?,
+            other => return Err(format!("{other:?} cannot be doubled").into()),
+        }
+    }
+    Ok(())
+}
+
+fn doubled(answer: Result<nervure_node::Sample, CallError>) -> Result<i64, Box<dyn Error>> {
+    match answer?.view()?.scalar()? {
+        Scalar::Integer(number) => Ok(number),
+        other => Err(format!("{other:?} is no answer").into()),
+    }
+}
+
+fn call(count: u64) -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    for number in (10..).take(usize::try_from(count)?) {
+        assert_eq!(doubled(node.call("twice", &number, None))?, 2 * number);
+    }
+    println!("{count} answers");
+    let mut tickets = Vec::new();
+    let full = loop {
+        match node.begin_call("twice", &0) {
+            Ok(ticket) => tickets.push(ticket),
+            Err(error) => break error,
+        }
+    };
+    println!("{} at a time, then: {full}", tickets.len());
+    let mut answers = 0;
+    for ticket in tickets {
+        let answer = loop {
+            match node.take_answer(ticket) {
+                Some(answer) => break answer,
+                None => sleep(Duration::from_millis(1)),
+            }
+        };
+        assert_eq!(doubled(answer)?, 0);
+        answers += 1;
+    }
+    println!("{answers} answers");
+    Ok(())
+}
+
+fn call_badly() -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    for (client, number, timeout) in [
+        ("thrice", 1, None),
+        ("twice", 1, None),
+        ("twice", 3, None),
+        ("twice", 5, Some(Duration::from_millis(50))),
+    ] {
+        match node.call(client, &number, timeout) {
+            Ok(_) => println!("an answer to {number}?"),
+            Err(error) => println!("{error}"),
+        }
+    }
+    println!("7 doubled is {}, though an answer came late", doubled(node.call("twice", &7, None))?);
+    Ok(())
+}
+
+fn call_on() -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    println!("ready");
+    match node.call("twice", &-1, None) {
+        Err(CallError::Stopped) => {
+            println!("the dataflow stops");
+            return Ok(());
+        }
+        Err(error) => println!("{error}"),
+        Ok(_) => println!("an answer?"),
+    }
+    // The next process is on its way.
+    let answer = loop {
+        match node.call("twice", &21, None) {
+            Err(CallError::NotRunning { .. } | CallError::Gone { .. }) => sleep(Duration::from_millis(5)),
+            answer => break answer,
+        }
+    };
+    println!("21 doubled is {}", doubled(answer)?);
     Ok(())
 }
 

@@ -202,6 +202,8 @@ fn guest_plan(id: String, topics: &[String], queue: Queue) -> NodePlan {
         startup_timeout: None,
         health_check_timeout: None,
         on_failure: Vec::new(),
+        services: Vec::new(),
+        clients: Vec::new(),
         params: Vec::new(),
         cpu_affinity: Vec::new(),
         scheduling: Scheduling::Inherited,

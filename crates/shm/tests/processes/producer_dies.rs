@@ -45,6 +45,7 @@ fn run(role: &str, kill_after: u64) -> u64 {
                         // In order, none twice, none missing, each whole.
                         assert_eq!(number_of(&sample), received.fetch_add(1, SeqCst));
                     }
+                    Some(Arrival::Ended { .. }) => {}
                     Some(Arrival::Closed { .. }) => break,
                     Some(other) => panic!("unexpected: {other:?}"),
                     None => {

@@ -41,6 +41,8 @@ pub fn node(id: &str, policy: RestartPolicy) -> NodePlan {
         startup_timeout: None,
         health_check_timeout: None,
         on_failure: Vec::new(),
+        services: Vec::new(),
+        clients: Vec::new(),
         params: Vec::new(),
         cpu_affinity: Vec::new(),
         scheduling: Scheduling::Inherited,

@@ -1,0 +1,69 @@
+//! Requests and answers between real nodes.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::dataflow::Dataflow;
+
+fn pair(server: &str, client: &str) -> Dataflow {
+    Dataflow::new()
+        .node(
+            "server",
+            server,
+            json!({"services": ["double"], "restart_policy": "on-failure", "restart_delay": "1ms"}),
+        )
+        .node("client", client, json!({"clients": {"twice": "server/double"}}))
+}
+
+#[test]
+fn calls_are_answered_one_by_one_and_many_at_a_time() {
+    let outcome = pair("serve", "call 100").run(&[]).finish();
+    assert_eq!(outcome.code, Some(0), "{} {:?}", outcome.stderr, outcome.lines("client"));
+    assert_eq!(
+        outcome.lines("client"),
+        [
+            "100 answers",
+            "16 at a time, then: 16 requests to service server/double are under way already, the most",
+            "16 answers"
+        ]
+    );
+    assert!(outcome.lines("server").contains(&"STOP all inputs are closed"), "{:?}", outcome.lines("server"));
+}
+
+#[test]
+fn what_goes_wrong_is_said() {
+    let outcome = pair("serve", "call-badly").run(&[]).finish();
+    assert_eq!(outcome.code, Some(0), "{} {:?}", outcome.stderr, outcome.lines("client"));
+    assert_eq!(
+        outcome.lines("client"),
+        [
+            "node client has no client \"thrice\"; its clients are: twice",
+            "service server/double failed: it is not even",
+            "service server/double failed: it dropped the request unanswered",
+            "service server/double has not answered within 50ms",
+            "7 doubled is 14, though an answer came late",
+        ]
+    );
+}
+
+#[test]
+fn the_end_of_a_server_is_an_error_of_its_callers_and_the_next_one_answers() {
+    let mut run = pair("serve", "call-on").run(&[]);
+    run.line("client", "ready");
+    run.line("server", "sleeps");
+    run.started("server").signal(Signal::KILL);
+    run.line("client", "service server/double ended before it answered");
+    run.line("client", "21 doubled is 42");
+    let outcome = run.finish();
+    assert_eq!(outcome.code, Some(0), "{} {:?}", outcome.stderr, outcome.lines("client"));
+}
+
+#[test]
+fn a_call_ends_with_the_dataflow() {
+    let mut run = pair("serve", "call-on").run(&[]);
+    run.line("server", "sleeps");
+    run.signal(Signal::INT);
+    run.line("client", "the dataflow stops");
+    let outcome = run.finish();
+    assert_eq!(outcome.ends("client")[0]["failed"], false);
+}
