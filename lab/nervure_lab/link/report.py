@@ -43,6 +43,8 @@ def _head(result: dict[str, Any]) -> list[str]:
             "**A quick run: it shows where things stand. Claims need the full one (`make bench-link`).**",
             "",
         ]
+    if max(result["load_average_before"], result["load_average_after"]) > machine["cores"]:
+        lines += ["**Others used this machine meanwhile: latencies are longer than they need be.**", ""]
     if result["interrupted"]:
         lines += ["**The run was interrupted: cells are missing.**", ""]
     if wrong := impossible(result):
