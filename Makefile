@@ -10,7 +10,7 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 RUST_SOURCES := $(shell find crates bindings -name '*.rs' -o -name Cargo.toml 2>/dev/null) Cargo.toml Cargo.lock
 PYTHON_SOURCES := $(shell find bindings/python -name '*.py' -o -name '*.pyi' -o -name pyproject.toml 2>/dev/null)
 
-.PHONY: help demo test lint test-rust test-loom test-asan test-python test-soak bench bench-link linkemu soak asan miri clean
+.PHONY: help demo test lint test-rust test-loom test-asan test-python test-fuzz test-soak bench bench-link linkemu soak fuzz asan miri clean
 .DELETE_ON_ERROR:
 
 help: ## This list
@@ -20,7 +20,7 @@ demo: $(VENV)/.installed $(VENV)/.demo ## Build Nervure and run a dataflow on re
 	$(call say,Running examples/drive: camera and lanes and IMU and fusion in five processes)
 	@$(BIN)/nervure run examples/drive/dataflow.yml
 
-test: lint test-rust test-loom test-asan test-python test-soak ## Everything that must pass, with its own set-up
+test: lint test-rust test-loom test-asan test-fuzz test-python test-soak ## Everything that must pass, with its own set-up
 	$(call say,All tests passed)
 
 lint: $(VENV)/.test ## Formatting, clippy, dependency rules, ruff, mypy
@@ -55,6 +55,13 @@ test-soak: $(VENV)/.installed ## Two minutes of the fault campaign, and some hun
 soak: $(VENV)/.installed ## The fault campaign, 20 minutes (MINUTES=, SEED=, ROUND=, KILLS=10000): see docs/guides/faults.md
 	@$(CARGO) build --locked --quiet -p nervure-cli --bins --examples
 	@PYTHONPATH=tests $(BIN)/python -m soak --python $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ROUND),--round $(ROUND)) $(if $(KILLS),--kills $(KILLS))
+
+test-fuzz: ## A few seconds of every fuzz target, where cargo-fuzz and a nightly toolchain are
+	$(call say,Fuzzing what arrives from outside)
+	@./scripts/fuzz.sh 5
+
+fuzz: ## A minute of every fuzz target (cargo-fuzz, nightly toolchain)
+	@./scripts/fuzz.sh 60
 
 bench: $(VENV)/.installed ## Measure Nervure beside its floors and its peers (25 minutes)
 	$(call say,Measuring: floors, iceoryx2, dora and Nervure, interleaved)

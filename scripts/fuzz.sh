@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Every fuzz target for a while: `scripts/fuzz.sh [SECONDS]`, for each 20 unless told. What it finds is kept in
+# fuzz/artifacts, what it learned in fuzz/corpus. Needs the nightly toolchain and cargo-fuzz.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ! cargo +nightly fuzz --version >/dev/null 2>&1; then
+    echo "SKIPPED: fuzzing needs a nightly toolchain and cargo-fuzz (cargo install cargo-fuzz)"
+    exit 0
+fi
+targets=$(cargo +nightly fuzz list)
+[ -n "$targets" ] || { echo "error: there are no fuzz targets" >&2; exit 1; }
+for target in $targets; do
+    seeds=()
+    case $target in
+    dataflow) seeds=(crates/dataflow/tests/good crates/dataflow/tests/bad) ;;
+    *) [ -d "fuzz/seeds/$target" ] && seeds=("fuzz/seeds/$target") ;;
+    esac
+    mkdir -p "fuzz/corpus/$target"
+    echo "--- $target"
+    cargo +nightly fuzz run "$target" "fuzz/corpus/$target" ${seeds[@]+"${seeds[@]}"} -- \
+        -max_total_time="${1:-20}" -timeout=10 -print_final_stats=0 -verbosity=0
+done
