@@ -173,9 +173,12 @@ class Performer:
             self.check_open_things(base)
 
     def wait_for_first_starts(self) -> None:
-        """Until those whose first starts fail have done with that."""
+        """Until those whose first starts fail, or whose first process hangs, have done with that."""
         running = self.running
-        last = {node.id: node.orders.get("failing_starts", 0) for node in self.plan.nodes}
+        last = {
+            node.id: node.orders.get("failing_starts", 0) + ("hang_after" in node.orders)
+            for node in self.plan.nodes
+        }
         if not running.wait_for(lambda: all(running.incarnations.get(id, 0) >= last[id] for id in last)):
             raise RoundFailed(f"no start after those that failed: {running.incarnations}")
 
@@ -227,7 +230,9 @@ class Performer:
 
         def is_steady() -> bool:
             last.append(self.look())
-            return len(last) >= 5 and all(these == last[-1] for these in last[-5:])
+            # `run`, the keeper, and the nodes.
+            is_complete = len(last[-1]) == 2 + len(self.plan.nodes)
+            return is_complete and len(last) >= 5 and all(these == last[-1] for these in last[-5:])
 
         if not processes.wait_until(PATIENCE, is_steady):
             raise RoundFailed(f"descriptors and mappings do not settle: {last[-2:]}")
