@@ -326,6 +326,13 @@ impl Machine {
             self.wiring.instances[at].producer = EndState::Attached;
             self.wiring.instances[at].used = true;
             self.send_attach_output(id, spec);
+            if self.is_awaited(spec) {
+                // What rings for the consumer's next process, and its socket, come with that process.
+                self.wiring.instances[at].producer = EndState::Away;
+                let message = keeper_to_node::Message::DetachOutput { edge: id, suspended: true };
+                self.send(producer, message, Vec::new());
+                self.forget_pairs(consumer);
+            }
         }
         if self.wiring.instances[at].consumer == EndState::Away && self.nodes[consumer].is_connected() {
             self.wiring.instances[at].consumer = EndState::Attached;

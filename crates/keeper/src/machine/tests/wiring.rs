@@ -154,9 +154,13 @@ fn a_producer_that_starts_while_the_consumer_of_its_block_edge_waits_to_be_start
     world.hello(0);
     let outputs: Vec<_> = world.processes[0].outputs.keys().copied().collect();
     assert_eq!(outputs.len(), 1, "the other edge begins with its consumer");
+    let peer = world.processes[0].outputs[&outputs[0]].0.peer;
+    assert!(world.processes[0].outputs[&outputs[0]].1, "suspended: nobody's bell can be rung yet");
     world.advance(Duration::from_secs(2));
     world.hello(1);
     assert!(world.processes[1].inputs.contains_key(&outputs[0]));
+    let (attached, is_suspended) = &world.processes[0].outputs[&outputs[0]];
+    assert!(!is_suspended && attached.peer != peer, "with the bell and the socket of the new process");
     assert_eq!((world.processes[0].outputs.len(), world.processes[1].inputs.len()), (2, 2));
 
     // Also at the first start.
@@ -167,7 +171,7 @@ fn a_producer_that_starts_while_the_consumer_of_its_block_edge_waits_to_be_start
     let edge = world.output(0).expect("an edge without a consumer yet");
     world.advance(Duration::from_secs(2));
     world.hello(1);
-    assert_eq!(world.input(1), Some(edge.0));
+    assert_eq!((world.input(1), world.output(0)), (Some(edge.0), Some((edge.0, false))));
 }
 
 #[test]
