@@ -27,6 +27,8 @@ use super::{
 };
 use crate::failure::Failure;
 
+/// A peer that closed its connection and has made no other for so long is gone.
+const GONE: Duration = Duration::from_secs(3);
 /// How often the figures are told.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How long the loop may sleep without looking around.
@@ -40,7 +42,7 @@ pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         flag::register(signal, Arc::clone(&stop))
             .map_err(|error| Failure::internal("signals cannot be handled").because(error))?;
     }
-    let mut run = Run { link, streams: BTreeMap::new(), peer: None, gone: false };
+    let mut run = Run { link, streams: BTreeMap::new(), peer: None, gone_since: None };
     run.work(&stop, arguments)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -50,8 +52,8 @@ struct Run {
     streams: BTreeMap<(PublicKey, u32), Sink>,
     /// Who connected first.
     peer: Option<PublicKey>,
-    /// It said goodbye.
-    gone: bool,
+    /// It said goodbye, and has not come back.
+    gone_since: Option<Duration>,
 }
 
 struct Sink {
@@ -111,10 +113,13 @@ impl Run {
                 LinkEvent::Connected { peer, address } => {
                     eprintln!("connected: {peer} at {address}");
                     self.peer.get_or_insert(peer);
+                    self.gone_since = self.gone_since.filter(|_| self.peer != Some(peer));
                 }
                 LinkEvent::Disconnected { peer, why } => {
                     eprintln!("the connection is lost: {why}");
-                    self.gone |= why == Lost::ClosedByPeer && self.peer == Some(peer);
+                    if why == Lost::ClosedByPeer && self.peer == Some(peer) {
+                        self.gone_since = Some(clock::monotonic());
+                    }
                 }
                 LinkEvent::Opened { peer, name, stream } => {
                     let sink = Sink {
@@ -156,7 +161,8 @@ impl Run {
 
     /// Whether the first peer is gone, or there were streams and all have ended.
     fn is_over(&mut self) -> bool {
-        self.gone || !self.streams.is_empty() && self.streams.values_mut().all(Sink::has_ended)
+        self.gone_since.is_some_and(|since| clock::monotonic() - since > GONE)
+            || !self.streams.is_empty() && self.streams.values_mut().all(Sink::has_ended)
     }
 }
 
