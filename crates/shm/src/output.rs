@@ -406,7 +406,12 @@ impl Evict for Shared {
     fn evict(&self, bytes: u64) -> bool {
         let mut guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *guard;
-        let any = state.pool.evict(bytes, is_free(&state.edges));
+        let any = loop {
+            let any = state.pool.evict(bytes, is_free(&state.edges));
+            if any || !state.take_back_from_history() {
+                break any;
+            }
+        };
         state.tell_retiring();
         any
     }
@@ -428,11 +433,36 @@ impl State {
         loop {
             let result = self.pool.take(bytes, is_free(&self.edges));
             self.tell_retiring();
-            let is_short = matches!(result, Err(NoBlock::Rows | NoBlock::Budget { .. }));
-            if !(is_short && self.take_back_from_observer(counters)) {
+            let gave_way = match result {
+                // What is on its way will do.
+                Err(NoBlock::Budget { evicting: true, .. }) => self.take_back_from_observer(counters),
+                Err(NoBlock::Rows | NoBlock::Budget { .. }) => {
+                    self.take_back_from_observer(counters) || self.take_back_from_history()
+                }
+                _ => false,
+            };
+            if !gave_way {
                 return result;
             }
         }
+    }
+
+    /// Forgets the oldest sample that the history alone still holds: what is new counts for more than what a late joiner
+    /// would get. False when there is none.
+    fn take_back_from_history(&mut self) -> bool {
+        let Self { history, edges, pool, .. } = self;
+        let row_alone = |image: &SlotImage| {
+            let is_alone = |row: &u32| !edges.iter().any(|edge| edge.holds(*row));
+            image.descriptor().block().filter(is_alone)
+        };
+        let Some((index, row)) =
+            history.iter().enumerate().find_map(|(index, image)| Some((index, row_alone(image)?)))
+        else {
+            return false;
+        };
+        history.remove(index);
+        pool.block_mut(row).holds -= 1;
+        true
     }
 
     /// Takes a queued block back from an edge that gives way. False when there is none.

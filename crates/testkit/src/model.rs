@@ -151,7 +151,21 @@ impl State {
         self.processes[process].blocks.iter().filter_map(Weak::upgrade).map(|block| block.bytes).sum()
     }
 
+    /// What the history alone still holds gives way to what is new.
     fn take_block(&mut self, output: usize, bytes: u64) -> Option<Arc<Block>> {
+        loop {
+            if let Some(block) = self.try_take_block(output, bytes) {
+                return Some(block);
+            }
+            let history = &mut self.outputs[output].history;
+            let is_alone =
+                |content: &Arc<Content>| content.block.is_some() && Arc::strong_count(content) == 1;
+            let oldest = history.iter().position(is_alone)?;
+            history.remove(oldest);
+        }
+    }
+
+    fn try_take_block(&mut self, output: usize, bytes: u64) -> Option<Arc<Block>> {
         let process = self.outputs[output].process;
         self.processes[process].blocks.retain(|block| block.strong_count() > 0);
         let own = self.processes[process].blocks.iter().filter_map(Weak::upgrade);

@@ -52,6 +52,21 @@ pub fn whatever_is_not_too_large_can_be_sent<P: Plane>(plane: &P) {
     }
 }
 
+/// An output whose history alone would take all of its memory goes on, and keeps as much of it as there is room for.
+pub fn history_gives_way_to_new_samples<P: Plane>(plane: &P) {
+    let output = plane.producer(Limits { history: 10, ..limited(4 * QUARTER) });
+    for number in 0..8 {
+        quarter(number).send(&output, Wait::Never).expect("memory");
+    }
+    let (consumer, mut inbox) = plane.consumer(1);
+    plane.connect(&output, &consumer, 0, queue(Policy::Block, 10));
+    assert_eq!(drain(&mut inbox), [4, 5, 6, 7]);
+    for number in 8..30 {
+        quarter(number).send(&output, Wait::AtMost(Duration::from_secs(5))).expect("memory");
+        assert_eq!(drain(&mut inbox), [number]);
+    }
+}
+
 /// On each of them, and the producer goes on.
 pub fn drop_edges_count_what_finds_no_memory<P: Plane>(plane: &P) {
     let mut line = Line::with_limits(plane, queue(Policy::DropOldest, 4), limited(4 * QUARTER));

@@ -86,6 +86,7 @@ cases! {
     memory {
         a_sample_beyond_the_limit_is_too_large
         whatever_is_not_too_large_can_be_sent
+        history_gives_way_to_new_samples
         drop_edges_count_what_finds_no_memory
         block_edges_wait_for_memory
         steady_state_uses_no_more_memory
