@@ -15,6 +15,8 @@ use super::{Event, FIRST_PACKET_BYTES, Lost, PublicKey, QuicCarrier, SessionId, 
 const ATTEMPT_PERIOD: Duration = Duration::from_millis(300);
 /// Attempts at a time.
 const MAX_ATTEMPTS: usize = 3;
+/// Connections of a session at a time, at the accepting end: the one in use, one that retires, and attempts.
+const MAX_CONNECTIONS: usize = 2 + MAX_ATTEMPTS;
 /// What is under way on the old connection arrives within this time of the change to a new one.
 const RETIREMENT: Duration = Duration::from_secs(2);
 /// Bytes of a connection id: packet size, session tag, randomness.
@@ -272,12 +274,17 @@ impl QuicCarrier {
             if connection.session != Some(id) || *other == handle {
                 continue;
             }
-            if connection.established && !connection.waits {
+            if !ours {
+                // The peer may not know yet that the new one is through, or may give it up: it decides what ends.
+            } else if connection.established && !connection.waits {
                 connection.retires_at.get_or_insert(now + RETIREMENT);
-            } else if ours {
+            } else {
                 // An attempt that is not needed any more.
                 connection.close(now);
             }
+        }
+        if !ours {
+            self.close_surplus(now, id);
         }
         let Some(connection) = self.connections.get(&handle) else { return };
         let (address, bytes) = (connection.address(), connection.max_datagram_bytes.unwrap_or(0));
@@ -285,6 +292,19 @@ impl QuicCarrier {
             None => Event::Connected { session: id, peer, address },
             Some(_) => Event::MaxDatagramChanged { session: id, bytes },
         });
+    }
+
+    /// Closes the connections of a session that were quiet for longest, beyond what an honest initiator has.
+    fn close_surplus(&mut self, now: Instant, id: SessionId) {
+        let mut open: Vec<_> = self
+            .connections
+            .values_mut()
+            .filter(|connection| connection.session == Some(id) && !connection.quic.is_closed())
+            .collect();
+        open.sort_by_key(|connection| std::cmp::Reverse(connection.last_packet));
+        for surplus in open.into_iter().skip(MAX_CONNECTIONS) {
+            surplus.close(now);
+        }
     }
 
     pub(super) fn on_connection_lost(&mut self, now: Instant, handle: usize, reason: &ConnectionError) {

@@ -74,6 +74,22 @@ fn packets_become_as_large_as_the_path_takes() {
     }
 }
 
+/// Handshakes of larger packets that get through at one end, and are given up at the other, harm nobody.
+#[test]
+fn no_session_is_lost_over_the_search_for_a_packet_size() {
+    for seed in 0..60 {
+        let mut network = settings(MILLI, 0.5);
+        network.mtu_bytes = Some(1500);
+        let mut world = quic_pair(seed, network);
+        world.connect(0, 1, key(1).public());
+        world.run_for(8 * SECOND);
+        for host in 0..2 {
+            let lost = world.first(host, |event| matches!(event, Event::Lost { .. }));
+            assert_eq!(lost, None, "at host {host}, seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn a_path_that_takes_only_smaller_packets_is_noticed() {
     for (loss, seed) in [(0.0, 1), (0.3, 1), (0.3, 2)] {
