@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ REPOSITORY = Path(__file__).parents[1]
 
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "NERVURE_LOG_DIR": str(cwd / "logs")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "NERVURE_LOG_DIR": str(cwd / "logs"), "PATH": path}
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
 
 
