@@ -67,6 +67,7 @@ pub(crate) struct Shared {
 
 pub(crate) struct State {
     pub(crate) pool: Pool,
+    /// Those that give way are the last.
     edges: Vec<Edge>,
     history: VecDeque<SlotImage>,
     history_depth: usize,
@@ -231,9 +232,11 @@ impl Output {
 
     /// An edge gives way from now on: when memory is short, what waits in its queue is given up for the others.
     pub fn let_give_way(&self, edge: u32) {
-        if let Some(edge) = self.state().edges.iter_mut().find(|known| known.attached.id == edge) {
+        let mut state = self.state();
+        if let Some(edge) = state.edges.iter_mut().find(|known| known.attached.id == edge) {
             edge.gives_way = true;
         }
+        state.edges.sort_by_key(|edge| edge.gives_way);
     }
 
     /// A row of the counters is another edge's from now on, which is about to be attached to this output.
@@ -422,6 +425,15 @@ fn is_free(edges: &[Edge]) -> impl Fn(u32, &Block) -> bool {
     |row, block| block.holds == 0 && !edges.iter().any(|edge| edge.holds(row))
 }
 
+/// The order in which edges get a sample. Each wake-up comes after those before it: consumers take turns at being the
+/// first. Observers, behind the others in `edges`, come last.
+fn in_turn<T>(edges: &mut [T], turn: u64, is_observer: impl Fn(&T) -> bool) -> impl Iterator<Item = &mut T> {
+    let own = edges.partition_point(|edge| !is_observer(edge));
+    let (own, observers) = edges.split_at_mut(own);
+    let (later, sooner) = own.split_at_mut(turn.checked_rem(own.len() as u64).unwrap_or(0) as usize);
+    sooner.iter_mut().chain(later).chain(observers)
+}
+
 impl State {
     fn next_sequence(&mut self) -> u64 {
         let sequence = self.sequence;
@@ -492,7 +504,7 @@ impl State {
 
     fn offer_to_all(&mut self, image: SlotImage, producer: &Producer) -> Receipt {
         let mut receipt = Receipt::default();
-        for edge in &mut self.edges {
+        for edge in in_turn(&mut self.edges, self.sequence, |edge| edge.gives_way) {
             match edge.offer(&image, &mut self.pool, &self.announcements, producer) {
                 true => receipt.queued += 1,
                 false => receipt.missed += 1,
@@ -530,7 +542,7 @@ impl State {
         for image in history.iter().skip(skipped) {
             edge.offer(image, pool, announcements, producer);
         }
-        edges.push(edge);
+        edges.insert(edges.partition_point(|edge| !edge.gives_way), edge);
     }
 
     fn detach(&mut self, id: u32, suspended: bool, producer: &Producer) {
@@ -570,5 +582,22 @@ impl State {
             self.edges[index].count(counters, OutputCounter::BlockedNanos, nanos);
             self.edges[index].attached.consumer.clone()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_turn;
+
+    #[test]
+    fn consumers_take_turns_and_observers_come_last() {
+        let mut edges = [1, 2, 3, -1, -2];
+        let mut order =
+            |turn| in_turn(&mut edges, turn, |&edge| edge < 0).map(|edge| *edge).collect::<Vec<_>>();
+        assert_eq!(order(0), [1, 2, 3, -1, -2]);
+        assert_eq!(order(1), [2, 3, 1, -1, -2]);
+        assert_eq!(order(5), [3, 1, 2, -1, -2]);
+        assert_eq!(in_turn(&mut [-1], 7, |&edge| edge < 0).count(), 1);
+        assert_eq!(in_turn(&mut [], 7, |&edge: &i32| edge < 0).count(), 0);
     }
 }
