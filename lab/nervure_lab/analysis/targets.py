@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, TypeGuard
 
 from nervure_lab.analysis.results import Cell, Results, compare
@@ -21,6 +22,8 @@ class Finding:
     target: str
     measured: str
     verdict: Verdict
+    beside: str = ""
+    """The same of a floor and a peer, where it tells what the machine allows."""
 
 
 def findings(results: Results) -> list[Finding]:
@@ -38,9 +41,9 @@ def _rust_latency(results: Results) -> Iterator[Finding]:
     for size in results.sizes(mode="paced", consumers=1):
         if size > 64:
             larger = results.cell("nervure-rust", "paced", size)
-            yield _ratio(
-                f"Rust, {format_bytes(size)}: latency at most 1.5x that of 64 B", larger, ours, LATENCY, 1.5
-            )
+            target = f"Rust, {format_bytes(size)}: latency at most 1.5x that of 64 B"
+            beside = _beside("rust", partial(_growth, results, size))
+            yield replace(_ratio(target, larger, ours, LATENCY, 1.5), beside=beside)
 
 
 def _python_end_to_end(results: Results) -> Iterator[Finding]:
@@ -48,7 +51,9 @@ def _python_end_to_end(results: Results) -> Iterator[Finding]:
         ours = results.cell("nervure-python", "paced", size)
         peer = results.cell("iceoryx2-python", "paced", size)
         target = f"Python, {format_bytes(size)}: end to end at most {limit}x iceoryx2's"
-        yield _ratio(target, ours, peer, END_TO_END, limit)
+        floor = compare(results.cell("floor-futex", "paced", size), peer, END_TO_END)
+        beside = f"floor {floor.value:.2f}x" if floor else ""
+        yield replace(_ratio(target, ours, peer, END_TO_END, limit), beside=beside)
     for size in results.sizes(mode="paced", consumers=1):
         ours = results.cell("nervure-python", "paced", size)
         peer = results.cell("dora-python", "paced", size)
@@ -87,13 +92,18 @@ def _small_flood(cell: Cell | None, language: str, messages_per_second: float) -
 
 
 def _fan_out(results: Results) -> Iterator[Finding]:
+    def spread_of(adapter: str) -> float | None:
+        cell = results.cell(adapter, "paced", 4 * MIB, consumers=8)
+        return spread(cell) if _has_data(cell) else None
+
     for adapter, language in (("nervure-rust", "Rust"), ("nervure-python", "Python")):
-        yield _finding(
+        found = _finding(
             f"{language}, 4 MB to 8 consumers, end to end: the slowest at most 1.5x the fastest",
             results.cell(adapter, "paced", 4 * MIB, consumers=8),
             lambda cell: f"{spread(cell):.2f}x",
             lambda cell: spread(cell) <= 1.5,
         )
+        yield replace(found, beside=_beside(language.lower(), spread_of))
 
 
 def _idle_cost(results: Results) -> Iterator[Finding]:
@@ -156,6 +166,20 @@ _GROUPS: list[Callable[[Results], Iterator[Finding]]] = [
     _start,
     _mesh,
 ]
+
+
+def _growth(results: Results, size: int, adapter: str) -> float | None:
+    larger, small = (results.cell(adapter, "paced", bytes_) for bytes_ in (size, 64))
+    found = compare(larger, small, LATENCY)
+    return found.value if found else None
+
+
+def _beside(language: str, of_adapter: Callable[[str], float | None]) -> str:
+    """What the floor and the peer reach in the same run."""
+    floor = "floor-futex" if language == "rust" else "floor-socket"
+    found = [(name, of_adapter(name)) for name in (floor, f"iceoryx2-{language}")]
+    parts = [(name.split("-")[0], value) for name, value in found if value is not None]
+    return ", ".join(f"{name} {value:.2f}x" for name, value in parts)
 
 
 def _ratio(

@@ -80,11 +80,15 @@ def _missing(results: Results) -> str:
 
 
 def _targets(results: Results) -> str:
-    rows = [[finding.target, finding.measured, f"**{finding.verdict}**"] for finding in findings(results)]
+    rows = [
+        [finding.target, finding.measured, finding.beside, f"**{finding.verdict}**"]
+        for finding in findings(results)
+    ]
     return (
         "## Targets\n\nA ratio is of medians, unless it says p99; in brackets its 95 % confidence interval. "
-        "A target is met when the ratio itself is within it, and nothing was lost.\n\n"
-        + _table(["target", "measured", ""], rows)
+        "A target is met when the ratio itself is within it, and nothing was lost. *Beside it* is the same "
+        "ratio of a floor and a peer in the same run, where it tells what the machine allows.\n\n"
+        + _table(["target", "measured", "beside it", ""], rows)
     )
 
 
