@@ -6,6 +6,10 @@ const GRANT_SHARE: u64 = 4;
 const QUEUE_SHARE: u64 = 2;
 /// No stream is granted more than this part of what can be granted.
 const STREAM_SHARE: u64 = 2;
+/// A stream that opens is granted no more than this part of what is left, so that thousands can open.
+const OPENING_SHARE: u64 = 256;
+/// But not less than this.
+const OPENING_LEAST: u64 = 4096;
 
 #[derive(Debug)]
 pub(super) struct Budget {
@@ -26,6 +30,12 @@ impl Budget {
         let grant = wanted.min(all / STREAM_SHARE).min(most).max(granted);
         self.granted += grant - granted;
         grant
+    }
+
+    /// The first grant of a stream that opens: `wanted`, or less where little is left. 0 if there is nothing.
+    pub(super) fn grant_opening(&mut self, wanted: u64) -> u64 {
+        let left = self.limit / GRANT_SHARE - self.granted;
+        self.grant(0, wanted.min((left / OPENING_SHARE).max(OPENING_LEAST)))
     }
 
     /// A stream has ended.

@@ -191,24 +191,26 @@ impl Sender {
 
     /// Nothing comes back: only the newest sample of a stream that may skip some is worth a probe.
     pub(super) fn keep_freshest(&mut self, now: Instant) {
-        let stale: Vec<u32> = self
-            .streams
-            .iter()
-            .filter(|(_, state)| !state.qos.delivery.keeps_all() && !state.pending.is_empty())
-            .map(|(stream, _)| *stream)
-            .collect();
-        for stream in stale {
-            let old: Vec<u64> = self
-                .transmissions
-                .iter()
-                .filter(|(_, transmission)| transmission.stream == stream)
-                .map(|(id, _)| *id)
-                .collect();
-            old.into_iter().for_each(|id| self.give_up(now, id, Cause::Superseded));
-            let state = self.streams.get_mut(&stream).expect("a stream that was just seen");
-            let dropped = state.pending.len() - 1;
-            state.pending.drain(..dropped);
-            state.counters.superseded += dropped as u64;
+        let is_stale = |transmission: &&Transmission| {
+            let state = self.streams.get(&transmission.stream);
+            state.is_some_and(|state| !state.qos.delivery.keeps_all() && !state.pending.is_empty())
+        };
+        let stale = self.transmissions.iter().filter(|(_, transmission)| is_stale(transmission));
+        let stale: Vec<(u64, u32)> = stale.map(|(id, transmission)| (*id, transmission.stream)).collect();
+        for (id, _) in &stale {
+            self.give_up(now, *id, Cause::Superseded);
+        }
+        // Whatever else has something that waits, waits for its turn: none is under way and it has credit.
+        let waiting = self.classes.iter().flat_map(|queue| queue.waiting.iter().map(|(_, stream)| *stream));
+        let streams: BTreeSet<u32> = stale.into_iter().map(|(_, stream)| stream).chain(waiting).collect();
+        for stream in streams {
+            let Some(state) = self.streams.get_mut(&stream) else { continue };
+            let older = state.pending.len().saturating_sub(1);
+            if older == 0 || state.qos.delivery.keeps_all() {
+                continue;
+            }
+            state.pending.drain(..older);
+            state.counters.superseded += older as u64;
             self.refresh_key(stream, None);
             self.refresh(now, stream);
         }
