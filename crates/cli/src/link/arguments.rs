@@ -132,8 +132,8 @@ impl FromStr for StreamSpec {
                 "deadline" => spec.qos.deadline = Some(parse_duration(value)?),
                 "count" => spec.count = Some(value.parse().map_err(|_| wrong("a number of samples"))?),
                 "copies" => {
-                    let copies = value.parse().ok().filter(|copies| (1..=4000).contains(copies));
-                    spec.copies = copies.ok_or_else(|| wrong("1 to 4000"))?;
+                    let copies = value.parse().ok().filter(|copies| (1..=10_000).contains(copies));
+                    spec.copies = copies.ok_or_else(|| wrong("1 to 10000"))?;
                 }
                 _ => {
                     return Err(format!(

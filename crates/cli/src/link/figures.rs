@@ -11,8 +11,17 @@ use serde::Serialize;
 use super::clock;
 use crate::{failure::Failure, output};
 
-/// A sample of the benchmark begins with when it was due and its number.
-pub const HEADER_BYTES: usize = 16;
+/// A sample of the benchmark begins with when it was due, its number, and how long after the start of the run it was due:
+/// the first and the last in nanoseconds, 64 bits each, little-endian.
+pub const HEADER_BYTES: usize = 24;
+
+/// Which end of the link this is.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum End {
+    Serve,
+    Send,
+}
 
 /// Delays of samples, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -82,9 +91,14 @@ pub struct LinkFigures {
     /// Symbols sent beyond one for each source shard.
     pub repair_symbols: u64,
     pub symbols: u64,
+    /// Delivered bytes of samples, sent or received.
+    pub payload_bytes: u64,
+    /// Bytes copied between the application's memory and the packets, repair and decoding included.
     pub bytes_copied: u64,
-    /// Seconds of processor time of this process.
+    /// Seconds of processor time of this process, the benchmark's own filling and checking of samples included.
     pub cpu_s: f64,
+    /// The same for each Gbit of delivered payload.
+    pub cpu_s_per_gbit: f64,
     pub invalid_packets: u64,
 }
 
@@ -93,11 +107,11 @@ pub struct LinkFigures {
 pub struct Report<'a> {
     /// `interval` or `summary`.
     pub kind: &'a str,
-    /// `serve` or `send`.
-    pub end: &'a str,
-    /// Seconds since the start.
+    pub end: End,
+    /// Seconds since the start of the run, which is when the first sample was due.
     pub time_s: f64,
-    /// How long this is about.
+    /// How long this is about. Of a summary: from the start of the run until the schedule ended (sending end) or the last
+    /// sample came (receiving end).
     pub seconds: f64,
     /// Delivered payload.
     pub goodput_mbit_s: f64,
@@ -109,15 +123,20 @@ pub struct Report<'a> {
 /// Where figures go.
 pub struct Teller {
     pub json: bool,
-    end: &'static str,
+    end: End,
     began: Duration,
     lines: u32,
     cpu_before: Duration,
 }
 
 impl Teller {
-    pub fn new(json: bool, end: &'static str) -> Self {
+    pub fn new(json: bool, end: End) -> Self {
         Self { json, end, began: clock::monotonic(), lines: 0, cpu_before: clock::cpu() }
+    }
+
+    /// The run began then.
+    pub fn set_began(&mut self, began: Duration) {
+        self.began = began;
     }
 
     /// Tells of an interval, or of all: `kind` is `interval` or `summary`.
@@ -132,7 +151,7 @@ impl Teller {
         let report = Report {
             kind,
             end: self.end,
-            time_s: (clock::monotonic() - self.began).as_secs_f64(),
+            time_s: clock::monotonic().saturating_sub(self.began).as_secs_f64(),
             seconds,
             goodput_mbit_s: bytes as f64 * 8e-6 / seconds.max(1e-9),
             streams,
@@ -153,6 +172,11 @@ impl Teller {
             for (name, stream) in report.streams {
                 text.push_str(&format!("  {name}: {}\n", describe(stream)));
             }
+            text.push_str(&format!(
+                "  processor time of this end: {:.2} s for each Gbit delivered; {:.2} bytes copied for each\n",
+                report.link.cpu_s_per_gbit,
+                report.link.bytes_copied as f64 / report.link.payload_bytes.max(1) as f64,
+            ));
         }
         if self.lines.is_multiple_of(20) || report.kind == "summary" {
             text.push_str(
@@ -207,7 +231,7 @@ fn describe(stream: &StreamFigures) -> String {
 }
 
 /// What is known of the path to a peer, if there is one, and of the process.
-pub fn link_figures(link: &Link, peer: Option<&Peer>) -> LinkFigures {
+pub fn link_figures(link: &Link, peer: Option<&Peer>, end: End) -> LinkFigures {
     let header_bytes = if link.local_address().is_ipv4() { 20 + 8 } else { 40 + 8 };
     let socket: SocketCounters = link.socket_counters();
     let mut figures = LinkFigures {
@@ -220,7 +244,7 @@ pub fn link_figures(link: &Link, peer: Option<&Peer>) -> LinkFigures {
     };
     let carrier = link.carrier_counters();
     figures.bytes_copied = carrier.bytes_copied_in + carrier.bytes_copied_out;
-    if let Some(SessionStatus { path, sent, link: received, bytes_copied_out, .. }) =
+    if let Some(SessionStatus { path, sent, received: taken, link: received, bytes_copied_out, .. }) =
         peer.and_then(Peer::status)
     {
         figures.rtt_ms = path.rtt.as_secs_f64() * 1e3;
@@ -231,6 +255,11 @@ pub fn link_figures(link: &Link, peer: Option<&Peer>) -> LinkFigures {
         figures.competing = path.competing;
         figures.symbols = sent.symbols;
         figures.repair_symbols = sent.repair_symbols;
+        figures.payload_bytes = match end {
+            End::Send => sent.delivered_bytes,
+            End::Serve => taken.delivered_bytes,
+        };
+        figures.cpu_s_per_gbit = figures.cpu_s / (figures.payload_bytes.max(1) as f64 * 8e-9);
         figures.bytes_copied += bytes_copied_out + received.bytes_copied;
         figures.invalid_packets = received.invalid_packets;
     }

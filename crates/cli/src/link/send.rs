@@ -26,7 +26,7 @@ use signal_hook::{
 use super::{
     arguments::{SendArguments, StreamSpec},
     bind, clock,
-    figures::{HEADER_BYTES, StreamFigures, Teller, link_figures},
+    figures::{End, HEADER_BYTES, StreamFigures, Teller, link_figures},
 };
 use crate::failure::{self, Failure};
 
@@ -129,7 +129,8 @@ impl Run {
         arguments: &SendArguments,
     ) -> Result<ExitCode, Failure> {
         self.began = clock::monotonic();
-        let mut teller = Teller::new(arguments.end.json, "send");
+        let mut teller = Teller::new(arguments.end.json, End::Send);
+        teller.set_began(self.began);
         let end = arguments.end.duration.map(|duration| self.began + duration);
         let mut due: BinaryHeap<Reverse<(Duration, usize)>> =
             (0..self.sources.len()).map(|number| Reverse((self.began, number))).collect();
@@ -145,7 +146,7 @@ impl Run {
                     "interval",
                     (now - last_tell).as_secs_f64(),
                     &self.interval(now),
-                    link_figures(link, Some(peer)),
+                    link_figures(link, Some(peer), End::Send),
                 )?;
                 (last_tell, next_tell) = (now, next_tell + INTERVAL);
             }
@@ -167,7 +168,12 @@ impl Run {
         }
         tell_events(link)?;
         let seconds = (produced - self.began).as_secs_f64();
-        teller.tell("summary", seconds, &self.summary(produced, end), link_figures(link, Some(peer)))?;
+        teller.tell(
+            "summary",
+            seconds,
+            &self.summary(produced, end),
+            link_figures(link, Some(peer), End::Send),
+        )?;
         if let Some(failure) = link.failure() {
             return Err(Failure::internal(format!("the link has ended: {failure}")));
         }
@@ -214,7 +220,7 @@ impl Source {
 
     /// Sends the sample that is due. Returns when to come again, if ever.
     fn send_due(&mut self, now: Duration, began: Duration) -> Result<Option<Duration>, Failure> {
-        match self.stream.try_send(sample(self.due(began), self.sent, self.spec.sample_bytes)) {
+        match self.stream.try_send(sample(began, self.due(began), self.sent, self.spec.sample_bytes)) {
             Ok(()) => self.sent += 1,
             Err(StreamError::Send(SendError::Full { .. })) => return Ok(Some(now + FULL)),
             Err(error) => return Err(Failure::internal(format!("{}: {error}", self.name))),
@@ -267,11 +273,12 @@ fn figures(now: &SendCounters, before: &SendCounters, offered: u64) -> StreamFig
     }
 }
 
-/// When it was due, its number, and bytes that do not compress.
-fn sample(due: Duration, number: u64, bytes: usize) -> Bytes {
+/// A header, and a byte that tells the sample's number, over and over.
+fn sample(began: Duration, due: Duration, number: u64, bytes: usize) -> Bytes {
     let mut sample = Vec::with_capacity(bytes.max(HEADER_BYTES));
-    sample.extend_from_slice(&(due.as_nanos() as u64).to_le_bytes());
-    sample.extend_from_slice(&number.to_le_bytes());
+    for word in [due.as_nanos() as u64, number, (due - began).as_nanos() as u64] {
+        sample.extend_from_slice(&word.to_le_bytes());
+    }
     sample.resize(bytes.max(HEADER_BYTES), (number % 251) as u8);
     sample.into()
 }

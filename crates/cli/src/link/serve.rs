@@ -23,7 +23,7 @@ use signal_hook::{
 use super::{
     arguments::ServeArguments,
     bind, clock,
-    figures::{HEADER_BYTES, Latency, StreamFigures, Teller, link_figures},
+    figures::{End, HEADER_BYTES, Latency, StreamFigures, Teller, link_figures},
 };
 use crate::failure::Failure;
 
@@ -42,7 +42,7 @@ pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         flag::register(signal, Arc::clone(&stop))
             .map_err(|error| Failure::internal("signals cannot be handled").because(error))?;
     }
-    let mut run = Run { link, streams: BTreeMap::new(), peer: None, gone_since: None };
+    let mut run = Run { link, streams: BTreeMap::new(), peer: None, began: None, gone_since: None };
     run.work(&stop, arguments)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -52,6 +52,8 @@ struct Run {
     streams: BTreeMap<(PublicKey, u32), Sink>,
     /// Who connected first.
     peer: Option<PublicKey>,
+    /// When the run began at the sending end, by the first sample that came.
+    began: Option<Duration>,
     /// It said goodbye, and has not come back.
     gone_since: Option<Duration>,
 }
@@ -70,27 +72,29 @@ struct Sink {
 
 impl Run {
     fn work(&mut self, stop: &AtomicBool, arguments: &ServeArguments) -> Result<(), Failure> {
-        let mut teller = Teller::new(arguments.end.json, "serve");
-        let began = clock::monotonic();
-        let end = arguments.end.duration.map(|duration| began + duration);
-        let (mut last_tell, mut next_tell) = (began, began + INTERVAL);
-        let (mut first, mut last) = (None, began);
+        let mut teller = Teller::new(arguments.end.json, End::Serve);
+        let listens = clock::monotonic();
+        let end = arguments.end.duration.map(|duration| listens + duration);
+        let (mut last_tell, mut next_tell) = (listens, listens + INTERVAL);
+        let mut last = listens;
         while !stop.load(Ordering::Relaxed) {
             self.take_events();
             if let Some(received) = self.link.receive_any(PATIENCE) {
                 last = clock::monotonic();
-                first.get_or_insert(last);
-                self.receive(&received, last);
+                if let Some(began) = self.receive(&received, last) {
+                    teller.set_began(began);
+                    (last_tell, next_tell) = (began, began + INTERVAL);
+                }
             }
             let now = clock::monotonic();
             if now >= next_tell {
                 let streams = self.interval();
-                if first.is_some() {
+                if self.began.is_some() {
                     let peer = self.peer.map(|peer| self.link.peer(peer));
-                    let figures = link_figures(&self.link, peer.as_ref());
+                    let figures = link_figures(&self.link, peer.as_ref(), End::Serve);
                     teller.tell("interval", (now - last_tell).as_secs_f64(), &streams, figures)?;
                 }
-                (last_tell, next_tell) = (now, now + INTERVAL);
+                (last_tell, next_tell) = (now, next_tell + INTERVAL);
             }
             if let Some(failure) = self.link.failure() {
                 return Err(Failure::internal(format!("the link has ended: {failure}")));
@@ -101,10 +105,10 @@ impl Run {
         }
         self.take_events();
         let peer = self.peer.map(|peer| self.link.peer(peer));
-        let seconds = first.map_or(0.0, |first| (last - first).as_secs_f64());
+        let seconds = self.began.map_or(0.0, |began| last.saturating_sub(began).as_secs_f64());
         let streams: BTreeMap<_, _> =
             self.streams.values().map(|sink| (sink.name.clone(), sink.summary())).collect();
-        teller.tell("summary", seconds, &streams, link_figures(&self.link, peer.as_ref()))
+        teller.tell("summary", seconds, &streams, link_figures(&self.link, peer.as_ref(), End::Serve))
     }
 
     fn take_events(&mut self) {
@@ -146,13 +150,21 @@ impl Run {
         }
     }
 
-    fn receive(&mut self, received: &Received, now: Duration) {
+    /// Takes a sample; returns when the run began, if this is its first.
+    fn receive(&mut self, received: &Received, now: Duration) -> Option<Duration> {
         if !self.streams.contains_key(&(received.peer, received.stream)) {
             self.take_events();
         }
         if let Some(sink) = self.streams.get_mut(&(received.peer, received.stream)) {
             sink.receive(&received.sample.payload, now);
         }
+        if self.began.is_some() {
+            return None;
+        }
+        // Later by what this sample took, as the end of the run will be by what the last one took.
+        let offset = Duration::from_nanos(word(&received.sample.payload, 2)?);
+        self.began = Some(now.saturating_sub(offset));
+        self.began
     }
 
     fn interval(&mut self) -> BTreeMap<String, StreamFigures> {
@@ -166,16 +178,22 @@ impl Run {
     }
 }
 
+/// A number of a sample's header.
+fn word(payload: &[u8], place: usize) -> Option<u64> {
+    payload.get(place * 8..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
+}
+
 impl Sink {
     fn receive(&mut self, payload: &[u8], now: Duration) {
-        let Some(due) = payload.first_chunk() else {
+        let (Some(due), Some(number), Some(filling)) =
+            (word(payload, 0), word(payload, 1), payload.get(HEADER_BYTES..))
+        else {
             self.wrong += 1;
             return;
         };
-        let due = Duration::from_nanos(u64::from_le_bytes(*due));
-        let number = payload[8..].first_chunk().map_or(0, |number| u64::from_le_bytes(*number));
-        let filled =
-            payload[HEADER_BYTES.min(payload.len())..].iter().all(|byte| u64::from(*byte) == number % 251);
+        let due = Duration::from_nanos(due);
+        let filled = filling.first().is_none_or(|first| u64::from(*first) == number % 251)
+            && filling.get(1..).unwrap_or_default() == &filling[..filling.len().saturating_sub(1)];
         self.wrong += u64::from(!filled);
         self.delivered += 1;
         self.delivered_bytes += payload.len() as u64;
