@@ -9,8 +9,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::BytesMut;
-
 use crate::{
     carrier::{Carrier, ConnectError, Ecn, Event, Lost, PublicKey, SessionId, Transmit},
     session::{Session, SessionConfig, SessionEvent},
@@ -101,15 +99,24 @@ impl<C: Carrier> Endpoint<C> {
         }
     }
 
-    /// Connects to a peer, and again whenever the connection is lost. Streams may be opened at once.
+    /// Connects to a peer, and again whenever the connection is lost. Streams may be opened at once. If a connection was
+    /// begun before, the peer may have moved here: the connection goes on from whichever address answers, a round trip
+    /// later.
     ///
     /// # Errors
     /// When the address cannot be sent to, or too many sessions are open.
     pub fn connect(&mut self, now: Instant, to: SocketAddr, key: PublicKey) -> Result<(), ConnectError> {
-        let carried = self.carrier.connect(now, to, key)?;
-        self.by_session.insert(carried, key);
+        let begun_here = self.peers.get(&key).is_some_and(|peer| peer.target.is_some());
+        let session = self.by_session.iter().find(|(_, peer)| begun_here && **peer == key);
+        match session.map(|(session, _)| *session) {
+            Some(session) => self.carrier.reconnect(now, session, to)?,
+            None => {
+                let carried = self.carrier.connect(now, to, key)?;
+                self.by_session.insert(carried, key);
+            }
+        }
         let peer = self.peer(now, key);
-        (peer.target, peer.connected_at) = (Some(to), now);
+        (peer.target, peer.connected_at, peer.again_at) = (Some(to), now, None);
         Ok(())
     }
 
@@ -149,8 +156,20 @@ impl<C: Carrier> Endpoint<C> {
     }
 
     /// A packet arrived. It may be anything, from anyone.
-    pub fn handle_packet(&mut self, now: Instant, from: SocketAddr, ecn: Option<Ecn>, packet: BytesMut) {
-        self.carrier.handle_packet(now, from, ecn, packet);
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        ecn: Option<Ecn>,
+        mut packet: impl AsMut<[u8]>,
+    ) {
+        let datagram = self.carrier.handle_packet(now, from, ecn, packet.as_mut());
+        if let Some((session, datagram)) = datagram
+            && let Some(key) = self.by_session.get(&session)
+            && let Some(peer) = self.peers.get_mut(key)
+        {
+            peer.session.on_datagram(now, datagram);
+        }
         self.on_carrier_events(now);
     }
 
@@ -173,7 +192,7 @@ impl<C: Carrier> Endpoint<C> {
         self.on_carrier_events(now);
     }
 
-    /// Writes the next packet. Call it until it returns `None`, after everything that happens.
+    /// Appends the next packet to the buffer. Call it until it returns `None`, after everything that happens.
     pub fn poll_transmit(&mut self, now: Instant, packet: &mut Vec<u8>) -> Option<Transmit> {
         let (peers, by_session) = (&mut self.peers, &self.by_session);
         let mut next = |session: SessionId, bytes: usize, out: &mut Vec<u8>| {

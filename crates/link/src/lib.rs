@@ -14,6 +14,7 @@ pub mod receiver;
 pub mod sender;
 pub mod session;
 pub mod shell;
+mod window;
 pub mod wire;
 
 #[cfg(test)]

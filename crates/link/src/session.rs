@@ -35,6 +35,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// When everything under way is overdue, the window stays full until something is heard, so a probe goes after this
 /// time, again and again: a fade costs little more than its own length.
 const TAIL_PROBE: Duration = Duration::from_millis(5);
+/// While the rate holds packets back, it is asked again after this time, and then lets a few go at once: each time costs a
+/// wake-up and a system call.
+const PACING_STEP: Duration = Duration::from_micros(200);
 /// Control messages to the peer that wait, at most, before its own are read no further.
 const CONTROL_BACKLOG: usize = 1024;
 
@@ -185,10 +188,11 @@ impl Session {
         self.exchange_control(now);
     }
 
-    /// Writes the next datagram, of at most `bytes`, into the empty buffer; false when there is nothing to send now.
+    /// Appends the next datagram, of at most `bytes`, to the buffer; false when there is nothing to send now.
     pub fn next_datagram(&mut self, now: Instant, bytes: usize, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
         let written = self.receiver.write_feedback(now, bytes, out) || self.write_data(now, bytes, out);
-        self.datagram_bytes_sent += out.len() as u64;
+        self.datagram_bytes_sent += (out.len() - start) as u64;
         written
     }
 
@@ -255,6 +259,7 @@ impl Session {
             }
             Permission::Wait(at) => {
                 if in_flight || self.sender.has_work(now) {
+                    let at = at.max(now + PACING_STEP);
                     self.paced_until = Some(if in_flight { at.min(self.tail_probe_at()) } else { at });
                 }
                 None

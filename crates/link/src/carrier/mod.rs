@@ -9,9 +9,9 @@
 //!
 //! # Copies
 //!
-//! On the way out a datagram is written by the link into the buffer that it is given, once, and copied once by
-//! quinn-proto into the packet, where it is encrypted in place. On the way in it is decrypted in place, and
-//! [`Event::Datagram`] is a view of the packet. [`Counters`] tells the bytes of both copies.
+//! On the way out the link writes a datagram once, into the packet that is sent, where it is encrypted; on the way in it
+//! is decrypted where it was received. [`Counters`] tells the bytes of what is copied beyond that: the few datagrams that
+//! go in packets of QUIC, see [`quic`].
 
 mod identity;
 #[cfg(test)]
@@ -23,7 +23,7 @@ mod tests;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 pub use identity::{IdentityError, KeyPair, ParsePublicKeyError, PublicKey};
 
@@ -32,8 +32,8 @@ pub use identity::{IdentityError, KeyPair, ParsePublicKeyError, PublicKey};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub u64);
 
-/// Gives the next datagram for a session: writes at most so many bytes into the empty buffer and returns true, or
-/// returns false when there is nothing to send now.
+/// Gives the next datagram for a session: appends at most so many bytes to the buffer and returns true, or returns false
+/// when there is nothing to send now.
 pub type NextDatagram<'a> = dyn FnMut(SessionId, usize, &mut Vec<u8>) -> bool + 'a;
 
 /// What the network said of congestion on a packet's way (RFC 3168).
@@ -70,7 +70,7 @@ pub enum Event {
         /// Where it is.
         address: SocketAddr,
     },
-    /// A datagram arrived.
+    /// A datagram arrived that [`Carrier::handle_packet`] did not return.
     Datagram {
         /// From whom.
         session: SessionId,
@@ -188,11 +188,18 @@ pub trait Carrier {
     /// Ends a session. [`Event::Lost`] follows.
     fn close(&mut self, now: Instant, session: SessionId);
 
-    /// A packet arrived. It may be anything, from anyone.
-    fn handle_packet(&mut self, now: Instant, from: SocketAddr, ecn: Option<Ecn>, packet: BytesMut);
+    /// A packet arrived. It may be anything, from anyone. Returns the datagram that it holds, as a view of it, if there is
+    /// just one and its session is connected; others follow as [`Event::Datagram`].
+    fn handle_packet<'p>(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        ecn: Option<Ecn>,
+        packet: &'p mut [u8],
+    ) -> Option<(SessionId, &'p [u8])>;
 
-    /// Writes the next packet into the buffer, which is cleared first. Call it until it returns `None`: after each
-    /// packet and timeout, and whenever there is something to send.
+    /// Appends the next packet to the buffer. Call it until it returns `None`: after each packet and timeout, and whenever
+    /// there is something to send.
     fn poll_transmit(
         &mut self,
         now: Instant,

@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
-
 use super::{
     Carrier, ConnectError, Counters, Ecn, Event, Lost, NextDatagram, PublicKey, SessionId, Transmit,
 };
@@ -121,20 +119,24 @@ impl Carrier for PlainCarrier {
         }
     }
 
-    fn handle_packet(&mut self, _now: Instant, from: SocketAddr, _ecn: Option<Ecn>, packet: BytesMut) {
-        let mut packet = packet.freeze();
-        if packet.len() < HEADER_BYTES {
+    fn handle_packet<'p>(
+        &mut self,
+        _now: Instant,
+        from: SocketAddr,
+        _ecn: Option<Ecn>,
+        packet: &'p mut [u8],
+    ) -> Option<(SessionId, &'p [u8])> {
+        let Some((header, content)) = packet.split_first_chunk::<HEADER_BYTES>() else {
             self.counters.packets_ignored += 1;
-            return;
-        }
-        let header = packet.split_to(HEADER_BYTES);
+            return None;
+        };
         let number = u64::from_le_bytes(header[1..].try_into().expect("8 bytes"));
-        let key = <[u8; 32]>::try_from(&packet[..]).map(PublicKey);
+        let key = <[u8; 32]>::try_from(content).map(PublicKey);
         self.counters.packets_received += 1;
         match (header[0], key) {
             (HELLO, Ok(peer)) => self.on_hello(from, number, peer),
             (WELCOME, Ok(peer)) => {
-                let Some(id) = self.find(true, number, from) else { return };
+                let id = self.find(true, number, from)?;
                 let session = self.sessions.get_mut(&id).expect("just found");
                 session.next_attempt = None;
                 if session.peer == peer && !std::mem::replace(&mut session.connected, true) {
@@ -143,21 +145,22 @@ impl Carrier for PlainCarrier {
             }
             // The top bit of the kind tells who began the session.
             (kind, _) if kind & 0x7f == DATAGRAM => {
-                let Some(id) = self.find(kind == DATAGRAM, number, from) else { return };
+                let id = self.find(kind == DATAGRAM, number, from)?;
                 let session = self.sessions.get_mut(&id).expect("just found");
                 if !session.ours {
                     session.address = from;
                 }
                 self.counters.datagrams_received += 1;
-                self.events.push_back(Event::Datagram { session: id, datagram: packet });
+                return Some((id, content));
             }
             (GOODBYE, _) => {
-                let Some(id) = self.find(packet.first() == Some(&0), number, from) else { return };
+                let id = self.find(content.first() == Some(&0), number, from)?;
                 self.sessions.remove(&id);
                 self.events.push_back(Event::Lost { session: id, why: Lost::ClosedByPeer });
             }
             _ => self.counters.packets_ignored += 1,
         }
+        None
     }
 
     fn poll_transmit(
@@ -166,29 +169,31 @@ impl Carrier for PlainCarrier {
         next_datagram: &mut NextDatagram<'_>,
         packet: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        packet.clear();
+        let start = packet.len();
         self.handle_timeout(now);
         if let Some((destination, control)) = self.control.pop_front() {
             packet.extend_from_slice(&control);
             self.counters.packets_sent += 1;
-            return Some(Transmit { destination, size: packet.len(), ecn: None });
+            return Some(Transmit { destination, size: control.len(), ecn: None });
         }
         let turn = SessionId(self.turn);
         let order: Vec<_> =
             self.sessions.range(turn..).chain(self.sessions.range(..turn)).map(|(id, _)| *id).collect();
         for id in order {
             let session = &self.sessions[&id];
-            let mut datagram = Vec::new();
-            if session.connected && next_datagram(id, PACKET_BYTES - HEADER_BYTES, &mut datagram) {
-                packet.push(if session.ours { DATAGRAM | 0x80 } else { DATAGRAM });
-                packet.extend_from_slice(&session.number.to_le_bytes());
-                packet.extend_from_slice(&datagram);
+            if !session.connected {
+                continue;
+            }
+            packet.push(if session.ours { DATAGRAM | 0x80 } else { DATAGRAM });
+            packet.extend_from_slice(&session.number.to_le_bytes());
+            if next_datagram(id, PACKET_BYTES - HEADER_BYTES, packet) {
                 self.turn = id.0 + 1;
-                self.counters.bytes_copied_out += datagram.len() as u64;
                 self.counters.datagrams_sent += 1;
                 self.counters.packets_sent += 1;
-                return Some(Transmit { destination: session.address, size: packet.len(), ecn: None });
+                let size = packet.len() - start;
+                return Some(Transmit { destination: session.address, size, ecn: None });
             }
+            packet.truncate(start);
         }
         None
     }

@@ -9,7 +9,6 @@ mod counters;
 mod ranges;
 mod report;
 mod stream;
-mod window;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
@@ -22,6 +21,7 @@ use crate::{
     coding::Coder,
     qos::Qos,
     sender::{CONTROL_CREDIT, CONTROL_STREAM},
+    window::PacketWindow,
     wire::{
         WireError,
         control::{CONTROL_BYTES_MAX, Control},
@@ -37,7 +37,6 @@ pub use counters::{LinkReceiveCounters, ReceiveCounters};
 use ranges::{ClosedIds, Reports};
 use report::Reporter;
 use stream::{Complete, Put, ReceiveStream};
-use window::PacketWindow;
 
 /// Ranges of ids that are remembered, at most: more than any honest sender leaves.
 const RANGES_MAX: usize = 65_536;
@@ -59,7 +58,7 @@ pub struct ReceiverConfig {
 
 impl Default for ReceiverConfig {
     fn default() -> Self {
-        Self { budget_bytes: 1 << 30, max_streams: 4096, initial_credit: 64 << 10 }
+        Self { budget_bytes: 1 << 30, max_streams: 16_384, initial_credit: 64 << 10 }
     }
 }
 
@@ -425,7 +424,7 @@ impl Receiver {
             Ok(Control::Open { stream, qos, first_sequence, name }) => {
                 let room =
                     self.streams.len() <= self.config.max_streams && !self.streams.contains_key(&stream);
-                let granted = self.budget.grant(0, self.config.initial_credit);
+                let granted = self.budget.grant_opening(self.config.initial_credit);
                 if !room || granted == 0 {
                     self.budget.release(granted);
                     self.replies.push_back(Control::Refuse { stream });

@@ -104,7 +104,7 @@ impl Receiver {
         self.reporter.due
     }
 
-    /// Writes the feedback that is due, of at most `datagram_bytes`. `out` is empty. False when none is due.
+    /// Appends the feedback that is due, of at most `datagram_bytes`. False when none is due.
     pub fn write_feedback(&mut self, now: Instant, datagram_bytes: usize, out: &mut Vec<u8>) -> bool {
         let Some(session) = self.session.filter(|_| self.reporter.due.is_some_and(|due| due <= now)) else {
             return false;

@@ -25,14 +25,28 @@ pub struct Filled {
     pub bytes: usize,
 }
 
+/// Where in a buffer a datagram is being written.
+#[derive(Clone, Copy)]
+struct Room {
+    start: usize,
+    datagram_bytes: usize,
+}
+
+impl Room {
+    /// The bytes that still fit.
+    fn left(self, out: &[u8]) -> usize {
+        (self.start + self.datagram_bytes).saturating_sub(out.len())
+    }
+}
+
 impl Sender {
     /// Whether there is something to send.
     pub fn has_work(&self, now: Instant) -> bool {
         self.has_symbols() || self.status_due(now) && !self.given_up.is_empty()
     }
 
-    /// Fills a datagram of at most `datagram_bytes` with what is most urgent. A `probe` is filled even when there is
-    /// nothing to say. `out` is empty.
+    /// Appends a datagram of at most `datagram_bytes` with what is most urgent. A `probe` is filled even when there is
+    /// nothing to say.
     pub fn fill(
         &mut self,
         now: Instant,
@@ -44,29 +58,31 @@ impl Sender {
             self.keep_freshest(now);
         }
         let packet = self.next_packet;
+        let room = Room { start: out.len(), datagram_bytes };
         Header { session: self.session, packet_number: packet as u32 }.write(out);
         let mut symbols = SmallVec::<[(u64, u16); 2]>::new();
         let telling = self.status_due(now);
         // What is given up is told in a packet of its own when there is much of it, or nothing else to send.
         if telling && self.given_up.len() > ABANDONED_ASIDE {
-            self.write_status(now, datagram_bytes, ABANDONED_MAX, out);
+            self.write_status(now, room, ABANDONED_MAX, out);
         } else {
-            while out.len() < datagram_bytes && self.add_symbol(now, datagram_bytes, &mut symbols, out) {}
+            while room.left(out) > 0 && self.add_symbol(now, room, &mut symbols, out) {}
             let alone = symbols.is_empty();
             if (telling && !self.given_up.is_empty()) || (probe && alone) || (self.status.news && telling) {
-                let fits = out.len() + Status::len_max(ABANDONED_ASIDE) <= datagram_bytes;
+                let fits = Status::len_max(ABANDONED_ASIDE) <= room.left(out);
                 if fits && (!alone || probe || !self.given_up.is_empty()) {
-                    self.write_status(now, datagram_bytes, ABANDONED_ASIDE, out);
+                    self.write_status(now, room, ABANDONED_ASIDE, out);
                 }
             }
         }
-        if out.len() == HEADER_BYTES {
-            out.clear();
+        let bytes = out.len() - room.start;
+        if bytes == HEADER_BYTES {
+            out.truncate(room.start);
             return None;
         }
         self.next_packet += 1;
         self.in_flight.push_back(InFlight { packet, sent: now, symbols });
-        Some(Filled { packet, bytes: out.len() })
+        Some(Filled { packet, bytes })
     }
 
     pub(super) fn status_interval(&self) -> Duration {
@@ -78,10 +94,10 @@ impl Sender {
             && self.status.last.is_none_or(|last| last + self.status_interval() <= now)
     }
 
-    fn write_status(&mut self, now: Instant, datagram_bytes: usize, most: usize, out: &mut Vec<u8>) {
-        let room = datagram_bytes.saturating_sub(out.len() + Status::len_max(0))
-            / (Status::len_max(1) - Status::len_max(0));
-        let abandoned = self.abandoned(room.min(most));
+    fn write_status(&mut self, now: Instant, room: Room, most: usize, out: &mut Vec<u8>) {
+        let fitting =
+            room.left(out).saturating_sub(Status::len_max(0)) / (Status::len_max(1) - Status::len_max(0));
+        let abandoned = self.abandoned(fitting.min(most));
         Status { floor: self.floor(), feedback_seen: self.feedback_seen, abandoned }.write(out);
         self.status.news = false;
         // What did not fit follows at once.
@@ -99,15 +115,15 @@ impl Sender {
     fn add_symbol(
         &mut self,
         now: Instant,
-        datagram_bytes: usize,
+        room: Room,
         symbols: &mut SmallVec<[(u64, u16); 2]>,
         out: &mut Vec<u8>,
     ) -> bool {
         let ahead = if symbols.is_empty() { 1 } else { symbols.len() + LOOK_AHEAD };
-        if !symbols.is_empty() && datagram_bytes - out.len() < SYMBOL_BYTES_MIN {
+        if !symbols.is_empty() && room.left(out) < SYMBOL_BYTES_MIN {
             return false;
         }
-        for (id, number) in self.next_blocks(now, ahead, datagram_bytes) {
+        for (id, number) in self.next_blocks(now, ahead, room.datagram_bytes) {
             if symbols.contains(&(id, number)) {
                 continue;
             }
@@ -124,7 +140,7 @@ impl Sender {
                 index: (state.next as usize % block.symbols()) as u16,
                 age_millis: u16::try_from(age).unwrap_or(u16::MAX),
             };
-            if out.len() + symbol.head_len() + block.shard_bytes() <= datagram_bytes {
+            if symbol.head_len() + block.shard_bytes() <= room.left(out) {
                 symbol.write(out);
                 self.write_shard(now, &symbol, out);
                 symbols.push((id, number));
@@ -133,7 +149,7 @@ impl Sender {
             if symbols.is_empty() {
                 // Datagrams have become shorter since the sample was cut: it is cut anew.
                 self.recut(now, id);
-                return self.add_symbol(now, datagram_bytes, symbols, out);
+                return self.add_symbol(now, room, symbols, out);
             }
         }
         false

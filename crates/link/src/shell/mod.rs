@@ -272,7 +272,8 @@ impl Link {
         self.shared.lock().endpoint.carrier().public_key()
     }
 
-    /// Connects to a peer, and again whenever the connection is lost.
+    /// Connects to a peer, and again whenever the connection is lost. A peer that was connected to before may have moved:
+    /// everything goes on from the new address, a round trip later.
     ///
     /// # Errors
     /// When the address cannot be sent to, or too many sessions are open.

@@ -6,15 +6,14 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use bytes::BytesMut;
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
 use crate::carrier::Ecn;
 
 /// Room in the kernel for packets that arrive while the thread does something else.
 const BUFFER_BYTES: usize = 8 << 20;
-/// Packets that go with one call, at most: together they must stay below the 64 KiB of an IP packet.
-const SEGMENTS: usize = 16;
+/// Bytes that go with one call, at most: together they must stay below the 64 KiB of an IP packet.
+const BATCH_BYTES: usize = 65_000;
 /// The largest packet that is received.
 const PACKET_BYTES: usize = 2048;
 
@@ -44,9 +43,9 @@ impl Socket {
         self.socket.as_fd()
     }
 
-    /// How many packets of one length go with one call.
-    pub(super) fn segments(&self) -> usize {
-        self.state.max_gso_segments().min(SEGMENTS)
+    /// How many packets of this length go with one call.
+    pub(super) fn segments(&self, segment_bytes: usize) -> usize {
+        self.state.max_gso_segments().min(BATCH_BYTES / segment_bytes.max(1))
     }
 
     /// Sends packets to one destination: each of `segment_bytes`, the last one may be shorter. What the network does not
@@ -79,7 +78,7 @@ impl Socket {
     /// When the socket fails.
     pub(super) fn receive(
         &mut self,
-        mut each: impl FnMut(SocketAddr, Option<Ecn>, BytesMut),
+        mut each: impl FnMut(SocketAddr, Option<Ecn>, &mut [u8]),
     ) -> io::Result<bool> {
         let mut slices: Vec<_> = self.buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
         let count = match self.state.recv((&self.socket).into(), &mut slices, &mut self.meta) {
@@ -89,14 +88,14 @@ impl Socket {
             Err(error) if is_passing(&error) => return Ok(true),
             Err(error) => return Err(error),
         };
-        for (meta, buffer) in self.meta[..count].iter().zip(&self.buffers) {
+        for (meta, buffer) in self.meta[..count].iter().zip(&mut self.buffers) {
             let ecn = meta.ecn.map(|ecn| match ecn {
                 EcnCodepoint::Ect0 => Ecn::Ect0,
                 EcnCodepoint::Ect1 => Ecn::Ect1,
                 EcnCodepoint::Ce => Ecn::CongestionExperienced,
             });
-            for packet in buffer[..meta.len].chunks(meta.stride.max(1)) {
-                each(meta.addr, ecn, BytesMut::from(packet));
+            for packet in buffer[..meta.len].chunks_mut(meta.stride.max(1)) {
+                each(meta.addr, ecn, packet);
             }
         }
         Ok(count == self.meta.len())

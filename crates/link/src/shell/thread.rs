@@ -15,13 +15,13 @@ const SEND_PACKETS: usize = 64;
 /// Serves the socket until the link is dropped or the socket fails.
 pub(super) fn serve(shared: &Arc<Shared>, mut socket: Socket) {
     let mut unsent = Unsent::default();
+    let mut readable = true;
     let failure = loop {
-        match turn(shared, &mut socket, &mut unsent) {
-            Ok(Some(sleep)) => {
-                if let Err(error) = wait(shared, &socket, sleep, !unsent.bytes.is_empty()) {
-                    break Some(error);
-                }
-            }
+        match turn(shared, &mut socket, &mut unsent, readable) {
+            Ok(Some(sleep)) => match wait(shared, &socket, sleep, !unsent.bytes.is_empty()) {
+                Ok(heard) => readable = heard,
+                Err(error) => break Some(error),
+            },
             Ok(None) => break None,
             Err(error) => break Some(error),
         }
@@ -33,7 +33,8 @@ pub(super) fn serve(shared: &Arc<Shared>, mut socket: Socket) {
     shared.changed.notify_all();
 }
 
-/// What was made and not taken by the socket yet: packets of one length, to one destination.
+/// What was made and not taken by the socket yet: packets of one length, the last of which may be shorter, to one
+/// destination.
 #[derive(Default)]
 struct Unsent {
     bytes: Vec<u8>,
@@ -50,7 +51,12 @@ enum Sleep {
 }
 
 /// Receives, sends and tells; `None` when the link is to end.
-fn turn(shared: &Arc<Shared>, socket: &mut Socket, unsent: &mut Unsent) -> io::Result<Option<Sleep>> {
+fn turn(
+    shared: &Arc<Shared>,
+    socket: &mut Socket,
+    unsent: &mut Unsent,
+    readable: bool,
+) -> io::Result<Option<Sleep>> {
     let mut guard = shared.lock();
     let state = &mut *guard;
     if state.stopping {
@@ -58,17 +64,17 @@ fn turn(shared: &Arc<Shared>, socket: &mut Socket, unsent: &mut Unsent) -> io::R
         transmit(state, socket, unsent);
         return Ok(None);
     }
-    let mut more = false;
+    let mut more = readable;
     for _ in 0..RECEIVE_BATCHES {
+        if !more {
+            break;
+        }
         let now = Instant::now();
         more = socket.receive(|from, ecn, packet| {
             state.socket.packets_received += 1;
             state.socket.bytes_received += packet.len() as u64;
             state.endpoint.handle_packet(now, from, ecn, packet);
         })?;
-        if !more {
-            break;
-        }
     }
     state.endpoint.handle_timeout(Instant::now());
     let all_sent = transmit(state, socket, unsent);
@@ -88,32 +94,29 @@ fn turn(shared: &Arc<Shared>, socket: &mut Socket, unsent: &mut Unsent) -> io::R
 
 /// Sends what there is; false when there may be more.
 fn transmit(state: &mut State, socket: &Socket, unsent: &mut Unsent) -> bool {
-    let mut packet = Vec::with_capacity(2048);
     if !unsent.flush(socket) {
         // The socket says when it has room.
         return true;
     }
     for _ in 0..SEND_PACKETS {
-        let Some(transmit) = state.endpoint.poll_transmit(Instant::now(), &mut packet) else {
+        let Some(transmit) = state.endpoint.poll_transmit(Instant::now(), &mut unsent.bytes) else {
             unsent.flush(socket);
             return true;
         };
-        let to = (transmit.destination, transmit.ecn);
-        if !unsent.takes(to, packet.len(), socket.segments()) && !unsent.flush(socket) {
-            // This packet is lost, as on the way.
+        state.socket.packets_sent += 1;
+        state.socket.bytes_sent += transmit.size as u64;
+        if !unsent.on_written((transmit.destination, transmit.ecn), transmit.size, socket) {
             return true;
         }
-        state.socket.packets_sent += 1;
-        state.socket.bytes_sent += packet.len() as u64;
-        unsent.push(to, &packet);
     }
     unsent.flush(socket);
     false
 }
 
-fn wait(shared: &Shared, socket: &Socket, sleep: Sleep, writable: bool) -> io::Result<()> {
+/// Sleeps; says whether the socket may have something to receive.
+fn wait(shared: &Shared, socket: &Socket, sleep: Sleep, writable: bool) -> io::Result<bool> {
     let timeout = match sleep {
-        Sleep::NotAtAll => return Ok(()),
+        Sleep::NotAtAll => return Ok(true),
         Sleep::Forever => None,
         Sleep::Until(at) => {
             let left = at.saturating_duration_since(Instant::now());
@@ -131,7 +134,8 @@ fn wait(shared: &Shared, socket: &Socket, sleep: Sleep, writable: bool) -> io::R
         // Only that it was rung matters.
         let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
     }
-    Ok(())
+    let beside_room = PollFlags::IN | PollFlags::ERR | PollFlags::HUP;
+    Ok(fds[0].revents().intersects(beside_room))
 }
 
 /// Turns what happened into events for the application; true when someone may wait for it.
@@ -173,30 +177,42 @@ fn take_events(shared: &Arc<Shared>, state: &mut State) -> bool {
 }
 
 impl Unsent {
-    /// Whether a packet can go with those that wait.
-    fn takes(&self, to: (SocketAddr, Option<Ecn>), bytes: usize, segments: usize) -> bool {
-        self.bytes.is_empty()
-            || self.to == Some(to)
-                && bytes <= self.segment_bytes
-                && self.bytes.len().is_multiple_of(self.segment_bytes)
-                && self.bytes.len() / self.segment_bytes < segments
+    /// A packet was written behind the others. If it cannot go with them, they go first; false when the socket has no room
+    /// for them, and then this packet is lost, as on the way.
+    fn on_written(&mut self, to: (SocketAddr, Option<Ecn>), size: usize, socket: &Socket) -> bool {
+        let before = self.bytes.len() - size;
+        if before > 0 && !self.takes(to, before, size, socket) {
+            if !self.flush_first(before, socket) {
+                self.bytes.truncate(before);
+                return false;
+            }
+            self.bytes.drain(..before);
+        }
+        if self.bytes.len() == size {
+            (self.to, self.segment_bytes) = (Some(to), size);
+        }
+        true
     }
 
-    fn push(&mut self, to: (SocketAddr, Option<Ecn>), packet: &[u8]) {
-        if self.bytes.is_empty() {
-            self.to = Some(to);
-            self.segment_bytes = packet.len();
-        }
-        self.bytes.extend_from_slice(packet);
+    /// Whether a packet can go with the `before` bytes that wait.
+    fn takes(&self, to: (SocketAddr, Option<Ecn>), before: usize, size: usize, socket: &Socket) -> bool {
+        self.to == Some(to)
+            && size <= self.segment_bytes
+            && before.is_multiple_of(self.segment_bytes)
+            && before / self.segment_bytes < socket.segments(self.segment_bytes)
     }
 
     /// Gives the packets to the socket; false when it has no room, and then they still wait.
     fn flush(&mut self, socket: &Socket) -> bool {
-        let Some((to, ecn)) = self.to.filter(|_| !self.bytes.is_empty()) else { return true };
-        let sent = socket.send(to, ecn, &self.bytes, self.segment_bytes);
+        let sent = self.flush_first(self.bytes.len(), socket);
         if sent {
             self.bytes.clear();
         }
         sent
+    }
+
+    fn flush_first(&self, bytes: usize, socket: &Socket) -> bool {
+        let Some((to, ecn)) = self.to.filter(|_| bytes > 0) else { return true };
+        socket.send(to, ecn, &self.bytes[..bytes], self.segment_bytes)
     }
 }

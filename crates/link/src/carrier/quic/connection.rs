@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use quinn_proto::VarInt;
 
+use super::sealed::{self, Opening, Sealing};
 use super::session::Hint;
 use super::transport::LargePackets;
 use super::{HANDSHAKE_TIMEOUT, NextDatagram, SessionId};
@@ -30,6 +31,16 @@ pub struct Connection {
     /// Another connection has taken over; this one still takes what is under way until then.
     pub retires_at: Option<Instant>,
     pub max_datagram_bytes: Option<usize>,
+    sealing: Option<Sealing>,
+    pub opening: Option<Opening>,
+    /// The peer is known to have finished the handshake, too.
+    confirmed: bool,
+    /// When the last datagram went in a packet of QUIC.
+    quic_datagram_at: Option<Instant>,
+    /// Where the peer was last, and until when that is not certain.
+    last_address: SocketAddr,
+    last_rtt: Duration,
+    moving_until: Option<Instant>,
     large: Arc<LargePackets>,
     /// When the large packets were last looked at, and what was counted: sent, acknowledged.
     large_before: (Instant, u64, u64),
@@ -40,6 +51,13 @@ const LARGE_PERIOD: Duration = Duration::from_secs(1);
 /// With so many of them sent and none acknowledged while others arrive, the path takes them no more. (At 64 % loss one
 /// time in ten thousand; then the size is found again.)
 const LARGE_LOST: u64 = 20;
+/// So often a datagram goes in a packet of QUIC: by these QUIC notices that an address has changed, that the peer was started
+/// anew, and that the path takes only smaller packets.
+const QUIC_EVERY: Duration = Duration::from_millis(20);
+/// QUIC has validated a new address of the peer long before this time and so many round trips, or gone back to the old one: it
+/// gives up after three probe timeouts (RFC 9000, section 8.2.4). Until then it limits what is sent there.
+const MOVING: Duration = Duration::from_secs(5);
+const MOVING_ROUND_TRIPS: u32 = 15;
 /// Room for QUIC's own acknowledgements beside a datagram, in a packet that must not be large.
 const ACKNOWLEDGEMENT_BYTES: usize = 64;
 
@@ -61,7 +79,6 @@ impl Connection {
         large: Arc<LargePackets>,
     ) -> Self {
         Self {
-            quic,
             session: None,
             hint,
             is_ours: false,
@@ -73,8 +90,16 @@ impl Connection {
             bytes_sent: 0,
             retires_at: None,
             max_datagram_bytes: None,
+            sealing: None,
+            opening: None,
+            confirmed: false,
+            quic_datagram_at: None,
+            last_address: quic.remote_address(),
+            last_rtt: quic.rtt(),
+            moving_until: None,
             large,
             large_before: (now, 0, 0),
+            quic,
         }
     }
 
@@ -91,7 +116,11 @@ impl Connection {
 
     pub fn on_established(&mut self) {
         self.established = true;
+        self.last_address = self.quic.remote_address();
         self.max_datagram_bytes = self.quic.datagrams().max_size();
+        if let Some((sealing, opening)) = sealed::keys(self.quic.crypto_session(), self.is_ours) {
+            (self.sealing, self.opening) = (Some(sealing), Some(opening));
+        }
     }
 
     /// A packet arrived on it. Notices when the path takes large packets no more, and then sends none: returns the new
@@ -118,12 +147,47 @@ impl Connection {
     }
 
     /// Whether the peer is known to have finished the handshake, too.
-    pub fn is_confirmed(&self) -> bool {
-        self.established && (!self.is_ours || self.quic.stats().frame_rx.handshake_done > 0)
+    pub fn is_confirmed(&mut self) -> bool {
+        self.confirmed |=
+            self.established && (!self.is_ours || self.quic.stats().frame_rx.handshake_done > 0);
+        self.confirmed
     }
 
-    /// Has the link fill the next packet, unless one waits already. Returns the bytes of the datagram.
-    pub fn ask_for_datagram(&mut self, session: SessionId, next: &mut NextDatagram<'_>) -> Option<usize> {
+    /// Appends a packet with the link's next datagram, if it may go beside QUIC and there is one.
+    pub fn seal_datagram(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        next: &mut NextDatagram<'_>,
+        packet: &mut Vec<u8>,
+    ) -> bool {
+        let quic_has_its_share = self.quic_datagram_at.is_some_and(|last| now < last + QUIC_EVERY);
+        if !quic_has_its_share || !self.is_confirmed() || self.is_moving(now) || self.quic.is_closed() {
+            return false;
+        }
+        let (Some(sealing), Some(most)) = (&mut self.sealing, self.max_datagram_bytes) else { return false };
+        sealing.seal(packet, |out| next(session, most, out))
+    }
+
+    /// Whether the peer's address changed lately, so that only QUIC may send there.
+    fn is_moving(&mut self, now: Instant) -> bool {
+        let (address, rtt) = (self.quic.remote_address(), self.quic.rtt());
+        if address != self.last_address {
+            self.last_address = address;
+            self.moving_until = Some(now + MOVING + rtt.max(self.last_rtt) * MOVING_ROUND_TRIPS);
+        }
+        self.last_rtt = rtt;
+        self.moving_until = self.moving_until.filter(|until| *until > now);
+        self.moving_until.is_some()
+    }
+
+    /// Has the link fill the next packet of QUIC, unless one waits already. Returns the bytes of the datagram.
+    pub fn ask_for_datagram(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        next: &mut NextDatagram<'_>,
+    ) -> Option<usize> {
         let most = self.max_datagram_bytes?;
         // What waits was held back by the limit on what unproven addresses are sent.
         let mut datagrams = self.quic.datagrams();
@@ -136,7 +200,9 @@ impl Connection {
         }
         debug_assert!(datagram.len() <= most, "a datagram of {} bytes, at most {most}", datagram.len());
         let bytes = datagram.len();
-        datagrams.send(Bytes::from(datagram), true).ok().map(|()| bytes)
+        datagrams.send(Bytes::from(datagram), true).ok()?;
+        self.quic_datagram_at = Some(now);
+        Some(bytes)
     }
 
     pub fn close(&mut self, now: Instant) {

@@ -4,12 +4,16 @@
 //! path is known to take them, one to the peer's new address. Connections of the same session share a random tag,
 //! which travels in the first packet together with the packet size; both count only once the peer has proved its key.
 //!
+//! Most datagrams go beside QUIC in packets of our own, under keys of the connection (`sealed`); QUIC keeps what is hard to
+//! get right: the handshake, addresses, the end.
+//!
 //! What quinn-proto does by itself and what would stand in the way of a lossy link is in `transport`; the packets of a
 //! handshake are sent several times over (`hedge`).
 
 mod connection;
 mod hedge;
 mod packet_size;
+mod sealed;
 mod session;
 mod tls;
 mod transport;
@@ -21,7 +25,8 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use quinn_proto::{
-    ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig, Incoming, ServerConfig,
+    ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig, HashedConnectionIdGenerator,
+    Incoming, ServerConfig,
 };
 
 use super::{
@@ -73,11 +78,15 @@ pub struct QuicCarrier {
     guests: Arc<tls::Guests>,
     server: Option<ServerConfig>,
     connections: BTreeMap<usize, Connection>,
+    /// Which connection's key opens a sealed packet.
+    by_key_id: BTreeMap<sealed::KeyId, usize>,
     sessions: BTreeMap<SessionId, Session>,
     next_session: u64,
     /// The connection whose turn it is to send.
     turn: usize,
     replies: VecDeque<(quinn_proto::Transmit, Vec<u8>)>,
+    /// A packet of QUIC, as quinn-proto writes only to the start of a buffer.
+    quic_packet: Vec<u8>,
     hedge: Hedge,
     events: VecDeque<Event>,
     refusals: Refusals,
@@ -102,12 +111,18 @@ impl QuicCarrier {
                 .incoming_buffer_size_total(1024 * 1024);
             server
         });
-        // A peer's connections to the process before us end at once, since the resets that we answer with are valid.
-        let reset_key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, config.key.seed());
-        let reset_key = ring::hmac::sign(&reset_key, b"nervure stateless reset");
+        // A peer's connections to the process before us end at once: the connection ids are known for our own, and the
+        // resets that we answer with are valid.
+        let identity = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, config.key.seed());
+        let reset_key = ring::hmac::sign(&identity, b"nervure stateless reset");
         let reset_key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, reset_key.as_ref());
+        let id_key = ring::hmac::sign(&identity, b"nervure connection ids");
+        let id_key = u64::from_le_bytes(*id_key.as_ref().first_chunk().expect("32 bytes"));
         let mut endpoint = EndpointConfig::new(Arc::new(reset_key));
         endpoint
+            .cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(id_key)))
+            // What lacks the fixed bit is ours, not QUIC's.
+            .grease_quic_bit(false)
             .max_udp_payload_size(config.largest_packet_bytes.max(FIRST_PACKET_BYTES))
             .expect("at least 1200");
         let endpoint = Endpoint::new(Arc::new(endpoint), server.clone().map(Arc::new), true, None);
@@ -117,10 +132,12 @@ impl QuicCarrier {
             guests,
             server,
             connections: BTreeMap::new(),
+            by_key_id: BTreeMap::new(),
             sessions: BTreeMap::new(),
             next_session: 1,
             turn: 0,
             replies: VecDeque::new(),
+            quic_packet: Vec::new(),
             hedge: Hedge::default(),
             events: VecDeque::new(),
             refusals: Refusals::default(),
@@ -241,7 +258,8 @@ impl QuicCarrier {
                 }
                 Some(_) => {}
                 None if drained => {
-                    self.connections.remove(&handle);
+                    let opening = self.connections.remove(&handle).and_then(|connection| connection.opening);
+                    opening.map(|opening| self.by_key_id.remove(&opening.key_id()));
                     return;
                 }
                 None => return self.promote(now, handle),
@@ -258,19 +276,53 @@ impl QuicCarrier {
         packet: &mut Vec<u8>,
     ) -> Option<Transmit> {
         let connection = self.connections.get_mut(&handle)?;
-        if let Some(session) = connection.session
-            && self.sessions.get(&session).is_some_and(|session| session.active == Some(handle))
-            && let Some(bytes) = connection.ask_for_datagram(session, next_datagram)
-        {
-            self.counters.datagrams_sent += 1;
-            self.counters.bytes_copied_out += bytes as u64;
+        let sends = |session: &SessionId| {
+            self.sessions.get(session).is_some_and(|session| session.active == Some(handle))
+        };
+        if let Some(session) = connection.session.filter(sends) {
+            let start = packet.len();
+            if connection.seal_datagram(now, session, next_datagram, packet) {
+                self.counters.datagrams_sent += 1;
+                let (destination, size) = (connection.address(), packet.len() - start);
+                return Some(Transmit { destination, size, ecn: None });
+            }
+            if let Some(bytes) = connection.ask_for_datagram(now, session, next_datagram) {
+                self.counters.datagrams_sent += 1;
+                self.counters.bytes_copied_out += bytes as u64;
+            }
         }
-        let transmit = connection.quic.poll_transmit(now, 1, packet);
+        self.quic_packet.clear();
+        let transmit = connection.quic.poll_transmit(now, 1, &mut self.quic_packet);
         if let Some(transmit) = &transmit {
-            self.hedge.on_packet(now, connection, transmit.destination, packet);
+            self.hedge.on_packet(now, connection, transmit.destination, &self.quic_packet);
+            packet.extend_from_slice(&self.quic_packet);
         }
         self.settle(now, handle);
         transmit.map(|transmit| from_quinn(&transmit))
+    }
+
+    /// Opens a packet that came beside QUIC.
+    fn open<'p>(&mut self, now: Instant, packet: &'p mut [u8]) -> Option<(SessionId, &'p [u8])> {
+        let handle = sealed::key_id(packet).and_then(|id| self.by_key_id.get(&id)).copied();
+        let connection = handle.and_then(|handle| Some((handle, self.connections.get_mut(&handle)?)));
+        let Some((handle, connection)) = connection.filter(|(_, connection)| !connection.quic.is_closed())
+        else {
+            self.counters.packets_ignored += 1;
+            return None;
+        };
+        let (session, opening) = (connection.session?, connection.opening.as_mut()?);
+        let Some(datagram) = opening.open(packet) else {
+            if opening.is_worn() {
+                connection.close(now);
+            }
+            self.counters.packets_ignored += 1;
+            return None;
+        };
+        connection.last_packet = now;
+        self.counters.packets_received += 1;
+        self.counters.datagrams_received += 1;
+        self.notice_smaller_path(now, handle);
+        Some((session, datagram))
     }
 }
 
@@ -312,9 +364,20 @@ impl Carrier for QuicCarrier {
         self.end_session(now, session, Lost::ClosedHere);
     }
 
-    fn handle_packet(&mut self, now: Instant, from: SocketAddr, ecn: Option<Ecn>, packet: BytesMut) {
+    fn handle_packet<'p>(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        ecn: Option<Ecn>,
+        packet: &'p mut [u8],
+    ) -> Option<(SessionId, &'p [u8])> {
+        if sealed::is_sealed(packet) {
+            return self.open(now, packet);
+        }
         let mut reply = Vec::new();
         let bytes = packet.len();
+        let packet = BytesMut::from(&*packet);
+        self.counters.bytes_copied_in += bytes as u64;
         match self.endpoint.handle(now, from, None, ecn.map(to_quinn), packet, &mut reply) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(connection) = self.connections.get_mut(&handle.0) {
@@ -332,6 +395,7 @@ impl Carrier for QuicCarrier {
             }
             None => self.counters.packets_ignored += 1,
         }
+        None
     }
 
     fn poll_transmit(
@@ -340,15 +404,15 @@ impl Carrier for QuicCarrier {
         next_datagram: &mut NextDatagram<'_>,
         packet: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        packet.clear();
         if let Some((transmit, reply)) = self.replies.pop_front() {
             packet.extend_from_slice(&reply);
             self.counters.packets_sent += 1;
             return Some(from_quinn(&transmit));
         }
+        let start = packet.len();
         if let Some(destination) = self.hedge.pop_due(now, packet) {
             self.counters.packets_sent += 1;
-            return Some(Transmit { destination, size: packet.len(), ecn: None });
+            return Some(Transmit { destination, size: packet.len() - start, ecn: None });
         }
         // Connections take turns; one may go, and none comes, while they do.
         for _ in 0..self.connections.len() {

@@ -211,6 +211,7 @@ impl QuicCarrier {
     pub(super) fn on_established(&mut self, now: Instant, handle: usize) {
         let Some(connection) = self.connections.get_mut(&handle) else { return };
         connection.on_established();
+        self.by_key_id.extend(connection.opening.as_ref().map(|opening| (opening.key_id(), handle)));
         let (hint, address) = (connection.hint, connection.address());
         if let Some(id) = connection.session {
             // While the present connection works, nothing is risked: what is sent before the peer is through is lost.

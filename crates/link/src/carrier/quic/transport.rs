@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, RttEstimator, TransportConfig, VarInt};
 
-/// A session of which nothing is heard for so long is over.
-pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// A session of which nothing is heard for so long is over: outages of a minute end none.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Settings of a connection whose packets have at most this many bytes (UDP payload), and what it counts.
 pub fn config(packet_bytes: u16) -> (Arc<TransportConfig>, Arc<LargePackets>) {
@@ -33,7 +33,7 @@ pub fn config(packet_bytes: u16) -> (Arc<TransportConfig>, Arc<LargePackets>) {
         // The first retransmissions of a handshake come after three times this. On a path with a longer round-trip
         // time they cost a few packets.
         .initial_rtt(Duration::from_millis(15))
-        .max_idle_timeout(Some(IdleTimeout::try_from(IDLE_TIMEOUT).expect("a minute fits")))
+        .max_idle_timeout(Some(IdleTimeout::try_from(IDLE_TIMEOUT).expect("two minutes fit")))
         .keep_alive_interval(Some(Duration::from_secs(1)))
         .ack_frequency_config(Some(acks))
         // Datagrams are asked for one at a time, and taken out after each packet.

@@ -62,12 +62,10 @@ fn conforms<C: Carrier>(mut world: World<C>) {
     assert_eq!(world.datagrams(1), sent);
 
     let counters = world.hosts[0].carrier.counters();
-    let bytes: usize = sent.iter().map(Vec::len).sum();
     assert_eq!(
         (counters.datagrams_sent, counters.datagrams_received),
         (sent.len() as u64, sent.len() as u64)
     );
-    assert_eq!((counters.bytes_copied_out, counters.bytes_copied_in), (bytes as u64, 0));
 
     // The end is told on both sides.
     let now = world.instant();

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
 use proptest::prelude::*;
 
-use super::world::{address, key, quic_pair, settings};
+use super::world::{World, address, key, quic_pair, settings};
 use crate::carrier::quic::{QuicCarrier, QuicConfig};
-use crate::carrier::{Carrier, Event, PublicKey};
+use crate::carrier::{Carrier, Event, PublicKey, SessionId};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -30,6 +29,7 @@ fn first_packet(now: Instant, peer: PublicKey) -> Vec<u8> {
 fn drain(carrier: &mut QuicCarrier, now: Instant) -> usize {
     let (mut bytes, mut packet) = (0, Vec::new());
     while let Some(transmit) = carrier.poll_transmit(now, &mut |_, _, _| false, &mut packet) {
+        packet.clear();
         bytes += transmit.size;
     }
     bytes
@@ -60,8 +60,7 @@ proptest! {
             for packet in garbage.iter().chain([&changed]) {
                 for host in 0..2 {
                     let from = world.hosts[1 - host].address;
-                    world.hosts[host].carrier.handle_packet(now, from, None, BytesMut::from(&packet[..]));
-                    world.pump(host);
+                    world.receive(host, now, from, packet.clone());
                 }
             }
             world.run_for(Duration::from_millis(2));
@@ -80,10 +79,10 @@ fn spoofed_attempts_cost_little_and_lock_nobody_out() {
     let mut received = 0;
     let mut sent = 0;
     for number in 0..2000_u32 {
-        let packet = first_packet(now, key(1).public());
+        let mut packet = first_packet(now, key(1).public());
         received += packet.len();
         let from = address((number % 250) as u8, 1000 + (number / 250) as u16);
-        acceptor.handle_packet(now, from, None, BytesMut::from(&packet[..]));
+        acceptor.handle_packet(now, from, None, &mut packet);
         sent += drain(&mut acceptor, now);
     }
     assert!(acceptor.half_open_connections() <= 64, "{}", acceptor.half_open_connections());
@@ -103,8 +102,8 @@ fn attempts_that_lead_nowhere_are_forgotten() {
     let now = Instant::now();
     let mut acceptor = acceptor();
     for number in 0..20 {
-        let packet = first_packet(now, key(1).public());
-        acceptor.handle_packet(now, address(number, 1000), None, BytesMut::from(&packet[..]));
+        let mut packet = first_packet(now, key(1).public());
+        acceptor.handle_packet(now, address(number, 1000), None, &mut packet);
         drain(&mut acceptor, now);
     }
     assert!(acceptor.half_open_connections() > 0);
@@ -118,33 +117,88 @@ fn attempts_that_lead_nowhere_are_forgotten() {
     assert!(later < now + 20 * SECOND, "forgotten after {:?}", later - now);
 }
 
+/// What the initiator sends to say this, once it says most beside QUIC.
+fn packets_that_say(world: &mut World<QuicCarrier>, session: SessionId, content: &[u8]) -> Vec<Vec<u8>> {
+    let now = world.instant();
+    let mut packets = Vec::new();
+    let mut next = Some(content.to_vec());
+    let mut give = |id, _: usize, datagram: &mut Vec<u8>| {
+        let content = next.take_if(|_| id == session);
+        content.map(|content| datagram.extend(content)).is_some()
+    };
+    loop {
+        let mut packet = Vec::new();
+        if world.hosts[0].carrier.poll_transmit(now, &mut give, &mut packet).is_none() {
+            return packets;
+        }
+        packets.push(packet);
+    }
+}
+
 #[test]
 fn a_replayed_session_delivers_nothing_twice() {
     let mut world = quic_pair(1, settings(Duration::from_millis(1), 0.0));
     let session = world.connect(0, 1, key(1).public());
     world.run_for(SECOND);
-    let now = world.instant();
-    let mut recorded = Vec::new();
-    let mut packet = Vec::new();
-    let mut next = Some(b"once".to_vec());
-    let mut give = |id, _: usize, datagram: &mut Vec<u8>| {
-        if id == session
-            && let Some(content) = next.take()
-        {
-            datagram.extend(content);
-            return true;
-        }
-        false
-    };
-    while world.hosts[0].carrier.poll_transmit(now, &mut give, &mut packet).is_some() {
-        recorded.push(packet.clone());
-    }
-    let from = world.hosts[0].address;
+    let (now, from) = (world.instant(), world.hosts[0].address);
+    // The first goes in a packet of QUIC, the second beside it.
+    let in_quic = packets_that_say(&mut world, session, b"once");
+    let sealed = packets_that_say(&mut world, session, b"and once");
+    assert!(sealed[0][0] & 0x40 == 0 && in_quic[0][0] & 0x40 != 0);
     for _ in 0..3 {
-        for packet in &recorded {
-            world.hosts[1].carrier.handle_packet(now, from, None, BytesMut::from(&packet[..]));
+        for packet in in_quic.iter().chain(&sealed) {
+            world.receive(1, now, from, packet.clone());
+            // Nor is it taken for the other end's.
+            world.receive(0, now, world.hosts[1].address, packet.clone());
         }
     }
-    world.pump(1);
-    assert_eq!(world.datagrams(1), [b"once".to_vec()]);
+    assert_eq!(world.datagrams(1), [b"once".to_vec(), b"and once".to_vec()]);
+    assert!(world.datagrams(0).is_empty());
+}
+
+#[test]
+fn sealed_packets_that_were_changed_count_for_nothing() {
+    let mut world = quic_pair(1, settings(Duration::from_millis(1), 0.0));
+    let session = world.connect(0, 1, key(1).public());
+    world.run_for(SECOND);
+    packets_that_say(&mut world, session, b"in a packet of QUIC");
+    let (now, from) = (world.instant(), world.hosts[0].address);
+    let packets = packets_that_say(&mut world, session, b"beside it");
+    let heard = world.hosts[1].carrier.counters().packets_received;
+    for index in 0..packets[0].len() {
+        for flip in [1, 0x80] {
+            let mut changed = packets[0].clone();
+            changed[index] ^= flip;
+            world.receive(1, now, from, changed);
+        }
+        world.receive(1, now, from, packets[0][..index].to_vec());
+    }
+    assert!(world.datagrams(1).is_empty());
+    assert_eq!(world.hosts[1].carrier.counters().packets_received, heard);
+    world.receive(1, now, from, packets[0].clone());
+    assert_eq!(world.datagrams(1), [b"beside it".to_vec()]);
+}
+
+/// A packet that somebody sends on from elsewhere draws nothing there but what QUIC allows.
+#[test]
+fn a_sealed_packet_from_elsewhere_moves_nothing() {
+    let mut world = quic_pair(1, settings(Duration::from_millis(1), 0.0));
+    let session = world.connect(0, 1, key(1).public());
+    world.run_for(SECOND);
+    let other = world.connected(1).unwrap();
+    packets_that_say(&mut world, session, b"in a packet of QUIC");
+    let (now, there) = (world.instant(), world.hosts[0].address);
+    for packet in packets_that_say(&mut world, session, b"beside it") {
+        world.receive(1, now, address(66, 6666), packet);
+    }
+    assert_eq!(world.datagrams(1), [b"beside it".to_vec()], "it is the peer's all the same");
+    for _ in 0..10 {
+        let mut packet = Vec::new();
+        let mut give = |id, most: usize, datagram: &mut Vec<u8>| {
+            datagram.resize(datagram.len() + most, 0);
+            id == other
+        };
+        let transmit = world.hosts[1].carrier.poll_transmit(now, &mut give, &mut packet).unwrap();
+        assert_eq!(transmit.destination, there);
+    }
 }

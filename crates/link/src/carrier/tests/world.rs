@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::Bytes;
 use nervure_linkemu::{Air, Duplex, Schedule, Settings};
 
 use crate::carrier::quic::{QuicCarrier, QuicConfig};
@@ -118,8 +118,7 @@ impl<C: Carrier> World<C> {
             let packet = delivery.packet;
             let Some(host) = self.hosts.iter().position(|host| host.address == packet.to) else { continue };
             let now = self.instant();
-            self.hosts[host].carrier.handle_packet(now, packet.from, None, BytesMut::from(&packet.bytes[..]));
-            self.pump(host);
+            self.receive(host, now, packet.from, packet.bytes);
         }
         for host in 0..self.hosts.len() {
             let now = self.instant();
@@ -130,11 +129,21 @@ impl<C: Carrier> World<C> {
         }
     }
 
+    /// A packet arrives at a host.
+    pub fn receive(&mut self, index: usize, now: Instant, from: SocketAddr, mut packet: Vec<u8>) {
+        let host = &mut self.hosts[index];
+        if let Some((session, datagram)) = host.carrier.handle_packet(now, from, None, &mut packet) {
+            let datagram = Bytes::copy_from_slice(datagram);
+            host.events.push((self.now, Event::Datagram { session, datagram }));
+        }
+        self.pump(index);
+    }
+
     pub fn pump(&mut self, index: usize) {
         let now = self.instant();
         let host = &mut self.hosts[index];
-        let mut packet = Vec::new();
         loop {
+            let mut packet = Vec::new();
             let outbox = &mut host.outbox;
             let mut next = |session: SessionId, most: usize, datagram: &mut Vec<u8>| {
                 let fits = |(to, content): &(SessionId, Vec<u8>)| *to == session && content.len() <= most;
@@ -146,7 +155,7 @@ impl<C: Carrier> World<C> {
             assert_eq!(transmit.size, packet.len());
             let bytes = packet.len() as u32 + HEADER_BYTES;
             self.largest_packet = self.largest_packet.max(bytes);
-            let packet = Packet { from: host.address, to: transmit.destination, bytes: packet.clone() };
+            let packet = Packet { from: host.address, to: transmit.destination, bytes: packet };
             self.air.offer(self.now, index, bytes, packet);
         }
         while let Some(event) = host.carrier.poll_event() {

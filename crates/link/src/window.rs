@@ -4,20 +4,26 @@
 const PACKETS: u64 = 4096;
 
 #[derive(Debug)]
-pub(super) struct PacketWindow {
+pub(crate) struct PacketWindow {
     /// The highest number, 0: none.
-    pub(super) highest: u64,
+    pub(crate) highest: u64,
     seen: Box<[u64]>,
 }
 
 impl PacketWindow {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { highest: 0, seen: vec![0; (PACKETS / 64) as usize].into() }
     }
 
-    /// Notes a packet, of a number from 1. False when it was seen before, or is too old to tell.
-    pub(super) fn insert(&mut self, number: u64) -> bool {
-        if number == 0 || number + PACKETS <= self.highest {
+    /// Whether a packet, of a number from 1, was not seen before and is not too old to tell.
+    pub(crate) fn is_new(&self, number: u64) -> bool {
+        let (word, bit) = Self::place(number);
+        number > self.highest || number > 0 && number + PACKETS > self.highest && self.seen[word] & bit == 0
+    }
+
+    /// Notes a packet; false when it is not [new](Self::is_new).
+    pub(crate) fn insert(&mut self, number: u64) -> bool {
+        if !self.is_new(number) {
             return false;
         }
         if number > self.highest {
@@ -29,9 +35,8 @@ impl PacketWindow {
             self.highest = number;
         }
         let (word, bit) = Self::place(number);
-        let new = self.seen[word] & bit == 0;
         self.seen[word] |= bit;
-        new
+        true
     }
 
     fn place(number: u64) -> (usize, u64) {
@@ -52,6 +57,7 @@ mod tests {
             let (mut window, mut seen) = (PacketWindow::new(), BTreeSet::new());
             for number in numbers {
                 let recent = number > 0 && number + PACKETS > window.highest;
+                prop_assert_eq!(window.is_new(number), recent && !seen.contains(&number));
                 prop_assert_eq!(window.insert(number), recent && seen.insert(number));
             }
         }
