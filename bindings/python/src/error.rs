@@ -3,7 +3,7 @@
 //! The classes are written in Python (`nervure.errors`), where a class may have two bases: `NodeTimeout` is a
 //! `TimeoutError` as well.
 
-use nervure_node::{ConnectError, NodeForked, SampleError, SendError, UnknownName};
+use nervure_node::{ConnectError, NodeForked, ObserveError, SampleError, SendError, UnknownName};
 use pyo3::prelude::*;
 use std::fmt::Display;
 
@@ -18,6 +18,15 @@ pub(crate) fn exception(py: Python<'_>, class: &str, message: impl Display) -> P
 
 pub(crate) fn connect_error(py: Python<'_>, error: &ConnectError) -> PyErr {
     exception(py, "ConnectError", error)
+}
+
+pub(crate) fn observe_error(py: Python<'_>, error: &ObserveError) -> PyErr {
+    let hint = match error {
+        ObserveError::Connection(error) => error.hint(),
+        ObserveError::Connect(_) => None,
+    };
+    let hint = hint.map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
+    exception(py, "ConnectError", format!("{error}{hint}"))
 }
 
 pub(crate) fn forked(py: Python<'_>, error: NodeForked) -> PyErr {

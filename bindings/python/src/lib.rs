@@ -19,6 +19,7 @@ mod loan;
 mod metadata;
 mod node;
 mod objects;
+mod observer;
 mod outgoing;
 mod params;
 mod receiving;
@@ -33,6 +34,8 @@ mod _native {
     use crate::loan::Loan;
     #[pymodule_export]
     use crate::node::Node;
+    #[pymodule_export]
+    use crate::observer::{Observer, observe};
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name that Python's packages use")]

@@ -12,7 +12,7 @@ use nervure_node::message::{Layout, TensorLayout};
 use nervure_node::{
     CallError, Event as NodeEvent, Handle, Next, Publisher, Receipt, SendError, Ticket, Wait, monotonic_nanos,
 };
-use pyo3::exceptions::{PyStopAsyncIteration, PyValueError};
+use pyo3::exceptions::{PyStopAsyncIteration, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::os::fd::RawFd;
@@ -29,13 +29,22 @@ pub(crate) struct Node {
 #[pymethods]
 impl Node {
     #[new]
-    fn new(py: Python<'_>) -> PyResult<Self> {
+    #[pyo3(signature = (id = None, *, dataflow = None))]
+    fn new(py: Python<'_>, id: Option<&str>, dataflow: Option<&str>) -> PyResult<Self> {
+        if id.is_none() && dataflow.is_some() {
+            let text = "`dataflow` is for nodes that join by their id: Node(\"plot\", dataflow=\"drive\")";
+            return Err(PyTypeError::new_err(text));
+        }
         let mut raised = None;
         let connected = py.detach(|| {
-            nervure_node::Node::connect_as("python", || {
+            let go_on = || {
                 raised = Python::attach(|py| py.check_signals()).err();
                 raised.is_none()
-            })
+            };
+            match id {
+                Some(id) => nervure_node::Node::join_as(dataflow, id, "python", go_on),
+                None => nervure_node::Node::connect_as("python", go_on),
+            }
         });
         if let Some(error) = raised {
             return Err(error);

@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use nervure_protocol::keeper_to_run::Level;
 
 use crate::look::arguments::{
-    ListArguments, LogsArguments, NodeArguments, ParamArguments, StopArguments, Target, TopArguments,
-    TopicArguments, TopicsArguments,
+    AttachArguments, ListArguments, LogsArguments, NodeArguments, ParamArguments, StopArguments, Target,
+    TopArguments, TopicArguments, TopicsArguments,
 };
 
 /// Runs dataflows: programs that exchange images, point clouds and other samples through shared memory.
@@ -51,6 +51,11 @@ pub enum Command {
     Stop(StopArguments),
     /// Stop, start or restart one node of a running dataflow.
     Node(NodeArguments),
+    /// Run a program as a node of a running dataflow: a debugger, a shell, a notebook.
+    ///
+    /// The node's own program is stopped, and its edges stay. COMMAND runs in this terminal with the node's environment, so
+    /// that `Node()` in it is the node. When it ends the node's own program is started again. Exits as COMMAND does.
+    Attach(AttachArguments),
     /// List, read or change the parameters of the nodes of a running dataflow.
     Param(ParamArguments),
     /// Record topics of a running dataflow in an MCAP file, until it ends, or Ctrl-C.

@@ -1,9 +1,9 @@
 //! Commands that look into running dataflows, and change them.
 
 pub mod arguments;
+pub mod attach;
 mod echo;
 pub mod explain;
-mod gaps;
 pub mod holders;
 pub mod list;
 pub mod logs;
@@ -11,6 +11,7 @@ mod measure;
 pub mod node;
 pub mod param;
 mod processes;
+mod replace;
 pub mod state;
 pub mod status;
 pub mod stop;

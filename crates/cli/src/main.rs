@@ -16,6 +16,7 @@ mod replay;
 mod run;
 mod schema;
 mod source;
+mod token;
 mod validate;
 
 use std::process::ExitCode;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         Command::Stop(arguments) => look::stop::stop(&arguments),
         Command::Top(arguments) => look::top::top(&arguments),
         Command::Node(arguments) => look::node::node(&arguments),
+        Command::Attach(arguments) => look::attach::attach(&arguments),
         Command::Param(arguments) => look::param::param(&arguments),
         Command::Keeper => keep(),
         Command::Player(arguments) => player::play(&arguments),

@@ -161,6 +161,8 @@ pub enum Program {
         /// The command, without a slash.
         name: String,
     },
+    /// Nothing: a process that is started by hand joins as the node.
+    Dynamic,
 }
 
 /// An input of a node.

@@ -177,7 +177,7 @@ pub(crate) static NODE: Level = Level {
         required(
             "path",
             Path,
-            "The program: a Python script (`.py`, run with the active environment's Python), an executable, both relative to this file, or a command on the PATH.",
+            "The program: a Python script (`.py`, run with the active environment's Python), an executable, both relative to this file, or a command on the PATH. `dynamic` is a node that is started by hand and joins, and joins again, while the dataflow runs.",
         ),
         optional(
             "args",

@@ -18,9 +18,40 @@ impl Reader<'_> {
     pub fn program(&mut self, keys: &Keys<'_>) -> Option<Program> {
         let entry = keys.get("path")?;
         let path = self.text(&entry.value, Shape::Path)?;
+        if path.text == "dynamic" {
+            self.keys_without_a_process(keys);
+            return Some(Program::Dynamic);
+        }
         self.check_path(&path)?;
         let has_build = keys.get_some("build").is_some();
         self.locate_program(&path, has_build)
+    }
+
+    /// Warns of what is for processes that the keeper starts.
+    fn keys_without_a_process(&mut self, keys: &Keys<'_>) {
+        const USELESS: [&str; 12] = [
+            "args",
+            "env",
+            "cpu_affinity",
+            "scheduling",
+            "ready",
+            "startup_timeout",
+            "health_check_timeout",
+            "restart_policy",
+            "restart_delay",
+            "max_restart_delay",
+            "max_restarts",
+            "restart_window",
+        ];
+        for name in USELESS {
+            if let Some(entry) = keys.get_some(name) {
+                let message = format!("`{name}` has no effect: the dataflow does not start the node");
+                let finding = Finding::warning(Code::UselessKey, entry.key.span, message).hint(
+                    "remove it: a node with `path: dynamic` is started by hand, and nothing waits for it",
+                );
+                self.findings.push(finding);
+            }
+        }
     }
 
     /// Arguments: text is split as a shell splits it, a list is taken as it is.
@@ -80,9 +111,6 @@ impl Reader<'_> {
         } else if text.contains("://") {
             let message = "programs are not downloaded".to_owned();
             refuse(Code::InvalidPath, message, "download it in `build`, and name the file in `path`")
-        } else if text == "dynamic" {
-            let message = "`path: dynamic` is reserved for a later version".to_owned();
-            refuse(Code::LaterKey, message, "until then, let the dataflow start the node")
         } else if text == "shell" {
             let message = "`path: shell` is not supported".to_owned();
             refuse(Code::UnsupportedKey, message, "write `path: sh` and `args: [-c, \"..\"]`")

@@ -7,9 +7,11 @@ mod clients;
 mod end;
 mod guests;
 mod health;
+mod joined;
 mod last_value;
 mod orders;
 mod params;
+mod replace;
 mod restart;
 mod stop;
 mod wiring;
@@ -31,8 +33,10 @@ pub use end::End;
 pub use guests::MAX_GUESTS;
 use health::Health;
 pub use health::Pulse;
+use joined::Claim;
 use orders::{HELD, Then};
 use params::Params;
+use replace::{Replacement, Run};
 use restart::Restarts;
 use stop::Phase;
 use wiring::Wiring;
@@ -87,12 +91,14 @@ pub enum Action {
     Reply { client: usize, message: keeper_to_cli::Message, descriptor: Option<Descriptor> },
     /// Send every further report to a client, with log records or without.
     Follow { client: usize, logs: bool },
-    /// Make the pages of a guest, whose control socket is the connection of that client.
+    /// Make the pages of a guest, or of a node that joins, whose control socket is the connection of that client.
     Admit { client: usize, node: usize },
     /// Close the connection of a client.
     Dismiss { client: usize },
     /// Forget the pages and the connection of a guest.
     Forget { node: usize },
+    /// Forget the connection of a node that had joined.
+    Part { node: usize },
     /// Write a line to the log of a node, or of the keeper itself.
     Log { node: Option<usize>, level: Level, text: String },
     /// Wake everything that sleeps on the node's doorbell and space futex.
@@ -179,6 +185,14 @@ struct Node {
     ready: bool,
     /// Said Goodbye.
     left: bool,
+    /// Its process joined by itself.
+    joined: bool,
+    /// Who is attached to it.
+    claim: Option<Claim>,
+    /// It gets another program.
+    replacement: Option<Replacement>,
+    /// What the file says that it runs, where it runs something else.
+    file_says: Option<Run>,
     /// Why the keeper killed it, when it did.
     condemned: Option<String>,
     /// When it gets SIGTERM, after it was stopped by hand.
@@ -213,6 +227,10 @@ impl Node {
             incarnation: 0,
             ready: false,
             left: false,
+            joined: false,
+            claim: None,
+            replacement: None,
+            file_says: None,
             condemned: None,
             terminate_at: None,
             kill_at: None,
@@ -242,7 +260,7 @@ impl Node {
         self.state == State::Ended
     }
 
-    /// Stopped by hand.
+    /// Stopped by hand, or not joined.
     fn is_held(&self) -> bool {
         self.state == State::Waiting { until: HELD }
     }
@@ -251,7 +269,11 @@ impl Node {
 impl Machine {
     /// A dataflow that has not been launched.
     pub fn new(plan: Plan) -> Self {
-        let nodes = plan.nodes.iter().map(|_| Node::new()).collect();
+        let node = |plan: &NodePlan| match plan.is_dynamic() {
+            true => Node { state: State::Waiting { until: HELD }, ..Node::new() },
+            false => Node::new(),
+        };
+        let nodes = plan.nodes.iter().map(node).collect();
         let wiring = Wiring::new(&plan);
         Self {
             own_nodes: plan.nodes.len(),
@@ -287,7 +309,7 @@ impl Machine {
         match event {
             Event::Launch => self.launch(now),
             Event::Started { node, pid } => self.started(node, pid, now),
-            Event::NotStarted { node, reason } => self.not_started(node, reason),
+            Event::NotStarted { node, reason } => self.not_started(node, reason, now),
             Event::Message { node, message } => self.message(node, message, now),
             Event::Misbehaved { node, what } => self.convict(node, &what),
             Event::Undeliverable { node, why } => {
@@ -306,6 +328,7 @@ impl Machine {
         }
         self.meet_deadlines(now);
         self.check_ready();
+        self.check_only_dynamic_left(now);
         self.check_finished();
         std::mem::take(&mut self.actions)
     }
@@ -324,7 +347,9 @@ impl Machine {
     fn launch(&mut self, now: Duration) {
         self.ready_warning_at = Some(now + READY_WARNING_PERIOD);
         for node in 0..self.nodes.len() {
-            self.spawn(node);
+            if !self.is_dynamic(node) {
+                self.spawn(node);
+            }
         }
     }
 
@@ -335,15 +360,20 @@ impl Machine {
         state.left = false;
         state.condemned = None;
         state.ordered = None;
+        if let Some(replacement) = &mut state.replacement {
+            replacement.is_tried = true;
+        }
         self.actions.push(Action::Spawn { node });
     }
 
     fn started(&mut self, node: usize, pid: u32, now: Duration) {
+        let timeout = self.startup_timeout(node);
+        let connects = self.plan.nodes[node].connects();
         let state = &mut self.nodes[node];
         state.restarts.started(now);
-        let plan = &self.plan.nodes[node];
-        // What has nothing to connect for never does.
-        state.health = Health::started(plan.startup_timeout.filter(|_| plan.connects()), now);
+        // What has nothing to connect for never does; and who joined may stand still in a debugger.
+        let timeout = timeout.filter(|_| connects && !state.joined);
+        state.health = Health::started(timeout, now);
         let started = keeper_to_run::NodeStarted {
             node: index(node),
             id: self.plan.nodes[node].id.clone(),
@@ -354,6 +384,9 @@ impl Machine {
         state.started = Some(started.clone());
         let message = keeper_to_run::Message::NodeStarted(started);
         self.report(message, Some(Descriptor::CountersReadOnly(node)));
+        if !connects {
+            self.replacement_is_ready(node);
+        }
     }
 
     fn message(&mut self, node: usize, message: node_to_keeper::Message, now: Duration) {
@@ -370,7 +403,10 @@ impl Machine {
                 self.nodes[node].ready = true;
                 self.watch_if_ready(node, now);
             }
-            (Message::Goodbye, _) if self.is_guest(node) => self.dismiss(node),
+            (Message::Goodbye, _) if self.is_foreign(node) => {
+                self.nodes[node].left = true;
+                self.dismiss(node);
+            }
             (Message::Goodbye, _) => self.goodbye(node),
             (Message::Misbehaviour { edge, what }, _) => self.misbehaviour(node, edge, &what),
             (Message::Clock(clock), _) => self.set_clock(node, clock),
@@ -450,8 +486,9 @@ impl Machine {
     }
 
     fn condemn(&mut self, node: usize, why: String) {
-        if self.is_guest(node) {
+        if self.is_foreign(node) {
             self.log(Some(node), Level::Warn, format!("cut off, because {why}"));
+            self.nodes[node].condemned = Some(format!("cut off by the keeper, because {why}"));
             return self.dismiss(node);
         }
         let state = &mut self.nodes[node];
@@ -480,6 +517,7 @@ impl Machine {
     fn awaited(&self) -> impl Iterator<Item = (&NodePlan, &'static str)> {
         let own = self.nodes[..self.own_nodes].iter();
         self.plan.nodes.iter().zip(own).filter_map(|(plan, node)| match node.state {
+            _ if node.joined => None,
             State::Spawned if node.incarnation == 0 && plan.connects() => Some((plan, "has not connected")),
             State::Connected if !node.ready && !node.left => Some((plan, "has not called `ready()`")),
             _ => None,
@@ -506,7 +544,7 @@ impl Machine {
         for node in 0..self.nodes.len() {
             if due(self.nodes[node].kill_at) {
                 self.nodes[node].kill_at = None;
-                if self.is_guest(node) {
+                if self.is_foreign(node) {
                     self.dismiss(node);
                 } else {
                     self.actions.push(Action::Signal { node, signal: Signal::Kill });

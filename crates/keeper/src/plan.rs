@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
+pub use nervure_protocol::wiring::Program;
 use nervure_protocol::wiring::{
     self, ClientSpec, InputSpec, LoopDeadline, OutputSpec, Policy, Queue, ServiceSpec,
 };
@@ -27,6 +28,9 @@ pub struct Plan {
     pub clock: Option<ClockPlan>,
     /// How long a node may take to end after Stop.
     pub grace: Duration,
+    /// What a process must know to join as a node that the keeper does not start; `None` without such nodes.
+    #[serde(default)]
+    pub join_token: Option<String>,
     /// The nodes; edges name them by index.
     pub nodes: Vec<NodePlan>,
     /// The edges; a timer is none.
@@ -87,18 +91,6 @@ pub struct NodePlan {
     pub scheduling: Scheduling,
 }
 
-/// What a node runs. Paths are absolute.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Program {
-    /// A script for the Python of the active environment.
-    Python(PathBuf),
-    /// An executable file.
-    Executable(PathBuf),
-    /// A command to look up on the PATH.
-    Command(String),
-}
-
 /// What the consumers of an output get when its node fails.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LastValuePlan {
@@ -109,6 +101,11 @@ pub struct LastValuePlan {
 }
 
 impl NodePlan {
+    /// True when the keeper does not start it: a process joins as it.
+    pub fn is_dynamic(&self) -> bool {
+        self.program == Program::Dynamic
+    }
+
     /// True when the node has something to connect for; a program without inputs and outputs never has to.
     pub fn connects(&self) -> bool {
         !self.inputs.is_empty() || !self.outputs.is_empty()

@@ -309,6 +309,8 @@ impl Shell {
                 let descriptor = match descriptor.transpose() {
                     // Of a guest that could not be admitted.
                     Err(_) if audience == Audience::Watchers => return Ok(()),
+                    // Of a node whose process was not let in: its end follows.
+                    Err(_) if is_of_joiner(&self.slots, &message) => None,
                     other => other.map_err(system("cannot make a descriptor for `run`"))?,
                 };
                 if audience == Audience::Everyone {
@@ -341,6 +343,11 @@ impl Shell {
                 self.slots[node].flush(self.begin.elapsed());
                 self.slots[node].end();
                 self.descriptors.forget_node(node);
+                Ok(())
+            }
+            Action::Part { node } => {
+                self.slots[node].flush(self.begin.elapsed());
+                self.slots[node].end();
                 Ok(())
             }
             Action::Log { node, level, text } => {
@@ -523,7 +530,7 @@ impl Shell {
             Token::Output(node, stream) => self.read_output(node, stream),
             Token::Listener => self.accept(),
             Token::Client(client) => self.receive_from_client(client),
-            Token::ClientEnded(client) => self.client_gone(client),
+            Token::ClientEnded(client) => self.client_ended(client),
         }
     }
 
@@ -608,6 +615,12 @@ impl Shell {
             self.events.clear();
         }
     }
+}
+
+/// Whether a report is of the start of a process that the keeper did not start.
+fn is_of_joiner(slots: &[Slot], message: &keeper_to_run::Message) -> bool {
+    let keeper_to_run::Message::NodeStarted(started) = message else { return false };
+    slots.get(started.node as usize).is_some_and(|slot| slot.pid().is_none())
 }
 
 fn timespec_of_millis(millis: u128) -> Timespec {

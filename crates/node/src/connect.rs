@@ -4,27 +4,83 @@ use crate::control::{self, Departure};
 use crate::error::ConnectError;
 use crate::events::Events;
 use crate::node::Core;
+use crate::running::{self, Connection, ConnectionError};
 use nervure_protocol::keeper_to_node::{Message, Welcome};
 use nervure_protocol::node_to_keeper::{Hello, Message as Answer};
-use nervure_protocol::{CONTROL_FD_VARIABLE, MAX_MESSAGE_BYTES, VERSIONS};
+use nervure_protocol::{
+    CONTROL_FD_VARIABLE, MAX_MESSAGE_BYTES, NODE_VARIABLE, TOKEN_FILE, TOKEN_VARIABLE, VERSIONS,
+    cli_to_keeper, cli_to_keeper::Join, keeper_to_cli,
+};
 use nervure_shm::{
     Budget, ControlPage, CountersPage, Inbox, Output, Producer, Received, Seqpacket, Waited, WakePage,
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Descriptors of a welcome: control page, wake page, eventfd, counters.
 const WELCOME_FDS: usize = 4;
 
-/// As the keeper's child, which inherited its socket.
+/// As the keeper's child, which inherited its socket; or else as the node that the environment names (`nervure attach`).
 pub(crate) fn connect(
     language: &str,
     go_on: impl FnMut() -> bool,
 ) -> Result<(Arc<Core>, Events), ConnectError> {
-    connect_through(control_socket()?, Departure::AtOnce, language, go_on)
+    match (std::env::var_os(CONTROL_FD_VARIABLE), std::env::var(NODE_VARIABLE)) {
+        (None, Ok(node)) => join_running(None, &node, language, go_on),
+        _ => connect_through(control_socket()?, Departure::AtOnce, language, go_on),
+    }
+}
+
+/// As that node: the keeper's child if it is one, else as a process that joins.
+pub(crate) fn join(
+    dataflow: Option<&str>,
+    node: &str,
+    language: &str,
+    go_on: impl FnMut() -> bool,
+) -> Result<(Arc<Core>, Events), ConnectError> {
+    if std::env::var_os(CONTROL_FD_VARIABLE).is_none() {
+        return join_running(dataflow, node, language, go_on);
+    }
+    let (core, events) = connect(language, go_on)?;
+    let is = core.welcome.node.clone();
+    if is != node {
+        return Err(ConnectError::OtherNode { asked: node.to_owned(), is });
+    }
+    Ok((core, events))
+}
+
+fn join_running(
+    dataflow: Option<&str>,
+    node: &str,
+    language: &str,
+    go_on: impl FnMut() -> bool,
+) -> Result<(Arc<Core>, Events), ConnectError> {
+    let mut connection = Connection::open(&running::find(dataflow)?, language)?;
+    let token = token(node, &connection.welcome().log_folder)?;
+    match connection.ask(&cli_to_keeper::Message::Join(Join { node: node.to_owned(), token }))? {
+        keeper_to_cli::Message::Joined => {}
+        other => return Err(ConnectionError::Unexpected(format!("{other:?}")).into()),
+    }
+    connect_through(connection.into_socket(), Departure::AtOnce, language, go_on)
+}
+
+/// That of `nervure attach` for its node; else that of the run. Where a run has none, its keeper says what is wrong.
+fn token(node: &str, log_folder: &str) -> Result<String, ConnectError> {
+    if let (Ok(token), Ok(attached)) = (std::env::var(TOKEN_VARIABLE), std::env::var(NODE_VARIABLE))
+        && attached == node
+    {
+        return Ok(token);
+    }
+    let path = Path::new(log_folder).join(TOKEN_FILE);
+    match std::fs::read_to_string(&path) {
+        Ok(token) => Ok(token),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(cause) => Err(ConnectError::Token { path, cause }),
+    }
 }
 
 /// Over a socket on which the keeper expects the Hello of a node.

@@ -1,7 +1,9 @@
 //! What can go wrong besides sending.
 
+use crate::running::ConnectionError;
 use nervure_protocol::ProtocolError;
 use std::io;
+use std::path::PathBuf;
 
 /// Why a node could not connect to its keeper.
 ///
@@ -11,11 +13,30 @@ pub enum ConnectError {
     /// The program was not started as a node.
     #[error(
         "this program is a Nervure node and was started on its own: there is no {variable} in its environment. \
-         Start it from a dataflow file: nervure run dataflow.yml"
+         Start it from a dataflow file: nervure run dataflow.yml; or let it join a node with `path: dynamic` by its id"
     )]
     NotStartedAsNode {
         /// The variable that a keeper sets.
         variable: &'static str,
+    },
+    /// The program was started as another node.
+    #[error("this program was started as node {is:?}, and asks to be node {asked:?}")]
+    OtherNode {
+        /// The node that it asks to be.
+        asked: String,
+        /// The node that it is.
+        is: String,
+    },
+    /// There is no dataflow to join, or its keeper refused.
+    #[error("{cause}{hint}", cause = .0, hint = hint(.0))]
+    Join(#[from] ConnectionError),
+    /// What shows that this user may join cannot be read.
+    #[error("the token of the dataflow, {path}, cannot be read: {cause}", path = .path.display())]
+    Token {
+        /// Where it is.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
     },
     /// The control socket is not there.
     #[error(
@@ -53,6 +74,10 @@ pub enum ConnectError {
     /// The system refused something.
     #[error("cannot set the node up: {0}")]
     System(#[from] io::Error),
+}
+
+fn hint(error: &ConnectionError) -> String {
+    error.hint().map(|hint| format!(" (hint: {hint})")).unwrap_or_default()
 }
 
 impl std::fmt::Debug for ConnectError {

@@ -43,7 +43,7 @@ pub use self::{
     event::Event,
     events::{Events, Next, Waiter},
     node::{Handle, Node},
-    observer::{ObserveError, Observer},
+    observer::{Gaps, ObserveError, Observer},
     publisher::{Envelope, Loan, LoanSlice, Publisher},
     sample::{Sample, SampleError},
 };

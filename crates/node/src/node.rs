@@ -112,7 +112,7 @@ pub struct Node {
 pub struct Handle(pub(crate) Arc<Core>);
 
 impl Node {
-    /// Connects to the keeper that started this program. A node that waits for nobody's samples returns when the
+    /// Connects to the keeper that started this program, or in whose node's place `nervure attach` runs it. A node that waits for nobody's samples returns when the
     /// dataflow is ready, so that nobody misses its first ones.
     ///
     /// # Errors
@@ -128,6 +128,36 @@ impl Node {
     /// As [`Node::connect`], and [`ConnectError::Interrupted`] when `go_on` returns false.
     pub fn connect_as(language: &str, go_on: impl FnMut() -> bool) -> Result<Self, ConnectError> {
         let (core, events) = connect::connect(language, go_on)?;
+        Ok(Self { handle: Handle(core), events })
+    }
+
+    /// Joins a dataflow that runs as its node of that id, which has `path: dynamic` in the file: the dataflow of that
+    /// name, that which `NERVURE_DATAFLOW` names, or the only one. Dropping the node gives its place back; it can be
+    /// joined again. In a program that a keeper started it is [`Node::connect`], and the id has to be its own, so that
+    /// one program can be both.
+    ///
+    /// ```no_run
+    /// let mut node = nervure_node::Node::join(None, "plot")?;
+    /// # Ok::<(), nervure_node::ConnectError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConnectError::Join`] says which dataflows run, that there is no such node, or who has it.
+    pub fn join(dataflow: Option<&str>, node: &str) -> Result<Self, ConnectError> {
+        Self::join_as(dataflow, node, "rust", || true)
+    }
+
+    /// As [`Node::join`], for bindings: see [`Node::connect_as`].
+    ///
+    /// # Errors
+    /// As [`Node::join`], and [`ConnectError::Interrupted`] when `go_on` returns false.
+    pub fn join_as(
+        dataflow: Option<&str>,
+        node: &str,
+        language: &str,
+        go_on: impl FnMut() -> bool,
+    ) -> Result<Self, ConnectError> {
+        let (core, events) = connect::join(dataflow, node, language, go_on)?;
         Ok(Self { handle: Handle(core), events })
     }
 

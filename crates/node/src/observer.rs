@@ -7,9 +7,12 @@ use crate::event::Event;
 use crate::events::Events;
 use crate::node::Handle;
 use crate::running::{self, Connection, ConnectionError};
+use nervure_message::Header;
 use nervure_protocol::address::KeeperAddress;
 use nervure_protocol::cli_to_keeper::{Message, Observe};
 use nervure_protocol::keeper_to_cli;
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why a dataflow cannot be observed.
@@ -48,6 +51,40 @@ pub enum ObserveError {
 pub struct Observer {
     handle: Handle,
     events: Events,
+    gaps: Gaps,
+}
+
+/// What an observer has missed, by the numbers of what it has received: its queues drop the oldest.
+#[derive(Clone, Debug, Default)]
+pub struct Gaps {
+    /// The last sample of each topic, by incarnation and sequence number.
+    last: HashMap<Arc<str>, (u32, u64)>,
+    total: u64,
+}
+
+impl Gaps {
+    /// A sample was received. Returns how many were missed between it and the one before it of the same topic and
+    /// process.
+    pub fn before(&mut self, topic: &str, header: &Header) -> u64 {
+        let Header { incarnation, sequence, .. } = *header;
+        if sequence == Header::NO_SEQUENCE {
+            return 0;
+        }
+        let Some(last) = self.last.get_mut(topic) else {
+            self.last.insert(topic.into(), (incarnation, sequence));
+            return 0;
+        };
+        let (before, number) = std::mem::replace(last, (incarnation, sequence));
+        let is_same = before == incarnation;
+        let missed = if is_same { sequence.saturating_sub(number.saturating_add(1)) } else { 0 };
+        self.total = self.total.saturating_add(missed);
+        missed
+    }
+
+    /// How many were missed so far.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
 }
 
 impl Observer {
@@ -94,7 +131,17 @@ impl Observer {
         }
         let (core, events) =
             connect::connect_through(connection.into_socket(), Departure::WhenDrained, "observer", || true)?;
-        Ok(Self { handle: Handle(core), events })
+        Ok(Self { handle: Handle(core), events, gaps: Gaps::default() })
+    }
+
+    /// How many samples were missed between those that were received: the observer was too slow, or kept too many.
+    pub fn dropped(&self) -> u64 {
+        self.gaps.total()
+    }
+
+    /// Takes the observer apart, for bindings.
+    pub fn split(self) -> (Handle, Events) {
+        (self.handle, self.events)
     }
 
     /// Its id in the dataflow, `echo@4711`.
@@ -115,21 +162,48 @@ impl Observer {
     /// Waits for the next event. `None` after [`Event::Stop`].
     #[expect(clippy::should_implement_trait, reason = "the same name as on `Node` and `Events`")]
     pub fn next(&mut self) -> Option<Event> {
-        self.events.next()
+        let event = self.events.next();
+        self.noted(event)
     }
 
     /// Waits at most `timeout` for the next event; `None` when none came, or after [`Event::Stop`].
     pub fn next_timeout(&mut self, timeout: Duration) -> Option<Event> {
-        self.events.next_timeout(timeout)
+        let event = self.events.next_timeout(timeout);
+        self.noted(event)
     }
 
     /// The next event, if there is one.
     pub fn try_next(&mut self) -> Option<Event> {
-        self.events.try_next()
+        let event = self.events.try_next();
+        self.noted(event)
     }
 
     /// The events, to be waited for together with other things: see [`Events::poll`] and [`Events::eventfd`].
     pub fn events(&mut self) -> &mut Events {
         &mut self.events
+    }
+
+    fn noted(&mut self, event: Option<Event>) -> Option<Event> {
+        if let Some(Event::Input { id, sample }) = &event {
+            self.gaps.before(id, sample.header());
+        }
+        event
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_a_restart_nor_the_last_word_of_a_failed_node_is_a_gap() {
+        let mut gaps = Gaps::default();
+        let mut before = |incarnation, sequence| {
+            gaps.before("a/b", &Header { incarnation, sequence, ..Header::default() })
+        };
+        assert_eq!([before(0, 7), before(0, 8), before(0, 11)], [0, 0, 2]);
+        assert_eq!([before(0, Header::NO_SEQUENCE), before(0, 12)], [0, 0]);
+        assert_eq!([before(1, 0), before(1, 1), before(1, 3)], [0, 0, 1]);
+        assert_eq!(gaps.total(), 3);
     }
 }

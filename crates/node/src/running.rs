@@ -6,7 +6,7 @@
 use nervure_protocol::address::KeeperAddress;
 use nervure_protocol::cli_to_keeper::{self, Hello};
 use nervure_protocol::keeper_to_cli::{self, Refused, Welcome};
-use nervure_protocol::{MAX_MESSAGE_BYTES, ProtocolError, VERSIONS};
+use nervure_protocol::{DATAFLOW_VARIABLE, MAX_MESSAGE_BYTES, ProtocolError, VERSIONS};
 use nervure_shm::{Received, Seqpacket};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -80,7 +80,12 @@ impl ConnectionError {
         match self {
             Self::NoneRuns => Some("start one with `nervure run FILE`".to_owned()),
             Self::Several { .. } => {
-                Some("say which with `-d NAME`, or with `-d PID` where names are the same".to_owned())
+                let text = "say which with `-d NAME`, or with `-d PID` where names are the same; a program by \
+                            `dataflow=`; both by NERVURE_DATAFLOW in the environment";
+                Some(text.to_owned())
+            }
+            Self::NotRunning { name, .. } if named_by_environment().as_ref() == Some(name) => {
+                Some(format!("{DATAFLOW_VARIABLE} is `{name}` in the environment"))
             }
             Self::OtherUser { theirs, .. } => Some(format!("run this as user {theirs}, or as root")),
             Self::NoAnswer { keeper, .. } => {
@@ -108,13 +113,23 @@ pub fn dataflows() -> Result<Vec<KeeperAddress>, ConnectionError> {
     Ok(found)
 }
 
-/// The dataflow of that name, or whose keeper is the process of that number; without a name, the only one that runs.
+/// The name, or else what `NERVURE_DATAFLOW` in the environment says.
+pub fn named(name: Option<&str>) -> Option<String> {
+    name.map(str::to_owned).or_else(named_by_environment)
+}
+
+fn named_by_environment() -> Option<String> {
+    std::env::var(DATAFLOW_VARIABLE).ok().filter(|name| !name.is_empty())
+}
+
+/// The dataflow of that name, or whose keeper is the process of that number; without a name, that which
+/// `NERVURE_DATAFLOW` in the environment names, or the only one that runs.
 ///
 /// # Errors
 /// [`ConnectionError::NoneRuns`], [`ConnectionError::NotRunning`] or [`ConnectionError::Several`], which list those that
 /// run.
 pub fn find(name: Option<&str>) -> Result<KeeperAddress, ConnectionError> {
-    choose(dataflows()?, name)
+    choose(dataflows()?, named(name).as_deref())
 }
 
 /// A connection to the keeper of a dataflow.

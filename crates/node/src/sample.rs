@@ -44,6 +44,12 @@ impl Sample {
         &self.0
     }
 
+    /// The same sample in memory of this process: it holds no block of its producer, and outlives its node or observer.
+    #[must_use]
+    pub fn copied(&self) -> Self {
+        Self(self.0.copied())
+    }
+
     /// When the world was as the sample says, in nanoseconds since the Unix epoch: set by the source, and kept by those
     /// who send `like` it.
     pub fn stamp(&self) -> i64 {

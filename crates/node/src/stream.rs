@@ -1,14 +1,16 @@
 //! Events and sends for async programs, whatever their executor.
 
+use crate::calls::{CallError, Ticket};
 use crate::event::Event;
 use crate::events::{Events, Next};
 use crate::publisher::Publisher;
+use crate::sample::Sample;
 use async_io::{Async, Timer};
 use futures_core::Stream;
 use nervure_message::Encode;
 use nervure_shm::{Receipt, SendError, monotonic_nanos};
 use rustix::fd::OwnedFd;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -34,15 +36,92 @@ impl Events {
     }
 }
 
+impl EventStream {
+    /// Asks a service, and waits for its answer without blocking the executor, at most for `timeout`. Samples of other
+    /// inputs wait meanwhile. A call whose future is dropped is given up: its answer is dropped when it comes.
+    ///
+    /// # Errors
+    /// As [`crate::Node::call`].
+    pub async fn call<V: Encode + ?Sized>(
+        &mut self,
+        client: &str,
+        value: &V,
+        timeout: Option<Duration>,
+    ) -> Result<Sample, CallError> {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let ticket = self.events.begin_call(client, value)?;
+        let mut call = Call { stream: self, ticket };
+        match poll_fn(|context| call.poll(until, context)).await {
+            Some(answer) => answer,
+            None => {
+                let service = call.stream.events.service_of(ticket).to_owned();
+                Err(CallError::TimedOut { service, timeout: timeout.unwrap_or_default() })
+            }
+        }
+    }
+
+    fn disarm(&mut self) {
+        if std::mem::take(&mut self.armed) {
+            self.events.disarm();
+        }
+    }
+
+    /// Whether there may be news, or `until` has passed; else the task is woken when that is so. Call it with the eventfd
+    /// armed.
+    fn may_go_on(&mut self, until: Option<Instant>, context: &mut Context<'_>) -> bool {
+        match until {
+            Some(until) => self.timer.set_at(until),
+            None => self.timer = Timer::never(),
+        }
+        let readable = self.eventfd.poll_readable(context).is_ready();
+        Pin::new(&mut self.timer).poll(context).is_ready() || readable
+    }
+}
+
+/// A request under way, given up when this goes.
+struct Call<'a> {
+    stream: &'a mut EventStream,
+    ticket: Ticket,
+}
+
+impl Call<'_> {
+    /// The answer; `None` when it has not come in time.
+    fn poll(
+        &mut self,
+        until: Option<Instant>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Sample, CallError>>> {
+        let stream = &mut *self.stream;
+        loop {
+            stream.disarm();
+            if let Some(answer) = stream.events.take_answer(self.ticket) {
+                return Poll::Ready(Some(answer));
+            }
+            if until.is_some_and(|until| until <= Instant::now()) {
+                return Poll::Ready(None);
+            }
+            stream.armed = stream.events.arm();
+            if stream.armed && !stream.may_go_on(until, context) {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.stream.disarm();
+        self.stream.events.forget_call(self.ticket);
+    }
+}
+
 impl Stream for EventStream {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
         let this = &mut *self;
         loop {
-            if std::mem::take(&mut this.armed) {
-                this.events.disarm();
-            }
+            this.disarm();
             match this.events.poll() {
                 Ok(Next::Event(event)) => return Poll::Ready(Some(event)),
                 Ok(Next::Nothing) => {}
@@ -52,14 +131,9 @@ impl Stream for EventStream {
             if !this.armed {
                 continue;
             }
-            let wait = |deadline: u64| Duration::from_nanos(deadline.saturating_sub(monotonic_nanos()));
-            match this.events.next_deadline().map(wait) {
-                Some(wait) => this.timer.set_at(Instant::now() + wait),
-                None => this.timer = Timer::never(),
-            }
-            let readable = this.eventfd.poll_readable(context).is_ready();
-            let due = Pin::new(&mut this.timer).poll(context).is_ready();
-            if !readable && !due {
+            let left = |deadline: u64| Duration::from_nanos(deadline.saturating_sub(monotonic_nanos()));
+            let until = this.events.next_deadline().map(|deadline| Instant::now() + left(deadline));
+            if !this.may_go_on(until, context) {
                 return Poll::Pending;
             }
         }

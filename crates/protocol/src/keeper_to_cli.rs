@@ -3,9 +3,10 @@
 use crate::{
     keeper_to_run,
     params::ParamSpec,
-    wiring::{InputSpec, OutputSpec},
+    wiring::{InputSpec, OutputSpec, Program},
 };
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A message from a keeper to a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +23,10 @@ pub enum Message {
         /// The id that the guest got.
         node: String,
     },
+    /// From here on the connection is that of the node.
+    Joined,
+    /// The node's place is kept.
+    Attached(Attached),
     /// A node of the dataflow: the beginning of a snapshot.
     NodeDeclared(NodeDeclared),
     /// What is the case, in a snapshot, or has just happened, after it. Descriptor: as that of the report.
@@ -104,6 +109,19 @@ pub enum DataflowState {
     Unknown,
 }
 
+/// What a program must know to run as a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attached {
+    /// What the keeper would run.
+    pub program: Program,
+    /// The program's arguments.
+    pub args: Vec<String>,
+    /// Variables added to the environment.
+    pub env: BTreeMap<String, String>,
+    /// The working directory.
+    pub folder: String,
+}
+
 /// A node of the dataflow, or a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeDeclared {
@@ -113,8 +131,14 @@ pub struct NodeDeclared {
     pub id: String,
     /// What it runs, for people.
     pub program: String,
+    /// What the file says instead, where it was replaced since.
+    #[serde(default)]
+    pub file_says: Option<String>,
     /// True for a guest that observes.
     pub observer: bool,
+    /// True when the keeper does not start it: it joins by itself.
+    #[serde(default)]
+    pub dynamic: bool,
     /// Its outputs.
     pub outputs: Vec<OutputSpec>,
     /// Its inputs.

@@ -23,6 +23,18 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 /// The environment variable in which a spawned node finds the number of its control socket's descriptor.
 pub const CONTROL_FD_VARIABLE: &str = "NERVURE_CONTROL_FD";
 
+/// The environment variable that names a dataflow, as `-d` does, where nothing else says which is meant.
+pub const DATAFLOW_VARIABLE: &str = "NERVURE_DATAFLOW";
+
+/// The environment variable that names the node as which a process joins that its keeper did not start.
+pub const NODE_VARIABLE: &str = "NERVURE_NODE";
+
+/// The environment variable with the token for that.
+pub const TOKEN_VARIABLE: &str = "NERVURE_TOKEN";
+
+/// The file in the log folder of a run, for its user's eyes only, with the token for its nodes with `path: dynamic`.
+pub const TOKEN_FILE: &str = "join.token";
+
 /// The signal on which a node that has a handler for it writes the stacks of its threads to its stderr. It is a
 /// real-time signal from the middle of their range: libraries that use some take them from the ends.
 pub const STACKS_SIGNAL: i32 = 50;

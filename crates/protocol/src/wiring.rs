@@ -1,11 +1,37 @@
 //! What an edge, an input and an output are called, as keeper and nodes agree on it.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
 
 /// The name of a topic: `node/output`. A node that plays a recording has outputs that are called as the topics that they
 /// replay, and these keep their name; no output of a dataflow file has a slash.
 pub fn topic(node: &str, output: &str) -> String {
     if output.contains('/') { output.to_owned() } else { format!("{node}/{output}") }
+}
+
+/// What a node runs. Paths are absolute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Program {
+    /// A script for the Python of the active environment.
+    Python(PathBuf),
+    /// An executable file.
+    Executable(PathBuf),
+    /// A command to look up on the PATH.
+    Command(String),
+    /// Nothing that the keeper starts: a process joins by itself.
+    Dynamic,
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Python(path) | Self::Executable(path) => path.display().fmt(f),
+            Self::Command(name) => name.fmt(f),
+            Self::Dynamic => "dynamic".fmt(f),
+        }
+    }
 }
 
 /// What happens on an edge whose queue is full.

@@ -109,7 +109,7 @@ struct Received {
 enum Origin {
     Edge(Arc<InputEdge>),
     /// From no edge: made in this process.
-    Own(Option<(u64, Arc<[u8]>)>),
+    Own(Vec<(u64, Arc<[u8]>)>),
 }
 
 enum Body {
@@ -175,8 +175,8 @@ impl Sample {
     pub fn announcement(&self, id: u64) -> Option<Arc<[u8]>> {
         match &self.0.origin {
             Origin::Edge(edge) => edge.pair.announcement(id),
-            Origin::Own(announcement) => {
-                announcement.as_ref().filter(|(known, _)| *known == id).map(|(_, bytes)| bytes.clone())
+            Origin::Own(announcements) => {
+                announcements.iter().find(|(known, _)| *known == id).map(|(_, bytes)| bytes.clone())
             }
         }
     }
@@ -191,18 +191,38 @@ impl Sample {
         let payload_bytes = value.payload_bytes();
         let mut payload = vec![0_u128; payload_bytes.div_ceil(size_of::<u128>())];
         value.write(&mut nervure_message::cast_slice_mut(&mut payload)[..payload_bytes]);
-        let announcement = value.schema().map(|schema| (schema.id(), schema.bytes().into()));
-        let schema_id = announcement.as_ref().map_or(0, |(id, _)| *id);
+        let announcements: Vec<(u64, Arc<[u8]>)> =
+            value.schema().map(|schema| (schema.id(), schema.bytes().into())).into_iter().collect();
+        let schema_id = announcements.first().map_or(0, |(id, _)| *id);
         let head = SmallVec::from_slice(&head);
         Ok(Self(Arc::new(Received {
             header: Header { schema_id, ..header },
             received_mono: monotonic_nanos(),
-            origin: Origin::Own(announcement),
+            origin: Origin::Own(announcements),
             payload_bytes,
             head_bytes: head.len(),
             body: Body::Own { payload, head },
             layout: OnceLock::new(),
         })))
+    }
+
+    /// The same sample in memory of this process: it holds no block of its producer, and outlives the edge.
+    #[must_use]
+    pub fn copied(&self) -> Self {
+        let mut payload = vec![0_u128; self.payload().len().div_ceil(size_of::<u128>())];
+        let bytes = &mut nervure_message::cast_slice_mut(&mut payload)[..self.payload().len()];
+        bytes.copy_from_slice(self.payload());
+        let ids = [self.header().schema_id, self.header().frame_id].into_iter().filter(|&id| id != 0);
+        let announcements = ids.filter_map(|id| Some((id, self.announcement(id)?))).collect();
+        Self(Arc::new(Received {
+            header: *self.header(),
+            received_mono: self.received_mono(),
+            origin: Origin::Own(announcements),
+            payload_bytes: self.payload().len(),
+            head_bytes: self.head().len(),
+            body: Body::Own { payload, head: SmallVec::from_slice(self.head()) },
+            layout: OnceLock::new(),
+        }))
     }
 }
 

@@ -177,7 +177,8 @@ impl Output {
 
     /// The receipt of a sample that found no memory, which [`Output::loan`] has counted.
     pub fn missed_by_all(&self) -> Receipt {
-        Receipt { queued: 0, missed: self.state().edges.len() as u32 }
+        let state = self.state();
+        Receipt { queued: 0, missed: state.edges.iter().filter(|edge| !edge.gives_way).count() as u32 }
     }
 
     /// Makes `bytes` known to present and future consumers under `id` (a schema's or a frame's hash).
@@ -506,6 +507,7 @@ impl State {
         let mut receipt = Receipt::default();
         for edge in in_turn(&mut self.edges, self.sequence, |edge| edge.gives_way) {
             match edge.offer(&image, &mut self.pool, &self.announcements, producer) {
+                _ if edge.gives_way => {}
                 true => receipt.queued += 1,
                 false => receipt.missed += 1,
             }

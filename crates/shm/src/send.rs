@@ -90,7 +90,7 @@ pub struct Unsent {
     pub cause: SendError,
 }
 
-/// What became of a publication.
+/// What became of a publication. Observers, who may miss what they like, are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
     /// Edges in whose queue it now waits.

@@ -10,11 +10,13 @@ outputs; which inputs and outputs it has is said by the dataflow file::
         if event.id == "image":
             node.send("brightness", event.numpy().mean(), like=event)
 
+``observe("camera/image")`` receives samples of a dataflow that runs, from any program.
+
 NumPy and pyarrow are imported when a value is first asked for in their terms.
 """
 
 from nervure import _stacks
-from nervure._native import Event, Loan, Node, __version__
+from nervure._native import Event, Loan, Node, Observer, __version__, observe
 from nervure.errors import (
     ConnectError,
     LoanError,
@@ -47,6 +49,7 @@ __all__ = [
     "NodeForked",
     "NodeTimeout",
     "NotSendable",
+    "Observer",
     "OutOfMemory",
     "SampleError",
     "ServiceError",
@@ -59,4 +62,5 @@ __all__ = [
     "UnknownOutput",
     "UnknownParam",
     "__version__",
+    "observe",
 ]

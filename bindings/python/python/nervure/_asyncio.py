@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nervure.errors import NodeTimeout
 
 if TYPE_CHECKING:
-    from nervure import Event, Node
+    from nervure import Event, Node, Observer
 
 # Events taken in a row before other tasks get a turn.
 _EVENTS_IN_A_ROW = 16
@@ -19,7 +19,7 @@ _PATIENCE_SECONDS = 0.05
 _taken_in_a_row = 0
 
 
-async def next_event(node: Node) -> Event:
+async def next_event(node: Node | Observer) -> Event:
     """Waits for the next event without blocking the event loop."""
     global _taken_in_a_row
     _taken_in_a_row += 1
@@ -76,7 +76,7 @@ async def call(
 class _News:
     """One watch of a node's eventfd, for all tasks that wait: one for events, others for answers."""
 
-    def __init__(self, node: Node, eventfd: int, seconds: float | None) -> None:
+    def __init__(self, node: Node | Observer, eventfd: int, seconds: float | None) -> None:
         self.node = node
         self.eventfd = eventfd
         self.waiting: set[asyncio.Future[None]] = set()
@@ -100,10 +100,10 @@ class _News:
             self.node._disarm()
 
 
-_watched: weakref.WeakKeyDictionary[Node, _News] = weakref.WeakKeyDictionary()
+_watched: weakref.WeakKeyDictionary[Node | Observer, _News] = weakref.WeakKeyDictionary()
 
 
-async def _wait(node: Node, *, for_events: bool = False) -> None:
+async def _wait(node: Node | Observer, *, for_events: bool = False) -> None:
     news = _watched.get(node)
     # A second task that waits for events is refused by the node: each is delivered once.
     if news is None or (for_events and news.has_receiver):

@@ -7,7 +7,16 @@ from typing import Any, Literal, final, overload
 import numpy.typing as npt
 from typing_extensions import Self
 
-__all__ = ["_CONTROL_FD_VARIABLE", "_STACKS_SIGNAL", "Event", "Loan", "Node", "__version__"]
+__all__ = [
+    "_CONTROL_FD_VARIABLE",
+    "_STACKS_SIGNAL",
+    "Event",
+    "Loan",
+    "Node",
+    "Observer",
+    "__version__",
+    "observe",
+]
 
 __version__: str
 _CONTROL_FD_VARIABLE: str
@@ -23,18 +32,24 @@ _Metadata = Mapping[str, _Scalar | Sequence[int] | Sequence[float] | Sequence[st
 class Node:
     """A node of a running dataflow.
 
-    The program must have been started by ``nervure run``; a process has one node. A node that waits for
-    nobody's samples (it has no inputs, or only timers) is returned when the whole dataflow is ready, so that
-    nobody misses its first ones.
+    ``Node()`` is the node as which ``nervure run`` started the program, or in whose place ``nervure attach``
+    runs it; such a process has one node. ``Node("plot")`` joins a dataflow that runs as its node of that id,
+    which has ``path: dynamic`` in the file: the dataflow of that name, that which ``NERVURE_DATAFLOW`` in the
+    environment names, or the only one. Its place is given back when the object is gone, and can be taken
+    again. A program that ``nervure run`` started may give its own id, so that it can be both.
+
+    A node that waits for nobody's samples (it has no inputs, or only timers) is returned when the whole
+    dataflow is ready, so that nobody misses its first ones.
 
     Iterate over it to take events in; the last one is ``STOP``. Any thread may send. Receive in one place: an
     event is delivered once.
 
     Raises:
-        ConnectError: it was not started by ``nervure run``, or is the second one of its process.
+        ConnectError: it was not started by ``nervure run``, or is the second one of its process; no
+            dataflow runs or several do, there is no such node, or another process has it.
     """
 
-    def __new__(cls) -> Self: ...
+    def __new__(cls, id: str | None = None, *, dataflow: str | None = None) -> Self: ...
     @property
     def id(self) -> str:
         """The node's id in the dataflow file."""
@@ -231,6 +246,64 @@ class Node:
     def _begin_call(self, client: str, value: object, metadata: _Metadata | None) -> Any: ...
     def _take_answer(self, client: str, call: Any) -> Event | None: ...
     def _forget_call(self, call: Any) -> str: ...
+
+def observe(*topics: str, dataflow: str | None = None, depth: int = 4) -> Observer:
+    """Receives topics of a dataflow that runs, from any program of the same user: a notebook, a dashboard::
+
+        for sample in nervure.observe("camera/image"):
+            show(sample.numpy())
+
+    The dataflow is not held up: an observer that is too slow misses samples, which ``Observer.dropped`` counts.
+
+    Args:
+        topics: ``node/output`` of each; it is the ``id`` of its samples.
+        dataflow: Its name, or the process id of its keeper; else what ``NERVURE_DATAFLOW`` in the environment
+            says, or the only one that runs.
+        depth: Samples of a topic that wait for the observer at most; the oldest makes room.
+
+    Raises:
+        ConnectError: no dataflow runs or several do, or there is no such topic.
+    """
+
+@final
+class Observer:
+    """Samples of topics of a running dataflow: see :func:`observe`.
+
+    Iterate over it, with ``for`` or ``async for``: samples are events of type ``INPUT``. The iteration ends when
+    their senders have ended for good, or the dataflow has. A sender that is restarted goes on being observed, and
+    what an output keeps as its ``history`` comes first. Unlike those of a node, samples are copies: keep as many as
+    you like, also when the observer is gone.
+    """
+
+    @property
+    def id(self) -> str:
+        """Its id in the dataflow: ``python@4711``."""
+    @property
+    def dataflow(self) -> str:
+        """The dataflow's name."""
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics."""
+    @property
+    def dropped(self) -> int:
+        """How many samples were missed between those that were received."""
+    def now(self) -> float:
+        """The dataflow's clock, in seconds since 1970-01-01 UTC."""
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Event:
+        """Waits for the next sample. Other threads run meanwhile, and Ctrl-C ends the wait."""
+    def next(self, *, timeout: float | None = None) -> Event | None:
+        """Waits at most ``timeout`` seconds for the next sample; without a timeout, until there is one.
+
+        Returns:
+            The sample; ``None`` when none came in time, and after the end.
+        """
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Awaitable[Event]:
+        """Waits for the next sample without blocking the event loop of asyncio."""
+    def _poll(self) -> Event | None: ...
+    def _arm(self) -> tuple[int, float | None] | None: ...
+    def _disarm(self) -> None: ...
 
 @final
 class Event:

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
+use regex_lite::Regex;
 
 use crate::arguments::{LogLevel, parse_duration};
 
@@ -59,6 +60,35 @@ pub enum NodeOrder {
     Start(OneNode),
     /// Stop a node in order and start it again, with what its program is now.
     Restart(OneNode),
+    /// Give a node another program. Its edges stay, and what runs now comes back when the new program is not ready within
+    /// its `startup_timeout` (30s where the file has none).
+    Replace {
+        /// A node, `node` or `dataflow:node`.
+        node: String,
+        /// The program: a Python script (`.py`), an executable, or a command on the PATH.
+        program: String,
+        #[command(flatten)]
+        target: Target,
+        /// Arguments of the new program, after `--`. Without any it gets those of the old one.
+        #[arg(last = true, value_name = "ARGS")]
+        args: Vec<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct AttachArguments {
+    /// A node, `node` or `dataflow:node`.
+    pub node: String,
+    /// What to run, after `--`: `{}` stands for the node's own program with its arguments, which is also what runs
+    /// without a command.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+    /// The dataflow: its name, or the process id of its keeper. Not needed when only one runs.
+    #[arg(short, long, value_name = "NAME")]
+    pub dataflow: Option<String>,
+    /// Leave the node stopped afterwards: `nervure node start` starts it.
+    #[arg(long)]
+    pub leave_stopped: bool,
 }
 
 #[derive(Debug, Args)]
@@ -185,9 +215,9 @@ pub struct LogsArguments {
     /// Only lines of this level and above.
     #[arg(long, value_name = "LEVEL", default_value = "trace")]
     pub level: LogLevel,
-    /// Only lines that contain this text.
-    #[arg(long, value_name = "TEXT")]
-    pub grep: Option<String>,
+    /// Only lines that this regular expression matches, such as `fail|late`, `(?i)error`, `^[0-9]+ ms`.
+    #[arg(long, value_name = "PATTERN")]
+    pub grep: Option<Regex>,
     /// Only lines of the last time, such as `10s`, `5min`.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub since: Option<Duration>,

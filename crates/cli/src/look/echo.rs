@@ -9,14 +9,13 @@ use std::{
 };
 
 use nervure_node::{
-    Event, Observer, Sample, Value as MetadataValue,
+    Event, Gaps, Observer, Sample, Value as MetadataValue,
     message::{DType, Layout},
 };
 use serde_json::{Value, json};
 
 use super::{
     arguments::EchoArguments,
-    gaps::Gaps,
     step_back, tensor,
     topics::choose_to_observe,
     value::{self, Limits},

@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use regex_lite::Regex;
+
 use nervure_node::running::{self, Connection, ConnectionError};
 use nervure_protocol::{
     cli_to_keeper::{self, Watch},
@@ -24,7 +26,8 @@ use crate::{
 
 /// Shows the records of a run in the order of their times.
 pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
-    let name = arguments.target.dataflow.as_deref();
+    let name = running::named(arguments.target.dataflow.as_deref());
+    let name = name.as_deref();
     let (folder, connection) = match running::find(name) {
         Ok(address) => {
             let mut connection = connect_to(&address, "logs")?;
@@ -60,7 +63,7 @@ pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
 struct Filter<'a> {
     nodes: &'a [String],
     level: Level,
-    text: Option<&'a str>,
+    pattern: Option<&'a Regex>,
     since_utc_nanos: i64,
 }
 
@@ -72,7 +75,7 @@ impl<'a> Filter<'a> {
         Self {
             nodes: &arguments.node,
             level: arguments.level.into(),
-            text: arguments.grep.as_deref(),
+            pattern: arguments.grep.as_ref(),
             since_utc_nanos: arguments.since.map_or(i64::MIN, since),
         }
     }
@@ -81,7 +84,7 @@ impl<'a> Filter<'a> {
         record.level >= self.level
             && record.utc_nanos >= self.since_utc_nanos
             && (self.nodes.is_empty() || self.nodes.contains(&record.node))
-            && self.text.is_none_or(|text| record.text.contains(text))
+            && self.pattern.is_none_or(|pattern| pattern.is_match(&record.text))
     }
 }
 
@@ -200,7 +203,9 @@ mod tests {
     #[test]
     fn filters_are_all_to_hold() {
         let nodes = ["camera".to_owned()];
-        let filter = Filter { nodes: &nodes, level: Level::Warn, text: Some("lost"), since_utc_nanos: 100 };
+        let pattern = Regex::new("los[ts]$").unwrap();
+        let (nodes, pattern) = (&nodes[..], Some(&pattern));
+        let filter = Filter { nodes, level: Level::Warn, pattern, since_utc_nanos: 100 };
         assert!(filter.wants(&record(100, "camera", Level::Error, "frame lost")));
         assert!(!filter.wants(&record(99, "camera", Level::Error, "frame lost")));
         assert!(!filter.wants(&record(100, "imu", Level::Error, "frame lost")));
@@ -214,7 +219,7 @@ mod tests {
         let whole = serde_json::to_string(&record(1, "camera", Level::Info, "one")).unwrap();
         fs::write(folder.path().join("camera.jsonl"), format!("{whole}\n{}", &whole[..20])).unwrap();
         fs::write(folder.path().join("notes.txt"), "no log").unwrap();
-        let filter = Filter { nodes: &[], level: Level::Trace, text: None, since_utc_nanos: i64::MIN };
+        let filter = Filter { nodes: &[], level: Level::Trace, pattern: None, since_utc_nanos: i64::MIN };
         assert_eq!(read(folder.path(), &filter).unwrap().len(), 1);
     }
 

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, process::ExitCode, time::Instant};
 
-use nervure_node::{Event, Observer, Sample};
+use nervure_node::{Event, Gaps, Observer, Sample};
 use serde_json::{Value, json};
 
-use super::{arguments::MeasureArguments, gaps::Gaps, step_back, topics::choose_to_observe};
+use super::{arguments::MeasureArguments, step_back, topics::choose_to_observe};
 use crate::{
     failure::Failure,
     output,

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{
     arguments::{self, NodeArguments},
-    connect, connect_to, order, split_name,
+    connect, connect_to, order, replace, split_name,
     state::{NodeState, State},
 };
 use crate::{failure::Failure, output};
@@ -24,6 +24,9 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
         arguments::NodeOrder::Stop(one) => (one, NodeOrder::Stop, "has stopped"),
         arguments::NodeOrder::Start(one) => (one, NodeOrder::Start, "runs"),
         arguments::NodeOrder::Restart(one) => (one, NodeOrder::Restart, "runs again"),
+        arguments::NodeOrder::Replace { node, program, target, args } => {
+            return replace::replace(node, program, args, target);
+        }
     };
     let (dataflow, name) = split_name(&one.node, one.target.dataflow.as_deref())?;
     let mut state = State::open(connect(dataflow, "node")?, true)?;
@@ -56,10 +59,12 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn find<'a>(state: &'a State, name: &str) -> Option<&'a NodeState> {
+/// The node of that id, which is no observer.
+pub fn find<'a>(state: &'a State, name: &str) -> Option<&'a NodeState> {
     state.nodes.values().find(|node| node.declared.id == name && !node.declared.observer)
 }
 
-fn incarnation(node: &NodeState) -> Option<u32> {
+/// How often the process that runs, or ran last, had been started before.
+pub fn incarnation(node: &NodeState) -> Option<u32> {
     node.started.as_ref().map(|started| started.incarnation)
 }

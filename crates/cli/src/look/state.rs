@@ -46,9 +46,11 @@ impl NodeState {
         match (&self.started, &self.ended) {
             (_, Some(ended)) if ended.restarts => "restarts",
             (_, Some(ended)) if ended.failed => "failed",
+            (_, Some(_)) if self.declared.dynamic => "absent",
             (_, Some(ended)) if ended.reason.contains("by hand") => "stopped",
             (_, Some(_)) => "ended",
             (Some(_), None) => "runs",
+            (None, None) if self.declared.dynamic => "absent",
             (None, None) => "starts",
         }
     }
@@ -155,6 +157,8 @@ impl State {
                         id: started.id.clone(),
                         program: started.id.clone(),
                         observer: started.observer,
+                        dynamic: false,
+                        file_says: None,
                         outputs: Vec::new(),
                         inputs: Vec::new(),
                     });

@@ -57,7 +57,10 @@ fn text(state: &State) -> String {
             node.state().to_owned(),
             node.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             restarts(node).to_string(),
-            node.declared.program.clone(),
+            match &node.declared.file_says {
+                Some(file_says) => format!("{} (the file says {file_says})", node.declared.program),
+                None => node.declared.program.clone(),
+            },
         ]);
     }
     text.push_str(&table.render(None));
@@ -107,6 +110,7 @@ fn as_json(state: &State) -> serde_json::Value {
             "pid": node.pid(),
             "restarts": restarts(node),
             "program": node.declared.program,
+            "file_says": node.declared.file_says,
             "last_end": node.ended,
         })
     };

@@ -1,17 +1,26 @@
 //! From the graph of a file to the plan of a keeper.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use nervure_dataflow::{self as dataflow, Dataflow};
 use nervure_keeper::plan::{
     EdgePlan, LastValuePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling, lease_rows,
 };
-use nervure_protocol::wiring::{
-    self, ClientSpec, InputSpec, LoopDeadline, OutputSpec, Policy, Queue, ServiceClientSpec, ServiceSpec,
-    Source,
+use nervure_protocol::{
+    TOKEN_FILE,
+    wiring::{
+        self, ClientSpec, InputSpec, LoopDeadline, OutputSpec, Policy, Queue, ServiceClientSpec, ServiceSpec,
+        Source,
+    },
 };
 
-use crate::failure::Failure;
+use crate::{failure::Failure, token};
 
 /// The plan of a dataflow.
 pub fn plan(
@@ -29,6 +38,8 @@ pub fn plan(
         queue: queue(dataflow.input(edge).queue),
     });
     let edges: Vec<_> = edges.collect();
+    let has_dynamic = dataflow.nodes.iter().any(|node| node.program == dataflow::Program::Dynamic);
+    let join_token = has_dynamic.then(|| write_token(&log_folder)).transpose()?;
     let nodes = dataflow
         .nodes
         .iter()
@@ -42,9 +53,25 @@ pub fn plan(
         detached,
         clock: None,
         grace,
+        join_token,
         nodes: nodes.collect(),
         edges,
     })
+}
+
+/// Makes up the token for nodes with `path: dynamic`, and leaves it where only this user finds it.
+fn write_token(log_folder: &Path) -> Result<String, Failure> {
+    let path = log_folder.join(TOKEN_FILE);
+    let token = token::make()?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    file.and_then(|mut file| file.write_all(token.as_bytes())).map_err(|error| {
+        Failure::internal(format!(
+            "the token for nodes with `path: dynamic` cannot be written to {}",
+            path.display()
+        ))
+        .because(error)
+    })?;
+    Ok(token)
 }
 
 fn node_plan(
@@ -82,6 +109,7 @@ fn node_plan(
             dataflow::Program::Python { script } => Program::Python(script.clone()),
             dataflow::Program::Executable { file } => Program::Executable(file.clone()),
             dataflow::Program::Command { name } => Program::Command(name.clone()),
+            dataflow::Program::Dynamic => Program::Dynamic,
         },
         args: node.args.clone(),
         env: node.env.clone(),

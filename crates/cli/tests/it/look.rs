@@ -327,6 +327,7 @@ fn logs_are_filtered_and_outlive_their_run() {
     sorted.sort();
     assert_eq!(sorted, ["ERROR: three", "WARN: two"]);
     assert_eq!(texts(&run, &["--grep", "one"]), ["one"]);
+    assert_eq!(texts(&run, &["--grep", "^(?i)O.e$"]), ["one"]);
     assert!(texts(&run, &["--since", "1h"]).len() >= 4);
     let (_, text, _) = self::run(run.command(&["logs", "--grep", "two", "-d", run.name()]));
     assert!(text.ends_with(" talk       | WARN WARN: two\n"), "{text}");

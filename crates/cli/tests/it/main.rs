@@ -4,6 +4,7 @@ mod build;
 mod dataflow;
 mod graph;
 mod help;
+mod joined;
 mod link;
 mod look;
 mod nodes;

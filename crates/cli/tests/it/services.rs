@@ -1,5 +1,6 @@
 //! Requests and answers between real nodes.
 
+use nervure_node::{Event, Observer};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -66,4 +67,25 @@ fn a_call_ends_with_the_dataflow() {
     run.line("client", "the dataflow stops");
     let outcome = run.finish();
     assert_eq!(outcome.ends("client")[0]["failed"], false);
+}
+
+#[test]
+fn a_request_to_nobody_fails_at_once_though_somebody_observes_it() {
+    let mut run = Dataflow::named()
+        .node("server", "serve", json!({"services": ["double"]}))
+        .node("client", "call-always", json!({"clients": {"twice": "server/double"}}))
+        .run(&[]);
+    run.line("client", "answered");
+    let topics = run.command(&["topic", "list", "--json", "-d", run.name()]).output().unwrap().stdout;
+    let topics: serde_json::Value = serde_json::from_slice(&topics).unwrap();
+    let names = topics["topics"].as_array().unwrap().iter().map(|topic| topic["topic"].as_str().unwrap());
+    let requests = names.clone().find(|name| name.starts_with("client/")).unwrap();
+    let mut observer = Observer::open(Some(run.name()), &[requests], 4, "test").unwrap();
+    assert!(matches!(observer.next(), Some(Event::Input { .. })));
+    let stopped = run.command(&["node", "stop", "server", "-d", run.name()]).status().unwrap();
+    assert!(stopped.success());
+    run.line("client", "service server/double is not there");
+    run.line("client", "service server/double is not there");
+    run.signal(Signal::INT);
+    assert_eq!(run.finish().code, Some(0));
 }

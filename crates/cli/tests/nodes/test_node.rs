@@ -14,6 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("doomed-sink") => doomed_sink(number(1)?, || std::process::abort()),
         Some("failing-sink") => doomed_sink(number(1)?, || Err("as it was told".into())),
         Some("relay") => relay(),
+        Some("join") => join(arguments.get(1), arguments.get(2)),
         Some("clock") => clock(),
         Some("idle") => idle(),
         Some("deaf") => deaf(),
@@ -22,6 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("call") => call(number(1)?),
         Some("call-badly") => call_badly(),
         Some("call-on") => call_on(),
+        Some("call-always") => call_always(),
         other => Err(format!("what is a {other:?}?").into()),
     }
 }
@@ -62,6 +64,19 @@ fn sink(pause_millis: u64) -> Result<(), Box<dyn Error>> {
     while let Some(event) = node.next() {
         tell(&event)?;
         sleep(Duration::from_millis(pause_millis));
+    }
+    Ok(())
+}
+
+/// Is a sink of the dataflow of that name as its node of that id, and answers each number where it has an output.
+fn join(node: Option<&String>, dataflow: Option<&String>) -> Result<(), Box<dyn Error>> {
+    let mut node = Node::join(dataflow.map(String::as_str), node.ok_or("which node?")?)?;
+    println!("joined {} {}", node.id(), node.incarnation());
+    while let Some(event) = node.next() {
+        tell(&event)?;
+        if let (Event::Input { sample, .. }, true) = (&event, node.outputs().len() > 0) {
+            node.send("out", &sample.as_slice::<u64>()?[..1])?;
+        }
     }
     Ok(())
 }
@@ -234,6 +249,20 @@ fn call_badly() -> Result<(), Box<dyn Error>> {
         }
     }
     println!("7 doubled is {}, though an answer came late", doubled(node.call("twice", &7, None))?);
+    Ok(())
+}
+
+/// Asks again and again, and tells what comes of it.
+fn call_always() -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    for number in 10.. {
+        match node.call("twice", &number, Some(Duration::from_secs(1000))) {
+            Err(CallError::Stopped) => break,
+            Err(error) => println!("{error}"),
+            Ok(_) => println!("answered"),
+        }
+        sleep(Duration::from_millis(10));
+    }
     Ok(())
 }
 

@@ -12,7 +12,6 @@ use nervure_protocol::{
 };
 
 use super::{Action, Descriptor, Machine, index, stop::Phase};
-use crate::plan::Program;
 
 /// The connections that said Hello.
 #[derive(Debug, Default)]
@@ -22,7 +21,7 @@ pub(super) struct Clients(BTreeMap<usize, Client>);
 struct Client {
     /// `top@4711`, for people.
     name: String,
-    /// Once it observes.
+    /// The guest, or the node that joined, that it is.
     guest: Option<usize>,
 }
 
@@ -43,6 +42,9 @@ impl Machine {
                 Ok(())
             }
             Message::Observe(observe) => self.observe(client, pid, &observe),
+            Message::Join(join) => self.join(client, pid, &join, now),
+            Message::Replace(replace) => self.replace(client, replace, now),
+            Message::Attach(attach) => self.keep_place(client, &attach, now),
             message => self.obey(client, message, now).map(|()| {
                 self.reply(client, keeper_to_cli::Message::Done, None);
             }),
@@ -54,9 +56,12 @@ impl Machine {
 
     /// A client closed its connection, or died, or broke the protocol.
     pub(super) fn client_gone(&mut self, client: usize) {
-        if let Some(Client { guest: Some(guest), .. }) = self.clients.0.remove(&client) {
-            self.guest_gone(guest);
+        match self.clients.0.remove(&client) {
+            Some(Client { guest: Some(node), .. }) if self.is_guest(node) => self.guest_gone(node),
+            Some(Client { guest: Some(node), .. }) => self.departed(node),
+            Some(Client { guest: None, .. }) | None => {}
         }
+        self.give_back(client);
     }
 
     /// Carries out an order about the dataflow.
@@ -73,7 +78,13 @@ impl Machine {
                 let name = self.clients.0[&client].name.clone();
                 return self.set_param(set, &name);
             }
-            Message::Hello(_) | Message::Watch(_) | Message::Observe(_) | Message::Unknown => {
+            Message::Hello(_)
+            | Message::Watch(_)
+            | Message::Observe(_)
+            | Message::Join(_)
+            | Message::Attach(_)
+            | Message::Replace(_)
+            | Message::Unknown => {
                 return Err(refused(
                     "this keeper does not know that command",
                     Some("the dataflow was started by another version of Nervure: use that version"),
@@ -131,14 +142,14 @@ impl Machine {
         self.clients.0.get(&client).map(|client| client.name.clone()).unwrap_or_default()
     }
 
-    /// The client's connection is that of a guest from now on.
+    /// The client's connection is that of a guest, or of a node, from now on.
     pub(super) fn client_is_guest(&mut self, client: usize, node: usize) {
         if let Some(client) = self.clients.0.get_mut(&client) {
             client.guest = Some(node);
         }
     }
 
-    /// Ends the connection of a guest.
+    /// Ends the connection of a guest, or of a node that joined.
     pub(super) fn dismiss(&mut self, node: usize) {
         let is_its = |(_, client): &(&usize, &Client)| client.guest == Some(node);
         if let Some(client) = self.clients.0.iter().find(is_its).map(|(client, _)| *client) {
@@ -154,11 +165,14 @@ impl Machine {
                 continue;
             }
             let plan = &self.plan.nodes[node];
+            let (program, file_says) = self.described(node);
             let declared = NodeDeclared {
                 node: index(node),
                 id: plan.id.clone(),
-                program: describe(&plan.program),
+                program,
+                file_says,
                 observer: self.is_guest(node),
+                dynamic: plan.is_dynamic(),
                 outputs: plan.outputs.clone(),
                 inputs: plan.inputs.clone(),
             };
@@ -203,12 +217,5 @@ impl Machine {
     /// A line of the keeper's own log about a client.
     pub(super) fn log_client(&mut self, level: Level, text: String) {
         self.actions.push(Action::Log { node: None, level, text });
-    }
-}
-
-fn describe(program: &Program) -> String {
-    match program {
-        Program::Python(path) | Program::Executable(path) => path.display().to_string(),
-        Program::Command(name) => name.clone(),
     }
 }

@@ -55,19 +55,29 @@ impl Machine {
         let asked = self.phase.is_stopping() || ordered.is_some();
         let success = end == End::Code(0);
         let condemned = state.condemned.take();
-        let failed = condemned.is_some() || (!success && !asked);
+        let was_condemned = condemned.is_some();
         let mut reason = condemned.unwrap_or_else(|| end.to_string());
-        let verdict = if asked || (success && self.inputs_are_over(node)) {
+        let back = self.replacement_has_failed(node, &reason);
+        let failed = was_condemned || back.is_some() || (!success && !asked);
+        let verdict = if asked || back.is_some() || (success && self.inputs_are_over(node)) {
             Verdict::NotWanted
         } else {
             self.nodes[node].restarts.ended(&self.plan.nodes[node].restart, success, now)
         };
         reason.push_str(&self.consequence(node, verdict));
-        if ordered == Some(Then::Hold) {
-            reason.push_str("; stopped by hand, `nervure node start` starts it again");
+        reason.push_str(back.as_deref().unwrap_or_default());
+        match (ordered, &self.nodes[node].claim) {
+            (Some(Then::Hold), Some(claim)) => {
+                reason.push_str(&format!("; stopped by hand, its place is kept for `{}`", claim.name));
+            }
+            (Some(Then::Hold), None) => {
+                reason.push_str("; stopped by hand, `nervure node start` starts it again");
+            }
+            _ => {}
         }
         let restart_at = match (verdict, ordered) {
             (Verdict::Restart { after, .. }, _) => Some(now + after),
+            _ if back.is_some() => Some(now),
             (_, Some(Then::Start)) => Some(now),
             (_, Some(Then::Hold)) => Some(HELD),
             _ => None,
@@ -90,7 +100,9 @@ impl Machine {
         self.gone(node, ended, restart_at);
     }
 
-    pub(super) fn not_started(&mut self, node: usize, reason: String) {
+    pub(super) fn not_started(&mut self, node: usize, reason: String, now: Duration) {
+        let back = self.replacement_has_failed(node, &format!("it could not be started: {reason}"));
+        let restart_at = back.is_some().then_some(now);
         let ended = keeper_to_run::NodeEnded {
             node: index(node),
             id: self.plan.nodes[node].id.clone(),
@@ -98,17 +110,20 @@ impl Machine {
             code: None,
             signal: None,
             failed: true,
-            restarts: false,
-            reason: format!("could not be started: {reason}"),
+            restarts: restart_at.is_some(),
+            reason: format!("could not be started: {reason}{}", back.unwrap_or_default()),
             stderr_tail: Vec::new(),
         };
-        self.gone(node, ended, None);
+        self.gone(node, ended, restart_at);
     }
 
     /// The end of a dataflow overtakes the pause before a restart.
     pub(super) fn give_up_restart(&mut self, node: usize) {
-        let Some(mut ended) = self.nodes[node].last_end.take() else { return };
         self.nodes[node].state = State::Ended;
+        let Some(mut ended) = self.nodes[node].last_end.take() else {
+            // Nobody has joined as it.
+            return self.unwire(node, false);
+        };
         ended.restarts = false;
         ended.reason = match ended.reason.split_once("; starts again") {
             Some((reason, _)) => format!("{reason}; not started again, because the dataflow stops"),
@@ -118,7 +133,12 @@ impl Machine {
         self.report(keeper_to_run::Message::NodeEnded(ended), None);
     }
 
-    fn gone(&mut self, node: usize, ended: keeper_to_run::NodeEnded, restart_at: Option<Duration>) {
+    pub(super) fn gone(
+        &mut self,
+        node: usize,
+        ended: keeper_to_run::NodeEnded,
+        restart_at: Option<Duration>,
+    ) {
         self.nodes[node].kill_at = None;
         self.nodes[node].health = Health::default();
         self.nodes[node].terminate_at = None;
@@ -128,6 +148,7 @@ impl Machine {
         };
         let level = match (ended.failed, ended.code) {
             (true, _) => Level::Error,
+            (false, None) if ended.signal.is_none() => Level::Info,
             (false, Some(0)) if !ended.restarts && restart_at.is_none() => Level::Debug,
             (false, Some(0)) => Level::Info,
             (false, _) => Level::Warn,
@@ -162,7 +183,7 @@ impl Machine {
     }
 
     /// True when the node has inputs from other nodes, and none of them will ever write again.
-    fn inputs_are_over(&self, node: usize) -> bool {
+    pub(super) fn inputs_are_over(&self, node: usize) -> bool {
         let mut producers =
             self.plan.edges.iter().filter(|edge| edge.consumer == node && edge.producer != node).peekable();
         producers.peek().is_some() && producers.all(|edge| self.nodes[edge.producer].has_ended())

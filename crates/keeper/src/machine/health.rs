@@ -64,8 +64,9 @@ impl Machine {
     /// A node is connected; it is watched from here on if it is ready.
     pub(super) fn watch_if_ready(&mut self, node: usize, now: Duration) {
         let state = &mut self.nodes[node];
-        if state.ready && state.is_connected() {
+        if state.ready && state.is_connected() && !state.joined {
             state.health.ready(self.plan.nodes[node].health_check_timeout, now);
+            self.replacement_is_ready(node);
         }
     }
 
@@ -83,7 +84,7 @@ impl Machine {
                 State::Spawned => "has not connected",
                 _ => "has not called `ready()`",
             };
-            let timeout = plan.startup_timeout.unwrap_or_default();
+            let timeout = self.startup_timeout(node).unwrap_or_default();
             return self.hangs(node, format!("it {what} within {timeout:?} (`startup_timeout`)"), now);
         }
         if due(state.health.look_at) {

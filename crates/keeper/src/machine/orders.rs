@@ -37,6 +37,14 @@ impl Machine {
         if self.phase.is_stopping() {
             return Err(refused("the dataflow is stopping", None));
         }
+        self.check_free(node)?;
+        if self.is_dynamic(node) && order != NodeOrder::Stop {
+            let hint = format!("a program joins as it: `Node(\"{id}\")` in Python");
+            return Err(refused(
+                format!("node `{id}` has `path: dynamic`: its keeper does not start it"),
+                Some(&hint),
+            ));
+        }
         let is_alive = self.nodes[node].is_alive();
         match order {
             NodeOrder::Stop if self.nodes[node].has_ended() || self.nodes[node].is_held() => {
@@ -70,12 +78,16 @@ impl Machine {
             self.nodes[node].terminate_at = None;
             self.nodes[node].kill_at = Some(now + TERMINATE_GRACE);
             let text = format!("has not ended within {:?} of Stop: sending SIGTERM", self.plan.grace);
+            if self.nodes[node].joined {
+                self.nodes[node].kill_at = None;
+                return self.dismiss(node);
+            }
             self.log(Some(node), Level::Warn, text);
             self.actions.push(Action::Signal { node, signal: Signal::Terminate });
         }
     }
 
-    fn end_by_hand(&mut self, node: usize, then: Then, client: &str, now: Duration) {
+    pub(super) fn end_by_hand(&mut self, node: usize, then: Then, client: &str, now: Duration) {
         let verb = if then == Then::Hold { "stopped" } else { "restarted" };
         self.log(Some(node), Level::Info, format!("{verb} by `{client}`"));
         let is_first = self.nodes[node].ordered.replace(then).is_none();
@@ -87,6 +99,8 @@ impl Machine {
             let grace_millis = u64::try_from(self.plan.grace.as_millis()).unwrap_or(u64::MAX);
             let reason = format!("{verb} by `{client}`");
             self.send(node, keeper_to_node::Message::Stop { reason, grace_millis }, Vec::new());
+        } else if self.nodes[node].joined {
+            self.dismiss(node);
         } else {
             // It cannot hear a Stop.
             self.nodes[node].kill_at = Some(now + TERMINATE_GRACE);
@@ -95,7 +109,7 @@ impl Machine {
     }
 
     /// Lets a node that waits for its restart wait for ever.
-    fn hold_waiting(&mut self, node: usize) {
+    pub(super) fn hold_waiting(&mut self, node: usize) {
         self.nodes[node].state = State::Waiting { until: HELD };
         if let Some(mut ended) = self.nodes[node].last_end.take() {
             ended.restarts = false;
@@ -106,12 +120,17 @@ impl Machine {
         }
     }
 
-    fn start_by_hand(&mut self, node: usize) {
+    pub(super) fn start_by_hand(&mut self, node: usize) {
         if self.nodes[node].has_ended() {
-            // It was not expected again: its consumers have been told so, and hear it anew when it ends again.
-            self.nodes[node].incarnation += 1;
-            self.wiring.expect_again(&self.plan, node);
+            self.expect_again(node);
         }
         self.spawn(node);
+    }
+
+    /// A node that had ended will have a process again: its consumers have been told that it will not, and hear it anew
+    /// when it ends again.
+    pub(super) fn expect_again(&mut self, node: usize) {
+        self.nodes[node].incarnation += 1;
+        self.wiring.expect_again(&self.plan, node);
     }
 }

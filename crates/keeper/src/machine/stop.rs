@@ -54,6 +54,8 @@ impl Machine {
         // Guests hear of the end by that of their inputs, so that they miss nothing of what is sent meanwhile.
         for node in 0..self.own_nodes {
             match self.nodes[node].state {
+                State::Connected if self.ends_with_its_inputs(node) => {}
+                State::Spawned if self.nodes[node].joined => self.dismiss(node),
                 State::Connected => {
                     let message = keeper_to_node::Message::Stop { reason: reason.clone(), grace_millis };
                     self.send(node, message, Vec::new());
@@ -94,7 +96,7 @@ impl Machine {
 
     fn blame(&mut self, text: String) {
         for node in 0..self.own_nodes {
-            if self.nodes[node].is_alive() {
+            if self.nodes[node].is_alive() && !self.nodes[node].joined {
                 self.log(Some(node), Level::Warn, text.clone());
             }
         }
@@ -102,7 +104,10 @@ impl Machine {
 
     fn signal_living(&mut self, signal: Signal) {
         for node in 0..self.own_nodes {
-            if self.nodes[node].is_alive() {
+            if self.nodes[node].joined {
+                self.log(Some(node), Level::Warn, "it has not left in time, and is cut off".to_owned());
+                self.dismiss(node);
+            } else if self.nodes[node].is_alive() {
                 self.actions.push(Action::Signal { node, signal });
             }
         }

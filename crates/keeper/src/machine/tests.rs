@@ -2,10 +2,12 @@
 
 mod any_order;
 mod guests;
+mod joined;
 mod last_values;
 mod life;
 mod orders;
 mod params;
+mod replace;
 mod wiring;
 mod world;
 

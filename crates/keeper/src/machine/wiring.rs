@@ -186,11 +186,14 @@ impl Machine {
     /// gets the edge, too: it would send to nobody, and nobody would count that.
     fn is_awaited(&self, spec: usize) -> bool {
         let edge = &self.plan.edges[spec];
-        edge.is_lossless() && matches!(self.nodes[edge.consumer].state, State::Waiting { .. })
+        let is_absent = matches!(self.nodes[edge.consumer].state, State::Waiting { .. });
+        edge.is_lossless() && is_absent && !self.is_dynamic(edge.consumer)
     }
 
     /// Undoes the edges of a node whose process is gone.
     pub(super) fn unwire(&mut self, node: usize, restarts: bool) {
+        // A dynamic node may never come back: nobody waits for it.
+        let is_awaited = restarts && !self.is_dynamic(node);
         for peer in self.connected_neighbours(node) {
             self.actions.push(Action::Ring { node: peer });
         }
@@ -203,7 +206,7 @@ impl Machine {
             } else if producer == node {
                 self.producer_gone(at, restarts);
             } else if consumer == node {
-                self.consumer_gone(at, restarts);
+                self.consumer_gone(at, is_awaited);
             }
         }
         for spec in 0..self.plan.edges.len() {

@@ -218,6 +218,14 @@ impl Shell {
         }
     }
 
+    /// A client's process has ended. What it said last is heard: a node may have taken its leave.
+    pub(super) fn client_ended(&mut self, client: usize) {
+        if let Some(node) = self.clients.client(client).and_then(|client| client.guest) {
+            self.receive_from_node(node);
+        }
+        self.client_gone(client);
+    }
+
     pub(super) fn client_gone(&mut self, client: usize) {
         if self.clients.client(client).is_some() {
             self.clients.remove(client);
@@ -225,11 +233,12 @@ impl Shell {
         }
     }
 
-    /// Makes a client a guest: its connection becomes the control socket of a node.
+    /// Makes a client a guest, or a node that joins: its connection becomes the control socket of a node.
     pub(super) fn admit(&mut self, client: usize, node: usize) {
+        let pid = self.clients.client(client).map_or(0, |client| client.peer.pid);
         // What it lacks is no reason to end the dataflow.
         if let Err(error) = self.renew_pages(node) {
-            self.log(None, Level::Error, "keeper", format!("an observer was not let in: {error}"));
+            self.log(None, Level::Error, "keeper", format!("process {pid} was not let in: {error}"));
             self.client_gone(client);
         }
         if node == self.slots.len() {

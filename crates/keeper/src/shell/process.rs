@@ -52,6 +52,7 @@ pub fn start(
         }
         (Program::Python(file) | Program::Executable(file), _) => Command::new(file),
         (Program::Command(name), _) => Command::new(name),
+        (Program::Dynamic, _) => return Err("it is not the keeper's to start".to_owned()),
     };
     let pipe = || {
         rustix::pipe::pipe_with(PipeFlags::CLOEXEC)

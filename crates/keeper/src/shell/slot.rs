@@ -52,7 +52,7 @@ pub struct Slot {
 
 #[derive(Debug)]
 struct Process {
-    /// `None` for a guest: it is not the keeper's to signal.
+    /// `None` for a guest, and for a node that joined: they are not the keeper's to signal.
     pid: Option<Pid>,
     interpreter: Option<PathBuf>,
     /// `None` once the node has closed its end.

@@ -49,6 +49,14 @@ pub fn node(id: &str, policy: RestartPolicy) -> NodePlan {
     }
 }
 
+/// What opens a node with `path: dynamic`.
+pub const TOKEN: &str = "open sesame";
+
+/// A node of a test that no keeper starts.
+pub fn dynamic(id: &str) -> NodePlan {
+    NodePlan { program: Program::Dynamic, ..node(id, RestartPolicy::Never) }
+}
+
 pub fn block(from: usize, to: usize) -> (usize, usize, Policy) {
     (from, to, Policy::Block)
 }
@@ -131,6 +139,7 @@ impl World {
             detached,
             clock: None,
             grace: Duration::from_secs(5),
+            join_token: Some(TOKEN.to_owned()),
             nodes,
             edges: Vec::new(),
         };
@@ -180,7 +189,9 @@ impl World {
     fn launched(mut self) -> Self {
         self.give(Event::Launch);
         for node in 0..self.processes.len() {
-            self.hello(node);
+            if self.processes[node].runs {
+                self.hello(node);
+            }
         }
         assert!(self.is_ready);
         self
@@ -234,6 +245,23 @@ impl World {
         let node = self.processes.iter().position(|process| process.guest == Some(client)).unwrap();
         self.hello(node);
         node
+    }
+
+    /// Lets a client join as a node; an error is why it was refused.
+    pub fn join(&mut self, client: usize, id: &str, token: &str) -> Result<usize, String> {
+        let hello = cli_to_keeper::Hello { versions: VERSIONS, program: "test".to_owned() };
+        if !self.replies.contains_key(&client) {
+            self.ask(client, cli_to_keeper::Message::Hello(hello));
+        }
+        let join = cli_to_keeper::Join { node: id.to_owned(), token: token.to_owned() };
+        match self.ask(client, cli_to_keeper::Message::Join(join)) {
+            keeper_to_cli::Message::Joined => {}
+            keeper_to_cli::Message::Refused(refused) => return Err(refused.reason),
+            other => panic!("{other:?}"),
+        }
+        let node = self.processes.iter().position(|process| process.guest == Some(client)).unwrap();
+        self.hello(node);
+        Ok(node)
     }
 
     pub fn exit(&mut self, node: usize, end: End) {
@@ -292,6 +320,10 @@ impl World {
                 assert!(node >= self.own_nodes);
                 self.processes[node] = Process::default();
             }
+            Action::Part { node } => {
+                assert!(node < self.own_nodes);
+                self.processes[node] = Process::default();
+            }
             Action::Log { node, level, text } => self.log.push(format!("{level:?} {node:?} {text}")),
             Action::Ring { node } => self.rung.push(node),
             Action::SetClock { clock } => self.clocks.push(clock),
@@ -302,7 +334,7 @@ impl World {
             }
             Action::Signal { node, signal } => {
                 assert!(self.processes[node].runs, "a signal for node {node}, which does not run");
-                assert!(node < self.own_nodes, "a guest is nobody's to signal");
+                assert!(self.processes[node].guest.is_none(), "who came by itself is nobody's to signal");
                 self.signals.push((node, signal));
             }
             Action::CreateRegion { edge, .. } => assert!(self.regions.insert(edge)),

@@ -1,0 +1,156 @@
+//! `nervure attach`: runs a program in the place of a node.
+
+use std::{
+    os::unix::process::ExitStatusExt,
+    process::{Child, Command, ExitCode, ExitStatus},
+    time::{Duration, Instant},
+};
+
+use nervure_node::running::ConnectionError;
+use nervure_protocol::{
+    CONTROL_FD_VARIABLE, DATAFLOW_VARIABLE, NODE_VARIABLE, TOKEN_VARIABLE, cli_to_keeper,
+    keeper_to_cli::{Attached, Message},
+    wiring::Program,
+};
+use rustix::process::{Pid, Signal};
+use signal_hook::{
+    consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM},
+    iterator::Signals,
+};
+
+use super::{
+    arguments::AttachArguments,
+    connect, connect_to,
+    node::{find, incarnation},
+    split_name,
+    state::State,
+};
+use crate::{failure::Failure, token};
+
+/// How often the user is told that something is still being waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Stops the node, runs the command as it, and gives the node back.
+pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
+    let (dataflow, node) = split_name(&arguments.node, arguments.dataflow.as_deref())?;
+    let mut state = State::open(connect(dataflow, "attach")?, true)?;
+    let address = state.address().clone();
+    // The node's place is kept for as long as this is open, whatever happens to this process.
+    let mut place = connect_to(&address, "attach")?;
+    let token = token::make()?;
+    let request = cli_to_keeper::Attach {
+        node: node.to_owned(),
+        token: token.clone(),
+        leave_stopped: arguments.leave_stopped,
+    };
+    let attached = match place.ask(&cli_to_keeper::Message::Attach(request))? {
+        Message::Attached(attached) => attached,
+        other => return Err(ConnectionError::Unexpected(format!("{other:?}")).into()),
+    };
+    let mut signals = Signals::new([SIGCHLD, SIGTERM, SIGHUP, SIGINT, SIGQUIT])
+        .map_err(|error| Failure::internal("cannot watch for signals").because(error))?;
+    wait_until(&mut state, node, "end", |state| find(state, node).is_none_or(|node| node.pid().is_none()))?;
+    if signals.pending().any(|signal| signal != SIGCHLD) {
+        return Err(Failure::internal("interrupted before the command was started"));
+    }
+    let environment = [
+        (DATAFLOW_VARIABLE, address.keeper.to_string()),
+        (NODE_VARIABLE, node.to_owned()),
+        (TOKEN_VARIABLE, token),
+    ];
+    let ended = run(&mut command(&attached, &arguments.command)?, &environment, &mut signals)?;
+    // Its last process until now may have been the command's.
+    let is_over = !state.follow_until(Instant::now())?;
+    let before = find(&state, node).and_then(incarnation);
+    drop(place);
+    if !arguments.leave_stopped && !is_over && comes_back(&mut state, node, before)? {
+        eprintln!("node `{node}` runs its own program again");
+    }
+    let code = ended.code().or_else(|| Some(128 + ended.signal()?)).unwrap_or(1);
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
+}
+
+/// The command, in which `{}` stands for the node's own program and its arguments; without one, that program.
+fn command(attached: &Attached, words: &[String]) -> Result<Command, Failure> {
+    let mut own = match &attached.program {
+        Program::Python(script) => {
+            let python = nervure_keeper::python(&attached.env).map_err(Failure::invalid)?;
+            vec![python.display().to_string(), script.display().to_string()]
+        }
+        program => vec![program.to_string()],
+    };
+    own.extend(attached.args.iter().cloned());
+    let words = match words {
+        [] => own,
+        words => words
+            .iter()
+            .flat_map(|word| if word == "{}" { own.clone() } else { vec![word.clone()] })
+            .collect(),
+    };
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).current_dir(&attached.folder).envs(&attached.env);
+    command.env_remove(CONTROL_FD_VARIABLE);
+    Ok(command)
+}
+
+/// Runs it in this terminal. Ctrl-C is for it alone; other signals are passed on.
+fn run(
+    command: &mut Command,
+    environment: &[(&str, String)],
+    signals: &mut Signals,
+) -> Result<ExitStatus, Failure> {
+    let failed = |what: String| move |error: std::io::Error| Failure::invalid(what).because(error);
+    let name = command.get_program().to_string_lossy().into_owned();
+    let mut child: Child = command
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .spawn()
+        .map_err(failed(format!("`{name}` cannot be started")))?;
+    loop {
+        if let Some(status) = child.try_wait().map_err(failed(format!("`{name}` cannot be waited for")))? {
+            return Ok(status);
+        }
+        for signal in signals.wait() {
+            // The terminal sends SIGINT and SIGQUIT to both.
+            let passed_on = match signal {
+                SIGTERM => Signal::TERM,
+                SIGHUP => Signal::HUP,
+                _ => continue,
+            };
+            let _ = rustix::process::kill_process(Pid::from_child(&child), passed_on);
+        }
+    }
+}
+
+/// Waits until the node's own program is started again. An error when it cannot be; false when the dataflow has ended.
+fn comes_back(state: &mut State, node: &str, before: Option<u32>) -> Result<bool, Failure> {
+    loop {
+        let Some(found) = find(state, node) else { return Ok(false) };
+        if incarnation(found) != before {
+            return Ok(true);
+        }
+        let ended = found.ended.as_ref().filter(|ended| ended.reason.starts_with("could not be started"));
+        if let Some(ended) = ended {
+            return Err(Failure::internal(format!("node `{node}` {}", ended.reason)));
+        }
+        if state.is_finished || state.follow_until_news(Instant::now() + PATIENCE)?.is_none() {
+            return Ok(false);
+        }
+    }
+}
+
+/// Follows the dataflow until that is the case.
+fn wait_until(
+    state: &mut State,
+    node: &str,
+    what: &str,
+    mut holds: impl FnMut(&State) -> bool,
+) -> Result<(), Failure> {
+    while !holds(state) {
+        match state.follow_until_news(Instant::now() + PATIENCE)? {
+            Some(true) => {}
+            Some(false) => eprintln!("waiting for node `{node}` to {what}"),
+            None => return Err(Failure::internal("the dataflow has ended")),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! `nervure node replace`: another program for a node.
+
+use std::{
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use nervure_dataflow::{Entry, Host, Surroundings};
+use nervure_node::running::ConnectionError;
+use nervure_protocol::{cli_to_keeper, keeper_to_cli::Message, wiring::Program};
+use serde_json::json;
+
+use super::{arguments::Target, connect, split_name};
+use crate::{failure::Failure, output};
+
+/// How often the user is told that it is still being waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Gives the order, and waits until it is decided.
+pub fn replace(node: &str, program: &str, args: &[String], target: &Target) -> Result<ExitCode, Failure> {
+    let (dataflow, node) = split_name(node, target.dataflow.as_deref())?;
+    let program = locate(program)?;
+    let mut connection = connect(dataflow, "node")?;
+    connection.send(&cli_to_keeper::Message::Replace(cli_to_keeper::Replace {
+        node: node.to_owned(),
+        program: program.clone(),
+        args: (!args.is_empty()).then(|| args.to_vec()),
+    }))?;
+    let answer = loop {
+        match connection.receive_until(Instant::now() + PATIENCE)? {
+            Some((answer, _)) => break answer,
+            None => eprintln!("waiting for {program} to be ready"),
+        }
+    };
+    match answer {
+        Message::Done => {}
+        Message::Refused(refused) => return Err(ConnectionError::Refused(refused).into()),
+        other => return Err(ConnectionError::Unexpected(format!("{other:?}")).into()),
+    }
+    output::write(&match target.json {
+        true => {
+            let (dataflow, program) = (&connection.welcome().dataflow, program.to_string());
+            let told = json!({"dataflow": dataflow, "node": node, "order": "replace", "program": program});
+            format!("{told}\n")
+        }
+        false => format!("node `{node}` runs {program}\n"),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What that is, as in `path` of a dataflow file, but relative to the working directory.
+fn locate(path: &str) -> Result<Program, Failure> {
+    let folder = std::env::current_dir()
+        .map_err(|error| Failure::internal("cannot read the working directory").because(error))?;
+    let file = folder.join(path);
+    let is_python = file.extension().is_some_and(|extension| extension == "py");
+    match Host.entry(&file) {
+        Entry::File { .. } if is_python => Ok(Program::Python(file)),
+        Entry::File { executable: true } => Ok(Program::Executable(file)),
+        _ if !path.contains('/') && Host.has_command(path) => Ok(Program::Command(path.to_owned())),
+        Entry::File { .. } => Err(Failure::invalid(format!("the file `{path}` cannot be executed"))
+            .hint(format!("run `chmod +x {path}`; a Python script needs a name that ends in `.py`"))),
+        Entry::Folder => Err(Failure::invalid(format!("`{path}` is a folder"))),
+        Entry::Missing => Err(missing(path, &folder)),
+    }
+}
+
+fn missing(path: &str, folder: &Path) -> Failure {
+    let failure = match path.contains('/') {
+        true => Failure::invalid(format!("the file `{path}` does not exist")),
+        false => Failure::invalid(format!("`{path}` is neither a file here nor a command on the PATH")),
+    };
+    failure.hint(format!("paths are relative to {}", folder.display()))
+}

@@ -1,0 +1,270 @@
+//! Processes that join a dataflow: nodes with `path: dynamic`, and programs in the place of a node.
+
+use std::{
+    io::{BufRead, BufReader, Lines},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::dataflow::{Dataflow, Process, Run};
+
+/// A process outside of the dataflow, which ends with the test.
+struct Outside {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Outside {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    fn join(run: &Run, node: &str) -> Self {
+        let mut command = Command::new(test_node());
+        command.args(["join", node, run.name()]);
+        Self::start(command)
+    }
+
+    /// The rest of the next line that begins so.
+    fn line(&mut self, begin: &str) -> String {
+        let mut seen = Vec::new();
+        for line in self.lines.by_ref() {
+            let line = line.unwrap();
+            if let Some(rest) = line.strip_prefix(begin) {
+                return rest.trim().to_owned();
+            }
+            seen.push(line);
+        }
+        panic!("there was no line `{begin}..` but {seen:?}");
+    }
+
+    fn process(&self) -> Process {
+        Process::new(self.child.id().into())
+    }
+
+    /// Its exit code, once it has ended.
+    fn code(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn test_node() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_nervure")).with_file_name("examples").join("test_node")
+}
+
+fn nervure(run: &Run, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = run.command(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn status(run: &Run) -> Value {
+    let (code, stdout, stderr) = nervure(run, &["status", "--json", "-d", run.name()]);
+    assert_eq!(code, Some(0), "{stderr}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+fn state_of(run: &Run, node: &str) -> Value {
+    let status = status(run);
+    let nodes = status["nodes"].as_array().unwrap();
+    nodes.iter().find(|known| known["id"] == node).unwrap()["state"].clone()
+}
+
+/// A source that waits for the plot while there is one, the plot, and a lamp that the plot switches.
+fn with_plot() -> Run {
+    let mut run = Dataflow::named()
+        .node("source", "source 1000000 2", json!({"outputs": ["out"]}))
+        .raw(json!({
+            "id": "plot",
+            "path": "dynamic",
+            "inputs": {"in": {"source": "source/out", "queue_policy": "block"}},
+            "outputs": ["out"],
+        }))
+        .node("lamp", "sink", json!({"inputs": {"in": "plot/out"}}))
+        .run(&[]);
+    run.until("readiness", |message| message["message"] == "ready");
+    run
+}
+
+#[test]
+fn a_dynamic_node_joins_dies_and_joins_again() {
+    let mut run = with_plot();
+    assert_eq!(state_of(&run, "plot"), "absent");
+    let mut plot = Outside::join(&run, "plot");
+    assert_eq!(plot.line("joined "), "plot 0");
+    let number: u64 = plot.line("in ").parse().unwrap();
+    assert_eq!(plot.line("in "), (number + 1).to_string());
+    assert_eq!(run.started("plot").pid, plot.process().pid);
+    run.line("lamp", "in ");
+    assert_eq!(state_of(&run, "plot"), "runs");
+    plot.process().signal(Signal::KILL);
+    run.line("lamp", "NODE_FAILED plot [\"in\"] it is gone without a word");
+    assert_eq!(state_of(&run, "plot"), "failed");
+    let mut again = Outside::join(&run, "plot");
+    assert_eq!(again.line("joined "), "plot 1");
+    let later: u64 = again.line("in ").parse().unwrap();
+    assert!(later > number + 1, "nobody waited for it");
+    run.line("lamp", "NODE_RESTARTED plot [\"in\"]");
+    run.line("lamp", "in ");
+    run.signal(Signal::INT);
+    assert!(again.line("STOP ").starts_with("SIGINT"));
+    assert_eq!(again.code(), Some(0));
+    let outcome = run.finish();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let edges = outcome.summary()["edges"].as_array().unwrap();
+    let edge = edges.iter().find(|edge| edge["input"] == "plot/in").unwrap();
+    let count = |key: &str| edge[key].as_u64().unwrap();
+    let accounted = count("received") + count("lost") + count("undelivered");
+    // Those that it had taken when it was killed are counted as received.
+    assert_eq!(count("sent"), accounted, "{edge}");
+}
+
+#[test]
+fn a_dynamic_node_that_was_killed_and_stays_away_is_a_failure_of_the_run() {
+    let mut run = with_plot();
+    let mut plot = Outside::join(&run, "plot");
+    plot.line("in ");
+    plot.process().signal(Signal::KILL);
+    assert_eq!(run.ended("plot")["failed"], true);
+    run.signal(Signal::INT);
+    let outcome = run.finish();
+    assert_eq!(outcome.code, Some(3));
+    assert_eq!(outcome.summary()["failed"][0]["id"], "plot");
+}
+
+#[test]
+fn who_cannot_join_is_told_why() {
+    let mut run = with_plot();
+    let refused = |node: &str, dataflow: &str| {
+        let output = Command::new(test_node()).args(["join", node, dataflow]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let name = run.name().to_owned();
+    assert!(refused("plot", "no-such").contains("no dataflow `no-such` runs; these do: "));
+    assert!(
+        refused("plott", &name).contains("there is no node `plott` (hint: its nodes are source, plot, lamp)")
+    );
+    assert!(
+        refused("lamp", &name).contains("node `lamp` is started by its keeper (hint: `nervure attach lamp")
+    );
+    let mut plot = Outside::join(&run, "plot");
+    plot.line("joined ");
+    let pid = plot.child.id();
+    assert!(refused("plot", &name).contains(&format!("node `plot` is taken: process {pid} is it")));
+    let (code, _, stderr) = nervure(&run, &["node", "restart", "plot", "-d", &name]);
+    assert!(code == Some(2) && stderr.contains("`path: dynamic`: its keeper does not start it"), "{stderr}");
+    let (code, _, stderr) = nervure(&run, &["node", "stop", "plot", "-d", &name]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(plot.line("STOP ").starts_with("stopped by"));
+    assert_eq!(run.ended("plot")["failed"], false);
+
+    let token = PathBuf::from(status(&run)["log_folder"].as_str().unwrap()).join("join.token");
+    assert_eq!(token.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    std::fs::write(&token, "00112233445566778899aabbccddeeff").unwrap();
+    assert!(refused("plot", &name).contains("the token does not open node `plot`"));
+}
+
+#[test]
+fn a_joined_process_hears_of_the_death_of_its_keeper() {
+    let mut run = with_plot();
+    let mut plot = Outside::join(&run, "plot");
+    plot.line("in ");
+    run.started("source").parent().signal(Signal::KILL);
+    assert_eq!(plot.line("STOP "), "the keeper is gone");
+    assert_eq!(plot.code(), Some(0));
+}
+
+/// A source that waits for its sink.
+fn lossless() -> Run {
+    let mut run = Dataflow::named()
+        .node("source", "source 1000000 2", json!({"outputs": ["out"]}))
+        .node(
+            "sink",
+            "sink",
+            json!({
+                "inputs": {"in": {"source": "source/out", "queue_policy": "block"}},
+                "env": {"COLOUR": "green"},
+            }),
+        )
+        .run(&[]);
+    run.line("sink", "in 3");
+    run
+}
+
+fn attach(run: &Run, options: &[&str], command: &[&str]) -> Outside {
+    let mut arguments = vec!["attach", "sink", "-d", run.name()];
+    arguments.extend(options);
+    arguments.push("--");
+    arguments.extend(command);
+    Outside::start(run.command(&arguments))
+}
+
+#[test]
+fn a_program_runs_in_the_place_of_a_node_and_gives_it_back() {
+    let mut run = lossless();
+    let script = "echo $COLOUR $PWD; \"$@\" & child=$!; echo child $child; wait $child; exit 7";
+    let mut attached = attach(&run, &[], &["sh", "-c", script, "sh", "{}"]);
+    run.line("sink", "STOP stopped by `attach@");
+    assert_eq!(attached.line("green "), run.folder().canonicalize().unwrap().display().to_string());
+    let child = Process::told(&attached.line("child "));
+    let first: u64 = attached.line("in ").parse().unwrap();
+    for number in first + 1..first + 20 {
+        assert_eq!(attached.line("in "), number.to_string(), "nothing is lost");
+    }
+    let (_, _, stderr) = nervure(&run, &["node", "restart", "sink", "-d", run.name()]);
+    assert!(stderr.contains("is attached to node `sink`"), "{stderr}");
+    child.signal(Signal::KILL);
+    run.until("failure", |message| {
+        message["message"] == "node_ended" && message["id"] == "sink" && message["failed"] == true
+    });
+    assert_eq!(attached.code(), Some(7));
+    run.line("sink", "in ");
+    assert_eq!(state_of(&run, "sink"), "runs");
+    run.signal(Signal::INT);
+    let outcome = run.finish();
+    let edge = &outcome.summary()["edges"][0];
+    let count = |key: &str| edge[key].as_u64().unwrap();
+    assert_eq!(count("lost"), count("lost_in_crash"), "{edge}");
+}
+
+#[test]
+fn a_node_is_given_back_when_attach_is_killed() {
+    let mut run = lossless();
+    let node = test_node();
+    let mut attached = attach(&run, &[], &[node.to_str().unwrap(), "sink"]);
+    attached.line("in ");
+    attached.process().signal(Signal::KILL);
+    assert!(attached.line("STOP ").ends_with("has given the node back"));
+    run.line("sink", "in ");
+    assert_eq!(state_of(&run, "sink"), "runs");
+    run.signal(Signal::INT);
+    assert_eq!(run.finish().code, Some(0));
+}
+
+#[test]
+fn a_node_may_be_left_stopped_and_what_cannot_run_is_said() {
+    let run = lossless();
+    let (code, _, stderr) = nervure(&run, &["attach", "sink", "-d", run.name(), "--", "no-such-program"]);
+    assert!(code == Some(2) && stderr.contains("`no-such-program` cannot be started"), "{stderr}");
+    assert_eq!(attach(&run, &["--leave-stopped"], &["true"]).code(), Some(0));
+    assert_eq!(state_of(&run, "sink"), "stopped");
+    let (code, _, stderr) = nervure(&run, &["node", "start", "sink", "-d", run.name()]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(state_of(&run, "sink"), "runs");
+    run.signal(Signal::INT);
+    assert_eq!(run.finish().code, Some(0));
+}
