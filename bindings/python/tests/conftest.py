@@ -49,6 +49,8 @@ class Dataflow:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # Nobody else's: it is looked for by its name.
+        self.name = f"test-{os.getpid()}-{folder.name.replace('_', '-')}"[:60]
         self.nodes: list[dict[str, Any]] = []
         self.process: subprocess.Popen[str] | None = None
 
@@ -81,7 +83,7 @@ class Dataflow:
             "XDG_STATE_HOME": str(self.folder / "state"),
         }
         self.process = subprocess.Popen(
-            [nervure_command(), "run", str(file), *arguments],
+            [nervure_command(), "run", "--name", self.name, str(file), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

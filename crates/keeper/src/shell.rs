@@ -243,6 +243,12 @@ impl Shell {
         if let Some(socket) = shell.run.socket() {
             shell.watch(socket.as_fd(), Token::Run)?;
         }
+        for node in 0..shell.slots.len() {
+            // Its neighbours may be told of it before anybody has joined.
+            if shell.machine.plan().nodes[node].is_dynamic() {
+                shell.renew_pages(node)?;
+            }
+        }
         shell.listen();
         Ok(shell)
     }

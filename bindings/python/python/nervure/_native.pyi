@@ -253,7 +253,8 @@ def observe(*topics: str, dataflow: str | None = None, depth: int = 4) -> Observ
         for sample in nervure.observe("camera/image"):
             show(sample.numpy())
 
-    The dataflow is not held up: an observer that is too slow misses samples, which ``Observer.dropped`` counts.
+    The dataflow is not held up: an observer that is too slow misses samples, which ``Observer.dropped``
+    counts.
 
     Args:
         topics: ``node/output`` of each; it is the ``id`` of its samples.
@@ -269,15 +270,15 @@ def observe(*topics: str, dataflow: str | None = None, depth: int = 4) -> Observ
 class Observer:
     """Samples of topics of a running dataflow: see :func:`observe`.
 
-    Iterate over it, with ``for`` or ``async for``: samples are events of type ``INPUT``. The iteration ends when
-    their senders have ended for good, or the dataflow has. A sender that is restarted goes on being observed, and
-    what an output keeps as its ``history`` comes first. Unlike those of a node, samples are copies: keep as many as
-    you like, also when the observer is gone.
+    Iterate over it, with ``for`` or ``async for``: samples are events of type ``INPUT``. The iteration ends
+    when their senders have ended for good, or the dataflow has. A sender that is restarted goes on being
+    observed, and what an output keeps as its ``history`` comes first. Unlike those of a node, samples are
+    copies: keep as many as you like, also when the observer is gone.
     """
 
     @property
     def id(self) -> str:
-        """Its id in the dataflow: ``python@4711``."""
+        """Its id in the dataflow, ``python@4711``."""
     @property
     def dataflow(self) -> str:
         """The dataflow's name."""

@@ -133,6 +133,15 @@ fn a_dynamic_node_joins_dies_and_joins_again() {
 }
 
 #[test]
+fn nobody_has_to_join() {
+    let run = with_plot();
+    run.signal(Signal::INT);
+    let outcome = run.finish();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.ends("plot").is_empty(), "{:?}", outcome.ends("plot"));
+}
+
+#[test]
 fn a_dynamic_node_that_was_killed_and_stays_away_is_a_failure_of_the_run() {
     let mut run = with_plot();
     let mut plot = Outside::join(&run, "plot");
