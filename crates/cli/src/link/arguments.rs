@@ -57,6 +57,10 @@ pub struct ServeArguments {
     /// End when all streams of the first peer have ended.
     #[arg(long)]
     pub once: bool,
+    /// Write a line for each sample: stream, number, when it was due and when it was received, in nanoseconds of
+    /// CLOCK_MONOTONIC.
+    #[arg(long, value_name = "FILE")]
+    pub receptions: Option<PathBuf>,
     #[command(flatten)]
     pub end: EndArguments,
 }

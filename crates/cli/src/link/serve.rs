@@ -2,6 +2,8 @@
 
 use std::{
     collections::BTreeMap,
+    fs::File,
+    io::{BufWriter, Write},
     process::ExitCode,
     sync::{
         Arc,
@@ -42,8 +44,16 @@ pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         flag::register(signal, Arc::clone(&stop))
             .map_err(|error| Failure::internal("signals cannot be handled").because(error))?;
     }
-    let mut run = Run { link, streams: BTreeMap::new(), peer: None, began: None, gone_since: None };
+    let receptions = arguments.receptions.as_deref().map(File::create).transpose();
+    let receptions = receptions
+        .map_err(|error| Failure::invalid("--receptions cannot be written").because(error))?
+        .map(BufWriter::new);
+    let mut run =
+        Run { link, streams: BTreeMap::new(), peer: None, began: None, gone_since: None, receptions };
     run.work(&stop, arguments)?;
+    if let Some(mut file) = run.receptions {
+        file.flush().map_err(|error| Failure::internal("--receptions cannot be written").because(error))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -56,6 +66,7 @@ struct Run {
     began: Option<Duration>,
     /// It said goodbye, and has not come back.
     gone_since: Option<Duration>,
+    receptions: Option<BufWriter<File>>,
 }
 
 struct Sink {
@@ -85,6 +96,7 @@ impl Run {
                     teller.set_began(began);
                     (last_tell, next_tell) = (began, began + INTERVAL);
                 }
+                self.note(&received, last)?;
             }
             let now = clock::monotonic();
             if now >= next_tell {
@@ -165,6 +177,16 @@ impl Run {
         let offset = Duration::from_nanos(word(&received.sample.payload, 2)?);
         self.began = Some(now.saturating_sub(offset));
         self.began
+    }
+
+    /// Writes a line about a sample, where that is asked for.
+    fn note(&mut self, received: &Received, now: Duration) -> Result<(), Failure> {
+        let Some(file) = &mut self.receptions else { return Ok(()) };
+        let Some(sink) = self.streams.get(&(received.peer, received.stream)) else { return Ok(()) };
+        let payload = &received.sample.payload;
+        let (Some(due), Some(number)) = (word(payload, 0), word(payload, 1)) else { return Ok(()) };
+        writeln!(file, "{} {number} {due} {}", sink.name, now.as_nanos())
+            .map_err(|error| Failure::internal("--receptions cannot be written").because(error))
     }
 
     fn interval(&mut self) -> BTreeMap<String, StreamFigures> {
