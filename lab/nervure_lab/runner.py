@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
-import shlex
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from nervure_lab.contract import Adapter, RunResult, Unavailable
-from nervure_lab.machine import describe_machine, load_average, source_version
+from nervure_lab.envelope import envelope
 from nervure_lab.plan import Experiment, PlannedCase
 from nervure_lab.toolchain import Toolchain
 
@@ -25,32 +22,16 @@ def run_experiment(
 ) -> dict[str, Any]:
     """Runs it and writes the result file, also when interrupted."""
     planned = experiment.plan(quick)
-    result: dict[str, Any] = {
-        "schema": SCHEMA,
-        "experiment": experiment.name,
-        "profile": "quick" if quick else "full",
-        "command": shlex.join(["python", "-m", "nervure_lab", *sys.argv[1:]]),
-        "source": source_version(),
-        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "machine": describe_machine(),
-        "load_average_before": load_average(),
-        "interrupted": False,
-        "adapters": _prepare(adapters),
-        "runs": [],
-    }
-    available = [
-        adapter for adapter, entry in zip(adapters, result["adapters"], strict=True) if entry["available"]
-    ]
-    start = time.monotonic()
-    try:
-        _run_all(planned, available, result["runs"])
-    except KeyboardInterrupt:
-        result["interrupted"] = True
-    finally:
-        result["seconds"] = round(time.monotonic() - start, 1)
-        result["load_average_after"] = load_average()
+    entries = _prepare(adapters)
+    available = [adapter for adapter, entry in zip(adapters, entries, strict=True) if entry["available"]]
+
+    def keep(result: dict[str, Any]) -> None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(json.dumps(result, separators=(",", ":")) + "\n")
+
+    with envelope(SCHEMA, experiment.name, "quick" if quick else "full", keep) as result:
+        result |= {"adapters": entries, "runs": []}
+        _run_all(planned, available, result["runs"])
     return result
 
 
