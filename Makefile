@@ -67,9 +67,9 @@ bench: $(VENV)/.installed ## Measure Nervure beside its floors and its peers (25
 	$(call say,Measuring: floors, iceoryx2, dora and Nervure, interleaved)
 	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run local --report docs/reference/performance.md
 
-bench-link: $(VENV)/.installed ## Measure the link and its peers over an emulated one (seven hours; needs root)
+bench-link: $(VENV)/.installed ## Measure the link and its peers over an emulated one (two and a half hours; RESUME=1 goes on after an interruption; needs root)
 	$(call say,Measuring over the emulated link: Nervure and TCP and UDP and peers, in turns)
-	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run link --report docs/reference/link.md
+	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run link $(if $(RESUME),--resume) --report docs/reference/link.md
 
 linkemu: $(VENV)/.linkemu ## Build nervure-linkemu, the bad link on one machine, into .venv
 

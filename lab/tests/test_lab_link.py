@@ -1,148 +1,219 @@
-"""The link experiment: its figures, its page, and one real run over the emulated link."""
+"""The figures of the link experiment, its targets and its page."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from nervure_lab.contract import Unavailable
-from nervure_lab.link.adapters import all_link_adapters
-from nervure_lab.link.adapters.baselines import Udp
-from nervure_lab.link.analysis import cells, impossible
+from link_document import PLAIN, a_host, a_planned, a_result, a_run, a_session
+from nervure_lab.link.analysis import CellFigures, cells, impossible, missing
 from nervure_lab.link.contract import Cell
-from nervure_lab.link.emulator import build_emulator, run_cell
 from nervure_lab.link.plan import plan
 from nervure_lab.link.report import write_link_report
+from nervure_lab.link.targets import TARGETS, verdicts
 
-COUNTERS = ("lost_random", "lost_burst", "lost_outage", "dropped_queue", "dropped_too_big")
-
-
-def a_run(adapter: str = "udp", seed: int = 1, delivered: int = 50, **link: Any) -> dict[str, Any]:
-    """100 samples of 150,000 bytes at 10 Hz, half of them delivered over 40 Mbit/s with 20 % of loss."""
-    nothing = {"packets": 0, "bytes": 0}
-    sender: dict[str, Any] = dict.fromkeys(COUNTERS, nothing)
-    sender |= {
-        "offered": {"packets": 10_000, "bytes": 15_000_000},
-        "delivered": {"packets": 8_000, "bytes": 12_000_000},
-        "lost_random": {"packets": 2_000, "bytes": 3_000_000},
-        "airtime_seconds": 3.0,
-    }
-    cell = Cell(40, 20, payload_bytes=150_000, rate_hz=10, samples=100)
-    return {
-        "adapter": adapter,
-        "cell": asdict(cell),
-        "seed": seed,
-        "exit_code": 0,
-        "link": {"seconds": 13.0, "hosts": [{}, sender | link]},
-        "receiver": {"delivered": delivered, "mean_ms": 20.0, "p99_ms": 40.0, "seconds": 10.0},
-    }
+MEGA = 1_000_000
 
 
-def a_result(*runs: dict[str, Any]) -> dict[str, Any]:
-    machine = {"cpu": "a processor", "cores": 2, "virtual_machine": True, "kernel": "6.1"}
-    adapters = [
-        {
-            "name": "udp",
-            "title": "UDP",
-            "settings": "Plain.",
-            "available": True,
-            "versions": {"kernel": "6.1"},
-        },
-        {
-            "name": "zenoh",
-            "title": "Zenoh",
-            "settings": "",
-            "available": False,
-            "reason": "no pip",
-            "versions": {},
-        },
-    ]
-    return {
-        "schema": "nervure-lab/link@1",
-        "profile": "full",
-        "command": "python -m nervure_lab run link",
-        "source": "abc",
-        "started": "2026-01-01",
-        "machine": machine,
-        "load_average_before": 0.1,
-        "load_average_after": 0.2,
-        "interrupted": False,
-        "adapters": adapters,
-        "runs": list(runs),
-    }
+def only(result: dict) -> CellFigures:
+    (cell,) = cells(result).values()
+    return cell
 
 
 def test_figures_are_of_the_schedule_and_of_the_limit() -> None:
-    (cell,) = cells(a_result(a_run()))
-    run = cell.worst
+    run = only(a_result(a_run())).worst
     assert run.delivered_percent == 50
     assert run.goodput_mbit == pytest.approx(50 * 150_000 * 8e-6 / 10)
     assert run.limit_percent == pytest.approx(100 * 6 / (40 * 0.8 * 1472 / 1500))
+    assert run.attainable_percent == pytest.approx(100 * 6 / 12)
     assert run.bytes_per_byte == pytest.approx(2)
+    gigabits = 50 * 150_000 * 8e-9
+    assert (run.sender_cpu, run.receiver_cpu) == (
+        pytest.approx(1.2 / gigabits),
+        pytest.approx(0.6 / gigabits),
+    )
     assert run.fault == ""
 
 
 def test_the_worst_seed_is_shown() -> None:
-    (cell,) = cells(a_result(a_run(seed=1), a_run(seed=2, delivered=20), a_run(seed=3, delivered=70)))
+    cell = only(a_result(a_run(seed=1), a_run(seed=2, delivered=20), a_run(seed=3, delivered=70)))
     assert (cell.worst.seed, len(cell.runs)) == (2, 3)
 
 
+def test_fewer_samples_are_of_the_same_cell() -> None:
+    cell = only(a_result(a_run(), a_run(seed=2, delivered=25, cell=replace(PLAIN, samples=50))))
+    assert [run.delivered_percent for run in cell.runs] == [50, 50]
+
+
 def test_more_than_the_link_carried_fails_the_run() -> None:
-    past_it = a_run(delivered=100)
-    assert "came over the link" in impossible(a_result(past_it))[0]
-    too_long = a_run(airtime_seconds=13.1)
-    assert "of airtime" in impossible(a_result(too_long))[0]
+    assert "came over the link" in impossible(a_result(a_run(delivered=100)))[0]
+    assert "of airtime" in impossible(a_result(a_run(airtime_seconds=13.1)))[0]
     too_fast = a_run()
-    too_fast["receiver"]["seconds"] = 1.5
+    too_fast["flows"][0]["receiver"]["seconds"] = 1.5
     assert "the limit is" in impossible(a_result(too_fast))[0]
+    # What the flow beside it received came over the link too.
+    beside = a_run(cell=replace(PLAIN, beside="cubic-first")) | {"beside": [[0, 5 * MEGA]]}
+    assert "12500000 bytes delivered, 12000000 came" in impossible(a_result(beside))[0]
     assert impossible(a_result(a_run())) == []
+
+
+def test_hosts_that_share_the_air_share_its_time() -> None:
+    run = a_run(cell=replace(PLAIN, half_duplex=True))
+    run["link"]["hosts"][0]["airtime_seconds"] = 10.5
+    assert "13.5 s of airtime in 13.0 s" in impossible(a_result(run))[0]
 
 
 def test_a_run_without_a_report_is_the_worst() -> None:
     silent = a_run(seed=2)
-    silent["receiver"] = None
-    (cell,) = cells(a_result(a_run(), silent))
-    assert (cell.worst.fault, cell.worst.delivered_percent) == ("no report", 0)
+    silent["flows"][0]["receiver"] = None
+    worst = only(a_result(a_run(), silent)).worst
+    assert (worst.fault, worst.delivered_percent) == ("no report", 0)
 
 
 def test_the_report_of_nervure_is_understood() -> None:
     run = a_run("nervure")
-    latency = {"samples": 50, "mean_ms": 5.0, "p99_ms": 9.0}
+    latency = {"samples": 50, "mean_ms": 5.0, "p99_ms": 9.0, "max_ms": 9.0}
     streams = {"bench/0": {"delivered": 50, "latency": latency}}
-    run["receiver"] = {"kind": "summary", "seconds": 9.8, "streams": streams}
-    (cell,) = cells(a_result(run))
-    assert (cell.worst.delivered_percent, cell.worst.p99_ms) == (50, 9.0)
-    assert cell.worst.goodput_mbit == pytest.approx(6.0)
+    link = {"cpu_s": 0.3}
+    run["flows"][0]["receiver"] = {"kind": "summary", "seconds": 10.0, "streams": streams, "link": link}
+    worst = only(a_result(run)).worst
+    assert (worst.delivered_percent, worst.p99_ms) == (50, 9.0)
+    assert worst.goodput_mbit == pytest.approx(6.0)
+    assert worst.receiver_cpu == pytest.approx(0.3 / (50 * 150_000 * 8e-9))
 
 
-def test_the_page_names_what_was_not_measured(tmp_path: Path) -> None:
-    (tmp_path / "link.json").write_text(json.dumps(a_result(a_run())))
-    assert write_link_report(tmp_path / "link.json", tmp_path / "link.md") == []
+def test_an_outage_is_judged_by_what_came_after_it() -> None:
+    cell = replace(PLAIN, outage=(10.0, 20.0), lifespan_ms=500.0)
+    run = a_run(cell=cell)
+    # Fresh before it, too old just after it, then fresh.
+    ages_millis = {9_000: 20, 30_010: 700, 30_050: 30, 30_150: 30}
+    run["flows"][0]["receptions_micros"] = [
+        [number, (at - age) * 1000, at * 1000] for number, (at, age) in enumerate(ages_millis.items())
+    ]
+    more = only(a_result(run)).worst.more
+    assert more["fresh_after_ms"] == pytest.approx(50)
+    assert more["oldest_ms"] == pytest.approx(700)
+    run["flows"][0]["receptions_micros"] = run["flows"][0]["receptions_micros"][:2]
+    assert only(a_result(run)).worst.more["fresh_after_ms"] == float("inf")
+
+
+def test_keep_all_accounts_for_every_accepted_sample() -> None:
+    run = a_run("nervure", cell=replace(PLAIN, outage=(10.0, 20.0), keep_all=True))
+    run["flows"][0]["sender"] = {"streams": {"bench/0": {"accepted": 4}}}
+    run["flows"][0]["receptions_micros"] = [[number, 0, 1000] for number in (0, 2, 1, 1)]
+    more = only(a_result(run)).worst.more
+    assert (more["accepted_lost"], more["duplicates"], more["out_of_order"]) == (1, 1, 1)
+
+
+def test_shares_are_of_the_time_in_which_both_have_settled() -> None:
+    cell = Cell(100, 0, 125_000, 80.0, beside="cubic-later")
+    run = a_run(cell=cell)
+    # 100 Mbit/s alone until 8 s, then 40 beside 50, measured from 13 s to 20 s.
+    alone = [[number, 0, number * 10_000] for number in range(800)]
+    beside = [[800 + number, 0, 8 * MEGA + number * 25_000] for number in range(481)]
+    run["flows"][0]["receptions_micros"] = alone + beside
+    run["beside"] = [[8 * MEGA + step * 100_000, step * 625_000] for step in range(121)]
+    more = only(a_result(run)).worst.more
+    carried = 100 * 1472 / 1500
+    assert more["shared_seconds"] == pytest.approx(7)
+    assert more["share_percent"] == pytest.approx(100 * 40 / carried, rel=0.01)
+    assert more["other_percent"] == pytest.approx(100 * 50 / carried, rel=0.01)
+    assert more["apart_percent"] == pytest.approx(100 * 10 / 45, rel=0.05)
+
+
+def test_robots_are_judged_by_fairness_and_by_what_a_byte_costs() -> None:
+    cell = Cell(54, 0, 10_000, 100.0, samples=100, half_duplex=True, robots=2)
+    run = a_run(cell=cell)
+    run["link"]["hosts"] = [a_host(100, 0, 1.0), a_host(1000, 0, 1.0), a_host(1000, 0, 1.0)]
+    # One at 8 Mbit/s and one at 4, for a second.
+    flow = run["flows"][0]
+    fast = [[number, 0, number * 10_000] for number in range(101)]
+    slow = [[number, 0, number * 20_000] for number in range(51)]
+    run["flows"] = [flow | {"receptions_micros": fast}, flow | {"receptions_micros": slow}]
+    more = only(a_result(run)).worst.more
+    assert more["jain"] == pytest.approx(12**2 / (2 * (64 + 16)))
+    assert more["aggregate_percent"] == pytest.approx(100 * 12 / (54 * 1472 / 1500))
+    assert more["wire_bytes_per_byte"] == pytest.approx(2100 * 1500 / (152 * 10_000))
+    # One that got nothing counts.
+    run["flows"][1]["receptions_micros"] = []
+    assert only(a_result(run)).worst.more["jain"] == pytest.approx(0.5)
+
+
+def test_a_connection_without_a_sample_took_for_ever() -> None:
+    run = a_run(cell=replace(PLAIN, connects=3))
+    run["flows"][0]["sender"] = {"starts_micros": [[0, 0], [1 * MEGA, 0], [2 * MEGA, 0]]}
+    run["flows"][0]["receptions_micros"] = [[0, 5_000, 12_000], [0, 2 * MEGA + 3_000, 2 * MEGA + 9_000]]
+    more = only(a_result(run)).worst.more
+    assert more["connections"] == 3
+    assert more["first_p50_ms"] == pytest.approx(12)
+    assert more["first_p95_ms"] == float("inf")
+
+
+def test_without_a_link_udp_is_the_measure() -> None:
+    cell = replace(PLAIN, veth=True)
+    nervure, udp = a_run("nervure", cell=cell) | {"link": None}, a_run("udp", cell=cell) | {"link": None}
+    nervure["flows"][0]["receiver"]["mean_ms"] = 20.2
+    by_adapter = {figures.adapter: figures for figures in cells(a_result(nervure, udp)).values()}
+    assert by_adapter["nervure"].worst.more["over_udp_ms"] == pytest.approx(0.4)
+
+
+def test_a_target_takes_the_worst_seed() -> None:
+    cell = Cell(300, 20)
+    good, slow = (a_run("nervure", seed, delivered=1000, cell=cell, airtime_seconds=12.0) for seed in (1, 2))
+    for run, p99_ms in ((good, 20.0), (slow, 33.1)):
+        run["flows"][0]["receiver"] |= {"p99_ms": p99_ms, "seconds": 33.3}
+        run["link"] |= {"seconds": 40.0, "hosts": [a_host(), a_host(500_000, 125_000, 20.0)]}
+    planned = (a_planned("300-20-512K", cell, nervure=2),)
+    found = {verdict.target.what: verdict for verdict in verdicts(a_result(good, slow, planned=planned))}
+    assert (found["delivered"].word, found["delivered"].value) == ("met", 100)
+    assert (found["p99"].word, found["p99"].value, found["p99"].seeds) == ("missed", 33.1, 2)
+
+
+def test_a_run_without_a_report_misses_every_target() -> None:
+    cell = Cell(300, 20)
+    hung = a_run("nervure", cell=cell)
+    hung["flows"][0]["receiver"] = None
+    planned = (a_planned("300-20-512K", cell, nervure=5),)
+    assert [verdict.word for verdict in verdicts(a_result(hung, planned=planned))] == ["missed", "missed"]
+    assert [verdict.word for verdict in verdicts(a_result(planned=planned))] == ["not measured"] * 2
+
+
+def test_every_target_concerns_a_planned_cell() -> None:
+    planned = [a_planned(cell.name, cell.cell, cell.group, nervure=5) for cell in plan(quick=False)]
+    concerned = {verdict.target for verdict in verdicts(a_result(planned=tuple(planned)))}
+    assert concerned == set(TARGETS)
+
+
+def test_what_lacks_is_named() -> None:
+    planned = (
+        a_planned(nervure=5, udp=2),
+        a_planned("the-same", nervure=5, udp=2),
+        a_planned("other", replace(PLAIN, rate_mbit=54), nervure=5),
+    )
+    result = a_result(*(a_run("udp", seed) for seed in (1, 2)), a_run("nervure"), planned=planned)
+    assert missing(result) == ["a-cell: nervure (1 of 5 seeds)", "other: nervure"]
+
+
+def test_the_page_tells_figures_verdicts_and_what_lacks(tmp_path: Path) -> None:
+    planned = a_planned("300-20-512K", Cell(300, 20), nervure=2, udp=1)
+    silent = a_run("udp", delivered=0, cell=Cell(300, 20))
+    good = a_run("nervure", delivered=999, cell=Cell(300, 20))
+    good["flows"][0]["receiver"]["seconds"] = 33.0
+    good["link"] |= {"seconds": 40.0, "hosts": [a_host(), a_host(500_000, 125_000, 20.0)]}
+    lines = [{"kind": "session"} | a_session(planned)]
+    lines += [{"kind": "run"} | run for run in (good, silent)]
+    lines += [{"kind": "end", "interrupted": False, "seconds": 60.0, "load_average_after": 0.2}]
+    source = tmp_path / "link.jsonl"
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert write_link_report(source, tmp_path / "link.md") == []
     page = (tmp_path / "link.md").read_text()
-    assert "## 40 Mbit/s, 20 % loss; 146 KiB at 10 Hz; RTT 2 ms, queue 100 ms" in page
-    assert "| UDP | 50.0 | 20 | 40 | 6.0 | 19 | 2.00 | 1 |" in page
+    assert "### 300 Mbit/s, 20 % loss; 512 KiB at 30 Hz; RTT 2 ms, queue 100 ms" in page
+    assert "| Nervure | 99.9 | 20 | 40 | 127.0 |" in page
+    assert "| UDP | 0 |" in page
+    assert "| 300-20-512K | p99 at most 33 ms | 40 | **missed** | 1 of 2 |" in page
+    assert "| 300-20-512K | delivered at least 99.5 % | 99.9 | met | 1 of 2 |" in page
+    assert "Of 2 targets 1 are met, 1 missed and 0 not measured." in page
+    assert "- 300-20-512K: nervure (1 of 2 seeds)" in page
     assert "**Zenoh** was not measured: no pip" in page
-
-
-def test_plans_have_seeds_and_samples() -> None:
-    assert all(planned.seeds >= 5 and planned.cell.samples >= 1000 for planned in plan(quick=False))
-    assert sum(planned.cell.sending_seconds for planned in plan(quick=True)) < 60
-    names = [adapter.name for adapter in all_link_adapters()]
-    assert len(set(names)) == len(names)
-
-
-def test_a_clean_link_delivers_every_sample() -> None:
-    try:
-        emulator = build_emulator()
-    except Unavailable as error:
-        pytest.skip(f"the emulated link does not run here: {error}")
-    cell = Cell(100, 0, payload_bytes=10_000, rate_hz=50, samples=20)
-    run = run_cell(emulator, Udp(), cell, 1) | {"load_average": 0.0}
-    assert run["receiver"] and run["receiver"]["delivered"] == 20, run["stderr"]
-    (figures,) = cells(a_result(run))
-    assert figures.worst.fault == ""
-    # A datagram of 1472 bytes for 1460 of the sample, and the headers.
-    assert figures.worst.bytes_per_byte == pytest.approx((10_000 + 7 * (12 + 28)) / 10_000)

@@ -1,14 +1,13 @@
-"""From result files to the figures of cells. Reads result files and nothing else."""
+"""From result files to the figures of cells. Reads results and nothing else."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-HEADER_ADJUSTED = 1472 / 1500
-"""What IP and UDP headers leave of a packet of 1500 bytes."""
+from nervure_lab.link.measures import HEADER_ADJUSTED, kept, measures
 
 
 @dataclass(frozen=True)
@@ -16,16 +15,26 @@ class RunFigures:
     """One run."""
 
     seed: int
-    delivered_percent: float
+    delivered_percent: float = 0.0
     """Of the schedule, whether the sender kept up with it or not."""
-    mean_ms: float
-    p99_ms: float
-    goodput_mbit: float
-    limit_percent: float
+    mean_ms: float = 0.0
+    p99_ms: float = 0.0
+    max_ms: float = 0.0
+    goodput_mbit: float = 0.0
+    limit_percent: float = 0.0
     """Goodput as a share of what the link carries, headers taken off, with the loss that this run drew."""
-    bytes_per_byte: float
+    attainable_percent: float = 0.0
+    """Goodput as a share of that, or of what was asked for where this is less."""
+    bytes_per_byte: float = 0.0
     """IP bytes offered to the link for each byte delivered."""
-    fault: str
+    sender_cpu: float | None = None
+    """Processor seconds for each gigabit delivered."""
+    receiver_cpu: float | None = None
+    gave_up: bool = False
+    """It had delivered nothing for so long that it was ended."""
+    more: dict[str, float] = field(default_factory=dict)
+    """What only runs of this kind have."""
+    fault: str = ""
     """Why the run does not count as one, or nothing."""
 
 
@@ -40,22 +49,21 @@ class CellFigures:
         return min(self.runs, key=lambda run: (run.delivered_percent, -run.p99_ms))
 
 
-def load(path: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(path.read_text())
-    if result.get("schema") != "nervure-lab/link@1":
-        raise ValueError(f"{path}: expected a result of the experiment link, got {result.get('schema')!r}")
-    return result
+def cell_key(cell: dict[str, Any]) -> str:
+    """What two runs of one cell have in common: not the number of samples, which differs between adapters."""
+    return json.dumps({name: value for name, value in cell.items() if name != "samples"}, sort_keys=True)
 
 
-def cells(result: dict[str, Any]) -> list[CellFigures]:
-    """The cells in the order of the runs, each with its runs."""
-    grouped: dict[str, list[dict[str, Any]]] = {}
+def cells(result: dict[str, Any]) -> dict[tuple[str, str], CellFigures]:
+    """By :func:`cell_key` and adapter, in the order of the runs."""
+    grouped: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run in result["runs"]:
-        grouped.setdefault(json.dumps([run["adapter"], run["cell"]]), []).append(run)
-    return [
-        CellFigures(runs[0]["adapter"], runs[0]["cell"], tuple(_figures(run) for run in runs))
-        for runs in grouped.values()
-    ]
+        grouped.setdefault((cell_key(run["cell"]), run["adapter"]), []).append(run)
+    found = {
+        key: CellFigures(key[1], runs[0]["cell"], tuple(_figures(run) for run in runs))
+        for key, runs in grouped.items()
+    }
+    return {key: _beside_udp(figures, found.get((key[0], "udp"))) for key, figures in found.items()}
 
 
 def impossible(result: dict[str, Any]) -> list[str]:
@@ -63,51 +71,127 @@ def impossible(result: dict[str, Any]) -> list[str]:
     return [
         f"{cell.adapter}, {cell.cell['rate_mbit']} Mbit/s, {cell.cell['loss_percent']} %, seed {run.seed}: "
         f"{run.fault}"
-        for cell in cells(result)
+        for cell in cells(result).values()
         for run in cell.runs
         if run.fault.startswith("impossible")
     ]
 
 
+def missing(result: dict[str, Any]) -> list[str]:
+    """What is planned and not there: `cell: adapter (2 of 5 seeds), ..`. A cell that stands twice is told
+    once.
+    """
+    figures = cells(result)
+    lines: dict[str, str] = {}
+    for planned in result["planned"]:
+        key = cell_key(planned["cell"])
+        lacking = []
+        for adapter, seeds in planned["seeds"].items():
+            have = len(figures[key, adapter].runs) if (key, adapter) in figures else 0
+            if have < seeds:
+                lacking.append(f"{adapter} ({have} of {seeds} seeds)" if have else adapter)
+        if lacking:
+            lines.setdefault(key, f"{planned['name']}: {', '.join(lacking)}")
+    return list(lines.values())
+
+
 def _figures(run: dict[str, Any]) -> RunFigures:
-    receiver, link, cell = run["receiver"], run["link"], run["cell"]
-    if receiver is None or link is None:
-        return RunFigures(run["seed"], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, "no report")
-    delivered, latency, seconds = _of_receiver(receiver)
-    payload = delivered * cell["payload_bytes"]
-    sender = link["hosts"][1]
-    arrived, offered = sender["delivered"], sender["offered"]["bytes"]
-    decided = arrived["packets"] + sum(
-        sender[cause]["packets"] for cause in ("lost_random", "lost_burst", "lost_outage")
-    )
-    kept = arrived["packets"] / decided if decided else 1.0
-    limit_mbit = cell["rate_mbit"] * kept * HEADER_ADJUSTED
-    goodput = payload * 8e-6 / seconds if seconds else 0.0
-    fault = ""
-    if payload > arrived["bytes"]:
-        fault = f"impossible: {payload} bytes delivered, {arrived['bytes']} came over the link"
-    elif sender["airtime_seconds"] > link["seconds"] * 1.0001:
-        fault = f"impossible: {sender['airtime_seconds']} s of airtime in {link['seconds']} s"
-    elif goodput > limit_mbit * 1.0001 and seconds > 1:
-        fault = f"impossible: {goodput:.2f} Mbit/s, the limit is {limit_mbit:.2f}"
-    return RunFigures(
+    link, cell = run["link"], run["cell"]
+    receivers = [flow["receiver"] for flow in run["flows"]]
+    if not all(receivers) or (link is None and not cell["veth"]):
+        return RunFigures(run["seed"], fault="no report")
+    arrived = [_of_receiver(receiver) for receiver in receivers]
+    delivered, latency, seconds = arrived[0]
+    payload_bytes = sum(count for count, _, _ in arrived) * cell["payload_bytes"]
+    asked_mbit = cell["payload_bytes"] * cell["rate_hz"] * 8e-6
+    goodput = delivered * cell["payload_bytes"] * 8e-6 / seconds if seconds else 0.0
+    figures = RunFigures(
         run["seed"],
         100 * delivered / cell["samples"],
         latency["mean_ms"],
         latency["p99_ms"],
+        latency["max_ms"],
         goodput,
-        100 * goodput / limit_mbit if limit_mbit else 0.0,
-        offered / payload if payload else 0.0,
-        fault,
+        attainable_percent=100 * goodput / asked_mbit,
+        sender_cpu=_cpu([flow["sender"] for flow in run["flows"]], payload_bytes),
+        receiver_cpu=_cpu(receivers, payload_bytes),
+        gave_up=any(receiver.get("gave_up") for receiver in receivers),
+    )
+    if link is None:
+        return figures
+    senders = link["hosts"][1:]
+    limit_mbit = cell["rate_mbit"] * kept(senders) * HEADER_ADJUSTED
+    more = measures(run)
+    if cell["payload_bytes"] and not cell["connects"]:
+        serialisation_ms = cell["payload_bytes"] * 8e-3 / (cell["rate_mbit"] * HEADER_ADJUSTED)
+        more["mean_of_serialisation"] = latency["mean_ms"] / serialisation_ms
+    beside_bytes = run["beside"][-1][1] if run["beside"] else 0
+    offered = sum(host["offered"]["bytes"] for host in senders)
+    alone = len(run["flows"]) == 1 and run["beside"] is None
+    return replace(
+        figures,
+        limit_percent=100 * goodput / limit_mbit if limit_mbit else 0.0,
+        attainable_percent=100 * goodput / min(limit_mbit, asked_mbit) if limit_mbit else 0.0,
+        bytes_per_byte=offered / payload_bytes if payload_bytes and alone else 0.0,
+        more=more,
+        fault=_fault(link, cell, payload_bytes + beside_bytes, goodput if seconds > 1 else 0.0, limit_mbit),
     )
 
 
+def _fault(
+    link: dict[str, Any], cell: dict[str, Any], payload_bytes: int, goodput: float, limit_mbit: float
+) -> str:
+    senders = link["hosts"][1:]
+    arrived = sum(host["delivered"]["bytes"] for host in senders)
+    sharing = link["hosts"] if cell["half_duplex"] else senders
+    airtime = sum(host["airtime_seconds"] for host in sharing)
+    if payload_bytes > arrived:
+        return f"impossible: {payload_bytes} bytes delivered, {arrived} came over the link"
+    if airtime > link["seconds"] * 1.0001:
+        return f"impossible: {airtime} s of airtime in {link['seconds']} s"
+    if goodput > limit_mbit * 1.0001:
+        return f"impossible: {goodput:.2f} Mbit/s, the limit is {limit_mbit:.2f}"
+    return ""
+
+
 def _of_receiver(report: dict[str, Any]) -> tuple[int, dict[str, float], float]:
-    """Samples delivered, their latency, how long it took: of the lab's endpoints, or of `nervure link bench`."""
+    """Samples delivered, their latency, how long it took: of the lab or of `nervure link bench`."""
     if "streams" not in report:
         return report["delivered"], report, report["seconds"]
     streams = list(report["streams"].values())
     if not streams:
-        return 0, {"mean_ms": 0.0, "p99_ms": 0.0}, 0.0
+        return 0, {"mean_ms": 0.0, "p99_ms": 0.0, "max_ms": 0.0}, 0.0
     delivered = streams[0]["delivered"]
     return delivered, streams[0]["latency"], report["seconds"]
+
+
+def _cpu(reports: Sequence[dict[str, Any] | None], payload_bytes: int) -> float | None:
+    """Of these ends together, where all have told."""
+    seconds = 0.0
+    for report in reports:
+        if report is None or not payload_bytes:
+            return None
+        own = report.get("cpu_s", report.get("link", {}).get("cpu_s"))
+        if own is None:
+            return None
+        seconds += own
+    return seconds / (payload_bytes * 8e-9)
+
+
+def _beside_udp(figures: CellFigures, udp: CellFigures | None) -> CellFigures:
+    """Without a link between the ends: how much longer there and back takes than over plain UDP, by the
+    seed.
+    """
+    if udp is None or not figures.cell["veth"]:
+        return figures
+    plain = {run.seed: run.mean_ms for run in udp.runs if not run.fault}
+    runs = [
+        replace(
+            run,
+            more=run.more | {"one_way_ms": run.mean_ms, "over_udp_ms": 2 * (run.mean_ms - plain[run.seed])},
+        )
+        if run.seed in plain and not run.fault
+        else run
+        for run in figures.runs
+    ]
+    return replace(figures, runs=tuple(runs))

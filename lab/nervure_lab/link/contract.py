@@ -9,13 +9,15 @@ from typing import Protocol
 from nervure_lab.toolchain import Toolchain
 
 RECEIVER_ADDRESS = "10.77.0.1"
-"""The receiver is the first host of the emulator, the sender the second."""
+"""The receiver is the first host, the senders are the others."""
 PORT = 7447
+JOIN_SECONDS = 8.0
+"""How much later the second of two flows on one link begins."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One link and one stream over it. Loss and delay are those of either direction."""
+    """A link, and what is sent over it. Loss and delay are those of either direction."""
 
     rate_mbit: float
     loss_percent: float
@@ -28,10 +30,29 @@ class Cell:
     fade: str = ""
     """Good and bad times, as the emulator writes them."""
     half_duplex: bool = False
+    lifespan_ms: float = 0.0
+    """How old a sample may become; 0 is any age. For those who can."""
+    keep_all: bool = False
+    """Every sample arrives, and the sender waits. For those who can; the others keep the last ten."""
+    outage: tuple[float, float] | None = None
+    """Seconds from the start of the emulator to an interruption, and how long it lasts."""
+    beside: str = ""
+    """Who else uses the link: `cubic-first` (one TCP flow, this one joins), `cubic-later`, `same-later`."""
+    robots: int = 1
+    """Hosts that send to the first."""
+    connects: int = 0
+    """Instead of one stream: so many connections after each other, each for one sample."""
+    veth: bool = False
+    """No emulator: a pair of Ethernet devices between two network namespaces."""
 
     @property
     def sending_seconds(self) -> float:
         return self.samples / self.rate_hz
+
+    @property
+    def payload_mbit(self) -> float:
+        """What is asked for, by all senders together."""
+        return self.robots * self.payload_bytes * self.rate_hz * 8e-6
 
     def emulator_options(self, seed: int) -> list[str]:
         options = [
@@ -47,13 +68,43 @@ class Cell:
             options.append(f"--bursts={self.fade}")
         if self.half_duplex:
             options.append("--half-duplex")
+        if self.outage:
+            options.append(f"--outage={self.outage[0]}s:{self.outage[1]}s")
         return options
 
 
 @dataclass(frozen=True)
+class Flow:
+    """One sender and one receiver of a run: its number, and where they leave what they found."""
+
+    directory: Path
+    number: int = 0
+
+    @property
+    def port(self) -> int:
+        return PORT + self.number
+
+    @property
+    def receiver_report(self) -> Path:
+        """JSON, of which the last line counts."""
+        return self.directory / f"receiver-{self.number}.json"
+
+    @property
+    def sender_report(self) -> Path:
+        return self.directory / f"sender-{self.number}.json"
+
+    @property
+    def receptions(self) -> Path:
+        """A line a sample: stream, number, when it was due and when received, in nanoseconds of
+        CLOCK_MONOTONIC.
+        """
+        return self.directory / f"receptions-{self.number}"
+
+
+@dataclass(frozen=True)
 class Commands:
-    """What runs in the two hosts. The receiver writes its report, JSON whose last line counts, to its
-    standard output or to the file that ``LAB_REPORT`` names."""
+    """What runs in the two hosts. The environment names the files of the flow: ``LAB_REPORT`` (where standard
+    output goes if the program does not write it) and ``LAB_RECEPTIONS``."""
 
     receiver: list[str]
     sender: list[str]
@@ -75,5 +126,5 @@ class LinkAdapter(Protocol):
     def versions(self) -> dict[str, str]:
         """The exact versions in use; called after ``prepare``."""
 
-    def commands(self, cell: Cell) -> Commands:
+    def commands(self, cell: Cell, flow: Flow) -> Commands:
         """What to run for a cell."""

@@ -1,21 +1,25 @@
-"""Runs one cell: the emulator, both ends in it, the rendezvous, and what came out."""
+"""Runs one cell: the emulator, the programs in its hosts, the rendezvous, and what came out."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import shlex
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from nervure_lab.contract import Unavailable
-from nervure_lab.link.contract import Cell, LinkAdapter
+from nervure_lab.link.contract import JOIN_SECONDS, Cell, Commands, Flow, LinkAdapter
 from nervure_lab.toolchain import LAB_DIRECTORY, REPOSITORY_DIRECTORY
 
 START_SECONDS = 30.0
@@ -23,6 +27,40 @@ START_SECONDS = 30.0
 CONNECT_SECONDS = 1.0
 """Between the moment at which both ends are ready and the first sample: time to connect."""
 DRAIN_SECONDS = 3.0
+CATCH_UP_SECONDS = 30.0
+"""How long a sender that keeps all may take after the end of the schedule."""
+CONNECT_SECONDS_AT_MOST = 1.5
+"""For one connection of many, on average."""
+_BULK = LAB_DIRECTORY / "nervure_lab" / "link" / "endpoints" / "bulk_tcp.py"
+
+
+class Processes:
+    """Processes that can be asked to end, whatever thread waits for them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self.ended = False
+
+    def run(self, words: list[str], environment: dict[str, str]) -> tuple[int, str]:
+        """The exit code, and what was said on standard error."""
+        with self._lock:
+            if self.ended:
+                return (130, "")
+            process = subprocess.Popen(
+                words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            )
+            self._running.add(process)
+        _, told = process.communicate()
+        with self._lock:
+            self._running.discard(process)
+        return (process.returncode, told)
+
+    def end_all(self) -> None:
+        with self._lock:
+            self.ended = True
+            for process in self._running:
+                process.send_signal(signal.SIGINT)
 
 
 def build_emulator() -> Path:
@@ -40,41 +78,142 @@ def build_emulator() -> Path:
     return emulator
 
 
-def run_cell(emulator: Path, adapter: LinkAdapter, cell: Cell, seed: int) -> dict[str, Any]:
+def run_cell(
+    emulator: Path, adapter: LinkAdapter, cell: Cell, seed: int, processes: Processes | None = None
+) -> dict[str, Any]:
     """One run. What goes wrong is a result like any other."""
+    processes = processes or Processes()
     with tempfile.TemporaryDirectory(prefix="nervure-lab-") as name:
         directory = Path(name)
-        commands = adapter.commands(cell)
-        limit = START_SECONDS + cell.sending_seconds + DRAIN_SECONDS
-        report, stdout = directory / "report.json", directory / "receiver.out"
-        words = [
-            *[str(emulator), "run", *cell.emulator_options(seed)],
-            f"--congestion-control={adapter.congestion_control}",
-            *["--json", str(directory / "emulator.json"), "--stop-after", str(limit), "--until", "a"],
-            *["--", "sh", "-c", f'exec "$@" >{stdout}', "sh", *commands.receiver],
-            *["---", "sh", "-c", 'exec "$@" >/dev/null', "sh", *commands.sender],
-        ]
         environment = os.environ | {
             "LAB_CELL": json.dumps(asdict(cell)),
             "LAB_RENDEZVOUS": str(directory / "rendezvous"),
-            "LAB_REPORT": str(report),
             "PYTHONPATH": str(LAB_DIRECTORY),
         }
+        hosts = _hosts(adapter, cell, directory)
+        if cell.veth:
+            words = [sys.executable, "-m", "nervure_lab.link.veth", *map(_script, hosts)]
+        else:
+            words = [str(emulator), "run", *cell.emulator_options(seed)]
+            words += [f"--congestion-control={adapter.congestion_control}"]
+            words += ["--json", str(directory / "emulator.json")]
+            words += ["--stop-after", str(_limit_seconds(cell)), "--until", "b" if cell.connects else "a"]
+            for number, programs in enumerate(hosts):
+                words += ["---" if number else "--", "sh", "-c", _script(programs)]
         with _rendezvous(directory / "rendezvous"):
-            finished = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+            exit_code, told = processes.run(words, environment)
+        link = last_line(directory / "emulator.json")
+        flows = [Flow(directory, number) for number in range(cell.robots + (cell.beside == "same-later"))]
         return {
             "adapter": adapter.name,
             "cell": asdict(cell),
             "seed": seed,
-            "exit_code": finished.returncode,
-            "stderr": finished.stderr[-2000:],
-            "link": _last_line(directory / "emulator.json"),
-            "receiver": _last_line(report) or _last_line(stdout),
+            "exit_code": exit_code,
+            "stderr": told[-2000:],
+            "link": link,
+            "flows": [_found(flow, cell, link) for flow in flows],
+            "beside": _bulk_progress(Flow(directory, 1), link) if "cubic" in cell.beside else None,
         }
 
 
+@dataclass(frozen=True)
+class _Program:
+    command: list[str]
+    report: Path
+    receptions: Path
+    after_seconds: float = 0.0
+    awaited: bool = True
+    """Whether its host has not ended before it has."""
+
+    @property
+    def script(self) -> str:
+        report, receptions = shlex.quote(str(self.report)), shlex.quote(str(self.receptions))
+        wait = f"sleep {self.after_seconds}; " if self.after_seconds else ""
+        environment = f"LAB_REPORT={report} LAB_RECEPTIONS={receptions}"
+        return f"{wait}exec env {environment} {shlex.join(self.command)} >{report}"
+
+
+def _hosts(adapter: LinkAdapter, cell: Cell, directory: Path) -> list[list[_Program]]:
+    """What runs in each host, the receiver's first."""
+    robots = [Flow(directory, number) for number in range(cell.robots)]
+    receivers, senders = [], []
+    for flow in robots:
+        receiver, sender = _ends(adapter.commands(cell, flow), flow, cell.beside == "cubic-first")
+        receivers.append(receiver)
+        senders.append([sender])
+    other = Flow(directory, 1)
+    if cell.beside == "same-later":
+        receiver, sender = _ends(adapter.commands(cell, other), other, later=True)
+        receivers.append(receiver)
+        senders[0].append(sender)
+    elif cell.beside:
+        program = [sys.executable, str(_BULK)]
+        bulk = Commands([*program, "receive", str(other.port)], [*program, "send", str(other.port)])
+        receiver, sender = _ends(bulk, other, cell.beside == "cubic-later", awaited=False)
+        receivers.append(receiver)
+        senders[0].append(sender)
+    return [receivers, *senders]
+
+
+def _ends(commands: Commands, flow: Flow, later: bool, awaited: bool = True) -> tuple[_Program, _Program]:
+    """A receiver is there from the beginning."""
+    after = JOIN_SECONDS if later else 0.0
+    return (
+        _Program(commands.receiver, flow.receiver_report, flow.receptions, awaited=awaited),
+        _Program(commands.sender, flow.sender_report, flow.receptions, after, awaited=awaited),
+    )
+
+
+def _script(programs: list[_Program]) -> str:
+    """A shell's script that runs them side by side."""
+    if len(programs) == 1:
+        return programs[0].script
+    lines = []
+    for program in programs:
+        lines.append(f"( {program.script} ) & " + ('awaited="$awaited $!"; ' if program.awaited else ""))
+    return "".join(lines) + "wait $awaited"
+
+
+def _limit_seconds(cell: Cell) -> float:
+    if cell.connects:
+        return START_SECONDS + cell.connects * CONNECT_SECONDS_AT_MOST
+    seconds = START_SECONDS + cell.sending_seconds + DRAIN_SECONDS
+    return seconds + (JOIN_SECONDS if cell.beside else 0.0) + (CATCH_UP_SECONDS if cell.keep_all else 0.0)
+
+
+def _found(flow: Flow, cell: Cell, link: dict[str, Any] | None) -> dict[str, Any]:
+    """What both ends of a flow have left; every reception where the figures ask for times."""
+    found: dict[str, Any] = {
+        "receiver": last_line(flow.receiver_report),
+        "sender": last_line(flow.sender_report),
+    }
+    if link is None or not (cell.outage or cell.beside or cell.robots > 1 or cell.connects):
+        return found
+    start = link["start_monotonic_nanos"]
+    if flow.receptions.exists():
+        # One that was killed may have left half a line.
+        lines = [line.split() for line in flow.receptions.read_text().splitlines()]
+        found["receptions_micros"] = [
+            [int(number), (int(due) - start) // 1000, (int(received) - start) // 1000]
+            for _, number, due, received in (line for line in lines if len(line) == 4)
+        ]
+    if found["sender"] and "starts" in found["sender"]:
+        starts = found["sender"].pop("starts")
+        found["sender"]["starts_micros"] = [[(began - start) // 1000, code] for began, code in starts]
+    return found
+
+
+def _bulk_progress(flow: Flow, link: dict[str, Any] | None) -> list[list[int]]:
+    """Microseconds from the start of the emulator, and the bytes that had arrived by then."""
+    if link is None or not flow.receptions.exists():
+        return []
+    lines = [line.split() for line in flow.receptions.read_text().splitlines()]
+    start = link["start_monotonic_nanos"]
+    return [[(int(line[0]) - start) // 1000, int(line[1])] for line in lines if len(line) == 2]
+
+
 @contextlib.contextmanager
-def _rendezvous(path: Path) -> Any:
+def _rendezvous(path: Path) -> Iterator[None]:
     """Tells both ends when to start, once both have said that they are ready."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -101,11 +240,13 @@ def _rendezvous(path: Path) -> Any:
         listener.close()
 
 
-def _last_line(path: Path) -> dict[str, Any] | None:
+def last_line(path: Path) -> dict[str, Any] | None:
+    """The last line of JSON in a file that is about the whole run; nothing if there is none."""
     if not path.exists():
         return None
-    lines = [line for line in path.read_text().splitlines() if line.startswith("{")]
-    with contextlib.suppress(json.JSONDecodeError):
-        result: dict[str, Any] | None = json.loads(lines[-1]) if lines else None
-        return result
+    for line in reversed(path.read_text().splitlines()):
+        with contextlib.suppress(json.JSONDecodeError):
+            found: dict[str, Any] = json.loads(line)
+            if found.get("kind") in (None, "summary"):
+                return found
     return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import socket
 import struct
 import time
@@ -19,6 +20,11 @@ from typing import Any
 HEADER = struct.Struct("<QQ")
 DRAIN_SECONDS = 3.0
 """How long the receiver waits for what is late, past the end of the schedule."""
+CONNECT_SECONDS = 10.0
+"""How long an end tries to reach the other before it says that it is ready nevertheless: what is measured
+is the transport, not the discovery."""
+GIVE_UP_SECONDS = 10.0
+"""Whoever has delivered nothing by then is not waited for."""
 
 
 class Run:
@@ -32,18 +38,33 @@ class Run:
         self._rendezvous = socket.socket(socket.AF_UNIX)
         self._rendezvous.connect(os.environ["LAB_RENDEZVOUS"])
         self.start_nanos = 0
+        self._cpu_before = 0.0
 
     def ready(self) -> None:
         self._rendezvous.sendall(b"ready\n")
         line = self._rendezvous.makefile().readline()
         self.start_nanos = int(line)
+        self._cpu_before = time.process_time()
 
     @property
     def end_nanos(self) -> int:
         return self.start_nanos + int((self.samples / self.rate_hz + DRAIN_SECONDS) * 1e9)
 
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time of this process, its threads included, since the start."""
+        return time.process_time() - self._cpu_before
+
     def send_all(self, publish: Callable[[bytes], None]) -> None:
-        """Publishes each sample when it is due, or as soon as the one before has been taken."""
+        """Publishes each sample when it is due, or as soon as the one before has been taken. Then it waits
+        for what is late: when the receiver has ended, this end is asked to.
+        """
+
+        def end(*_: object) -> None:
+            report({"cpu_s": self.cpu_seconds})
+            os._exit(0)
+
+        signal.signal(signal.SIGTERM, end)
         filler = os.urandom(max(self.payload_bytes - HEADER.size, 0))
         for number in range(self.samples):
             due = self.start_nanos + int(number * 1e9 / self.rate_hz)
@@ -52,6 +73,7 @@ class Run:
                 time.sleep(wait * 1e-9)
             publish(HEADER.pack(due, number) + filler)
         time.sleep(max(self.end_nanos - time.monotonic_ns(), 0) * 1e-9)
+        end()
 
 
 class Receptions:
@@ -59,41 +81,61 @@ class Receptions:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._latency_ms: dict[int, float] = {}
+        self._received: dict[int, tuple[int, int]] = {}
         self._duplicates = 0
         self._last_nanos = 0
+        self._gave_up = False
 
     def add(self, sample: bytes | memoryview) -> None:
         now = time.monotonic_ns()
         if len(sample) != max(self.run.payload_bytes, HEADER.size):
             raise ValueError(f"a sample of {len(sample)} bytes")
         due, number = HEADER.unpack_from(sample)
-        self._duplicates += number in self._latency_ms
-        self._latency_ms.setdefault(number, (now - due) * 1e-6)
+        self._duplicates += number in self._received
+        self._received.setdefault(number, (due, now))
         self._last_nanos = now
 
     @property
     def seconds_left(self) -> float:
-        """Until this run ends; 0 when all has arrived."""
-        if len(self._latency_ms) == self.run.samples:
+        """Until this run ends; 0 when all has arrived, or nothing for so long that it is given up."""
+        if len(self._received) == self.run.samples:
             return 0.0
-        return max((self.run.end_nanos - time.monotonic_ns()) * 1e-9, 0.0)
+        now = time.monotonic_ns()
+        left = (self.run.end_nanos - now) * 1e-9
+        if not self._received:
+            until = (self.run.start_nanos - now) * 1e-9 + GIVE_UP_SECONDS
+            self._gave_up = until <= 0 < left
+            left = min(left, until)
+        return max(left, 0.0)
 
     def report(self) -> None:
-        latencies = sorted(self._latency_ms.values())
+        """Writes what arrived. Call it before anything is closed that might wait for the other end."""
+        latencies = sorted((received - due) * 1e-6 for due, received in self._received.values())
         count = len(latencies)
 
         def percentile(share: float) -> float:
             return latencies[max(math.ceil(share * count) - 1, 0)] if latencies else 0.0
 
-        result: dict[str, Any] = {
-            "delivered": count,
-            "duplicates": self._duplicates,
-            "mean_ms": sum(latencies) / count if count else 0.0,
-            "p50_ms": percentile(0.5),
-            "p99_ms": percentile(0.99),
-            "max_ms": percentile(1.0),
-            "seconds": max(self._last_nanos - self.run.start_nanos, 0) * 1e-9,
-        }
-        with open(os.environ["LAB_REPORT"], "w", encoding="utf-8") as file:  # noqa: PTH123
-            json.dump(result, file)
+        report(
+            {
+                "delivered": count,
+                "duplicates": self._duplicates,
+                "mean_ms": sum(latencies) / count if count else 0.0,
+                "p50_ms": percentile(0.5),
+                "p99_ms": percentile(0.99),
+                "max_ms": percentile(1.0),
+                "seconds": max(self._last_nanos - self.run.start_nanos, 0) * 1e-9,
+                "cpu_s": self.run.cpu_seconds,
+                "gave_up": self._gave_up,
+            }
+        )
+        with open(os.environ["LAB_RECEPTIONS"], "w", encoding="ascii") as file:  # noqa: PTH123
+            for number, (due, received) in self._received.items():
+                file.write(f"lab {number} {due} {received}\n")
+
+
+def report(figures: dict[str, Any]) -> None:
+    """Says what this end found; the last report counts."""
+    with open(os.environ["LAB_REPORT"], "w", encoding="utf-8") as file:  # noqa: PTH123
+        json.dump(figures, file)
+        file.write("\n")

@@ -1,54 +1,211 @@
-"""Which cells, how many samples, which seeds."""
+"""Which cells, how many samples, which seeds, in which order."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 
 from nervure_lab.link.contract import Cell
+
+SEEDS = 5
+SEEDS_OF_PEERS = 2
+SAMPLES_OF_PEERS = 300
+"""Where this delivers some and not all, the next seed has as many samples as Nervure's."""
+
+_DDS = frozenset({"cyclonedds", "fastdds"})
+_ALL_BUT_UDP = _DDS | {"tcp-bbr", "tcp-cubic", "zenoh", "zeromq"}
+_ALL = _ALL_BUT_UDP | {"udp"}
+_SOME = frozenset({"tcp-bbr", "zenoh", "cyclonedds", "fastdds"})
+_NONE: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells of one question, a section of the page."""
+
+    name: str
+    title: str
+    about: str
+
+
+GROUPS = (
+    Group("headline", "Large samples", "512 KiB at 30 Hz, over every rate and loss."),
+    Group("small", "Small samples", "1 KiB at 30 Hz."),
+    Group(
+        "sharing",
+        "Sharing",
+        "Beside one TCP flow (Cubic) that sends all it can, beside another of its kind, and thirty robots on "
+        "one air. The second flow joins 8 s after the first; figures are from 5 s after that to the end of "
+        "the first.",
+    ),
+    Group("gigabit", "Clean gigabit", "4 MB at 20 Hz, no loss, RTT 0.2 ms: as over a cable."),
+    Group(
+        "outage",
+        "Outage",
+        "Nothing arrives from 10 s to 30 s, half of the schedule. *Fresh after* is from the end of the "
+        "outage to the first sample that is no older than its lifespan (a second where it has none), "
+        "*oldest* the greatest age at which a sample was delivered.",
+    ),
+    Group("connect", "Connecting", "From the start of the program to the reception of its first sample."),
+    Group("veth", "No link at all", "10 KB at 100 Hz over a pair of Ethernet devices, without the emulator."),
+    Group("special", "Other links", "512 KiB at 30 Hz over links with one trouble each."),
+    Group(
+        "poster",
+        "Large data over lossy wireless",
+        "The sizes and losses of the poster, at 300 Mbit/s and 30 Hz.",
+    ),
+    Group(
+        "grid",
+        "The grid of the 2020 report",
+        "Its 30 configurations, with reliable KEEP_LAST(10). It set a loss on each of two hops; one link "
+        "here has the loss of both.",
+    ),
+)
 
 
 @dataclass(frozen=True)
 class PlannedCell:
+    group: str
+    name: str
+    """What ``--cells`` matches; unique."""
     cell: Cell
-    seeds: int
-    """For Nervure; the others run with fewer where time counts."""
-    seeds_of_others: int
+    peers: frozenset[str]
+    """Those who are measured beside Nervure."""
+    seeds: int = SEEDS
+    seeds_of_peers: int = SEEDS_OF_PEERS
+
+    def seeds_of(self, adapter: str) -> int:
+        if adapter == "nervure":
+            return self.seeds
+        return self.seeds_of_peers if adapter in self.peers else 0
+
+    def cell_of(self, adapter: str, in_full: bool) -> Cell:
+        """A peer sends fewer samples, unless they have to cover a time."""
+        cell = self.cell
+        if adapter == "nervure" or in_full or cell.outage or cell.beside or cell.veth:
+            return cell
+        return replace(cell, samples=min(cell.samples, SAMPLES_OF_PEERS))
 
 
 def plan(quick: bool) -> list[PlannedCell]:
+    """Every cell, those first that matter most. One that two experiments share stands here twice and is run
+    once.
+    """
     return _quick() if quick else _full()
+
+
+def chosen(planned: Sequence[PlannedCell], patterns: str | None) -> list[PlannedCell]:
+    """Those of which a pattern (`headline`, `300-*-512K`, several with commas) matches the name or the
+    group, in the order of the patterns; raises ``ValueError`` for a pattern without any.
+    """
+    if patterns is None:
+        return list(planned)
+    found: list[PlannedCell] = []
+    for pattern in patterns.split(","):
+        matching = [cell for cell in planned if fnmatch(cell.name, pattern) or fnmatch(cell.group, pattern)]
+        if not matching:
+            groups = ", ".join(group.name for group in GROUPS)
+            raise ValueError(
+                f"no cell is called {pattern}; there are the groups {groups}, and `list` names the cells"
+            )
+        found += [cell for cell in matching if cell not in found]
+    return found
 
 
 def _quick() -> list[PlannedCell]:
     """Five minutes: enough to see where things stand, not enough for a claim."""
-    pairs = [(300, 0), (300, 20), (300, 40), (54, 20), (1000, 20)]
-    return [PlannedCell(Cell(rate, loss, samples=120), 1, 1) for rate, loss in pairs]
+    wanted = ("300-0-512K", "300-20-512K", "300-40-512K", "54-20-512K", "1000-20-512K")
+    return [
+        replace(planned, cell=replace(planned.cell, samples=120), seeds=1, seeds_of_peers=1)
+        for planned in _full()
+        if planned.name in wanted
+    ]
 
 
 def _full() -> list[PlannedCell]:
-    """About seven hours: a thousand samples and five seeds a cell."""
-    losses = (0, 1, 10, 20, 40)
-    planned = [PlannedCell(Cell(rate, loss), 5, 1) for rate in (54, 300, 1000) for loss in losses]
-    for loss in losses:
-        planned.append(PlannedCell(Cell(300, loss, payload_bytes=1024), 5, 1))
-    # Mininet's experiment of the 2020 report: loss on each of two hops, Array1k and PointCloud512k. One link
-    # here has the loss of both.
+    return [
+        *_headline(),
+        *_small(),
+        *_sharing(),
+        PlannedCell("gigabit", "gigabit-4M", Cell(1000, 0, 4_000_000, 20.0, round_trip_ms=0.2), _ALL),
+        *_outage(),
+        *_connect(),
+        *_veth(),
+        *_special(),
+        *_poster(),
+        *_grid(),
+    ]
+
+
+def _headline() -> Iterable[PlannedCell]:
+    # Those of one rate after each other: they run at the same time.
+    for rate in (300, 1000, 54):
+        for loss in (20, 40, 0, 1, 10):
+            # The link carries a part of it: old samples are of no use then.
+            lifespan_ms = 250.0 if rate == 54 else 0.0
+            cell = Cell(rate, loss, lifespan_ms=lifespan_ms)
+            # What loss does to samples that nobody repairs is the same at every rate.
+            yield PlannedCell("headline", f"{rate}-{loss}-512K", cell, _ALL if rate == 300 else _ALL_BUT_UDP)
+
+
+def _small() -> Iterable[PlannedCell]:
+    for loss in (40, 20, 0, 1, 10):
+        yield PlannedCell("small", f"300-{loss}-1K", Cell(300, loss, 1024), _ALL_BUT_UDP)
+
+
+def _sharing() -> Iterable[PlannedCell]:
+    asks = Cell(300, 0, rate_hz=60.0, samples=1800)
+    for beside in ("cubic-first", "cubic-later", "same-later"):
+        yield PlannedCell("sharing", beside, replace(asks, beside=beside), _NONE)
+    robots = Cell(54, 0, 22_500, half_duplex=True, robots=30)
+    yield PlannedCell("sharing", "robots-30", robots, _NONE)
+
+
+def _outage() -> Iterable[PlannedCell]:
+    poster = Cell(100, 1, 128 * 1024, samples=1200, lifespan_ms=500.0, outage=(10.0, 20.0))
+    yield PlannedCell("outage", "outage-128K", poster, frozenset({"tcp-bbr", "zenoh", "zeromq"}) | _DDS, 5, 1)
+    yield PlannedCell(
+        "outage", "outage-512K", replace(poster, rate_mbit=300, payload_bytes=512 * 1024), _DDS, 5, 1
+    )
+    all_kept = replace(poster, keep_all=True, lifespan_ms=0.0)
+    yield PlannedCell("outage", "outage-128K-keep-all", all_kept, _NONE)
+
+
+def _connect() -> Iterable[PlannedCell]:
+    for loss in (0, 40):
+        cell = Cell(300, loss, 1024, samples=200, connects=200)
+        yield PlannedCell("connect", f"connect-{loss}", cell, _NONE, seeds=1)
+
+
+def _veth() -> Iterable[PlannedCell]:
+    cell = Cell(0, 0, 10_000, 100.0, round_trip_ms=0, queue_ms=0, veth=True)
+    yield PlannedCell("veth", "veth-10K", cell, frozenset({"udp"}), SEEDS, SEEDS)
+
+
+def _special() -> Iterable[PlannedCell]:
+    cells = {
+        "rtt-40": Cell(300, 20, round_trip_ms=40),
+        "rtt-200": Cell(300, 20, round_trip_ms=200),
+        "fades": Cell(300, 10, fade="270ms:30ms"),
+        "jitter": Cell(300, 20, jitter_ms=5),
+        "half-duplex": Cell(300, 20, half_duplex=True),
+        "queue-5ms": Cell(54, 10, queue_ms=5),
+        "queue-1s": Cell(300, 20, queue_ms=1000),
+    }
+    for name, cell in cells.items():
+        yield PlannedCell("special", name, cell, _SOME)
+
+
+def _poster() -> Iterable[PlannedCell]:
+    for kib in (32, 64, 128, 256, 512):
+        for loss in (0, 1, 20):
+            yield PlannedCell("poster", f"poster-{loss}-{kib}K", Cell(300, loss, kib * 1024), _DDS)
+
+
+def _grid() -> Iterable[PlannedCell]:
     for rate in (54, 300, 1000):
         for hop_loss in (0, 10, 20, 30, 40):
             loss = round(100 * (1 - (1 - hop_loss / 100) ** 2), 2)
-            planned += [PlannedCell(Cell(rate, loss, payload_bytes=size), 5, 1) for size in (1024, 524_288)]
-    # Large data over lossy wireless, the poster: sizes and losses.
-    for kib in (32, 64, 128, 256):
-        planned += [PlannedCell(Cell(300, loss, payload_bytes=kib * 1024), 5, 1) for loss in (0, 1, 20)]
-    special = [
-        Cell(300, 20, round_trip_ms=40),
-        Cell(300, 20, round_trip_ms=200),
-        Cell(300, 10, fade="270ms:30ms"),
-        Cell(300, 20, jitter_ms=5),
-        Cell(300, 20, half_duplex=True),
-        Cell(54, 10, queue_ms=5),
-        Cell(300, 20, queue_ms=1000),
-    ]
-    planned += [PlannedCell(cell, 5, 1) for cell in special]
-    # Cells that two experiments share are measured once.
-    return list(dict.fromkeys(planned))
+            for size, name in ((1024, "1k"), (524_288, "512k")):
+                yield PlannedCell("grid", f"grid-{rate}-{hop_loss}-{name}", Cell(rate, loss, size), _DDS)

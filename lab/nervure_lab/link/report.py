@@ -2,40 +2,79 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
-from nervure_lab.link.analysis import CellFigures, cells, impossible, load
+from nervure_lab.link.analysis import CellFigures, RunFigures, cell_key, cells, impossible, missing
+from nervure_lab.link.plan import GROUPS
+from nervure_lab.link.results import load
+from nervure_lab.link.targets import Verdict, verdicts
+
+_COLUMNS = "delivered %|mean ms|p99 ms|Mbit/s|of limit %|on air|CPU s/Gbit"
+_KIND_COLUMNS = {
+    "fresh_after_ms": "fresh after ms",
+    "oldest_ms": "oldest ms",
+    "delivered": "delivered",
+    "accepted": "accepted",
+    "accepted_lost": "of them lost",
+    "share_percent": "own share %",
+    "other_percent": "other's share %",
+    "jain": "Jain index",
+    "aggregate_percent": "together, % of limit",
+    "least_mbit": "least Mbit/s",
+    "most_mbit": "most Mbit/s",
+    "wire_bytes_per_byte": "bytes on air per byte",
+    "first_p50_ms": "p50 ms",
+    "first_p95_ms": "p95 ms",
+    "first_max_ms": "longest ms",
+    "one_way_ms": "one way, mean ms",
+    "over_udp_ms": "there and back over UDP's, ms",
+}
+_GREATEST_IS_WORST = {"fresh_after_ms", "oldest_ms", "accepted_lost", "wire_bytes_per_byte", "one_way_ms"}
+_GREATEST_IS_WORST |= {"first_p50_ms", "first_p95_ms", "first_max_ms", "over_udp_ms"}
 
 
 def write_link_report(source: Path, target: Path) -> list[str]:
     """Writes the page and returns the runs that cannot be."""
     result = load(source)
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text("\n".join([*_head(result), *_tables(result), *_adapters(result)]).rstrip() + "\n")
+    lines = [*_head(result), *_targets(result), *_sections(result), *_adapters(result)]
+    target.write_text("\n".join(lines).rstrip() + "\n")
     return impossible(result)
 
 
 def _head(result: dict[str, Any]) -> list[str]:
     machine = result["machine"]
-    samples = result["runs"][0]["cell"]["samples"] if result["runs"] else 0
+    sources = list(dict.fromkeys(run["source"] for run in result["runs"])) or [result["source"]]
     lines = [
         "# The link, measured",
         "",
         "Samples at a fixed rate over an [emulated link](../guides/emulated-link.md). Loss and delay are "
         "those of either direction; a lost packet has cost its airtime.",
         "",
-        f"`{result['command']}` at {result['source']}, {result['started']}, profile *{result['profile']}*: "
-        f"{samples} samples a run. {machine['cpu']}, {machine['cores']} cores"
-        f"{', virtual' if machine['virtual_machine'] else ''}, Linux {machine['kernel']}; load average "
-        f"{result['load_average_before']:.1f} before and {result['load_average_after']:.1f} after.",
+        f"`{result['command']}` at {', '.join(sources)}, {result['started']}, profile *{result['profile']}*, "
+        f"{len(result['runs'])} runs in {result['seconds'] / 60:.0f} minutes. {machine['cpu']}, "
+        f"{machine['cores']} "
+        f"cores{', virtual' if machine['virtual_machine'] else ''}, Linux {machine['kernel']}; load average "
+        f"{result['load_average_before']:.1f} before.",
         "",
         "- *delivered* is the share of the schedule: sample n is due at n / rate whatever became of others.",
         "- *mean* and *p99* are from when a sample was due to its reception, of those that were delivered.",
         "- *of limit* is the delivered payload beside what the link carries with the loss that the run drew, "
         "IP and UDP headers taken off. Below the offered rate it says how full the link is.",
         "- *on air* is IP bytes offered to the link for each byte delivered.",
+        "- *CPU* is processor time of the sender and of the receiver for each gigabit delivered, the "
+        "emulator's "
+        "excluded. Python endpoints pay for Python.",
         "- Of several seeds the worst is shown.",
+        "- Everyone connects before the schedule begins, or has had ten seconds to.",
+        "- Nervure sends 1000 samples with each seed at least. A peer sends 300; where that delivers some "
+        "of them, its "
+        "second seed has 1000. One that delivered nothing in the first ten seconds is stopped there, and "
+        "stands as 0.",
+        "- Small and slow links run beside each other as far as the processors allow, 1000 Mbit/s runs "
+        "alone.",
         "",
     ]
     if result["profile"] == "quick":
@@ -43,57 +82,143 @@ def _head(result: dict[str, Any]) -> list[str]:
             "**A quick run: it shows where things stand. Claims need the full one (`make bench-link`).**",
             "",
         ]
-    if max(result["load_average_before"], result["load_average_after"]) > machine["cores"]:
+    if max(result["load_average_before"], _strangers(result)) > machine["cores"]:
         lines += ["**Others used this machine meanwhile: latencies are longer than they need be.**", ""]
-    if result["interrupted"]:
-        lines += ["**The run was interrupted: cells are missing.**", ""]
     if wrong := impossible(result):
         lines += ["**These runs are impossible, and the experiment has failed:**", ""]
         lines += [*(f"- {line}" for line in wrong), ""]
     return lines
 
 
-def _tables(result: dict[str, Any]) -> list[str]:
-    titles = {entry["name"]: entry["title"] for entry in result["adapters"]}
-    by_cell: dict[str, list[CellFigures]] = {}
-    for figures in cells(result):
-        by_cell.setdefault(_title(figures.cell), []).append(figures)
-    lines = []
-    for title, rows in by_cell.items():
+def _strangers(result: dict[str, Any]) -> float:
+    """Runnable processes that an experiment of its own cannot explain: the emulators and ends take four at
+    most.
+    """
+    return max((run["load_average"] - 4.0 for run in result["runs"]), default=0.0)
+
+
+def _targets(result: dict[str, Any]) -> list[str]:
+    """All at a glance: how many are met, and which are not."""
+    found = verdicts(result)
+    if not found:
+        return []
+    words = [verdict.word for verdict in found]
+    lines = [
+        "## Targets",
+        "",
+        f"Of {len(found)} targets {words.count('met')} are met, {words.count('missed')} missed and "
+        f"{words.count('not measured')} not measured. Each is that of the worst seed.",
+        "",
+        "| cell | target | measured | | seeds |",
+        "| :--- | :--- | ---: | :--- | ---: |",
+    ]
+    order = {"missed": 0, "not measured": 1, "met": 2}
+    for verdict in sorted(found, key=lambda verdict: order[verdict.word]):
+        word = verdict.word if verdict.word == "met" else f"**{verdict.word}**"
+        figure = f"{verdict.target.text} | {_number(verdict.value)} | {word}"
+        lines.append(f"| {verdict.name} | {figure} | {_seeds(verdict)} |")
+    lines.append("")
+    if lacking := missing(result):
         lines += [
-            f"## {title}",
+            f"**Of what was planned {len(lacking)} cells lack runs; `--resume` makes up for them:**",
             "",
-            "| | delivered % | mean ms | p99 ms | Mbit/s | of limit % | on air | seeds |",
-            "| :--- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+            *(f"- {line}" for line in lacking),
+            "",
         ]
-        for row in sorted(rows, key=lambda row: list(titles).index(row.adapter)):
-            worst = row.worst
-            if worst.fault:
-                values = [worst.fault, "", "", "", "", ""]
-            elif worst.delivered_percent == 0:
-                values = ["0", "", "", "0", "0", ""]
-            else:
-                values = [
-                    f"{worst.delivered_percent:.1f}",
-                    f"{worst.mean_ms:.0f}",
-                    f"{worst.p99_ms:.0f}",
-                    f"{worst.goodput_mbit:.1f}",
-                    f"{worst.limit_percent:.0f}",
-                    f"{worst.bytes_per_byte:.2f}",
-                ]
-            lines.append(f"| {titles[row.adapter]} | {' | '.join(values)} | {len(row.runs)} |")
-        lines.append("")
     return lines
+
+
+def _seeds(verdict: Verdict) -> str:
+    if verdict.seeds == verdict.planned_seeds:
+        return str(verdict.seeds)
+    return f"{verdict.seeds} of {verdict.planned_seeds}"
+
+
+def _sections(result: dict[str, Any]) -> list[str]:
+    figures = cells(result)
+    titles = {entry["name"]: entry["title"] for entry in result["adapters"]}
+    lines = []
+    for group in GROUPS:
+        tables = []
+        for planned in (planned for planned in result["planned"] if planned["group"] == group.name):
+            key = cell_key(planned["cell"])
+            rows = [figures[key, name] for name in titles if (key, name) in figures]
+            own = [verdict for verdict in verdicts(result) if verdict.name == planned["name"]]
+            if rows:
+                tables += _table(planned["name"], rows, titles, own)
+        if tables:
+            lines += [f"## {group.title}", "", group.about, "", *tables]
+    return lines
+
+
+def _table(name: str, rows: list[CellFigures], titles: dict[str, str], own: list[Verdict]) -> list[str]:
+    kind = [column for column in _KIND_COLUMNS if any(column in run.more for row in rows for run in row.runs)]
+    columns = [_KIND_COLUMNS[column] for column in kind] if kind else _COLUMNS.split("|")
+    lines = [
+        f"### {_title(rows[0].cell)}",
+        "",
+        f"| {name} | {' | '.join(columns)} | seeds |",
+        f"| :--- |{' ---: |' * (len(columns) + 1)}",
+    ]
+    for row in rows:
+        values = _kind_values(row, kind) if kind else _stream_values(row.worst)
+        values += [""] * (len(columns) - len(values))
+        lines.append(f"| {titles[row.adapter]} | {' | '.join(values)} | {len(row.runs)} |")
+    lines.append("")
+    if own:
+        told = [f"{verdict.target.text}: {verdict.word} ({_number(verdict.value)})" for verdict in own]
+        lines += [f"Targets: {'; '.join(told)}.", ""]
+    return lines
+
+
+def _stream_values(worst: RunFigures) -> list[str]:
+    if worst.fault:
+        return [worst.fault]
+    if worst.delivered_percent == 0:
+        return ["0", "", "", "0", "0"]
+    return [
+        f"{worst.delivered_percent:.1f}",
+        f"{worst.mean_ms:.0f}",
+        f"{worst.p99_ms:.0f}",
+        f"{worst.goodput_mbit:.1f}",
+        f"{worst.limit_percent:.0f}",
+        f"{worst.bytes_per_byte:.2f}",
+        " + ".join("?" if cpu is None else f"{cpu:.2f}" for cpu in (worst.sender_cpu, worst.receiver_cpu)),
+    ]
+
+
+def _kind_values(row: CellFigures, kind: list[str]) -> list[str]:
+    """Each the worst of its seeds."""
+    faults = [run.fault for run in row.runs if run.fault]
+    if faults:
+        return [faults[0]]
+    values = []
+    for column in kind:
+        seen = [run.more[column] for run in row.runs if column in run.more]
+        values.append(_number((max if column in _GREATEST_IS_WORST else min)(seen)) if seen else "")
+    return values
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    if math.isinf(value):
+        return "never" if value > 0 else "nothing"
+    return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.4g}"
 
 
 def _title(cell: dict[str, Any]) -> str:
     size = cell["payload_bytes"]
-    text = f"{size // 1024} KiB" if size >= 1024 else f"{size} B"
-    parts = [
-        f"{cell['rate_mbit']:g} Mbit/s, {cell['loss_percent']:g} % loss",
-        f"{text} at {cell['rate_hz']:g} Hz",
-        f"RTT {cell['round_trip_ms']:g} ms, queue {cell['queue_ms']:g} ms",
-    ]
+    text = f"{size // 1024} KiB" if size % 1024 == 0 else f"{size} B"
+    stream = f"{text} at {cell['rate_hz']:g} Hz"
+    if cell["veth"]:
+        return f"Ethernet pair; {stream}"
+    parts = [f"{cell['rate_mbit']:g} Mbit/s, {cell['loss_percent']:g} % loss"]
+    if cell["connects"]:
+        parts.append(f"{cell['connects']} connections, each for {text}")
+    else:
+        parts.append(stream + (f" from each of {cell['robots']}" if cell["robots"] > 1 else ""))
+    parts.append(f"RTT {cell['round_trip_ms']:g} ms, queue {cell['queue_ms']:g} ms")
     if cell["jitter_ms"]:
         parts.append(f"jitter {cell['jitter_ms']:g} ms")
     if cell["fade"]:
@@ -101,6 +226,19 @@ def _title(cell: dict[str, Any]) -> str:
         parts.append(f"fades of {bad} every {good}")
     if cell["half_duplex"]:
         parts.append("half-duplex")
+    if cell["keep_all"]:
+        parts.append("KEEP_ALL")
+    if cell["lifespan_ms"]:
+        parts.append(f"lifespan {cell['lifespan_ms']:g} ms")
+    if cell["outage"]:
+        parts.append("outage of {1:g} s after {0:g} s".format(*cell["outage"]))
+    others = {
+        "cubic-first": "joins one TCP flow",
+        "cubic-later": "one TCP flow joins",
+        "same-later": "another of its kind joins",
+    }
+    if cell["beside"]:
+        parts.append(others[cell["beside"]])
     return "; ".join(parts)
 
 

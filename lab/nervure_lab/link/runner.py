@@ -1,56 +1,159 @@
-"""Runs the experiment: every cell and seed, the adapters taking turns; writes the result file."""
+"""Runs the experiment: every seed of every cell, the adapters taking turns, several runs at a time where
+the machine can; writes each run when it has ended.
+"""
 
 from __future__ import annotations
 
-import datetime
-import json
-import shlex
+import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from nervure_lab.contract import Unavailable
-from nervure_lab.link.contract import LinkAdapter
-from nervure_lab.link.emulator import build_emulator, run_cell
-from nervure_lab.link.plan import plan
-from nervure_lab.machine import describe_machine, load_average, source_version
+from nervure_lab.envelope import envelope
+from nervure_lab.link.analysis import cell_key
+from nervure_lab.link.contract import JOIN_SECONDS, Cell, LinkAdapter
+from nervure_lab.link.emulator import Processes, build_emulator, run_cell
+from nervure_lab.link.plan import PlannedCell
+from nervure_lab.link.results import SCHEMA, ResultFile, load
+from nervure_lab.link.slots import MBIT_PER_CORE, MOST, Job, Slots
+from nervure_lab.machine import load_average, source_version
 from nervure_lab.toolchain import Toolchain
 
-SCHEMA = "nervure-lab/link@1"
+OVERHEAD_SECONDS = 5.0
+"""Of a run beside its schedule: start, connection, what is late."""
+CONNECTION_SECONDS = 0.5
+"""Expected of one connection of many."""
 
 
-def run_link(adapters: list[LinkAdapter], *, quick: bool, output: Path) -> dict[str, Any]:
-    """Runs it and writes the result file, also when interrupted; ``Unavailable`` without the emulator."""
+@dataclass(frozen=True)
+class Options:
+    """How to run, beside what."""
+
+    profile: str
+    resume: bool = False
+    minutes: float | None = None
+    """Nothing is begun that would end later than this."""
+    parallel: int = MOST
+    """Runs at the same time, at most."""
+
+
+def run_link(
+    planned: list[PlannedCell], adapters: list[LinkAdapter], options: Options, output: Path
+) -> dict[str, Any]:
+    """Runs it and returns what the result file then holds; ``Unavailable`` without the emulator."""
     emulator = build_emulator()
     with tempfile.TemporaryDirectory(prefix="nervure-lab-") as name:
         entries = _prepare(adapters, Path(name))
         available = [adapter for adapter, entry in zip(adapters, entries, strict=True) if entry["available"]]
-        result: dict[str, Any] = {
-            "schema": SCHEMA,
-            "experiment": "link",
-            "profile": "quick" if quick else "full",
-            "command": shlex.join(["python", "-m", "nervure_lab", *sys.argv[1:]]),
-            "source": source_version(),
-            "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "machine": describe_machine(),
-            "load_average_before": load_average(),
-            "interrupted": False,
-            "adapters": entries,
-            "runs": [],
-        }
-        start = time.monotonic()
-        try:
-            _run_all(emulator, available, quick, result["runs"])
-        except KeyboardInterrupt:
-            result["interrupted"] = True
-        finally:
-            result["seconds"] = round(time.monotonic() - start, 1)
-            result["load_average_after"] = load_average()
-            output.parent.mkdir(parents=True, exist_ok=True)
-            output.write_text(json.dumps(result, separators=(",", ":")) + "\n")
-    return result
+        names = [adapter.name for adapter in available]
+        file = ResultFile(output, resume=options.resume)
+        have = load(output)["runs"] if file.resumed else []
+        with envelope(SCHEMA, "link", options.profile, lambda end: file.add("end", _end(end))) as session:
+            file.add("session", session | {"adapters": entries, "planned": _planned(planned, names)})
+            by_name = {adapter.name: adapter for adapter in available}
+            _Experiment(emulator, by_name, file, have).work(jobs(planned, names), options)
+    return load(output)
+
+
+def jobs(planned: list[PlannedCell], adapters: list[str]) -> list[Job]:
+    """Every run in its order: all cells with the first seed, then all with the second, so that an interrupted
+    experiment has some of everything. Another adapter begins each time. Cells that stand there twice are
+    run once.
+    """
+    unique: dict[Cell, PlannedCell] = {}
+    for entry in planned:
+        unique.setdefault(entry.cell, entry)
+    found = []
+    for seed in range(1, max((entry.seeds for entry in planned), default=0) + 1):
+        for entry in unique.values():
+            for adapter in _turn(adapters, seed):
+                if seed <= entry.seeds_of(adapter):
+                    cell = entry.cell_of(adapter, in_full=False)
+                    found.append(Job(adapter, seed, entry, cell, _seconds(cell)))
+    return found
+
+
+def _turn(adapters: list[str], seed: int) -> Iterator[str]:
+    first = (seed - 1) % len(adapters) if adapters else 0
+    yield from adapters[first:]
+    yield from adapters[:first]
+
+
+def _seconds(cell: Cell) -> float:
+    if cell.connects:
+        return cell.connects * CONNECTION_SECONDS
+    return cell.sending_seconds + OVERHEAD_SECONDS + (JOIN_SECONDS if cell.beside else 0.0)
+
+
+class _Experiment:
+    def __init__(
+        self, emulator: Path, adapters: dict[str, LinkAdapter], file: ResultFile, have: list[dict[str, Any]]
+    ) -> None:
+        self._emulator = emulator
+        self._adapters = adapters
+        self._file = file
+        self._runs = list(have)
+        self._processes = Processes()
+        self._source = source_version()
+
+    def work(self, wanted: list[Job], options: Options) -> None:
+        jobs_left = [job for job in wanted if not self._has(job)]
+        if len(jobs_left) < len(wanted):
+            print(f"{len(wanted) - len(jobs_left)} runs are there already", file=sys.stderr)
+        slots = Slots(jobs_left, MBIT_PER_CORE * (os.cpu_count() or 1), options.parallel)
+        end = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
+        self._total, self._ended = len(jobs_left), 0
+        running: dict[Future[dict[str, Any]], Job] = {}
+        with ThreadPoolExecutor(options.parallel) as pool:
+            try:
+                while True:
+                    slots.drop_those_that_end_after(end, time.monotonic())
+                    while job := slots.next(time.monotonic()):
+                        running[pool.submit(self._run, job)] = job
+                    if not running:
+                        return
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        job = running.pop(future)
+                        slots.finished(job)
+                        self._keep(job, future.result(), slots)
+            except BaseException:
+                self._processes.end_all()
+                raise
+
+    def _run(self, job: Job) -> dict[str, Any]:
+        adapter = self._adapters[job.adapter]
+        cell = job.planned.cell_of(job.adapter, in_full=self._delivered_some(job))
+        run = run_cell(self._emulator, adapter, cell, job.seed, self._processes)
+        return run | {"name": job.name, "source": self._source, "load_average": load_average()}
+
+    def _delivered_some(self, job: Job) -> bool:
+        """Whether an earlier seed delivered neither nothing nor all: then it matters how much."""
+        shares = [_delivered(run) / run["cell"]["samples"] for run in self._runs if self._is_of(run, job)]
+        return any(0 < share < 1 for share in shares)
+
+    def _keep(self, job: Job, run: dict[str, Any], slots: Slots) -> None:
+        self._runs.append(run)
+        self._file.add("run", run)
+        self._ended += 1
+        left = slots.seconds_left(time.monotonic()) / 60
+        progress = f"[{self._ended:4}/{self._total}, {left:.0f} min left]"
+        print(f"{progress} {job.name} seed {job.seed} {job.adapter}: {_told(run)}", file=sys.stderr)
+
+    def _has(self, job: Job) -> bool:
+        return any(
+            run["seed"] == job.seed and run["cell"]["samples"] >= job.cell.samples and self._is_of(run, job)
+            for run in self._runs
+        )
+
+    @staticmethod
+    def _is_of(run: dict[str, Any], job: Job) -> bool:
+        return run["adapter"] == job.adapter and cell_key(run["cell"]) == cell_key(asdict(job.cell))
 
 
 def _prepare(adapters: list[LinkAdapter], directory: Path) -> list[dict[str, Any]]:
@@ -68,24 +171,32 @@ def _prepare(adapters: list[LinkAdapter], directory: Path) -> list[dict[str, Any
     return entries
 
 
-def _run_all(emulator: Path, adapters: list[LinkAdapter], quick: bool, runs: list[dict[str, Any]]) -> None:
-    for planned in plan(quick):
-        for seed in range(1, planned.seeds + 1):
-            # Another one begins each time.
-            turn = (seed - 1) % len(adapters)
-            for adapter in adapters[turn:] + adapters[:turn]:
-                if adapter.name != "nervure" and seed > planned.seeds_of_others:
-                    continue
-                run = run_cell(emulator, adapter, planned.cell, seed) | {"load_average": load_average()}
-                runs.append(run)
-                cell = planned.cell
-                where = f"{cell.rate_mbit} Mbit/s, {cell.loss_percent} %, seed {seed}"
-                print(f"{adapter.name}: {where}: {_told(run['receiver'])}", file=sys.stderr)
+def _planned(planned: list[PlannedCell], adapters: list[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "group": entry.group,
+            "name": entry.name,
+            "cell": asdict(entry.cell),
+            "seeds": {name: entry.seeds_of(name) for name in adapters if entry.seeds_of(name)},
+        }
+        for entry in planned
+    ]
 
 
-def _told(report: dict[str, Any] | None) -> str:
-    """What a receiver says of itself, in brief."""
-    if report is None:
+def _end(result: dict[str, Any]) -> dict[str, Any]:
+    """What the beginning of a session does not have."""
+    return {key: result[key] for key in ("interrupted", "seconds", "load_average_after")}
+
+
+def _told(run: dict[str, Any]) -> str:
+    """What the receivers say of themselves, in brief."""
+    if any(flow["receiver"] is None for flow in run["flows"]):
         return "no report"
-    streams = report.get("streams", {"the lab's": report})
-    return f"{sum(stream['delivered'] for stream in streams.values())} delivered"
+    return f"{_delivered(run)} delivered"
+
+
+def _delivered(run: dict[str, Any]) -> int:
+    """Samples, by all receivers together."""
+    reports = [flow["receiver"] or {"delivered": 0} for flow in run["flows"]]
+    streams = [stream for report in reports for stream in report.get("streams", {"": report}).values()]
+    return sum(stream["delivered"] for stream in streams)

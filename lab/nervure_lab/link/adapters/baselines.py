@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from nervure_lab.contract import Unavailable
-from nervure_lab.link.contract import Cell, Commands
+from nervure_lab.link.contract import Cell, Commands, Flow
 from nervure_lab.toolchain import LAB_DIRECTORY, Toolchain
 
 _ENDPOINTS = LAB_DIRECTORY / "nervure_lab" / "link" / "endpoints"
@@ -25,7 +25,7 @@ class _Baseline:
     def versions(self) -> dict[str, str]:
         return {"kernel": platform.release(), "python": platform.python_version()}
 
-    def commands(self, cell: Cell) -> Commands:
+    def commands(self, cell: Cell, flow: Flow) -> Commands:
         program = [sys.executable, str(_ENDPOINTS / self.program)]
         return Commands([*program, "receive"], [*program, "send"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nervure_lab.link.contract import Cell, Commands
+from nervure_lab.link.contract import Cell, Commands, Flow
 from nervure_lab.toolchain import LAB_DIRECTORY, Toolchain, python_versions
 
 
@@ -23,7 +23,7 @@ class Zenoh:
     def versions(self) -> dict[str, str]:
         return python_versions(self._python, ["eclipse-zenoh"])
 
-    def commands(self, cell: Cell) -> Commands:
+    def commands(self, cell: Cell, flow: Flow) -> Commands:
         program = [str(self._python), str(LAB_DIRECTORY / "nervure_lab/link/endpoints/over_zenoh.py")]
         return Commands([*program, "receive"], [*program, "send"])
 

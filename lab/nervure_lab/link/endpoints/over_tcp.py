@@ -6,7 +6,7 @@ import struct
 import sys
 import threading
 
-from nervure_lab.link.endpoint import Receptions, Run
+from nervure_lab.link.endpoint import CONNECT_SECONDS, Receptions, Run
 
 LENGTH = struct.Struct("<I")
 ADDRESS = ("10.77.0.1", 7447)
@@ -14,12 +14,14 @@ KEPT = 10
 
 
 def send(run: Run) -> None:
-    run.ready()
     waiting: collections.deque[bytes] = collections.deque(maxlen=KEPT)
     news = threading.Condition()
 
+    connected = threading.Event()
+
     def write() -> None:
         link = connect()
+        connected.set()
         while True:
             with news:
                 news.wait_for(lambda: bool(waiting))
@@ -33,6 +35,8 @@ def send(run: Run) -> None:
 
     # A connection that stands still must not hold the schedule, nor the end.
     threading.Thread(target=write, daemon=True).start()
+    connected.wait(CONNECT_SECONDS)
+    run.ready()
     run.send_all(publish)
 
 

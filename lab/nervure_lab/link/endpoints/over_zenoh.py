@@ -2,10 +2,11 @@
 
 import queue
 import sys
+import time
 
 import zenoh
 
-from nervure_lab.link.endpoint import Receptions, Run
+from nervure_lab.link.endpoint import CONNECT_SECONDS, Receptions, Run
 
 ENDPOINT = '["tcp/10.77.0.1:7447"]'
 
@@ -17,14 +18,19 @@ def session(side: str) -> zenoh.Session:
     config.insert_json5(f"{side}/endpoints", ENDPOINT)
     if side == "connect":
         config.insert_json5("listen/endpoints", "[]")
-        config.insert_json5("connect/timeout_ms", "-1")
+        # Without this it gives up where the first attempt fails; and with -1 it would wait for ever.
+        config.insert_json5("connect/timeout_ms", str(int(CONNECT_SECONDS * 1000)))
+        config.insert_json5("connect/exit_on_failure", "false")
     return zenoh.open(config)
 
 
 def send(run: Run) -> None:
-    run.ready()
     with session("connect") as opened:
         publisher = opened.declare_publisher("lab", congestion_control=zenoh.CongestionControl.DROP)
+        until = time.monotonic() + CONNECT_SECONDS
+        while not publisher.matching_status.matching and time.monotonic() < until:
+            time.sleep(0.01)
+        run.ready()
         run.send_all(publisher.put)
 
 

@@ -4,17 +4,19 @@ import sys
 
 import zmq
 
-from nervure_lab.link.endpoint import Receptions, Run
+from nervure_lab.link.endpoint import CONNECT_SECONDS, Receptions, Run
 
 ENDPOINT = "tcp://10.77.0.1:7447"
 
 
 def send(run: Run) -> None:
-    run.ready()
     publisher = zmq.Context().socket(zmq.PUB)
     publisher.setsockopt(zmq.SNDHWM, 10)
     publisher.setsockopt(zmq.LINGER, 0)
+    connected = publisher.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
     publisher.connect(ENDPOINT)
+    connected.poll(int(CONNECT_SECONDS * 1000))
+    run.ready()
     run.send_all(publisher.send)
 
 

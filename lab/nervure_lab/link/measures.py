@@ -1,0 +1,141 @@
+"""What runs are measured by that are more than one stream: interruptions, flows beside each other, robots
+on one air, connections. Each takes a run of the result file and returns its figures by name.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+HEADER_ADJUSTED = 1472 / 1500
+"""What IP and UDP headers leave of a packet of 1500 bytes."""
+SETTLING_MICROS = 5_000_000
+"""Flows that begin to share are given so long before they are measured."""
+ANY_AGE_MS = 1000.0
+"""What counts as fresh where samples have no lifespan."""
+
+
+def measures(run: dict[str, Any]) -> dict[str, float]:
+    """Those that a run of this kind has; nothing for a plain stream, or where the ends left too little."""
+    cell = run["cell"]
+    if cell["connects"]:
+        return _connections(run)
+    if cell["outage"]:
+        return _outage(run)
+    if cell["robots"] > 1:
+        return _robots(run)
+    if cell["beside"]:
+        return _sharing(run)
+    return {}
+
+
+def _outage(run: dict[str, Any]) -> dict[str, float]:
+    cell, flow = run["cell"], run["flows"][0]
+    receptions = flow.get("receptions_micros", [])
+    over_micros = sum(cell["outage"]) * 1e6
+    lifespan_ms = cell["lifespan_ms"] or ANY_AGE_MS
+    ages = [(received, (received - due) * 1e-3) for _, due, received in receptions]
+    fresh = [received for received, age in ages if received >= over_micros and age <= lifespan_ms]
+    figures = {
+        "fresh_after_ms": (min(fresh) - over_micros) * 1e-3 if fresh else math.inf,
+        "oldest_ms": max((age for _, age in ages), default=math.inf),
+        "delivered": len({number for number, _, _ in receptions}),
+    }
+    streams = (flow["sender"] or {}).get("streams")
+    if cell["keep_all"] and streams:
+        accepted = sum(stream["accepted"] for stream in streams.values())
+        numbers = [number for number, _, _ in receptions]
+        figures |= {
+            "accepted": accepted,
+            "accepted_lost": accepted - len(set(numbers)),
+            "duplicates": len(numbers) - len(set(numbers)),
+            "out_of_order": sum(later < earlier for earlier, later in pairwise(numbers)),
+        }
+    return figures
+
+
+def _sharing(run: dict[str, Any]) -> dict[str, float]:
+    """Shares of what the link carries while both flows are there and have settled."""
+    cell = run["cell"]
+    one = _progress(run["flows"][0], cell)
+    other = run["beside"] if run["beside"] is not None else _progress(run["flows"][1], cell)
+    if not one or not other:
+        return {}
+    start = max(one[0][0], other[0][0]) + SETTLING_MICROS
+    end = min(one[-1][0], other[-1][0])
+    if end <= start:
+        return {}
+    limit_mbit = cell["rate_mbit"] * HEADER_ADJUSTED
+    mine, others = (100 * _mbit(progress, start, end) / limit_mbit for progress in (one, other))
+    mean = (mine + others) / 2
+    return {
+        "share_percent": mine,
+        "other_percent": others,
+        "apart_percent": 100 * abs(mine - others) / mean if mean else math.inf,
+        "shared_seconds": (end - start) * 1e-6,
+    }
+
+
+def _robots(run: dict[str, Any]) -> dict[str, float]:
+    """Fairness and sum of the flows while all are there, and what a delivered byte cost on the air."""
+    cell, hosts = run["cell"], run["link"]["hosts"]
+    flows = [_progress(flow, cell) for flow in run["flows"]]
+    there = [flow for flow in flows if flow]
+    if not there:
+        return {}
+    start, end = max(flow[0][0] for flow in there), min(flow[-1][0] for flow in there)
+    rates = [_mbit(flow, start, end) if flow and end > start else 0.0 for flow in flows]
+    squares = sum(rate * rate for rate in rates)
+    delivered_bytes = sum(flow[-1][1] for flow in there)
+    return {
+        "jain": sum(rates) ** 2 / (len(rates) * squares) if squares else 0.0,
+        "aggregate_percent": 100 * sum(rates) / (cell["rate_mbit"] * HEADER_ADJUSTED * kept(hosts[1:])),
+        "least_mbit": min(rates),
+        "most_mbit": max(rates),
+        "wire_bytes_per_byte": sum(host["offered"]["bytes"] for host in hosts) / delivered_bytes,
+        "shared_seconds": (end - start) * 1e-6,
+    }
+
+
+def _connections(run: dict[str, Any]) -> dict[str, float]:
+    """From the start of each program to the reception of its first sample. One without any took for ever."""
+    flow = run["flows"][0]
+    starts = [start for start, _ in (flow["sender"] or {}).get("starts_micros", [])]
+    if not starts:
+        return {}
+    receptions = flow.get("receptions_micros", [])
+    taken = []
+    for start, following in zip(starts, [*starts[1:], math.inf], strict=True):
+        own = [received for _, due, received in receptions if start <= due < following]
+        taken.append((min(own) - start) * 1e-3 if own else math.inf)
+    taken.sort()
+    return {
+        "connections": len(taken),
+        "first_p50_ms": taken[math.ceil(0.5 * len(taken)) - 1],
+        "first_p95_ms": taken[math.ceil(0.95 * len(taken)) - 1],
+        "first_max_ms": taken[-1],
+    }
+
+
+def kept(hosts: list[dict[str, Any]]) -> float:
+    """The share of the packets of these hosts that the link carried, of those it decided about."""
+    arrived = sum(host["delivered"]["packets"] for host in hosts)
+    causes = ("lost_random", "lost_burst", "lost_outage")
+    decided = arrived + sum(host[cause]["packets"] for host in hosts for cause in causes)
+    return arrived / decided if decided else 1.0
+
+
+def _progress(flow: dict[str, Any], cell: dict[str, Any]) -> list[list[float]]:
+    """Times, and the payload that had arrived by then."""
+    receptions = flow.get("receptions_micros", [])
+    return [
+        [received, number * cell["payload_bytes"]]
+        for number, (_, _, received) in enumerate(receptions, start=1)
+    ]
+
+
+def _mbit(progress: list[list[float]], start: float, end: float) -> float:
+    before = max((total for time, total in progress if time <= start), default=0)
+    until = max((total for time, total in progress if time <= end), default=0)
+    return (until - before) * 8 / (end - start)

@@ -1,0 +1,264 @@
+"""How the link experiment runs: its plan, what goes at the same time, its result file, and real runs over the
+emulated link.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from link_document import PLAIN, a_planned, a_result, a_run, a_session
+from nervure_lab.contract import Unavailable
+from nervure_lab.envelope import envelope
+from nervure_lab.link import runner
+from nervure_lab.link.adapters import all_link_adapters
+from nervure_lab.link.adapters.baselines import Udp
+from nervure_lab.link.analysis import cells
+from nervure_lab.link.contract import Cell, LinkAdapter
+from nervure_lab.link.emulator import build_emulator, run_cell
+from nervure_lab.link.plan import PlannedCell, chosen, plan
+from nervure_lab.link.results import ResultFile, load
+from nervure_lab.link.runner import Options, jobs, run_link
+from nervure_lab.link.slots import Job, Slots
+
+ADAPTERS = [adapter.name for adapter in all_link_adapters()]
+
+
+def a_job(rate_mbit: float, seconds: float = 10.0, seed: int = 1, rate_hz: float = 30.0) -> Job:
+    cell = Cell(rate_mbit, 0, rate_hz=rate_hz)
+    return Job("nervure", seed, PlannedCell("headline", f"{rate_mbit}", cell, frozenset()), cell, seconds)
+
+
+def simulate(waiting: list[Job], budget_mbit: float, most: int) -> tuple[list[tuple[float, Job]], float]:
+    """When each begins, and when all have ended, on a clock of its own."""
+    slots, now = Slots(waiting, budget_mbit, most), 0.0
+    began, running = [], []
+    while True:
+        while job := slots.next(now):
+            began.append((now, job))
+            running.append((now + job.at_most_seconds, job))
+            assert len(running) <= most
+            assert len(running) == 1 or sum(job.mbit for _, job in running) <= budget_mbit
+        if not running:
+            return began, now
+        running.sort(key=lambda entry: entry[0])
+        now, job = running.pop(0)
+        slots.finished(job)
+
+
+def test_plans_have_seeds_and_samples() -> None:
+    for planned in plan(quick=False):
+        assert planned.cell.connects >= 200 or (planned.seeds >= 5 and planned.cell.samples >= 1000), planned
+    assert sum(planned.cell.sending_seconds for planned in plan(quick=True)) < 60
+    names = [planned.name for planned in plan(quick=False)]
+    assert len(set(names)) == len(names)
+    assert len(set(ADAPTERS)) == len(ADAPTERS)
+    assert {peer for planned in plan(quick=False) for peer in planned.peers} <= set(ADAPTERS)
+
+
+def test_the_grid_has_thirty_cells_with_the_loss_of_both_hops() -> None:
+    grid = chosen(plan(quick=False), "grid")
+    assert len(grid) == 30
+    assert {planned.cell.loss_percent for planned in grid} == {0, 19, 36, 51, 64}
+
+
+def test_the_full_plan_takes_less_than_three_hours_on_two_cores() -> None:
+    began, end = simulate(jobs(plan(quick=False), ADAPTERS), budget_mbit=640, most=6)
+    assert end < 3 * 3600
+    alone = [job for _, job in began if job.cell.rate_mbit == 1000 and job.cell.payload_bytes > 1024]
+    assert all(job.mbit > 640 for job in alone) and alone
+
+
+def test_every_first_seed_runs_before_any_second() -> None:
+    seeds = [job.seed for job in jobs(plan(quick=False), ADAPTERS)]
+    assert seeds == sorted(seeds)
+
+
+def test_a_cell_of_two_groups_is_run_once() -> None:
+    names = [job.name for job in jobs(chosen(plan(quick=False), "headline,grid"), ["nervure"])]
+    assert "grid-300-0-512k" not in names and "grid-300-10-512k" in names
+    assert names.count("300-0-512K") == 5
+
+
+def test_cells_are_chosen_by_name_and_group_in_the_order_of_the_patterns() -> None:
+    names = [planned.name for planned in chosen(plan(quick=False), "rtt-*,veth,rtt-40")]
+    assert names == ["rtt-40", "rtt-200", "veth-10K"]
+    with pytest.raises(ValueError, match="no cell is called nothing; there are the groups headline, small"):
+        chosen(plan(quick=False), "headline,nothing")
+
+
+def test_as_many_run_together_as_the_budget_has_room_for() -> None:
+    began, end = simulate([a_job(300, seed=seed) for seed in range(4)], budget_mbit=640, most=4)
+    assert [at for at, _ in began] == [0, 0, 10, 10]
+    assert end == 20
+
+
+def test_what_is_larger_than_the_budget_runs_alone() -> None:
+    began, _ = simulate([a_job(54), a_job(1000), a_job(54, 20, seed=2)], budget_mbit=640, most=4)
+    starts = {job.name + str(job.seed): at for at, job in began}
+    assert starts == {"541": 0, "10001": 10, "542": 20}
+
+
+def test_small_ones_fill_the_room_that_a_large_one_waits_for_and_do_not_delay_it() -> None:
+    waiting = [a_job(300, 30), a_job(1000), a_job(54, 40), a_job(54, 20, seed=2)]
+    began, _ = simulate(waiting, budget_mbit=640, most=4)
+    starts = {job.name + str(job.seed): at for at, job in began}
+    # The one of 20 s ends before that of 30 s, the one of 40 s would not.
+    assert starts == {"3001": 0, "542": 0, "10001": 30, "541": 40}
+
+
+def test_a_stream_that_asks_for_little_takes_little() -> None:
+    assert a_job(1000, rate_hz=0.1).mbit < 10
+    assert a_job(1000).mbit == 1000
+    # It asks for more than the link carries.
+    assert a_job(54).mbit == 108
+
+
+def test_nothing_is_begun_that_would_end_too_late() -> None:
+    slots = Slots([a_job(54, 30), a_job(54, 10, seed=2)], 640, 4)
+    slots.drop_those_that_end_after(end=100, now=85)
+    assert [job.seed for job in slots.waiting] == [2]
+
+
+def test_an_experiment_goes_on_where_it_was_interrupted(tmp_path: Path, fake_link: FakeLink) -> None:
+    planned = [PlannedCell("headline", "a-cell", PLAIN, frozenset({"udp"}), seeds=2)]
+    output = tmp_path / "link.jsonl"
+    fake_link.interrupted_at = 3
+    first = run_link(planned, fake_link.adapters, Options("full", parallel=1), output)
+    assert first["interrupted"] and len(first["runs"]) == 2
+    # Killed while it wrote.
+    with output.open("a") as file:
+        file.write('{"kind": "run", "adap')
+    fake_link.interrupted_at = None
+    second = run_link(planned, fake_link.adapters, Options("full", resume=True, parallel=1), output)
+    assert not second["interrupted"]
+    made = [(run["adapter"], run["seed"]) for run in second["runs"]]
+    assert sorted(made) == [("nervure", 1), ("nervure", 2), ("udp", 1), ("udp", 2)]
+    # Without --resume it begins anew, and what there was is kept.
+    third = run_link(planned[:1], fake_link.adapters[:1], Options("full", parallel=1), output)
+    assert len(third["runs"]) == 2
+    assert len(load(tmp_path / "link.jsonl.before")["runs"]) == 4
+
+
+def test_a_short_run_is_no_substitute_for_a_long_one(tmp_path: Path, fake_link: FakeLink) -> None:
+    output = tmp_path / "link.jsonl"
+    short = [PlannedCell("headline", "a-cell", replace(PLAIN, samples=10), frozenset(), seeds=1)]
+    run_link(short, fake_link.adapters, Options("quick"), output)
+    full = [PlannedCell("headline", "a-cell", PLAIN, frozenset(), seeds=1)]
+    result = run_link(full, fake_link.adapters, Options("full", resume=True), output)
+    assert [run["cell"]["samples"] for run in result["runs"]] == [10, 100]
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 300), (0.5, 1000), (1.0, 300)])
+def test_a_peer_that_delivers_some_is_measured_in_full(
+    tmp_path: Path, fake_link: FakeLink, share: float, expected: int
+) -> None:
+    fake_link.share = share
+    planned = [PlannedCell("headline", "a-cell", Cell(300, 20), frozenset({"udp"}), seeds=2)]
+    result = run_link(planned, fake_link.adapters, Options("full", parallel=1), tmp_path / "link.jsonl")
+    samples = {(run["adapter"], run["seed"]): run["cell"]["samples"] for run in result["runs"]}
+    assert samples == {("nervure", 1): 1000, ("nervure", 2): 1000, ("udp", 1): 300, ("udp", 2): expected}
+
+
+def test_sessions_add_up(tmp_path: Path) -> None:
+    file = ResultFile(tmp_path / "link.jsonl", resume=False)
+    for planned in (a_planned(nervure=5), a_planned(udp=2)):
+        file.add("session", a_session(planned))
+        file.add("run", a_run())
+        file.add("end", {"interrupted": False, "seconds": 30.0, "load_average_after": 0.1})
+    result = load(tmp_path / "link.jsonl")
+    assert (len(result["runs"]), result["seconds"]) == (2, 60.0)
+    assert [entry["seeds"] for entry in result["planned"]] == [{"nervure": 5, "udp": 2}]
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text(json.dumps({"schema": "nervure-lab/result@1"}) + "\n")
+    with pytest.raises(ValueError, match="expected a result of the experiment link"):
+        load(tmp_path / "other.json")
+
+
+def test_an_envelope_is_kept_however_it_ends() -> None:
+    kept: list[dict] = []
+    with envelope("a-schema", "link", "full", kept.append):
+        raise KeyboardInterrupt
+    with pytest.raises(RuntimeError), envelope("a-schema", "link", "full", kept.append):
+        raise RuntimeError
+    assert [result["interrupted"] for result in kept] == [True, False]
+    assert all({"seconds", "load_average_after", "machine"} <= set(result) for result in kept)
+
+
+class FakeLink:
+    """Adapters and an emulator that answer at once."""
+
+    def __init__(self) -> None:
+        self.interrupted_at: int | None = None
+        self.share = 1.0
+        self._runs = 0
+        self.adapters = [FakeAdapter("nervure"), FakeAdapter("udp")]
+
+    def run_cell(
+        self, _emulator: Path, adapter: LinkAdapter, cell: Cell, seed: int, _processes: object
+    ) -> dict:
+        self._runs += 1
+        if self._runs == self.interrupted_at:
+            raise KeyboardInterrupt
+        return a_run(adapter.name, seed, int(cell.samples * self.share), cell)
+
+
+class FakeAdapter(Udp):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+@pytest.fixture
+def fake_link(monkeypatch: pytest.MonkeyPatch) -> FakeLink:
+    link = FakeLink()
+    monkeypatch.setattr(runner, "run_cell", link.run_cell)
+    monkeypatch.setattr(runner, "build_emulator", lambda: Path("emulator"))
+    return link
+
+
+@pytest.fixture(scope="module")
+def over_the_link() -> Callable[[Cell], dict]:
+    """Runs a cell over UDP and returns the result."""
+    try:
+        emulator = build_emulator()
+    except Unavailable as error:
+        pytest.skip(f"the emulated link does not run here: {error}")
+
+    def run(cell: Cell) -> dict:
+        return run_cell(emulator, Udp(), cell, 1) | {"load_average": 0.0, "source": "abc", "name": "a-cell"}
+
+    return run
+
+
+def test_a_clean_link_delivers_every_sample(over_the_link: Callable[[Cell], dict]) -> None:
+    run = over_the_link(Cell(100, 0, payload_bytes=10_000, rate_hz=50, samples=20))
+    assert run["flows"][0]["receiver"]["delivered"] == 20, run["stderr"]
+    (figures,) = cells(a_result(run)).values()
+    assert figures.worst.fault == ""
+    # A datagram of 1472 bytes for 1460 of the sample, and the headers.
+    assert figures.worst.bytes_per_byte == pytest.approx((10_000 + 7 * (12 + 28)) / 10_000)
+    assert figures.worst.sender_cpu and figures.worst.receiver_cpu
+
+
+def test_receptions_are_kept_where_times_matter(over_the_link: Callable[[Cell], dict]) -> None:
+    run = over_the_link(Cell(100, 0, payload_bytes=1000, rate_hz=50, samples=20, outage=(60.0, 1.0)))
+    assert [number for number, _, _ in run["flows"][0]["receptions_micros"]] == list(range(20)), run["stderr"]
+
+
+def test_a_tcp_flow_runs_beside_it(over_the_link: Callable[[Cell], dict]) -> None:
+    run = over_the_link(Cell(20, 0, payload_bytes=1000, rate_hz=50, samples=50, beside="cubic-first"))
+    assert run["beside"] and run["beside"][-1][1] > 100_000, run["stderr"]
+    assert cells(a_result(run))
+
+
+def test_without_a_link_samples_arrive_too(over_the_link: Callable[[Cell], dict]) -> None:
+    run = over_the_link(Cell(0, 0, payload_bytes=10_000, rate_hz=50, samples=20, veth=True))
+    if "root is needed" in run["stderr"]:
+        pytest.skip(run["stderr"])
+    assert run["link"] is None
+    assert run["flows"][0]["receiver"]["delivered"] == 20, run["stderr"]
