@@ -9,6 +9,7 @@ pub mod carrier;
 pub mod coding;
 pub mod endpoint;
 pub mod qos;
+mod random;
 pub mod rate;
 pub mod receiver;
 pub mod sender;

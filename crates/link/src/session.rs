@@ -14,6 +14,7 @@ use bytes::Bytes;
 
 use crate::{
     qos::Qos,
+    random::Random,
     rate::{self, Observed, Permission, Rate},
     receiver::{LinkReceiveCounters, ReceiveCounters, Receiver, ReceiverConfig, ReceiverEvent, Sample},
     sender::{SendCounters, SendError, Sender, SenderEvent},
@@ -118,8 +119,8 @@ pub struct Session {
 impl Session {
     /// A session with a peer of which nothing is known. `seed` is random, and different each time.
     pub fn new(config: SessionConfig, seed: u64, now: Instant) -> Self {
-        let mut random = Random(seed);
-        let (session, incarnation) = (random.next(), random.next());
+        let mut random = Random::new(seed);
+        let (session, incarnation) = (random.next_u32(), random.next_u32());
         Self {
             config,
             random,
@@ -342,7 +343,7 @@ impl Session {
 
     /// The peer has lost its state.
     fn restart(&mut self, now: Instant, incarnation: u32) {
-        let unconfirmed = self.sender.restart(now, self.random.next());
+        let unconfirmed = self.sender.restart(now, self.random.next_u32());
         self.rate = Rate::new(self.config.rate, now);
         self.peer_incarnation = Some(incarnation);
         self.peer_clock = PeerClock::default();
@@ -380,19 +381,5 @@ impl PeerClock {
         let micros = self.last.map_or((1 << 32) + u64::from(low), |last| crate::wire::expand(low, last));
         self.last = Some(self.last.map_or(micros, |last| last.max(micros)));
         Duration::from_micros(micros)
-    }
-}
-
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014), seeded by the caller.
-#[derive(Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((bits ^ (bits >> 31)) >> 32) as u32
     }
 }

@@ -26,6 +26,7 @@
 mod air;
 mod bursts;
 mod counters;
+pub mod cubic;
 mod link_options;
 pub mod network;
 mod random;

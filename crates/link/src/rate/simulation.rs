@@ -1,14 +1,12 @@
 //! Flows over a simulated channel, on a virtual clock: what a rate controller makes of a path.
 
-mod cubic;
 mod scenarios;
 
 use std::time::{Duration, Instant};
 
-use nervure_linkemu::{Air, Duplex, Schedule};
+use nervure_linkemu::{Air, Duplex, Schedule, cubic::CubicSender};
 
 use super::{Config, Observed, Permission, Rate};
-use cubic::CubicSender;
 
 /// A packet of a flow on the wire, with IP and UDP headers.
 const PACKET_BYTES: u32 = 1500;

@@ -32,6 +32,7 @@ use quinn_proto::{
 use super::{
     Carrier, ConnectError, Counters, Ecn, Event, KeyPair, Lost, NextDatagram, PublicKey, SessionId, Transmit,
 };
+use crate::random::RandomBytes;
 use connection::Connection;
 use hedge::Hedge;
 use session::Session;
@@ -62,18 +63,22 @@ pub struct QuicConfig {
     pub largest_packet_bytes: u16,
     /// No more sessions than this, begun here and accepted together.
     pub max_sessions: usize,
+    /// For a simulation that is to repeat: what the sizes and times of packets depend on is drawn from this. Keys never
+    /// are. `None` draws from the system.
+    pub simulation_seed: Option<u64>,
 }
 
 impl QuicConfig {
     /// The usual values for this key.
     pub fn new(key: KeyPair) -> Self {
-        Self { key, accepts: false, largest_packet_bytes: 1472, max_sessions: 256 }
+        Self { key, accepts: false, largest_packet_bytes: 1472, max_sessions: 256, simulation_seed: None }
     }
 }
 
 /// QUIC on one UDP socket. See the module.
 pub struct QuicCarrier {
     config: QuicConfig,
+    random: RandomBytes,
     endpoint: Endpoint,
     guests: Arc<tls::Guests>,
     server: Option<ServerConfig>,
@@ -100,7 +105,7 @@ struct Refusals {
 }
 
 impl QuicCarrier {
-    /// A carrier without sessions. Its randomness comes from the system.
+    /// A carrier without sessions.
     pub fn new(config: QuicConfig) -> Self {
         let guests = Arc::new(tls::Guests::default());
         let server = config.accepts.then(|| {
@@ -125,9 +130,12 @@ impl QuicCarrier {
             .grease_quic_bit(false)
             .max_udp_payload_size(config.largest_packet_bytes.max(FIRST_PACKET_BYTES))
             .expect("at least 1200");
-        let endpoint = Endpoint::new(Arc::new(endpoint), server.clone().map(Arc::new), true, None);
+        let mut random = RandomBytes::new(config.simulation_seed);
+        let quic_seed = config.simulation_seed.is_some().then(|| random.draw());
+        let endpoint = Endpoint::new(Arc::new(endpoint), server.clone().map(Arc::new), true, quic_seed);
         Self {
             config,
+            random,
             endpoint,
             guests,
             server,
@@ -334,7 +342,8 @@ impl Carrier for QuicCarrier {
         if to.port() == 0 || to.ip().is_unspecified() {
             return Err(ConnectError::Address(to));
         }
-        let id = self.new_session(Session::begun_here(now, peer, to));
+        let tag = self.random.draw();
+        let id = self.new_session(Session::begun_here(now, peer, to, tag));
         self.attempt(now, id, to, FIRST_PACKET_BYTES);
         Ok(id)
     }

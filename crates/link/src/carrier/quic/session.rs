@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quinn_proto::{ClientConfig, ConnectionError, ConnectionId};
-use ring::rand::{SecureRandom, SystemRandom};
 
 use super::connection::Connection;
 use super::packet_size::Search;
@@ -43,9 +42,7 @@ impl Hint {
         hint
     }
 
-    fn connection_id(self) -> ConnectionId {
-        let mut bytes = [0; CONNECTION_ID_BYTES];
-        fill_randomly(&mut bytes);
+    fn connection_id(self, mut bytes: [u8; CONNECTION_ID_BYTES]) -> ConnectionId {
         bytes[..2].copy_from_slice(&self.packet_bytes.to_be_bytes());
         bytes[2..10].copy_from_slice(&self.tag);
         ConnectionId::new(&bytes)
@@ -71,9 +68,7 @@ struct Initiator {
 }
 
 impl Session {
-    pub fn begun_here(now: Instant, peer: PublicKey, to: SocketAddr) -> Self {
-        let mut tag = [0; 8];
-        fill_randomly(&mut tag);
+    pub fn begun_here(now: Instant, peer: PublicKey, to: SocketAddr, tag: [u8; 8]) -> Self {
         let initiator =
             Initiator { to, seeking: true, next_attempt: now + ATTEMPT_PERIOD, search: Search::default() };
         Self { peer, tag, active: None, initiator: Some(initiator) }
@@ -122,7 +117,8 @@ impl QuicCarrier {
         let mut config = ClientConfig::new(tls::client(&self.config.key, session.peer));
         let (transport, large) = transport::config(packet_bytes);
         config.transport_config(transport);
-        config.initial_dst_cid_provider(Arc::new(move || hint.connection_id()));
+        let drawn = self.random.draw();
+        config.initial_dst_cid_provider(Arc::new(move || hint.connection_id(drawn)));
         // The name means nothing: keys are compared, and names are not sent.
         match self.endpoint.connect(now, config, to, "nervure") {
             Ok((handle, quic)) => {
@@ -386,8 +382,4 @@ fn why_lost(reason: &ConnectionError) -> Lost {
         }
         other => Lost::Protocol(other.to_string()),
     }
-}
-
-fn fill_randomly(bytes: &mut [u8]) {
-    SystemRandom::new().fill(bytes).expect("the system gives random numbers");
 }

@@ -1,5 +1,5 @@
 //! A TCP sender with Cubic (RFC 9438), as far as congestion control goes: selective acknowledgement of every packet,
-//! one reduction per window, no data to repeat.
+//! one reduction per window, no data to repeat. What shares a simulated network with whatever is tested there.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,6 +10,8 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// RFC 6675: a packet is lost when a packet this much later was acknowledged.
 const REORDERING: u64 = 3;
 
+/// See the module. It always has something to send.
+#[derive(Debug)]
 pub struct CubicSender {
     window: f64,
     slow_start: bool,
@@ -50,6 +52,7 @@ impl CubicSender {
         self.in_flight.clear();
     }
 
+    /// The number of the packet to send now, if there is room in the window.
     pub fn next(&mut self, now: Duration) -> Option<u64> {
         if self.stopped {
             return None;
@@ -70,10 +73,12 @@ impl CubicSender {
         Some(self.next - 1)
     }
 
+    /// When to call [`CubicSender::next`] at the latest.
     pub fn timeout(&self) -> Option<Duration> {
         (!self.in_flight.is_empty()).then_some(self.last_ack + TIMEOUT)
     }
 
+    /// A packet was acknowledged.
     pub fn on_ack(&mut self, now: Duration, number: u64) {
         let Some(sent) = self.in_flight.remove(&number) else { return };
         self.last_ack = now;

@@ -1,0 +1,129 @@
+//! Runs every cell of what the link must reach on the virtual clock, and writes the table.
+//!
+//! `cargo run --release -p nervure-link --example grid -- --help` says how.
+
+mod cells;
+mod machine;
+mod peer;
+mod runs;
+mod table;
+
+use std::error::Error;
+use std::fs;
+use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cells::Cell;
+use runs::Figures;
+
+const HELP: &str = "usage: grid [--only TEXT]... [--samples 1000] [--seeds 5] [--jobs 2] [--out FILE]
+
+Runs the cells whose group and name contain one of the texts, on a virtual clock: the figures are the same on every
+machine. Prints each row as soon as it is known, and writes the page to FILE. Exit code 1: a target was missed.";
+
+struct Arguments {
+    only: Vec<String>,
+    samples: u64,
+    seeds: u64,
+    jobs: usize,
+    out: Option<String>,
+}
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.iter().any(|word| word == "--help") {
+        println!("{HELP}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let arguments = parse(&words).map_err(|error| format!("{error}\n\n{HELP}"))?;
+    let mut cells = cells::cells();
+    let named = |cell: &Cell| format!("{}: {}", cell.group, cell.name);
+    cells.retain(|cell| {
+        arguments.only.is_empty() || arguments.only.iter().any(|text| named(cell).contains(text.as_str()))
+    });
+    let figures = measure(&cells, &arguments);
+    let rows: Vec<_> = cells.iter().zip(figures).collect();
+    let missed = rows.iter().filter(|(cell, figures)| !table::missed(cell, figures).is_empty()).count();
+    eprintln!("{} cells, {missed} missed a target", rows.len());
+    if let Some(file) = &arguments.out {
+        fs::write(file, page(&rows, &arguments, &words))?;
+    }
+    Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn parse(words: &[String]) -> Result<Arguments, String> {
+    let mut arguments = Arguments { only: Vec::new(), samples: 1000, seeds: 5, jobs: 2, out: None };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or_else(|| format!("{word}: expected a value"))?;
+        let number = || value.parse().map_err(|_| format!("{word}: expected a number, got `{value}`"));
+        match word.as_str() {
+            "--only" => arguments.only.push(value.clone()),
+            "--samples" => arguments.samples = number()?,
+            "--seeds" => arguments.seeds = number()?,
+            "--jobs" => arguments.jobs = number()? as usize,
+            "--out" => arguments.out = Some(value.clone()),
+            _ => return Err(format!("unknown option `{word}`")),
+        }
+    }
+    Ok(arguments)
+}
+
+/// The worst of the seeds, cell by cell. Threads take one run after the other.
+fn measure(cells: &[Cell], arguments: &Arguments) -> Vec<Figures> {
+    let runs: Vec<(usize, u64)> =
+        (0..cells.len()).flat_map(|cell| (1..=arguments.seeds).map(move |seed| (cell, seed))).collect();
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<Vec<Figures>>> = Mutex::new(vec![Vec::new(); cells.len()]);
+    let work = || {
+        while let Some((cell, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let figures = cells[*cell].measure(*seed, arguments.samples);
+            let mut results = results.lock().expect("no thread has panicked");
+            results[*cell].push(figures);
+            if results[*cell].len() as u64 == arguments.seeds {
+                print!("{}", table::row(&cells[*cell], &table::worst(&results[*cell])));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.jobs.max(1) {
+            scope.spawn(work);
+        }
+    });
+    let results = results.into_inner().expect("no thread has panicked");
+    results.iter().map(|runs| table::worst(runs)).collect()
+}
+
+fn page(rows: &[(&Cell, Figures)], arguments: &Arguments, words: &[String]) -> String {
+    let commit = Command::new("git").args(["describe", "--always", "--dirty"]).output();
+    let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let commit = commit.unwrap_or_else(|_| "an unknown commit".to_owned());
+    let missed = rows.iter().filter(|(cell, figures)| !table::missed(cell, figures).is_empty()).count();
+    format!(
+        "# The link, simulated
+
+What the link must reach, and what it does, on a virtual clock: the whole link (sessions, rate control, coding and QUIC
+with its encryption) between simulated hosts, over the channel model of the [emulator](../guides/emulated-link.md). The
+processor is no part of it: what that costs is in [the link, measured](link.md). The figures are the same on every
+machine; this page is written by the command that measures them.
+
+`cargo run --release -p nervure-link --example grid -- {}` at {commit}: {} samples a run, seeds 1 to {}, of each figure
+the worst seed. {missed} of {} rows miss a target.
+
+- *delivered* is the share of the schedule: sample n is due at n / rate whatever became of others. Latencies are from
+  when a sample was due. What follows a figure in brackets is its target; where it is missed the figure is bold.
+- Loss and delay are those of either direction, and a lost packet has cost its airtime. RTT 2 ms and a queue of 100 ms
+  where nothing else is said.
+- *of limit* is the delivered payload beside what was offered or the link carries with the loss that the run drew,
+  whichever is less. All headers are taken off: of 1500 bytes 1408 are left for the sample.
+- *on air* is IP bytes given to the link for each byte delivered.
+- Streams are reliable and keep the last ten samples; the last one at 54 Mbit/s and where links share.
+{}",
+        words.join(" "),
+        arguments.samples,
+        arguments.seeds,
+        rows.len(),
+        table::render(rows),
+    )
+}

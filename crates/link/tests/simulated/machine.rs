@@ -1,0 +1,251 @@
+//! A host of the simulated network: sockets with links or TCP flows behind them, and applications that send and check.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use nervure_link::carrier::KeyPair;
+use nervure_linkemu::cubic::CubicSender;
+use nervure_linkemu::network::{self, IPV4_AND_UDP_HEADER_BYTES, Packet};
+
+use crate::peer::Peer;
+
+/// The ports lead each payload, so that many sockets share a host. They are part of the UDP header.
+const PORT_BYTES: usize = 4;
+/// What the network adds to each payload.
+pub const HEADER_BYTES: u32 = IPV4_AND_UDP_HEADER_BYTES - PORT_BYTES as u32;
+const FIRST_PORT: u16 = 4000;
+/// A segment of TCP and its acknowledgement, less what the network adds.
+const SEGMENT_BYTES: usize = 1500 - HEADER_BYTES as usize;
+const ACKNOWLEDGEMENT_BYTES: usize = 52 - HEADER_BYTES as usize;
+
+/// One instant for all machines of all runs, as only differences count. The epoch of the virtual clock.
+pub fn epoch() -> Instant {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    *EPOCH.get_or_init(|| Instant::now() + Duration::from_secs(3600))
+}
+
+/// Where a socket of a host is reached.
+pub fn address(host: usize, socket: usize) -> SocketAddr {
+    let ip = Ipv4Addr::new(10, 0, (host / 250) as u8, (host % 250 + 1) as u8);
+    SocketAddr::new(IpAddr::V4(ip), FIRST_PORT + socket as u16)
+}
+
+/// The key of the link at a socket.
+pub fn key(host: usize, socket: usize) -> KeyPair {
+    let mut seed = [7; 32];
+    seed[0] = host as u8;
+    seed[1] = socket as u8;
+    KeyPair::from_seed(seed)
+}
+
+/// What a socket is used by.
+pub enum Socket {
+    /// A link.
+    Link(Box<Peer>),
+    /// A flow of TCP, which always has something to send, to the same socket of another host. It begins at a time.
+    Cubic { to: usize, from: Duration, sender: Box<CubicSender> },
+    /// The receiving end of one.
+    CubicSink,
+}
+
+/// See the module.
+pub struct Machine {
+    number: usize,
+    pub sockets: Vec<Socket>,
+    /// Bytes that arrived at each socket, whole IP packets.
+    pub received_bytes: Vec<u64>,
+    stalls: Option<Stalls>,
+    /// What arrived while the processor had other work.
+    inbox: VecDeque<Packet>,
+    outbox: VecDeque<Packet>,
+    timeout: Option<Duration>,
+    /// Something happened since the sockets were last asked.
+    woken: bool,
+}
+
+impl Machine {
+    pub fn new(number: usize, sockets: Vec<Socket>) -> Self {
+        let received_bytes = vec![0; sockets.len()];
+        let (inbox, outbox) = (VecDeque::new(), VecDeque::new());
+        Self { number, sockets, received_bytes, stalls: None, inbox, outbox, timeout: None, woken: true }
+    }
+
+    /// Lets the machine do nothing now and then, for as long as its scheduler has other work.
+    pub fn with_stalls(mut self, stalls: Option<Stalls>) -> Self {
+        self.stalls = stalls;
+        self
+    }
+
+    /// The link at a socket.
+    pub fn peer(&self, socket: usize) -> &Peer {
+        match &self.sockets[socket] {
+            Socket::Link(peer) => peer,
+            _ => panic!("socket {socket} of host {} has no link", self.number),
+        }
+    }
+
+    pub fn peer_mut(&mut self, socket: usize) -> &mut Peer {
+        self.woken = true;
+        match &mut self.sockets[socket] {
+            Socket::Link(peer) => peer,
+            _ => panic!("socket {socket} has no link"),
+        }
+    }
+
+    fn asleep_until(&mut self, now: Duration) -> Option<Duration> {
+        self.stalls.as_mut()?.asleep_until(now)
+    }
+
+    fn take(&mut self, now: Duration, packet: Packet) {
+        let ports: [u8; PORT_BYTES] = packet.bytes[..PORT_BYTES].try_into().expect("every packet has ports");
+        let from_port = u16::from_be_bytes([ports[0], ports[1]]) - FIRST_PORT;
+        let to_port = u16::from_be_bytes([ports[2], ports[3]]) - FIRST_PORT;
+        let Some(socket) = self.sockets.get_mut(usize::from(to_port)) else { return };
+        self.received_bytes[usize::from(to_port)] += u64::from(HEADER_BYTES) + packet.bytes.len() as u64;
+        let payload = &packet.bytes[PORT_BYTES..];
+        match socket {
+            Socket::Link(peer) => {
+                peer.handle_packet(now, address(packet.from, usize::from(from_port)), payload);
+            }
+            Socket::Cubic { sender, .. } => sender.on_ack(now, number_of(payload)),
+            Socket::CubicSink => {
+                let mut answer = packet.bytes[2..4].to_vec();
+                answer.extend_from_slice(&packet.bytes[..2]);
+                answer.extend_from_slice(&number_of(payload).to_le_bytes());
+                answer.resize(ACKNOWLEDGEMENT_BYTES, 0);
+                self.outbox.push_back(Packet { from: self.number, to: packet.from, bytes: answer });
+            }
+        }
+    }
+
+    fn settle_timeout(&mut self, now: Duration) {
+        let timeouts = self.sockets.iter_mut().filter_map(|socket| match socket {
+            Socket::Link(peer) => peer.next_timeout(now),
+            Socket::Cubic { from, sender, .. } => sender.timeout().or((now < *from).then_some(*from)),
+            Socket::CubicSink => None,
+        });
+        self.timeout = timeouts.min();
+    }
+}
+
+impl network::Endpoint for Machine {
+    fn handle_packet(&mut self, now: Duration, packet: Packet) {
+        self.woken = true;
+        match self.asleep_until(now) {
+            Some(_) => self.inbox.push_back(packet),
+            None => self.take(now, packet),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Duration) {
+        self.woken = true;
+        if self.asleep_until(now).is_some() {
+            return;
+        }
+        while let Some(packet) = self.inbox.pop_front() {
+            self.take(now, packet);
+        }
+        for socket in &mut self.sockets {
+            if let Socket::Link(peer) = socket {
+                peer.handle_timeout(now);
+            }
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    fn poll_transmit(&mut self, now: Duration) -> Option<Packet> {
+        if !self.woken {
+            return None;
+        }
+        if let Some(until) = self.asleep_until(now) {
+            (self.timeout, self.woken) = (Some(until), false);
+            return None;
+        }
+        if let Some(packet) = self.outbox.pop_front() {
+            return Some(packet);
+        }
+        for (number, socket) in self.sockets.iter_mut().enumerate() {
+            let sent = match socket {
+                Socket::Link(peer) => peer.poll_transmit(now),
+                Socket::Cubic { to, from, sender } if *from <= now => sender.next(now).map(|sequence| {
+                    let mut segment = sequence.to_le_bytes().to_vec();
+                    segment.resize(SEGMENT_BYTES - PORT_BYTES, 0);
+                    (address(*to, number), segment)
+                }),
+                Socket::Cubic { .. } | Socket::CubicSink => None,
+            };
+            if let Some((destination, payload)) = sent {
+                let mut bytes = (FIRST_PORT + number as u16).to_be_bytes().to_vec();
+                bytes.extend_from_slice(&destination.port().to_be_bytes());
+                bytes.extend_from_slice(&payload);
+                return Some(Packet { from: self.number, to: host_of(destination), bytes });
+            }
+        }
+        self.settle_timeout(now);
+        self.woken = false;
+        None
+    }
+}
+
+fn host_of(address: SocketAddr) -> usize {
+    let IpAddr::V4(ip) = address.ip() else { panic!("{address} is on no host") };
+    let [_, _, high, low] = ip.octets();
+    usize::from(high) * 250 + usize::from(low) - 1
+}
+
+fn number_of(payload: &[u8]) -> u64 {
+    u64::from_le_bytes(payload[..8].try_into().expect("segments and acknowledgements have numbers"))
+}
+
+/// When a machine does nothing: as on a processor that others use, too. The times between are exponential with a mean,
+/// the lengths uniform up to the longest.
+#[derive(Clone, Debug)]
+pub struct Stalls {
+    mean_between: Duration,
+    longest: Duration,
+    draw: Draw,
+    begins: Duration,
+    ends: Duration,
+}
+
+impl Stalls {
+    pub fn new(seed: u64, mean_between: Duration, longest: Duration) -> Self {
+        let draw = Draw::new(seed);
+        Self { mean_between, longest, draw, begins: Duration::ZERO, ends: Duration::ZERO }
+    }
+
+    fn asleep_until(&mut self, now: Duration) -> Option<Duration> {
+        while self.ends <= now {
+            let pause = self.mean_between.mul_f64(-(1.0 - self.draw.share()).ln());
+            self.begins = self.ends + pause;
+            self.ends = self.begins + self.longest.mul_f64(self.draw.share()) + Duration::from_nanos(1);
+        }
+        (self.begins <= now).then_some(self.ends)
+    }
+}
+
+/// Numbers drawn from a seed.
+#[derive(Clone, Debug)]
+pub struct Draw(u64);
+
+impl Draw {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % end
+    }
+
+    pub fn share(&mut self) -> f64 {
+        self.below(1 << 20) as f64 / (1 << 20) as f64
+    }
+}

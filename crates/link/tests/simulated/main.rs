@@ -1,0 +1,157 @@
+//! The whole link on a simulated network: endpoints with their QUIC carrier, on a virtual clock. A failure names its
+//! seed, and `NERVURE_SEED=<seed>` runs that one alone. `grid.rs` beside this file measures with the same machines.
+
+mod cells;
+mod machine;
+mod peer;
+mod runs;
+mod table;
+
+use std::time::Duration;
+
+use nervure_link::qos::{Delivery, Qos, TrafficClass};
+use nervure_linkemu::network::{Network, for_each_seed};
+use nervure_linkemu::{Air, Bursts, Duplex, Outage, Queue, Schedule, Settings};
+
+use cells::{Metric, cells, channel, run};
+use machine::{Draw, HEADER_BYTES, Machine, Stalls, key};
+use peer::Load;
+use runs::{Figures, link};
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A bad direction of a network.
+fn settings(draw: &mut Draw) -> Settings {
+    let mut settings = Settings {
+        rate_bits_per_second: Some([3_000_000, 54_000_000, 300_000_000][draw.below(3) as usize]),
+        queue: Queue::Time(millis([5, 100, 1000][draw.below(3) as usize])),
+        loss: draw.share() * 0.5,
+        delay: Duration::from_micros([100, 1000, 20_000, 100_000][draw.below(4) as usize]),
+        mtu_bytes: Some([1280, 1420, 1500][draw.below(3) as usize]),
+        ..Settings::default()
+    };
+    if draw.below(3) == 0 {
+        settings.jitter = millis(draw.below(10));
+    }
+    if draw.below(3) == 0 {
+        (settings.reorder, settings.reorder_delay) = (draw.share() * 0.2, millis(draw.below(10)));
+    }
+    if draw.below(4) == 0 {
+        settings.bursts = Some(Bursts { good_mean: millis(200), bad_mean: millis(30), loss: 1.0 });
+    }
+    settings
+}
+
+fn loads(draw: &mut Draw) -> Vec<Load> {
+    let load = |draw: &mut Draw| {
+        let depth = 1 + draw.below(12) as u32;
+        let delivery = match draw.below(4) {
+            0 => Delivery::keep_last(depth),
+            1 => Delivery::best_effort(depth),
+            2 => Delivery::Latest,
+            _ => Delivery::keep_all(depth),
+        };
+        let lifespan = (draw.below(4) == 0).then(|| millis(20 + draw.below(300)));
+        let traffic_class = TrafficClass::ALL[draw.below(3) as usize];
+        let sample_bytes = [0, 9, 1024, 30_000, 150_000][draw.below(5) as usize];
+        Load {
+            qos: Qos { delivery, traffic_class, deadline: None, lifespan },
+            sample_bytes,
+            period: millis(1 + draw.below(40)),
+            count: (300_000 / (sample_bytes as u64 + 1000)).clamp(3, 40),
+            start: (draw.below(2) == 0).then(|| millis(draw.below(500))),
+        }
+    };
+    (0..1 + draw.below(3)).map(|_| load(draw)).collect()
+}
+
+/// Two hosts that send to each other over a network drawn from the seed.
+fn drawn(seed: u64) -> Network<Machine> {
+    let mut draw = Draw::new(seed);
+    let mut directions = [settings(&mut draw), settings(&mut draw)].map(Schedule::from);
+    let duplex = if draw.below(4) == 0 { Duplex::Half } else { Duplex::Full };
+    if draw.below(4) == 0 {
+        let (from, lasting) = (millis(draw.below(1000)), millis(draw.below(3000)));
+        let kind = if draw.below(2) == 0 { Outage::Lose } else { Outage::Hold };
+        directions = directions.map(|one| one.during(from, lasting, |settings| settings.outage = Some(kind)));
+    }
+    let stalls = draw.below(3) == 0;
+    let machines = [0, 1].map(|host| {
+        let stalls = stalls.then(|| Stalls::new(seed * 2 + host as u64, millis(100), millis(20)));
+        Machine::new(host, vec![link(seed, host, 0, 1)]).with_stalls(stalls)
+    });
+    let mut network = Network::new(Air::new(duplex, seed, directions), machines).with_header_bytes(HEADER_BYTES);
+    network.endpoint_mut(0).peer_mut(0).connect(Duration::ZERO, 1, 0, &loads(&mut draw));
+    let connected = |network: &Network<Machine>| !network.endpoint(1).peer(0).connected.is_empty();
+    assert!(network.run_until(Duration::from_secs(60), connected), "nobody is connected after a minute");
+    if draw.below(2) == 0 {
+        let now = network.now();
+        network.endpoint_mut(1).peer_mut(0).feed(now, key(0, 0).public(), &loads(&mut draw));
+    }
+    network
+}
+
+#[test]
+fn every_sample_is_accounted_for_at_both_ends() {
+    for_each_seed(0..120, |seed| {
+        let mut network = drawn(seed);
+        let idle = |network: &Network<Machine>| {
+            (0..2).all(|host| {
+                let peer = network.endpoint(host).peer(0);
+                peer.has_offered_all() && peer.session(1 - host, 0).sender().is_idle()
+            })
+        };
+        assert!(network.run_until(Duration::from_secs(600), idle), "stuck");
+        for (from, to) in [(0, 1), (1, 0)] {
+            let (sender, receiver) = (network.endpoint(from).peer(0), network.endpoint(to).peer(0));
+            let sent = sender.session(to, 0).status();
+            let received = receiver.session(from, 0).status();
+            assert!(sent.sent.is_balanced() && received.received.is_balanced(), "{sent:?} {received:?}");
+            assert_eq!(sent.sent.delivered, received.received.delivered);
+            assert_eq!(sent.sent.refused + sent.sent.unconfirmed + sent.invalid_feedback, 0, "{sent:?}");
+            let taken: usize = receiver.arrived.values().map(|arrived| arrived.samples.len()).sum();
+            assert_eq!(taken as u64, received.received.taken);
+            assert_eq!(received.link.budget_used_bytes, 0, "all memory is given back");
+            assert_eq!((sender.disconnected, sender.lost_with_state), (0, 0));
+        }
+    });
+}
+
+#[test]
+fn a_seed_gives_the_same_run_again() {
+    for_each_seed(0..4, |seed| {
+        let run = || {
+            let mut network = drawn(seed);
+            network.run_to(network.now() + Duration::from_secs(3));
+            let arrived = network.endpoint(1).peer(0).arrived.clone();
+            (arrived, *network.air().counters(0), *network.air().counters(1))
+        };
+        assert_eq!(run(), run());
+    });
+}
+
+fn figure(figures: &Figures, metric: Metric) -> f64 {
+    figures.iter().find(|(of, _)| *of == metric).expect("it is measured").1
+}
+
+/// The grid takes long; this is what must never get worse unseen.
+#[test]
+fn large_samples_arrive_in_time_over_a_lossy_channel() {
+    for_each_seed(0..2, |seed| {
+        let lossy = run(channel(300, 0.2), 512 << 10);
+        let figures = runs::Run { samples: 60, ..lossy }.measure(seed);
+        assert!(figure(&figures, Metric::Delivered) == 100.0, "{figures:?}");
+        assert!(figure(&figures, Metric::P99) <= 60.0, "{figures:?}");
+    });
+}
+
+#[test]
+fn every_cell_of_the_grid_has_a_name_and_a_target() {
+    let cells = cells();
+    for (number, cell) in cells.iter().enumerate() {
+        let same = |other: &cells::Cell| (other.group, &other.name) == (cell.group, &cell.name);
+        assert!(!cell.targets.is_empty() && !cells[..number].iter().any(same), "{}: {}", cell.group, cell.name);
+    }
+}
