@@ -27,8 +27,8 @@ use crate::{
 
 /// Before the round-trip time is known, a packet without a report counts as lost after this time.
 const FIRST_RTO: Duration = Duration::from_millis(50);
-/// A packet without a report counts as lost after two round-trip times and this.
-const RTO_MARGIN: Duration = Duration::from_millis(5);
+/// A packet without a report counts as lost after two round-trip times, the time between reports, and this.
+const RTO_MARGIN: Duration = Duration::from_millis(4);
 /// How often it is looked whether the peer has fallen silent.
 const SILENCE_CHECK: Duration = Duration::from_millis(50);
 /// A peer that may have lost its state is asked again after this time, when nothing else is sent to it.
@@ -247,7 +247,7 @@ impl Session {
 
     fn write_data(&mut self, now: Instant, bytes: usize, out: &mut Vec<u8>) -> bool {
         let permission = self.rate.permission(now);
-        self.tell_path();
+        self.tell_path(now);
         let in_flight = self.rate.status().in_flight_bytes > 0;
         self.paced_until = None;
         let filled = match permission {
@@ -300,12 +300,13 @@ impl Session {
     }
 
     /// Tells the sender what is known of the path.
-    fn tell_path(&mut self) {
+    fn tell_path(&mut self, now: Instant) {
         let status = self.rate.status();
+        let report_interval = self.rate.report_interval(now);
         let known = self.peer_incarnation.is_some() && !status.rtt.is_zero();
-        let rto = if known { status.rtt * 2 + RTO_MARGIN } else { FIRST_RTO };
+        let rto = if known { status.rtt * 2 + report_interval + RTO_MARGIN } else { FIRST_RTO };
         self.rto = rto;
-        self.sender.set_path(status.loss, rto, status.silent);
+        self.sender.set_path(status.loss, rto, report_interval, status.silent);
     }
 
     fn on_feedback(&mut self, now: Instant, datagram: &[u8]) {
@@ -335,7 +336,7 @@ impl Session {
             self.last_heard = now;
         }
         let believed = overtaken || self.rate.on_feedback(now, &observed).is_ok();
-        self.tell_path();
+        self.tell_path(now);
         if !believed || self.sender.on_feedback(now, &feedback).is_err() {
             self.invalid_feedback += 1;
         }

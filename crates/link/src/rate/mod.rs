@@ -247,7 +247,7 @@ impl Rate {
         self.delays.on_sample(time, rtt, observed.arrived.as_secs_f64() - packet.time);
         self.delivery.on_report(&packet, observed, self.sent.last_idle());
         self.sent.forget_before(observed.highest_packet_number);
-        self.breaker.set_patience(self.delays.rtt());
+        self.breaker.set_patience(self.delays.rtt() + self.delays.report_interval());
         self.end_round(time, &packet);
         Ok(())
     }
@@ -345,7 +345,8 @@ impl Rate {
         if !self.delays.known() {
             return INITIAL_WINDOW_BYTES;
         }
-        let window = self.control.bytes_per_second() * (1.5 * self.delays.rtt() + 0.010);
+        let known = 1.5 * self.delays.rtt() + self.delays.report_interval() + 0.010;
+        let window = self.control.bytes_per_second() * known;
         window.clamp(LEAST_WINDOW_BYTES, 256e6)
     }
 }

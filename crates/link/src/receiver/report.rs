@@ -8,10 +8,10 @@ use std::{
 use super::Receiver;
 use crate::wire::feedback::{CLOSED_MAX, Closed, Feedback, PROGRESS_MAX, Progress};
 
-/// After so many packets feedback is due at once.
-const PACKETS: u32 = 24;
-/// After the first packet that was not reported, feedback is due after this time.
-const INTERVAL: Duration = Duration::from_millis(1);
+/// After so many packets for each millisecond of the interval that the sender asks for, feedback is due at once.
+const PACKETS_PER_MILLI: u32 = 24;
+/// Before the sender has asked for another.
+const FIRST_INTERVAL: Duration = Duration::from_millis(1);
 /// When nothing follows on a path that loses packets, feedback is repeated after this time, so often: where there is
 /// little traffic a lost feedback would be missed.
 const REPEAT_AFTER: Duration = Duration::from_millis(2);
@@ -25,9 +25,12 @@ const REPEATS: u8 = 3;
 /// Feedbacks of which it is known what closed ranges they told.
 const HISTORY: usize = 64;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Reporter {
     number: u64,
+    /// The time between two feedbacks that the sender asks for.
+    interval: Duration,
+    reported_at: Option<Instant>,
     arrived: Option<Instant>,
     packets: u64,
     bytes: u64,
@@ -39,16 +42,39 @@ pub(super) struct Reporter {
     history: VecDeque<(u64, Vec<Closed>)>,
 }
 
+impl Default for Reporter {
+    fn default() -> Self {
+        Self {
+            number: 0,
+            interval: FIRST_INTERVAL,
+            reported_at: None,
+            arrived: None,
+            packets: 0,
+            bytes: 0,
+            unreported: 0,
+            repeats_left: 0,
+            due: None,
+            progress: BTreeMap::new(),
+            history: VecDeque::new(),
+        }
+    }
+}
+
 impl Reporter {
-    pub(super) fn on_packet(&mut self, now: Instant, newest: bool, bytes: usize) {
+    /// A packet arrived. The newest says how often feedback is wanted.
+    pub(super) fn on_packet(&mut self, now: Instant, report_millis: Option<u8>, bytes: usize) {
         self.packets += 1;
         self.bytes += bytes as u64;
-        if newest {
+        if let Some(millis) = report_millis {
             self.arrived = Some(now);
+            self.interval = Duration::from_millis(millis.max(1).into());
         }
         self.unreported += 1;
         self.repeats_left = u8::MAX;
-        let due = if self.unreported >= PACKETS { now } else { now + INTERVAL };
+        let many = self.unreported as u128 >= u128::from(PACKETS_PER_MILLI) * self.interval.as_millis();
+        // The first after a pause is answered at once.
+        let due = self.reported_at.map_or(now, |last| now.max(last + self.interval));
+        let due = if many { now } else { due };
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
     }
 
@@ -80,7 +106,7 @@ impl Reporter {
             };
         }
         self.repeats_left = self.repeats_left.checked_sub(1)?;
-        Some(now + REPEAT_AFTER)
+        Some(now + REPEAT_AFTER.max(self.interval))
     }
 
     /// Progress to tell: what changed, each a few times.
@@ -112,7 +138,7 @@ impl Receiver {
         let reporter = &mut self.reporter;
         let arrived = reporter.arrived.unwrap_or(now);
         reporter.number += 1;
-        reporter.unreported = 0;
+        (reporter.unreported, reporter.reported_at) = (0, Some(now));
         reporter.due = reporter.next_due(now, self.packets.highest);
         let mut feedback = Feedback {
             session,

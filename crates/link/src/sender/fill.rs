@@ -59,7 +59,8 @@ impl Sender {
         }
         let packet = self.next_packet;
         let room = Room { start: out.len(), datagram_bytes };
-        Header { session: self.session, packet_number: packet as u32 }.write(out);
+        let report_millis = self.report_interval.as_millis().clamp(1, u8::MAX.into()) as u8;
+        Header { session: self.session, packet_number: packet as u32, report_millis }.write(out);
         let mut symbols = SmallVec::<[(u64, u16); 2]>::new();
         let telling = self.status_due(now);
         // What is given up is told in a packet of its own when there is much of it, or nothing else to send.

@@ -103,6 +103,8 @@ pub struct Sender {
     /// The share of packets that are lost.
     loss: f64,
     rto: Duration,
+    /// How often feedback is wanted.
+    report_interval: Duration,
     silent: bool,
     feedback_seen: u64,
     /// A stream may wait for a grant.
@@ -168,6 +170,7 @@ impl Sender {
             status: StatusTimer::default(),
             loss: 0.0,
             rto: Duration::from_millis(250),
+            report_interval: Duration::from_millis(1),
             silent: false,
             feedback_seen: 0,
             awaits_grant: false,
@@ -293,10 +296,12 @@ impl Sender {
         self.events.push_back(SenderEvent::Refused(stream));
     }
 
-    /// What is known of the path: the share of lost packets, and after how long without a report a packet counts as lost.
-    pub fn set_path(&mut self, loss: f64, rto: Duration, silent: bool) {
+    /// What is known of the path: the share of lost packets, after how long without a report a packet counts as lost, and
+    /// how often reports are wanted.
+    pub fn set_path(&mut self, loss: f64, rto: Duration, report_interval: Duration, silent: bool) {
         self.loss = loss.clamp(0.0, 0.95);
         self.rto = rto;
+        self.report_interval = report_interval;
         self.silent = silent;
     }
 

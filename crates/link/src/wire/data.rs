@@ -1,7 +1,7 @@
 //! Data packets: symbols of samples, and the status of transmissions.
 //!
 //! ```text
-//! kind u8 | session u32 | packet number u32 | frames ..
+//! kind u8 | session u32 | packet number u32 | report interval u8 (milliseconds) | frames ..
 //!
 //! symbol:  0x01 | transmit id varint | stream varint | sequence varint | sample bytes varint | shard limit varint
 //!               | block varint | index varint | age u16 (milliseconds, 65535: that or more) | the shard
@@ -15,7 +15,7 @@ use super::{KIND_DATA, Reader, WireError, put_varint, varint_len};
 use crate::coding::geometry::{Geometry, SAMPLE_BYTES_MAX, SHARD_BYTES_MAX};
 
 /// Bytes before the first frame.
-pub const HEADER_BYTES: usize = 9;
+pub const HEADER_BYTES: usize = 10;
 /// The most ids that one status frame abandons.
 pub const ABANDONED_MAX: usize = 48;
 /// The highest stream id.
@@ -31,6 +31,8 @@ pub struct Header {
     pub session: u32,
     /// The number of this packet, its low 32 bits.
     pub packet_number: u32,
+    /// How often feedback is wanted, in milliseconds, at most.
+    pub report_millis: u8,
 }
 
 /// Which symbol of which sample.
@@ -97,6 +99,7 @@ impl Header {
         out.push(KIND_DATA);
         out.extend_from_slice(&self.session.to_le_bytes());
         out.extend_from_slice(&self.packet_number.to_le_bytes());
+        out.push(self.report_millis);
     }
 }
 
@@ -201,8 +204,11 @@ pub fn read(datagram: &[u8]) -> Result<(Header, Vec<Frame>), WireError> {
     if kind != KIND_DATA {
         return Err(WireError::Kind(kind));
     }
-    let header =
-        Header { session: reader.u32("the session")?, packet_number: reader.u32("the packet number")? };
+    let header = Header {
+        session: reader.u32("the session")?,
+        packet_number: reader.u32("the packet number")?,
+        report_millis: reader.u8("the report interval")?,
+    };
     let mut frames = Vec::with_capacity(2);
     while !reader.is_empty() {
         frames.push(match reader.u8("the kind of a frame")? {
@@ -239,7 +245,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn packets_return(symbols in prop::collection::vec(symbols(), 0..4), floor in 0u64..1 << 30, cut in any::<prop::sample::Index>()) {
-            let header = Header { session: 7, packet_number: u32::MAX };
+            let header = Header { session: 7, packet_number: u32::MAX, report_millis: 3 };
             let mut out = Vec::new();
             header.write(&mut out);
             prop_assert_eq!(out.len(), HEADER_BYTES);
