@@ -345,8 +345,7 @@ impl Rate {
         if !self.delays.known() {
             return INITIAL_WINDOW_BYTES;
         }
-        let known = 1.5 * self.delays.rtt() + self.delays.report_interval() + 0.010;
-        let window = self.control.bytes_per_second() * known;
+        let window = self.control.bytes_per_second() * (1.5 * self.delays.rtt() + 0.010);
         window.clamp(LEAST_WINDOW_BYTES, 256e6)
     }
 }

@@ -217,11 +217,8 @@ fn paths() -> Vec<Cell> {
     const GROUP: &str = "Other paths, 512 KB at 30 Hz";
     let lossy = channel(300, 0.2);
     let rtt = |millis: u64| Settings { delay: Duration::from_micros(500 * millis), ..lossy };
-    let bursts = Bursts {
-        good_mean: Duration::from_millis(270),
-        bad_mean: Duration::from_millis(30),
-        loss: 1.0,
-    };
+    let bursts =
+        Bursts { good_mean: Duration::from_millis(270), bad_mean: Duration::from_millis(30), loss: 1.0 };
     let delivered = |least| vec![(Metric::Delivered, least)];
     let cell = |name, targets: Vec<_>, settings| Cell::of_run(GROUP, name, &targets, run(settings, LARGE));
     let jitter = Settings { jitter: Duration::from_millis(5), ..lossy };
@@ -234,13 +231,22 @@ fn paths() -> Vec<Cell> {
         cell("RTT 40 ms, 20 %", vec![(Metric::Delivered, 99.0), (Metric::P99, 150.0)], rtt(40)),
         cell("RTT 200 ms, 20 %", delivered(99.0), rtt(200)),
         cell("RTT 0.2 ms, 20 %", delivered(99.0), Settings { delay: Duration::from_micros(100), ..lossy }),
-        cell("fades of 30 ms (270 ms good), 10 %", delivered(98.0), Settings { bursts: Some(bursts), ..channel(300, 0.1) }),
+        cell(
+            "fades of 30 ms (270 ms good), 10 %",
+            delivered(98.0),
+            Settings { bursts: Some(bursts), ..channel(300, 0.1) },
+        ),
         cell("jitter 5 ms, 20 %", delivered(99.0), jitter),
         cell("5 % reordered by 3 ms, 20 %", delivered(99.0), reordered),
         Cell::of_run(GROUP, "half-duplex air, 20 %", &delivered(99.0), half),
         cell("54 Mbit/s, 10 %, queue 5 ms", vec![(Metric::OfLimit, 85.0)], shallow),
         cell("queue 1 s, 20 %", delivered(99.5), deep),
-        Cell::of_run(GROUP, "20 %, both hosts stop for up to 20 ms ten times a second", &delivered(99.0), stalls),
+        Cell::of_run(
+            GROUP,
+            "20 %, both hosts stop for up to 20 ms ten times a second",
+            &delivered(99.0),
+            stalls,
+        ),
         Cell::of_run(
             "4 MB at 20 Hz",
             "1000 Mbit/s, no loss",
@@ -253,7 +259,8 @@ fn paths() -> Vec<Cell> {
 
 fn sharing() -> Vec<Cell> {
     const GROUP: &str = "Sharing";
-    let greedy = Run { rate_hz: 60.0, qos: Qos::new(Delivery::keep_last(1)), ..run(channel(300, 0.0), LARGE) };
+    let greedy =
+        Run { rate_hz: 60.0, qos: Qos::new(Delivery::keep_last(1)), ..run(channel(300, 0.0), LARGE) };
     let beside_cubic = |name, cubic_from: Duration| {
         let greedy = greedy.clone();
         let targets = [(Metric::ShareOfLink, 40.0), (Metric::LeftToCubic, 30.0)];
@@ -315,14 +322,27 @@ fn begin_and_change() -> Vec<Cell> {
         let schedule = Schedule::from(lossy).during(4 * SECOND, 4 * SECOND, long).repeat_every(8 * SECOND);
         Run { schedule, ..run(lossy, LARGE) }
     };
-    let fast = |millis: f64, loss| Settings { delay: Duration::from_secs_f64(millis * 0.5e-3), ..channel(300, loss) };
+    let fast = |millis: f64, loss| Settings {
+        delay: Duration::from_secs_f64(millis * 0.5e-3),
+        ..channel(300, loss)
+    };
     vec![
         first("first sample, RTT 2 ms, no loss".into(), fast(2.0, 0.0), 3.0 * 2.0 + 20.0),
         first("first sample, RTT 40 ms, no loss".into(), fast(40.0, 0.0), 3.0 * 40.0 + 20.0),
         first("first sample, RTT 2 ms, 40 %".into(), fast(2.0, 0.4), 500.0),
         bad_wireless("examples/bad-wireless", false),
         bad_wireless("examples/bad-wireless, both hosts stop for up to 20 ms", true),
-        Cell::of_run(GROUP, "300 to 30 to 300 Mbit/s every 4 s, 20 %, 64 KB at 30 Hz", &[(Metric::Delivered, 99.0)], steps),
-        Cell::of_run(GROUP, "RTT 2 to 40 to 2 ms every 4 s, 20 %, 512 KB at 30 Hz", &[(Metric::Delivered, 99.0)], rtt_steps),
+        Cell::of_run(
+            GROUP,
+            "300 to 30 to 300 Mbit/s every 4 s, 20 %, 64 KB at 30 Hz",
+            &[(Metric::Delivered, 99.0)],
+            steps,
+        ),
+        Cell::of_run(
+            GROUP,
+            "RTT 2 to 40 to 2 ms every 4 s, 20 %, 512 KB at 30 Hz",
+            &[(Metric::Delivered, 99.0)],
+            rtt_steps,
+        ),
     ]
 }

@@ -58,6 +58,7 @@ pub struct Peer {
     /// When each peer was first connected.
     pub connected: BTreeMap<PublicKey, Duration>,
     pub disconnected: u64,
+    pub refused: u64,
     /// Samples that the endpoint said were lost with a peer's state.
     pub lost_with_state: u64,
 }
@@ -80,6 +81,7 @@ impl Peer {
             incoming: BTreeMap::new(),
             connected: BTreeMap::new(),
             disconnected: 0,
+            refused: 0,
             lost_with_state: 0,
         }
     }
@@ -96,10 +98,20 @@ impl Peer {
         let session = self.endpoint.session_mut(&peer).expect("the peer is known");
         for (number, load) in loads.iter().enumerate() {
             let stream = session.open(epoch() + now, format!("stream {number}"), load.qos);
-            let begin = load.start.is_none().then_some(now);
+            let connected = self.connected.contains_key(&peer);
+            let begin =
+                (connected || load.start.is_none()).then_some(now.max(load.start.unwrap_or_default()));
             self.sources.push(Source { peer, stream, load: *load, begin, offered: 0, blocked: false });
         }
         self.produce(now);
+    }
+
+    /// Closes all streams; what was accepted is still carried.
+    pub fn close_streams(&mut self, now: Duration) {
+        for source in &self.sources {
+            let session = self.endpoint.session_mut(&source.peer).expect("the peer is known");
+            session.close(epoch() + now, source.stream);
+        }
     }
 
     /// The session with the link at another host's socket.
@@ -179,7 +191,8 @@ impl Peer {
                 }
                 EndpointEvent::Disconnected { .. } => self.disconnected += 1,
                 EndpointEvent::Forgotten { lost, .. } => self.lost_with_state += lost,
-                EndpointEvent::Refused { why, .. } => panic!("refused: {why}"),
+                // Attempts to connect that were not needed end so, too.
+                EndpointEvent::Refused { .. } => self.refused += 1,
                 EndpointEvent::Session { peer, event } => self.on_session_event(now, peer, event),
             }
         }

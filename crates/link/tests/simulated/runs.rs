@@ -17,6 +17,8 @@ const HEADER_ADJUSTED: f64 = 1408.0 / 1500.0;
 pub const START: Duration = Duration::from_secs(1);
 /// What is under way when a schedule ends has so long to arrive.
 const GRACE: Duration = Duration::from_secs(3);
+/// A link that is still busy after this time is stuck.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Processors that others use, too: a pause about every tenth of a second.
 const STALLS_EVERY: Duration = Duration::from_millis(100);
 const STALLS_UP_TO: Duration = Duration::from_millis(20);
@@ -64,15 +66,18 @@ impl Run {
         network.run_to(START + Duration::from_secs_f64(seconds) + GRACE);
         check_possible(&network, 0, 1);
         let latencies = latencies(&network, 0, 1);
-        let bits = latencies.len() as f64 * self.sample_bytes as f64 * 8.0;
+        // What arrives after the schedule has ended is delivered, but no part of what was carried a second.
+        let end = network.endpoint(0).peer(0).begin(0).unwrap_or(START) + Duration::from_secs_f64(seconds);
+        let in_time = latencies.iter().filter(|(at, _)| *at < end).count();
+        let bits = |samples: usize| samples as f64 * self.sample_bytes as f64 * 8.0;
         let capacity = self.schedule.at(START).rate_bits_per_second.map_or(f64::INFINITY, |rate| rate as f64);
         let limit = (capacity * kept(&network, 0) * HEADER_ADJUSTED)
             .min(self.sample_bytes as f64 * 8.0 * self.rate_hz);
         let mut figures = latency_figures(&latencies, self.samples);
-        figures.push((Metric::OfLimit, 100.0 * bits / seconds / limit));
+        figures.push((Metric::OfLimit, 100.0 * bits(in_time) / seconds / limit));
         figures.push((
             Metric::OnAir,
-            network.air().counters(0).offered.bytes as f64 / (bits / 8.0).max(1.0),
+            network.air().counters(0).offered.bytes as f64 / (bits(latencies.len()) / 8.0).max(1.0),
         ));
         figures
     }
@@ -83,13 +88,13 @@ impl Run {
         let mut network = interrupted.pair(seed);
         let over = from + lasting;
         network.run_to(START + Duration::from_secs_f64(self.samples as f64 / self.rate_hz) + GRACE);
-        let patience = network.now() + Duration::from_secs(60);
-        if self.qos.delivery.keeps_all() {
-            network.run_until(patience, |network| {
-                let peer = network.endpoint(0).peer(0);
-                peer.has_offered_all() && peer.session(1, 0).sender().is_idle()
-            });
-        }
+        let sent_all = |network: &Network<Machine>| network.endpoint(0).peer(0).has_offered_all();
+        network.run_until(network.now() + PATIENCE, sent_all);
+        let now = network.now();
+        network.endpoint_mut(0).peer_mut(0).close_streams(now);
+        network.run_until(now + PATIENCE, |network| {
+            network.endpoint(0).peer(0).session(1, 0).sender().is_idle()
+        });
         check_possible(&network, 0, 1);
         let latencies = latencies(&network, 0, 1);
         let after: Vec<_> = latencies.iter().filter(|(at, _)| *at >= over).collect();
@@ -153,7 +158,8 @@ impl Run {
         network.run_to(from);
         let before = delivered(&network);
         network.run_to(to);
-        let rates: Vec<f64> = delivered(&network).iter().zip(before).map(|(after, before)| after - before).collect();
+        let rates: Vec<f64> =
+            delivered(&network).iter().zip(before).map(|(after, before)| after - before).collect();
         let seconds = (to - from).as_secs_f64();
         self.shares(&network, &rates, seconds, kept(&network, 0))
     }
@@ -180,7 +186,9 @@ impl Run {
         let delivered = |network: &Network<Machine>| -> Vec<f64> {
             let arrived = &network.endpoint(0).peer(0).arrived;
             let of = |robot| {
-                arrived.get(&(key(robot, 0).public(), "stream 0".to_owned())).map_or(0.0, |one| one.bytes as f64)
+                arrived
+                    .get(&(key(robot, 0).public(), "stream 0".to_owned()))
+                    .map_or(0.0, |one| one.bytes as f64)
             };
             (1..=robots).map(of).collect()
         };
@@ -190,7 +198,8 @@ impl Run {
         network.run_to(from);
         let (before, offered_before) = (delivered(&network), offered(&network));
         network.run_to(to);
-        let rates: Vec<f64> = delivered(&network).iter().zip(before).map(|(after, before)| after - before).collect();
+        let rates: Vec<f64> =
+            delivered(&network).iter().zip(before).map(|(after, before)| after - before).collect();
         let seconds = (to - from).as_secs_f64();
         let mut figures = self.shares(&network, &rates, seconds, kept(&network, 1));
         let on_air = (offered(&network) - offered_before) as f64 / rates.iter().sum::<f64>().max(1.0);
@@ -202,7 +211,8 @@ impl Run {
         let capacity = self.schedule.at(network.now()).rate_bits_per_second.expect("a rate is set") as f64;
         let asked = bytes.len() as f64 * self.sample_bytes as f64 * 8.0 * self.rate_hz;
         let limit = (capacity * kept * HEADER_ADJUSTED).min(asked);
-        let (sum, squares) = bytes.iter().fold((0.0, 0.0), |(sum, squares), one| (sum + one, squares + one * one));
+        let (sum, squares) =
+            bytes.iter().fold((0.0, 0.0), |(sum, squares), one| (sum + one, squares + one * one));
         let (least, most) = bytes.iter().fold((f64::MAX, 0.0_f64), |(l, m), one| (l.min(*one), m.max(*one)));
         vec![
             (Metric::OfLimit, 100.0 * sum * 8.0 / seconds / limit),

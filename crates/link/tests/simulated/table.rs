@@ -38,9 +38,11 @@ pub fn render(rows: &[(&Cell, Figures)]) -> String {
         if cell.group != group {
             group = cell.group;
             let _ = write!(text, "\n## {group}\n\n| |");
-            COLUMNS.iter().for_each(|metric| drop(write!(text, " {}{} |", metric.name().0, metric.name().1)));
+            for (name, unit) in COLUMNS.map(Metric::name) {
+                let _ = write!(text, " {name}{unit} |");
+            }
             text.push_str(" other | verdict |\n| :--- |");
-            COLUMNS.iter().for_each(|_| text.push_str(" ---: |"));
+            text.push_str(&" ---: |".repeat(COLUMNS.len()));
             text.push_str(" :--- | :--- |\n");
         }
         text.push_str(&row(cell, figures));
@@ -63,7 +65,9 @@ pub fn row(cell: &Cell, figures: &Figures) -> String {
         shown
     };
     let mut text = format!("| {} |", cell.name);
-    COLUMNS.iter().for_each(|metric| drop(write!(text, " {} |", show(*metric))));
+    for metric in COLUMNS {
+        let _ = write!(text, " {} |", show(metric));
+    }
     let others: Vec<_> = figures
         .iter()
         .filter(|(metric, _)| !COLUMNS.contains(metric))
