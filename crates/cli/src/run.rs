@@ -2,6 +2,7 @@
 
 mod aftermath;
 pub mod display;
+pub mod edge_table;
 pub mod edges;
 pub mod format;
 pub mod json;

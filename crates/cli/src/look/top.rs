@@ -21,7 +21,7 @@ use crate::{
     failure::Failure,
     output,
     run::{
-        edges::Edge,
+        edge_table::{self, most_lossy},
         format,
         json::edge as edge_json,
         table::{Align, Table, cut},
@@ -32,6 +32,18 @@ use crate::{
 /// Clears the screen, and shows what follows at once on terminals that can.
 const BEGIN_SCREEN: &str = "\x1b[?2026h\x1b[H\x1b[2J";
 const END_SCREEN: &str = "\x1b[?2026l";
+
+const EDGE_COLUMNS: [edge_table::Column; 9] = [
+    edge_table::EDGE,
+    edge_table::RATE,
+    edge_table::BANDWIDTH,
+    edge_table::P50,
+    edge_table::P99,
+    edge_table::MAX,
+    edge_table::QUEUE,
+    edge_table::HELD,
+    edge_table::LOST,
+];
 
 /// Looks until Ctrl-C, the end of the dataflow, or as often as was asked for.
 pub fn top(arguments: &TopArguments) -> Result<ExitCode, Failure> {
@@ -98,7 +110,7 @@ fn text(state: &State, usages: &Usages, width: Option<usize>, rows: usize) -> St
     }
     if edges > 0 {
         text.push('\n');
-        text.push_str(&edge_table(state, edge_rows).render(width));
+        text.push_str(&edge_table::table(most_lossy(&state.edges, edge_rows), &EDGE_COLUMNS).render(width));
     }
     if edges > edge_rows {
         text.push_str(&format!(".. and {} more edges\n", edges - edge_rows));
@@ -135,41 +147,6 @@ fn node_table(state: &State, usages: &Usages, rows: usize) -> Table {
             usage.map_or_else(dash, |usage| format!("{:.1}", usage.resident_bytes as f64 / 1e6)),
             usage.map_or_else(dash, |usage| usage.threads.to_string()),
             if node.declared.observer { dash() } else { restarts.to_string() },
-        ]);
-    }
-    table
-}
-
-fn edge_table(state: &State, rows: usize) -> Table {
-    let mut shown: Vec<&Edge> = state.edges.iter().collect();
-    if shown.len() > rows {
-        shown.sort_by_key(|edge| std::cmp::Reverse(edge.lost()));
-        shown.truncate(rows);
-    }
-    let mut table = Table::new(&[
-        ("edge", Align::Left),
-        ("hz", Align::Right),
-        ("mb/s", Align::Right),
-        ("p50", Align::Right),
-        ("p99", Align::Right),
-        ("max", Align::Right),
-        ("queue", Align::Right),
-        ("held", Align::Right),
-        ("lost", Align::Right),
-    ]);
-    for edge in shown {
-        let (totals, figures) = (edge.totals(), edge.figures());
-        let latency = &totals.input.latency;
-        table.row(vec![
-            edge.name(),
-            format::rate(figures.rate_hz),
-            format::megabytes(figures.bytes_per_second),
-            format::latency(figures.p50_nanos),
-            format::latency(figures.p99_nanos),
-            format::latency((latency.count() > 0).then(|| latency.max_nanos())),
-            format!("{}/{}", totals.queued(), edge.queue.depth),
-            totals.input.held.to_string(),
-            totals.output.lost().to_string(),
         ]);
     }
     table

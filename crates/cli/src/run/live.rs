@@ -10,15 +10,27 @@ use rustix::fd::AsFd;
 
 use super::{
     display::{Display, Lines, Target},
-    edges::{Edge, Edges},
+    edge_table::{self, most_lossy},
+    edges::Edges,
     format,
     summary::Summary,
-    table::{Align, Table, cut},
+    table::cut,
 };
 
 /// Terminals that know it show everything between these at once; others ignore them.
 const BEGIN_UPDATE: &str = "\x1b[?2026h";
 const END_UPDATE: &str = "\x1b[?2026l";
+
+const COLUMNS: [edge_table::Column; 8] = [
+    edge_table::EDGE,
+    edge_table::RATE,
+    edge_table::BANDWIDTH,
+    edge_table::P50,
+    edge_table::P99,
+    edge_table::QUEUE,
+    edge_table::HELD,
+    edge_table::LOST,
+];
 
 /// Shows a run as log lines with a table below. The table is on stderr.
 #[derive(Debug)]
@@ -119,38 +131,11 @@ impl Display for Live {
 fn table(edges: &Edges, elapsed: Duration, (width, height): (usize, usize)) -> Vec<String> {
     // Title, heading, and the line that says how many are not shown.
     let most = (height / 2).saturating_sub(3).max(1);
-    let mut shown: Vec<&Edge> = edges.iter().collect();
-    let hidden = shown.len().saturating_sub(most);
-    if hidden > 0 {
-        shown.sort_by_key(|edge| std::cmp::Reverse(edge.lost()));
-        shown.truncate(most);
-    }
-    let mut table = Table::new(&[
-        ("edge", Align::Left),
-        ("hz", Align::Right),
-        ("mb/s", Align::Right),
-        ("p50", Align::Right),
-        ("p99", Align::Right),
-        ("queue", Align::Right),
-        ("held", Align::Right),
-        ("lost", Align::Right),
-    ]);
-    for edge in shown {
-        let (totals, figures) = (edge.totals(), edge.figures());
-        table.row(vec![
-            format!("{} -> {}", edge.topic, edge.input),
-            format::rate(figures.rate_hz),
-            format::megabytes(figures.bytes_per_second),
-            format::latency(figures.p50_nanos),
-            format::latency(figures.p99_nanos),
-            format!("{}/{}", totals.queued(), edge.queue.depth),
-            totals.input.held.to_string(),
-            totals.output.lost().to_string(),
-        ]);
-    }
+    let shown = most_lossy(edges, most);
+    let hidden = edges.iter().len() - shown.len();
     let mut lines = vec![format!("-- {} --", format::elapsed(elapsed))];
     if edges.iter().len() > 0 {
-        lines.extend(table.render(Some(width)).lines().map(str::to_owned));
+        lines.extend(edge_table::table(shown, &COLUMNS).render(Some(width)).lines().map(str::to_owned));
     }
     if hidden > 0 {
         lines.push(format!(".. and {hidden} more edges"));

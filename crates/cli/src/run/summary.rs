@@ -5,17 +5,23 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use nervure_keeper::plan::Plan;
 use nervure_protocol::keeper_to_run::NodeEnded;
 
-use super::{
-    display::plain_text,
-    edges::{Edge, Edges},
-    format, is_final_failure, losses,
-    table::{Align, Table},
-    watched::Watched,
-};
+use super::{display::plain_text, edge_table, edges::Edges, format, is_final_failure, watched::Watched};
 use crate::validate::count;
 
 /// Lines of a failed node's stderr that are repeated.
 const SHOWN_STDERR: usize = 8;
+
+const COLUMNS: [edge_table::Column; 9] = [
+    edge_table::EDGE,
+    edge_table::SENT,
+    edge_table::RECEIVED,
+    edge_table::LOST,
+    edge_table::TOTAL_P50,
+    edge_table::TOTAL_P99,
+    edge_table::MAX,
+    edge_table::WAITED,
+    edge_table::WHY_LOST,
+];
 
 /// How a run went.
 #[derive(Debug)]
@@ -101,7 +107,7 @@ impl Summary {
         ));
         if edges.iter().len() > 0 {
             text.push('\n');
-            text.push_str(&edge_table(edges.iter()).render(None));
+            text.push_str(&edge_table::table(edges.iter(), &COLUMNS).render(None));
         }
         if self.lossless_lost {
             text.push_str("\nan edge with `queue_policy: block` lost samples\n");
@@ -119,34 +125,4 @@ impl Summary {
         text.push_str(&format!("\nlogs: {}\n", self.log_folder.display()));
         text
     }
-}
-
-fn edge_table<'a>(edges: impl Iterator<Item = &'a Edge>) -> Table {
-    let mut table = Table::new(&[
-        ("edge", Align::Left),
-        ("sent", Align::Right),
-        ("received", Align::Right),
-        ("lost", Align::Right),
-        ("p50", Align::Right),
-        ("p99", Align::Right),
-        ("max", Align::Right),
-        ("waited", Align::Right),
-        ("why lost", Align::Left),
-    ]);
-    for edge in edges {
-        let totals = edge.totals();
-        let latency = &totals.input.latency;
-        table.row(vec![
-            format!("{} -> {}", edge.topic, edge.input),
-            totals.output.published().to_string(),
-            totals.input.received.to_string(),
-            totals.output.lost().to_string(),
-            format::latency(latency.quantile(0.5)),
-            format::latency(latency.quantile(0.99)),
-            format::latency((latency.count() > 0).then(|| latency.max_nanos())),
-            format::latency((totals.output.blocked_nanos > 0).then_some(totals.output.blocked_nanos)),
-            losses::causes(&totals.output),
-        ]);
-    }
-    table
 }
