@@ -6,6 +6,7 @@
 //! arrival: each is in its own order.
 
 use crate::calls::{CallError, Calls, Request, Ticket};
+use crate::doze::Doze;
 use crate::error::UnknownName;
 use crate::event::Event;
 use crate::node::Core;
@@ -46,6 +47,8 @@ pub struct Events {
     /// The last event was one of the clock's: a sample may pass.
     clock_had_its_turn: bool,
     ended: bool,
+    /// How it waits when nobody is to wake it.
+    doze: Option<Doze>,
 }
 
 /// What [`Events::latest`] remembers of an input.
@@ -135,9 +138,16 @@ impl Events {
             stop_when_drained: None,
             clock_had_its_turn: false,
             ended: false,
+            doze: None,
             inbox,
             core,
         }
+    }
+
+    /// How long a sample may lie in its queue before it is looked for; `None` to be woken by each, for which its producer
+    /// pays.
+    pub(crate) fn set_patience(&mut self, patience: Option<Duration>) {
+        self.doze = patience.map(|longest| Doze::new(longest, self.names.len()));
     }
 
     /// Waits for the next event. `None` after [`Event::Stop`].
@@ -203,7 +213,12 @@ impl Events {
                 // Nothing passed after the tick: look at the clock again.
                 None if had_its_turn => {}
                 None if self.stop_when_drained.is_some() => self.stop = self.stop_when_drained.take(),
-                None => return Ok(Next::Nothing),
+                None => {
+                    if let Some(doze) = &mut self.doze {
+                        doze.settle();
+                    }
+                    return Ok(Next::Nothing);
+                }
             }
         }
     }
@@ -212,7 +227,14 @@ impl Events {
     /// [`Events::poll`] found nothing.
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
         let timer = self.next_deadline();
-        self.inbox.wait(timer.into_iter().chain(deadline).min())
+        let deadline = timer.into_iter().chain(deadline).min();
+        match &self.doze {
+            None => self.inbox.wait(deadline),
+            Some(doze) => {
+                doze.sleep(deadline.map(|deadline| deadline.saturating_sub(monotonic_nanos())));
+                Waited::LookAgain
+            }
+        }
     }
 
     /// For those who keep the events behind a lock, and do not hold it while they wait.
@@ -492,6 +514,9 @@ impl Events {
                     turn.sample(sample.raw().received_mono());
                 }
                 self.note_published(input, &sample);
+                if let Some(doze) = &mut self.doze {
+                    doze.arrived(input);
+                }
                 let newest = &mut self.newest[input];
                 if newest.wanted {
                     newest.sample = Some(sample.clone());

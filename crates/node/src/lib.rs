@@ -24,6 +24,7 @@
 mod calls;
 mod connect;
 mod control;
+mod doze;
 mod error;
 mod event;
 mod events;

@@ -15,6 +15,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// See [`Observer::set_patience`].
+const PATIENCE: Duration = Duration::from_millis(10);
+
 /// Why a dataflow cannot be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
@@ -34,7 +37,8 @@ pub enum ObserveError {
 ///
 /// It cannot hold the dataflow up: its queues drop the oldest sample, and it may keep 16 of a topic at most (queue
 /// included). Past that it misses samples, which the counters of its edge say. Samples are valid as long as the observer
-/// lives.
+/// lives. Nor does it cost its producers a wake-up: it looks every 10 ms for what has come, see
+/// [`Observer::set_patience`].
 ///
 /// ```no_run
 /// use nervure_node::{Event, Observer};
@@ -129,8 +133,9 @@ impl Observer {
             keeper_to_cli::Message::Observing { .. } => {}
             other => return Err(ConnectionError::Unexpected(format!("{other:?}")).into()),
         }
-        let (core, events) =
+        let (core, mut events) =
             connect::connect_through(connection.into_socket(), Departure::WhenDrained, "observer", || true)?;
+        events.set_patience(Some(PATIENCE));
         Ok(Self { handle: Handle(core), events, gaps: Gaps::default() })
     }
 
@@ -142,6 +147,13 @@ impl Observer {
     /// Takes the observer apart, for bindings.
     pub fn split(self) -> (Handle, Events) {
         (self.handle, self.events)
+    }
+
+    /// How long a sample may lie in its queue before the observer looks for it, at most; 10 ms by default. Looks become
+    /// denser by themselves when much comes. `None`: each sample wakes the observer at once, which costs its producer a
+    /// system call, and the robot's nodes the core that the observer then runs on.
+    pub fn set_patience(&mut self, patience: Option<Duration>) {
+        self.events.set_patience(patience);
     }
 
     /// Its id in the dataflow, `echo@4711`.

@@ -120,6 +120,38 @@ fn producers_wake_a_sleeping_consumer(preemptions: usize, inputs: [u32; 2], push
     });
 }
 
+/// A consumer that looks now and then and never lies down: nobody pays for waking it, and its looks find everything,
+/// because a producer that sees its bit still set is one whose push the next look comes after.
+#[test]
+fn a_consumer_that_only_looks_is_never_woken_and_misses_nothing() {
+    const PUSHES: u64 = 2;
+    check(4, || {
+        let bell = Arc::new(Bell::new(1));
+        let head = Arc::new(AtomicU64::new(0));
+        let producer = {
+            let (bell, head) = (bell.clone(), head.clone());
+            thread::spawn(move || {
+                for _ in 0..PUSHES {
+                    head.fetch_add(1, Release);
+                    assert_eq!(bell.view().ring(0), Wake::Nothing);
+                }
+            })
+        };
+        let mut seen = 0;
+        let mut look = || {
+            let mut local = [0];
+            if bell.view().take(&mut local) {
+                seen = head.load(Acquire);
+            }
+        };
+        look();
+        look();
+        producer.join().unwrap();
+        look();
+        assert_eq!(seen, PUSHES);
+    });
+}
+
 #[test]
 fn one_producer_never_loses_a_wake_up() {
     producers_wake_a_sleeping_consumer(4, [0, 1], [2, 0]);

@@ -37,6 +37,10 @@ pub fn measure(arguments: &MeasureArguments, what: What) -> Result<ExitCode, Fai
         choose_to_observe(&arguments.topics, arguments.target.dataflow.as_deref(), program)?;
     step_back();
     let mut observer = Observer::open_through(connection, &names, QUEUE)?;
+    if what == What::Delay {
+        // How soon a sample can be had is what is asked.
+        observer.set_patience(None);
+    }
     let mut windows: BTreeMap<String, Window> =
         names.into_iter().map(|name| (name, Window::default())).collect();
     let mut gaps = Gaps::default();
