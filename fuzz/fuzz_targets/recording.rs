@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = recording.overview();
     for message in recording.messages().flatten() {
         let Ok(channel) = SampleChannel::new(&message.channel) else { continue };
-        let Ok(sample) = channel.sample(&message.data) else { continue };
+        let Ok(sample) = channel.sample(&message) else { continue };
         let mut payload = vec![0; sample.payload_bytes()];
         sample.write(&mut payload);
         assert_eq!(payload, sample.payload());

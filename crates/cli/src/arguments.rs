@@ -196,6 +196,9 @@ pub struct Playing {
     /// Let the dataflow's clock read the time of the recording: what nodes get from `now()`, and their timers.
     #[arg(long)]
     pub clock: bool,
+    /// Play a topic of the recording under another name. May be given several times.
+    #[arg(long, value_name = "TOPIC=NODE/OUTPUT", value_parser = parse_rename)]
+    pub rename: Vec<(String, String)>,
 }
 
 /// The speed of a replay.
@@ -242,6 +245,13 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
         Ok(times) if (0.001..=1000.0).contains(&times) => Ok(Rate::Times(times)),
         _ => Err("expected a number from 0.001 to 1000, or `max`".to_owned()),
     }
+}
+
+fn parse_rename(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(topic, name)| !topic.is_empty() && name.contains('/'));
+    let (topic, name) =
+        parts.ok_or("expected `TOPIC=NODE/OUTPUT`, such as `/front/image_raw=camera/image`")?;
+    Ok((topic.to_owned(), name.to_owned()))
 }
 
 /// A duration with its unit, as in a dataflow file.

@@ -5,7 +5,14 @@ use std::{path::Path, process::ExitCode};
 use nervure_recorder::{End, Overview, ReadError, Recording};
 use serde_json::json;
 
-use crate::{failure::Failure, output, run::format};
+use crate::{
+    failure::Failure,
+    output,
+    run::{
+        format,
+        table::{Align, Table},
+    },
+};
 
 /// Says what is in a recording.
 pub fn info(file: &Path, as_json: bool) -> Result<ExitCode, Failure> {
@@ -50,18 +57,39 @@ fn plain(recording: &Recording, overview: &Overview) -> String {
     for damage in &overview.damaged {
         text += &format!("damaged: {damage}\n");
     }
-    let mut rows = vec![["TOPIC", "TYPE", "SCHEMA", "SAMPLES", "HZ", "LOST"].map(str::to_owned)];
+    text + &topic_table(overview).render(None)
+}
+
+/// With what messages of others become, if there are any.
+fn topic_table(overview: &Overview) -> Table {
+    let has_foreign = overview.topics.iter().any(|topic| !topic.becomes.is_empty());
+    let mut columns = vec![
+        ("topic", Align::Left),
+        ("type", Align::Left),
+        ("schema", Align::Left),
+        ("samples", Align::Right),
+        ("hz", Align::Right),
+        ("lost", Align::Right),
+    ];
+    columns.extend(has_foreign.then_some(("played as", Align::Left)));
+    let mut table = Table::new(&columns);
+    let dash = || "-".to_owned();
     for topic in &overview.topics {
-        rows.push([
+        let mut row = vec![
             topic.topic.clone(),
-            topic.type_name.clone().unwrap_or_else(|| "-".to_owned()),
+            topic.type_name.clone().unwrap_or_else(dash),
             topic.schemas.join(", "),
             topic.messages.to_string(),
-            rate(topic.messages, overview).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}")),
-            topic.lost.map_or_else(|| "-".to_owned(), |lost| lost.to_string()),
-        ]);
+            rate(topic.messages, overview).map_or_else(dash, |rate| format!("{rate:.1}")),
+            topic.lost.map_or_else(dash, |lost| lost.to_string()),
+        ];
+        row.extend(has_foreign.then(|| match topic.becomes.as_slice() {
+            [] => "as recorded".to_owned(),
+            becomes => becomes.join(", "),
+        }));
+        table.row(row);
     }
-    text + &table(&rows)
+    table
 }
 
 fn json(recording: &Recording, overview: &Overview) -> serde_json::Value {
@@ -77,6 +105,7 @@ fn json(recording: &Recording, overview: &Overview) -> serde_json::Value {
                 "rate_hz": rate(topic.messages, overview),
                 "lost": topic.lost,
                 "recorded_by_nervure": topic.holds_samples,
+                "played_as": topic.becomes,
             })
         })
         .collect();
@@ -109,20 +138,4 @@ fn seconds(overview: &Overview) -> f64 {
 fn rate(messages: u64, overview: &Overview) -> Option<f64> {
     let seconds = seconds(overview);
     (messages > 1 && seconds > 0.0).then(|| (messages - 1) as f64 / seconds)
-}
-
-/// Columns as wide as their widest cell; numbers to the right.
-fn table(rows: &[[String; 6]]) -> String {
-    const NUMBERS: usize = 3;
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().enumerate().map(|(column, cell)| match column {
-            ..NUMBERS => format!("{cell:width$}", width = width(column)),
-            _ => format!("{cell:>width$}", width = width(column)),
-        });
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
-    }
-    text
 }

@@ -22,6 +22,7 @@ pub fn play(arguments: &PlayerArguments) -> Result<ExitCode, Failure> {
         },
         repeat: arguments.playing.r#loop,
         drives_clock: arguments.playing.clock,
+        renamed: arguments.playing.rename.iter().cloned().collect(),
     };
     let mut say = |text: &str| eprintln!("WARNING: {text}");
     let report = play_recording(node, &recording, &options, &mut say).map_err(|error| failed(&error))?;
@@ -43,7 +44,10 @@ fn conclusion(report: &PlayReport) -> String {
         text += &format!("; waited {} for {consumer}", millis(*time));
     }
     for (topic, (count, reason)) in &report.skipped {
-        text += &format!("; {count} of {topic} not played: {reason}");
+        text += &format!("; {count} of {topic} not played");
+        if !reason.is_empty() {
+            text += &format!(": {reason}");
+        }
     }
     if !report.damaged.is_empty() {
         text += &format!("; {} damaged parts of the file not played", report.damaged.len());

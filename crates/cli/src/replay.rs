@@ -11,7 +11,7 @@ use nervure_dataflow::{
     Scheduling, Source,
 };
 use nervure_keeper::plan::ClockPlan;
-use nervure_recorder::{Overview, Recording};
+use nervure_recorder::{Overview, Recording, played_name};
 
 use crate::{
     arguments::{Rate, ReplayArguments},
@@ -32,7 +32,9 @@ pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
     }
     let recording = info::open(&arguments.recording)?;
     let overview = recording.overview();
-    let topics: BTreeSet<&str> = overview.topics.iter().map(|topic| topic.topic.as_str()).collect();
+    let renamed = renamed(arguments, &overview)?;
+    let topics: BTreeSet<&str> =
+        overview.topics.iter().map(|topic| played_name(&topic.topic, &renamed)).collect();
     tell_damage(&recording, &overview);
     let dataflow = match &arguments.file {
         Some(file) => {
@@ -61,6 +63,19 @@ fn tell_damage(recording: &Recording, overview: &Overview) {
     for damage in &overview.damaged {
         eprintln!("damaged: {damage}");
     }
+}
+
+/// The new names of topics, which must be there.
+fn renamed(arguments: &ReplayArguments, overview: &Overview) -> Result<BTreeMap<String, String>, Failure> {
+    let renamed: BTreeMap<_, _> = arguments.playing.rename.iter().cloned().collect();
+    let known: Vec<&str> = overview.topics.iter().map(|topic| topic.topic.as_str()).collect();
+    for topic in renamed.keys() {
+        if !known.contains(&topic.as_str()) {
+            let text = format!("`--rename`: the recording has no topic `{topic}`");
+            return Err(Failure::invalid(text).hint(format!("it has {}", known.join(", "))));
+        }
+    }
+    Ok(renamed)
 }
 
 fn tell_replaced(dataflow: &Dataflow, replaced: &BTreeSet<usize>, topics: &BTreeSet<&str>) {
@@ -138,6 +153,8 @@ fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
         Rate::Max => ["--rate".to_owned(), "max".to_owned()],
     });
     let flags = [(arguments.playing.r#loop, "--loop"), (arguments.playing.clock, "--clock")];
+    let renamed = arguments.playing.rename.iter();
+    args.extend(renamed.flat_map(|(topic, name)| ["--rename".to_owned(), format!("{topic}={name}")]));
     args.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| (*flag).to_owned()));
     Ok(Node {
         id: PLAYER.to_owned(),

@@ -5,6 +5,7 @@
 //! others, however they end. docs/reference/recording.md says what is in the file.
 
 mod arrow_ipc;
+mod chunk;
 mod descriptors;
 mod disk;
 mod envelope;
@@ -20,13 +21,15 @@ mod record;
 mod recorded;
 mod recorder;
 mod recording;
+mod ros;
 mod sample;
 
 pub use envelope::EnvelopeError;
 pub use messages::Messages;
 pub use overview::{Overview, TopicOverview};
-pub use player::{PlayError, PlayOptions, PlayReport, play};
+pub use player::{PlayError, PlayOptions, PlayReport, play, played_name};
 pub use recorded::{RecordedSample, SampleChannel, SampleReadError};
 pub use recorder::{RecordError, Recorder, RecorderOptions, Report, TopicId, TopicReport};
 pub use recording::{Channel, End, MAX_CHUNK_BYTES, Message, ReadError, Recording};
+pub use ros::{CdrError, DefinitionError, MessageError, RosChannelError};
 pub use sample::Incoming;

@@ -5,11 +5,9 @@ use std::collections::{BinaryHeap, HashMap};
 
 use crate::recording::{Channel, Channels, Message, ReadError, Recording};
 
-/// Bytes of messages that are held to bring them into order. Beyond them the order is that of the file.
-const MAX_HELD_BYTES: usize = 1 << 30;
-
 /// The messages of a recording by their time, and of one channel in the order of the file, even where the system's clock
-/// was set back meanwhile.
+/// was set back meanwhile. Messages wait to be brought into order up to the bytes of the largest chunk; beyond them the
+/// order is that of the file.
 ///
 /// A part that is damaged is an error, and the iteration goes on behind it.
 pub struct Messages<'a> {
@@ -92,7 +90,9 @@ impl Messages<'_> {
         let Some(earliest) = self.earliest.get(self.next_piece) else { return false };
         match self.held.peek() {
             None => true,
-            Some(Reverse(first)) => *earliest <= first.time && self.held_bytes <= MAX_HELD_BYTES,
+            Some(Reverse(first)) => {
+                *earliest <= first.time && self.held_bytes <= self.recording.max_held_bytes()
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::envelope::Envelope;
 use crate::gaps::Gaps;
+use crate::recorded::SampleChannel;
 use crate::recorder::{END, LOST_PREFIX, VERSION_KEY};
 use crate::recording::{Channel, Recording};
 
@@ -35,6 +36,8 @@ pub struct TopicOverview {
     pub lost: Option<u64>,
     /// Whether it was recorded by Nervure.
     pub holds_samples: bool,
+    /// What its messages become when they are played, for people: of those that were not recorded by Nervure.
+    pub becomes: Vec<String>,
 }
 
 impl TopicOverview {
@@ -46,6 +49,7 @@ impl TopicOverview {
             messages: 0,
             lost: None,
             holds_samples: false,
+            becomes: Vec::new(),
         }
     }
 
@@ -59,6 +63,11 @@ impl TopicOverview {
             self.type_name = Some(name.to_owned());
         }
         self.holds_samples |= channel.metadata.contains_key(VERSION_KEY);
+        let becomes = match SampleChannel::new(channel) {
+            Ok(samples) => samples.becomes().map(str::to_owned),
+            Err(error) => Some(format!("not played: {error}")),
+        };
+        self.becomes.extend(becomes.filter(|known| !self.becomes.contains(known)));
     }
 }
 

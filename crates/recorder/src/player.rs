@@ -1,7 +1,7 @@
 //! Playing a recording: a node that publishes what was recorded.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
@@ -34,11 +34,13 @@ pub struct PlayOptions {
     /// Whether the dataflow's clock reads the time of the recording. It needs a rate. The clock stands still while a full
     /// queue holds the player up, and goes on through all rounds: from the second on, stamps are shifted with it.
     pub drives_clock: bool,
+    /// What topics of the recording are called here, where that is not as in the recording.
+    pub renamed: BTreeMap<String, String>,
 }
 
 impl Default for PlayOptions {
     fn default() -> Self {
-        Self { rate: Some(1.0), repeat: false, drives_clock: false }
+        Self { rate: Some(1.0), repeat: false, drives_clock: false, renamed: BTreeMap::new() }
     }
 }
 
@@ -53,7 +55,8 @@ pub struct PlayReport {
     pub latest: Option<Duration>,
     /// How long full queues kept the player waiting, by consumer (`node/input`).
     pub waited: HashMap<String, Duration>,
-    /// Messages that could not be published, with the first reason, by topic.
+    /// Messages that could not be published, by topic, with the first reason; none where all of the topic cannot be, which
+    /// was told.
     pub skipped: HashMap<String, (u64, String)>,
     /// Parts of the file that could not be read.
     pub damaged: Vec<String>,
@@ -77,7 +80,13 @@ pub enum PlayError {
     Thread(#[from] std::io::Error),
 }
 
-/// Publishes what a recording holds for the outputs of `node`, which have the names of its topics, in the order of time.
+/// What a topic of a recording is called in a dataflow: topics of ROS begin with a slash.
+pub fn played_name<'a>(topic: &'a str, renamed: &'a BTreeMap<String, String>) -> &'a str {
+    renamed.get(topic).map_or(topic.strip_prefix('/').unwrap_or(topic), String::as_str)
+}
+
+/// Publishes what a recording holds for the outputs of `node`, which have the names of its topics ([`played_name`]), in the
+/// order of time.
 ///
 /// `say` is told, at most once a second, what the player cannot keep up with.
 ///
@@ -98,6 +107,7 @@ pub fn play(
         clock: options.rate.filter(|_| options.drives_clock),
         shift: 0,
         times: None,
+        renamed: &options.renamed,
         tracks: HashMap::new(),
         report: PlayReport::default(),
         told: 0,
@@ -108,7 +118,10 @@ pub fn play(
         let before = player.report.samples;
         thread::scope(|scope| {
             let (sender, receiver) = sync_channel(READ_AHEAD);
-            let wanted = |channel: &Channel| outputs.contains(&channel.topic);
+            let wanted = |channel: &Channel| {
+                let name = played_name(&channel.topic, &options.renamed);
+                outputs.iter().any(|output| output == name)
+            };
             thread::Builder::new()
                 .name("nervure-read".to_owned())
                 .spawn_scoped(scope, move || read_ahead(recording, wanted, &sender))?;
@@ -145,6 +158,8 @@ struct Player<'a> {
     shift: u64,
     /// The first and the last time of the recording that were played.
     times: Option<(u64, u64)>,
+    /// What topics are called here.
+    renamed: &'a BTreeMap<String, String>,
     /// How the messages of a channel are read and where they go, by the channel's address.
     tracks: HashMap<*const Channel, Track>,
     report: PlayReport,
@@ -154,8 +169,8 @@ struct Player<'a> {
 }
 
 struct Track {
-    /// Or why they are not played.
-    samples: Result<SampleChannel, String>,
+    /// `None` when they cannot be played, which was told.
+    samples: Option<SampleChannel>,
     publisher: Publisher,
     /// Keeps its address from being used by another.
     _channel: Arc<Channel>,
@@ -232,17 +247,17 @@ impl Player<'_> {
         let track = match self.tracks.entry(Arc::as_ptr(&message.channel)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
-                let samples = SampleChannel::new(&message.channel).map_err(|error| error.to_string());
-                if let Err(reason) = &samples {
-                    (self.say)(&format!("{topic} is not played: {reason}"));
-                }
-                let publisher = self.handle.output(topic).expect("only topics that are outputs are read");
+                let samples = SampleChannel::new(&message.channel)
+                    .inspect_err(|reason| (self.say)(&format!("{topic} is not played: {reason}")))
+                    .ok();
+                let output = played_name(topic, self.renamed);
+                let publisher = self.handle.output(output).expect("only topics that are outputs are read");
                 place.insert(Track { samples, publisher, _channel: message.channel.clone() })
             }
         };
         let sample = match &track.samples {
-            Ok(samples) => samples.sample(&message.data).map_err(|error| error.to_string()),
-            Err(reason) => Err(reason.clone()),
+            Some(samples) => samples.sample(message).map_err(|error| error.to_string()),
+            None => Err(String::new()),
         };
         let sample = match sample {
             Ok(sample) => sample,

@@ -44,7 +44,7 @@ impl Field {
 }
 
 /// Bytes that begin with their count, and what follows them.
-fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (count, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*count) as usize)
 }

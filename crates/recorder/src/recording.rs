@@ -2,7 +2,7 @@
 //!
 //! A recording may come from anywhere and may be cut short anywhere. Its summary is not believed: one walk over the
 //! records' first bytes finds the chunks that are complete, which are then read one by one. What a record claims is held
-//! against the length of the file before any memory is taken for it.
+//! against the length of the file, and what a chunk unpacks to against a limit, before any memory is taken for it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mcap::records::{Channel as ChannelRecord, Record, SchemaHeader, op};
-use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions};
 
+use crate::chunk;
 use crate::overview::Summary;
 use crate::record;
 
-/// The largest chunk, unpacked, that is read. A larger one is refused, with its place.
+/// The largest chunk, unpacked, that [`Recording::open`] reads. A larger one is refused, with its place.
 pub const MAX_CHUNK_BYTES: usize = 1 << 30;
 /// The largest record outside of chunks that is looked into.
 const MAX_RECORD_BYTES: u64 = 16 << 20;
@@ -30,6 +30,7 @@ pub struct Recording {
     path: PathBuf,
     file: File,
     bytes: u64,
+    max_chunk_bytes: usize,
     pieces: Vec<Piece>,
     /// Metadata records, in the order of the file.
     metadata: Vec<(String, BTreeMap<String, String>)>,
@@ -136,6 +137,15 @@ impl Recording {
     /// # Errors
     /// When it cannot be read, or is no MCAP file. One that was cut short is none: see [`Self::end`].
     pub fn open(path: &Path) -> Result<Self, ReadError> {
+        Self::open_within(path, MAX_CHUNK_BYTES)
+    }
+
+    /// As [`Self::open`], where memory is short: chunks may unpack to so many bytes at most. Reading takes twice that, and
+    /// some times as much where messages are tiny.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_within(path: &Path, max_chunk_bytes: usize) -> Result<Self, ReadError> {
         let io = |source| ReadError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
@@ -146,6 +156,7 @@ impl Recording {
             path: path.to_owned(),
             file,
             bytes: metadata.len(),
+            max_chunk_bytes,
             pieces: Vec::new(),
             metadata: Vec::new(),
             library: String::new(),
@@ -207,55 +218,36 @@ impl Recording {
     ) -> Result<(), ReadError> {
         let Piece { offset, bytes, .. } = self.pieces[piece];
         let damaged = |what: String| self.damaged(offset, what);
-        let options = LinearReaderOptions::default()
-            .with_skip_start_magic(true)
-            .with_skip_end_magic(true)
-            .with_prevalidate_chunk_crcs(true)
-            .with_record_length_limit(MAX_CHUNK_BYTES);
-        let mut reader = LinearReader::new_with_options(options);
-        let (mut at, end) = (offset, offset + bytes);
-        let mut unpacked = 0;
-        while let Some(event) = reader.next_event() {
-            match event.map_err(|error| damaged(error.to_string()))? {
-                LinearReadEvent::ReadRequest(wanted) => {
-                    let left = usize::try_from(end - at).unwrap_or(usize::MAX);
-                    if wanted > left && left > 0 {
-                        return Err(damaged(format!("a record claims {wanted} more bytes, {left} are left")));
-                    }
-                    let count = wanted.min(left);
-                    self.file
-                        .read_exact_at(reader.insert(count), at)
-                        .map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
-                    reader.notify_read(count);
-                    at += count as u64;
-                }
-                LinearReadEvent::Record { opcode, data } => {
-                    unpacked += data.len();
-                    if unpacked > MAX_CHUNK_BYTES {
-                        return Err(damaged(format!("it unpacks to more than {MAX_CHUNK_BYTES} bytes")));
-                    }
-                    if !matches!(opcode, op::SCHEMA | op::CHANNEL | op::MESSAGE) {
-                        continue;
-                    }
-                    match record::parse(opcode, data).map_err(damaged)? {
-                        Record::Schema { header, data } => channels.add_schema(header, &data),
-                        Record::Channel(channel) => channels.add(channel).map_err(damaged)?,
-                        Record::Message { header, data } => {
-                            let channel = channels.channels.get(&header.channel_id);
-                            let channel = channel.ok_or_else(|| {
-                                damaged(format!(
-                                    "a message of channel {}, which is not described",
-                                    header.channel_id
-                                ))
-                            })?;
-                            take(header.channel_id, channel, header, &data);
-                        }
-                        _ => {}
-                    }
-                }
+        let length = usize::try_from(bytes).ok().filter(|&bytes| bytes <= self.max_piece_bytes());
+        let length = length.ok_or_else(|| damaged(format!("a record of {bytes} bytes is too large")))?;
+        let mut content = vec![0; length];
+        self.file
+            .read_exact_at(&mut content, offset)
+            .map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
+        for record in records(&content) {
+            let (code, content) = record.map_err(damaged)?;
+            if code != op::CHUNK {
+                channels.take(code, content, &mut take).map_err(damaged)?;
+                continue;
+            }
+            let unpacked = chunk::unpack(content, self.max_chunk_bytes).map_err(damaged)?;
+            for record in records(&unpacked) {
+                let (code, content) = record.map_err(damaged)?;
+                channels.take(code, content, &mut take).map_err(damaged)?;
             }
         }
         Ok(())
+    }
+
+    /// A chunk that is not packed is as large as what is in it.
+    fn max_piece_bytes(&self) -> usize {
+        const AROUND: usize = 64 << 10;
+        self.max_chunk_bytes.saturating_add(AROUND)
+    }
+
+    /// Bytes of messages that may wait to be brought into order.
+    pub(crate) fn max_held_bytes(&self) -> usize {
+        self.max_chunk_bytes
     }
 
     fn damaged(&self, offset: u64, what: String) -> ReadError {
@@ -338,7 +330,7 @@ impl Recording {
             let mut content = vec![0; length as usize];
             self.file.read_exact_at(&mut content, start).ok()?;
             match record::parse(head[0], &content).ok()? {
-                Record::Schema { header, data } => channels.add_schema(header, &data),
+                Record::Schema { header, data } => channels.add_schema(header, &data).ok()?,
                 Record::Channel(channel) => channels.add(channel).ok()?,
                 Record::Statistics(found) => statistics = Some(found),
                 _ => {}
@@ -401,21 +393,78 @@ const MAX_METADATA: usize = 1000;
 /// Bytes of schemas and metadata of channels that are kept.
 const MAX_DESCRIPTION_BYTES: usize = 256 << 20;
 
+/// The records in some bytes: their codes and contents.
+fn records(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8]), String>> {
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let record = split_record(bytes);
+        bytes = record.as_ref().map_or(&[], |(_, _, rest)| rest);
+        Some(record.map(|(code, content, _)| (code, content)))
+    })
+}
+
+/// The first record, and what follows it.
+fn split_record(bytes: &[u8]) -> Result<(u8, &[u8], &[u8]), String> {
+    let (head, rest) =
+        bytes.split_first_chunk::<RECORD_HEAD_BYTES>().ok_or("it ends within the first bytes of a record")?;
+    let length = u64::from_le_bytes(head[1..].try_into().expect("eight bytes"));
+    let split = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length));
+    let (content, rest) = split.ok_or_else(|| {
+        format!("{} claims {length} bytes, {} are left", kind_of_record(head[0]), rest.len())
+    })?;
+    Ok((head[0], content, rest))
+}
+
 impl Channels {
-    fn add_schema(&mut self, header: SchemaHeader, data: &[u8]) {
-        self.bytes += data.len();
-        self.schemas.entry(header.id).or_insert_with(|| (header, data.into()));
+    /// Remembers what is described, and hands out messages.
+    fn take(
+        &mut self,
+        code: u8,
+        content: &[u8],
+        take: &mut impl FnMut(u16, &Arc<Channel>, mcap::records::MessageHeader, &[u8]),
+    ) -> Result<(), String> {
+        if !matches!(code, op::SCHEMA | op::CHANNEL | op::MESSAGE) {
+            return Ok(());
+        }
+        match record::parse(code, content)? {
+            Record::Schema { header, data } => self.add_schema(header, &data)?,
+            Record::Channel(channel) => self.add(channel)?,
+            Record::Message { header, data } => {
+                let channel = self.channels.get(&header.channel_id);
+                let channel = channel.ok_or_else(|| {
+                    format!("a message of channel {}, which is not described", header.channel_id)
+                })?;
+                take(header.channel_id, channel, header, &data);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn add_schema(&mut self, header: SchemaHeader, data: &[u8]) -> Result<(), String> {
+        if !self.schemas.contains_key(&header.id) {
+            self.count(data.len() + header.name.len() + header.encoding.len())?;
+            self.schemas.insert(header.id, (header, data.into()));
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, bytes: usize) -> Result<(), String> {
+        self.bytes += bytes;
+        match self.bytes {
+            ..=MAX_DESCRIPTION_BYTES => Ok(()),
+            _ => Err(format!("the channels' descriptions take more than {MAX_DESCRIPTION_BYTES} bytes")),
+        }
     }
 
     fn add(&mut self, channel: ChannelRecord) -> Result<(), String> {
         if self.channels.contains_key(&channel.id) {
             return Ok(());
         }
-        self.bytes += channel.topic.len();
-        self.bytes += channel.metadata.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
-        if self.bytes > MAX_DESCRIPTION_BYTES {
-            return Err(format!("the channels' descriptions take more than {MAX_DESCRIPTION_BYTES} bytes"));
-        }
+        let metadata: usize = channel.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+        self.count(channel.topic.len() + channel.message_encoding.len() + metadata)?;
         let schema = match channel.schema_id {
             0 => None,
             id => Some(self.schemas.get(&id).ok_or_else(|| {

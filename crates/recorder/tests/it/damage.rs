@@ -78,8 +78,8 @@ fn channels_of_others_are_read_and_named() {
     let path = folder.path().join("others.mcap");
     let file = std::fs::File::create(&path).unwrap();
     let mut writer = mcap::Writer::new(std::io::BufWriter::new(file)).unwrap();
-    let schema = writer.add_schema("sensor_msgs/msg/Image", "ros2msg", b"uint32 height").unwrap();
-    let channel = writer.add_channel(schema, "/camera/image_raw", "cdr", &Default::default()).unwrap();
+    let schema = writer.add_schema("Image", "jsonschema", b"{}").unwrap();
+    let channel = writer.add_channel(schema, "/camera/image_raw", "json", &Default::default()).unwrap();
     let header =
         mcap::records::MessageHeader { channel_id: channel, sequence: 3, log_time: 5, publish_time: 4 };
     writer.write_to_known_channel(&header, &[0, 1, 0, 0]).unwrap();
@@ -93,7 +93,7 @@ fn channels_of_others_are_read_and_named() {
     let message = recording.messages().next().unwrap().unwrap();
     assert_eq!((message.sequence, message.log_time, message.data.as_slice()), (3, 5, &[0, 1, 0, 0][..]));
     let error = nervure_recorder::SampleChannel::new(&message.channel).unwrap_err().to_string();
-    assert_eq!(error, "its channel holds cdr messages (sensor_msgs/msg/Image), not samples");
+    assert_eq!(error, "its channel holds json messages (Image), not samples");
 }
 
 proptest! {
@@ -116,7 +116,7 @@ proptest! {
         if let Ok(recording) = Recording::open(&path) {
             for message in recording.messages().flatten() {
                 if let Ok(channel) = nervure_recorder::SampleChannel::new(&message.channel) {
-                    let _ = channel.sample(&message.data);
+                    let _ = channel.sample(&message);
                 }
             }
         }

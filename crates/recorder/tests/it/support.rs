@@ -76,7 +76,7 @@ pub fn replay(recording: &Recording) -> Vec<(String, Owned)> {
     for message in recording.messages() {
         let message = message.unwrap();
         let channel = SampleChannel::new(&message.channel).unwrap();
-        let sample = channel.sample(&message.data).unwrap();
+        let sample = channel.sample(&message).unwrap();
         let mut payload = vec![0; sample.payload_bytes()];
         sample.write(&mut payload);
         let owned = Owned {

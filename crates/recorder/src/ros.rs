@@ -1,0 +1,249 @@
+//! Messages of ROS 2 as samples, so that bags (`rosbag2` with MCAP) can be played.
+//!
+//! The definition of each message stands in the file, and is read there: so every type can be decoded, also those that
+//! nobody here has heard of, and none is built in. (Crates with generated types know their own set of packages in the
+//! version of one distribution; CDR itself is a page of code.) Images and point clouds become tensors, of which nothing
+//! is copied before they are sent. A message is hostile: what it counts is held against the bytes that are there.
+
+mod cdr;
+mod columns;
+mod definition;
+mod pictures;
+mod points;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use arrow_schema::{ArrowError, Field};
+use nervure_message::array::PlanError;
+use nervure_message::{ArraySample, Encode, Layout, Metadata, Scalar, Schema, SchemaError, TensorError};
+
+use crate::recording::Channel;
+use cdr::Reader;
+use columns::Column;
+use definition::{Definition, Kind, Number};
+
+pub use cdr::CdrError;
+pub use definition::DefinitionError;
+
+/// Texts that go into metadata and announcements.
+const MAX_TEXT_BYTES: usize = 256;
+
+/// How the messages of a channel become samples.
+#[derive(Clone, Debug)]
+pub(crate) struct RosChannel {
+    becomes: Becomes,
+    has_header: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Becomes {
+    Image,
+    CompressedImage,
+    Cloud,
+    Text,
+    Scalar(Kind),
+    Struct { definition: Arc<Definition>, schema: Schema },
+}
+
+/// Why the messages of a channel cannot be decoded.
+#[derive(Debug, thiserror::Error)]
+pub enum RosChannelError {
+    /// Not `ros2msg`.
+    #[error("its messages are defined as {0}, only ros2msg is read")]
+    Encoding(String),
+    /// The definition is not understood.
+    #[error(transparent)]
+    Definition(#[from] DefinitionError),
+    /// The type is beyond what Arrow's schemas can be.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+}
+
+/// Why a message cannot be decoded.
+#[derive(Debug, thiserror::Error)]
+pub enum MessageError {
+    /// It is not what its definition says.
+    #[error(transparent)]
+    Cdr(#[from] CdrError),
+    /// A text is too long for what it is.
+    #[error("its {what} has {bytes} bytes, at most {MAX_TEXT_BYTES} are read")]
+    Text {
+        /// What it is.
+        what: &'static str,
+        /// Its length.
+        bytes: usize,
+    },
+    /// An image whose numbers contradict each other.
+    #[error("the image is not whole: {0}")]
+    Image(String),
+    /// A point cloud whose numbers contradict each other.
+    #[error("the point cloud is not whole: {0}")]
+    Cloud(String),
+    /// A tensor that is too large.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+    /// An array that is too large.
+    #[error(transparent)]
+    Array(#[from] ArrowError),
+    /// An array that is too large.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+/// A message that was decoded.
+pub(crate) struct Content<'a> {
+    pub(crate) header: RosHeader,
+    pub(crate) layout: Layout,
+    pub(crate) metadata: Metadata,
+    pub(crate) payload: Cow<'a, [u8]>,
+}
+
+/// `std_msgs/Header`.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct RosHeader {
+    /// Nanoseconds since the Unix epoch, 0 for none.
+    pub(crate) stamp: i64,
+    pub(crate) frame: String,
+}
+
+impl RosChannel {
+    /// How the messages of a channel are read, if they are of ROS 2.
+    pub(crate) fn new(channel: &Channel) -> Option<Result<Self, RosChannelError>> {
+        (channel.message_encoding == "cdr").then(|| Self::of_definition(channel))
+    }
+
+    fn of_definition(channel: &Channel) -> Result<Self, RosChannelError> {
+        if channel.schema_encoding != "ros2msg" {
+            let encoding = match channel.schema_encoding.as_str() {
+                "" => "nothing".to_owned(),
+                encoding => format!("{encoding:?}"),
+            };
+            return Err(RosChannelError::Encoding(encoding));
+        }
+        let definition = Definition::parse(&channel.schema_name, &channel.schema)?;
+        let has_header = matches!(definition.fields.first(), Some(first) if is_header(&first.kind));
+        let is = |fields: &[(&str, &str)]| has_header && definition.has_fields(fields);
+        let becomes = match (definition.name.as_str(), definition.fields.as_slice()) {
+            ("sensor_msgs/Image", _) if is(&pictures::IMAGE_FIELDS) => Becomes::Image,
+            ("sensor_msgs/CompressedImage", _) if is(&pictures::COMPRESSED_FIELDS) => {
+                Becomes::CompressedImage
+            }
+            ("sensor_msgs/PointCloud2", [_, _, _, fields, ..])
+                if is(&points::CLOUD_FIELDS) && points::is_list_of_fields(&fields.kind) =>
+            {
+                Becomes::Cloud
+            }
+            (_, [field]) if field.kind == Kind::Text => Becomes::Text,
+            (_, [field]) if matches!(field.kind, Kind::Bool | Kind::Number(_)) => {
+                Becomes::Scalar(field.kind.clone())
+            }
+            _ => {
+                let root = Field::new("", columns::data_type(&definition), false);
+                Becomes::Struct { schema: Schema::array(root)?, definition: definition.clone() }
+            }
+        };
+        Ok(Self { becomes, has_header })
+    }
+
+    /// What its messages become, for people.
+    pub(crate) fn describe(&self) -> &'static str {
+        match self.becomes {
+            Becomes::Image => "tensor (image)",
+            Becomes::CompressedImage => "bytes (image)",
+            Becomes::Cloud => "tensor (points)",
+            Becomes::Text => "text",
+            Becomes::Scalar(_) => "number",
+            Becomes::Struct { .. } => "Arrow struct",
+        }
+    }
+
+    /// The schema of its samples, where these are Arrow.
+    pub(crate) fn schema(&self) -> Option<&Schema> {
+        match &self.becomes {
+            Becomes::Struct { schema, .. } => Some(schema),
+            _ => None,
+        }
+    }
+
+    /// Decodes a message.
+    pub(crate) fn read<'a>(&self, message: &'a [u8]) -> Result<Content<'a>, MessageError> {
+        let mut reader = Reader::new(message)?;
+        let header = match self.has_header {
+            // Read once more with the rest of the message.
+            true => RosHeader::read(&mut reader.clone())?,
+            false => RosHeader::default(),
+        };
+        let plain = |layout, payload| Content { header, layout, metadata: Metadata::new(), payload };
+        match &self.becomes {
+            Becomes::Image => pictures::image(&mut reader),
+            Becomes::CompressedImage => pictures::compressed(&mut reader),
+            Becomes::Cloud => points::cloud(&mut reader),
+            Becomes::Text => {
+                let text = String::from_utf8_lossy(reader.text()?);
+                let bytes = match text {
+                    Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+                    Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+                };
+                Ok(plain(Layout::Text, bytes))
+            }
+            Becomes::Scalar(kind) => {
+                Ok(plain(Layout::Scalar(scalar(&mut reader, kind)?), Cow::Borrowed(&[])))
+            }
+            Becomes::Struct { definition, schema } => {
+                let mut column = Column::of_message(definition);
+                column.read(&mut reader, 1)?;
+                let array = column.build(schema.data_type())?;
+                let sample = ArraySample::new(&array, schema)?;
+                let mut payload = vec![0; sample.payload_bytes()];
+                sample.write(&mut payload);
+                Ok(plain(Encode::layout(&sample), Cow::Owned(payload)))
+            }
+        }
+    }
+}
+
+impl RosHeader {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, MessageError> {
+        let (seconds, nanos) = (reader.i32()?, reader.u32()?);
+        let stamp = i64::from(seconds) * 1_000_000_000 + i64::from(nanos);
+        Ok(Self { stamp, frame: short_text(reader.text()?, "frame_id")? })
+    }
+}
+
+/// A text for metadata or an announcement.
+fn short_text(bytes: &[u8], what: &'static str) -> Result<String, MessageError> {
+    if bytes.len() > MAX_TEXT_BYTES {
+        return Err(MessageError::Text { what, bytes: bytes.len() });
+    }
+    Ok(String::from_utf8_lossy(bytes).into_owned())
+}
+
+fn is_header(kind: &Kind) -> bool {
+    let Kind::Message(header) = kind else { return false };
+    header.name == "std_msgs/Header"
+        && header.has_fields(&[("stamp", "builtin_interfaces/Time"), ("frame_id", "string")])
+        && matches!(&header.fields[0].kind, Kind::Message(time)
+            if time.has_fields(&[("sec", "int32"), ("nanosec", "uint32")]))
+}
+
+fn scalar(reader: &mut Reader<'_>, kind: &Kind) -> Result<Scalar, MessageError> {
+    let Kind::Number(number) = kind else { return Ok(Scalar::Bool(reader.u8()? != 0)) };
+    let mut bytes = [0; 8];
+    let found = reader.values(1, number.bytes())?;
+    bytes[..found.len()].copy_from_slice(found);
+    if reader.is_big_endian() {
+        bytes[..found.len()].reverse();
+    }
+    let word = u64::from_le_bytes(bytes);
+    Ok(match number {
+        Number::I8 => Scalar::Integer(i64::from(word as i8)),
+        Number::I16 => Scalar::Integer(i64::from(word as i16)),
+        Number::I32 => Scalar::Integer(i64::from(word as i32)),
+        Number::I64 => Scalar::Integer(word.cast_signed()),
+        Number::U8 | Number::U16 | Number::U32 => Scalar::Integer(word.cast_signed()),
+        Number::U64 => i64::try_from(word).map_or(Scalar::Unsigned(word), Scalar::Integer),
+        Number::F32 => Scalar::Float(f64::from(f32::from_bits(word as u32))),
+        Number::F64 => Scalar::Float(f64::from_bits(word)),
+    })
+}

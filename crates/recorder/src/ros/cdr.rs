@@ -1,0 +1,136 @@
+//! Reading CDR, the encoding of messages of ROS 2: OMG's Common Data Representation (DDS Interoperability Wire Protocol,
+//! section 10; "plain" CDR of XTypes version 1). A value lies at a multiple of its size, counted from behind the
+//! four bytes that say how the message is encoded.
+
+/// Why a message is not what its definition says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CdrError {
+    /// Another encoding, or none.
+    #[error("the message begins with {found:02x?}, which is not plain CDR (00 00 or 00 01)")]
+    Encoding {
+        /// The first bytes.
+        found: Vec<u8>,
+    },
+    /// It ends too early, or counts more than is there.
+    #[error("the message needs {wanted} bytes at byte {at}, where {left} are left")]
+    Short {
+        /// Where.
+        at: usize,
+        /// What it needs at least.
+        wanted: usize,
+        /// What is there.
+        left: usize,
+    },
+    /// Lists of more than 2 GB.
+    #[error("the message is too large for Arrow's lists")]
+    TooLarge,
+}
+
+/// How a message is encoded.
+const ENCODING_BYTES: usize = 4;
+
+/// Reads a message from its beginning to its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    is_big_endian: bool,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(message: &'a [u8]) -> Result<Self, CdrError> {
+        let is_big_endian = match message {
+            [0, 0, _, _, ..] => true,
+            [0, 1, _, _, ..] => false,
+            _ => {
+                let found = message[..message.len().min(ENCODING_BYTES)].to_vec();
+                return Err(CdrError::Encoding { found });
+            }
+        };
+        Ok(Self { bytes: &message[ENCODING_BYTES..], at: 0, is_big_endian })
+    }
+
+    /// Whether numbers must be turned round.
+    pub(crate) fn is_big_endian(&self) -> bool {
+        self.is_big_endian
+    }
+
+    /// `count` values of `size` bytes each, which lie at a multiple of that.
+    pub(crate) fn values(&mut self, count: usize, size: usize) -> Result<&'a [u8], CdrError> {
+        if count == 0 {
+            return Ok(&[]);
+        }
+        let start = self.at.next_multiple_of(size);
+        let left = self.bytes.len().saturating_sub(start);
+        let wanted = count.saturating_mul(size);
+        if wanted > left {
+            return Err(CdrError::Short { at: start + ENCODING_BYTES, wanted, left });
+        }
+        self.at = start + wanted;
+        Ok(&self.bytes[start..self.at])
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, CdrError> {
+        Ok(self.values(1, 1)?[0])
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, CdrError> {
+        let bytes = self.values(1, 4)?.try_into().expect("four bytes");
+        Ok(if self.is_big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+    }
+
+    pub(crate) fn i32(&mut self) -> Result<i32, CdrError> {
+        self.u32().map(u32::cast_signed)
+    }
+
+    /// How many values a sequence has. Each takes a byte at least, so that no more can be there than bytes are left.
+    pub(crate) fn count(&mut self) -> Result<usize, CdrError> {
+        let count = self.u32()? as usize;
+        let left = self.bytes.len() - self.at;
+        if count > left {
+            return Err(CdrError::Short { at: self.at + ENCODING_BYTES, wanted: count, left });
+        }
+        Ok(count)
+    }
+
+    /// A text, without the zero at its end.
+    pub(crate) fn text(&mut self) -> Result<&'a [u8], CdrError> {
+        let count = self.count()?;
+        let bytes = self.values(count, 1)?;
+        Ok(bytes.strip_suffix(&[0]).unwrap_or(bytes))
+    }
+
+    /// A sequence of bytes.
+    pub(crate) fn byte_sequence(&mut self) -> Result<&'a [u8], CdrError> {
+        let count = self.count()?;
+        self.values(count, 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_lie_at_multiples_of_their_size_in_either_order_of_bytes() {
+        let little = [0, 1, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, b'h', b'i', 0];
+        let mut reader = Reader::new(&little).unwrap();
+        assert_eq!((reader.u8(), reader.u32(), reader.text()), (Ok(7), Ok(1), Ok(&b"hi"[..])));
+        let big = [0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 3, b'h', b'i', 0];
+        let mut reader = Reader::new(&big).unwrap();
+        assert_eq!((reader.u8(), reader.u32(), reader.text()), (Ok(7), Ok(1), Ok(&b"hi"[..])));
+        assert!(reader.is_big_endian());
+    }
+
+    #[test]
+    fn a_count_is_held_against_what_is_left() {
+        let mut reader = Reader::new(&[0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 1]).unwrap();
+        assert_eq!(reader.count(), Err(CdrError::Short { at: 8, wanted: 0xffff_ffff, left: 1 }));
+        assert!(reader.values(usize::MAX, 8).is_err());
+        let error = Reader::new(&[0, 7, 0, 0]).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the message begins with [00, 07, 00, 00], which is not plain CDR (00 00 or 00 01)"
+        );
+    }
+}

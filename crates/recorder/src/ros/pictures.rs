@@ -1,0 +1,115 @@
+//! `sensor_msgs/Image` and `sensor_msgs/CompressedImage`.
+
+use std::borrow::Cow;
+
+use nervure_message::{DType, Layout, Metadata, TensorLayout};
+
+use super::cdr::Reader;
+use super::{Content, MessageError, RosHeader, short_text};
+
+/// Fields of `sensor_msgs/Image`, which are read here by their order.
+pub(crate) const IMAGE_FIELDS: [(&str, &str); 7] = [
+    ("header", "std_msgs/Header"),
+    ("height", "uint32"),
+    ("width", "uint32"),
+    ("encoding", "string"),
+    ("is_bigendian", "uint8"),
+    ("step", "uint32"),
+    ("data", "uint8[]"),
+];
+
+/// Fields of `sensor_msgs/CompressedImage`.
+pub(crate) const COMPRESSED_FIELDS: [(&str, &str); 3] =
+    [("header", "std_msgs/Header"), ("format", "string"), ("data", "uint8[]")];
+
+/// An image: height x width, or height x width x channels. Its rows may be further apart than they are long.
+pub(crate) fn image<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageError> {
+    let header = RosHeader::read(reader)?;
+    let (height, width) = (reader.u32()? as usize, reader.u32()? as usize);
+    let encoding = short_text(reader.text()?, "encoding")?;
+    let is_big_endian = reader.u8()? != 0;
+    let step = reader.u32()? as usize;
+    let data = reader.byte_sequence()?;
+    let mut metadata = Metadata::new();
+    metadata.insert("encoding", encoding.clone());
+    let Some((dtype, channels)) = pixels(&encoding) else {
+        // The bytes as they are; the receiver knows what they mean.
+        for (name, value) in [("height", height), ("width", width), ("step", step)] {
+            metadata.insert(name, value as i64);
+        }
+        let layout = Layout::Tensor(TensorLayout::contiguous(DType::U8, &[data.len()])?);
+        return Ok(Content { header, layout, metadata, payload: Cow::Borrowed(data) });
+    };
+    let item_bytes = dtype.item_bytes();
+    let row_bytes = width.saturating_mul(channels).saturating_mul(item_bytes);
+    if step < row_bytes {
+        return Err(MessageError::Image(format!(
+            "{width} pixels of {encoding} do not fit its step of {step} bytes"
+        )));
+    }
+    let layout = match channels {
+        1 => TensorLayout::strided(dtype, &[height, width], &[step, item_bytes])?,
+        _ => {
+            let strides = [step, channels * item_bytes, item_bytes];
+            TensorLayout::strided(dtype, &[height, width, channels], &strides)?
+        }
+    };
+    let Some(data) = data.get(..layout.payload_bytes()) else {
+        let wanted = layout.payload_bytes();
+        return Err(MessageError::Image(format!(
+            "it has {} bytes of {wanted} that its size asks for",
+            data.len()
+        )));
+    };
+    let mut payload = Cow::Borrowed(data);
+    if is_big_endian && item_bytes > 1 && !data.is_empty() {
+        // Rows of an odd step do not begin at multiples of an element.
+        for row in payload.to_mut().chunks_mut(step) {
+            row.chunks_exact_mut(item_bytes).for_each(<[u8]>::reverse);
+        }
+    }
+    Ok(Content { header, layout: Layout::Tensor(layout), metadata, payload })
+}
+
+/// The bytes of a JPEG, PNG or whatever `format` says.
+pub(crate) fn compressed<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageError> {
+    let header = RosHeader::read(reader)?;
+    let format = short_text(reader.text()?, "format")?;
+    let data = reader.byte_sequence()?;
+    let metadata = [("format", format)].into_iter().collect();
+    Ok(Content { header, layout: Layout::Bytes, metadata, payload: Cow::Borrowed(data) })
+}
+
+/// Type and number of a pixel's values, by the names of `sensor_msgs/image_encodings.hpp`; `None` for those whose pixels
+/// do not lie one after the other.
+fn pixels(encoding: &str) -> Option<(DType, usize)> {
+    Some(match encoding {
+        "mono8" | "bayer_rggb8" | "bayer_bggr8" | "bayer_gbrg8" | "bayer_grbg8" => (DType::U8, 1),
+        "mono16" | "bayer_rggb16" | "bayer_bggr16" | "bayer_gbrg16" | "bayer_grbg16" => (DType::U16, 1),
+        "rgb8" | "bgr8" => (DType::U8, 3),
+        "rgba8" | "bgra8" => (DType::U8, 4),
+        "rgb16" | "bgr16" => (DType::U16, 3),
+        "rgba16" | "bgra16" => (DType::U16, 4),
+        "uyvy" | "yuyv" | "yuv422" | "yuv422_yuy2" => (DType::U8, 2),
+        // `32FC1`: bits, kind, number of channels, which is 1 when it is not there.
+        _ => {
+            let (dtype, channels) = encoding.split_once('C')?;
+            let dtype = match dtype {
+                "8U" => DType::U8,
+                "8S" => DType::I8,
+                "16U" => DType::U16,
+                "16S" => DType::I16,
+                "32S" => DType::I32,
+                "32F" => DType::F32,
+                "64F" => DType::F64,
+                _ => return None,
+            };
+            const MOST_CHANNELS: usize = 512;
+            let channels = if channels.is_empty() { 1 } else { channels.parse().ok()? };
+            if !(1..=MOST_CHANNELS).contains(&channels) {
+                return None;
+            }
+            (dtype, channels)
+        }
+    })
+}

@@ -1,0 +1,180 @@
+//! `sensor_msgs/PointCloud2`.
+
+use std::borrow::Cow;
+
+use nervure_message::{DType, Layout, Metadata, TensorLayout};
+
+use super::cdr::Reader;
+use super::definition::Kind;
+use super::{Content, MessageError, RosHeader, short_text};
+
+/// Fields of `sensor_msgs/PointCloud2`, which are read here by their order.
+pub(crate) const CLOUD_FIELDS: [(&str, &str); 9] = [
+    ("header", "std_msgs/Header"),
+    ("height", "uint32"),
+    ("width", "uint32"),
+    ("fields", "sensor_msgs/PointField[]"),
+    ("is_bigendian", "bool"),
+    ("point_step", "uint32"),
+    ("row_step", "uint32"),
+    ("data", "uint8[]"),
+    ("is_dense", "bool"),
+];
+
+/// Fields of `sensor_msgs/PointField`.
+const POINT_FIELD: [(&str, &str); 4] =
+    [("name", "string"), ("offset", "uint32"), ("datatype", "uint8"), ("count", "uint32")];
+
+/// Whether it is a sequence of `sensor_msgs/PointField` as it is read here.
+pub(crate) fn is_list_of_fields(kind: &Kind) -> bool {
+    let Kind::Sequence(item) = kind else { return false };
+    matches!(&**item, Kind::Message(field) if field.has_fields(&POINT_FIELD))
+}
+
+/// Fields that a point may have.
+const MOST_FIELDS: usize = 64;
+
+/// A value, or some, of each point.
+struct PointField {
+    name: String,
+    offset: usize,
+    dtype: DType,
+    count: usize,
+}
+
+/// A cloud: points x values where all values of a point are of one type and lie together, or else points, whose element is
+/// a structure that NumPy knows; each with one dimension more when the cloud is organised in rows.
+pub(crate) fn cloud<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageError> {
+    let header = RosHeader::read(reader)?;
+    let (height, width) = (reader.u32()? as usize, reader.u32()? as usize);
+    let mut fields = Vec::new();
+    let count = reader.count()?;
+    if count > MOST_FIELDS {
+        return Err(MessageError::Cloud(format!(
+            "its points have {count} fields, at most {MOST_FIELDS} are read"
+        )));
+    }
+    for _ in 0..count {
+        fields.push(read_field(reader)?);
+    }
+    let is_big_endian = reader.u8()? != 0;
+    let (point_step, row_step) = (reader.u32()? as usize, reader.u32()? as usize);
+    let data = reader.byte_sequence()?;
+    fields.sort_by_key(|field| field.offset);
+    let names: Vec<String> = fields.iter().map(|field| field.name.clone()).collect();
+    let (dtype, values) = point_type(&fields, point_step)?;
+    if is_big_endian && fields.iter().any(|field| field.dtype.item_bytes() > 1) {
+        return Err(MessageError::Cloud("its values are big-endian, which is not read".to_owned()));
+    }
+    if height > 1 && row_step < width.saturating_mul(point_step) {
+        return Err(MessageError::Cloud(format!(
+            "{width} points of {point_step} bytes do not fit its row_step of {row_step} bytes"
+        )));
+    }
+    let (mut shape, mut strides) = (vec![height, width], vec![row_step, point_step]);
+    if height == 1 {
+        (shape, strides) = (vec![width], vec![point_step]);
+    }
+    if let Some(values) = values {
+        shape.push(values);
+        strides.push(dtype.item_bytes());
+    }
+    let layout = TensorLayout::strided(dtype, &shape, &strides)?;
+    let Some(data) = data.get(..layout.payload_bytes()) else {
+        let wanted = layout.payload_bytes();
+        return Err(MessageError::Cloud(format!(
+            "it has {} bytes of {wanted} that its size asks for",
+            data.len()
+        )));
+    };
+    let mut metadata = Metadata::new();
+    metadata.insert("fields", names);
+    Ok(Content { header, layout: Layout::Tensor(layout), metadata, payload: Cow::Borrowed(data) })
+}
+
+fn read_field(reader: &mut Reader<'_>) -> Result<PointField, MessageError> {
+    let name = short_text(reader.text()?, "name of a field")?;
+    let offset = reader.u32()? as usize;
+    let code = reader.u8()?;
+    let count = reader.u32()? as usize;
+    let dtype = match code {
+        1 => DType::I8,
+        2 => DType::U8,
+        3 => DType::I16,
+        4 => DType::U16,
+        5 => DType::I32,
+        6 => DType::U32,
+        7 => DType::F32,
+        8 => DType::F64,
+        code => {
+            return Err(MessageError::Cloud(format!(
+                "its field {name:?} is of type {code}, which there is not"
+            )));
+        }
+    };
+    Ok(PointField { name, offset, dtype, count: count.max(1) })
+}
+
+/// The type of the elements, and how many a point has; `None` when the point is the element.
+fn point_type(fields: &[PointField], point_step: usize) -> Result<(DType, Option<usize>), MessageError> {
+    let mut end = 0_usize;
+    let mut is_plain = true;
+    let (mut parts, mut names) = (Vec::new(), Vec::new());
+    for field in fields {
+        if field.offset < end {
+            return Err(MessageError::Cloud(format!(
+                "its field {:?} lies within the one before",
+                field.name
+            )));
+        }
+        let name = quoted(&field.name);
+        if names.contains(&name) {
+            return Err(MessageError::Cloud(format!("two of its fields are called {name}")));
+        }
+        is_plain &= field.offset == end && field.count == 1 && field.dtype == fields[0].dtype;
+        if field.offset > end {
+            parts.push(format!("('', '|V{}')", field.offset - end));
+        }
+        let dtype = numpy_type(&field.dtype);
+        parts.push(match field.count {
+            1 => format!("({name}, '{dtype}')"),
+            count => format!("({name}, '{dtype}', ({count},))"),
+        });
+        names.push(name);
+        let bytes = field.count.saturating_mul(field.dtype.item_bytes());
+        end = field.offset.saturating_add(bytes);
+    }
+    if fields.is_empty() {
+        return Err(MessageError::Cloud("its points have no fields".to_owned()));
+    }
+    if end > point_step {
+        return Err(MessageError::Cloud(format!(
+            "its fields reach to byte {end} of points of {point_step} bytes"
+        )));
+    }
+    if is_plain {
+        return Ok((fields[0].dtype.clone(), Some(fields.len())));
+    }
+    if point_step > end {
+        parts.push(format!("('', '|V{}')", point_step - end));
+    }
+    let name = format!("[{}]", parts.join(", "));
+    if name.len() > DType::MAX_NAME_BYTES {
+        return Err(MessageError::Cloud(format!("the names of its fields take {} bytes", name.len())));
+    }
+    let item_bytes = u32::try_from(point_step).unwrap_or(u32::MAX);
+    Ok((DType::Custom { name: name.into(), item_bytes }, None))
+}
+
+/// NumPy's name with the mark of byte order, as in `dtype.descr`.
+fn numpy_type(dtype: &DType) -> String {
+    let mark = if dtype.item_bytes() == 1 { '|' } else { '<' };
+    format!("{mark}{}", dtype.numpy_name())
+}
+
+/// As Python writes a text.
+fn quoted(name: &str) -> String {
+    let escaped: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() || "_ -.".contains(c) { c } else { '_' }).collect();
+    format!("'{escaped}'")
+}
