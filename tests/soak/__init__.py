@@ -13,6 +13,7 @@ schedules when, so a failure that depends on that may need its round to be run s
 - `records.py`: what the nodes themselves wrote down
 - `accounting.py`: the records against the counters
 - `watchers.py`: observers and recorders
-- `processes.py`: processes, their descriptors and mappings
+- `processes.py`: processes, their descriptors, mappings and memory
+- `mounts.py`: disks that are full soon
 - `python_node.py`, and in Rust `crates/cli/tests/nodes/soak_node.rs`: the nodes
 """

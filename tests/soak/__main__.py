@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from . import faults, processes
+from . import faults, mounts, processes
 from .plan import make_kills, make_round
 
 REPOSITORY = Path(__file__).parents[2]
@@ -21,9 +21,9 @@ def main() -> int:
         rust_node=arguments.programs / "examples" / "soak_node",
         python_node=Path(__file__).with_name("python_node.py"),
     )
-    with_mounts = faults.can_mount()
+    with_mounts = mounts.enter_own_namespace()
     if not with_mounts:
-        print("SKIPPED: full disks, which need the right to mount one (unshare --mount)")
+        print("SKIPPED: full disks, which need the right to mount one in a namespace of one's own")
     begin = time.monotonic()
     done: Counter[str] = Counter()
     number = arguments.round or 0

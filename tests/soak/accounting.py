@@ -20,12 +20,12 @@ def check_samples(plan: Round, records: Records) -> list[str]:
     """What must hold whoever was killed: content, order, no duplicates."""
     problems = list(records.damaged)
     for node in plan.nodes:
-        for name, source in node.inputs.items():
+        for name, source in node.edges.items():
             edge = f"{source['source']} -> {node.id}/{name}"
             problems += [
                 f"{edge}: {problem}" for problem in check_order(plan, records, f"{node.id}/{name}", source)
             ]
-    for topic in {source["source"] for node in plan.nodes for source in node.inputs.values()}:
+    for topic in {source["source"] for node in plan.nodes for source in node.edges.values()}:
         problems += check_sequences(plan, records, topic)
     return problems
 
@@ -57,7 +57,7 @@ def check_sequences(plan: Round, records: Records, topic: str) -> list[str]:
     problems = []
     sequences: dict[tuple[int, int], int] = {}
     for node in plan.nodes:
-        for name, source in node.inputs.items():
+        for name, source in node.edges.items():
             if source["source"] != topic:
                 continue
             for process in records.received[f"{node.id}/{name}"].values():
@@ -72,7 +72,7 @@ def check_counters(plan: Round, running: Running, records: Records) -> list[str]
     """What must hold when `run` lived to the end and read the counters."""
     problems = []
     for node in plan.nodes:
-        for name in node.inputs:
+        for name in node.edges:
             edge = running.edges.get(f"{node.id}/{name}")
             if edge:
                 found = Account(plan, running, records, node, name, edge).problems()
@@ -82,6 +82,63 @@ def check_counters(plan: Round, running: Running, records: Records) -> list[str]
         for output in node.outputs if node.language == "rust" and not plan.is_watched else []:
             problems += check_reach(plan, running, records, node, output)
             problems += check_receipts(plan, running, records, node, output)
+    return problems
+
+
+def check_last_words(plan: Round, running: Running, records: Records) -> list[str]:
+    """A producer that fails has a last word, where it has `on_failure`: once, behind everything that it sent,
+    and before what its next process sends.
+    """
+    problems = []
+    for node in plan.nodes:
+        for name, source in node.edges.items():
+            producer, output = source["source"].split("/")
+            promised = plan.node(producer).keys.get("on_failure", {}).get("output") == output
+            failed = {end["incarnation"] for end in running.ends[producer] if end["failed"]}
+            # A process that starts is given samples that an earlier one had.
+            has_history = bool(plan.node(producer).outputs[output])
+            input = f"{node.id}/{name}"
+            for incarnation in records.received[input].keys() | records.last_words[input].keys():
+                words = records.last_words[input].get(incarnation, [])
+                received = records.received[input].get(incarnation, [])
+                # `latest` passes over some.
+                is_polled = name in node.orders.get("latest", [])
+                found = last_words_of(
+                    words, received, failed if promised else set(), has_history, may_miss=is_polled
+                )
+                edge = f"{source['source']} -> {input} (incarnation {incarnation})"
+                problems += [f"{edge}: {problem}" for problem in found]
+    return problems[:5]
+
+
+def last_words_of(
+    words: list[tuple[int, int]],
+    received: list[Received],
+    failed: set[int],
+    has_history: bool,
+    *,
+    may_miss: bool,
+) -> list[str]:
+    """What one process heard of one producer."""
+    problems = []
+    spoken = [producer for producer, _ in words]
+    for producer in set(spoken):
+        if producer not in failed:
+            problems.append(f"a last word of incarnation {producer}, which did not fail")
+        if spoken.count(producer) > 1:
+            problems.append(f"{spoken.count(producer)} last words of incarnation {producer}")
+    for producer, before in words:
+        after = [sample for sample in received[before:] if sample[0] <= producer]
+        if after and not has_history:
+            problems.append(f"{after[0]} behind the last word of incarnation {producer}")
+        early = [sample for sample in received[:before] if sample[0] > producer]
+        if early:
+            problems.append(f"{early[0]} before the last word of incarnation {producer}")
+    if received and not may_miss:
+        # It was there when these ended, and heard of what came after.
+        for producer in range(received[0][0], max(sample[0] for sample in received)):
+            if producer in failed and producer not in spoken:
+                problems.append(f"no last word of incarnation {producer}")
     return problems
 
 
@@ -187,7 +244,7 @@ def check_reach(plan: Round, running: Running, records: Records, node: Node, out
     topic = f"{node.id}/{output}"
     lasting = 0
     for consumer in plan.nodes:
-        for source in consumer.inputs.values():
+        for source in consumer.edges.values():
             ends = running.ends[consumer.id]
             is_lasting = (source["queue_policy"] == "block" or len(ends) == 1) and not ends[-1]["failed"]
             lasting += source["source"] == topic and is_lasting

@@ -3,7 +3,6 @@
 import os
 import random
 import resource
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -14,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from . import accounting, processes, records
-from .plan import Fault, Round
+from . import accounting, mounts, processes, records
+from .plan import WATCHERS, Fault, Node, Round
 from .running import PATIENCE, Running, environment
 from .watchers import Watchers
 
@@ -24,6 +23,16 @@ FEW_DESCRIPTORS = 400
 KILLS_BETWEEN_LOOKS = 500
 # Segments that a process maps at most: far more than any round needs, and far fewer than kills.
 MOST_SEGMENTS = 300
+# Of the disks that are full soon.
+LOG_KILOBYTES = 4
+RECORDING_KILOBYTES = 256
+# What a process may have grown by, once everything that was killed has been started again: memory that its
+# allocator keeps.
+GROWTH_BYTES = {"rust": 12_000_000, "python": 48_000_000}
+# Blocks are of sizes four an octave, so that a sample fills four fifths of its block at least.
+BLOCK_ROUNDING = 1.25
+# What a watcher may hold, and what waits to be used again or to be unmapped by its last reader.
+WATCHERS_BLOCKS, SPARE_BLOCKS = 3 * 16, 16
 
 
 @dataclass
@@ -37,12 +46,6 @@ class Programs:
 
 class RoundFailed(Exception):
     """An invariant does not hold."""
-
-
-def can_mount() -> bool:
-    """Whether a full disk can be had: a small one of our own."""
-    command = ["unshare", "--mount", "--map-root-user", "mount", "-t", "tmpfs", "none", "/tmp"]
-    return bool(shutil.which("unshare")) and subprocess.run(command, capture_output=True).returncode == 0
 
 
 def perform(plan: Round, programs: Programs, say: Callable[[str], None]) -> Counter[str]:
@@ -61,6 +64,8 @@ def perform(plan: Round, programs: Programs, say: Callable[[str], None]) -> Coun
         finally:
             performer.watchers.kill()
             performer.running.close()
+            for disk in performer.disks:
+                mounts.unmount(disk)
             for left in processes.reap_orphans(0):
                 os.kill(left, signal.SIGKILL)
             processes.wait_until(PATIENCE, lambda: not processes.reap_orphans(0))
@@ -74,19 +79,28 @@ class Performer:
         self.say = say
         self.done: Counter[str] = Counter()
         self.records, self.temporary = folder / "records", folder / "temporary"
-        self.logs = folder / "logs"
-        for path in (self.records, self.temporary, self.logs):
+        self.logs, self.small_disk = folder / "logs", folder / "small"
+        for path in (self.records, self.temporary, self.logs, self.small_disk):
             path.mkdir()
+        self.disks: list[Path] = []
+        # The value of each node's parameter that was set last.
+        self.params: dict[str, int] = {}
+        if plan.surroundings == "full disk":
+            self.mount(self.logs, LOG_KILOBYTES)
+        if any(fault.kind == "record on a small disk" for fault in plan.faults):
+            self.mount(self.small_disk, RECORDING_KILOBYTES)
         file = plan.write(folder, programs.rust_node, programs.python_node)
         command = [str(programs.nervure), "run", "--json", "--grace", "5s", str(file)]
+        command += ["--clock", plan.clock] if plan.clock else []
         surroundings = environment(folder, self.records, self.temporary)
         self.running = Running(self.surround(command), surroundings, folder)
-        self.watchers = Watchers(programs.nervure, surroundings, folder)
+        self.watchers = Watchers(programs.nervure, surroundings, folder, self.small_disk)
+
+    def mount(self, folder: Path, kilobytes: int) -> None:
+        mounts.mount_small_disk(folder, kilobytes)
+        self.disks.append(folder)
 
     def surround(self, command: list[str]) -> list[str]:
-        if self.plan.surroundings == "full disk":
-            mount = f"mount -t tmpfs -o size=4k none '{self.logs}' && exec \"$@\""
-            return ["unshare", "--mount", "--map-root-user", "sh", "-c", mount, "sh", *command]
         if self.plan.surroundings == "few descriptors":
             return ["sh", "-c", f'ulimit -n {FEW_DESCRIPTORS} && exec "$@"', "sh", *command]
         return command
@@ -99,15 +113,16 @@ class Performer:
             raise RoundFailed(f"it ended with {running.process.wait()} before it was ready")
         assert running.keeper
         self.wait_for_first_starts()
-        base = None
+        base, memory = None, {}
         if self.plan.ending != "natural":
             self.check_progress()
             base = self.open_things()
+            memory = self.memory()
         for fault in self.plan.faults:
             time.sleep(fault.after)
             self.inject(fault)
-        self.kill_many(base)
-        self.check_recovery(base)
+        self.kill_many(base, memory)
+        self.check_recovery(base, memory)
         code = self.end()
         self.check_leftovers()
         self.check_account(code)
@@ -116,8 +131,11 @@ class Performer:
     # -- faults
 
     def inject(self, fault: Fault) -> None:
-        if fault.kind in ("observe", "record", "kill watchers", "stop watchers"):
+        if fault.kind in (*WATCHERS, "kill watchers", "stop watchers"):
             self.inject_watcher(fault)
+            return
+        if fault.kind == "param":
+            self.set_param(fault)
             return
         node = self.running.nodes.get(fault.node)
         if not node or not self.running.is_alive(fault.node):
@@ -146,7 +164,29 @@ class Performer:
         else:
             self.watchers.start(fault.kind, fault.node, self.running.keeper.pid)
 
-    def kill_many(self, base: dict[str, Counter[str]] | None) -> None:
+    def set_param(self, fault: Fault) -> None:
+        assert self.running.keeper
+        self.say(f"{fault} to {fault.value}")
+        keeper = str(self.running.keeper.pid)
+        done = self.command("param", "set", fault.node, "number", str(fault.value), "--dataflow", keeper)
+        if done.returncode == 0:
+            self.done["param"] += 1
+            self.params[fault.node] = fault.value
+        elif not self.running.wait_for(
+            lambda: self.running.is_finished or not self.running.reader.is_alive()
+        ):
+            raise RoundFailed(f"`nervure param set` ended with {done.returncode}: {done.stderr}")
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.watchers.nervure), *arguments],
+            env=self.watchers.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+
+    def kill_many(self, base: dict[str, Counter[str]] | None, memory: dict[str, int]) -> None:
         chance = random.Random(self.plan.name)
         while self.done["kill"] < self.plan.kills:
             node = chance.choice(self.plan.targets)
@@ -157,11 +197,11 @@ class Performer:
             self.done["kill"] += self.running.signal(self.running.nodes[node], signal.SIGKILL)
             if self.done["kill"] % KILLS_BETWEEN_LOOKS == 0:
                 self.say(f"{self.done['kill']} kills")
-                self.check_recovery(base)
+                self.check_recovery(base, memory)
 
     # -- while it runs
 
-    def check_recovery(self, base: dict[str, Counter[str]] | None) -> None:
+    def check_recovery(self, base: dict[str, Counter[str]] | None, memory: dict[str, int]) -> None:
         """Everything that was there goes on, and nothing is left of what was killed."""
         if self.plan.ending == "natural":
             return
@@ -171,6 +211,8 @@ class Performer:
         # Its sources may have been killed for good.
         if base is not None and not self.running.is_finished:
             self.check_open_things(base)
+            self.check_memory(memory)
+        self.check_params()
 
     def wait_for_first_starts(self) -> None:
         """Until those whose first starts fail, or whose first process hangs, have done with that."""
@@ -214,15 +256,8 @@ class Performer:
     def flowing(self) -> list[str]:
         """Inputs at which samples must arrive, as things are."""
         feeding = {node.id for node in self.plan.nodes if node.is_source and self.running.is_alive(node.id)}
-        inputs = []
-        # The nodes are in the order of the data.
-        for node in self.plan.nodes:
-            for name, source in node.inputs.items():
-                producer = source["source"].split("/")[0]
-                if producer in feeding and self.running.is_alive(node.id):
-                    inputs.append(f"{node.id}/{name}")
-                    feeding.add(node.id)
-        return inputs
+        alive = [node for node in self.plan.nodes if self.running.is_alive(node.id)]
+        return flowing_inputs(alive, feeding)
 
     def open_things(self) -> dict[str, Counter[str]]:
         """Descriptors and mappings of every process, once they no longer change."""
@@ -241,7 +276,8 @@ class Performer:
         last[-1]["keeper"]["/memfd:nervure-counters (deleted)"] += watched
         return last[-1]
 
-    def look(self) -> dict[str, Counter[str]]:
+    def pids(self) -> dict[str, int]:
+        """Of `run`, the keeper, and each node by its id and incarnation."""
         running = self.running
         assert running.keeper
         pids = {"run": running.run.pid, "keeper": running.keeper.pid}
@@ -249,8 +285,11 @@ class Performer:
             for node in self.plan.nodes:
                 if running.is_alive(node.id):
                     pids[f"{node.id}.{running.incarnations[node.id]}"] = running.nodes[node.id].pid
+        return pids
+
+    def look(self) -> dict[str, Counter[str]]:
         things = {}
-        for name, pid in pids.items():
+        for name, pid in self.pids().items():
             try:
                 things[name] = processes.descriptors(pid) + processes.mappings(pid)
             except (FileNotFoundError, ProcessLookupError):
@@ -270,6 +309,44 @@ class Performer:
 
         if not processes.wait_until(PATIENCE, lambda: not more()):
             raise RoundFailed(f"more than at the start: {more()}")
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of each process that it shares with nobody."""
+        return {
+            name: size for name, pid in self.pids().items() if (size := processes.own_bytes(pid)) is not None
+        }
+
+    def check_memory(self, base: dict[str, int]) -> None:
+        """Who was there all along has no more memory than at the start, and the segments take no more than
+        what queues and holders may have.
+        """
+
+        def more() -> list[str]:
+            languages = {node.id: node.language for node in self.plan.nodes}
+            most = {name: GROWTH_BYTES[languages.get(name.split(".")[0], "rust")] for name in base}
+            shared = processes.segment_bytes(self.pids().values())
+            return [
+                *grown(base, self.memory(), most),
+                *too_much_shared(shared, most_segment_bytes(self.plan)),
+            ]
+
+        if not processes.wait_until(PATIENCE, lambda: not more()):
+            raise RoundFailed(f"memory is not back at its base: {more()}")
+
+    def check_params(self) -> None:
+        """Each node that runs has heard of the value that was set last, also when it was started since."""
+
+        def wrong() -> list[str]:
+            found = []
+            for node, value in self.params.items():
+                if self.running.is_alive(node):
+                    heard = records.last_param(self.records, node, self.running.incarnations[node])
+                    if heard != value:
+                        found.append(f"{node} has heard of {heard}, {value} was set")
+            return found
+
+        if not self.running.wait_for(lambda: self.running.is_finished or not wrong()):
+            raise RoundFailed(f"parameters: {wrong()}")
 
     # -- the end
 
@@ -295,15 +372,13 @@ class Performer:
         except subprocess.TimeoutExpired:
             raise RoundFailed(f"it does not end ({ending})") from None
         problems = self.watchers.wait() + self.watchers.unreadable()
+        self.done["full disk of a recording"] += self.watchers.full_disks()
         if problems:
             raise RoundFailed(f"watchers that do not end, or recordings that cannot be read: {problems}")
         return code
 
     def stop_by_command(self, keeper: int) -> None:
-        command = [str(self.watchers.nervure), "stop", "--dataflow", str(keeper)]
-        stopped = subprocess.run(
-            command, env=self.watchers.environment, capture_output=True, text=True, timeout=PATIENCE
-        )
+        stopped = self.command("stop", "--dataflow", str(keeper))
         if stopped.returncode != 0 and not self.running.wait_for(lambda: self.running.is_finished):
             raise RoundFailed(f"`nervure stop` ended with {stopped.returncode}: {stopped.stderr}")
 
@@ -329,6 +404,7 @@ class Performer:
             if summary is None:
                 raise RoundFailed(f"it ended with {code}, and without a summary")
             problems += accounting.check_counters(self.plan, running, written)
+            problems += accounting.check_last_words(self.plan, running, written)
             expected = self.expected_codes()
         if code not in expected:
             problems.append(f"it ended with {code}, not with one of {expected}")
@@ -353,6 +429,53 @@ class Performer:
         lost = any(edge["queue"]["policy"] == "block" and edge["lost"] > 0 for edge in running.edges.values())
         code = 3 if failed or lost else 0
         return {code, 130} if self.plan.ending == "stop twice" else {code}
+
+
+def flowing_inputs(alive: list[Node], feeding: set[str]) -> list[str]:
+    """Inputs of these nodes that what `feeding` sends reaches, over whatever loops."""
+    inputs: list[str] = []
+    while True:
+        before = len(inputs)
+        for node in alive:
+            for name, source in node.edges.items():
+                if source["source"].split("/")[0] in feeding and f"{node.id}/{name}" not in inputs:
+                    inputs.append(f"{node.id}/{name}")
+                    if name not in node.orders.get("silent", []):
+                        feeding = feeding | {node.id}
+        if len(inputs) == before:
+            return inputs
+
+
+def grown(base: dict[str, int], now: dict[str, int], most: dict[str, int]) -> list[str]:
+    """Processes that have more than so many bytes more than at the start."""
+    return [
+        f"{name} has {now[name]} bytes of its own, {base[name]} at the start"
+        for name in base
+        if name in now and now[name] > base[name] + most[name]
+    ]
+
+
+def most_segment_bytes(plan: Round) -> int:
+    """What the samples that may be held at a time take, each in a block of its own."""
+    most = 0
+    for node in plan.nodes:
+        largest = sum(size for size in node.orders.get("bytes", [])) * BLOCK_ROUNDING
+        for output, keys in node.outputs.items():
+            held = keys.get("history", 0) + SPARE_BLOCKS + (WATCHERS_BLOCKS if plan.is_watched else 0)
+            for consumer in plan.nodes:
+                for source in consumer.edges.values():
+                    if source["source"] == f"{node.id}/{output}":
+                        held += source.get("max_held", source.get("queue_size", 10) + 8)
+            most += int(held * largest)
+    return most
+
+
+def too_much_shared(shared: dict[int, int], most: int) -> list[str]:
+    """Whether the segments of a dataflow take more than that; each counts once, whoever maps it."""
+    total = sum(shared.values())
+    return (
+        [f"{len(shared)} segments take {total} bytes, at most {most} can be in use"] if total > most else []
+    )
 
 
 def raise_limits() -> None:

@@ -9,8 +9,14 @@ from typing import Any
 POLICIES = ["drop_oldest", "drop_newest", "latest", "block"]
 # A sample lies in its descriptor, in a slab, or in a memfd of its own.
 SIZES = [64, 200, 1_000, 5_000, 70_000, 400_000, 2_000_000]
+# The input of a node that sends at the ticks of a timer.
+TICK = "tick"
 # Bytes that a source may send a second.
 BANDWIDTH = 40_000_000
+
+
+# Faults that are none to the dataflow.
+WATCHERS = ["observe", "record", "record on a small disk"]
 
 
 @dataclass
@@ -26,7 +32,13 @@ class Node:
 
     @property
     def is_source(self) -> bool:
-        return "pause_micros" in self.orders
+        """Whether it sends without being sent to: on its own, or at the ticks of a timer."""
+        return "pause_micros" in self.orders or TICK in self.inputs
+
+    @property
+    def edges(self) -> dict[str, dict[str, Any]]:
+        """Its inputs from other nodes."""
+        return {name: source for name, source in self.inputs.items() if name != TICK}
 
     @property
     def restarts(self) -> bool:
@@ -41,6 +53,7 @@ class Fault:
     kind: str
     node: str = ""
     seconds: float = 0.0
+    value: int = 0
 
     def __str__(self) -> str:
         target = f" {self.node}" if self.node else ""
@@ -64,6 +77,8 @@ class Round:
     kills: int = 0
     # "", or "observe" or "record": what is there at the end, and must end by itself.
     last_watcher: str = ""
+    # The node that drives the dataflow's clock: it jumps, stands still and goes at other rates.
+    clock: str = ""
 
     def node(self, id: str) -> Node:
         return next(node for node in self.nodes if node.id == id)
@@ -77,11 +92,12 @@ class Round:
 
     @property
     def is_watched(self) -> bool:
-        return bool(self.last_watcher) or any(fault.kind in ("observe", "record") for fault in self.faults)
+        return bool(self.last_watcher) or any(fault.kind in WATCHERS for fault in self.faults)
 
     def summary(self) -> str:
-        edges = sum(len(node.inputs) for node in self.nodes)
-        extra = f", {self.surroundings}" if self.surroundings else ""
+        edges = sum(len(node.edges) for node in self.nodes)
+        extra = ", its own clock" if self.clock else ""
+        extra += f", {self.surroundings}" if self.surroundings else ""
         extra += f", {self.kills} kills" if self.kills else ""
         return f"{len(self.nodes)} nodes, {edges} edges, {len(self.faults)} faults, {self.ending}{extra}"
 
@@ -111,16 +127,23 @@ def make_round(seed: int, number: int, with_python: bool, with_mounts: bool) -> 
     if surroundings == "full disk" and not with_mounts:
         surroundings = ""
     nodes = make_nodes(chance, ending == "natural", with_python)
+    # A loop has no end of its own: each of its nodes waits for the end of the other.
+    if ending != "natural" and chance.random() < 0.3:
+        add_loop(chance, nodes)
     faults = make_faults(chance, nodes)
     plan = Round(f"{seed}/{number}", nodes, faults, ending, surroundings)
+    add_params(chance, plan)
     if chance.random() < 0.4:
-        add_watchers(chance, plan)
+        add_watchers(chance, plan, with_mounts)
+    if ending != "natural" and chance.random() < 0.25:
+        add_clock(chance, plan)
     return plan
 
 
 def make_kills(seed: int, kills: int) -> Round:
     """Restarting nodes that are killed over and over, and others beside them that must not notice."""
     again = {"restart_policy": "on-failure", "restart_delay": "1ms", "max_restart_delay": "1ms"}
+    last_word = {"on_failure": {"output": "out", "value": "it has failed"}}
     source = {"bytes": [64, 5_000, 70_000], "pause_micros": 2_000}
     relay = {"bytes": [200], "work_micros": 0}
 
@@ -130,7 +153,7 @@ def make_kills(seed: int, kills: int) -> Round:
 
     nodes = [
         Node("steady", outputs={"out": {}}, orders=source, keys=again),
-        Node("source", outputs={"out": {}, "map": {"history": 1}}, orders=source, keys=again),
+        Node("source", outputs={"out": {}, "map": {"history": 1}}, orders=source, keys=again | last_word),
         Node("relay", reads(a="source/out", b="steady/out"), {"out": {}}, again, relay),
         Node("sink", reads(a="relay/out", b="source/out", c="steady/out"), {}, again, relay),
         Node(
@@ -215,14 +238,79 @@ def make_keys(chance: random.Random, sizes: list[int], is_finite: bool) -> dict[
     return keys
 
 
-def add_watchers(chance: random.Random, plan: Round) -> None:
+def add_loop(chance: random.Random, nodes: list[Node]) -> None:
+    """An edge from a relay back to one that it receives from. What comes over it is not sent on."""
+    by_id = {node.id: node for node in nodes}
+    for last in nodes:
+        sources = {source["source"].split("/")[0] for source in last.edges.values()}
+        firsts = [by_id[id] for id in sorted(sources) if not by_id[id].is_source]
+        if firsts and last.outputs:
+            first = chance.choice(firsts)
+            back = make_input(chance, f"{last.id}/{next(iter(last.outputs))}")
+            if back["queue_policy"] == "block":
+                back["queue_policy"] = "drop_oldest"
+            first.inputs["back"] = back
+            first.orders["silent"] = ["back"]
+            # As with its other inputs.
+            room = back.get("max_held", back.get("queue_size", 10) + 8)
+            if "hold" in first.orders:
+                first.orders["hold"] = min(first.orders["hold"], room - 1)
+            return
+
+
+def add_params(chance: random.Random, plan: Round) -> None:
+    """Parameters that are set between the other faults."""
+    for node in plan.nodes:
+        if chance.random() < 0.15:
+            node.keys["params"] = {"number": {"value": 0, "min": 0, "max": 1000}}
+            for _ in range(chance.randint(1, 4)):
+                fault = Fault(chance.expovariate(4), "param", node.id, value=chance.randint(1, 1000))
+                plan.faults.insert(chance.randint(0, len(plan.faults)), fault)
+
+
+def add_clock(chance: random.Random, plan: Round) -> None:
+    """A node that drives the clock, and one that sends at the ticks of a timer, to a sink."""
+    again = {"restart_policy": "always", "restart_delay": "1ms", "max_restart_delay": "1ms"}
+    steps = {"every_millis": chance.choice([1, 20, 100]), "steps": 40, "seed": chance.randint(1, 1000)}
+    plan.clock = "clock"
+    plan.nodes += [
+        # It sends to nobody, so that its work is its own.
+        Node(
+            "clock", keys=again, outputs={"out": {}}, orders={"clock": steps, **SMALL, "pause_micros": 5_000}
+        ),
+        Node(
+            "ticking",
+            {TICK: {"source": f"nervure/timer/hz/{chance.choice([20, 200])}"}},
+            {"out": {}},
+            {**again, "loop": {"input": TICK, "finish_within": "1ms"}},
+            dict(SMALL),
+        ),
+        Node(
+            "ticked",
+            {"in0": {"source": "ticking/out", "queue_policy": "block", "expect_every": "50ms"}},
+            {},
+            {},
+            dict(SMALL),
+        ),
+    ]
+    for node in ("clock", "ticking"):
+        plan.faults.insert(chance.randint(0, len(plan.faults)), Fault(chance.expovariate(4), "kill", node))
+
+
+def add_watchers(chance: random.Random, plan: Round, with_mounts: bool) -> None:
     """Observers and recorders between the other faults."""
+    kinds = ["observe", "observe", "record", "kill watchers", "stop watchers"]
+    kinds += ["record on a small disk"] * with_mounts
     for _ in range(chance.randint(1, 4)):
-        kind = chance.choice(["observe", "observe", "record", "kill watchers", "stop watchers"])
+        kind = chance.choice(kinds)
         seconds = chance.uniform(0.02, 0.8) if kind == "stop watchers" else 0.0
         at = chance.randint(0, len(plan.faults))
         plan.faults.insert(at, Fault(chance.expovariate(4), kind, random_topic(chance, plan), seconds))
     plan.last_watcher = chance.choice(["", "observe", "record"])
+
+
+# Orders of a node of which nothing is asked but to be there.
+SMALL: dict[str, Any] = {"bytes": [200], "work_micros": 0}
 
 
 def random_topic(chance: random.Random, plan: Round) -> str:
@@ -239,6 +327,8 @@ def make_faults(chance: random.Random, nodes: list[Node]) -> list[Fault]:
         seconds = 0.0 if kind == "kill" else chance.uniform(0.02, 0.8)
         faults.append(Fault(chance.expovariate(4), kind, node.id, seconds))
     for node in nodes:
+        if node.outputs and chance.random() < 0.3:
+            node.keys["on_failure"] = {"output": next(iter(node.outputs)), "value": "it has failed"}
         dice = chance.random()
         if dice < 0.06 and node.restarts:
             node.orders["failing_starts"] = chance.randint(1, 3)

@@ -7,6 +7,7 @@ import select
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -104,6 +105,32 @@ def mappings(pid: int) -> Counter[str]:
         if len(fields) == 6 and fields[5].startswith("/memfd:"):
             kinds[fields[5]] += 1
     return kinds
+
+
+def own_bytes(pid: int) -> int | None:
+    """Memory that it has for itself: neither files nor what it shares."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    found = re.search(r"^RssAnon:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
+def segment_bytes(pids: Iterable[int]) -> dict[int, int]:
+    """Segments that any of these processes maps, by their inode: each counts once."""
+    segments: dict[int, int] = {}
+    for pid in pids:
+        try:
+            lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        for line in lines:
+            fields = line.split(maxsplit=5)
+            if len(fields) == 6 and fields[5].startswith("/memfd:nervure-segment"):
+                begin, end = (int(address, 16) for address in fields[0].split("-"))
+                segments[int(fields[4])] = max(segments.get(int(fields[4]), 0), end - begin)
+    return segments
 
 
 def wait_until(patience: float, holds) -> bool:

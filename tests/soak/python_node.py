@@ -45,8 +45,14 @@ class Worker:
         pause = self.orders.get("pause_micros", 0) / 1e6
         count = self.orders.get("count")
         due = time.monotonic()
+        read = 0
+        for name, value in self.node.params.items():
+            self.write(f"p {name} {json.dumps(value)}")
         while True:
             now = time.monotonic()
+            if (reads := self.node.now_nanos()) < read:
+                self.write(f"x clock it reads {reads} after {read}")
+            read = reads
             if pause and now >= due:
                 due = now + pause
                 for _ in range(self.orders.get("burst", 1)):
@@ -56,9 +62,14 @@ class Worker:
             event = self.node.next(timeout=timeout)
             if event is not None and event.type == "STOP":
                 return
-            if event is not None and event.type == "INPUT":
+            if event is not None and event.type == "PARAM":
+                self.write(f"p {event.param} {json.dumps(event.value)}")
+            if event is not None and event.type == "INPUT" and event.metadata.get("on_failure"):
+                self.write(f"f {event.id} {event.incarnation}")
+            elif event is not None and event.type == "INPUT":
                 self.receive(event)
-                if not pause and not self.send_all(event):
+                is_silent = event.id in self.orders.get("silent", [])
+                if not pause and not is_silent and not self.send_all(event):
                     return
                 self.held.append((time.monotonic(), event))
             del event

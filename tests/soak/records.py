@@ -36,6 +36,11 @@ class Records:
     )
     # By input, then incarnation of the consumer.
     received: defaultdict[str, dict[int, list[Received]]] = field(default_factory=lambda: defaultdict(dict))
+    # By input, then incarnation of the consumer: last words of a producer that failed, as its incarnation and
+    # how many samples had been received before.
+    last_words: defaultdict[str, dict[int, list[tuple[int, int]]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     damaged: list[str] = field(default_factory=list)
 
 
@@ -56,6 +61,12 @@ def read_process(records: Records, node: str, incarnation: int, path: Path) -> N
         if kind == "=":
             sample = (int(values[0]), int(values[1]), int(values[2]))
             records.received[f"{node}/{name}"].setdefault(incarnation, []).append(sample)
+        elif kind == "f":
+            before = len(records.received[f"{node}/{name}"].get(incarnation, []))
+            words = records.last_words[f"{node}/{name}"].setdefault(incarnation, [])
+            words.append((int(values[0]), before))
+        elif kind == "p":
+            continue
         elif kind == "x":
             records.damaged.append(f"{node} (incarnation {incarnation}): {line}")
         else:
@@ -68,3 +79,13 @@ def read_process(records: Records, node: str, incarnation: int, path: Path) -> N
                 sent.without_memory.add(number)
             else:
                 sent.stopped.add(number)
+
+
+def last_param(folder: Path, node: str, incarnation: int) -> int | None:
+    """The value of its parameter `number` that a process heard of last."""
+    try:
+        lines = (folder / f"{node}.{incarnation}").read_text(errors="replace").split("\n")[:-1]
+    except FileNotFoundError:
+        return None
+    values = [line.removeprefix("p number ") for line in lines if line.startswith("p number ")]
+    return int(values[-1]) if values else None

@@ -16,6 +16,8 @@ class Watchers:
     nervure: Path
     environment: dict[str, str]
     folder: Path
+    # A disk on which recordings have no room.
+    small_disk: Path
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
     recordings: list[Path] = field(default_factory=list)
 
@@ -24,7 +26,8 @@ class Watchers:
         if kind == "observe":
             command += ["topic", "echo", "--json", "--dataflow", str(keeper), topic]
         else:
-            recording = self.folder / f"{len(self.recordings)}.mcap"
+            disk = self.small_disk if kind == "record on a small disk" else self.folder
+            recording = disk / f"{len(self.recordings)}.mcap"
             self.recordings.append(recording)
             command += ["record", "--dataflow", str(keeper), "--output", str(recording), topic]
         with (self.folder / "watchers").open("ab") as stderr:
@@ -67,6 +70,11 @@ class Watchers:
             except subprocess.TimeoutExpired:
                 left.append(" ".join(map(str, watcher.args)))
         return left
+
+    def full_disks(self) -> int:
+        """How often a recorder has said that its disk is full."""
+        told = (self.folder / "watchers").read_text(errors="replace") if self.recordings else ""
+        return told.count("No space left on device")
 
     def unreadable(self) -> list[str]:
         """Recordings that cannot be read, however their recorders ended: some before they began."""

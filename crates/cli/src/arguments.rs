@@ -127,6 +127,10 @@ pub struct RunArguments {
     /// Let the dataflow run by itself once it is ready: `nervure stop` ends it.
     #[arg(long, conflicts_with = "stop_after")]
     pub detach: bool,
+    /// Let this node drive the dataflow's clock, as a simulator does: what nodes get from `now()`, and their timers. The
+    /// clock stands still until the node calls `drive_clock`.
+    #[arg(long, value_name = "NODE")]
+    pub clock: Option<String>,
     #[command(flatten)]
     pub options: RunOptions,
 }

@@ -49,7 +49,19 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// Runs the dataflow of a file.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    start(source::read(&arguments.file)?, &arguments.options, arguments.detach, None)
+    let dataflow = source::read(&arguments.file)?;
+    let clock = arguments.clock.as_deref().map(|node| driven_clock(&dataflow, node)).transpose()?;
+    start(dataflow, &arguments.options, arguments.detach, clock, None)
+}
+
+/// A clock that begins with the present time, and is driven by the node of that name.
+fn driven_clock(dataflow: &Dataflow, name: &str) -> Result<ClockPlan, Failure> {
+    let node = dataflow.nodes.iter().position(|node| node.id == name).ok_or_else(|| {
+        let known: Vec<_> = dataflow.nodes.iter().map(|node| node.id.as_str()).collect();
+        Failure::invalid(format!("`--clock`: the dataflow has no node `{name}`"))
+            .hint(format!("its nodes are {}", known.join(", ")))
+    })?;
+    Ok(ClockPlan { node, origin_utc_nanos: nervure_shm::utc_nanos() })
 }
 
 /// What is different when a node plays a recording.
@@ -63,13 +75,14 @@ pub struct Replay {
 
 /// Runs a dataflow in which a node plays a recording.
 pub fn run_replay(dataflow: Dataflow, options: &RunOptions, replay: Replay) -> Result<ExitCode, Failure> {
-    start(dataflow, options, false, Some(replay))
+    start(dataflow, options, false, replay.clock, Some(replay))
 }
 
 fn start(
     mut dataflow: Dataflow,
     options: &RunOptions,
     detached: bool,
+    clock: Option<ClockPlan>,
     replay: Option<Replay>,
 ) -> Result<ExitCode, Failure> {
     if let Some(name) = &options.name {
@@ -79,7 +92,7 @@ fn start(
     }
     let log_folder = log_folder::create(&dataflow.name)?;
     let mut plan = plan::plan(&dataflow, log_folder, options.grace, detached)?;
-    plan.clock = replay.as_ref().and_then(|replay| replay.clock);
+    plan.clock = clock;
     let display = display::choose(options, &plan);
     let keeper = Keeper::start(&plan)?;
     let signals = signals::forward(&keeper)?;

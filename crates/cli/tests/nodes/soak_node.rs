@@ -10,7 +10,9 @@
 //! | `< output number queued missed` | sent, with the receipt |
 //! | `! output number error` | not sent |
 //! | `= input incarnation number sequence` | received, and whole |
-//! | `x input reason` | received, and not what was sent |
+//! | `x input reason` | received, and not what was sent; or the clock went back |
+//! | `f input incarnation` | the last word of a producer's process that failed (`on_failure`) |
+//! | `p name value` | the value of a parameter, at the start and when it changes |
 
 use std::{
     collections::VecDeque,
@@ -58,6 +60,8 @@ fn main() -> Result<(), Failure> {
         sent: 0,
         received: 0,
         held: VecDeque::new(),
+        read: i64::MIN,
+        clock: ClockDriver::new(&orders, node.incarnation()),
         orders,
     };
     worker.work(node)
@@ -97,6 +101,9 @@ struct Worker {
     sent: u64,
     received: u64,
     held: VecDeque<(Instant, Sample)>,
+    /// What the clock read last.
+    read: i64,
+    clock: Option<ClockDriver>,
 }
 
 impl Worker {
@@ -105,8 +112,12 @@ impl Worker {
         let count = self.orders.0["count"].as_u64().unwrap_or(u64::MAX);
         let is_source = !pause.is_zero();
         let mut due = Instant::now();
+        for (name, value) in node.params() {
+            writeln(&mut self.record, format_args!("p {name} {value}"))?;
+        }
         loop {
             let now = Instant::now();
+            self.look_at_clock(&node)?;
             if is_source && now >= due {
                 due = now + pause;
                 for _ in 0..self.orders.number("burst").max(1) {
@@ -117,12 +128,21 @@ impl Worker {
             }
             let timeout = if is_source { due - now } else { Duration::from_millis(100) };
             match node.next_timeout(timeout.min(Duration::from_millis(100))) {
+                Some(Event::Input { id, sample }) if sample.metadata()?.get("on_failure").is_some() => {
+                    let incarnation = sample.header().incarnation;
+                    writeln(&mut self.record, format_args!("f {id} {incarnation}"))?;
+                }
                 Some(Event::Input { id, sample }) => {
                     self.receive(&id, &sample)?;
-                    if !is_source && !self.send_all(&node, Some(&sample))? {
+                    let is_silent = self.orders.list("silent").any(|input| *input == *id);
+                    if !is_source && !is_silent && !self.send_all(&node, Some(&sample))? {
                         return Ok(());
                     }
                     self.hold(sample);
+                }
+                Some(Event::Tick { .. }) if !self.send_all(&node, None)? => return Ok(()),
+                Some(Event::Param { name, value }) => {
+                    writeln(&mut self.record, format_args!("p {name} {value}"))?;
                 }
                 Some(Event::Stop { .. }) => return Ok(()),
                 _ => {}
@@ -193,10 +213,24 @@ impl Worker {
         for input in self.orders.0["latest"].as_array().cloned().unwrap_or_default() {
             let input = input.as_str().unwrap_or_default();
             if let Some(sample) = node.latest(input)?
+                && sample.metadata()?.get("on_failure").is_none()
                 && let Err(reason) = check(&sample, &self.noise)
             {
                 writeln(&mut self.record, format_args!("x {input} {reason}"))?;
             }
+        }
+        Ok(())
+    }
+
+    /// The dataflow's clock never goes back, whoever drives it.
+    fn look_at_clock(&mut self, node: &Handle) -> Result<(), Failure> {
+        let read = node.now();
+        if read < self.read {
+            writeln(&mut self.record, format_args!("x clock it reads {read} after {}", self.read))?;
+        }
+        self.read = read;
+        if let Some(clock) = &mut self.clock {
+            clock.drive(node);
         }
         Ok(())
     }
@@ -206,6 +240,53 @@ impl Worker {
         if after > 0 && node.incarnation() == 0 && self.sent + self.received >= after {
             sleep(Duration::from_secs(1000));
         }
+    }
+}
+
+/// Drives the dataflow's clock, as a simulator may: it jumps, stands still, and goes at other rates; then it goes on as time
+/// does.
+struct ClockDriver {
+    every: Duration,
+    steps_left: u64,
+    due: Instant,
+    random: u64,
+}
+
+impl ClockDriver {
+    fn new(orders: &Orders, incarnation: u32) -> Option<Self> {
+        let clock = orders.0["clock"].as_object()?;
+        let number = |key: &str| clock[key].as_u64().unwrap_or(0);
+        Some(Self {
+            every: Duration::from_millis(number("every_millis")),
+            steps_left: number("steps"),
+            due: Instant::now(),
+            random: (number("seed") << 8 | u64::from(incarnation)) + 1,
+        })
+    }
+
+    fn drive(&mut self, node: &Handle) {
+        const HOUR: i64 = 3_600_000_000_000;
+        if Instant::now() < self.due {
+            return;
+        }
+        let now = node.now();
+        let (origin, rate) = match next_random(&mut self.random) % 6 {
+            _ if self.steps_left == 0 => (now, 1.0),
+            0 => (now + HOUR, 1.0),
+            // The keeper lets it go on from where it is.
+            1 => (now - HOUR, 1.0),
+            2 => (now, 0.0),
+            3 => (now, 10.0),
+            4 => (now, 0.5),
+            _ => (now + 10_000_000, 1.0),
+        };
+        node.drive_clock(origin, nervure_node::monotonic_nanos(), rate);
+        // Once more, and then never again.
+        self.due = match self.steps_left {
+            0 => Instant::now() + Duration::from_secs(100_000),
+            _ => Instant::now() + self.every,
+        };
+        self.steps_left = self.steps_left.saturating_sub(1);
     }
 }
 
@@ -238,13 +319,15 @@ fn send(
 
 fn noise() -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..2 * NOISE_BYTES).map(|_| next()).collect()
+    (0..2 * NOISE_BYTES).map(|_| next_random(&mut state) as u8).collect()
+}
+
+/// Xorshift, of Marsaglia.
+fn next_random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
 }
 
 /// The bytes between the marks at both ends of a sample of that name.
