@@ -206,7 +206,9 @@ def make_consumer(chance: random.Random, id: str, producers: list[Node], is_fini
         room = min(
             source.get("max_held", source.get("queue_size", 10) + 8) for source in node.inputs.values()
         )
-        node.orders |= {"hold": min(6, room - 1), "hold_millis": 400}
+        # Where memory is short, so long a hold sets the pace of all.
+        millis = 100 if is_finite else 400
+        node.orders |= {"hold": min(6, room - 1), "hold_millis": millis}
     if chance.random() < 0.15:
         node.orders["latest"] = ["in0"]
     return node
