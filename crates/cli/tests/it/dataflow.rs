@@ -220,6 +220,12 @@ impl Run {
         text(&message)[begin.len()..].trim().to_owned()
     }
 
+    /// What a node has written so far, as far as it was looked at.
+    pub fn told_lines(&self, node: &str) -> Vec<&str> {
+        let is_its = |message: &&Value| message["message"] == "log" && message["node"] == node;
+        self.told.iter().filter(is_its).map(text).collect()
+    }
+
     /// The end of a node.
     pub fn ended(&mut self, node: &str) -> Value {
         self.until("end", |message| message["message"] == "node_ended" && message["id"] == node)

@@ -13,6 +13,7 @@ mod on_failure;
 mod param;
 mod processes;
 mod recordings;
+mod replace;
 mod run;
 mod schema;
 mod services;

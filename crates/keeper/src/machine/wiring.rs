@@ -223,7 +223,9 @@ impl Machine {
     pub(super) fn goodbye(&mut self, node: usize) {
         self.nodes[node].left = true;
         let plan = &self.plan.nodes[node];
-        let may_restart = plan.restart.policy != RestartPolicy::Never;
+        // Also when it was stopped by hand: it is held, or starts again.
+        let was_ordered = self.nodes[node].ordered.is_some() && !self.phase.is_stopping();
+        let may_restart = plan.restart.policy != RestartPolicy::Never || was_ordered;
         // Something may follow on its outputs: its next process, or a last value if it goes on to fail.
         let may_follow = may_restart || !plan.on_failure.is_empty();
         for at in (0..self.wiring.instances.len()).rev() {

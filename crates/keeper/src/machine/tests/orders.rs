@@ -6,6 +6,7 @@ use nervure_protocol::{
     VERSIONS,
     cli_to_keeper::{Hello, Message, NodeOrder},
     keeper_to_cli::Message as Answer,
+    node_to_keeper,
 };
 
 use super::{World, block, drop_oldest, node};
@@ -59,6 +60,21 @@ fn a_restart_is_at_once_and_no_failure_whatever_the_code() {
     assert!(world.output(0).unwrap().1, "what waits in a lossless edge is for the next process");
     world.hello(1);
     assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
+}
+
+#[test]
+fn a_node_that_takes_its_leave_when_it_is_restarted_by_hand_loses_nothing() {
+    let nodes = vec![node("camera", Never), node("relay", Never), node("sink", Never)];
+    let mut world = World::running(nodes, &[block(0, 1), block(1, 2)]);
+    order(&mut world, "relay", NodeOrder::Restart).unwrap();
+    world.message(1, node_to_keeper::Message::Goodbye);
+    assert_eq!(world.output(0).map(|(_, suspended)| suspended), Some(false), "until it has ended");
+    assert!(world.processes[2].over.is_empty(), "its next process will send");
+    world.exit(1, End::Code(0));
+    assert!(world.output(0).unwrap().1, "what waits is for its next process");
+    world.hello(1);
+    assert_eq!(world.output(0).map(|(edge, _)| edge), world.input(1));
+    assert_eq!(world.output(1).map(|(edge, _)| edge), world.input(2));
 }
 
 #[test]
