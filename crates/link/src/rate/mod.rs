@@ -218,7 +218,8 @@ impl Rate {
         self.sent.push(packet_number, now.duration_since(self.start).as_secs_f64(), bytes, idle);
         self.breaker.on_sent(now, in_flight == 0.0);
         let spacing = Duration::from_secs_f64(bytes as f64 / self.control.bytes_per_second());
-        self.next_send = self.next_send.max(now.checked_sub(pacing::BURST).unwrap_or(now)) + spacing;
+        let burst = pacing::BURST.max(seconds(pacing::BURST_BYTES / self.control.bytes_per_second()));
+        self.next_send = self.next_send.max(now.checked_sub(burst).unwrap_or(now)) + spacing;
     }
 
     /// The peer reported what it received.
@@ -356,6 +357,9 @@ mod pacing {
 
     /// A sender that comes late may catch up by this much.
     pub const BURST: Duration = Duration::from_micros(500);
+    /// Or by so many bytes: where little is sent, a small sample goes at once, whatever the rate. (As much as TCP sends at
+    /// once after a pause, RFC 6928.)
+    pub const BURST_BYTES: f64 = 12_000.0;
     /// A full window from which nothing is heard for this time, or for two round trips, is probed.
     pub const TAIL: Duration = Duration::from_millis(10);
     /// A sender that comes later than this had nothing to send.

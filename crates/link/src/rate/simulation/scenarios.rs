@@ -159,8 +159,8 @@ fn a_flow_fills_every_path_and_keeps_its_queue_short() {
     let mut failures = Vec::new();
     for (seed, path) in (1..).zip(paths()) {
         let measured = path.measure(seed);
-        // The draws of loss differ from their mean by a few thousandths; those of a few fades by more.
-        let most = if path.settings.bursts.is_some() { 1.06 } else { 1.005 };
+        // The draws of loss differ from their mean by some thousandths; those of a few fades by more.
+        let most = if path.settings.bursts.is_some() { 1.06 } else { 1.015 };
         let holds = (path.utilisation..=most).contains(&measured.utilisation)
             && measured.p99_millis <= path.p99_millis;
         if !holds {
