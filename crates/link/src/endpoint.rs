@@ -11,6 +11,7 @@ use std::{
 
 use crate::{
     carrier::{Carrier, ConnectError, Ecn, Event, Lost, PublicKey, SessionId, Transmit},
+    memory::{Heap, Memory},
     session::{Session, SessionConfig, SessionEvent},
 };
 
@@ -20,6 +21,9 @@ const RETRY: Duration = Duration::from_micros(500);
 const RECONNECT_PERIOD: Duration = Duration::from_secs(1);
 /// The state of a peer that began the connection is kept so long after it was lost.
 const FORGET_AFTER: Duration = Duration::from_secs(120);
+
+/// Makes the memory for the samples of a peer.
+pub type MemoryOf = Box<dyn FnMut(PublicKey) -> Box<dyn Memory> + Send>;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +73,7 @@ pub enum EndpointEvent {
 pub struct Endpoint<C> {
     carrier: C,
     config: SessionConfig,
+    memory_of: MemoryOf,
     seed: u64,
     peers: BTreeMap<PublicKey, Peer>,
     by_session: BTreeMap<SessionId, PublicKey>,
@@ -92,11 +97,17 @@ impl<C: Carrier> Endpoint<C> {
         Self {
             carrier,
             config,
+            memory_of: Box::new(|_| Box::new(Heap)),
             seed,
             peers: BTreeMap::new(),
             by_session: BTreeMap::new(),
             events: VecDeque::new(),
         }
+    }
+
+    /// Puts the samples of peers that become known from now on there, instead of on the heap.
+    pub fn set_memory(&mut self, memory_of: MemoryOf) {
+        self.memory_of = memory_of;
     }
 
     /// Connects to a peer, and again whenever the connection is lost. Streams may be opened at once. If a connection was
@@ -230,14 +241,10 @@ impl<C: Carrier> Endpoint<C> {
 
     fn peer(&mut self, now: Instant, key: PublicKey) -> &mut Peer {
         self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let (config, seed) = (self.config, self.seed);
-        self.peers.entry(key).or_insert_with(|| Peer {
-            session: Session::new(config, seed, now),
-            carried: None,
-            target: None,
-            connected_at: now,
-            again_at: None,
-            lost_at: now,
+        self.peers.entry(key).or_insert_with(|| {
+            let mut session = Session::new(self.config, self.seed, now);
+            session.set_memory((self.memory_of)(key));
+            Peer { session, carried: None, target: None, connected_at: now, again_at: None, lost_at: now }
         })
     }
 

@@ -8,6 +8,7 @@
 pub mod carrier;
 pub mod coding;
 pub mod endpoint;
+pub mod memory;
 pub mod qos;
 mod random;
 pub mod rate;

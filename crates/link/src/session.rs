@@ -13,6 +13,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
+    memory::Memory,
     qos::Qos,
     random::Random,
     rate::{self, Observed, Permission, Rate},
@@ -141,6 +142,11 @@ impl Session {
             datagram_bytes_received: 0,
             invalid_feedback: 0,
         }
+    }
+
+    /// Puts samples that begin to arrive from now on there, instead of on the heap.
+    pub fn set_memory(&mut self, memory: Box<dyn Memory>) {
+        self.receiver.set_memory(memory);
     }
 
     /// The carrier has a connection to the peer, for the first time or again: it is asked whether it is the same.

@@ -2,6 +2,7 @@
 
 use crate::{
     coding::{Coder, geometry::Geometry},
+    memory::Payload,
     wire::data::Symbol,
 };
 
@@ -10,7 +11,7 @@ pub(super) struct Assembly {
     pub(super) stream: u32,
     pub(super) sequence: u64,
     pub(super) geometry: Geometry,
-    payload: Vec<u8>,
+    payload: Payload,
     blocks: Vec<InBlock>,
     blocks_left: usize,
 }
@@ -37,14 +38,15 @@ pub(super) struct Added {
 }
 
 impl Assembly {
-    pub(super) fn new(symbol: &Symbol) -> Self {
+    /// `payload` is as long as the sample.
+    pub(super) fn new(symbol: &Symbol, payload: Payload) -> Self {
         let geometry = symbol.geometry;
         let blocks: Vec<_> = (0..geometry.blocks()).map(|_| InBlock::default()).collect();
         Self {
             stream: symbol.stream,
             sequence: symbol.sequence,
             geometry,
-            payload: vec![0; geometry.sample_bytes()],
+            payload,
             blocks_left: blocks.len(),
             blocks,
         }
@@ -79,8 +81,8 @@ impl Assembly {
         added.symbols = state.got as u16;
         if index < shards {
             let range = block.shard_range(index);
-            let target = &mut self.payload[block.range()][range.clone()];
-            target.copy_from_slice(&shard[..range.len()]);
+            let target = self.payload.bytes_mut(block.range());
+            target[range.clone()].copy_from_slice(&shard[..range.len()]);
         } else {
             state.repair.push((index - shards, shard.into()));
         }
@@ -92,7 +94,7 @@ impl Assembly {
             let have = &state.have;
             let received = (0..shards).filter(|shard| have[shard / 64] & (1 << (shard % 64)) != 0);
             let repair = state.repair.iter().map(|(index, shard)| (*index, &shard[..]));
-            added.copied += coder.decode(block, &mut self.payload[block.range()], received, repair);
+            added.copied += coder.decode(block, self.payload.bytes_mut(block.range()), received, repair);
         }
         state.complete = true;
         state.repair = Vec::new();
@@ -108,7 +110,7 @@ impl Assembly {
         self.payload.len() + repair.map(|(_, shard)| shard.len()).sum::<usize>()
     }
 
-    pub(super) fn into_payload(self) -> Vec<u8> {
+    pub(super) fn into_payload(self) -> Payload {
         self.payload
     }
 }

@@ -15,10 +15,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-
 use crate::{
     coding::Coder,
+    memory::{Heap, Memory, NoMemory, Payload},
     qos::Qos,
     sender::{CONTROL_CREDIT, CONTROL_STREAM},
     window::PacketWindow,
@@ -63,14 +62,14 @@ impl Default for ReceiverConfig {
 }
 
 /// A sample that has arrived.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Its place in its stream; a gap is a loss.
     pub sequence: u64,
     /// How old it was when its last symbol was sent; the time on the way is not in it. Saturates at 65.535 s.
     pub age: Duration,
     /// Its bytes.
-    pub payload: Bytes,
+    pub payload: Payload,
 }
 
 /// What the receiver tells.
@@ -97,9 +96,9 @@ pub enum ReceiverEvent {
 }
 
 /// The receiving end of a session.
-#[derive(Debug)]
 pub struct Receiver {
     config: ReceiverConfig,
+    memory: Box<dyn Memory>,
     incarnation: u32,
     start: Instant,
     session: Option<u32>,
@@ -124,10 +123,11 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver that knows of no stream. `incarnation` is a random number.
+    /// A receiver that knows of no stream, and puts samples on the heap. `incarnation` is a random number.
     pub fn new(config: ReceiverConfig, incarnation: u32, now: Instant) -> Self {
         let mut receiver = Self {
             config,
+            memory: Box::new(Heap),
             incarnation,
             start: now,
             session: None,
@@ -149,6 +149,11 @@ impl Receiver {
         };
         receiver.begin_session();
         receiver
+    }
+
+    /// Puts samples that begin to arrive from now on there.
+    pub fn set_memory(&mut self, memory: Box<dyn Memory>) {
+        self.memory = memory;
     }
 
     /// A data packet arrived.
@@ -317,7 +322,12 @@ impl Receiver {
                 self.counters.refused_symbols += 1;
                 return;
             }
-            self.assemblies.insert(id, Assembly::new(symbol));
+            let Ok(payload) = allocate(&mut *self.memory, symbol.stream, bytes) else {
+                state.end(bytes);
+                self.counters.refused_symbols += 1;
+                return;
+            };
+            self.assemblies.insert(id, Assembly::new(symbol, payload));
         }
         let assembly = self.assemblies.get_mut(&id).expect("it was there or begun");
         if !assembly.agrees(symbol) {
@@ -338,7 +348,7 @@ impl Receiver {
         let state = self.streams.get_mut(&stream).expect("an assembly belongs to a stream");
         let age = Duration::from_millis(age_millis.into());
         let sequence = assembly.sequence;
-        let sample = Sample { sequence, age, payload: assembly.into_payload().into() };
+        let sample = Sample { sequence, age, payload: assembly.into_payload() };
         let bytes = sample.payload.len();
         let expired = state.qos.lifespan.is_some_and(|lifespan| age >= lifespan);
         if state.qos.delivery.keeps_all() {
@@ -387,21 +397,20 @@ impl Receiver {
                 return;
             }
             let first = state.waiting.first_entry().expect("there is a first one");
-            let Some(sample) = &first.get().sample else {
+            if first.get().sample.is_none() {
                 let expired = first.remove();
                 state.next_sequence += 1;
                 state.end(expired.bytes);
                 state.counters.expired += 1;
                 self.close(expired.id, Outcome::Expired);
                 continue;
-            };
+            }
             if stream == CONTROL_STREAM {
-                let message = sample.payload.clone();
                 let complete = first.remove();
                 state.next_sequence += 1;
                 state.end(complete.bytes);
                 self.close(complete.id, Outcome::Delivered);
-                self.on_control(&message);
+                self.on_control(&complete.sample.expect("it was just seen").payload);
                 continue;
             }
             if state.queue.len() >= state.qos.delivery.depth() || !self.budget.queue(first.get().bytes) {
@@ -521,5 +530,20 @@ impl Receiver {
             self.totals = self.totals + state.counters();
             self.budget.release(state.granted);
         }
+    }
+}
+
+/// Memory of the application for a sample, as long as the sample. Control messages are the link's own affair.
+fn allocate(memory: &mut dyn Memory, stream: u32, bytes: usize) -> Result<Payload, NoMemory> {
+    let block =
+        if stream == CONTROL_STREAM { Heap.allocate(stream, bytes) } else { memory.allocate(stream, bytes) };
+    block
+        .map(Payload::new)
+        .and_then(|payload| if payload.len() == bytes { Ok(payload) } else { Err(NoMemory) })
+}
+
+impl std::fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Receiver").field("session", &self.session).field("counters", &self.counters).finish()
     }
 }

@@ -19,7 +19,7 @@
 //!         break stream.receive(Duration::from_secs(10)).expect("it is on its way");
 //!     }
 //! };
-//! assert_eq!(received.payload, "an image");
+//! assert_eq!(&received.payload[..], b"an image");
 //! # Ok(())
 //! # }
 //! ```
@@ -48,7 +48,7 @@ use crate::{
         self, ConnectError, KeyPair, Lost, PublicKey,
         quic::{QuicCarrier, QuicConfig},
     },
-    endpoint::Endpoint,
+    endpoint::{Endpoint, MemoryOf},
     receiver::Sample,
     session::SessionConfig,
 };
@@ -174,7 +174,7 @@ pub enum LinkEvent {
 }
 
 /// A sample and where it came from.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Received {
     /// Who sent it.
     pub peer: PublicKey,
@@ -286,6 +286,12 @@ impl Link {
     /// A handle of a peer that has connected.
     pub fn peer(&self, peer: PublicKey) -> Peer {
         Peer::new(Arc::clone(&self.shared), peer)
+    }
+
+    /// Puts the samples of peers that become known from now on there, instead of on the heap. It is asked by the link's
+    /// thread, which waits for the answer.
+    pub fn set_memory(&self, memory_of: MemoryOf) {
+        self.shared.lock().endpoint.set_memory(memory_of);
     }
 
     /// Lets a peer connect.
