@@ -108,7 +108,7 @@ def test_keep_all_accounts_for_every_accepted_sample() -> None:
 
 
 def test_shares_are_of_the_time_in_which_both_have_settled() -> None:
-    cell = Cell(100, 0, 125_000, 80.0, beside="cubic-later")
+    cell = Cell(100, 0, 125_000, 80.0, samples=1600, beside="cubic-later")
     run = a_run(cell=cell)
     # 100 Mbit/s alone until 8 s, then 40 beside 50, measured from 13 s to 20 s.
     alone = [[number, 0, number * 10_000] for number in range(800)]
@@ -124,21 +124,23 @@ def test_shares_are_of_the_time_in_which_both_have_settled() -> None:
 
 
 def test_robots_are_judged_by_fairness_and_by_what_a_byte_costs() -> None:
-    cell = Cell(54, 0, 10_000, 100.0, samples=100, half_duplex=True, robots=2)
+    cell = Cell(54, 0, 10_000, 100.0, half_duplex=True, robots=2)
     run = a_run(cell=cell)
-    run["link"]["hosts"] = [a_host(100, 0, 1.0), a_host(1000, 0, 1.0), a_host(1000, 0, 1.0)]
-    # One at 8 Mbit/s and one at 4, for a second.
+    run["link"]["hosts"] = [a_host(1000, 0, 1.0), a_host(10_000, 0, 1.0), a_host(10_000, 0, 1.0)]
+    # One at 8 Mbit/s and one at 4, for ten seconds.
     flow = run["flows"][0]
-    fast = [[number, 0, number * 10_000] for number in range(101)]
-    slow = [[number, 0, number * 20_000] for number in range(51)]
+    fast = [[number, 0, number * 10_000] for number in range(1001)]
+    slow = [[number, 0, number * 20_000] for number in range(501)]
     run["flows"] = [flow | {"receptions_micros": fast}, flow | {"receptions_micros": slow}]
     more = only(a_result(run)).worst.more
     assert more["jain"] == pytest.approx(12**2 / (2 * (64 + 16)))
     assert more["aggregate_percent"] == pytest.approx(100 * 12 / (54 * 1472 / 1500))
-    assert more["wire_bytes_per_byte"] == pytest.approx(2100 * 1500 / (152 * 10_000))
-    # One that got nothing counts.
-    run["flows"][1]["receptions_micros"] = []
-    assert only(a_result(run)).worst.more["jain"] == pytest.approx(0.5)
+    assert more["wire_bytes_per_byte"] == pytest.approx(21_000 * 1500 / (1502 * 10_000))
+    # One that got nothing counts, and one that got nothing any more does not shorten the time.
+    for starved in ([], slow[:2]):
+        run["flows"][1]["receptions_micros"] = starved
+        more = only(a_result(run)).worst.more
+        assert (more["jain"], more["shared_seconds"]) == (pytest.approx(0.5), pytest.approx(5))
 
 
 def test_a_connection_without_a_sample_took_for_ever() -> None:

@@ -60,11 +60,10 @@ def _sharing(run: dict[str, Any]) -> dict[str, float]:
     cell = run["cell"]
     one = _progress(run["flows"][0], cell)
     other = run["beside"] if run["beside"] is not None else _progress(run["flows"][1], cell)
-    if not one or not other:
-        return {}
-    start = max(one[0][0], other[0][0]) + SETTLING_MICROS
-    end = min(one[-1][0], other[-1][0])
-    if end <= start:
+    start, end = _all_settled(run["flows"], cell)
+    if run["beside"]:
+        start = max(start, run["beside"][0][0] + SETTLING_MICROS)
+    if not one or not other or end <= start:
         return {}
     limit_mbit = cell["rate_mbit"] * HEADER_ADJUSTED
     mine, others = (100 * _mbit(progress, start, end) / limit_mbit for progress in (one, other))
@@ -81,13 +80,12 @@ def _robots(run: dict[str, Any]) -> dict[str, float]:
     """Fairness and sum of the flows while all are there, and what a delivered byte cost on the air."""
     cell, hosts = run["cell"], run["link"]["hosts"]
     flows = [_progress(flow, cell) for flow in run["flows"]]
-    there = [flow for flow in flows if flow]
-    if not there:
+    start, end = _all_settled(run["flows"], cell)
+    if end <= start:
         return {}
-    start, end = max(flow[0][0] for flow in there), min(flow[-1][0] for flow in there)
-    rates = [_mbit(flow, start, end) if flow and end > start else 0.0 for flow in flows]
+    rates = [_mbit(flow, start, end) for flow in flows]
     squares = sum(rate * rate for rate in rates)
-    delivered_bytes = sum(flow[-1][1] for flow in there)
+    delivered_bytes = sum(flow[-1][1] for flow in flows if flow)
     return {
         "jain": sum(rates) ** 2 / (len(rates) * squares) if squares else 0.0,
         "aggregate_percent": 100 * sum(rates) / (cell["rate_mbit"] * HEADER_ADJUSTED * kept(hosts[1:])),
@@ -124,6 +122,18 @@ def kept(hosts: list[dict[str, Any]]) -> float:
     causes = ("lost_random", "lost_burst", "lost_outage")
     decided = arrived + sum(host[cause]["packets"] for host in hosts for cause in causes)
     return arrived / decided if decided else 1.0
+
+
+def _all_settled(flows: list[dict[str, Any]], cell: dict[str, Any]) -> tuple[float, float]:
+    """From when the last of the flows has settled to the end of the first, by their schedules: one that
+    gets nothing through does not shorten the time. Those of which no sample ever came are not asked.
+    """
+    period_micros = 1e6 / cell["rate_hz"]
+    firsts = [flow["receptions_micros"][0] for flow in flows if flow.get("receptions_micros")]
+    starts = [due - number * period_micros for number, due, _ in firsts]
+    if not starts:
+        return (0.0, 0.0)
+    return (max(starts) + SETTLING_MICROS, min(starts) + cell["samples"] * period_micros)
 
 
 def _progress(flow: dict[str, Any], cell: dict[str, Any]) -> list[list[float]]:

@@ -22,7 +22,7 @@ impl Serve {
     fn start(folder: &Path, listen: &str, allow: &str) -> Self {
         let mut child = nervure(folder)
             .args(["link", "bench", "serve", "--key", "serve.key", "--once", "--json"])
-            .args(["--listen", listen, "--allow", allow])
+            .args(["--listen", listen, "--allow", allow, "--receptions", "receptions"])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -97,6 +97,12 @@ fn samples_arrive_unaltered_and_none_is_missing() {
         assert_eq!(received["streams"][stream]["delivered"], count, "{received}");
         assert_eq!(received["streams"][stream]["lost"]["altered"], 0);
     }
+    let receptions = std::fs::read_to_string(folder.join("receptions")).unwrap();
+    let lines: Vec<Vec<&str>> = receptions.lines().map(|line| line.split(' ').collect()).collect();
+    let of_first: Vec<_> = lines.iter().filter(|line| line[0] == "bench/0").map(|line| line[1]).collect();
+    assert_eq!(of_first, (0..20).map(|number| number.to_string()).collect::<Vec<_>>());
+    let nanos = |text: &str| text.parse::<u64>().unwrap();
+    assert!(lines.len() == 170 && lines.iter().all(|line| nanos(line[2]) <= nanos(line[3])), "{receptions}");
 }
 
 #[test]
