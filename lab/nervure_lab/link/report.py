@@ -208,8 +208,7 @@ def _number(value: float | None) -> str:
 
 
 def _title(cell: dict[str, Any]) -> str:
-    size = cell["payload_bytes"]
-    text = f"{size // 1024} KiB" if size % 1024 == 0 else f"{size} B"
+    text = _size(cell["payload_bytes"])
     stream = f"{text} at {cell['rate_hz']:g} Hz"
     if cell["veth"]:
         return f"Ethernet pair; {stream}"
@@ -240,6 +239,13 @@ def _title(cell: dict[str, Any]) -> str:
     if cell["beside"]:
         parts.append(others[cell["beside"]])
     return "; ".join(parts)
+
+
+def _size(size_bytes: int) -> str:
+    for unit, of_unit in (("KiB", 1024), ("MB", 1_000_000), ("KB", 1000)):
+        if size_bytes % of_unit == 0:
+            return f"{size_bytes // of_unit} {unit}"
+    return f"{size_bytes / 1000:g} KB"
 
 
 def _adapters(result: dict[str, Any]) -> list[str]:
