@@ -48,6 +48,29 @@ fn what_goes_wrong_is_said() {
 }
 
 #[test]
+fn an_event_loop_calls_too() {
+    let outcome = Dataflow::new()
+        .node("server", "serve", json!({"services": ["double"]}))
+        .node(
+            "client",
+            "call-async",
+            json!({"clients": {"twice": "server/double"}, "inputs": {"tick": "nervure/timer/millis/1"}}),
+        )
+        .run(&[])
+        .finish();
+    assert_eq!(outcome.code, Some(0), "{} {:?}", outcome.stderr, outcome.lines("client"));
+    assert_eq!(
+        outcome.lines("client"),
+        [
+            "10 answers",
+            "service server/double failed: it is not even",
+            "service server/double has not answered within 50ms",
+            "7 doubled is 14",
+        ]
+    );
+}
+
+#[test]
 fn the_end_of_a_server_is_an_error_of_its_callers_and_the_next_one_answers() {
     let mut run = pair("serve", "call-on").run(&[]);
     run.line("client", "ready");

@@ -2,7 +2,8 @@
 
 use std::{error::Error, thread::sleep, time::Duration};
 
-use nervure_node::{CallError, Envelope, Event, Metadata, Node, Tensor, message::Scalar};
+use futures_lite::{StreamExt, future};
+use nervure_node::{CallError, Envelope, Event, EventStream, Metadata, Node, Tensor, message::Scalar};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("call-badly") => call_badly(),
         Some("call-on") => call_on(),
         Some("call-always") => call_always(),
+        Some("call-async") => async_io::block_on(call_async()),
         other => Err(format!("what is a {other:?}?").into()),
     }
 }
@@ -263,6 +265,34 @@ fn call_always() -> Result<(), Box<dyn Error>> {
         }
         sleep(Duration::from_millis(10));
     }
+    Ok(())
+}
+
+/// Calls in an event loop, with events of a timer between.
+async fn call_async() -> Result<(), Box<dyn Error>> {
+    let (_node, events) = Node::connect()?.split();
+    let mut events = events.stream()?;
+    let tick = async |events: &mut EventStream| match events.next().await {
+        Some(Event::Tick { .. }) => Ok(()),
+        other => Err(format!("no tick but {other:?}")),
+    };
+    tick(&mut events).await?;
+    for number in 10..20 {
+        assert_eq!(doubled(events.call("twice", &number, None).await)?, 2 * number);
+        tick(&mut events).await?;
+    }
+    println!("10 answers");
+    for (number, timeout) in [(1, None), (5, Some(Duration::from_millis(50)))] {
+        match events.call("twice", &number, timeout).await {
+            Ok(_) => println!("an answer to {number}?"),
+            Err(error) => println!("{error}"),
+        }
+    }
+    // One that is given up, and whose answer nobody gets.
+    let given_up =
+        future::or(async { events.call("twice", &5, None).await.map(drop) }, async { Ok(()) }).await;
+    given_up?;
+    println!("7 doubled is {}", doubled(events.call("twice", &7, None).await)?);
     Ok(())
 }
 
