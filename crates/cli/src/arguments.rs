@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use nervure_protocol::keeper_to_run::Level;
 
 use crate::look::arguments::{
-    AttachArguments, ListArguments, LogsArguments, NodeArguments, ParamArguments, StopArguments, Target,
-    TopArguments, TopicArguments, TopicsArguments,
+    AttachArguments, LintArguments, ListArguments, LogsArguments, NodeArguments, ParamArguments,
+    StopArguments, Target, TopArguments, TopicArguments, TopicsArguments,
 };
 
 /// Runs dataflows: programs that exchange images, point clouds and other samples through shared memory.
@@ -45,6 +45,11 @@ pub enum Command {
     Holders(TopicsArguments),
     /// Say where and why samples were lost, and which setting would change it.
     Explain(TopicsArguments),
+    /// Give hints on a running dataflow, or on a file: consumers that are too slow, queues that are too deep, nodes that
+    /// wait, outputs that nobody reads; with the setting that would change it.
+    ///
+    /// Exits with 3 when there are hints.
+    Lint(LintArguments),
     /// Show the logs of a running dataflow, or of the last run.
     Logs(LogsArguments),
     /// Stop a running dataflow in order, and wait for its end.

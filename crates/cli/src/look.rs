@@ -5,6 +5,7 @@ pub mod attach;
 mod echo;
 pub mod explain;
 pub mod holders;
+pub mod lint;
 pub mod list;
 pub mod logs;
 mod measure;

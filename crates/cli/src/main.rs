@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         Command::Stop(arguments) => look::stop::stop(&arguments),
         Command::Top(arguments) => look::top::top(&arguments),
         Command::Node(arguments) => look::node::node(&arguments),
+        Command::Lint(arguments) => look::lint::lint(&arguments),
         Command::Attach(arguments) => look::attach::attach(&arguments),
         Command::Param(arguments) => look::param::param(&arguments),
         Command::Keeper => keep(),

@@ -195,7 +195,7 @@ fn alone(topics: &BTreeSet<&str>, mut player: Node) -> Dataflow {
 }
 
 fn output(name: String) -> Output {
-    Output { name, history: 0, type_name: None }
+    Output { name, history: 0, type_name: None, line: 0 }
 }
 
 /// The dataflow with the player in the place of the replaced nodes. The player's outputs are called as their topics.

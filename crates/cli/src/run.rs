@@ -18,6 +18,7 @@ pub mod table;
 mod watched;
 
 use std::{
+    path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -51,7 +52,9 @@ const TICK: Duration = Duration::from_millis(500);
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let dataflow = source::read(&arguments.file)?;
     let clock = arguments.clock.as_deref().map(|node| driven_clock(&dataflow, node)).transpose()?;
-    start(dataflow, &arguments.options, arguments.detach, clock, None)
+    // What is read from there later, for messages, is looked for from another folder.
+    let file = arguments.file.canonicalize().ok();
+    start(dataflow, file, &arguments.options, arguments.detach, clock, None)
 }
 
 /// A clock that begins with the present time, and is driven by the node of that name.
@@ -75,11 +78,12 @@ pub struct Replay {
 
 /// Runs a dataflow in which a node plays a recording.
 pub fn run_replay(dataflow: Dataflow, options: &RunOptions, replay: Replay) -> Result<ExitCode, Failure> {
-    start(dataflow, options, false, replay.clock, Some(replay))
+    start(dataflow, None, options, false, replay.clock, Some(replay))
 }
 
 fn start(
     mut dataflow: Dataflow,
+    file: Option<PathBuf>,
     options: &RunOptions,
     detached: bool,
     clock: Option<ClockPlan>,
@@ -93,6 +97,7 @@ fn start(
     let log_folder = log_folder::create(&dataflow.name)?;
     let mut plan = plan::plan(&dataflow, log_folder, options.grace, detached)?;
     plan.clock = clock;
+    plan.file = file;
     let display = display::choose(options, &plan);
     let keeper = Keeper::start(&plan)?;
     let signals = signals::forward(&keeper)?;

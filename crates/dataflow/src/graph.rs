@@ -184,6 +184,9 @@ pub struct Input {
         skip_serializing_if = "Option::is_none"
     )]
     pub expect_every: Option<Duration>,
+    /// Line of the file at which it stands, counted from 1; 0 for that of a service.
+    #[serde(skip)]
+    pub line: usize,
 }
 
 /// How long a node may take for an event of one of its inputs.
@@ -249,6 +252,9 @@ pub struct Output {
     /// The type of its samples, if the file says so.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_name: Option<TypeName>,
+    /// Line of the file at which it stands, counted from 1; 0 for that of a service.
+    #[serde(skip)]
+    pub line: usize,
 }
 
 /// When a node is started again after it ended.

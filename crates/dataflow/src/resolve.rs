@@ -196,6 +196,7 @@ pub(crate) fn assemble(
             }
             let type_name = input.type_name.map(|type_name| type_name.value);
             inputs.push(Input {
+                line: line_of(input.name.span),
                 name: input.name.text,
                 source,
                 queue: input.queue,
@@ -204,6 +205,7 @@ pub(crate) fn assemble(
             });
         }
         let outputs = node.outputs.into_iter().map(|output| Output {
+            line: line_of(output.name.span),
             name: output.name.text,
             history: output.history,
             type_name: output.type_name.map(|type_name| type_name.value),

@@ -84,7 +84,7 @@ pub(crate) fn service(name: String) -> Service {
 }
 
 fn add_output(node: &mut Node, name: String) -> usize {
-    node.outputs.push(Output { name, history: 0, type_name: None });
+    node.outputs.push(Output { name, history: 0, type_name: None, line: 0 });
     node.outputs.len() - 1
 }
 
@@ -95,6 +95,7 @@ fn add_input(node: &mut Node, name: String, producer: usize, output: usize) -> u
         queue: Queue::new(QueuePolicy::DropNewest, IN_FLIGHT),
         type_name: None,
         expect_every: None,
+        line: 0,
     });
     node.inputs.len() - 1
 }

@@ -17,6 +17,9 @@ pub struct Plan {
     pub dataflow: String,
     /// The working directory of every node.
     pub folder: PathBuf,
+    /// The dataflow file, for messages; `None` when there is none.
+    #[serde(default)]
+    pub file: Option<PathBuf>,
     /// Where the log files of this run go; it exists.
     pub log_folder: PathBuf,
     /// When it was started, in nanoseconds since the Unix epoch.

@@ -166,6 +166,7 @@ impl Connection {
                 dataflow: String::new(),
                 library: String::new(),
                 folder: String::new(),
+                file: None,
                 log_folder: String::new(),
                 started_utc_nanos: 0,
                 state: keeper_to_cli::DataflowState::Unknown,

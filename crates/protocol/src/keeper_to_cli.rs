@@ -78,6 +78,9 @@ pub struct Welcome {
     pub library: String,
     /// The working directory of its nodes.
     pub folder: String,
+    /// The dataflow file, where there is one.
+    #[serde(default)]
+    pub file: Option<String>,
     /// Where the log files of this run are.
     pub log_folder: String,
     /// When it was started, in nanoseconds since the Unix epoch.

@@ -76,6 +76,18 @@ pub enum NodeOrder {
 }
 
 #[derive(Debug, Args)]
+pub struct LintArguments {
+    /// A dataflow file: hints from the file alone. Without it a running dataflow is looked at.
+    #[arg(conflicts_with = "dataflow")]
+    pub file: Option<PathBuf>,
+    #[command(flatten)]
+    pub target: Target,
+    /// How long a running dataflow is looked at.
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = parse_duration)]
+    pub window: Duration,
+}
+
+#[derive(Debug, Args)]
 pub struct AttachArguments {
     /// A node, `node` or `dataflow:node`.
     pub node: String,

@@ -168,6 +168,12 @@ impl Edge {
         self.queue.policy == Policy::DropOldest && self.queue.depth == 1
     }
 
+    /// The counters of the oldest of the last samples and of the newest, and the time between them.
+    pub fn span(&self) -> Option<(&Totals, &Totals, Duration)> {
+        let ((begin, first), (end, last)) = (self.samples.front()?, self.samples.back()?);
+        Some((first, last, end.saturating_sub(*begin)))
+    }
+
     /// What happened over the last samples.
     pub fn figures(&self) -> Figures {
         let (Some((begin, first)), Some((end, last))) = (self.samples.front(), self.samples.back()) else {

@@ -48,6 +48,7 @@ pub fn plan(
     Ok(Plan {
         dataflow: dataflow.name.clone(),
         folder: dataflow.directory.clone(),
+        file: None,
         log_folder,
         started_utc_nanos: nervure_shm::utc_nanos(),
         detached,

@@ -6,6 +6,7 @@ mod graph;
 mod help;
 mod joined;
 mod link;
+mod lint;
 mod look;
 mod nodes;
 mod observer;

@@ -109,6 +109,7 @@ impl Machine {
             dataflow: self.plan.dataflow.clone(),
             library: env!("CARGO_PKG_VERSION").to_owned(),
             folder: self.plan.folder.display().to_string(),
+            file: self.plan.file.as_ref().map(|file| file.display().to_string()),
             log_folder: self.plan.log_folder.display().to_string(),
             started_utc_nanos: self.plan.started_utc_nanos,
             state: match self.phase {

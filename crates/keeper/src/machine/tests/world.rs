@@ -134,6 +134,7 @@ impl World {
         let mut plan = Plan {
             dataflow: "test".to_owned(),
             folder: "/".into(),
+            file: None,
             log_folder: "/".into(),
             started_utc_nanos: 0,
             detached,

@@ -1,0 +1,171 @@
+//! `nervure lint`: what a dataflow could do better, and which setting would change it.
+
+mod file;
+mod running;
+
+use std::{
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use nervure_dataflow::{Dataflow, load};
+use serde_json::{Value, json};
+
+use super::{arguments::LintArguments, connect, state::State};
+use crate::{
+    failure::{Failure, IMPERFECT},
+    output,
+    run::format,
+    source::colour_on_stderr,
+    validate::count,
+};
+
+/// Something that could be better.
+#[derive(Debug, PartialEq)]
+struct Hint {
+    /// What it is, for programs: stable across versions.
+    code: &'static str,
+    /// The edge, topic or input that it is about.
+    about: String,
+    /// What is the case.
+    what: String,
+    /// The setting that would change it.
+    setting: String,
+    /// Where that stands in the file.
+    place: Place,
+}
+
+/// A place in a dataflow file, by names or by its line.
+#[derive(Debug, PartialEq)]
+enum Place {
+    Node(String),
+    Input { node: String, input: String },
+    Output { node: String, output: String },
+    Line(usize),
+}
+
+/// Looks at the file, or at what runs, and tells what was found.
+pub fn lint(arguments: &LintArguments) -> Result<ExitCode, Failure> {
+    match &arguments.file {
+        Some(file) => lint_file(file, arguments.target.json),
+        None => lint_running(arguments),
+    }
+}
+
+fn lint_file(path: &Path, as_json: bool) -> Result<ExitCode, Failure> {
+    let report = load(path);
+    let Some(dataflow) = &report.dataflow else {
+        eprintln!("{}", report.render(colour_on_stderr()));
+        return Err(Failure::invalid(format!("`{}` cannot be used", path.display())));
+    };
+    let hints = file::hints(dataflow, &report.diagnostics);
+    let lines = Lines { file: path.display().to_string(), dataflow: Some(dataflow) };
+    let name = json!({"file": path.display().to_string()});
+    tell(&hints, &lines, as_json, name, &path.display().to_string())
+}
+
+fn lint_running(arguments: &LintArguments) -> Result<ExitCode, Failure> {
+    let mut state = State::open(connect(arguments.target.dataflow.as_deref(), "lint")?, true)?;
+    state.sample();
+    if !state.follow_until(Instant::now() + arguments.window)? {
+        return Err(Failure::internal("the dataflow has ended"));
+    }
+    state.sample();
+    let hints = running::hints(&state);
+    // As it is now: a line that has moved since is found again by its names.
+    let file = state.welcome().file.clone();
+    let report = file.as_ref().map(|file| load(Path::new(file)));
+    let lines = Lines {
+        file: file.unwrap_or_default(),
+        dataflow: report.as_ref().and_then(|report| report.dataflow.as_ref()),
+    };
+    let name = json!({
+        "dataflow": state.welcome().dataflow,
+        "window_nanos": u64::try_from(arguments.window.as_nanos()).unwrap_or(u64::MAX),
+    });
+    let about = format!("{}, looked at for {}", state.welcome().dataflow, format::elapsed(arguments.window));
+    tell(&hints, &lines, arguments.target.json, name, &about)
+}
+
+/// Where things stand in a dataflow file.
+struct Lines<'a> {
+    file: String,
+    dataflow: Option<&'a Dataflow>,
+}
+
+impl Lines<'_> {
+    fn of(&self, place: &Place) -> Option<usize> {
+        let node = |id: &str| self.dataflow?.node(id);
+        let line = match place {
+            Place::Line(line) => *line,
+            Place::Node(id) => node(id)?.line,
+            Place::Input { node: id, input } => {
+                node(id)?.inputs.iter().find(|known| known.name == *input)?.line
+            }
+            Place::Output { node: id, output } => {
+                node(id)?.outputs.iter().find(|known| known.name == *output)?.line
+            }
+        };
+        (line > 0).then_some(line)
+    }
+
+    /// `drive.yml:12`
+    fn name(&self, place: &Place) -> Option<String> {
+        let line = self.of(place)?;
+        let name = Path::new(&self.file).file_name()?.to_string_lossy();
+        Some(format!("{name}:{line}"))
+    }
+}
+
+fn tell(
+    hints: &[Hint],
+    lines: &Lines<'_>,
+    as_json: bool,
+    mut told: Value,
+    about: &str,
+) -> Result<ExitCode, Failure> {
+    output::write(&if as_json {
+        let hint = |hint: &Hint| {
+            json!({
+                "code": hint.code,
+                "about": hint.about,
+                "what": hint.what,
+                "setting": hint.setting,
+                "file": lines.of(&hint.place).map(|_| &lines.file),
+                "line": lines.of(&hint.place),
+            })
+        };
+        told["hints"] = hints.iter().map(hint).collect();
+        format!("{told}\n")
+    } else {
+        let mut text = String::new();
+        for hint in hints {
+            let place = lines.name(&hint.place).map(|name| format!(" ({name})")).unwrap_or_default();
+            text.push_str(&format!("{}{place}: {}\n", hint.about, hint.code));
+            text.push_str(&format!("  {}\n  {}\n\n", hint.what, hint.setting));
+        }
+        match hints.len() {
+            0 => text + &format!("no hints on {about}\n"),
+            number => text + &format!("{} on {about}\n", count(number, "hint")),
+        }
+    })?;
+    Ok(if hints.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(IMPERFECT) })
+}
+
+/// `57.6 MB`
+fn megabytes(bytes: f64) -> String {
+    match bytes {
+        ..1e6 => format!("{:.1} kB", bytes / 1e3),
+        ..1e9 => format!("{:.1} MB", bytes / 1e6),
+        _ => format!("{:.1} GB", bytes / 1e9),
+    }
+}
+
+/// A duration as a person would write it into the file.
+fn rounded(duration: Duration) -> String {
+    match duration.as_millis() {
+        millis if millis >= 1000 && millis % 1000 == 0 => format!("{}s", millis / 1000),
+        millis => format!("{millis}ms"),
+    }
+}

@@ -1,0 +1,425 @@
+//! What the counters of a running dataflow tell, over a window of time.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use nervure_protocol::{
+    keeper_to_cli::NodeDeclared,
+    wiring::{self, Source},
+};
+
+use super::{Hint, Place, file::unread, megabytes, rounded};
+use crate::{
+    look::state::State,
+    run::edges::{Edge, Edges, Totals},
+};
+
+/// Losses below this share are no steady state.
+const LOSING: f64 = 0.01;
+
+/// A producer that waits for less does not harm its other consumers much.
+const WAITING: f64 = 0.05;
+
+/// A queue that may take so many bytes.
+const DEEP_BYTES: f64 = 256e6;
+
+/// A queue of so many samples, if they are as large as pictures.
+const DEEP: u32 = 100;
+const PICTURE_BYTES: f64 = 65_536.0;
+
+/// So many samples may be missing before somebody is told.
+const LOOSE: f64 = 10.0;
+
+/// Everything that the last two looks at the counters tell.
+pub fn hints(state: &State) -> Vec<Hint> {
+    let nodes: Vec<_> =
+        state.nodes.values().map(|node| &node.declared).filter(|node| !node.observer).collect();
+    hints_of(&nodes, &state.edges)
+}
+
+fn hints_of(nodes: &[&NodeDeclared], edges: &Edges) -> Vec<Hint> {
+    let mut hints = Vec::new();
+    let measured: Vec<Measured> = edges.iter().filter_map(|edge| Measured::of(edge, nodes)).collect();
+    for edge in &measured {
+        let found = [
+            edge.slow_consumer(),
+            edge.keeps_samples(),
+            edge.memory_used_up(),
+            edge.deep_queue(),
+            edge.stalls(&measured),
+            edge.stale(),
+            edge.loosely_expected(),
+        ];
+        hints.extend(found.into_iter().flatten());
+    }
+    hints.extend(unread_outputs(nodes));
+    hints
+}
+
+fn unread_outputs(nodes: &[&NodeDeclared]) -> impl Iterator<Item = Hint> {
+    let read: BTreeSet<&str> = nodes
+        .iter()
+        .flat_map(|node| &node.inputs)
+        .filter_map(|input| match &input.source {
+            Source::Output { topic } => Some(topic.as_str()),
+            Source::Timer { .. } => None,
+        })
+        .collect();
+    let outputs = nodes.iter().flat_map(|node| node.outputs.iter().map(|output| (&node.id, &output.name)));
+    let is_unread = |node: &str, output: &str| {
+        !output.contains('~') && !read.contains(wiring::topic(node, output).as_str())
+    };
+    let unread_ones: Vec<_> = outputs.filter(|(node, output)| is_unread(node, output)).collect();
+    unread_ones.into_iter().map(|(node, output)| unread(node, output))
+}
+
+/// An edge, and what happened on it within the window.
+struct Measured<'a> {
+    edge: &'a Edge,
+    first: &'a Totals,
+    last: &'a Totals,
+    seconds: f64,
+    /// Its producing node.
+    producer: &'a str,
+    /// Its consuming node, and that one's input.
+    consumer: &'a str,
+    input: &'a str,
+    expect_every: Option<Duration>,
+}
+
+impl<'a> Measured<'a> {
+    /// `None` for what is no edge of the file's, and where nothing was measured.
+    fn of(edge: &'a Edge, nodes: &[&'a NodeDeclared]) -> Option<Self> {
+        let (first, last, time) = edge.span()?;
+        let (consumer, input) = edge.input.split_once('/')?;
+        let producer = edge.topic.split('/').next()?;
+        let is_service = input.contains('~') || edge.topic.contains('~');
+        if edge.observer || is_service || time.is_zero() {
+            return None;
+        }
+        let spec = nodes.iter().find(|node| node.id == consumer)?.inputs.iter().find(|it| it.name == input);
+        let expect_every = spec.and_then(|spec| spec.expect_every_nanos).map(Duration::from_nanos);
+        Some(Self { edge, first, last, seconds: time.as_secs_f64(), producer, consumer, input, expect_every })
+    }
+
+    /// How much more a counter reads now, a second.
+    fn rate(&self, counter: impl Fn(&Totals) -> u64) -> f64 {
+        counter(self.last).saturating_sub(counter(self.first)) as f64 / self.seconds
+    }
+
+    fn published_hz(&self) -> f64 {
+        self.rate(|totals| totals.output.published())
+    }
+
+    /// Mean size of a sample.
+    fn sample_bytes(&self) -> f64 {
+        let output = &self.last.output;
+        if output.sent == 0 { 0.0 } else { output.bytes as f64 / output.sent as f64 }
+    }
+
+    fn hint(&self, code: &'static str, what: String, setting: String) -> Option<Hint> {
+        let place = Place::Input { node: self.consumer.to_owned(), input: self.input.to_owned() };
+        Some(Hint { code, about: self.edge.name(), what, setting, place })
+    }
+
+    fn slow_consumer(&self) -> Option<Hint> {
+        let lost = self.rate(|totals| totals.output.dropped_oldest + totals.output.dropped_newest);
+        if self.edge.is_latest() || lost <= LOSING * self.published_hz() {
+            return None;
+        }
+        let what = format!(
+            "{:.1} a second come and {:.1} are taken: {lost:.1} a second are lost",
+            self.published_hz(),
+            self.rate(|totals| totals.input.received)
+        );
+        let setting = "`queue_policy: latest` where only the newest counts, `block` where the producer may wait; a larger \
+                       `queue_size` only puts the loss off";
+        self.hint("slow-consumer", what, setting.to_owned())
+    }
+
+    fn keeps_samples(&self) -> Option<Hint> {
+        let max_held = self.edge.queue.max_held;
+        let missed = self.rate(|totals| totals.output.missed_held);
+        let kept = self.first.input.held.min(self.last.input.held);
+        // What waits in the queue counts against the limit as well.
+        let is_near = kept * 4 >= u64::from(max_held) * 3;
+        if missed == 0.0 && !is_near {
+            return None;
+        }
+        let memory = megabytes(kept as f64 * self.sample_bytes());
+        let and_misses =
+            if missed > 0.0 { format!(", and missed {missed:.1} a second for it") } else { String::new() };
+        let what =
+            format!("`{}` keeps {kept} samples ({memory}) of at most {max_held}{and_misses}", self.consumer);
+        let setting = format!(
+            "copy what the node keeps (`event.numpy().copy()`), or a larger `max_held` (now {max_held})"
+        );
+        self.hint("keeps-samples", what, setting)
+    }
+
+    fn memory_used_up(&self) -> Option<Hint> {
+        let missed = self.rate(|totals| totals.output.missed_memory);
+        let place = Place::Node(self.producer.to_owned());
+        (missed > 0.0).then(|| Hint {
+            code: "memory-used-up",
+            about: self.edge.name(),
+            what: format!(
+                "{missed:.1} a second are lost because the shared memory of `{}` is used up: `nervure holders {}` says \
+                 by whom",
+                self.producer, self.edge.topic
+            ),
+            setting: format!("a larger `shared_memory` of node `{}`, or shorter queues", self.producer),
+            place,
+        })
+    }
+
+    fn deep_queue(&self) -> Option<Hint> {
+        let (depth, bytes) = (self.edge.queue.depth, self.sample_bytes());
+        let total = f64::from(depth) * bytes;
+        if total < DEEP_BYTES && !(depth >= DEEP && bytes >= PICTURE_BYTES) {
+            return None;
+        }
+        let age = match self.published_hz() {
+            hz if hz > 0.0 => format!(", and the last of them would be {:.1} s old", f64::from(depth) / hz),
+            _ => String::new(),
+        };
+        let what = format!(
+            "{depth} samples of {} may wait here: {} of the memory of `{}`{age}",
+            megabytes(bytes),
+            megabytes(total),
+            self.producer
+        );
+        let setting = format!(
+            "`queue_size` (now {depth}): as many as the node needs to catch up; `queue_policy: latest` where only the \
+             newest counts"
+        );
+        self.hint("deep-queue", what, setting)
+    }
+
+    /// A producer that waits for one consumer sends nothing to its others.
+    fn stalls(&self, all: &[Measured<'_>]) -> Option<Hint> {
+        let share = self.rate(|totals| totals.output.blocked_nanos) / 1e9;
+        let is_sibling = |other: &&Measured<'_>| {
+            other.producer == self.producer
+                && other.edge.input != self.edge.input
+                && !other.edge.is_lossless()
+        };
+        let siblings: Vec<_> =
+            all.iter().filter(is_sibling).map(|other| other.edge.consumer_name()).collect();
+        if share < WAITING || siblings.is_empty() {
+            return None;
+        }
+        let what = format!(
+            "`{}` waits {:.0} % of the time for `{}`, and meanwhile sends nothing to {}",
+            self.producer,
+            share.min(1.0) * 100.0,
+            self.edge.input,
+            siblings.join(", ")
+        );
+        let setting = "`queue_policy: drop_oldest` or `latest` on this input, or a larger `queue_size` where it is slow only \
+                       at times";
+        self.hint("stalls-others", what, setting.to_owned())
+    }
+
+    fn stale(&self) -> Option<Hint> {
+        let expected = self.expect_every?;
+        let times = self.last.input.stale.saturating_sub(self.first.input.stale);
+        let what = format!(
+            "it was stale {} within {:.1} s: {:.1} a second come, and `expect_every` is {}",
+            crate::validate::count(times as usize, "time"),
+            self.seconds,
+            self.published_hz(),
+            rounded(expected)
+        );
+        let setting = "a producer that keeps its rate, or a longer `expect_every`".to_owned();
+        if times > 0 { self.hint("stale-input", what, setting) } else { None }
+    }
+
+    fn loosely_expected(&self) -> Option<Hint> {
+        let expected = self.expect_every?;
+        let missing = self.published_hz() * expected.as_secs_f64();
+        let period = Duration::from_secs_f64(1.0 / self.published_hz().max(1e-9));
+        let what = format!(
+            "{:.1} a second come, and `expect_every` is {}: {missing:.0} in a row may be missing before the node is told",
+            self.published_hz(),
+            rounded(expected)
+        );
+        let setting = format!(
+            "`expect_every: {}`, say: three times as long as from one to the next",
+            rounded(period * 3)
+        );
+        if missing > LOOSE { self.hint("loose-expectation", what, setting) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nervure_protocol::wiring::{InputSpec, OutputSpec, Policy, Queue};
+    use nervure_shm::{InputCounters, OutputCounters};
+
+    const CAMERA: (&str, &str) = ("camera/image", "detector/image");
+
+    fn queue(policy: Policy, depth: u32) -> Queue {
+        Queue { policy, depth, max_held: depth + 8 }
+    }
+
+    fn node(id: &str, outputs: &[&str], inputs: &[(&str, &str, Option<Duration>)]) -> NodeDeclared {
+        let output =
+            |name: &&str| OutputSpec { name: (*name).to_owned(), history: 0, blocks: 64, type_name: None };
+        let input = |(name, topic, every): &(&str, &str, Option<Duration>)| InputSpec {
+            name: (*name).to_owned(),
+            source: Source::Output { topic: (*topic).to_owned() },
+            queue: None,
+            type_name: None,
+            expect_every_nanos: every.map(|every| every.as_nanos() as u64),
+        };
+        NodeDeclared {
+            node: 0,
+            id: id.to_owned(),
+            program: String::new(),
+            file_says: None,
+            observer: false,
+            dynamic: false,
+            outputs: outputs.iter().map(output).collect(),
+            inputs: inputs.iter().map(input).collect(),
+        }
+    }
+
+    fn graph(every: Option<Duration>) -> Vec<NodeDeclared> {
+        vec![
+            node("camera", &["image"], &[]),
+            node("detector", &["boxes"], &[("image", "camera/image", every)]),
+            node("display", &[], &[("image", "camera/image", None), ("boxes", "detector/boxes", None)]),
+        ]
+    }
+
+    /// What is said of one edge on which so much happened within two seconds.
+    fn said(
+        queue: Queue,
+        every: Option<Duration>,
+        output: OutputCounters,
+        input: InputCounters,
+    ) -> Vec<String> {
+        let mut edges = Edges::imagined(vec![(CAMERA.0, CAMERA.1, queue)]);
+        edges.imagine(
+            0,
+            Duration::from_secs(5),
+            OutputCounters::default(),
+            InputCounters { held: input.held, ..InputCounters::default() },
+        );
+        edges.imagine(0, Duration::from_secs(7), output, input);
+        let nodes = graph(every);
+        let hints = hints_of(&nodes.iter().collect::<Vec<_>>(), &edges);
+        assert!(hints.iter().all(|hint| hint.about == "camera/image -> detector/image"), "{hints:?}");
+        hints.into_iter().map(|hint| format!("{}: {}", hint.code, hint.what)).collect()
+    }
+
+    fn sent(sent: u64, sample_bytes: u64) -> OutputCounters {
+        OutputCounters { sent, bytes: sent * sample_bytes, ..OutputCounters::default() }
+    }
+
+    fn received(received: u64) -> InputCounters {
+        InputCounters { received, ..InputCounters::default() }
+    }
+
+    #[test]
+    fn what_works_gets_no_hints() {
+        let every = Some(Duration::from_millis(200));
+        assert!(said(queue(Policy::DropOldest, 10), every, sent(50, 1_000_000), received(50)).is_empty());
+    }
+
+    #[test]
+    fn a_consumer_that_is_too_slow_is_measured() {
+        let output = OutputCounters { dropped_oldest: 32, ..sent(50, 1000) };
+        assert_eq!(
+            said(queue(Policy::DropOldest, 2), None, output, received(18)),
+            ["slow-consumer: 25.0 a second come and 9.0 are taken: 16.0 a second are lost"]
+        );
+        assert!(said(queue(Policy::DropOldest, 1), None, output, received(18)).is_empty(), "`latest`");
+    }
+
+    #[test]
+    fn deep_queues_are_those_of_large_samples() {
+        assert_eq!(
+            said(queue(Policy::DropOldest, 1000), None, sent(50, 691_200), received(50)),
+            [
+                "deep-queue: 1000 samples of 691.2 kB may wait here: 691.2 MB of the memory of `camera`, and the last of them \
+              would be 40.0 s old"
+            ]
+        );
+        assert!(said(queue(Policy::DropOldest, 1000), None, sent(50, 100), received(50)).is_empty());
+    }
+
+    #[test]
+    fn who_keeps_samples_is_named() {
+        let output = OutputCounters { missed_held: 20, ..sent(30, 1_000_000) };
+        let input = InputCounters { held: 18, ..received(30) };
+        assert_eq!(
+            said(queue(Policy::DropOldest, 10), None, output, input.clone()),
+            [
+                "keeps-samples: `detector` keeps 18 samples (18.0 MB) of at most 18, and missed 10.0 a second for it"
+            ]
+        );
+        let quiet = said(
+            queue(Policy::DropOldest, 10),
+            None,
+            sent(30, 1_000_000),
+            InputCounters { held: 14, ..input },
+        );
+        assert_eq!(quiet, ["keeps-samples: `detector` keeps 14 samples (14.0 MB) of at most 18"]);
+    }
+
+    #[test]
+    fn a_producer_that_waits_for_one_consumer_stalls_the_others() {
+        let mut edges = Edges::imagined(vec![
+            (CAMERA.0, CAMERA.1, queue(Policy::Block, 4)),
+            (CAMERA.0, "display/image", queue(Policy::DropOldest, 10)),
+        ]);
+        let waited = OutputCounters { blocked_nanos: 1_200_000_000, ..sent(20, 100) };
+        for (edge, output) in [(0, waited), (1, sent(20, 100))] {
+            edges.imagine(edge, Duration::ZERO, OutputCounters::default(), InputCounters::default());
+            edges.imagine(edge, Duration::from_secs(2), output, received(20));
+        }
+        let nodes = graph(None);
+        let hints = hints_of(&nodes.iter().collect::<Vec<_>>(), &edges);
+        let [hint] = &hints[..] else { panic!("{hints:?}") };
+        assert_eq!(
+            (hint.code, &*hint.what),
+            (
+                "stalls-others",
+                "`camera` waits 60 % of the time for `detector/image`, and meanwhile sends nothing to display/image"
+            )
+        );
+        assert_eq!(hint.place, Place::Input { node: "detector".to_owned(), input: "image".to_owned() });
+    }
+
+    #[test]
+    fn expectations_are_compared_with_what_comes() {
+        let every = |millis| Some(Duration::from_millis(millis));
+        let input = InputCounters { stale: 3, ..received(10) };
+        assert_eq!(
+            said(queue(Policy::DropOldest, 10), every(100), sent(10, 100), input),
+            [
+                "stale-input: it was stale 3 times within 2.0 s: 5.0 a second come, and `expect_every` is 100ms"
+            ]
+        );
+        assert_eq!(
+            said(queue(Policy::DropOldest, 10), every(2000), sent(50, 100), received(50)),
+            [
+                "loose-expectation: 25.0 a second come, and `expect_every` is 2s: 50 in a row may be missing before the node \
+              is told"
+            ]
+        );
+    }
+
+    #[test]
+    fn outputs_that_nobody_reads_are_found_without_figures() {
+        let nodes = [
+            node("camera", &["image", "debug"], &[]),
+            node("display", &[], &[("image", "camera/image", None)]),
+        ];
+        let hints = hints_of(&nodes.iter().collect::<Vec<_>>(), &Edges::default());
+        let [hint] = &hints[..] else { panic!("{hints:?}") };
+        assert_eq!((hint.code, &*hint.about), ("unread-output", "camera/debug"));
+    }
+}
