@@ -16,6 +16,7 @@ pub mod receiver;
 pub mod sender;
 pub mod session;
 pub mod shell;
+mod streams;
 mod window;
 pub mod wire;
 

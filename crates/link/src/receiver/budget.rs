@@ -6,10 +6,8 @@ const GRANT_SHARE: u64 = 4;
 const QUEUE_SHARE: u64 = 2;
 /// No stream is granted more than this part of what can be granted.
 const STREAM_SHARE: u64 = 2;
-/// A stream that opens is granted no more than this part of what is left, so that thousands can open.
-const OPENING_SHARE: u64 = 256;
-/// But not less than this.
-const OPENING_LEAST: u64 = 4096;
+/// A stream that opens is granted so many bytes, however many are open.
+const OPENING_LEAST: u64 = 256;
 
 #[derive(Debug)]
 pub(super) struct Budget {
@@ -32,10 +30,13 @@ impl Budget {
         grant
     }
 
-    /// The first grant of a stream that opens: `wanted`, or less where little is left. 0 if there is nothing.
-    pub(super) fn grant_opening(&mut self, wanted: u64) -> u64 {
+    /// The first grant of a stream that opens: `wanted`, or less where little is left, so that `streams` can open. 0 if there
+    /// is nothing.
+    pub(super) fn grant_opening(&mut self, wanted: u64, streams: usize) -> u64 {
         let left = self.limit / GRANT_SHARE - self.granted;
-        self.grant(0, wanted.min((left / OPENING_SHARE).max(OPENING_LEAST)))
+        // Each takes a part of what is left: after `streams`, one in fifty is.
+        let share = (left * 4 / streams.max(4) as u64).max(OPENING_LEAST);
+        self.grant(0, wanted.min(share))
     }
 
     /// A stream has ended.
@@ -65,6 +66,15 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn as_many_streams_can_open_as_may() {
+        let mut budget = Budget::new(1 << 30);
+        let grants: Vec<_> = (0..16_384).map(|_| budget.grant_opening(64 << 10, 16_384)).collect();
+        assert_eq!(grants[0], 64 << 10);
+        assert!(grants[1000] > 48 << 10);
+        assert!(grants.iter().all(|grant| *grant >= OPENING_LEAST));
+    }
 
     #[test]
     fn grants_stay_within_the_budget() {

@@ -20,6 +20,7 @@ use crate::{
     memory::{Heap, Memory, NoMemory, Payload},
     qos::Qos,
     sender::{CONTROL_CREDIT, CONTROL_STREAM},
+    streams::Streams,
     window::PacketWindow,
     wire::{
         WireError,
@@ -103,7 +104,7 @@ pub struct Receiver {
     start: Instant,
     session: Option<u32>,
     retired: VecDeque<u32>,
-    streams: BTreeMap<u32, ReceiveStream>,
+    streams: Streams<ReceiveStream>,
     assemblies: BTreeMap<u64, Assembly>,
     /// Transmissions that are complete and wait for their predecessors or for room.
     held: BTreeSet<u64>,
@@ -132,7 +133,7 @@ impl Receiver {
             start: now,
             session: None,
             retired: VecDeque::new(),
-            streams: BTreeMap::new(),
+            streams: Streams::default(),
             assemblies: BTreeMap::new(),
             held: BTreeSet::new(),
             closed: ClosedIds::default(),
@@ -242,6 +243,11 @@ impl Receiver {
         let held: usize = held.filter_map(|complete| complete.sample.as_ref()).map(|s| s.payload.len()).sum();
         let queued = self.streams.values().flat_map(|state| &state.queue);
         (assemblies + held + queued.map(|sample| sample.payload.len()).sum::<usize>()) as u64
+    }
+
+    #[cfg(test)]
+    pub(crate) fn streams_looked_at(&self) -> u64 {
+        self.streams.looked_at()
     }
 
     /// The counters of the link.
@@ -433,7 +439,7 @@ impl Receiver {
             Ok(Control::Open { stream, qos, first_sequence, name }) => {
                 let room =
                     self.streams.len() <= self.config.max_streams && !self.streams.contains_key(&stream);
-                let granted = self.budget.grant_opening(self.config.initial_credit);
+                let granted = self.budget.grant_opening(self.config.initial_credit, self.config.max_streams);
                 if !room || granted == 0 {
                     self.budget.release(granted);
                     self.replies.push_back(Control::Refuse { stream });

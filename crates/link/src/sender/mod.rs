@@ -24,6 +24,7 @@ use thiserror::Error;
 use crate::{
     coding::{Coder, geometry::SAMPLE_BYTES_MAX},
     qos::{Delivery, Qos, TrafficClass},
+    streams::Streams,
     wire::{control::Control, data::Abandoned},
 };
 
@@ -89,7 +90,7 @@ pub struct Sender {
     next_packet: u64,
     next_transmit: u64,
     next_stream: u32,
-    streams: BTreeMap<u32, SendStream>,
+    streams: Streams<SendStream>,
     /// Admitted and neither closed nor given up.
     transmissions: BTreeMap<u64, Transmission>,
     /// Given up, and not yet reported closed.
@@ -160,7 +161,7 @@ impl Sender {
             next_packet: 1,
             next_transmit: 1,
             next_stream: 1,
-            streams: BTreeMap::new(),
+            streams: Streams::default(),
             transmissions: BTreeMap::new(),
             given_up: BTreeMap::new(),
             classes: Default::default(),
@@ -309,7 +310,7 @@ impl Sender {
     /// carried in the new session. Returns how many samples are unconfirmed.
     pub fn restart(&mut self, now: Instant, session: u32) -> u64 {
         let mut unconfirmed = 0;
-        for (stream, state) in &mut self.streams {
+        for (stream, state) in self.streams.iter_mut() {
             let lost = state.unclosed as u64;
             state.counters.unconfirmed += lost;
             unconfirmed += if *stream == CONTROL_STREAM { 0 } else { lost };
@@ -413,6 +414,11 @@ impl Sender {
     /// Packets sent in this session.
     pub fn packets_sent(&self) -> u64 {
         self.next_packet - 1
+    }
+
+    #[cfg(test)]
+    pub(crate) fn streams_looked_at(&self) -> u64 {
+        self.streams.looked_at()
     }
 
     /// Whether nothing is under way and nothing waits.
