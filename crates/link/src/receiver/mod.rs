@@ -528,14 +528,20 @@ impl Receiver {
     }
 
     fn forget_if_done(&mut self, stream: u32) {
-        if let Some(state) = self.streams.get(&stream)
-            && state.ended
-            && state.queue.is_empty()
-        {
-            let state = self.streams.remove(&stream).expect("it was just seen");
-            self.totals = self.totals + state.counters();
-            self.budget.release(state.granted);
+        let Some(state) = self.streams.get(&stream).filter(|state| state.ended && state.queue.is_empty())
+        else {
+            return;
+        };
+        // An honest peer closes a stream when nothing of it is under way; another may open it anew.
+        if state.has_unclosed() {
+            let left = self.assemblies.iter().filter(|(_, assembly)| assembly.stream == stream);
+            let left: Vec<u64> = left.map(|(id, _)| *id).collect();
+            left.into_iter().for_each(|id| self.drop_assembly(id));
         }
+        let state = self.streams.remove(&stream).expect("it was just seen");
+        state.waiting.values().for_each(|complete| self.close(complete.id, Outcome::Refused));
+        self.totals = self.totals + state.counters();
+        self.budget.release(state.granted);
     }
 }
 

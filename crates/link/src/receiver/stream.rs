@@ -87,6 +87,11 @@ impl ReceiveStream {
         fits
     }
 
+    /// Whether samples arrive or wait for their predecessors.
+    pub(super) fn has_unclosed(&self) -> bool {
+        self.unclosed_bytes > 0
+    }
+
     /// Gives the credit of a sample back.
     pub(super) fn end(&mut self, bytes: usize) {
         self.unclosed_bytes -= (bytes as u64).max(CHARGE_MIN);
