@@ -32,8 +32,10 @@ class Cell:
     half_duplex: bool = False
     lifespan_ms: float = 0.0
     """How old a sample may become; 0 is any age. For those who can."""
+    keep_last: int = 10
+    """How many samples may wait, of Nervure's; the others keep the last ten always."""
     keep_all: bool = False
-    """Every sample arrives, and the sender waits. For those who can; the others keep the last ten."""
+    """Every sample arrives, and the sender waits. For those who can."""
     outage: tuple[float, float] | None = None
     """Seconds from the start of the emulator to an interruption, and how long it lasts."""
     beside: str = ""

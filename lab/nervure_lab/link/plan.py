@@ -30,7 +30,13 @@ class Group:
 
 
 GROUPS = (
-    Group("headline", "Large samples", "512 KiB at 30 Hz, over every rate and loss."),
+    Group(
+        "headline",
+        "Large samples",
+        "512 KiB at 30 Hz, over every rate and loss. A link of 54 Mbit/s carries a part of it: there Nervure "
+        "keeps the last sample and drops those that are older than 250 ms. The others always keep the last "
+        "ten.",
+    ),
     Group("small", "Small samples", "1 KiB at 30 Hz."),
     Group(
         "sharing",
@@ -142,9 +148,8 @@ def _headline() -> Iterable[PlannedCell]:
     # Those of one rate after each other: they run at the same time.
     for rate in (300, 1000, 54):
         for loss in (20, 40, 0, 1, 10):
-            # The link carries a part of it: old samples are of no use then.
-            lifespan_ms = 250.0 if rate == 54 else 0.0
-            cell = Cell(rate, loss, lifespan_ms=lifespan_ms)
+            # Where the link carries a part of it, old samples are of no use.
+            cell = Cell(54, loss, keep_last=1, lifespan_ms=250.0) if rate == 54 else Cell(rate, loss)
             # What loss does to samples that nobody repairs is the same at every rate.
             yield PlannedCell("headline", f"{rate}-{loss}-512K", cell, _ALL if rate == 300 else _ALL_BUT_UDP)
 
@@ -192,6 +197,8 @@ def _special() -> Iterable[PlannedCell]:
         "half-duplex": Cell(300, 20, half_duplex=True),
         "queue-5ms": Cell(54, 10, queue_ms=5),
         "queue-1s": Cell(300, 20, queue_ms=1000),
+        # More wait than can be sent before they are too old.
+        "lifespan": Cell(54, 20, lifespan_ms=250),
     }
     for name, cell in cells.items():
         yield PlannedCell("special", name, cell, _SOME)

@@ -227,6 +227,8 @@ def _title(cell: dict[str, Any]) -> str:
         parts.append("half-duplex")
     if cell["keep_all"]:
         parts.append("KEEP_ALL")
+    elif cell["keep_last"] != 10:
+        parts.append(f"KEEP_LAST({cell['keep_last']})")
     if cell["lifespan_ms"]:
         parts.append(f"lifespan {cell['lifespan_ms']:g} ms")
     if cell["outage"]:

@@ -57,7 +57,7 @@ class Nervure:
 
 
 def _stream(cell: Cell, samples: int) -> list[str]:
-    keeps = "keep_all:64" if cell.keep_all else "keep_last:10"
+    keeps = "keep_all:64" if cell.keep_all else f"keep_last:{cell.keep_last}"
     stream = f"size={cell.payload_bytes},rate_hz={cell.rate_hz},qos={keeps},count={samples}"
     if cell.lifespan_ms:
         stream += f",lifespan={cell.lifespan_ms:g}ms"
