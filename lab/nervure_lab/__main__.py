@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -54,6 +55,9 @@ def _run_link(arguments: argparse.Namespace) -> int:
     output = arguments.output or _RESULTS / ("link-quick.jsonl" if arguments.quick else "link.jsonl")
     chosen_adapters = [adapter for adapter in adapters if adapter.name in wanted]
     options = Options(profile, arguments.resume, arguments.minutes, arguments.parallel)
+    # Asked to end, by whomever, it ends what it has started and keeps what there is.
+    for asked in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(asked, signal.default_int_handler)
     try:
         cells = chosen(plan(arguments.quick), arguments.cells)
         result = run_link(cells, chosen_adapters, options, output)
