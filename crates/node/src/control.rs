@@ -163,7 +163,7 @@ impl Control {
         let header = Header {
             sequence: Header::NO_SEQUENCE,
             incarnation: last.incarnation,
-            stamp: self.core.clock.read(monotonic_nanos()).1,
+            stamp: self.core.clock.now(),
             publish_mono: monotonic_nanos(),
             publish_utc: utc,
             boot_id: nervure_shm::boot_id(),

@@ -411,7 +411,7 @@ impl Events {
         }
         self.stop_when_drained = self.stop_when_drained.take().or_else(|| news.stop_when_drained.take());
         if news.started {
-            let now = self.core.clock.read(monotonic_nanos()).1;
+            let now = self.core.clock.now();
             for timer in &mut self.timers {
                 timer.start(now);
             }
@@ -446,7 +446,7 @@ impl Events {
         loop {
             let (due, what) = self.next_due()?;
             let monotonic = monotonic_nanos();
-            let now = self.core.clock.read(monotonic).1;
+            let now = self.core.clock.now();
             if due > now {
                 return None;
             }

@@ -354,7 +354,7 @@ impl Handle {
 
     /// The dataflow's clock, in nanoseconds since the Unix epoch. It stands still while the dataflow is paused.
     pub fn now(&self) -> i64 {
-        self.0.clock.read(nervure_shm::monotonic_nanos()).1
+        self.0.clock.now()
     }
 
     /// Whether the dataflow is paused.

@@ -11,6 +11,8 @@ use crate::sync::{AtomicU32, AtomicU64, FutexWord, Ordering::*};
 use crate::sys::{self, Mapping, Sharing};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;
+// Private to a process, so that no model needs to know it.
+use std::sync::atomic::{AtomicI64, Ordering as AtomicOrdering};
 
 /// Versions of the layouts in this file that this build reads. Negotiated by the pages' own first line.
 const LAYOUT_VERSION: u64 = 1;
@@ -281,6 +283,8 @@ pub enum RunState {
 pub struct ControlPage {
     mapping: Mapping,
     is_creator: bool,
+    /// The latest time that [`Self::now`] has told.
+    latest_told: AtomicI64,
 }
 
 impl ControlPage {
@@ -304,7 +308,7 @@ impl ControlPage {
     pub fn create() -> io::Result<(Self, OwnedFd)> {
         let (mapping, fd) =
             create_page("nervure-control", CONTROL_MAGIC, [0; 2], Self::bytes(), Sharing::ReadOnly)?;
-        let page = Self { mapping, is_creator: true };
+        let page = Self { mapping, is_creator: true, latest_told: AtomicI64::new(i64::MIN) };
         page.set(RunState::Running, sys::utc_nanos(), sys::monotonic_nanos(), 1.0);
         Ok((page, fd))
     }
@@ -315,7 +319,7 @@ impl ControlPage {
     /// `InvalidData` when it is no control page, or of another version.
     pub fn map(fd: &OwnedFd) -> io::Result<Self> {
         let (mapping, _) = map_page("control page", CONTROL_MAGIC, fd, false, |_| Some(Self::bytes()))?;
-        Ok(Self { mapping, is_creator: false })
+        Ok(Self { mapping, is_creator: false, latest_told: AtomicI64::new(i64::MIN) })
     }
 
     fn latest(&self) -> Latest<'_> {
@@ -364,6 +368,13 @@ impl ControlPage {
             RunState::Running => (elapsed as f64 * rate) as i64,
         };
         (state, values[Self::ORIGIN].cast_signed().wrapping_add(passed))
+    }
+
+    /// What the clock reads, in nanoseconds since the epoch. It never goes back for whoever asks here: a clock that is
+    /// slowed down is set to what it read a moment ago, and some have read it in that moment.
+    pub fn now(&self) -> i64 {
+        let (_, reads) = self.read(sys::monotonic_nanos());
+        self.latest_told.fetch_max(reads, AtomicOrdering::Relaxed).max(reads)
     }
 
     fn load(&self) -> [u64; Self::COUNT] {

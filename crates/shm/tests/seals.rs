@@ -5,7 +5,7 @@
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
     Budget, ControlPage, CountersPage, EdgeRegion, Output, OutputEdge, Producer, ProducerPair, Received,
-    RunState, Seqpacket, Wait, WakePage, eventfd, page_bytes, read_only,
+    RunState, Seqpacket, Wait, WakePage, eventfd, monotonic_nanos, page_bytes, read_only,
 };
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SealFlags};
@@ -140,6 +140,18 @@ fn nodes_can_only_read_the_control_page() {
     let node = ControlPage::map(&fd).expect("reading is allowed");
     page.set(RunState::Paused, 77, 5, 1.0);
     assert_eq!(node.read(100), (RunState::Paused, 77));
+}
+
+#[test]
+fn a_clock_that_is_set_to_a_moment_ago_goes_on_and_not_back() {
+    let (page, fd) = ControlPage::create().expect("memory");
+    let node = ControlPage::map(&fd).expect("reading is allowed");
+    let read = node.now();
+    // As the keeper does it who read the clock, and was held up before it set it.
+    page.set(RunState::Running, read - 10_000_000_000, monotonic_nanos(), 0.0);
+    assert_eq!(node.now(), read, "it stands where it was read");
+    page.set(RunState::Running, read + 5, monotonic_nanos(), 0.0);
+    assert_eq!(node.now(), read + 5);
 }
 
 #[test]
