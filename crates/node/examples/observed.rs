@@ -1,5 +1,6 @@
 //! The two nodes of `scripts/measure_observers.py`: a source of samples, and a sink that tells how long they took.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use nervure_node::{Event, Node};
@@ -27,20 +28,21 @@ fn source(bytes: usize) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Prints the median and the 99th percentile of each window, in nanoseconds.
+/// Prints the median and the 99th percentile of each window of each input, in nanoseconds.
 fn sink() -> Result<(), Box<dyn std::error::Error>> {
     let mut node = Node::connect()?;
-    let mut latencies = Vec::new();
+    let mut latencies: BTreeMap<_, Vec<u128>> = BTreeMap::new();
     let mut begin = Instant::now();
     while let Some(event) = node.next() {
-        if let Event::Input { sample, .. } = event {
-            latencies.push(sample.latency().as_nanos());
+        if let Event::Input { id, sample } = event {
+            latencies.entry(id).or_default().push(sample.latency().as_nanos());
         }
-        if begin.elapsed() >= WINDOW && !latencies.is_empty() {
-            latencies.sort_unstable();
-            let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
-            println!("{} {}", at(0.5), at(0.99));
-            latencies.clear();
+        if begin.elapsed() >= WINDOW {
+            for (id, mut latencies) in std::mem::take(&mut latencies) {
+                latencies.sort_unstable();
+                let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
+                println!("{id} {} {}", at(0.5), at(0.99));
+            }
             begin = Instant::now();
         }
     }
