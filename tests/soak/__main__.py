@@ -16,9 +16,10 @@ def main() -> int:
     arguments = parse()
     processes.adopt_orphans()
     faults.raise_limits()
+    folder = arguments.programs.resolve()
     programs = faults.Programs(
-        nervure=arguments.programs / "nervure",
-        rust_node=arguments.programs / "examples" / "soak_node",
+        nervure=folder / "nervure",
+        rust_node=folder / "examples" / "soak_node",
         python_node=Path(__file__).with_name("python_node.py"),
     )
     with_mounts = mounts.enter_own_namespace()

@@ -101,10 +101,15 @@ def check_last_words(plan: Round, running: Running, records: Records) -> list[st
             for incarnation in records.received[input].keys() | records.last_words[input].keys():
                 words = records.last_words[input].get(incarnation, [])
                 received = records.received[input].get(incarnation, [])
-                # `latest` passes over some.
-                is_polled = name in node.orders.get("latest", [])
                 found = last_words_of(
-                    words, received, failed if promised else set(), has_history, may_miss=is_polled
+                    words,
+                    received,
+                    failed if promised else set(),
+                    has_history,
+                    # A process that is started again inherits what those had queued that failed before.
+                    inherits=incarnation > 0 and source["queue_policy"] == "block",
+                    # `latest` passes over some.
+                    may_miss=name in node.orders.get("latest", []),
                 )
                 edge = f"{source['source']} -> {input} (incarnation {incarnation})"
                 problems += [f"{edge}: {problem}" for problem in found]
@@ -117,7 +122,8 @@ def last_words_of(
     failed: set[int],
     has_history: bool,
     *,
-    may_miss: bool,
+    inherits: bool = False,
+    may_miss: bool = False,
 ) -> list[str]:
     """What one process heard of one producer."""
     problems = []
@@ -134,9 +140,10 @@ def last_words_of(
         early = [sample for sample in received[:before] if sample[0] > producer]
         if early:
             problems.append(f"{early[0]} before the last word of incarnation {producer}")
-    if received and not may_miss:
-        # It was there when these ended, and heard of what came after.
-        for producer in range(received[0][0], max(sample[0] for sample in received)):
+    # It was there when these ended, and heard of what came after.
+    begin = received[0][0] if received and not inherits else min(spoken, default=None)
+    if received and begin is not None and not may_miss:
+        for producer in range(begin, max(sample[0] for sample in received)):
             if producer in failed and producer not in spoken:
                 problems.append(f"no last word of incarnation {producer}")
     return problems
