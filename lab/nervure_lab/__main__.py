@@ -59,8 +59,10 @@ def _run_link(arguments: argparse.Namespace) -> int:
     for asked in (signal.SIGINT, signal.SIGTERM):
         signal.signal(asked, signal.default_int_handler)
     try:
-        cells = chosen(plan(arguments.quick), arguments.cells)
-        result = run_link(cells, chosen_adapters, options, output)
+        planned = plan(arguments.quick)
+        cells = chosen(planned, arguments.cells)
+        of = (planned, [adapter.name for adapter in adapters])
+        result = run_link(cells, chosen_adapters, options, output, of=of)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -16,7 +16,7 @@ from nervure_lab.envelope import envelope
 from nervure_lab.link import runner
 from nervure_lab.link.adapters import all_link_adapters
 from nervure_lab.link.adapters.baselines import Udp
-from nervure_lab.link.analysis import cells
+from nervure_lab.link.analysis import cells, missing
 from nervure_lab.link.contract import Cell, LinkAdapter
 from nervure_lab.link.emulator import build_emulator, run_cell
 from nervure_lab.link.plan import PlannedCell, chosen, plan
@@ -141,6 +141,14 @@ def test_an_experiment_goes_on_where_it_was_interrupted(tmp_path: Path, fake_lin
     third = run_link(planned[:1], fake_link.adapters[:1], Options("full", parallel=1), output)
     assert len(third["runs"]) == 2
     assert len(load(tmp_path / "link.jsonl.before")["runs"]) == 4
+
+
+def test_what_was_not_wanted_lacks_nevertheless(tmp_path: Path, fake_link: FakeLink) -> None:
+    wanted = PlannedCell("headline", "a-cell", PLAIN, frozenset({"udp", "zenoh"}), seeds=1)
+    other = PlannedCell("small", "other", replace(PLAIN, rate_mbit=54), frozenset(), seeds=1)
+    whole = ([wanted, other], ["nervure", "udp", "zenoh"])
+    result = run_link([wanted], fake_link.adapters[:1], Options("full"), tmp_path / "link.jsonl", of=whole)
+    assert missing(result) == ["a-cell: udp, zenoh", "other: nervure"]
 
 
 def test_a_short_run_is_no_substitute_for_a_long_one(tmp_path: Path, fake_link: FakeLink) -> None:

@@ -11,7 +11,9 @@ from nervure_lab.link.contract import Cell
 SEEDS = 5
 SEEDS_OF_PEERS = 2
 SAMPLES_OF_PEERS = 300
-"""Where this delivers some and not all, the next seed has as many samples as Nervure's."""
+IN_FULL = frozenset({"headline", "small"})
+"""Groups in which a peer that delivers some of these, and not all, has as many samples as Nervure with its
+next seed."""
 
 _DDS = frozenset({"cyclonedds", "fastdds"})
 _ALL_BUT_UDP = _DDS | {"tcp-bbr", "tcp-cubic", "zenoh", "zeromq"}
@@ -89,7 +91,13 @@ class PlannedCell:
     def cell_of(self, adapter: str, in_full: bool) -> Cell:
         """A peer sends fewer samples, unless they have to cover a time."""
         cell = self.cell
-        if adapter == "nervure" or in_full or cell.outage or cell.beside or cell.veth:
+        if (
+            adapter == "nervure"
+            or (in_full and self.group in IN_FULL)
+            or cell.outage
+            or cell.beside
+            or cell.veth
+        ):
             return cell
         return replace(cell, samples=min(cell.samples, SAMPLES_OF_PEERS))
 

@@ -39,7 +39,7 @@ def write_link_report(source: Path, target: Path) -> list[str]:
     """Writes the page and returns the runs that cannot be."""
     result = load(source)
     target.parent.mkdir(parents=True, exist_ok=True)
-    lines = [*_head(result), *_targets(result), *_sections(result), *_adapters(result)]
+    lines = [*_head(result), *_targets(result), *_sections(result), *_adapters(result), *_missing(result)]
     target.write_text("\n".join(lines).rstrip() + "\n")
     return impossible(result)
 
@@ -69,10 +69,9 @@ def _head(result: dict[str, Any]) -> list[str]:
         "excluded. Python endpoints pay for Python.",
         "- Of several seeds the worst is shown.",
         "- Everyone connects before the schedule begins, or has had ten seconds to.",
-        "- Nervure sends 1000 samples with each seed at least. A peer sends 300; where that delivers some "
-        "of them, its "
-        "second seed has 1000. One that delivered nothing in the first ten seconds is stopped there, and "
-        "stands as 0.",
+        "- Nervure sends 1000 samples with each seed at least. A peer sends 300; of the large and the small "
+        "samples 1000 with its second seed, where the first delivered some and not all. One that delivered "
+        "nothing in the first ten seconds is stopped there, and stands as 0.",
         "- Small and slow links run beside each other as far as the processors allow, 1000 Mbit/s runs "
         "alone.",
         "",
@@ -98,10 +97,8 @@ def _strangers(result: dict[str, Any]) -> float:
 
 
 def _targets(result: dict[str, Any]) -> list[str]:
-    """All at a glance: how many are met, and which are not."""
+    """All at a glance: how many are met, which are not, and what nobody knows yet."""
     found = verdicts(result)
-    if not found:
-        return []
     words = [verdict.word for verdict in found]
     lines = [
         "## Targets",
@@ -112,20 +109,28 @@ def _targets(result: dict[str, Any]) -> list[str]:
         "| cell | target | measured | | seeds |",
         "| :--- | :--- | ---: | :--- | ---: |",
     ]
-    order = {"missed": 0, "not measured": 1, "met": 2}
-    for verdict in sorted(found, key=lambda verdict: order[verdict.word]):
-        word = verdict.word if verdict.word == "met" else f"**{verdict.word}**"
-        figure = f"{verdict.target.text} | {_number(verdict.value)} | {word}"
-        lines.append(f"| {verdict.name} | {figure} | {_seeds(verdict)} |")
+    for word, shown in (("missed", "**missed**"), ("met", "met")):
+        for verdict in (verdict for verdict in found if verdict.word == word):
+            figure = f"{verdict.target.text} | {_number(verdict.value)} | {shown}"
+            lines.append(f"| {verdict.name} | {figure} | {_seeds(verdict)} |")
     lines.append("")
-    if lacking := missing(result):
-        lines += [
-            f"**Of what was planned {len(lacking)} cells lack runs; `--resume` makes up for them:**",
-            "",
-            *(f"- {line}" for line in lacking),
-            "",
-        ]
+    if unknown := list(dict.fromkeys(verdict.name for verdict in found if verdict.word == "not measured")):
+        lines += [f"**Not measured:** {', '.join(unknown)}.", ""]
     return lines
+
+
+def _missing(result: dict[str, Any]) -> list[str]:
+    lacking = missing(result)
+    if not lacking:
+        return []
+    return [
+        "## What lacks",
+        "",
+        f"Of what is planned {len(lacking)} cells lack runs; `--resume` makes up for them.",
+        "",
+        *(f"- {line}" for line in lacking),
+        "",
+    ]
 
 
 def _seeds(verdict: Verdict) -> str:
@@ -258,4 +263,4 @@ def _adapters(result: dict[str, Any]) -> list[str]:
             lines.append(f"- **{entry['title']}** ({versions}): {entry['settings']}")
         else:
             lines.append(f"- **{entry['title']}** was not measured: {entry['reason'].splitlines()[0]}")
-    return lines
+    return [*lines, ""]

@@ -25,7 +25,7 @@ from nervure_lab.link.slots import MBIT_PER_CORE, MOST, Job, Slots
 from nervure_lab.machine import load_average, source_version
 from nervure_lab.toolchain import Toolchain
 
-OVERHEAD_SECONDS = 5.0
+OVERHEAD_SECONDS = 4.0
 """Of a run beside its schedule: start, connection, what is late."""
 CONNECTION_SECONDS = 0.5
 """Expected of one connection of many."""
@@ -33,7 +33,7 @@ CONNECTION_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Options:
-    """How to run, beside what."""
+    """How to run."""
 
     profile: str
     resume: bool = False
@@ -44,9 +44,16 @@ class Options:
 
 
 def run_link(
-    planned: list[PlannedCell], adapters: list[LinkAdapter], options: Options, output: Path
+    wanted: list[PlannedCell],
+    adapters: list[LinkAdapter],
+    options: Options,
+    output: Path,
+    *,
+    of: tuple[list[PlannedCell], list[str]] | None = None,
 ) -> dict[str, Any]:
-    """Runs it and returns what the result file then holds; ``Unavailable`` without the emulator."""
+    """Runs it and returns what the result file then holds; ``Unavailable`` without the emulator. ``of`` is
+    the whole that was chosen from, cells and names of adapters: what is not wanted today lacks nevertheless.
+    """
     emulator = build_emulator()
     with tempfile.TemporaryDirectory(prefix="nervure-lab-") as name:
         entries = _prepare(adapters, Path(name))
@@ -54,10 +61,13 @@ def run_link(
         names = [adapter.name for adapter in available]
         file = ResultFile(output, resume=options.resume)
         have = load(output)["runs"] if file.resumed else []
+        cells, others = of or (wanted, [])
+        absent = {adapter.name for adapter in adapters} - set(names)
+        planned = _planned(cells, [name for name in others or names if name not in absent])
         with envelope(SCHEMA, "link", options.profile, lambda end: file.add("end", _end(end))) as session:
-            file.add("session", session | {"adapters": entries, "planned": _planned(planned, names)})
+            file.add("session", session | {"adapters": entries, "planned": planned})
             by_name = {adapter.name: adapter for adapter in available}
-            _Experiment(emulator, by_name, file, have).work(jobs(planned, names), options)
+            _Experiment(emulator, by_name, file, have).work(jobs(wanted, names), options)
     return load(output)
 
 

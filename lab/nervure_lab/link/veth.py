@@ -6,6 +6,7 @@ end with it.
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ PATIENCE_SECONDS = 120.0
 
 
 def main(receiver: str, sender: str) -> int:
+    if shutil.which("ip") is None:
+        raise SystemExit("error: `ip` is not installed: apt install iproute2; and root is needed")
     with _namespace() as a, _namespace() as b:
         names = ["link0", "netns", a, "type", "veth", "peer", "name", "link0", "netns", b]
         _run(["ip", "link", "add", *names])
