@@ -9,4 +9,8 @@ mod machine;
 pub mod plan;
 mod shell;
 
-pub use shell::{KeeperError, process::python, serve};
+pub use shell::{
+    KeeperError,
+    process::{hang_up_with_parent, python},
+    serve,
+};

@@ -139,6 +139,9 @@ pub struct NodeDeclared {
     pub file_says: Option<String>,
     /// True for a guest that observes.
     pub observer: bool,
+    /// Who is attached to it: whatever runs in its place is not `program`.
+    #[serde(default)]
+    pub attached: Option<String>,
     /// True when the keeper does not start it: it joins by itself.
     #[serde(default)]
     pub dynamic: bool,

@@ -90,6 +90,7 @@ fn command(attached: &Attached, words: &[String]) -> Result<Command, Failure> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).current_dir(&attached.folder).envs(&attached.env);
     command.env_remove(CONTROL_FD_VARIABLE);
+    nervure_keeper::hang_up_with_parent(&mut command);
     Ok(command)
 }
 

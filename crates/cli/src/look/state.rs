@@ -157,6 +157,7 @@ impl State {
                         id: started.id.clone(),
                         program: started.id.clone(),
                         observer: started.observer,
+                        attached: None,
                         dynamic: false,
                         file_says: None,
                         outputs: Vec::new(),

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use nervure_protocol::keeper_to_cli::NodeDeclared;
 use serde_json::json;
 
 use super::{
@@ -57,10 +58,7 @@ fn text(state: &State) -> String {
             node.state().to_owned(),
             node.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             restarts(node).to_string(),
-            match &node.declared.file_says {
-                Some(file_says) => format!("{} (the file says {file_says})", node.declared.program),
-                None => node.declared.program.clone(),
-            },
+            program(&node.declared),
         ]);
     }
     text.push_str(&table.render(None));
@@ -89,6 +87,14 @@ fn text(state: &State) -> String {
     text
 }
 
+/// What a node runs, and what is said of that.
+fn program(declared: &NodeDeclared) -> String {
+    let NodeDeclared { program, file_says, attached, .. } = declared;
+    let file_says = file_says.as_ref().map(|file_says| format!(" (the file says {file_says})"));
+    let attached = attached.as_ref().map(|who| format!(" ({who} is attached)"));
+    format!("{program}{}{}", file_says.unwrap_or_default(), attached.unwrap_or_default())
+}
+
 fn own_nodes(state: &State) -> impl Iterator<Item = &NodeState> {
     state.nodes.values().filter(|node| !node.declared.observer)
 }
@@ -111,6 +117,7 @@ fn as_json(state: &State) -> serde_json::Value {
             "restarts": restarts(node),
             "program": node.declared.program,
             "file_says": node.declared.file_says,
+            "attached": node.declared.attached,
             "last_end": node.ended,
         })
     };

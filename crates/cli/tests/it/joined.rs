@@ -85,6 +85,10 @@ fn state_of(run: &Run, node: &str) -> Value {
 
 /// A source that waits for the plot while there is one, the plot, and a lamp that the plot switches.
 fn with_plot() -> Run {
+    with_plot_and(&[])
+}
+
+fn with_plot_and(options: &[&str]) -> Run {
     let mut run = Dataflow::named()
         .node("source", "source 1000000 2", json!({"outputs": ["out"]}))
         .raw(json!({
@@ -94,7 +98,7 @@ fn with_plot() -> Run {
             "outputs": ["out"],
         }))
         .node("lamp", "sink", json!({"inputs": {"in": "plot/out"}}))
-        .run(&[]);
+        .run(options);
     run.until("readiness", |message| message["message"] == "ready");
     run
 }
@@ -256,6 +260,24 @@ fn a_node_is_given_back_when_attach_is_killed() {
     let node = test_node();
     let mut attached = attach(&run, &[], &[node.to_str().unwrap(), "sink"]);
     attached.line("in ");
+    // `started` tells of the first of them.
+    let started =
+        run.until("start", |message| message["message"] == "node_started" && message["id"] == "sink");
+    let child = Process::new(started["pid"].as_i64().unwrap());
+    attached.process().signal(Signal::KILL);
+    child.assert_ends();
+    run.line("sink", "in ");
+    assert_eq!(state_of(&run, "sink"), "runs");
+    run.signal(Signal::INT);
+    assert_eq!(run.finish().code, Some(0));
+}
+
+#[test]
+fn what_a_command_started_and_left_behind_is_the_node_no_longer() {
+    let mut run = lossless();
+    let script = "trap '' HUP; \"$@\" & wait";
+    let mut attached = attach(&run, &[], &["sh", "-c", script, "sh", "{}"]);
+    attached.line("in ");
     attached.process().signal(Signal::KILL);
     assert!(attached.line("STOP ").ends_with("has given the node back"));
     run.line("sink", "in ");
@@ -276,4 +298,73 @@ fn a_node_may_be_left_stopped_and_what_cannot_run_is_said() {
     assert_eq!(state_of(&run, "sink"), "runs");
     run.signal(Signal::INT);
     assert_eq!(run.finish().code, Some(0));
+}
+
+#[test]
+fn a_joined_process_that_stands_still_does_not_hold_up_the_end() {
+    let mut run = with_plot_and(&["--grace", "200ms"]);
+    let mut plot = Outside::join(&run, "plot");
+    plot.line("in ");
+    plot.process().signal(Signal::STOP);
+    run.signal(Signal::INT);
+    let outcome = run.finish();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert_eq!(outcome.ends("plot").last().unwrap()["failed"], false);
+    plot.process().signal(Signal::CONT);
+    plot.line("STOP ");
+    assert_eq!(plot.code(), Some(0));
+}
+
+#[test]
+fn a_joined_process_is_stopped_in_order_when_run_is_killed() {
+    let mut run = with_plot();
+    let keeper = run.started("source").parent();
+    let mut plot = Outside::join(&run, "plot");
+    plot.line("in ");
+    run.signal(Signal::KILL);
+    assert_eq!(plot.line("STOP "), "`nervure run` is gone");
+    assert_eq!(plot.code(), Some(0));
+    keeper.assert_ends();
+}
+
+#[test]
+fn what_runs_in_the_place_of_a_node_ends_with_a_killed_keeper_and_attach_with_it() {
+    let mut run = lossless();
+    let keeper = run.started("source").parent();
+    let mut attached = attach(&run, &[], &["{}"]);
+    attached.line("in ");
+    keeper.signal(Signal::KILL);
+    assert_eq!(attached.line("STOP "), "the keeper is gone");
+    assert_eq!(attached.code(), Some(0));
+    assert_eq!(run.finish().code, Some(1));
+}
+
+#[test]
+fn status_says_who_is_attached() {
+    let run = lossless();
+    let mut attached = attach(&run, &[], &["sh", "-c", "echo here; exec sleep 1000"]);
+    attached.line("here");
+    let (_, text, _) = nervure(&run, &["status", "-d", run.name()]);
+    assert!(text.contains(&format!("(attach@{}", attached.child.id())), "{text}");
+    // It passes the signal on to the command, whose end is its own.
+    attached.process().signal(Signal::TERM);
+    assert_eq!(attached.code(), Some(128 + 15));
+    assert_eq!(state_of(&run, "sink"), "runs");
+}
+
+#[test]
+fn the_environment_says_which_dataflow_is_meant() {
+    let (one, other) = (with_plot(), with_plot());
+    for run in [&one, &other] {
+        let output = run.command(&["status", "--json"]).env("NERVURE_DATAFLOW", run.name()).output().unwrap();
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(status["dataflow"], run.name());
+        let mut command = Command::new(test_node());
+        command.args(["join", "plot"]).env("NERVURE_DATAFLOW", run.name());
+        assert_eq!(Outside::start(command).line("joined "), "plot 0");
+    }
+    let output = one.command(&["status"]).env("NERVURE_DATAFLOW", "no-such").output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr.contains("hint: NERVURE_DATAFLOW is `no-such` in the environment"), "{stderr}");
 }

@@ -173,6 +173,7 @@ impl Machine {
                 program,
                 file_says,
                 observer: self.is_guest(node),
+                attached: self.nodes[node].claim.as_ref().map(|claim| claim.name.clone()),
                 dynamic: plan.is_dynamic(),
                 outputs: plan.outputs.clone(),
                 inputs: plan.inputs.clone(),

@@ -86,6 +86,21 @@ pub fn start(
     Ok(Started { pid, stdout, stderr, interpreter })
 }
 
+/// Lets a command that is about to be started get SIGHUP when the calling thread ends, whatever kills it.
+pub fn hang_up_with_parent(command: &mut Command) {
+    let parent = rustix::process::getpid();
+    let setup = move || {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::HUP))?;
+        match rustix::process::getppid() == Some(parent) {
+            true => Ok(()),
+            // It has died before the line above.
+            false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+        }
+    };
+    // SAFETY: it makes system calls only: no allocation, no lock, nothing of the parent's is dropped.
+    unsafe { command.pre_exec(setup) };
+}
+
 /// What the child does to itself before it becomes the node.
 struct Setup {
     control: i32,

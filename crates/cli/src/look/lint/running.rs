@@ -279,6 +279,7 @@ mod tests {
             program: String::new(),
             file_says: None,
             observer: false,
+            attached: None,
             dynamic: false,
             outputs: outputs.iter().map(output).collect(),
             inputs: inputs.iter().map(input).collect(),
