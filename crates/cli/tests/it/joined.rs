@@ -302,7 +302,7 @@ fn a_node_may_be_left_stopped_and_what_cannot_run_is_said() {
 
 #[test]
 fn a_joined_process_that_stands_still_does_not_hold_up_the_end() {
-    let mut run = with_plot_and(&["--grace", "200ms"]);
+    let run = with_plot_and(&["--grace", "200ms"]);
     let mut plot = Outside::join(&run, "plot");
     plot.line("in ");
     plot.process().signal(Signal::STOP);
