@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from nervure_lab.envelope import envelope
 from nervure_lab.link import runner
 from nervure_lab.link.adapters import all_link_adapters
 from nervure_lab.link.adapters.baselines import Udp
-from nervure_lab.link.analysis import cells, missing
+from nervure_lab.link.analysis import cell_key, cells, missing
 from nervure_lab.link.contract import Cell, LinkAdapter
 from nervure_lab.link.emulator import build_emulator, run_cell
 from nervure_lab.link.plan import PlannedCell, chosen, plan
@@ -81,6 +81,9 @@ def test_a_cell_of_two_groups_is_run_once() -> None:
     names = [job.name for job in jobs(chosen(plan(quick=False), "headline,grid"), ["nervure"])]
     assert "grid-300-0-512k" not in names and "grid-300-10-512k" in names
     assert names.count("300-0-512K") == 5
+    by_name = {planned.name: planned.cell for planned in plan(quick=False)}
+    keys = [cell_key(asdict(by_name[name])) for name in ("300-0-512K", "grid-300-0-512k", "poster-0-512K")]
+    assert len(set(keys)) == 1
 
 
 def test_cells_are_chosen_by_name_and_group_in_the_order_of_the_patterns() -> None:

@@ -51,7 +51,10 @@ class CellFigures:
 
 def cell_key(cell: dict[str, Any]) -> str:
     """What two runs of one cell have in common: not the number of samples, which differs between adapters."""
-    return json.dumps({name: value for name, value in cell.items() if name != "samples"}, sort_keys=True)
+    # 20 and 20.0 are one loss.
+    values = {name: float(value) if type(value) is int else value for name, value in cell.items()}
+    del values["samples"]
+    return json.dumps(values, sort_keys=True)
 
 
 def cells(result: dict[str, Any]) -> dict[tuple[str, str], CellFigures]:
