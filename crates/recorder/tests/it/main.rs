@@ -1,5 +1,6 @@
 //! Recordings, written and read again.
 
+mod bags;
 mod damage;
 mod round_trip;
 mod support;
