@@ -44,16 +44,16 @@ pub fn record(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
 }
 
 fn record_as_observer(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
+    // The robot's nodes go first. Stepping back is always allowed, and a matter of each thread: those that are started
+    // from here on, the one that writes to the disk among them, inherit it.
+    let _ = rustix::process::nice(NICENESS);
     let name = arguments.dataflow.as_deref();
     let state = State::open(look::connect(name, "record")?, false)?;
     let topics = choose(topics_of(&state), &arguments.topics)?;
     let names: Vec<&str> = topics.iter().map(|topic| topic.name.as_str()).collect();
     let mut observer = Observer::open_through(look::connect(name, "record")?, &names, QUEUE_DEPTH)
         .map_err(|error| Failure::internal("the dataflow cannot be observed").because(error))?;
-    let session = Session::begin(arguments, observer.dataflow(), &topics)?;
-    // The robot's nodes go first. Stepping back is always allowed.
-    let _ = rustix::process::nice(NICENESS);
-    session.run(observer.events())
+    Session::begin(arguments, observer.dataflow(), &topics)?.run(observer.events())
 }
 
 fn record_as_node(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
