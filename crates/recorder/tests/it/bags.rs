@@ -104,7 +104,7 @@ fn images_that_contradict_themselves_are_refused_with_the_numbers() {
         (image(u32::MAX, u32::MAX, "64FC4", u32::MAX, &[1; 12]), "do not fit its step"),
         (image(u32::MAX, 1, "mono8", u32::MAX, &[1; 12]), "does not fit in memory"),
         (image(2, 2, &"x".repeat(300), 6, &[1; 12]), "its encoding has 300 bytes"),
-        (Cdr::header(), "the message needs 4 bytes at byte 22, where 0 are left"),
+        (Cdr::header(), "the message needs 4 bytes at byte 24, where 0 are left"),
     ] {
         let error = refused(&channel, &cdr);
         assert!(error.contains(expected), "{error}");
