@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use nervure_protocol::{
     VERSIONS,
-    cli_to_keeper::{self, Hello, NodeOrder, Observe},
+    cli_to_keeper::{self, Attach, Hello, NodeOrder, Observe, Replace},
     keeper_to_cli, node_to_keeper, run_to_keeper,
-    wiring::Policy,
+    wiring::{Policy, Program},
 };
 use proptest::prelude::*;
 
-use super::{World, node};
+use super::{World, node, world::TOKEN};
 use crate::{
     machine::{End, Event},
     plan::{EdgePlan, LastValuePlan, RestartPolicy},
@@ -34,6 +34,12 @@ enum Step {
     Leave(usize),
     /// Somebody stops, starts or restarts a node.
     Order(usize, NodeOrder),
+    /// A client joins as a node, where it may.
+    Join(usize, usize),
+    /// Another client attaches to a node, and leaves it stopped or not.
+    Attach(usize, usize, bool),
+    /// Somebody gives a node another program.
+    Replace(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -48,7 +54,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (1..2000u64).prop_map(Step::Wait),
         1 => Just(Step::Stop),
         3 => (0..CLIENTS).prop_map(Step::Observe),
-        2 => (0..CLIENTS).prop_map(Step::Leave),
+        3 => (0..ORDERING).prop_map(Step::Leave),
+        6 => (0..CLIENTS, node.clone()).prop_map(|(client, node)| Step::Join(client, node)),
+        2 => (CLIENTS..ORDERING, node.clone(), any::<bool>())
+            .prop_map(|(client, node, leave_stopped)| Step::Attach(client, node, leave_stopped)),
+        1 => node.clone().prop_map(Step::Replace),
         2 => (node, order).prop_map(|(node, order)| Step::Order(node, order)),
     ];
     prop::collection::vec(step, 0..80)
@@ -57,18 +67,23 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn worlds() -> impl Strategy<Value = World> {
     let policy =
         prop_oneof![Just(RestartPolicy::Never), Just(RestartPolicy::OnFailure), Just(RestartPolicy::Always)];
-    let nodes = prop::collection::vec((policy, any::<bool>(), any::<bool>()), NODES);
+    let nodes =
+        prop::collection::vec((policy, any::<bool>(), any::<bool>(), prop::bool::weighted(0.25)), NODES);
     let queue = prop_oneof![Just(Policy::Block), Just(Policy::DropOldest)];
     let edges = prop::collection::vec((0..NODES, 0..NODES, queue), 0..8);
     (nodes, edges).prop_map(|(nodes, edges)| {
-        let nodes = nodes.into_iter().enumerate().map(|(index, (policy, manual_ready, has_last_value))| {
-            let mut plan = node(&format!("n{index}"), policy);
-            plan.manual_ready = manual_ready;
-            if has_last_value {
-                plan.on_failure.push(LastValuePlan { output: 0, value: serde_json::Value::Null });
-            }
-            plan
-        });
+        let nodes =
+            nodes.into_iter().enumerate().map(|(index, (policy, manual_ready, has_last_value, joins))| {
+                let mut plan = node(&format!("n{index}"), policy);
+                plan.manual_ready = manual_ready;
+                if joins {
+                    plan.program = Program::Dynamic;
+                }
+                if has_last_value {
+                    plan.on_failure.push(LastValuePlan { output: 0, value: serde_json::Value::Null });
+                }
+                plan
+            });
         World::new(nodes.collect(), &edges)
     })
 }
@@ -83,7 +98,20 @@ fn take(world: &mut World, step: Step) {
         }
         Step::Ready(node) if is_connected(world, node) => world.message(node, Message::Ready),
         Step::Goodbye(node) if is_connected(world, node) => world.message(node, Message::Goodbye),
-        Step::Exit(node, end) if world.processes[node].runs => world.exit(node, end),
+        Step::Exit(node, end) if is_own(world, node) => world.exit(node, end),
+        Step::Join(client, node) => join(world, client, node),
+        Step::Attach(client, node, leave_stopped) => {
+            let attach = Attach { node: format!("n{node}"), token: token(client), leave_stopped };
+            greet(world, client);
+            world.ask(client, cli_to_keeper::Message::Attach(attach));
+        }
+        Step::Replace(node) => {
+            let program = Program::Command("another".to_owned());
+            let replace = Replace { node: format!("n{node}"), program, args: None };
+            greet(world, ORDERING);
+            let message = cli_to_keeper::Message::Replace(replace);
+            world.give(Event::ClientMessage { client: ORDERING, pid: 1, message });
+        }
         Step::Wait(millis) => world.advance(Duration::from_millis(millis)),
         Step::Observe(client) => observe(world, client),
         Step::Leave(client) => leave(world, client),
@@ -97,8 +125,31 @@ fn take(world: &mut World, step: Step) {
     }
 }
 
-/// A client that only gives orders.
-const ORDERING: usize = CLIENTS;
+/// A client that only gives orders, behind two that attach.
+const ORDERING: usize = CLIENTS + 2;
+
+/// The token of a client that attaches.
+fn token(client: usize) -> String {
+    format!("of {client}")
+}
+
+/// True for a process that the keeper has started.
+fn is_own(world: &World, node: usize) -> bool {
+    world.processes[node].runs && world.processes[node].guest.is_none()
+}
+
+/// Tries every token that there is.
+fn join(world: &mut World, client: usize, node: usize) {
+    if world.processes.iter().any(|process| process.guest == Some(client)) {
+        return;
+    }
+    for token in [TOKEN.to_owned(), token(CLIENTS), token(CLIENTS + 1)] {
+        if let Ok(joined) = world.join(client, &format!("n{node}"), &token) {
+            assert_eq!(joined, node);
+            return;
+        }
+    }
+}
 
 fn greet(world: &mut World, client: usize) {
     if !world.replies.contains_key(&client) {
@@ -168,19 +219,22 @@ proptest! {
             // Nodes that had ended for good may be started again by hand.
             world.processes.iter_mut().for_each(|process| process.may_reopen = true);
             take(&mut world, step);
+            for (node, left) in left.iter_mut().enumerate() {
+                *left &= world.processes[node].runs;
+            }
             check_agreement(&world, &left);
         }
         world.give(Event::Run(run_to_keeper::Message::Stop { reason: "test".to_owned() }));
         world.advance(Duration::from_secs(60));
         for node in 0..NODES {
-            if world.processes[node].runs {
+            if is_own(&world, node) {
                 world.exit(node, End::Signal(9));
             }
         }
         prop_assert!(world.is_finished);
         world.advance(Duration::from_secs(60));
         prop_assert!(world.processes[..NODES].iter().all(|process| !process.runs));
-        for client in 0..CLIENTS {
+        for client in 0..ORDERING {
             leave(&mut world, client);
         }
         prop_assert!(world.processes.iter().all(|process| !process.runs));
