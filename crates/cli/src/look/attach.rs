@@ -28,7 +28,7 @@ use super::{
 use crate::{failure::Failure, token};
 
 /// How often the user is told that something is still being waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Stops the node, runs the command as it, and gives the node back.
 pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {

@@ -15,7 +15,7 @@ use super::{arguments::Target, connect, split_name};
 use crate::{failure::Failure, output};
 
 /// How often the user is told that it is still being waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Gives the order, and waits until it is decided.
 pub fn replace(node: &str, program: &str, args: &[String], target: &Target) -> Result<ExitCode, Failure> {
