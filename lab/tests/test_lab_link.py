@@ -195,7 +195,7 @@ def test_what_lacks_is_named() -> None:
         a_planned("other", replace(PLAIN, rate_mbit=54), nervure=5),
     )
     result = a_result(*(a_run("udp", seed) for seed in (1, 2)), a_run("nervure"), planned=planned)
-    assert missing(result) == ["a-cell: nervure (1 of 5 seeds)", "other: nervure"]
+    assert missing(result) == ["a-cell: nervure (1 of 5 seeds)", "everything of other"]
 
 
 def test_the_page_tells_figures_verdicts_and_what_lacks(tmp_path: Path) -> None:

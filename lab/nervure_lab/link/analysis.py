@@ -81,21 +81,26 @@ def impossible(result: dict[str, Any]) -> list[str]:
 
 
 def missing(result: dict[str, Any]) -> list[str]:
-    """What is planned and not there: `cell: adapter (2 of 5 seeds), ..`. A cell that stands twice is told
-    once.
+    """What is planned and not there, a line a cell: `cell: adapter (2 of 5 seeds), ..`; at last all cells of
+    which there is nothing. A cell that stands twice is told once.
     """
     figures = cells(result)
     lines: dict[str, str] = {}
+    untouched: dict[str, str] = {}
     for planned in result["planned"]:
         key = cell_key(planned["cell"])
-        lacking = []
+        lacking, have_any = [], False
         for adapter, seeds in planned["seeds"].items():
             have = len(figures[key, adapter].runs) if (key, adapter) in figures else 0
+            have_any |= have > 0
             if have < seeds:
                 lacking.append(f"{adapter} ({have} of {seeds} seeds)" if have else adapter)
-        if lacking:
+        if lacking and have_any:
             lines.setdefault(key, f"{planned['name']}: {', '.join(lacking)}")
-    return list(lines.values())
+        elif lacking:
+            untouched.setdefault(key, planned["name"])
+    everything = [f"everything of {', '.join(untouched.values())}"] if untouched else []
+    return [*lines.values(), *everything]
 
 
 def _figures(run: dict[str, Any]) -> RunFigures:

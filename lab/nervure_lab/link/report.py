@@ -126,7 +126,7 @@ def _missing(result: dict[str, Any]) -> list[str]:
     return [
         "## What lacks",
         "",
-        f"Of what is planned {len(lacking)} cells lack runs; `--resume` makes up for them.",
+        "Of what is planned these runs were not made; `--resume` makes them.",
         "",
         *(f"- {line}" for line in lacking),
         "",
