@@ -3,10 +3,17 @@
 //! The first byte of each packet is its length; an empty one lets time pass.
 #![no_main]
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use libfuzzer_sys::fuzz_target;
 use nervure_link::{
+    memory::{Block, Memory, NoMemory},
     qos::{Delivery, Qos},
     receiver::ReceiverConfig,
     session::{Session, SessionConfig, SessionEvent},
@@ -15,10 +22,53 @@ use nervure_link::{
 
 const BUDGET_BYTES: u64 = 1 << 20;
 
+/// Memory of the application that is short now and then, and counts what it has given.
+struct Pool {
+    asked: u64,
+    given: Arc<AtomicU64>,
+}
+
+struct PoolBlock {
+    bytes: Vec<u8>,
+    given: Arc<AtomicU64>,
+}
+
+impl Memory for Pool {
+    fn allocate(&mut self, _stream: u32, bytes: usize) -> Result<Box<dyn Block>, NoMemory> {
+        self.asked += 1;
+        if self.asked % 5 == 0 {
+            return Err(NoMemory);
+        }
+        let given = self.given.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        assert!(given <= BUDGET_BYTES);
+        Ok(Box::new(PoolBlock { bytes: vec![0; bytes], given: Arc::clone(&self.given) }))
+    }
+}
+
+impl AsRef<[u8]> for PoolBlock {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsMut<[u8]> for PoolBlock {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+impl Drop for PoolBlock {
+    fn drop(&mut self) {
+        self.given.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
+    }
+}
+
 fuzz_target!(|bytes: &[u8]| {
     let mut now = Instant::now();
     let receiver = ReceiverConfig { budget_bytes: BUDGET_BYTES, max_streams: 4, initial_credit: 16 << 10 };
     let mut session = Session::new(SessionConfig { receiver, ..SessionConfig::default() }, 1, now);
+    let given = Arc::new(AtomicU64::new(0));
+    session.set_memory(Box::new(Pool { asked: 0, given: Arc::clone(&given) }));
     let stream = session.open(now, "stream", Qos::new(Delivery::keep_last(2)));
 
     let mut rest = bytes;
@@ -60,4 +110,6 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(session.receiver().memory_bytes() <= BUDGET_BYTES + (64 << 10));
         assert!(session.status().sent.is_balanced());
     }
+    drop(session);
+    assert_eq!(given.load(Ordering::Relaxed), 0);
 });
