@@ -144,7 +144,8 @@ def plot(arrivals: Arrivals, link: list[dict], seconds: list[dict], target: Path
     rate.legend(loc="upper right", fontsize="small")
 
     loss.axhline(20, color="0.6", label="channel")
-    loss.plot(times, [100 * line["loss"] for line in link], color="C0", label="as the link measures it")
+    heard = [np.nan if line["silent"] else 100 * line["loss"] for line in link]
+    loss.plot(times, heard, color="C0", label="as the link measures it, while it hears something")
     loss.plot(
         *measured_loss(seconds),
         "o",
@@ -154,7 +155,7 @@ def plot(arrivals: Arrivals, link: list[dict], seconds: list[dict], target: Path
     )
     loss.set_ylabel("loss, %")
     loss.set_ylim(-2, 102)
-    loss.legend(loc="upper right", fontsize="small")
+    loss.legend(loc="upper left", fontsize="small")
 
     latency.plot(arrivals.arrived, (arrivals.arrived - arrivals.due) * 1e3, ".", markersize=3)
     latency.set_ylabel("latency of frames, ms")
