@@ -32,7 +32,8 @@ const FIRST_RTO: Duration = Duration::from_millis(50);
 const RTO_MARGIN: Duration = Duration::from_millis(4);
 /// How often it is looked whether the peer has fallen silent.
 const SILENCE_CHECK: Duration = Duration::from_millis(50);
-/// A peer that may have lost its state is asked again after this time, when nothing else is sent to it.
+/// A peer that may have lost its state, or has not told what became of samples, is asked again after this time, when nothing
+/// else is sent to it.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// When everything under way is overdue, the window stays full until something is heard, so a probe goes after this
 /// time, again and again: a fade costs little more than its own length.
@@ -180,6 +181,7 @@ impl Session {
     /// Takes the oldest sample that waits in a stream of the peer.
     pub fn take(&mut self, now: Instant, stream: u32) -> Option<Sample> {
         let sample = self.receiver.take(stream);
+        self.receiver.report_closed(now);
         self.exchange_control(now);
         sample
     }
@@ -275,7 +277,8 @@ impl Session {
         let Some(filled) = filled else {
             let check = (in_flight && self.paced_until.is_none()).then(|| now + SILENCE_CHECK);
             let status = self.sender.next_status(now);
-            self.paced_until = [self.paced_until, check, status].into_iter().flatten().min();
+            let ask = self.has_question().then_some(self.ask_at.max(now + PACING_STEP));
+            self.paced_until = [self.paced_until, check, status, ask].into_iter().flatten().min();
             return false;
         };
         self.rate.on_sent(now, filled.packet, filled.bytes);
@@ -291,9 +294,10 @@ impl Session {
         (self.last_heard + self.rto).max(self.last_sent) + TAIL_PROBE
     }
 
-    /// Whether it is not known that the peer still knows of this session.
+    /// Whether it is not known that the peer still knows of this session, or what became of samples that it has: it may
+    /// have told, and that was lost.
     fn has_question(&self) -> bool {
-        self.is_new_connection || self.sender.awaits_grant()
+        self.is_new_connection || self.sender.awaits_grant() || self.sender.awaits_closing()
     }
 
     /// Whether to ask now. A peer that was started anew while everything sent before had been confirmed, and a grant
@@ -301,7 +305,7 @@ impl Session {
     fn asks(&mut self, now: Instant) -> bool {
         self.ask_at <= now && self.has_question() && {
             self.ask_at = now + ASK_AGAIN;
-            self.sender.check_grants() || self.is_new_connection
+            self.sender.check_grants() || self.is_new_connection || self.sender.awaits_closing()
         }
     }
 
@@ -388,5 +392,50 @@ impl PeerClock {
         let micros = self.last.map_or((1 << 32) + u64::from(low), |last| crate::wire::expand(low, last));
         self.last = Some(self.last.map_or(micros, |last| last.max(micros)));
         Duration::from_micros(micros)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qos::Delivery;
+
+    /// What an application takes late makes room, and the producer hears of it although nothing else is under way.
+    #[test]
+    fn room_that_an_application_makes_is_told() {
+        (2..9).for_each(room_is_told);
+    }
+
+    /// Every so many feedbacks, all but one are lost.
+    fn room_is_told(lost: u64) {
+        let mut feedbacks = 0;
+        let mut now = Instant::now();
+        let [mut sender, mut receiver] = [1, 2].map(|seed| Session::new(SessionConfig::default(), seed, now));
+        let stream = sender.open(now, "stream", Qos::new(Delivery::keep_all(2)));
+        let (mut sent, mut taken) = (0, 0);
+        for millis in 0..10_000 {
+            now += Duration::from_millis(1);
+            if sent < 20 && sender.sender().has_room(stream) {
+                sender.send(now, stream, vec![7; 3000].into()).expect("there is room");
+                sent += 1;
+            }
+            if millis % 100 == 99 {
+                taken += u64::from(receiver.take(now, stream).is_some());
+            }
+            for (one, other) in [(0, 1), (1, 0)] {
+                let ends = [&mut sender, &mut receiver];
+                ends[one].handle_timeout(now);
+                let mut packet = Vec::new();
+                while ends[one].next_datagram(now, 1200, &mut packet) {
+                    let is_feedback = Kind::of(&packet) == Ok(Kind::Feedback);
+                    feedbacks += u64::from(is_feedback);
+                    if !is_feedback || feedbacks % lost == 0 {
+                        ends[other].on_datagram(now, &packet);
+                    }
+                    packet.clear();
+                }
+            }
+        }
+        assert_eq!((sent, taken), (20, 20));
     }
 }

@@ -197,6 +197,7 @@ impl Receiver {
         let sample = state.queue.pop_front()?;
         state.counters.taken += 1;
         self.budget.unqueue(sample.payload.len());
+        self.reporter.begin_taking();
         self.deliver_in_order(stream);
         self.forget_if_done(stream);
         Some(sample)

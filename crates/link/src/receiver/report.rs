@@ -37,6 +37,8 @@ pub(super) struct Reporter {
     unreported: u32,
     repeats_left: u8,
     due: Option<Instant>,
+    /// A transmission was closed since the application began to take a sample.
+    has_closed: bool,
     /// Blocks that changed: how many symbols they have, and how often that is still to be told.
     progress: BTreeMap<(u64, u16), (u16, u8)>,
     history: VecDeque<(u64, Vec<Closed>)>,
@@ -54,6 +56,7 @@ impl Default for Reporter {
             unreported: 0,
             repeats_left: 0,
             due: None,
+            has_closed: false,
             progress: BTreeMap::new(),
             history: VecDeque::new(),
         }
@@ -82,7 +85,13 @@ impl Reporter {
         self.progress.insert((id, block), (symbols, REPEATS));
     }
 
+    /// The application takes a sample.
+    pub(super) fn begin_taking(&mut self) {
+        self.has_closed = false;
+    }
+
     pub(super) fn on_closed(&mut self, id: u64) {
+        self.has_closed = true;
         while let Some((key, _)) = self.progress.range((id, 0)..=(id, u16::MAX)).next() {
             let key = *key;
             self.progress.remove(&key);
@@ -125,6 +134,13 @@ impl Reporter {
 }
 
 impl Receiver {
+    /// The application took a sample: tells the sender at once if that made room for another.
+    pub(crate) fn report_closed(&mut self, now: Instant) {
+        if std::mem::take(&mut self.reporter.has_closed) {
+            self.reporter.due = Some(self.reporter.due.map_or(now, |due| due.min(now)));
+        }
+    }
+
     /// When feedback is due.
     pub fn feedback_due(&self) -> Option<Instant> {
         self.reporter.due

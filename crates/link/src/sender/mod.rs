@@ -263,6 +263,11 @@ impl Sender {
         self.awaits_grant
     }
 
+    /// Whether all that was sent has arrived, as far as is known, and it is not known what became of it.
+    pub(crate) fn awaits_closing(&self) -> bool {
+        !self.transmissions.is_empty() && self.in_flight.is_empty() && !self.has_symbols()
+    }
+
     /// Looks whether a stream waits for a grant.
     pub(crate) fn check_grants(&mut self) -> bool {
         self.awaits_grant = self.streams.values().any(|state| state.wants_in_flight > 0 && !state.refused);
