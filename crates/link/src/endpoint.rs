@@ -322,3 +322,91 @@ impl<C: Carrier> Endpoint<C> {
         self.events.push_back(EndpointEvent::Forgotten { peer: key, lost });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        carrier::plain::PlainCarrier,
+        qos::{Delivery, Qos},
+        receiver::ReceiverEvent,
+    };
+
+    const ONE_WAY: Duration = Duration::from_millis(10);
+
+    fn address(host: u8) -> SocketAddr {
+        ([10, 0, 0, host], 4000).into()
+    }
+
+    /// Two endpoints and what is on its way between them.
+    struct Pair {
+        now: Instant,
+        ends: [(SocketAddr, Endpoint<PlainCarrier>); 2],
+        under_way: VecDeque<(Instant, SocketAddr, SocketAddr, Vec<u8>)>,
+        received: u64,
+    }
+
+    impl Pair {
+        fn step(&mut self) {
+            self.now += Duration::from_millis(1);
+            while self.under_way.front().is_some_and(|(at, ..)| *at <= self.now) {
+                let (_, from, to, packet) = self.under_way.pop_front().expect("there is a first one");
+                if let Some((_, end)) = self.ends.iter_mut().find(|(address, _)| *address == to) {
+                    end.handle_packet(self.now, from, None, packet);
+                }
+            }
+            for (from, end) in &mut self.ends {
+                end.handle_timeout(self.now);
+                let mut packet = Vec::new();
+                while let Some(transmit) = end.poll_transmit(self.now, &mut packet) {
+                    let packet = std::mem::take(&mut packet);
+                    self.under_way.push_back((self.now + ONE_WAY, *from, transmit.destination, packet));
+                }
+            }
+            while let Some(event) = self.ends[1].1.poll_event() {
+                if let EndpointEvent::Session { peer, event: SessionEvent::Receiver(event) } = event
+                    && let ReceiverEvent::Readable(stream) = event
+                {
+                    let session = self.ends[1].1.session_mut(&peer).expect("it has just told something");
+                    self.received += u64::from(session.take(self.now, stream).is_some());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_peer_that_moved_goes_on_where_it_is() {
+        let now = Instant::now();
+        let keys = [PublicKey([1; 32]), PublicKey([2; 32])];
+        let end = |number: usize| {
+            let carrier = PlainCarrier::new(keys[number]);
+            (address(number as u8), Endpoint::new(carrier, SessionConfig::default(), number as u64))
+        };
+        let mut pair = Pair { now, ends: [end(0), end(1)], under_way: VecDeque::new(), received: 0 };
+        pair.ends[0].1.connect(now, address(1), keys[1]).expect("the address is good");
+        let send = |pair: &mut Pair, stream| {
+            let now = pair.now;
+            let session = pair.ends[0].1.session_mut(&keys[1]).expect("it was connected to");
+            session.send(now, stream, vec![7; 100].into()).expect("there is room");
+        };
+        let session = pair.ends[0].1.session_mut(&keys[1]).expect("it was connected to");
+        let stream = session.open(now, "stream", Qos::new(Delivery::keep_all(4)));
+        send(&mut pair, stream);
+        (0..500).for_each(|_| pair.step());
+        assert_eq!(pair.received, 1);
+
+        pair.ends[1].0 = address(77);
+        let moved = pair.now;
+        pair.ends[0].1.connect(moved, address(77), keys[1]).expect("the address is good");
+        send(&mut pair, stream);
+        while pair.received < 2 && pair.now < moved + Duration::from_secs(5) {
+            pair.step();
+        }
+        assert!(pair.now - moved < 4 * ONE_WAY, "after {:?}", pair.now - moved);
+        (0..100).for_each(|_| pair.step());
+        let counters = pair.ends[0].1.session(&keys[1]).expect("it is known").status().sent;
+        assert_eq!((counters.delivered, counters.unconfirmed), (2, 0));
+        let told: Vec<_> = std::iter::from_fn(|| pair.ends[0].1.poll_event()).collect();
+        assert!(!told.iter().any(|event| matches!(event, EndpointEvent::Disconnected { .. })), "{told:?}");
+    }
+}
