@@ -173,7 +173,7 @@ impl Receiver {
             self.counters.repeated_packets += 1;
             return Ok(());
         }
-        self.reporter.on_packet(now, newest.then_some(header.report_millis), datagram.len());
+        self.reporter.on_packet(now, newest.then_some(header.report_interval), datagram.len());
         for frame in frames {
             match frame {
                 Frame::Symbol { symbol, shard } => self.on_symbol(&symbol, &datagram[shard]),

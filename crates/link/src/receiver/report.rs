@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::Receiver;
+use crate::wire::data::ReportInterval;
 use crate::wire::feedback::{CLOSED_MAX, Closed, Feedback, PROGRESS_MAX, Progress};
 
 /// After so many packets for each millisecond of the interval that the sender asks for, feedback is due at once.
@@ -65,12 +66,12 @@ impl Default for Reporter {
 
 impl Reporter {
     /// A packet arrived. The newest says how often feedback is wanted.
-    pub(super) fn on_packet(&mut self, now: Instant, report_millis: Option<u8>, bytes: usize) {
+    pub(super) fn on_packet(&mut self, now: Instant, interval: Option<ReportInterval>, bytes: usize) {
         self.packets += 1;
         self.bytes += bytes as u64;
-        if let Some(millis) = report_millis {
+        if let Some(interval) = interval {
             self.arrived = Some(now);
-            self.interval = Duration::from_millis(millis.max(1).into());
+            self.interval = interval.duration();
         }
         self.unreported += 1;
         self.repeats_left = u8::MAX;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::{Cause, InFlight, Sender, stream::Pending};
-use crate::wire::data::{ABANDONED_MAX, HEADER_BYTES, Header, Status, Symbol};
+use crate::wire::data::{ABANDONED_MAX, HEADER_BYTES, Header, ReportInterval, Status, Symbol};
 
 /// How many blocks are looked at for one that fits what is left of a packet.
 const LOOK_AHEAD: usize = 8;
@@ -59,8 +59,8 @@ impl Sender {
         }
         let packet = self.next_packet;
         let room = Room { start: out.len(), datagram_bytes };
-        let report_millis = self.report_interval.as_millis().clamp(1, u8::MAX.into()) as u8;
-        Header { session: self.session, packet_number: packet as u32, report_millis }.write(out);
+        let report_interval = ReportInterval::at_most(self.report_interval);
+        Header { session: self.session, packet_number: packet as u32, report_interval }.write(out);
         let mut symbols = SmallVec::<[(u64, u16); 2]>::new();
         let telling = self.status_due(now);
         // What is given up is told in a packet of its own when there is much of it, or nothing else to send.

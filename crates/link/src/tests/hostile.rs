@@ -199,7 +199,8 @@ impl Flood {
     fn packet(&mut self) -> Vec<u8> {
         self.packet += 1;
         let mut out = Vec::new();
-        Header { session: 9, packet_number: self.packet, report_millis: 1 }.write(&mut out);
+        Header { session: 9, packet_number: self.packet, report_interval: Default::default() }
+            .write(&mut out);
         out
     }
 

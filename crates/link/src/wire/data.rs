@@ -1,7 +1,7 @@
 //! Data packets: symbols of samples, and the status of transmissions.
 //!
 //! ```text
-//! kind u8 | session u32 | packet number u32 | report interval u8 (milliseconds) | frames ..
+//! kind u8 | session u32 | packet number u32 | report interval u8 (units of 4 ms; 0: 1 ms) | frames ..
 //!
 //! symbol:  0x01 | transmit id varint | stream varint | sequence varint | sample bytes varint | shard limit varint
 //!               | block varint | index varint | age u16 (milliseconds, 65535: that or more) | the shard
@@ -10,6 +10,8 @@
 //! ```
 //!
 //! Numbers of packets are 64-bit, truncated. A shard's length follows from the sample's [`Geometry`].
+
+use std::time::Duration;
 
 use super::{KIND_DATA, Reader, WireError, put_varint, varint_len};
 use crate::coding::geometry::{Geometry, SAMPLE_BYTES_MAX, SHARD_BYTES_MAX};
@@ -31,8 +33,27 @@ pub struct Header {
     pub session: u32,
     /// The number of this packet, its low 32 bits.
     pub packet_number: u32,
-    /// How often feedback is wanted, in milliseconds, at most.
-    pub report_millis: u8,
+    /// How often feedback is wanted, at most.
+    pub report_interval: ReportInterval,
+}
+
+/// The time between two feedbacks: multiples of 4 ms, or 1 ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReportInterval(pub u8);
+
+impl ReportInterval {
+    const UNIT_MILLIS: u64 = 4;
+
+    /// The nearest that is not longer.
+    pub fn at_most(interval: Duration) -> Self {
+        let units = interval.as_millis() / u128::from(Self::UNIT_MILLIS);
+        Self(u8::try_from(units).unwrap_or(u8::MAX))
+    }
+
+    /// The time.
+    pub fn duration(self) -> Duration {
+        Duration::from_millis((u64::from(self.0) * Self::UNIT_MILLIS).max(1))
+    }
 }
 
 /// Which symbol of which sample.
@@ -99,7 +120,7 @@ impl Header {
         out.push(KIND_DATA);
         out.extend_from_slice(&self.session.to_le_bytes());
         out.extend_from_slice(&self.packet_number.to_le_bytes());
-        out.push(self.report_millis);
+        out.push(self.report_interval.0);
     }
 }
 
@@ -207,7 +228,7 @@ pub fn read(datagram: &[u8]) -> Result<(Header, Vec<Frame>), WireError> {
     let header = Header {
         session: reader.u32("the session")?,
         packet_number: reader.u32("the packet number")?,
-        report_millis: reader.u8("the report interval")?,
+        report_interval: ReportInterval(reader.u8("the report interval")?),
     };
     let mut frames = Vec::with_capacity(2);
     while !reader.is_empty() {
@@ -245,7 +266,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn packets_return(symbols in prop::collection::vec(symbols(), 0..4), floor in 0u64..1 << 30, cut in any::<prop::sample::Index>()) {
-            let header = Header { session: 7, packet_number: u32::MAX, report_millis: 3 };
+            let header = Header { session: 7, packet_number: u32::MAX, report_interval: ReportInterval(3) };
             let mut out = Vec::new();
             header.write(&mut out);
             prop_assert_eq!(out.len(), HEADER_BYTES);
