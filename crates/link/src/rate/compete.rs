@@ -5,8 +5,8 @@
 //! take loss as the sign to slow down, which on a lossy channel it is not. But a loss-based flow takes exactly what the
 //! others leave (it grows until the queue overflows), so it is enough to know the capacity and to take a share of it:
 //!
-//! - What left the queue while we held back is ours, so its part of the queue is our part of the traffic, and
-//!   `capacity = our rate / our part`.
+//! - While we send less by `r`, the queue gets shorter by `r / capacity` every second, whoever else fills it and however
+//!   long it was. So a drain tells our part of the traffic, and `capacity = our rate / our part`.
 //! - If several claim more than there is, loss exceeds the channel's, and the claim shrinks.
 
 /// Our part of the queue is known well from here on.
@@ -32,9 +32,9 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Claims this share of what is thought to be the capacity.
-    pub fn new(time: f64, share: f64, capacity: f64) -> Self {
-        Self { full: share, share, capacity, measured: false, last: time, shrunk: time }
+    /// Claims this share of the capacity, which is at least what has passed before.
+    pub fn new(time: f64, share: f64, passed: f64) -> Self {
+        Self { full: share, share, capacity: passed, measured: false, last: time, shrunk: time }
     }
 
     /// The rate that is claimed.
@@ -44,15 +44,11 @@ impl Claim {
         self.share * self.capacity
     }
 
-    /// While we held back, the queue fell from one delay to another. Our rate was `rate`.
-    pub fn on_drain(&mut self, rate: f64, from: f64, to: f64) {
-        let part = if from > 0.0 { (1.0 - to / from).clamp(0.0, 1.0) } else { 0.0 };
+    /// While we held back, the queue fell by this part of what it would have, were all the traffic ours. Our rate was
+    /// `rate`; the largest that passed in the last minute was `passed`.
+    pub fn on_drain(&mut self, rate: f64, part: f64, passed: f64) {
         self.measured = part >= CLEAR_PART;
-        if self.measured {
-            self.capacity = rate / part;
-        } else {
-            self.capacity = self.capacity.max(rate / part.max(LEAST_PART));
-        }
+        self.capacity = passed.max(rate / part.max(LEAST_PART));
     }
 
     /// Whether the capacity was measured, so that another drain can wait.

@@ -6,15 +6,21 @@ use super::Config;
 use super::compete::Claim;
 use super::delivery::DeliveryRates;
 use super::loss::{LossCount, Losses};
+use super::recent::Recent;
 
 /// The rate for which the configured target of queue delay holds, in bytes per second.
 const REFERENCE_RATE: f64 = 54e6 / 8.0;
 /// Bounds of the target of queue delay, in seconds.
 const TARGET_BOUNDS: (f64, f64) = (0.0025, 0.040);
-/// The bottleneck's rate is the largest of this many rounds.
-const ROUNDS_REMEMBERED: usize = 10;
 /// Sending never exceeds the largest delivery rate, corrected for the channel's loss, by more.
 const CAP: f64 = 1.1;
+/// The same while more is lost than the channel loses: sending more would only lose more.
+const CAP_AT_EXCESS: f64 = 1.02;
+/// The same while the queue stays empty and the path follows.
+const CAP_GROWING: f64 = 2.0;
+/// Who sends less than this part of what passes, while the queue is short, overflows nothing: what is lost then is the
+/// channel's.
+const BELOW: f64 = 0.95;
 /// The queue is let run empty after so many seconds, or so many round trips if they take longer.
 const DRAIN_PERIOD: f64 = 1.0;
 const DRAIN_PERIOD_ROUND_TRIPS: f64 = 20.0;
@@ -26,12 +32,17 @@ const FIRST_DEEP_DRAIN: f64 = 0.3;
 const DRAIN_GAIN: f64 = 0.25;
 /// The same beside a flow that fills the queue, where a drain costs its share of the queue.
 const COMPETING_DRAIN_PERIOD: f64 = 5.0;
-/// Less delivered than this share of what is expected is a fade, or a channel that has become worse if it lasts.
-const FADED: f64 = 0.9;
-const FADED_WINDOWS: u32 = 4;
 /// A queue so much above its target, for more rounds than it takes to bring it down, is looked into.
 const ABOVE: f64 = 1.3;
 const ABOVE_ROUNDS: u32 = 10;
+/// A queue that falls by this part of what it would, were all that waits in it ours, is ours.
+const OURS: f64 = 0.7;
+/// A queue that stands at so many times its target is of a kind that ours is not.
+const STANDING: f64 = 2.0;
+/// Every round trip of the start multiplies the rate by this, and by one more on a path with a long round-trip time, in
+/// seconds: samples do not wait for six of them.
+const STARTUP_GROWTH: f64 = 2.0;
+const LONG_RTT: f64 = 0.2;
 /// So much more loss than before ends the start.
 const START_EXCESS: f64 = 0.2;
 /// A flow that takes loss as a sign to slow down does not let it come to this.
@@ -39,12 +50,6 @@ const NOT_LOSS_BASED: f64 = 0.05;
 const NOT_LOSS_BASED_AFTER: f64 = 1.0;
 /// A second drain follows soon, to confirm what the first one found.
 const CONFIRM_AFTER: f64 = 0.25;
-/// Rates, one after the other, at which it is found out whether loss is the channel's, relative to what passed. Where
-/// many flows share a queue, loss falls only once most of them hold back.
-const CHECK_GAINS: [f64; 7] = [0.85, 0.7, 0.5, 0.35, 0.2, 0.1, 0.05];
-/// The last of them only where the round-trip time may be that of a full queue, in seconds; elsewhere so many do.
-const FULL_QUEUE_RTT: f64 = 0.05;
-const SHORT_CHECK: usize = 4;
 /// Never less than so many bytes in a round trip: two packets.
 const LEAST_WINDOW: f64 = 3000.0;
 /// Loss is judged over at least this time, in seconds.
@@ -70,9 +75,7 @@ enum Phase {
     Hold,
     /// Letting the queue run empty, to see how low the delay gets and what the channel loses by itself.
     /// Little is sent until `restore`; what that did shows until `until`.
-    Drain { began: f64, restore: f64, until: f64, from: f64, lowest: f64 },
-    /// More was lost than expected: sending less, to see whether that changes.
-    Check { began: f64, before: LossCount, passed: f64, queue: f64, step: usize, seen: LossCount },
+    Drain { before: f64, began: f64, restore: f64, until: f64, from: f64, lowest: f64 },
 }
 
 /// A stretch over which loss is judged.
@@ -80,11 +83,6 @@ enum Phase {
 struct LossWindow {
     began: f64,
     count: LossCount,
-    /// More was sent than had passed before, so what was lost may not be the channel's.
-    pushing: bool,
-    /// Sum of the rates at which packets arrived, and its rounds.
-    arrived: f64,
-    rounds: f64,
 }
 
 impl LossWindow {
@@ -103,23 +101,24 @@ pub struct Control {
     config: Config,
     phase: Phase,
     rate: f64,
-    /// What the bottleneck passed in recent rounds, lost packets included.
-    passed: VecDeque<f64>,
-    /// What was delivered in recent rounds.
-    arrived: VecDeque<f64>,
+    /// What the bottleneck passed, lost packets included.
+    passed: Recent,
+    /// What was delivered.
+    arrived: Recent,
+    /// There was a round in which there was always something to send: what passed is what can pass.
+    measured: bool,
     /// The largest bottleneck rate of the last while: (time, rate).
     history: VecDeque<(f64, f64)>,
+    /// What passed in the last round, if it was less than was sent and the queue stood.
+    overloaded: Option<f64>,
     /// Rounds in a row with an empty queue in which more was passed than before.
     growing: u32,
     last_empty: f64,
     next_deep_drain: Option<f64>,
     /// Loss is judged over stretches like this one.
     window: LossWindow,
-    /// Stretches in a row with loss in which less was delivered.
-    faded: u32,
-    /// The queue overflowed at this delay, at this time.
-    shallow: Option<(f64, f64)>,
-    largest_queue: (f64, f64),
+    /// In the last of them more was lost than the channel loses.
+    excess: bool,
     /// Rounds in a row in which the queue was above its target although we hold back.
     above: u32,
     standing_drains: u32,
@@ -142,16 +141,16 @@ impl Control {
             config: *config,
             phase: Phase::Startup { reported: 0.0, stalled: 0 },
             rate: config.initial_bytes_per_second,
-            passed: VecDeque::new(),
-            arrived: VecDeque::new(),
+            passed: Recent::default(),
+            arrived: Recent::default(),
+            measured: false,
             history: VecDeque::new(),
+            overloaded: None,
             growing: 0,
             last_empty: 0.0,
             next_deep_drain: None,
             window: LossWindow::default(),
-            faded: 0,
-            shallow: None,
-            largest_queue: (0.0, 0.0),
+            excess: false,
             above: 0,
             standing_drains: 0,
             flat_drains: 0,
@@ -171,7 +170,7 @@ impl Control {
     }
 
     pub fn bottleneck(&self) -> f64 {
-        largest(&self.passed).unwrap_or(self.rate)
+        self.passed.largest().unwrap_or(self.rate)
     }
 
     pub fn competing(&self) -> bool {
@@ -180,9 +179,8 @@ impl Control {
 
     /// The target of queue delay, in seconds: it falls with the square root of the rate, so that flows that see the
     /// same queue come to the same rate. (Swift, SIGCOMM 2020, section 3.5: flow-based scaling.)
-    fn target(&self) -> f64 {
-        let target = self.target_at(self.bottleneck());
-        self.shallow.map_or(target, |(queue, _)| target.min(0.6 * queue))
+    pub fn target(&self) -> f64 {
+        self.target_at(self.bottleneck())
     }
 
     fn target_at(&self, rate: f64) -> f64 {
@@ -194,13 +192,16 @@ impl Control {
     /// A queue above this that stands while we hold back is another flow's, of a kind that fills queues: our own kind
     /// keeps it near the target of flows with their share of the capacity.
     fn standing_queue(&self) -> f64 {
-        let target = self.target_at(self.capacity().min(4.0 * self.bottleneck()));
-        (1.5 * target).clamp(0.015, 0.050)
+        (STANDING * self.target()).clamp(0.006, 0.080)
     }
 
     /// The link is heard again after an outage: what it carries now is unknown, so begin at half.
     pub fn on_resumed(&mut self) {
-        self.set_rate(self.bottleneck() / 2.0);
+        if self.measured {
+            self.set_rate(self.bottleneck() / 2.0);
+        }
+        self.passed.clear();
+        self.arrived.clear();
         self.phase = Phase::Startup { reported: 0.0, stalled: 0 };
         self.window = LossWindow::default();
         self.competing = None;
@@ -215,19 +216,21 @@ impl Control {
             self.last_empty = time;
         }
         match self.phase {
-            Phase::Drain { began, restore, until, from, mut lowest } => {
+            Phase::Drain { before, began, restore, until, from, mut lowest } => {
                 if time >= restore {
                     self.set_rate(self.bottleneck());
                 }
                 if time - began > self.rtt {
                     lowest = lowest.min(queue);
                 }
-                self.phase = Phase::Drain { began, restore, until, from, lowest };
+                self.phase = Phase::Drain { before, began, restore, until, from, lowest };
                 if time >= until {
-                    self.end_drain(time, from, lowest);
+                    self.end_drain(time, before, restore - began, from, lowest);
                 }
             }
-            Phase::Startup { .. } if queue > 0.5 * self.target() + 2.0 * noise && !self.passed.is_empty() => {
+            Phase::Startup { .. }
+                if queue > 0.5 * self.target() + 2.0 * noise && self.passed.largest().is_some() =>
+            {
                 self.set_rate(self.bottleneck() * 0.8);
                 self.phase = Phase::Hold;
             }
@@ -238,17 +241,38 @@ impl Control {
     pub fn on_round(&mut self, round: &Round, losses: &mut Losses) {
         self.rtt = round.rtt;
         self.noise = round.noise;
-        if matches!(self.phase, Phase::Startup { .. }) {
-            losses.learn_at_start(round.loss);
-        }
+        let judged = self.judge_loss(round, losses);
         self.remember(round, losses);
         match self.phase {
             Phase::Startup { .. } => self.startup(round, losses),
-            Phase::Drain { .. } => losses.learn_channel(round.loss),
-            Phase::Check { .. } => self.check(round, losses),
-            Phase::Hold => self.hold(round, losses),
+            Phase::Drain { .. } => {}
+            Phase::Hold => self.hold(round, judged, losses),
         }
         self.limit(losses);
+    }
+
+    /// Learns what the channel loses by itself; true when a stretch ends, and `excess` says of it.
+    fn judge_loss(&mut self, round: &Round, losses: &mut Losses) -> bool {
+        match self.phase {
+            Phase::Startup { .. } => losses.learn_at_start(round.loss),
+            Phase::Drain { .. } => losses.learn_channel(round.loss),
+            Phase::Hold => {
+                let below = round.delivery.sent < BELOW * self.bottleneck();
+                if below && round.queue < 0.5 * self.target() {
+                    losses.learn_channel(round.loss);
+                }
+                self.window.count.add(round.loss);
+            }
+        }
+        if !self.window.is_full(round.time) {
+            return false;
+        }
+        let LossWindow { count, .. } = std::mem::replace(&mut self.window, LossWindow::begin(round.time));
+        self.excess = losses.is_excess(count);
+        if losses.is_less(count) {
+            losses.learn_channel(count);
+        }
+        true
     }
 
     fn remember(&mut self, round: &Round, losses: &Losses) {
@@ -257,25 +281,23 @@ impl Control {
             // What a full queue dropped has not passed.
             passed = passed.min(arrived / (1.0 - losses.channel()));
         }
-        if round.queue > self.largest_queue.1 || round.time - self.largest_queue.0 > 30.0 {
-            self.largest_queue = (round.time, round.queue);
-        }
-        self.shallow = self.shallow.filter(|(_, at)| round.time - at < 10.0);
-        if matches!(self.phase, Phase::Drain { .. } | Phase::Check { .. }) {
+        if matches!(self.phase, Phase::Drain { .. }) {
             return;
         }
         let sample = passed.min(sent);
-        let overloaded = sent > 1.02 * passed && round.queue > 0.5 * self.target();
-        if overloaded {
-            // The queue was never empty, so what passed is what can pass, now.
-            let known = self.bottleneck().min(2.0 * passed);
-            self.passed.clear();
-            self.passed.push_back(known + 0.5 * (passed - known));
-            self.arrived.clear();
-            self.arrived.push_back(arrived);
-        } else if backlogged || sample > self.bottleneck() || self.passed.is_empty() {
-            push(&mut self.passed, sample);
-            push(&mut self.arrived, arrived);
+        self.measured |= backlogged;
+        let before = self.overloaded.take();
+        if sent > 1.02 * passed && round.queue > 0.5 * self.target() {
+            // The queue was never empty, so what passed is what can pass, now. Once may be a processor that was late.
+            self.overloaded = Some(passed);
+            if let Some(before) = before {
+                let known = self.bottleneck().min(2.0 * passed);
+                self.passed.set(round.time, known + 0.5 * (passed.max(before) - known));
+                self.arrived.set(round.time, arrived);
+            }
+        } else if backlogged || sample > self.bottleneck() || self.passed.largest().is_none() {
+            self.passed.push(round.time, sample);
+            self.arrived.push(round.time, arrived);
         }
         match self.history.back_mut() {
             Some((at, rate)) if round.time - *at < 1.0 => *rate = rate.max(sample),
@@ -286,45 +308,29 @@ impl Control {
 
     fn startup(&mut self, round: &Round, losses: &Losses) {
         let Phase::Startup { reported, mut stalled } = self.phase else { return };
-        let followed = round.delivery.arrived > 0.7 * reported * (1.0 - losses.channel());
+        let delivered = round.delivery.arrived / (1.0 - losses.channel());
+        let followed = delivered > 0.7 * reported;
         stalled = if followed || !round.delivery.backlogged { 0 } else { stalled + 1 };
         let overflows = round.loss.sent >= 20.0 && round.loss.share() > losses.channel() + START_EXCESS;
         if stalled >= 3 || (stalled > 0 && overflows) {
-            self.begin_check(round, round.delivery.arrived, round.loss, losses);
+            // More is sent than passes, and the queue is too short to show it.
+            self.phase = Phase::Hold;
+            self.passed.set(round.time, delivered);
+            self.set_rate(BELOW * delivered);
             return;
         }
         self.phase = Phase::Startup { reported: self.rate, stalled };
         if stalled == 0 && round.delivery.backlogged {
             // What is reported on was sent two doublings ago, if the window did not keep it back.
-            let delivered = round.delivery.arrived / (1.0 - losses.channel());
-            self.set_rate((2.0 * self.rate).min(4.5 * delivered));
+            let growth = STARTUP_GROWTH + (round.rtt / LONG_RTT).min(1.0);
+            self.set_rate((growth * self.rate).min(4.5 * delivered));
         }
     }
 
-    fn hold(&mut self, round: &Round, losses: &mut Losses) {
-        self.window.count.add(round.loss);
-        self.window.pushing |= self.rate > 1.02 * self.bottleneck();
-        self.window.arrived += round.delivery.arrived;
-        self.window.rounds += 1.0;
-        let full = self.window.is_full(round.time);
-        if self.competing.is_some() {
-            self.compete(round, losses);
-        } else if full
-            && round.queue < 2.0 * self.target()
-            && losses.channel_is_known()
-            && self.loss_asks_for_check(losses)
-        {
-            // The queue does not show it, so it may be the channel's, or that of a short queue.
-            self.begin_check(round, round.delivery.arrived, self.window.count, losses);
-            return;
-        } else {
-            self.follow_queue(round);
-        }
-        if full {
-            if self.faded == 0 && (!self.window.pushing || !losses.channel_is_known()) {
-                losses.learn_channel(self.window.count);
-            }
-            self.window = LossWindow::begin(round.time);
+    fn hold(&mut self, round: &Round, judged: bool, losses: &Losses) {
+        match self.competing {
+            Some(_) => self.compete(round, judged, losses),
+            None => self.follow_queue(round),
         }
         let period = match self.competing {
             Some(claim) if claim.is_measured() => COMPETING_DRAIN_PERIOD,
@@ -345,26 +351,13 @@ impl Control {
         }
     }
 
-    /// Whether more is lost than expected, and not by a fade: a queue that overflows passes on as much as before, so
-    /// loss with less delivered is the channel's at first, and looked into only if it stays.
-    fn loss_asks_for_check(&mut self, losses: &Losses) -> bool {
-        if !losses.is_excess(self.window.count) {
-            self.faded = 0;
-            return false;
-        }
-        let expected = self.bottleneck() * (1.0 - losses.channel());
-        let faded = self.window.arrived < FADED * self.window.rounds * expected;
-        self.faded = if faded { self.faded + 1 } else { 0 };
-        !faded || self.faded >= FADED_WINDOWS
-    }
-
     /// The distance from the target of queue delay gives the rate relative to what the bottleneck passes: a queue
     /// integrates the difference of rates, so this is of first order and does not swing.
     fn follow_queue(&mut self, round: &Round) {
         let target = self.target();
         let distance = ((target - round.queue) / target).clamp(-1.0, 1.0);
         let grew = round.delivery.backlogged && round.delivery.sent > 0.95 * self.rate;
-        self.growing = if distance > 0.6 && grew { self.growing + 1 } else { 0 };
+        self.growing = if distance > 0.6 && grew && !self.excess { self.growing + 1 } else { 0 };
         // As long as the queue stays empty and the path follows, steps get larger. (Copa's velocity.)
         let up = match self.growing {
             0..=3 => 0.1,
@@ -380,9 +373,9 @@ impl Control {
     }
 
     /// The claimed rate, approached by the steps that the cap allows.
-    fn compete(&mut self, round: &Round, losses: &Losses) {
+    fn compete(&mut self, round: &Round, judged: bool, losses: &Losses) {
         let Some(mut claim) = self.competing else { return };
-        if self.window.is_full(round.time) && losses.is_excess(self.window.count) {
+        if judged && self.excess {
             claim.on_excess_loss(round.time);
         }
         self.competing_loss.count.add(round.loss);
@@ -416,22 +409,34 @@ impl Control {
         }
         let restore = time + lasting;
         let until = restore + self.rtt + 0.002;
-        self.phase = Phase::Drain { began: time, restore, until, from: self.queue, lowest: f64::INFINITY };
+        let (before, from, lowest) = (self.rate, self.queue, f64::INFINITY);
+        self.phase = Phase::Drain { before, began: time, restore, until, from, lowest };
         self.set_rate(DRAIN_GAIN * self.bottleneck());
     }
 
-    /// A queue that stands although we held back is another flow's.
-    fn end_drain(&mut self, time: f64, from: f64, lowest: f64) {
+    /// A queue that stands although we held back is another flow's. What we held back would have made a queue of ours
+    /// alone shorter by the same time; by how much less it fell is the others' part of the traffic.
+    fn end_drain(&mut self, time: f64, before: f64, lasting: f64, from: f64, lowest: f64) {
         self.phase = Phase::Hold;
         self.last_empty = time;
-        self.next_drain = time + CONFIRM_AFTER;
+        self.next_drain = time + CONFIRM_AFTER.max(10.0 * self.rtt);
         self.window = LossWindow::begin(time);
         self.set_rate(self.bottleneck());
+        // After a round trip the others have taken what we left.
+        let held_back = (before - DRAIN_GAIN * self.bottleneck()) * lasting.min(self.rtt.max(from));
+        let capacity = held_back / (from - lowest).max(1e-6);
+        let part = (before / capacity.max(before)).clamp(0.0, 1.0);
         let flat = lowest > ABOVE * self.target() && self.is_flat(from, lowest);
         self.flat_drains = if flat { self.flat_drains + 1 } else { 0 };
-        if !flat && lowest <= self.standing_queue() {
+        let standing = self.standing_queue();
+        // A flow that has just slowed down will fill the queue again.
+        let calm =
+            if self.competing.is_some() { from <= standing } else { lowest <= standing || part > OURS };
+        if !flat && calm {
             (self.standing_drains, self.flat_drains) = (0, 0);
-            self.proved = Some(self.bottleneck());
+            if part > OURS {
+                self.proved = Some(self.bottleneck());
+            }
             self.competing = None;
             return;
         }
@@ -446,7 +451,7 @@ impl Control {
         } else {
             let begun = Claim::new(time, self.config.competing_share, self.capacity());
             let mut claim = self.competing.unwrap_or(begun);
-            claim.on_drain(self.bottleneck(), from, lowest);
+            claim.on_drain(before, part, self.capacity());
             if self.competing.replace(claim).is_none() {
                 self.competing_loss = LossWindow::begin(time);
             }
@@ -464,59 +469,20 @@ impl Control {
         std::mem::take(&mut self.base_changed)
     }
 
-    fn begin_check(&mut self, round: &Round, delivered: f64, before: LossCount, losses: &Losses) {
-        // A fade delivers nothing for a moment; that is no reason to begin from nothing.
-        let passed = (delivered / (1.0 - losses.channel())).max(0.6 * self.bottleneck());
-        let (began, queue, seen) = (round.time, round.queue, LossCount::default());
-        self.phase = Phase::Check { began, before, passed, queue, step: 0, seen };
-        self.set_rate(CHECK_GAINS[0] * passed);
-    }
-
-    fn check(&mut self, round: &Round, losses: &mut Losses) {
-        let Phase::Check { began, before, passed, queue, step, mut seen } = self.phase else { return };
-        // What is reported in the first round trip was sent before.
-        if round.time - began > 1.2 * round.rtt {
-            seen.add(round.loss);
-        }
-        if !seen.is_enough() || round.time - began < 1.2 * round.rtt + LOSS_WINDOW {
-            self.phase = Phase::Check { began, before, passed, queue, step, seen };
-            return;
-        }
-        if before.exceeds(seen) {
-            // Congestion. Go on from here; the queue's delay comes too late to tell, so aim below it.
-            losses.set_channel(losses.channel().min(seen.share()));
-            if queue < self.target() {
-                self.shallow = Some((queue.max(0.001), round.time));
-            }
-            self.passed.clear();
-            self.passed.push_back(CHECK_GAINS[step] * passed);
-        } else if step + 1 < self.check_steps(round.rtt, losses) {
-            let (began, step, seen) = (round.time, step + 1, LossCount::default());
-            self.phase = Phase::Check { began, before, passed, queue, step, seen };
-            self.set_rate(CHECK_GAINS[step] * passed);
-            return;
-        } else {
-            losses.set_channel(seen.share());
-        }
-        self.phase = Phase::Hold;
-        self.window = LossWindow::begin(round.time);
-        self.set_rate(self.bottleneck());
-    }
-
-    /// Who has met this loss before knows it for the channel's.
-    fn check_steps(&self, rtt: f64, losses: &Losses) -> usize {
-        let known = losses.channel_is_known() && losses.channel() > 0.05;
-        if known || rtt < FULL_QUEUE_RTT { SHORT_CHECK } else { CHECK_GAINS.len() }
-    }
-
-    /// Never much more than what is delivered, corrected for the channel's own loss, outside startup.
+    /// Never much more than what is delivered, corrected for the channel's own loss, outside startup. When loss rises,
+    /// this lowers the rate. If the queue was overflowing, the loss goes; if the channel has become worse, it stays while
+    /// less is sent, so it is learned to be the channel's, and the rate returns.
     fn limit(&mut self, losses: &Losses) {
         let startup = matches!(self.phase, Phase::Startup { .. });
-        if let Some(arrived) = largest(&self.arrived)
+        if let Some(arrived) = self.arrived.largest()
             && !startup
             && losses.channel_is_known()
         {
-            let gain = if self.growing > 3 { 2.0 } else { CAP };
+            let gain = match (self.growing > 3, self.excess) {
+                (true, _) => CAP_GROWING,
+                (false, false) => CAP,
+                (false, true) => CAP_AT_EXCESS,
+            };
             self.set_rate(self.rate.min(gain * arrived / (1.0 - losses.channel())));
         }
     }
@@ -528,15 +494,4 @@ impl Control {
         let least = least.clamp(self.config.min_bytes_per_second, self.config.max_bytes_per_second);
         self.rate = rate.clamp(least, self.config.max_bytes_per_second);
     }
-}
-
-fn largest(values: &VecDeque<f64>) -> Option<f64> {
-    values.iter().copied().reduce(f64::max)
-}
-
-fn push(values: &mut VecDeque<f64>, value: f64) {
-    if values.len() == ROUNDS_REMEMBERED {
-        values.pop_front();
-    }
-    values.push_back(value);
 }

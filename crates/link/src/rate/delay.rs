@@ -6,7 +6,7 @@ const BASE_WINDOW: f64 = 10.0;
 const COMPETING_BASE_WINDOW: f64 = 60.0;
 
 /// Reports may come so often, in seconds, and come at least so often.
-const REPORT_INTERVALS: (f64, f64) = (0.001, 0.5);
+const REPORT_INTERVALS: (f64, f64) = (0.001, 1.0);
 /// A queue of reports is one from here on, in seconds.
 const REPORT_QUEUE: f64 = 0.010;
 

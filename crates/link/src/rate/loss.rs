@@ -2,6 +2,10 @@
 
 /// Loss is judged over at least this many packets.
 const MIN_PACKETS: f64 = 100.0;
+/// Of at least so many packets between two reports, less than this part of what is usual arrived: a fade. (With 64 % lost
+/// by chance, once in ten thousand reports.)
+const FADE_PACKETS: u64 = 50;
+const FADED: f64 = 0.3;
 
 /// Packets sent and lost of some stretch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -23,14 +27,6 @@ impl LossCount {
     pub fn is_enough(&self) -> bool {
         self.sent >= MIN_PACKETS
     }
-
-    /// Whether the loss is higher than another count's, beyond chance: more than three standard deviations of the
-    /// difference of two binomial shares, and a percent.
-    pub fn exceeds(&self, other: LossCount) -> bool {
-        let pooled = (self.lost + other.lost) / (self.sent + other.sent);
-        let variance = pooled * (1.0 - pooled) * (1.0 / self.sent + 1.0 / other.sent);
-        self.share() - other.share() > 3.0 * variance.max(0.0).sqrt() + 0.01
-    }
 }
 
 /// Loss as reported, and the channel's own share of it.
@@ -51,14 +47,23 @@ pub struct Losses {
 
 impl Losses {
     /// Of the first `sent` packets, `received` have arrived. (Reordered ones still come; then the next count is lower.)
-    pub fn on_report(&mut self, sent: u64, received: u64) {
+    ///
+    /// While the queue is short, a stretch in which next to nothing arrived is a fade: it says nothing about the packets
+    /// before and after it, so it is no part of the share that is lost.
+    pub fn on_report(&mut self, sent: u64, received: u64, short_queue: bool) {
+        let (sent_since, received_since) = (sent - self.sent, received.saturating_sub(self.received));
+        let expected = FADED * (1.0 - self.smoothed.min(0.95)) * sent_since as f64;
+        if short_queue && sent_since >= FADE_PACKETS && (received_since as f64) < expected {
+            self.round_sent += sent_since;
+            self.round_received += received_since;
+        }
         self.sent = sent;
         self.received = received;
     }
 
     pub fn finish_round(&mut self) -> LossCount {
-        let sent = (self.sent - self.round_sent) as f64;
-        let lost = sent - (self.received - self.round_received) as f64;
+        let sent = self.sent.saturating_sub(self.round_sent) as f64;
+        let lost = sent - self.received as f64 + self.round_received as f64;
         self.round_sent = self.sent;
         self.round_received = self.received;
         let count = LossCount { sent, lost };
@@ -77,11 +82,6 @@ impl Losses {
 
     pub fn channel_is_known(&self) -> bool {
         self.channel.is_some()
-    }
-
-    pub fn set_channel(&mut self, share: f64) {
-        self.channel = Some(share);
-        self.known = true;
     }
 
     /// Takes a round in which the rate grew. The last two may have overflowed the queue, so they count later, if at all.
@@ -107,5 +107,12 @@ impl Losses {
         let channel = self.channel();
         let deviation = (channel.max(0.01) * (1.0 - channel) / count.sent.max(1.0)).sqrt();
         count.share() > channel + 4.0 * deviation + 0.02
+    }
+
+    /// Less is lost than the channel is thought to lose, beyond chance: two standard deviations.
+    pub fn is_less(&self, count: LossCount) -> bool {
+        let channel = self.channel();
+        let deviation = (channel * (1.0 - channel) / count.sent.max(1.0)).sqrt();
+        self.channel_is_known() && count.share() < channel - 2.0 * deviation
     }
 }

@@ -9,8 +9,10 @@
 //! - **Queue delay**: one-way delay above its smallest value, so that traffic in the reverse direction does not
 //!   throttle this one (`delay`). The rate settles where the queue is at a target that shrinks with the square root
 //!   of the rate, so that flows that share a queue come to equal rates (`control`).
-//! - **Excess loss**: loss that appears when more is sent and goes when less is sent is a queue that overflows
-//!   before its delay shows; loss that stays is the channel, and only measured (`loss`).
+//! - **Loss that is the channel's**: what is lost while less is sent than passes and the queue is short (`loss`). The rate
+//!   is never much above what is delivered, corrected for it. So where a queue overflows before its delay shows, sending
+//!   more ends there; and where the channel becomes worse, the rate falls, what is lost then is seen to be the channel's,
+//!   and the rate returns. A stretch in which nothing arrives is a fade, and says nothing about what comes after it.
 //!
 //! Beside a flow that fills the queue whatever we do, the delay says nothing either; then a share of the bottleneck is
 //! claimed (`compete`). When nothing comes back, only probes are sent (`breaker`).
@@ -21,6 +23,7 @@ mod control;
 mod delay;
 mod delivery;
 mod loss;
+mod recent;
 mod sent;
 #[cfg(test)]
 mod simulation;
@@ -239,13 +242,14 @@ impl Rate {
             packets: observed.packets_received,
             bytes: observed.bytes_received,
         };
-        self.losses.on_report(packet.count, observed.packets_received);
         self.breaker.on_report(now, packet.count, observed.packets_received);
         if !fresh {
             return Ok(());
         }
         let rtt = (time - packet.time - observed.held.as_secs_f64()).max(0.0);
         self.delays.on_sample(time, rtt, observed.arrived.as_secs_f64() - packet.time);
+        let short_queue = self.delays.queue() < self.control.target();
+        self.losses.on_report(packet.count, observed.packets_received, short_queue);
         self.delivery.on_report(&packet, observed, self.sent.last_idle());
         self.sent.forget_before(observed.highest_packet_number);
         self.breaker.set_patience(self.delays.rtt() + self.delays.report_interval());
