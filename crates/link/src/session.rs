@@ -256,13 +256,21 @@ impl Session {
     fn write_data(&mut self, now: Instant, bytes: usize, out: &mut Vec<u8>) -> bool {
         let permission = self.rate.permission(now);
         self.tell_path(now);
-        let in_flight = self.rate.status().in_flight_bytes > 0;
+        // Without anything to bring to an end, nothing is to be learned from probes.
+        let in_flight = self.rate.status().in_flight_bytes > 0 && self.sender.has_unfinished();
         self.paced_until = None;
         let filled = match permission {
             Permission::Send if self.sender.has_work(now) => self.sender.fill(now, bytes, false, out),
             Permission::Send if self.asks(now) => self.sender.fill(now, bytes, true, out),
             Permission::Send => None,
-            Permission::Probe => self.sender.fill(now, bytes, true, out),
+            Permission::Probe if in_flight && self.probe_at() <= now => {
+                self.sender.fill(now, bytes, true, out)
+            }
+            Permission::Probe if self.asks(now) => self.sender.fill(now, bytes, true, out),
+            Permission::Probe => {
+                self.paced_until = in_flight.then(|| self.probe_at());
+                None
+            }
             Permission::Wait(_) if in_flight && self.tail_probe_at() <= now => {
                 self.sender.fill(now, bytes, true, out)
             }
@@ -292,6 +300,13 @@ impl Session {
     /// RFC 8985, section 7.)
     fn tail_probe_at(&self) -> Instant {
         (self.last_heard + self.rto).max(self.last_sent) + TAIL_PROBE
+    }
+
+    /// When a silent link is probed. Samples are not to wait for it; where only control messages are under way, the answer
+    /// may be long in coming because many share the air, so probes become rarer.
+    fn probe_at(&self) -> Instant {
+        let silence = self.last_sent.saturating_duration_since(self.last_heard);
+        self.last_sent + if self.sender.has_samples() { Duration::ZERO } else { silence / 4 }
     }
 
     /// Whether it is not known that the peer still knows of this session, or what became of samples that it has: it may

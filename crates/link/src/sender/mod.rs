@@ -426,6 +426,22 @@ impl Sender {
         self.streams.looked_at()
     }
 
+    /// Whether something is under way, may be sent, or is to be told.
+    pub(crate) fn has_unfinished(&self) -> bool {
+        !self.transmissions.is_empty() || !self.given_up.is_empty() || self.has_symbols()
+    }
+
+    /// Whether samples are under way or may be sent.
+    pub(crate) fn has_samples(&self) -> bool {
+        let sendable = |class: TrafficClass| {
+            let queue = &self.classes[class as usize];
+            !queue.ready.is_empty() || !queue.waiting.is_empty()
+        };
+        self.transmissions.len() > self.streams[&CONTROL_STREAM].unclosed
+            || sendable(TrafficClass::Default)
+            || sendable(TrafficClass::Bulk)
+    }
+
     /// Whether nothing is under way and nothing waits.
     pub fn is_idle(&self) -> bool {
         self.streams.values().all(|state| state.under_way() == 0)
