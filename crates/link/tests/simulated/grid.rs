@@ -8,24 +8,28 @@ mod peer;
 mod runs;
 mod table;
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use cells::Cell;
 use runs::Figures;
 
-const HELP: &str = "usage: grid [--only TEXT]... [--samples 1000] [--seeds 5] [--jobs 2] [--out FILE]
+const HELP: &str = "usage: grid [--only TEXT]... [--samples 1000] [--seeds 5] [--minutes 120] [--jobs 2] [--out FILE]
 
 Runs the cells whose group and name contain one of the texts, on a virtual clock: the figures are the same on every
-machine. Prints each row as soon as it is known, and writes the page to FILE. Exit code 1: a target was missed.";
+machine. Prints each row as soon as it is known, and writes the page to FILE. After so many minutes no further seed is
+begun, and the page tells how many were done. Exit code 1: a target was missed.";
 
 struct Arguments {
     only: Vec<String>,
     samples: u64,
     seeds: u64,
+    minutes: u64,
     jobs: usize,
     out: Option<String>,
 }
@@ -42,18 +46,20 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     cells.retain(|cell| {
         arguments.only.is_empty() || arguments.only.iter().any(|text| named(cell).contains(text.as_str()))
     });
-    let figures = measure(&cells, &arguments);
+    let (figures, seeds) = measure(&cells, &arguments);
     let rows: Vec<_> = cells.iter().zip(figures).collect();
     let missed = rows.iter().filter(|(cell, figures)| !table::missed(cell, figures).is_empty()).count();
-    eprintln!("{} cells, {missed} missed a target", rows.len());
+    println!("{}", table::render(&rows));
+    println!("{} cells, {seeds} seeds, {missed} missed a target", rows.len());
     if let Some(file) = &arguments.out {
-        fs::write(file, page(&rows, &arguments, &words))?;
+        fs::write(file, page(&rows, &arguments, seeds, &words))?;
     }
     Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn parse(words: &[String]) -> Result<Arguments, String> {
-    let mut arguments = Arguments { only: Vec::new(), samples: 1000, seeds: 5, jobs: 2, out: None };
+    let mut arguments =
+        Arguments { only: Vec::new(), samples: 1000, seeds: 5, minutes: 120, jobs: 2, out: None };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let value = words.next().ok_or_else(|| format!("{word}: expected a value"))?;
@@ -62,6 +68,7 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
             "--only" => arguments.only.push(value.clone()),
             "--samples" => arguments.samples = number()?,
             "--seeds" => arguments.seeds = number()?,
+            "--minutes" => arguments.minutes = number()?,
             "--jobs" => arguments.jobs = number()? as usize,
             "--out" => arguments.out = Some(value.clone()),
             _ => return Err(format!("unknown option `{word}`")),
@@ -70,20 +77,21 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
     Ok(arguments)
 }
 
-/// The worst of the seeds, cell by cell. Threads take one run after the other.
-fn measure(cells: &[Cell], arguments: &Arguments) -> Vec<Figures> {
-    let runs: Vec<(usize, u64)> =
-        (0..cells.len()).flat_map(|cell| (1..=arguments.seeds).map(move |seed| (cell, seed))).collect();
+/// The worst of the seeds, cell by cell, and how many seeds that are. Threads take one run after the other: all cells with
+/// the first seed, then all with the second. A seed that was not finished in time does not count.
+fn measure(cells: &[Cell], arguments: &Arguments) -> (Vec<Figures>, u64) {
+    let end = Instant::now() + Duration::from_secs(60 * arguments.minutes);
+    let runs: Vec<(u64, usize)> =
+        (1..=arguments.seeds).flat_map(|seed| (0..cells.len()).map(move |cell| (seed, cell))).collect();
     let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<Vec<Figures>>> = Mutex::new(vec![Vec::new(); cells.len()]);
+    let results: Mutex<BTreeMap<(u64, usize), Figures>> = Mutex::default();
     let work = || {
-        while let Some((cell, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some((seed, cell)) = runs.get(next.fetch_add(1, Ordering::Relaxed))
+            && (*seed == 1 || Instant::now() < end)
+        {
             let figures = cells[*cell].measure(*seed, arguments.samples);
-            let mut results = results.lock().expect("no thread has panicked");
-            results[*cell].push(figures);
-            if results[*cell].len() as u64 == arguments.seeds {
-                print!("{}", table::row(&cells[*cell], &table::worst(&results[*cell])));
-            }
+            print!("seed {seed} {}", table::row(&cells[*cell], &figures));
+            results.lock().expect("no thread has panicked").insert((*seed, *cell), figures);
         }
     };
     std::thread::scope(|scope| {
@@ -92,10 +100,16 @@ fn measure(cells: &[Cell], arguments: &Arguments) -> Vec<Figures> {
         }
     });
     let results = results.into_inner().expect("no thread has panicked");
-    results.iter().map(|runs| table::worst(runs)).collect()
+    let complete = |seed: &u64| (0..cells.len()).all(|cell| results.contains_key(&(*seed, cell)));
+    let seeds = (1..=arguments.seeds).take_while(complete).count() as u64;
+    let worst = |cell| {
+        let runs: Vec<_> = (1..=seeds).map(|seed| results[&(seed, cell)].clone()).collect();
+        table::worst(&runs)
+    };
+    ((0..cells.len()).map(worst).collect(), seeds)
 }
 
-fn page(rows: &[(&Cell, Figures)], arguments: &Arguments, words: &[String]) -> String {
+fn page(rows: &[(&Cell, Figures)], arguments: &Arguments, seeds: u64, words: &[String]) -> String {
     let commit = Command::new("git").args(["describe", "--always", "--dirty"]).output();
     let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     let commit = commit.unwrap_or_else(|_| "an unknown commit".to_owned());
@@ -122,7 +136,7 @@ the worst seed. {missed} of {} rows miss a target.
 {}",
         words.join(" "),
         arguments.samples,
-        arguments.seeds,
+        seeds,
         rows.len(),
         table::render(rows),
     )
