@@ -114,6 +114,12 @@ fn page(rows: &[(&Cell, Figures)], arguments: &Arguments, seeds: u64, words: &[S
     let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     let commit = commit.unwrap_or_else(|_| "an unknown commit".to_owned());
     let missed = rows.iter().filter(|(cell, figures)| !table::missed(cell, figures).is_empty()).count();
+    let short = match seeds < 5 || arguments.samples < 1000 {
+        true => {
+            "\n**A short run: it shows where things stand. Claims need five seeds of a thousand samples.**\n"
+        }
+        false => "",
+    };
     format!(
         "# The link, simulated
 
@@ -124,6 +130,7 @@ machine; this page is written by the command that measures them.
 
 `cargo run --release -p nervure-link --example grid -- {}` at {commit}: {} samples a run, seeds 1 to {}, of each figure
 the worst seed. {missed} of {} rows miss a target.
+{short}
 
 - *delivered* is the share of the schedule: sample n is due at n / rate whatever became of others. Latencies are from
   when a sample was due. What follows a figure in brackets is its target; where it is missed the figure is bold.
