@@ -110,11 +110,13 @@ fn a_receiver_that_is_killed_costs_what_was_under_way() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
     let (send_key, serve_key) = (key(folder, "send.key"), key(folder, "serve.key"));
-    let mut first = Serve::start(folder, "127.0.0.1:0", &send_key);
+    // Nobody else listens there: the port is still free when the second one wants it.
+    let mut first = Serve::start(folder, "127.0.0.77:0", &send_key);
     let address = first.address.clone();
     let second = std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
-            let more = ["--stream", "size=20KB,rate_hz=200,qos=keep_all:16,count=300", "--drain", "60s"];
+            let stream = ["--stream", "size=20KB,rate_hz=200,qos=keep_all:16,count=300"];
+            let more = [&stream[..], &["--drain", "60s", "--duration", "100s"]].concat();
             send(folder, &address, &serve_key, &more)
         });
         first.line("connected: ");
