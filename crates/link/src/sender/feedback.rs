@@ -90,6 +90,11 @@ impl Sender {
         for id in under_way {
             let transmission = self.remove_transmission(id).expect("it was just seen");
             let bytes = transmission.payload.len() as u64;
+            if let Some(state) = self.streams.get_mut(&transmission.stream)
+                && range.outcome == Outcome::Delivered
+            {
+                state.arrived_after(now.saturating_duration_since(transmission.admitted));
+            }
             let counters = self.stream_closed(transmission.stream, transmission.charge());
             match (range.outcome, counters) {
                 (_, None) => {}

@@ -451,6 +451,11 @@ impl Sender {
     fn give_up(&mut self, now: Instant, id: u64, cause: Cause) {
         let Some(transmission) = self.remove_transmission(id) else { return };
         let stream = transmission.stream;
+        if cause == Cause::Expired
+            && let Some(state) = self.streams.get_mut(&stream)
+        {
+            state.expired_after(now.saturating_duration_since(transmission.admitted));
+        }
         let keeps_all = self.streams.get(&stream).is_some_and(|state| state.qos.delivery.keeps_all());
         let sequence = (keeps_all && cause != Cause::Recut).then_some(transmission.sequence);
         self.given_up.insert(id, GivenUp { stream, sequence, bytes: transmission.payload.len(), cause });

@@ -141,6 +141,7 @@ impl Sender {
             sequence: pending.sequence,
             class: state.qos.traffic_class,
             accepted: pending.accepted,
+            admitted: now,
             expires,
             geometry,
             repairs: state.qos.delivery.repairs(),

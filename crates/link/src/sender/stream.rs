@@ -1,6 +1,9 @@
 //! A stream at its sending end.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 
@@ -34,6 +37,8 @@ pub(super) struct SendStream {
     pub(super) sending: Option<u64>,
     /// The newest transmission.
     pub(super) newest: Option<u64>,
+    /// How long a sample is on its way, from its turn until it is known to have arrived: as long as the slowest of late.
+    takes: Duration,
     /// Bytes that may be unclosed.
     pub(super) credit: u64,
     /// The most credit that was asked for.
@@ -64,6 +69,7 @@ impl SendStream {
             unclosed_bytes: 0,
             sending: None,
             newest: None,
+            takes: Duration::ZERO,
             credit: 0,
             wanted: 0,
             wants_in_flight: 1,
@@ -141,11 +147,27 @@ impl SendStream {
         }
     }
 
-    /// Drops what waits and is too old. What a stream that keeps all drops must be told to its receiver, which is done
-    /// when its turn comes.
+    /// A sample whose turn came so long ago has arrived.
+    pub(super) fn arrived_after(&mut self, time: Duration) {
+        self.takes = time.max(self.takes * 7 / 8);
+    }
+
+    /// A sample whose turn came so long ago has expired on its way: it takes longer.
+    pub(super) fn expired_after(&mut self, time: Duration) {
+        let lifespan = self.qos.lifespan.unwrap_or(time);
+        self.takes = (time.max(self.takes) * 5 / 4).min(lifespan);
+    }
+
+    /// Drops what waits and is too old, or would be when it arrives where a newer one waits: else a link that cannot carry
+    /// all would send each only to see it expire. What a stream that keeps all drops must be told to its receiver, which is
+    /// done when its turn comes.
     pub(super) fn drop_expired(&mut self, now: Instant) {
         let Some(lifespan) = self.qos.lifespan.filter(|_| !self.qos.delivery.keeps_all()) else { return };
-        while self.pending.front().is_some_and(|first| first.accepted + lifespan <= now) {
+        while let Some(first) = self.pending.front() {
+            let needs = if self.pending.len() > 1 { self.takes } else { Duration::ZERO };
+            if first.accepted + lifespan > now + needs {
+                return;
+            }
             self.pending.pop_front();
             self.counters.expired += 1;
         }
@@ -157,6 +179,7 @@ impl SendStream {
         self.unclosed_bytes = 0;
         self.sending = None;
         self.newest = None;
+        self.takes = Duration::ZERO;
         self.tag = None;
         self.last_finish = 0;
         if !self.is_control {

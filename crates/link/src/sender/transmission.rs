@@ -23,6 +23,8 @@ pub(super) struct Transmission {
     pub(super) class: TrafficClass,
     pub(super) payload: Bytes,
     pub(super) accepted: Instant,
+    /// When its turn came.
+    pub(super) admitted: Instant,
     pub(super) expires: Option<Instant>,
     pub(super) geometry: Geometry,
     pub(super) repairs: bool,

@@ -151,6 +151,27 @@ fn nothing_is_altered_repeated_out_of_order_or_unaccounted_for() {
     });
 }
 
+/// A queue that is full of samples which expire on their way carries nothing: those make room that would come too late.
+#[test]
+fn a_link_that_cannot_carry_all_carries_what_arrives_in_time() {
+    let lifespan = millis(250);
+    for_each_seed(0..4, |seed| {
+        let mut cell = Cell::new("54 20", 54, 0.2, 1, 512 << 10);
+        cell.load.qos = Qos { lifespan: Some(lifespan), ..Qos::new(Delivery::keep_last(10)) };
+        let [a, b] = [Host::new(seed, 0, &[cell.load]), Host::new(seed, 1, &[])];
+        let air = Air::new(cell.duplex, seed, [cell.settings, cell.settings]);
+        let mut network = Network::new(air, [Between(1, a), Between(0, b)]);
+        let seconds = 5;
+        network.run_to(Duration::from_secs(seconds));
+        let arrived = &network.endpoint(1).1.arrived["stream 0"];
+        let bits = arrived.samples as f64 * cell.load.sample_bytes as f64 * 8.0 / seconds as f64;
+        assert!(bits > 0.75 * 0.8 * 54e6, "{:.1} Mbit/s", bits * 1e-6);
+        // What a packet takes on its way comes on top of what the sender knows.
+        let oldest = arrived.percentile(1.0);
+        assert!(oldest < lifespan + cell.settings.delay + millis(100), "{oldest:?}");
+    });
+}
+
 /// A cell of the table of figures.
 struct Cell {
     name: &'static str,
