@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what a request costs: a call and its answer, beside a sample that goes there and comes back.
 
-    make build && .venv/bin/python scripts/measure_calls.py [--bytes N] [--rounds N]
+    make demo && .venv/bin/python scripts/measure_calls.py [--bytes N] [--rounds N]
 
 A client takes turns: a call of a service, then a sample to the same node, which sends it back: two hops, one
 way each. Both carry as many bytes. In between it sleeps, so that nobody is awake already. The ratio is that

@@ -121,7 +121,7 @@ class NervurePython(_Nervure):
         self._command = _find_command()
         self._python = _ENVIRONMENT / "bin" / "python"
         if not self._python.exists():
-            raise Unavailable("there is no .venv in the checkout; `make build` makes it")
+            raise Unavailable("there is no .venv in the checkout; `make demo` makes it")
 
     def versions(self) -> dict[str, str]:
         return {"nervure": _version(self._command), **python_versions(self._python, ["numpy"])}
@@ -137,7 +137,7 @@ def _find_command() -> Path:
     for command in _COMMANDS:
         if command.exists():
             return command
-    raise Unavailable("there is no `nervure` in .venv or target/release; `make build` makes it")
+    raise Unavailable("there is no `nervure` in .venv or target/release; `make demo` makes it")
 
 
 def _version(command: Path) -> str:
