@@ -234,6 +234,35 @@ pub fn for_each_seed(seeds: Range<u64>, mut test: impl FnMut(u64)) {
     }
 }
 
+/// Numbers drawn from a seed, for tests that build their networks and loads from it.
+#[derive(Clone, Debug)]
+pub struct Draw(u64);
+
+impl Draw {
+    /// The numbers of this seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
+    }
+
+    /// A number from 0 on, below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % end
+    }
+
+    /// Uniform in [0, 1).
+    pub fn share(&mut self) -> f64 {
+        self.below(1 << 20) as f64 / (1 << 20) as f64
+    }
+
+    /// True so many times in a hundred.
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
 /// Tells the seed while a failed test unwinds.
 struct NamedSeed(u64);
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use nervure_linkemu::network::Draw;
 
-use super::networks::Draw;
 use crate::{
     coding::geometry::Geometry,
     qos::{Delivery, Qos, TrafficClass},

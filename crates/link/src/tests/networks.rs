@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nervure_linkemu::{
     Air, Bursts, Duplex, Outage, Queue, Schedule, Settings,
-    network::{Network, for_each_seed},
+    network::{Draw, Network, for_each_seed},
 };
 
 use super::app::{Between, Host, Load};
@@ -12,30 +12,6 @@ use crate::{
     qos::{Delivery, Qos, TrafficClass},
     sender::SendCounters,
 };
-
-/// Numbers drawn from a seed.
-pub struct Draw(u64);
-
-impl Draw {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % end
-    }
-
-    pub fn share(&mut self) -> f64 {
-        self.below(1 << 20) as f64 / (1 << 20) as f64
-    }
-
-    fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 pub fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use nervure_linkemu::{
     Air, Duplex, Settings,
-    network::{Network, Packet, for_each_seed},
+    network::{Draw, Network, Packet, for_each_seed},
 };
 
 use super::{
     app::{Between, Host, Load},
-    networks::{Draw, millis},
+    networks::millis,
 };
 use crate::qos::{Delivery, Qos};
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nervure_link::carrier::KeyPair;
 use nervure_linkemu::cubic::CubicSender;
-use nervure_linkemu::network::{self, IPV4_AND_UDP_HEADER_BYTES, Packet};
+use nervure_linkemu::network::{self, Draw, IPV4_AND_UDP_HEADER_BYTES, Packet};
 
 use crate::peer::Peer;
 
@@ -226,26 +226,5 @@ impl Stalls {
             self.ends = self.begins + self.longest.mul_f64(self.draw.share()) + Duration::from_nanos(1);
         }
         (self.begins <= now).then_some(self.ends)
-    }
-}
-
-/// Numbers drawn from a seed.
-#[derive(Clone, Debug)]
-pub struct Draw(u64);
-
-impl Draw {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % end
-    }
-
-    pub fn share(&mut self) -> f64 {
-        self.below(1 << 20) as f64 / (1 << 20) as f64
     }
 }

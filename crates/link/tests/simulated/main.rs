@@ -10,11 +10,11 @@ mod table;
 use std::time::Duration;
 
 use nervure_link::qos::{Delivery, Qos, TrafficClass};
-use nervure_linkemu::network::{Network, for_each_seed};
+use nervure_linkemu::network::{Draw, Network, for_each_seed};
 use nervure_linkemu::{Air, Bursts, Duplex, Outage, Queue, Schedule, Settings};
 
 use cells::{Metric, cells};
-use machine::{Draw, HEADER_BYTES, Machine, Stalls, key};
+use machine::{HEADER_BYTES, Machine, Stalls, key};
 use peer::Load;
 use runs::link;
 

@@ -254,7 +254,7 @@ fn payload(sequence: u64, bytes: usize) -> Bytes {
     const STEPS: u64 = 4096;
     static NOISE: OnceLock<Bytes> = OnceLock::new();
     let noise = NOISE.get_or_init(|| {
-        let mut draw = crate::machine::Draw::new(1);
+        let mut draw = nervure_linkemu::network::Draw::new(1);
         let words = (LONGEST + STEP * STEPS as usize) / 4;
         Bytes::from_iter((0..words).flat_map(|_| (draw.below(1 << 32) as u32).to_le_bytes()))
     });
