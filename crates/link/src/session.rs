@@ -421,6 +421,44 @@ mod tests {
         (2..9).for_each(room_is_told);
     }
 
+    /// What comes after a sample that the peer has no memory for is delivered all the same.
+    #[test]
+    fn a_sample_that_is_too_long_for_the_peer_is_passed_over() {
+        let mut now = Instant::now();
+        let mut sender = Session::new(SessionConfig::default(), 1, now);
+        let bounds = ReceiverConfig { budget_bytes: 1 << 20, ..ReceiverConfig::default() };
+        let mut receiver =
+            Session::new(SessionConfig { receiver: bounds, ..SessionConfig::default() }, 2, now);
+        let stream = sender.open(now, "stream", Qos::new(Delivery::keep_all(8)));
+        for bytes in [100, 2 << 20, 3 << 20, 200] {
+            sender.send(now, stream, vec![7; bytes].into()).expect("nothing was granted yet");
+        }
+        let mut taken = Vec::new();
+        for _ in 0..1000 {
+            now += Duration::from_millis(1);
+            exchange(&mut sender, &mut receiver, now, |_| true);
+            taken.extend(receiver.take(now, stream).map(|sample| (sample.sequence, sample.payload.len())));
+        }
+        assert_eq!(taken, [(0, 100), (3, 200)]);
+        let sent = sender.status().sent;
+        assert_eq!((sent.delivered, sent.refused, sent.held), (2, 2, 0), "{sent:?}");
+    }
+
+    /// Carries what is to be sent in both directions, as far as `passes` lets it.
+    fn exchange(one: &mut Session, other: &mut Session, now: Instant, mut passes: impl FnMut(&[u8]) -> bool) {
+        let ends = [one, other];
+        for from in [0, 1] {
+            ends[from].handle_timeout(now);
+            let mut packet = Vec::new();
+            while ends[from].next_datagram(now, 1200, &mut packet) {
+                if passes(&packet) {
+                    ends[1 - from].on_datagram(now, &packet);
+                }
+                packet.clear();
+            }
+        }
+    }
+
     /// Every so many feedbacks, all but one are lost.
     fn room_is_told(lost: u64) {
         let mut feedbacks = 0;
@@ -437,19 +475,11 @@ mod tests {
             if millis % 100 == 99 {
                 taken += u64::from(receiver.take(now, stream).is_some());
             }
-            for (one, other) in [(0, 1), (1, 0)] {
-                let ends = [&mut sender, &mut receiver];
-                ends[one].handle_timeout(now);
-                let mut packet = Vec::new();
-                while ends[one].next_datagram(now, 1200, &mut packet) {
-                    let is_feedback = Kind::of(&packet) == Ok(Kind::Feedback);
-                    feedbacks += u64::from(is_feedback);
-                    if !is_feedback || feedbacks % lost == 0 {
-                        ends[other].on_datagram(now, &packet);
-                    }
-                    packet.clear();
-                }
-            }
+            exchange(&mut sender, &mut receiver, now, |packet| {
+                let is_feedback = Kind::of(packet) == Ok(Kind::Feedback);
+                feedbacks += u64::from(is_feedback);
+                !is_feedback || feedbacks % lost == 0
+            });
         }
         assert_eq!((sent, taken), (20, 20));
     }

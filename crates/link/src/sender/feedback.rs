@@ -111,7 +111,7 @@ impl Sender {
         let given_up: Vec<u64> = self.given_up.range(range.start..range.end).map(|(id, _)| *id).collect();
         for id in given_up {
             let given_up = self.given_up.remove(&id).expect("it was just seen");
-            if given_up.cause == Cause::Recut {
+            if matches!(given_up.cause, Cause::Recut | Cause::Unconfirmed) {
                 if let Some(state) = self.streams.get_mut(&given_up.stream) {
                     state.unclosed_bytes -= SendStream::charge(given_up.bytes);
                 }
@@ -125,7 +125,8 @@ impl Sender {
                     }
                     (Outcome::Superseded, _) | (_, Cause::Superseded) => counters.superseded += 1,
                     (Outcome::Expired, _) | (_, Cause::Expired) => counters.expired += 1,
-                    (_, Cause::Incomplete | Cause::Recut) => counters.incomplete += 1,
+                    (_, Cause::Refused) => counters.refused += 1,
+                    (_, Cause::Incomplete | Cause::Recut | Cause::Unconfirmed) => counters.incomplete += 1,
                 }
             }
             self.after_closing(now, given_up.stream);

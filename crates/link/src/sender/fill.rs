@@ -198,7 +198,7 @@ impl Sender {
         }
     }
 
-    /// Gives a sample up and puts it back to the front of its stream.
+    /// Gives a sample up and puts it back to its place before those that wait.
     fn recut(&mut self, now: Instant, id: u64) {
         let transmission = &self.transmissions[&id];
         let (stream, sequence) = (transmission.stream, transmission.sequence);
@@ -206,7 +206,8 @@ impl Sender {
             Pending { sequence, payload: transmission.payload.clone(), accepted: transmission.accepted };
         self.give_up(now, id, Cause::Recut);
         let state = self.streams.get_mut(&stream).expect("what sends has a stream");
-        state.pending.push_front(pending);
+        let place = state.pending.partition_point(|other| other.sequence < sequence);
+        state.pending.insert(place, pending);
         state.unclosed -= 1;
         self.refresh_key(stream, None);
         self.refresh(now, stream);

@@ -139,8 +139,12 @@ enum Cause {
     Expired,
     Superseded,
     Incomplete,
+    /// The peer has no memory for it.
+    Refused,
     /// It goes on under another id, in shorter shards.
     Recut,
+    /// It was under way when the peer lost its state, and counted then.
+    Unconfirmed,
 }
 
 /// When the receiver is next told what the sender knows.
@@ -282,14 +286,57 @@ impl Sender {
     /// The peer granted credit.
     pub(crate) fn on_grant(&mut self, now: Instant, stream: u32, bytes: u64) {
         let Some(state) = self.streams.get_mut(&stream).filter(|_| stream != CONTROL_STREAM) else { return };
+        let opened = state.credit == 0;
         state.credit = bytes;
         if state.wants_in_flight > 0 {
             state.wants_in_flight -= 1;
         }
-        state.drop_too_long();
+        if opened && state.qos.delivery.keeps_all() {
+            self.skip_unconfirmed(stream);
+        }
+        self.drop_too_long(stream);
         self.refresh(now, stream);
         self.tell_room(stream);
         self.finish_if_done(now, stream);
+    }
+
+    /// Drops what waits and the peer has no memory for.
+    fn drop_too_long(&mut self, stream: u32) {
+        while let Some(state) = self.streams.get_mut(&stream)
+            && let Some(first) = state.pending.front()
+            && state.cannot_ever_carry(first.payload.len())
+        {
+            let (sequence, bytes) = (first.sequence, first.payload.len());
+            state.pending.pop_front();
+            if state.qos.delivery.keeps_all() {
+                state.unclosed += 1;
+                self.skip(stream, sequence, bytes, Cause::Refused);
+            } else {
+                state.counters.refused += 1;
+            }
+        }
+    }
+
+    /// What waits at the begin of a session need not be in one piece: a sample that was cut anew waited again while later
+    /// ones were under way.
+    fn skip_unconfirmed(&mut self, stream: u32) {
+        let Some(state) = self.streams.get(&stream) else { return };
+        let mut next = state.pending.front().map_or(state.next_sequence, |first| first.sequence);
+        let mut holes = Vec::new();
+        for waiting in state.pending.iter().map(|pending| pending.sequence).chain([state.next_sequence]) {
+            holes.extend(next..waiting);
+            next = waiting + 1;
+        }
+        holes.into_iter().for_each(|hole| self.skip(stream, hole, 0, Cause::Unconfirmed));
+    }
+
+    /// Tells the receiver of a stream that keeps all not to wait for a sample that is not sent.
+    fn skip(&mut self, stream: u32, sequence: u64, bytes: usize, cause: Cause) {
+        let Some(state) = self.streams.get_mut(&stream) else { return };
+        state.unclosed_bytes += SendStream::charge(bytes);
+        let given_up = GivenUp { stream, sequence: Some(sequence), bytes, cause };
+        self.given_up.insert(self.next_transmit, given_up);
+        self.next_transmit += 1;
     }
 
     /// The peer does not accept a stream.

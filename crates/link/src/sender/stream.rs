@@ -137,16 +137,6 @@ impl SendStream {
             && self.credit < self.wanted
     }
 
-    /// Drops what the peer has no memory for.
-    pub(super) fn drop_too_long(&mut self) {
-        while let Some(first) = self.pending.front()
-            && self.cannot_ever_carry(first.payload.len())
-        {
-            self.pending.pop_front();
-            self.counters.refused += 1;
-        }
-    }
-
     /// A sample whose turn came so long ago has arrived.
     pub(super) fn arrived_after(&mut self, time: Duration) {
         self.takes = time.max(self.takes * 7 / 8);
