@@ -343,11 +343,9 @@ impl Session {
             return;
         }
         self.is_new_connection = false;
-        if self.peer_incarnation.is_some_and(|known| known != feedback.incarnation) {
-            self.restart(now, feedback.incarnation);
+        if !self.is_known(now, feedback.incarnation) {
             return;
         }
-        self.peer_incarnation = Some(feedback.incarnation);
         let observed = Observed {
             highest_packet_number: feedback.highest_packet,
             packets_received: feedback.packets,
@@ -367,6 +365,16 @@ impl Session {
         }
     }
 
+    /// Whether what names this incarnation, and the running session, is from the receiver that had all of the session. If
+    /// not, a new session begins.
+    fn is_known(&mut self, now: Instant, incarnation: u32) -> bool {
+        let known = *self.peer_incarnation.get_or_insert(incarnation) == incarnation;
+        if !known {
+            self.restart(now, incarnation);
+        }
+        known
+    }
+
     /// The peer has lost its state.
     fn restart(&mut self, now: Instant, incarnation: u32) {
         let unconfirmed = self.sender.restart(now, self.random.next_u32());
@@ -381,9 +389,14 @@ impl Session {
 
     fn exchange_control(&mut self, now: Instant) {
         while let Some(answer) = self.receiver.poll_answer() {
+            let (Control::Grant { between, .. } | Control::Refuse { between, .. }) = answer else { continue };
+            // The first word of a receiver may be a grant. One that was lost since has granted nothing.
+            if between.session != self.sender.session() || !self.is_known(now, between.incarnation) {
+                continue;
+            }
             match answer {
-                Control::Grant { stream, bytes } => self.sender.on_grant(now, stream, bytes),
-                Control::Refuse { stream } => self.sender.on_refuse(stream),
+                Control::Grant { stream, bytes, .. } => self.sender.on_grant(now, stream, bytes),
+                Control::Refuse { stream, .. } => self.sender.on_refuse(stream),
                 Control::Open { .. } | Control::Close { .. } | Control::Want { .. } => {}
             }
         }

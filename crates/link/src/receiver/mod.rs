@@ -24,7 +24,7 @@ use crate::{
     window::PacketWindow,
     wire::{
         WireError,
-        control::{CONTROL_BYTES_MAX, Control},
+        control::{Between, CONTROL_BYTES_MAX, Control},
         data::{self, Abandoned, Frame, Symbol},
         expand,
         feedback::Outcome,
@@ -223,7 +223,15 @@ impl Receiver {
     /// What every stream is granted, to be told again in a new session of this side.
     pub(crate) fn grants(&self) -> Vec<Control> {
         let streams = self.streams.iter().filter(|(stream, _)| **stream != CONTROL_STREAM);
-        streams.map(|(stream, state)| Control::Grant { stream: *stream, bytes: state.granted }).collect()
+        streams.map(|(stream, state)| self.grant(*stream, state.granted)).collect()
+    }
+
+    fn grant(&self, stream: u32, bytes: u64) -> Control {
+        Control::Grant { stream, between: self.between(), bytes }
+    }
+
+    fn between(&self) -> Between {
+        Between { session: self.session.unwrap_or_default(), incarnation: self.incarnation }
     }
 
     /// The counters of a stream.
@@ -443,17 +451,18 @@ impl Receiver {
                 let granted = self.budget.grant_opening(self.config.initial_credit, self.config.max_streams);
                 if !room || granted == 0 {
                     self.budget.release(granted);
-                    self.replies.push_back(Control::Refuse { stream });
+                    self.replies.push_back(Control::Refuse { stream, between: self.between() });
                     return;
                 }
                 self.streams.insert(stream, ReceiveStream::new(name.clone(), qos, first_sequence, granted));
-                self.replies.push_back(Control::Grant { stream, bytes: granted });
+                self.replies.push_back(self.grant(stream, granted));
                 self.events.push_back(ReceiverEvent::Opened { stream, name, qos });
             }
             Ok(Control::Want { stream, bytes }) => {
                 if let Some(state) = self.streams.get_mut(&stream) {
                     state.granted = self.budget.grant(state.granted, bytes);
-                    self.replies.push_back(Control::Grant { stream, bytes: state.granted });
+                    let granted = state.granted;
+                    self.replies.push_back(self.grant(stream, granted));
                 }
             }
             Ok(Control::Close { stream }) => {

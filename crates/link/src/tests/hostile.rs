@@ -11,7 +11,7 @@ use crate::{
     receiver::{ReceiverConfig, ReceiverEvent},
     session::{Session, SessionConfig, SessionEvent},
     wire::{
-        control::Control,
+        control::{Between, Control},
         data::{Abandoned, Header, Status, Symbol},
         feedback::{Closed, Feedback, Outcome, Progress},
     },
@@ -93,7 +93,7 @@ fn a_sender_that_takes_all_it_can() {
         for step in 0..4000u64 {
             let mut out = sender.packet();
             match draw.below(10) {
-                0..3 => sender.control(&mut out, &some_control(&mut draw)),
+                0..3 => sender.control(&mut out, &some_control(&mut draw, session.sender().session())),
                 3 => {
                     let abandoned = (0..draw.below(48))
                         .map(|_| Abandoned {
@@ -141,7 +141,8 @@ fn feedback_that_lies() {
         let mut peer = Flood { packet: 0, id: 0, control: 0 };
         for stream in streams {
             let mut out = peer.packet();
-            peer.control(&mut out, &Control::Grant { stream, bytes: 1 << 20 });
+            let between = Between { session: session.sender().session(), incarnation: 5 };
+            peer.control(&mut out, &Control::Grant { stream, between, bytes: 1 << 20 });
             session.on_datagram(now, &out);
         }
         let (mut number, incarnation) = (0, 5);
@@ -245,13 +246,16 @@ impl Flood {
     }
 }
 
-fn some_control(draw: &mut Draw) -> Control {
+fn some_control(draw: &mut Draw, session: u32) -> Control {
     let stream = 1 + draw.below(20) as u32;
+    // Now and then of a session that was never there, or of a receiver that was started anew.
+    let between =
+        Between { session: session ^ u32::from(draw.chance(10)), incarnation: u32::from(draw.chance(2)) };
     match draw.below(5) {
         0 => Control::Close { stream },
         1 => Control::Want { stream, bytes: draw.below(1 << 60) },
-        2 => Control::Grant { stream, bytes: draw.below(1 << 60) },
-        3 => Control::Refuse { stream },
+        2 => Control::Grant { stream, between, bytes: draw.below(1 << 60) },
+        3 => Control::Refuse { stream, between },
         _ => {
             let delivery =
                 [Delivery::keep_all(3), Delivery::keep_last(9), Delivery::Latest][draw.below(3) as usize];

@@ -5,11 +5,12 @@
 //!               | first sequence varint | name: length varint, UTF-8
 //! close:   0x02 | stream varint
 //! want:    0x03 | stream varint | bytes varint
-//! grant:   0x04 | stream varint | bytes varint
-//! refuse:  0x05 | stream varint
+//! grant:   0x04 | stream varint | session u32 | incarnation u32 | bytes varint
+//! refuse:  0x05 | stream varint | session u32 | incarnation u32
 //! ```
 //!
-//! The sender of a stream opens and closes it and tells how much credit it wants; its receiver grants or refuses.
+//! The sender of a stream opens and closes it and tells how much credit it wants; its receiver grants or refuses, and says
+//! in which session of the sender the stream is, and in which incarnation the receiver.
 //! Durations are in microseconds, 0: none.
 
 use std::{num::NonZeroU32, time::Duration};
@@ -52,6 +53,8 @@ pub enum Control {
     Grant {
         /// Its number.
         stream: u32,
+        /// Who grants it, to whom.
+        between: Between,
         /// Bytes of samples that may be under way at once.
         bytes: u64,
     },
@@ -59,7 +62,18 @@ pub enum Control {
     Refuse {
         /// Its number.
         stream: u32,
+        /// Who refuses it, to whom.
+        between: Between,
     },
+}
+
+/// The two ends of a stream, as long as neither has lost its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Between {
+    /// Of the stream's sender.
+    pub session: u32,
+    /// Of the stream's receiver.
+    pub incarnation: u32,
 }
 
 impl Control {
@@ -71,7 +85,7 @@ impl Control {
             Self::Close { stream } => (2, stream),
             Self::Want { stream, .. } => (3, stream),
             Self::Grant { stream, .. } => (4, stream),
-            Self::Refuse { stream } => (5, stream),
+            Self::Refuse { stream, .. } => (5, stream),
         };
         out.push(kind);
         put_varint(&mut out, u64::from(*stream));
@@ -94,8 +108,13 @@ impl Control {
                 put_varint(&mut out, name.len() as u64);
                 out.extend_from_slice(name.as_bytes());
             }
-            Self::Want { bytes, .. } | Self::Grant { bytes, .. } => put_varint(&mut out, *bytes),
-            Self::Close { .. } | Self::Refuse { .. } => {}
+            Self::Want { bytes, .. } => put_varint(&mut out, *bytes),
+            Self::Grant { between, bytes, .. } => {
+                between.write(&mut out);
+                put_varint(&mut out, *bytes);
+            }
+            Self::Refuse { between, .. } => between.write(&mut out),
+            Self::Close { .. } => {}
         }
         out
     }
@@ -117,11 +136,26 @@ impl Control {
             },
             2 => Self::Close { stream },
             3 => Self::Want { stream, bytes: reader.varint("wanted bytes")? },
-            4 => Self::Grant { stream, bytes: reader.varint("granted bytes")? },
-            5 => Self::Refuse { stream },
+            4 => Self::Grant {
+                stream,
+                between: Between::read(&mut reader)?,
+                bytes: reader.varint("granted bytes")?,
+            },
+            5 => Self::Refuse { stream, between: Between::read(&mut reader)? },
             other => return Err(WireError::Kind(other)),
         };
         if reader.is_empty() { Ok(message) } else { Err(WireError::Range("the length of a control message")) }
+    }
+}
+
+impl Between {
+    fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.session.to_le_bytes());
+        out.extend_from_slice(&self.incarnation.to_le_bytes());
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Self { session: reader.u32("the session")?, incarnation: reader.u32("the incarnation")? })
     }
 }
 
@@ -178,12 +212,13 @@ mod tests {
             },
         );
         (0..5, 1..u32::MAX, qos, ".{0,40}", 0u64..1 << 60).prop_map(|(kind, stream, qos, name, bytes)| {
+            let between = Between { session: bytes as u32, incarnation: !stream };
             match kind {
                 0 => Control::Open { stream, qos, first_sequence: bytes, name },
                 1 => Control::Close { stream },
                 2 => Control::Want { stream, bytes },
-                3 => Control::Grant { stream, bytes },
-                _ => Control::Refuse { stream },
+                3 => Control::Grant { stream, between, bytes },
+                _ => Control::Refuse { stream, between },
             }
         })
     }

@@ -7,7 +7,7 @@ mod peer;
 mod runs;
 mod table;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use nervure_link::qos::{Delivery, Qos, TrafficClass};
 use nervure_linkemu::network::{Draw, Network, for_each_seed};
@@ -125,6 +125,93 @@ fn every_sample_is_accounted_for_at_both_ends() {
             assert_eq!((sender.disconnected, sender.lost_with_state), (0, 0));
         }
     });
+}
+
+/// Processes are killed, and others with the same keys are started in their place. What was not under way then is
+/// delivered, what was is counted.
+#[test]
+fn processes_that_are_started_anew_are_found_and_get_the_rest() {
+    for_each_seed(0..60, |seed| {
+        let mut draw = Draw::new(seed);
+        let settings = Settings {
+            rate_bits_per_second: Some([20_000_000, 300_000_000, 1_000_000_000][draw.below(3) as usize]),
+            queue: Queue::Time(millis(100)),
+            loss: if draw.below(2) == 0 { 0.0 } else { draw.share() * 0.3 },
+            delay: Duration::from_micros([30, 1000, 20_000][draw.below(3) as usize]),
+            ..Settings::default()
+        };
+        let load = Load {
+            qos: Qos::new(Delivery::keep_all(1 + draw.below(16) as u32)),
+            sample_bytes: [9, 1024, 20_000, 150_000][draw.below(4) as usize],
+            period: millis(1 + draw.below(10)),
+            count: 60,
+            start: (draw.below(2) == 0).then_some(Duration::ZERO),
+        };
+        let machine = |seed: u64, host: usize| Machine::new(host, vec![link(seed, host, 0, 1)]);
+        let mut network = Network::new(
+            Air::new(Duplex::Full, seed, [settings, settings]),
+            [0, 1].map(|host| machine(seed, host)),
+        )
+        .with_header_bytes(HEADER_BYTES);
+        let both_send = draw.below(2) == 0;
+        let begin = |network: &mut Network<Machine>, host: usize| {
+            let now = network.now();
+            if host == 0 {
+                network.endpoint_mut(0).peer_mut(0).connect(now, 1, 0, &[load]);
+            }
+            let connected = |network: &Network<Machine>| !network.endpoint(1).peer(0).connected.is_empty();
+            assert!(network.run_until(now + Duration::from_secs(60), connected), "nobody is connected");
+            if host == 1 && both_send {
+                let now = network.now();
+                network.endpoint_mut(1).peer_mut(0).feed(now, key(0, 0).public(), &[load]);
+            }
+        };
+        (0..2).for_each(|host| begin(&mut network, host));
+        let (mut killed, mut arrived) = ([false; 2], [const { BTreeSet::new() }; 2]);
+        for life in 1..2 + draw.below(3) {
+            network.run_to(network.now() + draw_life(&mut draw));
+            let host = draw.below(2) as usize;
+            let old = std::mem::replace(network.endpoint_mut(host), Machine::new(host, Vec::new()));
+            arrived[host].append(&mut taken(&old));
+            killed[host] = true;
+            network.run_to(network.now() + millis([0, 1, 20, 300, 5000][draw.below(5) as usize]));
+            *network.endpoint_mut(host) = machine(seed + life * 1_000_000, host);
+            network.endpoint_mut(host).peer_mut(0).is_started_anew = true;
+            begin(&mut network, host);
+        }
+
+        let done = |network: &Network<Machine>| {
+            (0..2)
+                .map(|host| (network.endpoint(host).peer(0), 1 - host))
+                .all(|(peer, other)| peer.has_offered_all() && peer.session(other, 0).sender().is_idle())
+        };
+        let done = network.run_until(network.now() + Duration::from_secs(60), done);
+        for (host, other) in [(0, 1), (1, 0)].into_iter().filter(|(host, _)| *host == 0 || both_send) {
+            let sender = network.endpoint(host).peer(0);
+            let sent = sender.session(other, 0).status().sent;
+            assert!(done, "host {host} is stuck: {sent:?}");
+            assert!(sent.is_balanced() && sent.delivered + sent.unconfirmed == load.count, "{sent:?}");
+            assert_eq!(sender.unconfirmed.iter().sum::<u64>(), sent.unconfirmed);
+            arrived[other].append(&mut taken(network.endpoint(other)));
+            let all = killed[host] || arrived[other].len() as u64 >= sent.delivered;
+            assert!(all, "{} of {sent:?} arrived", arrived[other].len());
+        }
+    });
+}
+
+/// The numbers of the samples that arrived at a machine.
+fn taken(machine: &Machine) -> BTreeSet<u64> {
+    let arrived = machine.peer(0).arrived.values().flat_map(|arrived| &arrived.samples);
+    arrived.map(|(number, _)| *number).collect()
+}
+
+/// How long a process lives after it was connected: often hardly at all.
+fn draw_life(draw: &mut Draw) -> Duration {
+    Duration::from_micros(match draw.below(3) {
+        0 => draw.below(1000),
+        1 => draw.below(20_000),
+        _ => draw.below(600_000),
+    })
 }
 
 #[test]
