@@ -131,7 +131,7 @@ fn every_sample_is_accounted_for_at_both_ends() {
 /// delivered, what was is counted.
 #[test]
 fn processes_that_are_started_anew_are_found_and_get_the_rest() {
-    for_each_seed(0..60, |seed| {
+    for_each_seed(0..80, |seed| {
         let mut draw = Draw::new(seed);
         let settings = Settings {
             rate_bits_per_second: Some([20_000_000, 300_000_000, 1_000_000_000][draw.below(3) as usize]),

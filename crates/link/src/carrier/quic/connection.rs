@@ -206,6 +206,8 @@ impl Connection {
     }
 
     pub fn close(&mut self, now: Instant) {
+        // What the peer sent before it hears of this may still confirm the handshake.
+        self.waits = false;
         self.quic.close(now, VarInt::from_u32(0), Bytes::new());
     }
 

@@ -265,11 +265,7 @@ impl QuicCarrier {
                     }
                 }
                 Some(_) => {}
-                None if drained => {
-                    let opening = self.connections.remove(&handle).and_then(|connection| connection.opening);
-                    opening.map(|opening| self.by_key_id.remove(&opening.key_id()));
-                    return;
-                }
+                None if drained => return self.on_drained(now, handle),
                 None => return self.promote(now, handle),
             }
         }

@@ -318,20 +318,35 @@ impl QuicCarrier {
         };
         let Some(session) = self.sessions.get(&id) else { return };
         if session.active == Some(handle) {
-            let heir = self
-                .connections
-                .iter()
-                .filter(|(other, c)| {
-                    **other != handle && c.session == Some(id) && c.established && !c.quic.is_closed()
-                })
-                .max_by_key(|(_, connection)| connection.last_packet)
-                .map(|(other, _)| *other);
-            match heir {
-                Some(heir) => self.inherit(id, heir),
-                None => self.end_session(now, id, why_lost(reason)),
-            }
+            self.on_active_lost(now, id, handle, why_lost(reason));
         } else if !established && session.active.is_none() && is_refusal(reason) {
             self.end_session(now, id, why_lost(reason));
+        }
+    }
+
+    /// Nothing comes of a connection any more. QUIC does not tell of one that was closed here.
+    pub(super) fn on_drained(&mut self, now: Instant, handle: usize) {
+        let Some(connection) = self.connections.remove(&handle) else { return };
+        connection.opening.map(|opening| self.by_key_id.remove(&opening.key_id()));
+        let Some(id) = connection.session else { return };
+        if self.sessions.get(&id).is_some_and(|session| session.active == Some(handle)) {
+            self.on_active_lost(now, id, handle, Lost::Protocol("its connection had to be closed".into()));
+        }
+    }
+
+    /// An older connection carries on, if there is one.
+    fn on_active_lost(&mut self, now: Instant, id: SessionId, handle: usize, why: Lost) {
+        let heir = self
+            .connections
+            .iter()
+            .filter(|(other, c)| {
+                **other != handle && c.session == Some(id) && c.established && !c.quic.is_closed()
+            })
+            .max_by_key(|(_, connection)| connection.last_packet)
+            .map(|(other, _)| *other);
+        match heir {
+            Some(heir) => self.inherit(id, heir),
+            None => self.end_session(now, id, why),
         }
     }
 
