@@ -56,7 +56,7 @@ soak: $(VENV)/.installed ## The fault campaign, 20 minutes (MINUTES=, SEED=, ROU
 	@$(CARGO) build --locked --quiet -p nervure-cli --bins --examples
 	@PYTHONPATH=tests $(BIN)/python -m soak --python $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ROUND),--round $(ROUND)) $(if $(KILLS),--kills $(KILLS))
 
-test-fuzz: ## A few seconds of every fuzz target, where cargo-fuzz and a nightly toolchain are
+test-fuzz: ## Some seconds of every fuzz target with coverage, where cargo-fuzz and a nightly toolchain are (test-rust has them without)
 	$(call say,Fuzzing what arrives from outside)
 	@./scripts/fuzz.sh 5
 
@@ -67,7 +67,7 @@ bench: $(VENV)/.installed ## Measure Nervure beside its floors and its peers (25
 	$(call say,Measuring: floors, iceoryx2, dora and Nervure, interleaved)
 	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run local --report docs/reference/performance.md
 
-bench-link: $(VENV)/.installed ## Measure the link and its peers over an emulated one (two and a half hours; RESUME=1 goes on after an interruption; needs root)
+bench-link: $(VENV)/.installed ## Measure the link and its peers over an emulated one (two hours and twenty minutes at most; RESUME=1 goes on after an interruption; needs root)
 	$(call say,Measuring over the emulated link: Nervure and TCP and UDP and peers, in turns)
 	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run link $(if $(RESUME),--resume) --report docs/reference/link.md
 

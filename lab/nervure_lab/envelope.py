@@ -7,10 +7,26 @@ import datetime
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from nervure_lab.machine import describe_machine, load_average, source_version
+
+PLACES = frozenset({"--report", "--output"})
+"""Options that say where results go, and nothing of what is measured."""
+
+
+def command_to_repeat(arguments: Sequence[str]) -> str:
+    """What another reader would type, on another machine."""
+    words: list[str] = []
+    following = iter(arguments)
+    for word in following:
+        option, equals, _ = word.partition("=")
+        if option not in PLACES:
+            words.append(word)
+        elif not equals:
+            next(following, None)
+    return shlex.join(["python", "-m", "nervure_lab", *words])
 
 
 @contextlib.contextmanager
@@ -24,7 +40,7 @@ def envelope(
         "schema": schema,
         "experiment": experiment,
         "profile": profile,
-        "command": shlex.join(["python", "-m", "nervure_lab", *sys.argv[1:]]),
+        "command": command_to_repeat(sys.argv[1:]),
         "source": source_version(),
         "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": describe_machine(),

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 from link_document import PLAIN, a_host, a_planned, a_result, a_run, a_session
+from nervure_lab.envelope import command_to_repeat
 from nervure_lab.link.analysis import CellFigures, cells, impossible, missing
 from nervure_lab.link.contract import Cell
 from nervure_lab.link.plan import plan
 from nervure_lab.link.report import write_link_report
 from nervure_lab.link.targets import TARGETS, verdicts
+from nervure_lab.link.ticker import Lateness
 
 MEGA = 1_000_000
 
@@ -22,11 +24,22 @@ def only(result: dict) -> CellFigures:
     return cell
 
 
+def the_page(directory: Path, planned: dict, *runs: dict) -> str:
+    lines = [{"kind": "session"} | a_session(planned)]
+    lines += [{"kind": "run"} | run for run in runs]
+    lines += [{"kind": "end", "interrupted": False, "seconds": 60.0, "load_average_after": 0.2}]
+    source = directory / "link.jsonl"
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert write_link_report(source, directory / "link.md") == []
+    return (directory / "link.md").read_text()
+
+
 def test_figures_are_of_the_schedule_and_of_the_limit() -> None:
     run = only(a_result(a_run())).worst
     assert run.delivered_percent == 50
     assert run.goodput_mbit == pytest.approx(50 * 150_000 * 8e-6 / 10)
     assert run.limit_percent == pytest.approx(100 * 6 / (40 * 0.8 * 1472 / 1500))
+    assert run.own_limit_percent == pytest.approx(100 * 6 / (40 * 0.8 * 1408 / 1500))
     assert run.attainable_percent == pytest.approx(100 * 6 / 12)
     assert run.bytes_per_byte == pytest.approx(2)
     gigabits = 50 * 150_000 * 8e-9
@@ -134,7 +147,7 @@ def test_robots_are_judged_by_fairness_and_by_what_a_byte_costs() -> None:
     run["flows"] = [flow | {"receptions_micros": fast}, flow | {"receptions_micros": slow}]
     more = only(a_result(run)).worst.more
     assert more["jain"] == pytest.approx(12**2 / (2 * (64 + 16)))
-    assert more["aggregate_percent"] == pytest.approx(100 * 12 / (54 * 1472 / 1500))
+    assert more["aggregate_percent"] == pytest.approx(100 * 12 / (54 * 1408 / 1500))
     assert more["wire_bytes_per_byte"] == pytest.approx(21_000 * 1500 / (1502 * 10_000))
     # One that got nothing counts, and one that got nothing any more does not shorten the time.
     for starved in ([], slow[:2]):
@@ -159,6 +172,41 @@ def test_without_a_link_udp_is_the_measure() -> None:
     nervure["flows"][0]["receiver"]["mean_ms"] = 20.2
     by_adapter = {figures.adapter: figures for figures in cells(a_result(nervure, udp)).values()}
     assert by_adapter["nervure"].worst.more["over_udp_ms"] == pytest.approx(0.4)
+
+
+def test_without_udp_nobody_knows_how_nervure_compares(tmp_path: Path) -> None:
+    cell = replace(PLAIN, veth=True)
+    runs = {seed: a_run("nervure", seed, cell=cell) | {"link": None} for seed in (1, 2)}
+    udp = a_run("udp", 2, cell=cell) | {"link": None}
+    planned = a_planned("veth-10K", cell, "veth", nervure=2, udp=2)
+    (alone,) = verdicts(a_result(runs[1], planned=(planned,)))
+    assert (alone.word, alone.value, alone.seeds) == ("not measured", None, 0)
+    (beside,) = verdicts(a_result(*runs.values(), udp, planned=(planned,)))
+    assert (beside.word, beside.value, beside.seeds) == ("met", 0, 1)
+    page = the_page(tmp_path, planned, runs[1])
+    assert "there and back over UDP's at most 0.5 ms: not measured." in page
+    assert "| Nervure | 20 |  | 1 |" in page
+
+
+def test_a_tail_stands_beside_what_the_machine_did() -> None:
+    run = a_run()
+    assert only(a_result(run)).worst.machine_late_ms is None
+    run["link"]["late_longest_micros"] = 20_500
+    assert only(a_result(run)).worst.machine_late_ms == 20.5
+    run["machine"] = {"worst_ms": 31.0}
+    assert only(a_result(run)).worst.machine_late_ms == 31
+
+
+def test_a_process_that_waits_tells_how_late_it_was() -> None:
+    lateness = Lateness(0)
+    for late_nanos in (0, 1_000_000, 30_000_000, 0):
+        lateness.woke_up(lateness.due_nanos + late_nanos)
+    assert lateness.figures == {"ticks": 4, "worst_ms": 30, "stalls": 1, "stalled_ms": 30}
+
+
+def test_the_command_is_what_another_reader_would_type() -> None:
+    given = ["run", "link", "--report", "/x/link.md", "--cells", "veth", "--output=/x.jsonl", "--resume"]
+    assert command_to_repeat(given) == "python -m nervure_lab run link --cells veth --resume"
 
 
 def test_a_target_takes_the_worst_seed() -> None:
@@ -204,15 +252,9 @@ def test_the_page_tells_figures_verdicts_and_what_lacks(tmp_path: Path) -> None:
     good = a_run("nervure", delivered=999, cell=Cell(300, 20))
     good["flows"][0]["receiver"]["seconds"] = 33.0
     good["link"] |= {"seconds": 40.0, "hosts": [a_host(), a_host(500_000, 125_000, 20.0)]}
-    lines = [{"kind": "session"} | a_session(planned)]
-    lines += [{"kind": "run"} | run for run in (good, silent)]
-    lines += [{"kind": "end", "interrupted": False, "seconds": 60.0, "load_average_after": 0.2}]
-    source = tmp_path / "link.jsonl"
-    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert write_link_report(source, tmp_path / "link.md") == []
-    page = (tmp_path / "link.md").read_text()
+    page = the_page(tmp_path, planned, good, silent)
     assert "### 300 Mbit/s, 20 % loss; 512 KiB at 30 Hz; RTT 2 ms, queue 100 ms" in page
-    assert "| Nervure | 99.9 | 20 | 40 | 127.0 |" in page
+    assert "| Nervure | 99.9 | 20 | 40 |  | 127.0 | 54 | 56 |" in page
     assert "| UDP | 0 |" in page
     assert "| 300-20-512K | p99 at most 33 ms | 40 | **missed** | 1 of 2 |" in page
     assert "| 300-20-512K | delivered at least 99.5 % | 99.9 | met | 1 of 2 |" in page

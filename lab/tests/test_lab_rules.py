@@ -32,7 +32,7 @@ LINK_ALLOWED = {
     "endpoints": {"link.endpoint"},
     ".": {
         *("contract", "envelope", "toolchain", "machine", "link.contract", "link.plan", "link.slots"),
-        *("link.emulator", "link.results", "link.measures", "link.analysis", "link.targets"),
+        *("link.emulator", "link.results", "link.measures", "link.analysis", "link.targets", "link.ticker"),
     },
 }
 READS_RESULTS_ONLY = {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nervure_lab.link.measures import HEADER_ADJUSTED, kept, measures
+from nervure_lab.link.measures import SAMPLE_SHARE, UDP_SHARE, kept, measures
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,12 @@ class RunFigures:
     max_ms: float = 0.0
     goodput_mbit: float = 0.0
     limit_percent: float = 0.0
-    """Goodput as a share of what the link carries, headers taken off, with the loss that this run drew."""
+    """Goodput as a share of what the link carries with the loss that this run drew, the headers of IP and UDP
+    taken off: nobody who uses these gets beyond 100."""
+    own_limit_percent: float = 0.0
+    """As a share of what Nervure's packets can carry there: its own headers are taken off too."""
     attainable_percent: float = 0.0
-    """Goodput as a share of that, or of what was asked for where this is less."""
+    """As a share of that, or of what was asked for where this is less."""
     bytes_per_byte: float = 0.0
     """IP bytes offered to the link for each byte delivered."""
     sender_cpu: float | None = None
@@ -32,6 +36,8 @@ class RunFigures:
     receiver_cpu: float | None = None
     gave_up: bool = False
     """It had delivered nothing for so long that it was ended."""
+    machine_late_ms: float | None = None
+    """The longest delay with which the machine woke up the emulator, or a process that only waits."""
     more: dict[str, float] = field(default_factory=dict)
     """What only runs of this kind have."""
     fault: str = ""
@@ -124,14 +130,16 @@ def _figures(run: dict[str, Any]) -> RunFigures:
         sender_cpu=_cpu([flow["sender"] for flow in run["flows"]], payload_bytes),
         receiver_cpu=_cpu(receivers, payload_bytes),
         gave_up=any(receiver.get("gave_up") for receiver in receivers),
+        machine_late_ms=_machine_late_ms(run),
     )
     if link is None:
         return figures
     senders = link["hosts"][1:]
-    limit_mbit = cell["rate_mbit"] * kept(senders) * HEADER_ADJUSTED
+    carried_mbit = cell["rate_mbit"] * kept(senders)
+    limit_mbit, own_limit_mbit = carried_mbit * UDP_SHARE, carried_mbit * SAMPLE_SHARE
     more = measures(run)
     if cell["payload_bytes"] and not cell["connects"]:
-        serialisation_ms = cell["payload_bytes"] * 8e-3 / (cell["rate_mbit"] * HEADER_ADJUSTED)
+        serialisation_ms = cell["payload_bytes"] * 8e-3 / (cell["rate_mbit"] * UDP_SHARE)
         more["mean_of_serialisation"] = latency["mean_ms"] / serialisation_ms
     beside_bytes = run["beside"][-1][1] if run["beside"] else 0
     offered = sum(host["offered"]["bytes"] for host in senders)
@@ -139,7 +147,8 @@ def _figures(run: dict[str, Any]) -> RunFigures:
     return replace(
         figures,
         limit_percent=100 * goodput / limit_mbit if limit_mbit else 0.0,
-        attainable_percent=100 * goodput / min(limit_mbit, asked_mbit) if limit_mbit else 0.0,
+        own_limit_percent=100 * goodput / own_limit_mbit if own_limit_mbit else 0.0,
+        attainable_percent=100 * goodput / min(own_limit_mbit, asked_mbit) if own_limit_mbit else 0.0,
         bytes_per_byte=offered / payload_bytes if payload_bytes and alone else 0.0,
         more=more,
         fault=_fault(link, cell, payload_bytes + beside_bytes, goodput if seconds > 1 else 0.0, limit_mbit),
@@ -160,6 +169,14 @@ def _fault(
     if goodput > limit_mbit * 1.0001:
         return f"impossible: {goodput:.2f} Mbit/s, the limit is {limit_mbit:.2f}"
     return ""
+
+
+def _machine_late_ms(run: dict[str, Any]) -> float | None:
+    """Of both, what is known: only the emulator told in earlier results."""
+    known = [run.get("machine", {}).get("worst_ms")]
+    if run["link"] and "late_longest_micros" in run["link"]:
+        known.append(run["link"]["late_longest_micros"] * 1e-3)
+    return max((late for late in known if late is not None), default=None)
 
 
 def _of_receiver(report: dict[str, Any]) -> tuple[int, dict[str, float], float]:
@@ -188,17 +205,18 @@ def _cpu(reports: Sequence[dict[str, Any] | None], payload_bytes: int) -> float 
 
 def _beside_udp(figures: CellFigures, udp: CellFigures | None) -> CellFigures:
     """Without a link between the ends: how much longer there and back takes than over plain UDP, by the
-    seed.
+    seed. Not a number where the run of UDP is not there.
     """
-    if udp is None or not figures.cell["veth"]:
+    if not figures.cell["veth"]:
         return figures
-    plain = {run.seed: run.mean_ms for run in udp.runs if not run.fault}
+    plain = {run.seed: run.mean_ms for run in udp.runs if not run.fault} if udp else {}
     runs = [
         replace(
             run,
-            more=run.more | {"one_way_ms": run.mean_ms, "over_udp_ms": 2 * (run.mean_ms - plain[run.seed])},
+            more=run.more
+            | {"one_way_ms": run.mean_ms, "over_udp_ms": 2 * (run.mean_ms - plain.get(run.seed, math.nan))},
         )
-        if run.seed in plain and not run.fault
+        if not run.fault
         else run
         for run in figures.runs
     ]

@@ -20,6 +20,7 @@ from typing import Any
 
 from nervure_lab.contract import Unavailable
 from nervure_lab.link.contract import JOIN_SECONDS, Cell, Commands, Flow, LinkAdapter
+from nervure_lab.link.ticker import stolen_seconds, ticking
 from nervure_lab.toolchain import LAB_DIRECTORY, REPOSITORY_DIRECTORY
 
 START_SECONDS = 30.0
@@ -100,7 +101,8 @@ def run_cell(
             words += ["--stop-after", str(_limit_seconds(cell)), "--until", "b" if cell.connects else "a"]
             for number, programs in enumerate(hosts):
                 words += ["---" if number else "--", "sh", "-c", _script(programs)]
-        with _rendezvous(directory / "rendezvous"):
+        stolen = stolen_seconds()
+        with _rendezvous(directory / "rendezvous"), ticking(directory / "ticker.json", environment):
             exit_code, told = processes.run(words, environment)
         link = last_line(directory / "emulator.json")
         flows = [Flow(directory, number) for number in range(cell.robots + (cell.beside == "same-later"))]
@@ -110,6 +112,8 @@ def run_cell(
             "seed": seed,
             "exit_code": exit_code,
             "stderr": told[-2000:],
+            "machine": (last_line(directory / "ticker.json") or {})
+            | {"stolen_s": round(stolen_seconds() - stolen, 2)},
             "link": link,
             "flows": [_found(flow, cell, link) for flow in flows],
             "beside": _bulk_progress(Flow(directory, 1), link) if "cubic" in cell.beside else None,

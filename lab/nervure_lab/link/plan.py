@@ -159,7 +159,8 @@ def _headline() -> Iterable[PlannedCell]:
             # Where the link carries a part of it, old samples are of no use.
             cell = Cell(54, loss, keep_last=1, lifespan_ms=250.0) if rate == 54 else Cell(rate, loss)
             # What loss does to samples that nobody repairs is the same at every rate.
-            yield PlannedCell("headline", f"{rate}-{loss}-512K", cell, _ALL if rate == 300 else _ALL_BUT_UDP)
+            peers = _ALL if rate == 300 else _ALL_BUT_UDP if loss in (0, 20, 40) else _NONE
+            yield PlannedCell("headline", f"{rate}-{loss}-512K", cell, peers)
 
 
 def _small() -> Iterable[PlannedCell]:
@@ -209,7 +210,7 @@ def _special() -> Iterable[PlannedCell]:
         "lifespan": Cell(54, 20, lifespan_ms=250),
     }
     for name, cell in cells.items():
-        yield PlannedCell("special", name, cell, _SOME)
+        yield PlannedCell("special", name, cell, _SOME, seeds_of_peers=1)
 
 
 def _poster() -> Iterable[PlannedCell]:

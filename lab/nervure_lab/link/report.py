@@ -9,9 +9,9 @@ from typing import Any
 from nervure_lab.link.analysis import CellFigures, RunFigures, cell_key, cells, impossible, missing
 from nervure_lab.link.plan import GROUPS
 from nervure_lab.link.results import load
-from nervure_lab.link.targets import Verdict, verdicts
+from nervure_lab.link.targets import ADAPTER, Verdict, verdicts
 
-_COLUMNS = "delivered %|mean ms|p99 ms|Mbit/s|of limit %|on air|CPU s/Gbit"
+_COLUMNS = "delivered %|mean ms|p99 ms|machine late ms|Mbit/s|of limit %|own headers off %|on air|CPU s/Gbit"
 _KIND_COLUMNS = {
     "fresh_after_ms": "fresh after ms",
     "oldest_ms": "oldest ms",
@@ -21,7 +21,7 @@ _KIND_COLUMNS = {
     "share_percent": "own share %",
     "other_percent": "other's share %",
     "jain": "Jain index",
-    "aggregate_percent": "together, % of limit",
+    "aggregate_percent": "together, own headers off %",
     "least_mbit": "least Mbit/s",
     "most_mbit": "most Mbit/s",
     "wire_bytes_per_byte": "bytes on air per byte",
@@ -61,8 +61,14 @@ def _head(result: dict[str, Any]) -> list[str]:
         "",
         "- *delivered* is the share of the schedule: sample n is due at n / rate whatever became of others.",
         "- *mean* and *p99* are from when a sample was due to its reception, of those that were delivered.",
+        "- *machine late* is the longest delay with which the machine, during the run that is shown, woke up "
+        "the emulator or a process that only waits. A tail that is no longer may be the machine's.",
         "- *of limit* is the delivered payload beside what the link carries with the loss that the run drew, "
-        "IP and UDP headers taken off. Below the offered rate it says how full the link is.",
+        "IP and UDP headers taken off: of 1500 bytes 1472 are left. It is the same measure for all, and a "
+        "run beyond 100 % fails the experiment. Below the offered rate it says how full the link is.",
+        "- *own headers off* is the same beside what Nervure's packets can carry: its encryption (29 bytes) "
+        "and its own headers (35) are taken off too, so of 1500 bytes 1408 are left for samples. This is the "
+        "header-adjusted limit of the targets, as in [the simulated link](link-simulated.md).",
         "- *on air* is IP bytes offered to the link for each byte delivered.",
         "- *CPU* is processor time of the sender and of the receiver for each gigabit delivered, the "
         "emulator's "
@@ -72,8 +78,8 @@ def _head(result: dict[str, Any]) -> list[str]:
         "- Nervure sends 1000 samples with each seed at least. A peer sends 300; of the large and the small "
         "samples 1000 with its second seed, where the first delivered some and not all. One that delivered "
         "nothing in the first ten seconds is stopped there, and stands as 0.",
-        "- Small and slow links run beside each other as far as the processors allow, 1000 Mbit/s runs "
-        "alone.",
+        "- Runs of which a latency percentile is judged are made alone, but for small samples; others beside "
+        "each other, as long as they load the processors to 60 % at most.",
         "",
     ]
     if result["profile"] == "quick":
@@ -166,30 +172,40 @@ def _table(name: str, rows: list[CellFigures], titles: dict[str, str], own: list
         f"| :--- |{' ---: |' * (len(columns) + 1)}",
     ]
     for row in rows:
-        values = _kind_values(row, kind) if kind else _stream_values(row.worst)
+        values = _kind_values(row, kind) if kind else _stream_values(row.worst, row.adapter == ADAPTER)
         values += [""] * (len(columns) - len(values))
         lines.append(f"| {titles[row.adapter]} | {' | '.join(values)} | {len(row.runs)} |")
     lines.append("")
     if own:
-        told = [f"{verdict.target.text}: {verdict.word} ({_number(verdict.value)})" for verdict in own]
-        lines += [f"Targets: {'; '.join(told)}.", ""]
+        lines += [f"Targets: {'; '.join(map(_told, own))}.", ""]
     return lines
 
 
-def _stream_values(worst: RunFigures) -> list[str]:
+def _told(verdict: Verdict) -> str:
+    figure = f" ({_number(verdict.value)})" if verdict.value is not None else ""
+    return f"{verdict.target.text}: {verdict.word}{figure}"
+
+
+def _stream_values(worst: RunFigures, is_own: bool) -> list[str]:
     if worst.fault:
         return [worst.fault]
     if worst.delivered_percent == 0:
-        return ["0", "", "", "0", "0"]
+        return ["0", "", "", _late(worst), "0", "0"]
     return [
         f"{worst.delivered_percent:.1f}",
         f"{worst.mean_ms:.0f}",
         f"{worst.p99_ms:.0f}",
+        _late(worst),
         f"{worst.goodput_mbit:.1f}",
         f"{worst.limit_percent:.0f}",
+        f"{worst.own_limit_percent:.0f}" if is_own else "",
         f"{worst.bytes_per_byte:.2f}",
         " + ".join("?" if cpu is None else f"{cpu:.2f}" for cpu in (worst.sender_cpu, worst.receiver_cpu)),
     ]
+
+
+def _late(run: RunFigures) -> str:
+    return "" if run.machine_late_ms is None else f"{run.machine_late_ms:.0f}"
 
 
 def _kind_values(row: CellFigures, kind: list[str]) -> list[str]:
@@ -199,7 +215,7 @@ def _kind_values(row: CellFigures, kind: list[str]) -> list[str]:
         return [faults[0]]
     values = []
     for column in kind:
-        seen = [run.more[column] for run in row.runs if column in run.more]
+        seen = [value for run in row.runs if not math.isnan(value := run.more.get(column, math.nan))]
         values.append(_number((max if column in _GREATEST_IS_WORST else min)(seen)) if seen else "")
     return values
 

@@ -4,6 +4,7 @@ the machine can; writes each run when it has ended.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from nervure_lab.link.contract import JOIN_SECONDS, Cell, LinkAdapter
 from nervure_lab.link.emulator import Processes, build_emulator, run_cell
 from nervure_lab.link.plan import PlannedCell
 from nervure_lab.link.results import SCHEMA, ResultFile, load
-from nervure_lab.link.slots import MBIT_PER_CORE, MOST, Job, Slots
+from nervure_lab.link.slots import BUDGET_PER_CORE, MOST, Job, Slots
 from nervure_lab.machine import load_average, source_version
 from nervure_lab.toolchain import Toolchain
 
@@ -73,19 +74,21 @@ def run_link(
 
 def jobs(planned: list[PlannedCell], adapters: list[str]) -> list[Job]:
     """Every run in its order: all cells with the first seed, then all with the second, so that an interrupted
-    experiment has some of everything. Another adapter begins each time. Cells that stand there twice are
-    run once.
+    experiment has some of everything. Of a seed, first what runs alone: nothing has to end for each. Another
+    adapter begins each time. Cells that stand there twice are run once.
     """
     unique: dict[Cell, PlannedCell] = {}
     for entry in planned:
         unique.setdefault(entry.cell, entry)
-    found = []
+    found: list[Job] = []
     for seed in range(1, max((entry.seeds for entry in planned), default=0) + 1):
+        of_seed = []
         for entry in unique.values():
             for adapter in _turn(adapters, seed):
                 if seed <= entry.seeds_of(adapter):
                     cell = entry.cell_of(adapter, in_full=False)
-                    found.append(Job(adapter, seed, entry, cell, _seconds(cell)))
+                    of_seed.append(Job(adapter, seed, entry, cell, _seconds(cell)))
+        found += sorted(of_seed, key=lambda job: math.isfinite(job.cores))
     return found
 
 
@@ -116,7 +119,7 @@ class _Experiment:
         jobs_left = [job for job in wanted if not self._has(job)]
         if len(jobs_left) < len(wanted):
             print(f"{len(wanted) - len(jobs_left)} runs are there already", file=sys.stderr)
-        slots = Slots(jobs_left, MBIT_PER_CORE * (os.cpu_count() or 1), options.parallel)
+        slots = Slots(jobs_left, BUDGET_PER_CORE * (os.cpu_count() or 1), options.parallel)
         end = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
         self._total, self._ended = len(jobs_left), 0
         running: dict[Future[dict[str, Any]], Job] = {}

@@ -6,18 +6,20 @@ from dataclasses import dataclass
 
 from nervure_lab.link.contract import Cell
 from nervure_lab.link.plan import PlannedCell
+from nervure_lab.link.targets import is_judged_by_tail
 
-MBIT_PER_CORE = 320.0
-"""Emulated Mbit/s at the same time for each core of the machine: two links of 300 and some small ones on
-two.
-"""
-MOST = 6
+BUDGET_PER_CORE = 0.6
+"""How much of each core runs may take at the same time, on average: samples go out in bursts."""
+MOST = 12
 """Runs at the same time, at most."""
-BURST = 10.0
-"""A sample goes out at the rate of the link, and the ends rest between two: a stream that asks for little
-loads the machine with this many times what it asks for, and with the rate of the link at most."""
-FULL = 2.0
-"""Where it asks for more than the link carries there is no rest: so many times the rate."""
+IDLE_CORES = 0.03
+"""What a run takes, measured on one machine: emulator and both ends, with next to nothing to carry, .."""
+CORES_PER_MBIT = 0.0028
+""".. for each Mbit/s on the link, .."""
+QUEUE_CORES = 0.25
+""".. and for the emulator's queue where more is asked for than the link carries."""
+LIGHT_MBIT = 5.0
+"""A stream that asks for less disturbs nobody, and is disturbed by nothing but the machine."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,17 @@ class Job:
         return self.planned.name
 
     @property
-    def mbit(self) -> float:
-        """What it takes of the budget."""
-        if self.cell.veth or self.cell.robots > 1:
+    def cores(self) -> float:
+        """What it takes of the budget. One whose tail is judged runs alone."""
+        cell = self.cell
+        if cell.veth or cell.robots > 1 or cell.beside:
             return float("inf")
-        carried_mbit = self.cell.rate_mbit * (1 - self.cell.loss_percent / 100)
-        if self.cell.beside or self.cell.payload_mbit > carried_mbit:
-            return FULL * self.cell.rate_mbit
-        return min(self.cell.rate_mbit, BURST * self.cell.payload_mbit)
+        if is_judged_by_tail(self.name) and cell.payload_mbit > LIGHT_MBIT:
+            return float("inf")
+        kept = 1 - cell.loss_percent / 100
+        if cell.payload_mbit > cell.rate_mbit * kept:
+            return IDLE_CORES + QUEUE_CORES + CORES_PER_MBIT * cell.rate_mbit
+        return IDLE_CORES + CORES_PER_MBIT * cell.payload_mbit / kept
 
 
 class Slots:
@@ -51,9 +56,9 @@ class Slots:
     it waiting longer, so a large one is never starved by small ones.
     """
 
-    def __init__(self, jobs: list[Job], budget_mbit: float, most: int = MOST) -> None:
+    def __init__(self, jobs: list[Job], budget_cores: float, most: int = MOST) -> None:
         self.waiting = list(jobs)
-        self._budget_mbit = budget_mbit
+        self._budget_cores = budget_cores
         self._most = most
         self._running: dict[Job, float] = {}
         """When each ends at the latest."""
@@ -80,7 +85,7 @@ class Slots:
 
     def seconds_left(self, now: float) -> float:
         """How long all that waits and runs takes, roughly."""
-        shares = [max(min(job.mbit / self._budget_mbit, 1.0), 1 / self._most) for job in self.waiting]
+        shares = [max(min(job.cores / self._budget_cores, 1.0), 1 / self._most) for job in self.waiting]
         work = sum(share * job.at_most_seconds for share, job in zip(shares, self.waiting, strict=True))
         return work + max((end - now for end in self._running.values()), default=0.0)
 
@@ -88,7 +93,7 @@ class Slots:
         """What is larger than all runs alone."""
         if not beside:
             return True
-        return len(beside) < self._most and sum(other.mbit for other in [*beside, job]) <= self._budget_mbit
+        return len(beside) < self._most and sum(other.cores for other in [*beside, job]) <= self._budget_cores
 
     def _room_at(self, job: Job) -> float:
         """When enough of the running ones have ended for this one, at the latest."""
