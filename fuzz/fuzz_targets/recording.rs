@@ -1,29 +1,3 @@
-//! A file that says it is a recording: whatever is in it, it is read or refused, within bounds of memory.
-//!
-//! Seeds: any `.mcap`, such as those of `nervure record`, with and without `--compress`, without its first eight bytes.
 #![no_main]
 
-use std::io::Write;
-
-use libfuzzer_sys::fuzz_target;
-use nervure_message::Encode;
-use nervure_recorder::{Recording, SampleChannel};
-
-/// Chunks unpack to so much at most, so that what a hostile one takes stays far below libFuzzer's limit of 2 GB.
-const MAX_CHUNK_BYTES: usize = 16 << 20;
-
-fuzz_target!(|bytes: &[u8]| {
-    let mut file = tempfile::NamedTempFile::new_in("/dev/shm").expect("memory for a file");
-    // Nearly every change of the first bytes is refused there; the rest is what is of interest.
-    file.write_all(b"\x89MCAP0\r\n").expect("room for the file");
-    file.write_all(bytes).expect("room for the file");
-    let Ok(recording) = Recording::open_within(file.path(), MAX_CHUNK_BYTES) else { return };
-    let _ = recording.overview();
-    for message in recording.messages().flatten() {
-        let Ok(channel) = SampleChannel::new(&message.channel) else { continue };
-        let Ok(sample) = channel.sample(&message) else { continue };
-        let mut payload = vec![0; sample.payload_bytes()];
-        sample.write(&mut payload);
-        assert_eq!(payload, sample.payload());
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| nervure_hostile::recording::run(bytes));

@@ -1,0 +1,42 @@
+//! A hostile process at the other end of a control socket: refused, or a message that can be said again.
+//!
+//! The first byte chooses the arrow.
+
+use std::fmt::Debug;
+
+use nervure_protocol::{
+    ProtocolError, VERSIONS, cli_to_keeper, decode, encode, keeper_to_cli, keeper_to_node, keeper_to_run,
+    node_to_keeper, run_to_keeper,
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// See the module.
+pub fn run(bytes: &[u8]) {
+    let Some((arrow, packet)) = bytes.split_first() else { return };
+    match arrow {
+        b'0' => check::<keeper_to_node::Message>(packet),
+        b'1' => check::<node_to_keeper::Message>(packet),
+        b'2' => check::<keeper_to_run::Message>(packet),
+        b'3' => check::<run_to_keeper::Message>(packet),
+        b'4' => check::<cli_to_keeper::Message>(packet),
+        b'5' => check::<keeper_to_cli::Message>(packet),
+        _ => {}
+    }
+    if let (b'1', Ok(node_to_keeper::Message::Hello(hello))) = (arrow, decode(packet)) {
+        let agreed = VERSIONS.negotiate(hello.versions);
+        assert!(agreed.is_err() || agreed.is_ok_and(|version| version <= VERSIONS.max));
+    }
+}
+
+/// Whatever was understood is understood in the same way when it is passed on.
+fn check<M: Serialize + DeserializeOwned + Debug>(packet: &[u8]) {
+    let Ok(message) = decode::<M>(packet) else { return };
+    match encode(&message) {
+        Ok(again) => {
+            let copy = decode::<M>(&again).expect("what was said can be understood");
+            assert_eq!(format!("{copy:?}"), format!("{message:?}"));
+        }
+        Err(ProtocolError::TooLarge { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
+}

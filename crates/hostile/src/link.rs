@@ -1,0 +1,87 @@
+//! A hostile peer on a link, behind the carrier: packets of any kind, taken whole or refused, and memory within its bounds.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arbitrary::Arbitrary;
+use nervure_link::{
+    qos::{Delivery, Qos},
+    receiver::ReceiverEvent,
+    session::{Session, SessionEvent},
+};
+
+use crate::peer::{self, Peer, Pool, Saying};
+
+#[derive(Arbitrary, Debug)]
+enum Step {
+    /// The peer says something.
+    Say(Saying),
+    /// Time passes, and the victim sends what it has to.
+    Wait { millis: u8 },
+    /// The victim's application sends a sample.
+    Send { stream: u8, bytes: u16 },
+    /// The victim's application takes samples.
+    Take { count: u8 },
+}
+
+/// See the module.
+pub fn run(bytes: &[u8]) {
+    let Some(story) = crate::read::<Vec<Step>>(bytes) else { return };
+    let mut now = Instant::now();
+    let mut victim = Session::new(peer::victim_config(), 1, now);
+    let given = Arc::new(AtomicU64::new(0));
+    victim.set_memory(Box::new(Pool::new(&given)));
+    let streams = [Delivery::keep_last(2), Delivery::keep_all(4), Delivery::best_effort(2), Delivery::Latest]
+        .map(|delivery| victim.open(now, "stream", Qos::new(delivery)));
+    let mut peer = Peer::new();
+    let mut readable = Vec::new();
+    for step in story {
+        match step {
+            Step::Say(saying) => {
+                for datagram in peer.say(&saying, &victim) {
+                    peer::check_reading(&datagram);
+                    victim.on_datagram(now, &datagram);
+                    note_readable(&mut victim, &mut readable);
+                }
+            }
+            Step::Wait { millis } => {
+                now += Duration::from_millis(millis.into());
+                victim.handle_timeout(now);
+                let mut packet = Vec::new();
+                for _ in 0..100 {
+                    packet.clear();
+                    if !victim.next_datagram(now, 1200, &mut packet) {
+                        break;
+                    }
+                    assert!(!packet.is_empty() && packet.len() <= 1200);
+                }
+            }
+            Step::Send { stream, bytes } => {
+                // A stream that is full or was refused takes none.
+                let stream = streams[usize::from(stream) % streams.len()];
+                let _ = victim.send(now, stream, vec![1; bytes.into()].into());
+            }
+            Step::Take { count } => {
+                let from = readable.len().saturating_sub(count.into());
+                readable.drain(from..).for_each(|stream| drop(victim.take(now, stream)));
+            }
+        }
+        note_readable(&mut victim, &mut readable);
+        peer::check(&victim);
+    }
+    drop(victim);
+    assert_eq!(given.load(Ordering::Relaxed), 0, "all memory is given back");
+}
+
+fn note_readable(victim: &mut Session, readable: &mut Vec<u32>) {
+    while let Some(event) = victim.poll_event() {
+        if let SessionEvent::Receiver(ReceiverEvent::Readable(stream)) = event {
+            readable.push(stream);
+        }
+    }
+}
