@@ -257,27 +257,31 @@ impl Session {
         let permission = self.rate.permission(now);
         self.tell_path(now);
         // Without anything to bring to an end, nothing is to be learned from probes.
-        let in_flight = self.rate.status().in_flight_bytes > 0 && self.sender.has_unfinished();
+        let status = self.rate.status();
+        let unfinished = self.sender.has_unfinished();
+        let in_flight = status.in_flight_bytes > 0 && unfinished;
+        // A silent link is probed as the rate allows.
+        let tail_probe_at = Some(self.tail_probe_at()).filter(|_| in_flight && !status.silent);
         self.paced_until = None;
         let filled = match permission {
             Permission::Send if self.sender.has_work(now) => self.sender.fill(now, bytes, false, out),
             Permission::Send if self.asks(now) => self.sender.fill(now, bytes, true, out),
             Permission::Send => None,
-            Permission::Probe if in_flight && self.probe_at() <= now => {
+            Permission::Probe if unfinished && self.probe_at() <= now => {
                 self.sender.fill(now, bytes, true, out)
             }
             Permission::Probe if self.asks(now) => self.sender.fill(now, bytes, true, out),
             Permission::Probe => {
-                self.paced_until = in_flight.then(|| self.probe_at());
+                self.paced_until = unfinished.then(|| self.probe_at());
                 None
             }
-            Permission::Wait(_) if in_flight && self.tail_probe_at() <= now => {
+            Permission::Wait(_) if tail_probe_at.is_some_and(|at| at <= now) => {
                 self.sender.fill(now, bytes, true, out)
             }
             Permission::Wait(at) => {
-                if in_flight || self.sender.has_work(now) {
+                if unfinished || self.sender.has_work(now) {
                     let at = at.max(now + PACING_STEP);
-                    self.paced_until = Some(if in_flight { at.min(self.tail_probe_at()) } else { at });
+                    self.paced_until = Some(tail_probe_at.map_or(at, |probe| at.min(probe)));
                 }
                 None
             }
@@ -331,7 +335,7 @@ impl Session {
         let known = self.peer_incarnation.is_some() && !status.rtt.is_zero();
         let rto = if known { status.rtt * 2 + report_interval + RTO_MARGIN } else { FIRST_RTO };
         self.rto = rto;
-        self.sender.set_path(status.loss, rto, report_interval, status.silent);
+        self.sender.set_path(now, status.loss, rto, report_interval, status.silent);
     }
 
     fn on_feedback(&mut self, now: Instant, datagram: &[u8]) {

@@ -351,11 +351,20 @@ impl Sender {
 
     /// What is known of the path: the share of lost packets, after how long without a report a packet counts as lost, and
     /// how often reports are wanted.
-    pub fn set_path(&mut self, loss: f64, rto: Duration, report_interval: Duration, silent: bool) {
+    pub fn set_path(
+        &mut self,
+        now: Instant,
+        loss: f64,
+        rto: Duration,
+        report_interval: Duration,
+        silent: bool,
+    ) {
         self.loss = loss.clamp(0.0, 0.95);
         self.rto = rto;
         self.report_interval = report_interval;
-        self.silent = silent;
+        if std::mem::replace(&mut self.silent, silent) && !silent {
+            self.keep_freshest(now);
+        }
     }
 
     /// Begins a new session, because the peer has lost its state: what is under way counts as unconfirmed, what waits is
@@ -478,13 +487,14 @@ impl Sender {
         !self.transmissions.is_empty() || !self.given_up.is_empty() || self.has_symbols()
     }
 
-    /// Whether samples are under way or may be sent.
+    /// Whether samples are under way or may be sent, or hold credit that others wait for.
     pub(crate) fn has_samples(&self) -> bool {
         let sendable = |class: TrafficClass| {
             let queue = &self.classes[class as usize];
             !queue.ready.is_empty() || !queue.waiting.is_empty()
         };
-        self.transmissions.len() > self.streams[&CONTROL_STREAM].unclosed
+        !self.given_up.is_empty()
+            || self.transmissions.len() > self.streams[&CONTROL_STREAM].unclosed
             || sendable(TrafficClass::Default)
             || sendable(TrafficClass::Bulk)
     }

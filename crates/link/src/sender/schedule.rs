@@ -190,20 +190,22 @@ impl Sender {
         }
     }
 
-    /// Nothing comes back: only the newest sample of a stream that may skip some is worth a probe.
+    /// Nothing comes back, or does again: only the newest sample of a stream that may skip some is worth a packet.
     pub(super) fn keep_freshest(&mut self, now: Instant) {
         let is_stale = |transmission: &&Transmission| {
             let state = self.streams.get(&transmission.stream);
             state.is_some_and(|state| !state.qos.delivery.keeps_all() && !state.pending.is_empty())
         };
         let stale = self.transmissions.iter().filter(|(_, transmission)| is_stale(transmission));
-        let stale: Vec<(u64, u32)> = stale.map(|(id, transmission)| (*id, transmission.stream)).collect();
-        for (id, _) in &stale {
-            self.give_up(now, *id, Cause::Superseded);
+        let stale: Vec<u64> = stale.map(|(id, _)| *id).collect();
+        for id in stale {
+            self.give_up(now, id, Cause::Superseded);
         }
         // Whatever else has something that waits, waits for its turn: none is under way and it has credit.
         let waiting = self.classes.iter().flat_map(|queue| queue.waiting.iter().map(|(_, stream)| *stream));
-        let streams: BTreeSet<u32> = stale.into_iter().map(|(_, stream)| stream).chain(waiting).collect();
+        // Or it waits for the credit that what was given up holds.
+        let held_back = self.given_up.values().map(|given_up| given_up.stream);
+        let streams: BTreeSet<u32> = held_back.chain(waiting).collect();
         for stream in streams {
             let Some(state) = self.streams.get_mut(&stream) else { continue };
             let older = state.pending.len().saturating_sub(1);

@@ -16,7 +16,7 @@ use nervure_linkemu::{Air, Bursts, Duplex, Outage, Queue, Schedule, Settings};
 use cells::{Metric, cells};
 use machine::{HEADER_BYTES, Machine, Stalls, key};
 use peer::Load;
-use runs::link;
+use runs::{Run, link};
 
 fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -238,6 +238,35 @@ fn cells_of_the_grid_meet_their_targets() {
             assert!(table::missed(cell, &figures).is_empty(), "{}", table::row(cell, &figures));
         });
     }
+}
+
+/// Of what waits when an outage ends, only the newest is of use where samples may be skipped.
+#[test]
+fn the_freshest_sample_comes_first_after_an_outage() {
+    for_each_seed(0..6, |seed| {
+        let settings = Settings {
+            rate_bits_per_second: Some(100_000_000),
+            queue: Queue::Time(millis(100)),
+            loss: 0.01,
+            delay: millis(1),
+            ..Settings::default()
+        };
+        let run = Run {
+            duplex: Duplex::Full,
+            schedule: settings.into(),
+            qos: Qos::new(Delivery::keep_last(10)),
+            sample_bytes: 128 << 10,
+            rate_hz: 30.0,
+            samples: 30 * 10,
+            stalls: false,
+        };
+        let figures = run.measure_outage(seed, millis(3000), millis(4000));
+        let within = |metric, most_ms| figures.iter().any(|(of, value)| *of == metric && *value < most_ms);
+        assert!(
+            within(Metric::FirstAfterOutage, 100.0) && within(Metric::OldestAfterOutage, 100.0),
+            "{figures:?}"
+        );
+    });
 }
 
 #[test]
