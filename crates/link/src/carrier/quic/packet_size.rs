@@ -41,9 +41,15 @@ impl Search {
         self.next = Some(now);
     }
 
-    /// The connection of the trial that took too long.
-    pub fn take_failed(&mut self, now: Instant) -> Option<usize> {
-        let trial = self.trial.take_if(|trial| trial.until <= now)?;
+    /// The connection of the trial that took too long. One that is established here waits for the peer's word: the size
+    /// goes in both directions.
+    pub fn take_failed(&mut self, now: Instant, is_established: impl Fn(usize) -> bool) -> Option<usize> {
+        let late = self.trial.as_mut().filter(|trial| trial.until <= now)?;
+        if late.handle.is_some_and(is_established) {
+            late.until = now + TRIAL;
+            return None;
+        }
+        let trial = self.trial.take()?;
         self.too_large = Some(trial.packet_bytes);
         trial.handle
     }

@@ -172,7 +172,11 @@ impl QuicCarrier {
         let (Some(initiator), Some(active)) = (session.initiator.as_mut(), session.active) else { return };
         let Some(connection) = self.connections.get(&active) else { return };
         let (known, to, rtt) = (connection.hint.packet_bytes, connection.address(), connection.quic.rtt());
-        let failed = initiator.search.take_failed(now);
+        let is_established = |handle| {
+            let trial = self.connections.get(&handle);
+            trial.is_some_and(|connection| connection.established && !connection.quic.is_closed())
+        };
+        let failed = initiator.search.take_failed(now, is_established);
         let next = initiator.search.next(now, known, self.config.largest_packet_bytes, to, rtt);
         if let Some(failed) = failed.and_then(|handle| self.connections.get_mut(&handle)) {
             failed.close(now);
