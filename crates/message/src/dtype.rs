@@ -37,7 +37,7 @@ pub enum DType {
 }
 
 /// Each plain type: its code in heads, its bytes, and NumPy's name for it (`bf16` is `ml_dtypes`' addition).
-const PLAIN: [(DType, u8, usize, &str); 15] = [
+static PLAIN: [(DType, u8, usize, &str); 15] = [
     (DType::Bool, 0, 1, "b1"),
     (DType::I8, 1, 1, "i1"),
     (DType::I16, 2, 2, "i2"),
