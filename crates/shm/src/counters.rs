@@ -283,7 +283,7 @@ impl CountersPage {
 
     fn words(&self) -> &[AtomicU64] {
         let words = (Self::bytes(self.output_rows, self.input_rows) - HEADER_BYTES) / size_of::<u64>();
-        // SAFETY: atomics.
+        // SAFETY: atomics, within the page: `create_after` has made it so long, or `map` checked it.
         unsafe { self.mapping.slice_at(HEADER_BYTES, words) }
     }
 

@@ -15,9 +15,9 @@ use std::io;
 use std::sync::atomic::{AtomicI64, Ordering as AtomicOrdering};
 
 /// Versions of the layouts in this file that this build reads. Negotiated by the pages' own first line.
-const LAYOUT_VERSION: u64 = 1;
+const LAYOUT_VERSION: u64 = 2;
 
-/// Bytes between fields that different processes write.
+/// Bytes of a cache line. Fields that are written at different occasions do not share one.
 const LINE: usize = 64;
 
 const EDGE_MAGIC: u64 = u64::from_le_bytes(*b"nv-edge\0");
@@ -44,7 +44,7 @@ pub(crate) fn create_page(
     let fd = sys::memfd(name, bytes)?;
     let mapping = Mapping::new(fd.as_fd(), bytes, true, false)?;
     sys::seal(fd.as_fd(), sharing)?;
-    // SAFETY: the first line is four atomics.
+    // SAFETY: the first line is four atomics, and every page is as long.
     let line = unsafe { mapping.slice_at::<AtomicU64>(0, 4) };
     for (word, value) in line.iter().zip([magic, LAYOUT_VERSION, sizes[0], sizes[1]]) {
         word.store(value, Relaxed);
@@ -67,7 +67,7 @@ pub(crate) fn map_page(
         return Err(refused(format!("the {name} is {bytes} bytes long, expected at least {LINE}")));
     }
     let mapping = Mapping::received(fd, bytes, writable, true)?;
-    // SAFETY: the first line is four atomics.
+    // SAFETY: the first line is four atomics, and every page is as long.
     let line = unsafe { mapping.slice_at::<AtomicU64>(0, 4) };
     let [found, version, a, b] = [0, 1, 2, 3].map(|i| line[i].load(Relaxed));
     if found != magic {
@@ -152,9 +152,9 @@ impl EdgeRegion {
 
     #[inline]
     pub(crate) fn ring(&self) -> Ring<'_> {
-        // SAFETY: all three are atomics.
+        // SAFETY: atomics, within the region: `map` has checked its length.
         let (head, tail) = unsafe { (self.mapping.at(Self::HEAD), self.mapping.at(Self::TAIL)) };
-        // SAFETY: atomics.
+        // SAFETY: as above.
         let slots =
             unsafe { self.mapping.slice_at(Self::slots_offset(self.blocks), self.capacity * SLOT_WORDS) };
         Ring { head, tail, slots }
@@ -162,7 +162,7 @@ impl EdgeRegion {
 
     #[inline]
     pub(crate) fn leases(&self) -> &[AtomicU32] {
-        // SAFETY: atomics.
+        // SAFETY: as for the ring.
         unsafe { self.mapping.slice_at(Self::LEASES, self.blocks as usize) }
     }
 }
@@ -177,12 +177,14 @@ pub struct WakePage {
 }
 
 impl WakePage {
-    const PARKED: usize = LINE;
-    const SEQUENCE: usize = 2 * LINE;
-    const SUMMARY: usize = 3 * LINE;
-    const SPACE_SEQUENCE: usize = 4 * LINE;
-    const SPACE_WAITERS: usize = 5 * LINE;
-    const WORDS: usize = 6 * LINE;
+    const SPACE_SEQUENCE: usize = LINE;
+    const SPACE_WAITERS: usize = LINE + 8;
+    // The doorbell has one line, and not one a field: whoever rings and whoever wakes up goes through all of them, and
+    // each line costs it a trip to the other core. While the node is awake, next to nothing here is written.
+    const PARKED: usize = 2 * LINE;
+    const SEQUENCE: usize = 2 * LINE + 8;
+    const SUMMARY: usize = 2 * LINE + 16;
+    const WORDS: usize = 2 * LINE + 24;
 
     /// One bit more than inputs: the last is the node's own, for what its control thread has to say.
     fn words(inputs: u32) -> usize {
@@ -226,20 +228,20 @@ impl WakePage {
 
     #[inline]
     pub(crate) fn doorbell(&self) -> Doorbell<'_> {
-        // SAFETY: `FutexWord` is a transparent atomic.
+        // SAFETY: `FutexWord` is a transparent atomic, within the page: `create` has made it so long, or `map` checked it.
         let sequence = unsafe { self.mapping.at::<FutexWord>(Self::SEQUENCE) };
-        // SAFETY: atomics.
+        // SAFETY: atomics, within the page.
         let (parked, summary) = unsafe { (self.mapping.at(Self::PARKED), self.mapping.at(Self::SUMMARY)) };
-        // SAFETY: atomics.
+        // SAFETY: as above.
         let words = unsafe { self.mapping.slice_at(Self::WORDS, Self::words(self.inputs)) };
         Doorbell { sequence, parked, summary, words }
     }
 
     #[inline]
     pub(crate) fn space(&self) -> Space<'_> {
-        // SAFETY: `FutexWord` is a transparent atomic.
+        // SAFETY: as for the doorbell.
         let sequence = unsafe { self.mapping.at::<FutexWord>(Self::SPACE_SEQUENCE) };
-        // SAFETY: an atomic.
+        // SAFETY: as above.
         let waiters = unsafe { self.mapping.at(Self::SPACE_WAITERS) };
         Space { sequence, waiters }
     }
@@ -323,9 +325,9 @@ impl ControlPage {
     }
 
     fn latest(&self) -> Latest<'_> {
-        // SAFETY: an atomic.
+        // SAFETY: an atomic, within the page: `create` has made it so long, or `map` checked it.
         let version = unsafe { self.mapping.at(Self::VERSION) };
-        // SAFETY: atomics.
+        // SAFETY: as above.
         let words = unsafe { self.mapping.slice_at(Self::COPIES, 2 * Self::COUNT) };
         let (even, odd) = words.split_at(Self::COUNT);
         Latest { version, copies: [even, odd] }

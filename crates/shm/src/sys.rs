@@ -228,22 +228,25 @@ impl Mapping {
     /// A reference to a `T` at byte `offset`.
     ///
     /// # Safety
-    /// `T` must be made of atomics alone (valid for any bytes, and changed by others at any time).
+    /// As for [`Mapping::slice_at`].
+    #[inline]
     pub(crate) unsafe fn at<T>(&self, offset: usize) -> &T {
-        // SAFETY: `slice_at` checks bounds and alignment; what `T` is, the caller vouches for.
+        // SAFETY: the caller vouches for all of it.
         unsafe { &self.slice_at::<T>(offset, 1)[0] }
     }
 
     /// `count` of `T` from byte `offset` on.
     ///
     /// # Safety
-    /// As for [`Mapping::at`].
+    /// They must lie within the mapping, aligned: whoever maps a page checks its length against its sizes once, and every
+    /// sample goes through here many times. `T` must be made of atomics alone (valid for any bytes, and changed by others
+    /// at any time).
+    #[inline]
     pub(crate) unsafe fn slice_at<T>(&self, offset: usize, count: usize) -> &[T] {
-        let bytes = count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
-        assert!(bytes.is_some_and(|end| end <= self.bytes), "beyond the mapping");
-        assert!((self.start.as_ptr() as usize + offset).is_multiple_of(align_of::<T>()), "misaligned");
-        // SAFETY: in bounds and aligned, checked above; mapped as long as `self` lives; any bytes are a valid `T`
-        // and `T` allows changes by others, which the caller vouches for.
+        debug_assert!(offset + count * size_of::<T>() <= self.bytes, "beyond the mapping");
+        debug_assert!((self.start.as_ptr() as usize + offset).is_multiple_of(align_of::<T>()), "misaligned");
+        // SAFETY: in bounds, aligned, and a `T` that any bytes are and others may change, for all of which the caller
+        // vouches; mapped as long as `self` lives.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset).cast(), count) }
     }
 }

@@ -56,7 +56,8 @@ fn a_page_of_one_kind_is_none_of_another() {
 /// The first line of a region is as writable as the rest.
 #[test]
 fn sizes_that_do_not_give_the_length_are_refused() {
-    let magic = RawEdge::new().read_word(0);
+    let constants = |page: &RawEdge| [0, 8].map(|offset| page.read_word(offset));
+    let [magic, version] = constants(&RawEdge::new());
     let page = page_bytes();
     for (blocks, capacity) in [
         (0, 8),
@@ -71,7 +72,7 @@ fn sizes_that_do_not_give_the_length_are_refused() {
         (1 << 60, 1 << 62),
         (8, 16),
     ] {
-        let fd = frozen(page, &[magic, 1, blocks, capacity]);
+        let fd = frozen(page, &[magic, version, blocks, capacity]);
         assert_eq!(
             EdgeRegion::map(&fd).expect_err("refused").kind(),
             ErrorKind::InvalidData,
@@ -79,15 +80,15 @@ fn sizes_that_do_not_give_the_length_are_refused() {
         );
     }
     let wake = WakePage::create(4).expect("memory").1;
-    let magic = RawEdge(wake).read_word(0);
+    let [magic, version] = constants(&RawEdge(wake));
     for inputs in [4096, u64::MAX, 1 << 32, 1 << 33 | 4] {
-        let fd = frozen(page, &[magic, 1, inputs, 0]);
+        let fd = frozen(page, &[magic, version, inputs, 0]);
         assert_eq!(WakePage::map(&fd).expect_err("refused").kind(), ErrorKind::InvalidData, "{inputs}");
     }
     let counters = CountersPage::create(1, 1).expect("memory");
-    let magic = RawEdge(counters).read_word(0);
+    let [magic, version] = constants(&RawEdge(counters));
     for (outputs, inputs) in [(u64::MAX, 1), (1, u64::MAX), (1 << 16, 1 << 16), (1 << 17, 0), (100, 100)] {
-        let fd = frozen(page, &[magic, 1, outputs, inputs]);
+        let fd = frozen(page, &[magic, version, outputs, inputs]);
         assert!(CountersPage::map(&fd, true).is_err(), "{outputs} {inputs}");
     }
 }
@@ -100,11 +101,15 @@ fn another_version_is_called_another_version() {
         || CountersPage::create(2, 2).expect("memory"),
     ] {
         let edge = RawEdge(create());
-        edge.write_word(8, 2);
+        let ours = edge.read_word(8);
+        edge.write_word(8, ours + 1);
         let errors: Vec<String> =
             MAPS.iter().map(|(_, map)| map(&edge.0).expect_err("refused").to_string()).collect();
         assert!(
-            errors.iter().any(|error| error.contains("version 2") && error.contains("version 1")),
+            errors.iter().any(|error| {
+                error.contains(&format!("version {}", ours + 1))
+                    && error.contains(&format!("version {ours}:"))
+            }),
             "{errors:?}"
         );
     }
