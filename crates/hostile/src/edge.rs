@@ -102,8 +102,7 @@ fn hostile_consumer(policy: Policy, steps: &[Step]) {
 fn send(producer: &HonestProducer, bytes: usize) {
     let sent = producer.output.loan(bytes, 0, Wait::Never).and_then(|mut loan| {
         loan.payload_mut().fill(7);
-        let sent = producer.output.publish(loan, nervure_message::Header::default(), b"", Wait::Never);
-        sent.map_err(|unsent| unsent.cause)
+        producer.output.publish(&mut loan, nervure_message::Header::default(), b"", Wait::Never)
     });
     match sent {
         Ok(_) | Err(SendError::WouldBlock { .. } | SendError::OutOfMemory { .. }) => {}

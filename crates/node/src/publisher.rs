@@ -2,7 +2,7 @@
 
 use crate::node::Core;
 use crate::sample::Sample;
-use nervure_message::{Element, Encode, Header, Layout, Metadata, TensorLayout, encode_head};
+use nervure_message::{Element, Encode, Head, Header, Layout, Metadata, TensorLayout, encode_head};
 use nervure_shm::{Mapped, Output, Receipt, SendError, Wait};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -68,30 +68,41 @@ impl<'a> Envelope<'a> {
     }
 
     /// The header, and what must be announced before it.
+    #[inline]
     fn header(&self, output: &Output, schema_id: u64) -> Result<Header, SendError> {
-        let like = self.like.map(|sample| *sample.header()).unwrap_or_default();
-        let frame_id = match (self.frame, self.like) {
-            (Some(name), _) => {
-                let id = twox_hash::XxHash3_64::oneshot(name.as_bytes()).max(1);
-                output.announce(id, name.as_bytes())?;
-                id
+        let Self { correlation_id, trace_id, .. } = *self;
+        let mut header = Header { correlation_id, trace_id, schema_id, ..Header::default() };
+        header.stamp = self.stamp.unwrap_or(0);
+        if let Some(name) = self.frame {
+            header.frame_id = twox_hash::XxHash3_64::oneshot(name.as_bytes()).max(1);
+            output.announce(header.frame_id, name.as_bytes())?;
+        }
+        if let Some(sample) = self.like {
+            self.inherit(sample, &mut header, output)?;
+        }
+        Ok(header)
+    }
+
+    /// What was not set is as in `like`.
+    #[inline(never)]
+    fn inherit(&self, like: &Sample, header: &mut Header, output: &Output) -> Result<(), SendError> {
+        let known = like.header();
+        if self.stamp.is_none() {
+            header.stamp = known.stamp;
+        }
+        if header.trace_id == 0 {
+            header.trace_id = known.trace_id;
+        }
+        if header.correlation_id == 0 {
+            header.correlation_id = known.correlation_id;
+        }
+        if self.frame.is_none() && known.frame_id != 0 {
+            if let Some(name) = like.raw().announcement(known.frame_id) {
+                output.announce(known.frame_id, &name)?;
             }
-            (None, Some(sample)) if like.frame_id != 0 => {
-                if let Some(name) = sample.raw().announcement(like.frame_id) {
-                    output.announce(like.frame_id, &name)?;
-                }
-                like.frame_id
-            }
-            _ => 0,
-        };
-        Ok(Header {
-            stamp: self.stamp.unwrap_or(like.stamp),
-            trace_id: if self.trace_id == 0 { like.trace_id } else { self.trace_id },
-            correlation_id: if self.correlation_id == 0 { like.correlation_id } else { self.correlation_id },
-            schema_id,
-            frame_id,
-            ..Header::default()
-        })
+            header.frame_id = known.frame_id;
+        }
+        Ok(())
     }
 }
 
@@ -175,7 +186,7 @@ impl Publisher {
             other => other?,
         };
         value.write(loan.payload_mut());
-        self.output.publish(loan, header, &head, wait).map_err(|unsent| unsent.cause)
+        self.output.publish(&mut loan, header, &head, wait)
     }
 
     /// Borrows memory for a tensor in C order, to be filled in place: no copy at all.
@@ -204,7 +215,9 @@ impl Publisher {
         self.core.producer.counters.beat();
         // Room for the layout and a few metadata; larger ones go into the block if it has room.
         let memory = self.output.loan(bytes, HEAD_RESERVE, wait)?;
-        Ok(Loan { publisher: self.clone(), layout, memory })
+        let mut head = Head::new();
+        layout.write(&mut head);
+        Ok(Loan { publisher: self.clone(), layout_bytes: head.len(), head, memory })
     }
 }
 
@@ -219,7 +232,9 @@ fn metadata_error(error: nervure_message::MetadataError) -> SendError {
 #[derive(Debug)]
 pub struct Loan {
     publisher: Publisher,
-    layout: Layout,
+    /// Begins with the layout, so that there is less to do once the payload is there.
+    head: Head,
+    layout_bytes: usize,
     memory: nervure_shm::Loan,
 }
 
@@ -238,12 +253,12 @@ impl Loan {
     ///
     /// # Errors
     /// As [`Publisher::send`].
-    pub fn send(self, envelope: &Envelope<'_>) -> Result<Receipt, SendError> {
-        let mut loan = self;
+    pub fn send(mut self, envelope: &Envelope<'_>) -> Result<Receipt, SendError> {
+        let header = self.prepare(envelope)?;
         loop {
-            match loan.send_once(envelope, Wait::Forever) {
-                Err((Some(again), SendError::Interrupted)) => loan = *again,
-                result => return result.map_err(|(_, error)| error),
+            match self.publisher.output.publish(&mut self.memory, header, &self.head, Wait::Forever) {
+                Err(SendError::Interrupted) => {}
+                result => return result,
             }
         }
     }
@@ -253,21 +268,22 @@ impl Loan {
     /// # Errors
     /// As [`Publisher::send`], with the loan where it can be tried again.
     pub fn send_once(
-        self,
+        mut self,
         envelope: &Envelope<'_>,
         wait: Wait,
     ) -> Result<Receipt, (Option<Box<Self>>, SendError)> {
-        let Self { publisher, layout, memory } = self;
-        let mut head = nervure_message::Head::new();
-        layout.write(&mut head);
-        if let Err(error) = envelope.metadata.unwrap_or(&NO_METADATA).write(&mut head) {
-            return Err((None, metadata_error(error)));
+        let header = self.prepare(envelope).map_err(|error| (None, error))?;
+        match self.publisher.output.publish(&mut self.memory, header, &self.head, wait) {
+            Ok(receipt) => Ok(receipt),
+            Err(error) => Err((Some(Box::new(self)), error)),
         }
-        let header = envelope.header(&publisher.output, 0).map_err(|error| (None, error))?;
-        publisher.output.publish(memory, header, &head, wait).map_err(|unsent| {
-            let nervure_shm::Unsent { loan, cause } = *unsent;
-            (Some(Box::new(Self { publisher, layout, memory: loan })), cause)
-        })
+    }
+
+    /// Completes the head.
+    fn prepare(&mut self, envelope: &Envelope<'_>) -> Result<Header, SendError> {
+        self.head.truncate(self.layout_bytes);
+        envelope.metadata.unwrap_or(&NO_METADATA).write(&mut self.head).map_err(metadata_error)?;
+        envelope.header(&self.publisher.output, 0)
     }
 }
 

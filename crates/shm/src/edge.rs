@@ -74,6 +74,12 @@ impl Reference {
         let announced = [header.schema_id, header.frame_id];
         Self { block: descriptor.block(), segment: descriptor.segment, announced }
     }
+
+    /// Whether a consumer can read the sample without having been told of anything.
+    #[inline]
+    fn is_to_nothing(&self) -> bool {
+        self.block.is_none() && self.announced == [0, 0]
+    }
 }
 
 impl Edge {
@@ -207,6 +213,7 @@ impl Edge {
 
     /// Tells the consumer of what was queued before it could be told, as far as its socket has room. True when it knows
     /// everything.
+    #[inline(never)]
     pub(crate) fn tell_queued(&mut self, pool: &mut Pool, announcements: &Announcements) -> bool {
         if self.untold && !self.suspended {
             // A ring out of order is found out by the next offer.
@@ -322,10 +329,14 @@ impl Edge {
 
     /// Tells the consumer what it needs to read a sample. False when its socket is full: it can be told later. While it
     /// is away it is told nothing, and the next one of all that is queued.
+    #[inline]
     fn tell(&mut self, reference: &Reference, pool: &mut Pool, announcements: &Announcements) -> bool {
-        self.suspended || self.tell_queued(pool, announcements) && self.refer(reference, pool, announcements)
+        self.suspended
+            || !self.untold && reference.is_to_nothing()
+            || self.tell_queued(pool, announcements) && self.refer(reference, pool, announcements)
     }
 
+    #[inline(never)]
     fn refer(&self, reference: &Reference, pool: &mut Pool, announcements: &Announcements) -> bool {
         let pair = &self.attached.pair;
         let knows_segment = reference.block.is_none() || send_segment(pair, reference.segment, pool);

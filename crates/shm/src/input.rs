@@ -5,7 +5,7 @@ use crate::fork::{self, NodeForked};
 use crate::pages::{EdgeRegion, WakePage};
 use crate::pair::{ConsumerPair, Lookup, Segment};
 use crate::ring::{Misbehaviour, Popped};
-use crate::slot::{Descriptor, INLINE_BYTES, Inline, MAX_HEAD_BYTES, SlotImage};
+use crate::slot::{Descriptor, Fixed, INLINE_BYTES, Inline, MAX_HEAD_BYTES};
 use crate::sync::{Ordering, Waited};
 use crate::sys::{eventfd_clear, monotonic_nanos};
 use nervure_message::{
@@ -13,7 +13,6 @@ use nervure_message::{
 };
 use nervure_protocol::wiring::Policy;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -37,19 +36,24 @@ pub struct InputEdge {
 }
 
 impl InputEdge {
-    fn pop(self: &Arc<Self>) -> Result<Option<Sample>, Misbehaviour> {
+    /// Takes the oldest sample that is queued. It is copied straight into `spare`, which is made where there is none: so
+    /// the look that finds nothing, after which the node sleeps, allocates for the sample that will wake it.
+    fn pop(self: &Arc<Self>, spare: &mut Option<Arc<Received>>) -> Result<Option<Sample>, Misbehaviour> {
         loop {
+            let received = spare.get_or_insert_with(Received::blank);
+            let received = Arc::get_mut(received).expect("a spare is nobody's sample yet");
             let mut segment = Ok(None);
-            let admit = |image: &SlotImage| {
-                let descriptor = image.descriptor();
+            let admit = |fixed: &Fixed| {
+                let descriptor = fixed.descriptor();
                 let find = |_| self.pair.find(self.id, descriptor.segment);
                 segment = descriptor.block().map(find).transpose();
                 !matches!(segment, Ok(Some(Lookup::Later)) | Err(_))
             };
-            let image = match self.region.ring().pop(SlotImage::load, admit)? {
+            let read = |slot: &[_]| Fixed::load(slot, &mut received.inline);
+            let fixed = match self.region.ring().pop(read, admit)? {
                 Popped::Empty => return Ok(None),
                 Popped::Refused => return segment.map(|_| None),
-                Popped::Taken(image) => image,
+                Popped::Taken(fixed) => fixed,
             };
             if self.policy == Policy::Block {
                 self.space.space().notify();
@@ -63,11 +67,11 @@ impl InputEdge {
                     continue;
                 }
             };
-            let received = Received::new(self.clone(), image, segment)?;
+            received.fill(self, &fixed, segment)?;
             if let Some(row) = row {
                 row.received(received.payload_bytes as u64, received.latency_nanos());
             }
-            return Ok(Some(Sample(Arc::new(received))));
+            return Ok(spare.take().map(Sample));
         }
     }
 }
@@ -83,9 +87,29 @@ impl InputEdge {
 pub struct Sample(Arc<Received>);
 
 impl std::fmt::Debug for Sample {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+struct Received {
+    header: Header,
+    received_mono: u64,
+    payload_bytes: usize,
+    head_bytes: usize,
+    /// `None` for a sample of no edge, which was made in this process.
+    edge: Option<Arc<InputEdge>>,
+    body: Body,
+    /// A small payload and its head, or the head of a block where it fits: as in the slot.
+    inline: Inline,
+    /// Decoded when somebody asks.
+    layout: OnceLock<Result<Layout, DecodeError>>,
+}
+
+impl std::fmt::Debug for Received {
     /// What it is, and not its bytes.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Received { header, payload_bytes, head_bytes, .. } = &*self.0;
+        let Self { header, payload_bytes, head_bytes, .. } = self;
         f.debug_struct("Sample")
             .field("header", header)
             .field("payload_bytes", payload_bytes)
@@ -94,36 +118,20 @@ impl std::fmt::Debug for Sample {
     }
 }
 
-struct Received {
-    header: Header,
-    received_mono: u64,
-    origin: Origin,
-    payload_bytes: usize,
-    head_bytes: usize,
-    body: Body,
-    /// Decoded when somebody asks.
-    layout: OnceLock<Result<Layout, DecodeError>>,
-}
-
-/// Where a sample comes from, and with it what was announced there.
-enum Origin {
-    Edge(Arc<InputEdge>),
-    /// From no edge: made in this process.
-    Own(Vec<(u64, Arc<[u8]>)>),
-}
-
 enum Body {
-    Inline(Inline),
+    Inline,
     Own {
         /// Aligned as a small sample's.
         payload: Vec<u128>,
-        head: SmallVec<[u8; 64]>,
+        head: Box<[u8]>,
+        /// What an edge would know.
+        announcements: Vec<(u64, Arc<[u8]>)>,
     },
     Block {
         row: u32,
         start: std::ptr::NonNull<u8>,
-        /// A private copy.
-        head: SmallVec<[u8; 64]>,
+        /// A private copy of a head that lies behind the payload.
+        head: Option<Box<[u8]>>,
         /// Keeps the mapping.
         _segment: Arc<Segment>,
         fork_generation: u32,
@@ -173,11 +181,12 @@ impl Sample {
 
     /// What the producer announced under `id`: a schema or the name of a frame.
     pub fn announcement(&self, id: u64) -> Option<Arc<[u8]>> {
-        match &self.0.origin {
-            Origin::Edge(edge) => edge.pair.announcement(id),
-            Origin::Own(announcements) => {
+        match (&self.0.edge, &self.0.body) {
+            (Some(edge), _) => edge.pair.announcement(id),
+            (None, Body::Own { announcements, .. }) => {
                 announcements.iter().find(|(known, _)| *known == id).map(|(_, bytes)| bytes.clone())
             }
+            (None, _) => None,
         }
     }
 
@@ -194,14 +203,14 @@ impl Sample {
         let announcements: Vec<(u64, Arc<[u8]>)> =
             value.schema().map(|schema| (schema.id(), schema.bytes().into())).into_iter().collect();
         let schema_id = announcements.first().map_or(0, |(id, _)| *id);
-        let head = SmallVec::from_slice(&head);
         Ok(Self(Arc::new(Received {
             header: Header { schema_id, ..header },
             received_mono: monotonic_nanos(),
-            origin: Origin::Own(announcements),
             payload_bytes,
             head_bytes: head.len(),
-            body: Body::Own { payload, head },
+            edge: None,
+            body: Body::Own { payload, head: head[..].into(), announcements },
+            inline: Inline::default(),
             layout: OnceLock::new(),
         })))
     }
@@ -217,100 +226,70 @@ impl Sample {
         Self(Arc::new(Received {
             header: *self.header(),
             received_mono: self.received_mono(),
-            origin: Origin::Own(announcements),
             payload_bytes: self.payload().len(),
             head_bytes: self.head().len(),
-            body: Body::Own { payload, head: SmallVec::from_slice(self.head()) },
+            edge: None,
+            body: Body::Own { payload, head: self.head().into(), announcements },
+            inline: Inline::default(),
             layout: OnceLock::new(),
         }))
     }
 }
 
 impl Received {
-    /// Validates a descriptor that was copied out of shared memory.
-    fn new(
-        edge: Arc<InputEdge>,
-        image: SlotImage,
+    fn blank() -> Arc<Self> {
+        Arc::new(Self {
+            header: Header::default(),
+            received_mono: 0,
+            payload_bytes: 0,
+            head_bytes: 0,
+            edge: None,
+            body: Body::Inline,
+            inline: Inline::default(),
+            layout: OnceLock::new(),
+        })
+    }
+
+    /// Becomes the sample of a slot, of which `inline` has the rest already. Validates what was copied out of shared
+    /// memory, and stays blank where it is not valid.
+    #[inline]
+    fn fill(
+        &mut self,
+        edge: &Arc<InputEdge>,
+        fixed: &Fixed,
         segment: Option<Arc<Segment>>,
-    ) -> Result<Self, Misbehaviour> {
-        let received_mono = monotonic_nanos();
-        let (header, descriptor) = (image.header(), image.descriptor());
-        let Descriptor { block, offset, payload_bytes, head_bytes, .. } = descriptor;
-        let head_bytes = head_bytes as usize;
+    ) -> Result<(), Misbehaviour> {
+        self.received_mono = monotonic_nanos();
+        let descriptor = fixed.descriptor();
+        let head_bytes = descriptor.head_bytes as usize;
         if head_bytes > MAX_HEAD_BYTES {
             return Err(Misbehaviour::Head { bytes: head_bytes as u64, max: MAX_HEAD_BYTES as u64 });
         }
-        let Some(segment) = segment else {
-            let end =
-                payload_bytes.checked_next_multiple_of(8).and_then(|b| b.checked_add(head_bytes as u64));
-            if end.is_none_or(|end| end > INLINE_BYTES as u64) {
-                return Err(Misbehaviour::Bounds {
-                    end: end.unwrap_or(u64::MAX),
-                    bytes: INLINE_BYTES as u64,
-                });
-            }
-            let body = Body::Inline(image.into_inline());
-            let payload_bytes = payload_bytes as usize;
-            return Ok(Self {
-                header,
-                received_mono,
-                origin: Origin::Edge(edge),
-                payload_bytes,
-                head_bytes,
-                body,
-                layout: OnceLock::new(),
-            });
-        };
-        if block >= edge.region.blocks() {
-            return Err(Misbehaviour::Block { block, blocks: edge.region.blocks() });
+        match segment {
+            Some(segment) => self.body = in_block(edge, &descriptor, segment)?,
+            None => check_inline(&descriptor)?,
         }
-        // A head that does not fit into the slot lies behind the payload.
-        let beyond = if head_bytes > INLINE_BYTES { head_bytes as u64 } else { 0 };
-        let head_start =
-            if beyond > 0 { payload_bytes.checked_next_multiple_of(8) } else { Some(payload_bytes) };
-        let length = head_start.and_then(|start| start.checked_add(beyond));
-        let end = length.and_then(|length| offset.checked_add(length));
-        if !offset.is_multiple_of(crate::pool::BLOCK_ALIGNMENT as u64)
-            || end.is_none_or(|end| end > segment.bytes())
-        {
-            return Err(Misbehaviour::Bounds { end: end.unwrap_or(u64::MAX), bytes: segment.bytes() });
-        }
-        let payload_bytes = payload_bytes as usize;
-        // SAFETY: `offset` lies within the segment, checked above.
-        let start = unsafe { segment.start().add(offset as usize) };
-        let head = if beyond > 0 {
-            // SAFETY: the head's bytes lie within the segment, checked above. They are copied before they are looked at.
-            let shared = unsafe {
-                let head_start = start.as_ptr().add(payload_bytes.next_multiple_of(8));
-                std::slice::from_raw_parts(head_start, head_bytes)
-            };
-            SmallVec::from_slice(shared)
-        } else {
-            SmallVec::from_slice(&image.into_inline().bytes()[..head_bytes])
-        };
-        if let Some(row) = edge.counters.input_row(edge.input) {
-            row.hold();
-        }
-        let fork_generation = fork::generation();
-        let body = Body::Block { row: block, start, head, _segment: segment, fork_generation };
-        let origin = Origin::Edge(edge);
-        Ok(Self { header, received_mono, origin, payload_bytes, head_bytes, body, layout: OnceLock::new() })
+        self.header = fixed.header();
+        self.payload_bytes = descriptor.payload_bytes as usize;
+        self.head_bytes = head_bytes;
+        self.edge = Some(edge.clone());
+        Ok(())
     }
 
     fn head(&self) -> &[u8] {
-        match &self.body {
-            Body::Inline(inline) => {
-                &inline.bytes()[self.payload_bytes.next_multiple_of(8)..][..self.head_bytes]
-            }
-            Body::Block { head, .. } | Body::Own { head, .. } => head,
-        }
+        let start = match &self.body {
+            Body::Inline => self.payload_bytes.next_multiple_of(8),
+            Body::Block { head: None, .. } => 0,
+            Body::Block { head: Some(head), .. } | Body::Own { head, .. } => return head,
+        };
+        &self.inline.bytes()[start..][..self.head_bytes]
     }
 
     fn payload(&self) -> &[u8] {
         match &self.body {
-            Body::Inline(inline) => &inline.bytes()[..self.payload_bytes],
+            Body::Inline => &self.inline.bytes()[..self.payload_bytes],
             Body::Own { payload, .. } => &nervure_message::cast_slice(payload)[..self.payload_bytes],
-            // SAFETY: within the segment (checked in `new`), which stays mapped as long as `self` holds it.
+            // SAFETY: within the segment (checked by `in_block`), which stays mapped as long as `self` holds it.
             Body::Block { start, .. } => unsafe {
                 std::slice::from_raw_parts(start.as_ptr(), self.payload_bytes)
             },
@@ -322,9 +301,53 @@ impl Received {
     }
 }
 
+/// Checks that a small sample lies within its slot.
+fn check_inline(descriptor: &Descriptor) -> Result<(), Misbehaviour> {
+    let padded = descriptor.payload_bytes.checked_next_multiple_of(8);
+    let end = padded.and_then(|padded| padded.checked_add(u64::from(descriptor.head_bytes)));
+    if end.is_some_and(|end| end <= INLINE_BYTES as u64) {
+        return Ok(());
+    }
+    Err(Misbehaviour::Bounds { end: end.unwrap_or(u64::MAX), bytes: INLINE_BYTES as u64 })
+}
+
+/// The block of a sample, and its head if that lies there. What is returned has to be dropped as a [`Received`].
+#[inline(never)]
+fn in_block(edge: &InputEdge, descriptor: &Descriptor, segment: Arc<Segment>) -> Result<Body, Misbehaviour> {
+    let &Descriptor { block, offset, payload_bytes, head_bytes, .. } = descriptor;
+    if block >= edge.region.blocks() {
+        return Err(Misbehaviour::Block { block, blocks: edge.region.blocks() });
+    }
+    // A head that does not fit into the slot lies behind the payload.
+    let head_bytes = head_bytes as usize;
+    let beyond = if head_bytes > INLINE_BYTES { head_bytes as u64 } else { 0 };
+    let head_start = if beyond > 0 { payload_bytes.checked_next_multiple_of(8) } else { Some(payload_bytes) };
+    let length = head_start.and_then(|start| start.checked_add(beyond));
+    let end = length.and_then(|length| offset.checked_add(length));
+    if !offset.is_multiple_of(crate::pool::BLOCK_ALIGNMENT as u64)
+        || end.is_none_or(|end| end > segment.bytes())
+    {
+        return Err(Misbehaviour::Bounds { end: end.unwrap_or(u64::MAX), bytes: segment.bytes() });
+    }
+    // SAFETY: `offset` lies within the segment, checked above.
+    let start = unsafe { segment.start().add(offset as usize) };
+    let head = (beyond > 0).then(|| {
+        // SAFETY: the head's bytes lie within the segment, checked above. They are copied before they are looked at.
+        let shared = unsafe {
+            let head_start = start.as_ptr().add((payload_bytes as usize).next_multiple_of(8));
+            std::slice::from_raw_parts(head_start, head_bytes)
+        };
+        shared.into()
+    });
+    if let Some(row) = edge.counters.input_row(edge.input) {
+        row.hold();
+    }
+    Ok(Body::Block { row: block, start, head, _segment: segment, fork_generation: fork::generation() })
+}
+
 impl Drop for Received {
     fn drop(&mut self) {
-        if let (Body::Block { row, fork_generation, .. }, Origin::Edge(edge)) = (&self.body, &self.origin)
+        if let (Body::Block { row, fork_generation, .. }, Some(edge)) = (&self.body, &self.edge)
             && fork::check(*fork_generation).is_ok()
         {
             if let Some(counters) = edge.counters.input_row(edge.input) {
@@ -380,6 +403,8 @@ pub struct Inbox {
     cursor: u32,
     /// Arrivals until the doorbell is looked at although something is pending.
     until_take: u32,
+    /// For the next sample: see [`InputEdge::pop`].
+    spare: Option<Arc<Received>>,
 }
 
 /// A producer that is faster than this node keeps its own bit pending for ever: others are heard after so many arrivals.
@@ -521,6 +546,7 @@ impl Inbox {
             pending: vec![0; page.doorbell().words.len()],
             cursor: 0,
             until_take: ARRIVALS_A_TAKE,
+            spare: None,
             handle: InboxHandle {
                 fork_generation: fork::generation(),
                 page,
@@ -583,7 +609,7 @@ impl Inbox {
             };
             // As many as there can be: a producer in a hurry does not keep it here.
             for _ in 0..attached.edge.region.capacity() {
-                match attached.edge.pop() {
+                match attached.edge.pop(&mut self.spare) {
                     Ok(Some(sample)) => newest = Some(sample),
                     Ok(None) => break,
                     Err(misbehaviour) => {
@@ -712,39 +738,43 @@ impl Inbox {
     }
 
     /// Pops from an input; its bit stays until it is found empty.
+    #[inline]
     fn look(&mut self, index: u32) -> Option<Arrival> {
-        let input = &mut self.inputs[index as usize];
-        if let Some(source) = input.sources.front() {
-            let attached = match source {
-                Source::Edge(attached) => attached,
-                Source::Own(sample) => {
-                    let sample = sample.clone();
-                    input.sources.pop_front();
-                    self.cursor = (index + 1) % (self.inputs.len() as u32 + 1);
-                    return Some(Arrival::Sample { input: index, sample });
-                }
-                Source::End => {
-                    input.sources.pop_front();
-                    return Some(Arrival::Ended { input: index });
-                }
-            };
-            match attached.misbehaviour.map_or_else(|| attached.edge.pop(), Err) {
+        if let Some(Source::Edge(Attached { edge, misbehaviour: None, .. })) =
+            self.inputs[index as usize].sources.front()
+        {
+            match edge.pop(&mut self.spare) {
                 Ok(Some(sample)) => {
                     self.cursor = (index + 1) % (self.inputs.len() as u32 + 1);
                     return Some(Arrival::Sample { input: index, sample });
                 }
-                Ok(None) if attached.ended => {
-                    input.sources.pop_front();
-                    return Some(Arrival::Ended { input: index });
-                }
                 Ok(None) => {}
-                Err(misbehaviour) => {
-                    let edge = attached.edge.id;
-                    input.sources.pop_front();
-                    input.cut.push(edge);
-                    return Some(Arrival::Misbehaved { input: index, edge, misbehaviour });
-                }
+                Err(misbehaviour) => return Some(self.cut(index, misbehaviour)),
             }
+        }
+        self.look_behind(index)
+    }
+
+    /// What comes from an input whose first edge, if it has one, is found empty.
+    #[inline(never)]
+    fn look_behind(&mut self, index: u32) -> Option<Arrival> {
+        let input = &mut self.inputs[index as usize];
+        match input.sources.front_mut() {
+            Some(Source::Edge(Attached { misbehaviour: Some(misbehaviour), .. })) => {
+                let misbehaviour = *misbehaviour;
+                return Some(self.cut(index, misbehaviour));
+            }
+            Some(Source::Edge(Attached { ended: true, .. }) | Source::End) => {
+                input.sources.pop_front();
+                return Some(Arrival::Ended { input: index });
+            }
+            Some(Source::Own(sample)) => {
+                let sample = sample.clone();
+                input.sources.pop_front();
+                self.cursor = (index + 1) % (self.inputs.len() as u32 + 1);
+                return Some(Arrival::Sample { input: index, sample });
+            }
+            Some(Source::Edge(_)) | None => {}
         }
         let closed = input.last && input.sources.is_empty() && !input.closed;
         input.closed |= closed;
@@ -752,7 +782,19 @@ impl Inbox {
         closed.then_some(Arrival::Closed { input: index })
     }
 
+    /// Cuts off the first edge of an input.
+    #[cold]
+    fn cut(&mut self, index: u32, misbehaviour: Misbehaviour) -> Arrival {
+        let input = &mut self.inputs[index as usize];
+        let Some(Source::Edge(Attached { edge, .. })) = input.sources.pop_front() else {
+            unreachable!("an edge was looked at")
+        };
+        input.cut.push(edge.id);
+        Arrival::Misbehaved { input: index, edge: edge.id, misbehaviour }
+    }
+
     /// Does what the control thread asked for.
+    #[cold]
     fn obey(&mut self) -> Option<Arrival> {
         self.clear(self.inputs.len() as u32);
         let mut notified = false;

@@ -52,7 +52,7 @@ pub use self::{
     pair::{ConsumerPair, MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS, ProducerPair},
     pool::Budget,
     ring::Misbehaviour,
-    send::{Receipt, SendError, Unsent, Wait},
+    send::{Receipt, SendError, Wait},
     seqpacket::{Received, Seqpacket},
     slot::{INLINE_BYTES, MAX_HEAD_BYTES},
     sync::Waited,

@@ -4,29 +4,21 @@ use crate::fork;
 use crate::output::Output;
 use crate::pool::Pool;
 use crate::send::SendError;
-use crate::slot::{Descriptor, INLINE_BYTES, MAX_HEAD_BYTES, NO_BLOCK};
+use crate::slot::{Descriptor, INLINE_BYTES, MAX_HEAD_BYTES, NO_BLOCK, SlotImage};
 use crate::sys::Mapping;
 use std::sync::Arc;
 
-/// Memory for one payload, written in place and then published. Dropped without being published, it returns.
+/// Memory for one payload, written in place and then published; empty from then on. Dropped without being published, it
+/// returns.
 #[derive(Debug)]
 pub struct Loan {
     pub(crate) output: Output,
     pub(crate) payload_bytes: usize,
-    pub(crate) memory: Memory,
-}
-
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "an allocation for each small sample costs more than moving it"
-)]
-pub(crate) enum Memory {
-    /// Small payloads travel in the ring's slot.
-    Inline(InlineBuffer),
-    Block(BlockLoan),
-    /// Published or given back.
-    Gone,
+    /// Where the payload is, if it does not travel in the ring's slot.
+    pub(crate) block: Option<BlockLoan>,
+    /// The slot as it will be: a small payload is written straight into it. `None` once it is published: from then on
+    /// consumers may hold the block, which is no longer the loan's to write or to give back.
+    pub(crate) image: Option<Box<SlotImage>>,
 }
 
 /// A block while it is loaned.
@@ -57,10 +49,6 @@ impl BlockLoan {
 #[derive(Clone, Debug)]
 pub struct Mapped(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Mapping>);
 
-#[derive(Debug)]
-#[repr(align(16))]
-pub(crate) struct InlineBuffer(pub(crate) [u8; INLINE_BYTES]);
-
 // SAFETY: a loaned block is this loan's alone until it is published; its memory lives as long as the output, which
 // the loan holds.
 unsafe impl Send for Loan {}
@@ -70,38 +58,34 @@ unsafe impl Sync for Loan {}
 impl Loan {
     /// The payload. What it reads before it is written is unspecified (zeros, or an older sample of this output).
     pub fn payload_mut(&mut self) -> &mut [u8] {
-        match &mut self.memory {
-            Memory::Inline(buffer) => &mut buffer.0[..self.payload_bytes],
+        match (&self.block, &mut self.image) {
+            (_, None) => &mut [],
+            (None, Some(image)) => &mut image.inline_mut()[..self.payload_bytes],
             // SAFETY: the block holds `payload_bytes`, is mapped writable, and nobody else has it while it is loaned.
-            Memory::Block(block) => unsafe {
+            (Some(block), Some(_)) => unsafe {
                 std::slice::from_raw_parts_mut(block.start.as_ptr(), self.payload_bytes)
             },
-            Memory::Gone => &mut [],
         }
     }
 
     /// The payload as it is.
     pub fn payload(&self) -> &[u8] {
-        match &self.memory {
-            Memory::Inline(buffer) => &buffer.0[..self.payload_bytes],
+        match (&self.block, &self.image) {
+            (_, None) => &[],
+            (None, Some(image)) => &image.inline()[..self.payload_bytes],
             // SAFETY: the block holds `payload_bytes`, is mapped, and nobody else writes it while it is loaned.
-            Memory::Block(block) => unsafe {
+            (Some(block), Some(_)) => unsafe {
                 std::slice::from_raw_parts(block.start.as_ptr(), self.payload_bytes)
             },
-            Memory::Gone => &[],
         }
     }
 
     /// Keeps the payload's memory mapped when the loan has ended, for those who hand out pointers to it. `None` for a
     /// small payload that does not lie in a block, and moves with the loan.
     pub fn mapped(&self) -> Option<Mapped> {
-        match &self.memory {
-            Memory::Block(block) => {
-                let state = self.output.state();
-                state.pool.segments.get(&block.segment).map(|segment| Mapped(segment.mapping.clone()))
-            }
-            Memory::Inline(_) | Memory::Gone => None,
-        }
+        let segment = self.block?.segment;
+        let state = self.output.state();
+        state.pool.segments.get(&segment).map(|segment| Mapped(segment.mapping.clone()))
     }
 
     /// Length of the payload in bytes.
@@ -119,49 +103,44 @@ impl Loan {
         self.payload_bytes = self.payload_bytes.min(bytes);
     }
 
-    /// Writes a head that does not fit into the slot behind the payload, and describes where everything is.
+    /// Writes the head to where it belongs, and describes where everything is.
+    ///
+    /// # Panics
+    /// When the loan was published already.
+    #[inline]
     pub(crate) fn place(&mut self, head: &[u8]) -> Result<Descriptor, SendError> {
-        let payload_bytes = self.payload_bytes as u64;
-        let head_bytes = head.len() as u32;
+        let inline = self.image.as_mut().expect("a loan is published once").inline_mut();
+        let (payload_bytes, head_bytes) = (self.payload_bytes as u64, head.len() as u32);
         let head_start = self.payload_bytes.next_multiple_of(8);
-        match &self.memory {
-            Memory::Inline(_) if head_start + head.len() <= INLINE_BYTES => {
-                Ok(Descriptor { block: NO_BLOCK, segment: 0, offset: 0, payload_bytes, head_bytes })
+        let Some(block) = self.block else {
+            let Some(target) = inline.get_mut(head_start..head_start + head.len()) else {
+                let max = INLINE_BYTES.saturating_sub(head_start);
+                return Err(SendError::HeadTooLarge { bytes: head.len(), max });
+            };
+            target.copy_from_slice(head);
+            return Ok(Descriptor { block: NO_BLOCK, segment: 0, offset: 0, payload_bytes, head_bytes });
+        };
+        if head.len() <= INLINE_BYTES {
+            inline[..head.len()].copy_from_slice(head);
+        } else if head.len() > MAX_HEAD_BYTES || head_start + head.len() > block.capacity {
+            let max = MAX_HEAD_BYTES.min(block.capacity - head_start);
+            return Err(SendError::HeadTooLarge { bytes: head.len(), max });
+        } else {
+            // SAFETY: within the block's capacity, checked above; the block is this loan's alone.
+            unsafe {
+                let target = block.start.as_ptr().add(head_start);
+                std::ptr::copy_nonoverlapping(head.as_ptr(), target, head.len());
             }
-            Memory::Block(block) => {
-                if head.len() > INLINE_BYTES {
-                    if head.len() > MAX_HEAD_BYTES || head_start + head.len() > block.capacity {
-                        let max = MAX_HEAD_BYTES.min(block.capacity - head_start);
-                        return Err(SendError::HeadTooLarge { bytes: head.len(), max });
-                    }
-                    // SAFETY: within the block's capacity, checked above; the block is this loan's alone.
-                    unsafe {
-                        let target = block.start.as_ptr().add(head_start);
-                        std::ptr::copy_nonoverlapping(head.as_ptr(), target, head.len());
-                    }
-                }
-                let &BlockLoan { row: block, segment, offset, .. } = block;
-                Ok(Descriptor { block, segment, offset, payload_bytes, head_bytes })
-            }
-            _ => Err(SendError::HeadTooLarge {
-                bytes: head.len(),
-                max: INLINE_BYTES.saturating_sub(head_start),
-            }),
         }
-    }
-
-    /// The inline buffer, if it is one; a block is let go. The loan ends.
-    pub(crate) fn take_inline(mut self) -> Option<InlineBuffer> {
-        match std::mem::replace(&mut self.memory, Memory::Gone) {
-            Memory::Inline(buffer) => Some(buffer),
-            _ => None,
-        }
+        let BlockLoan { row: block, segment, offset, .. } = block;
+        Ok(Descriptor { block, segment, offset, payload_bytes, head_bytes })
     }
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        if let Memory::Block(BlockLoan { row, .. }) = self.memory
+        if let Some(BlockLoan { row, .. }) = self.block
+            && self.image.is_some()
             && fork::check(self.output.0.fork_generation).is_ok()
         {
             self.output.state().pool.give_back(row);

@@ -3,12 +3,12 @@
 use crate::counters::{CountersPage, OutputCounter};
 use crate::edge::{Announcements, Edge, OutputEdge, Reference, accepted};
 use crate::fork;
-use crate::loan::{BlockLoan, InlineBuffer, Loan, Memory};
+use crate::loan::{BlockLoan, Loan};
 use crate::pages::WakePage;
 use crate::pair::{MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS};
 use crate::pool::{Block, Budget, EVICTION_PATIENCE_NANOS, Evict, NoBlock, Pool};
 use crate::ring::Misbehaviour;
-use crate::send::{Receipt, SendError, Unsent, Wait};
+use crate::send::{Receipt, SendError, Wait};
 use crate::slot::{INLINE_BYTES, MAX_HEAD_BYTES, SlotImage};
 use crate::sync::{Ordering, Waited};
 use crate::sys::{self, monotonic_nanos};
@@ -73,6 +73,8 @@ pub(crate) struct State {
     history_depth: usize,
     sequence: u64,
     announcements: Announcements,
+    /// For the next loan, as the last one left it.
+    spare_image: Option<Box<SlotImage>>,
 }
 
 impl Output {
@@ -85,6 +87,7 @@ impl Output {
             history_depth: history as usize,
             sequence: 0,
             announcements: HashMap::new(),
+            spare_image: None,
         };
         let fork_generation = fork::generation();
         let output = Self(Arc::new(Shared { name, producer, fork_generation, state: Mutex::new(state) }));
@@ -121,8 +124,7 @@ impl Output {
         let too_large = SendError::TooLarge { bytes: payload_bytes as u64, limit };
         let Some(padded) = payload_bytes.checked_next_multiple_of(8) else { return Err(too_large) };
         if padded.saturating_add(head_bytes) <= INLINE_BYTES {
-            let memory = Memory::Inline(InlineBuffer([0; INLINE_BYTES]));
-            return Ok(Loan { output: self.clone(), payload_bytes, memory });
+            return Ok(self.lend(payload_bytes, None));
         }
         // A head that fits into the slot needs no room in the block.
         let extra = if head_bytes > INLINE_BYTES { head_bytes } else { 0 };
@@ -131,7 +133,7 @@ impl Output {
             return Err(too_large);
         }
         let block = self.take_block(bytes.max(1), wait)?;
-        Ok(Loan { output: self.clone(), payload_bytes, memory: Memory::Block(block) })
+        Ok(self.lend(payload_bytes, Some(block)))
     }
 
     /// Publishes a filled loan. The header's sequence, incarnation, boot and publication times are set here; a
@@ -140,39 +142,30 @@ impl Output {
     /// Either every edge is offered the sample or none: while a `block` edge is full, nothing is published.
     ///
     /// # Errors
-    /// [`Unsent`] with the loan, which can be published again.
+    /// [`SendError`]: the loan is as it was, and can be published again.
     ///
     /// # Panics
-    /// When the loan is of another output.
+    /// When the loan is of another output, or was published already.
     pub fn publish(
         &self,
-        mut loan: Loan,
+        loan: &mut Loan,
         header: Header,
         head: &[u8],
         wait: Wait,
-    ) -> Result<Receipt, Box<Unsent>> {
-        let unsent = |loan, cause| Err(Box::new(Unsent { loan, cause }));
+    ) -> Result<Receipt, SendError> {
         assert!(Arc::ptr_eq(&self.0, &loan.output.0), "a loan is published where it was made");
-        if let Err(forked) = fork::check(self.0.fork_generation) {
-            return unsent(loan, forked.into());
-        }
-        let descriptor = match loan.place(head) {
-            Ok(descriptor) => descriptor,
-            Err(cause) => return unsent(loan, cause),
-        };
-        let mut state = match self.wait_for_room(&Reference::new(&header, &descriptor), wait) {
-            Ok(state) => state,
-            Err(cause) => return unsent(loan, cause),
-        };
-        let inline = loan.take_inline();
+        fork::check(self.0.fork_generation)?;
+        let descriptor = loan.place(head)?;
+        let mut state = self.wait_for_room(&Reference::new(&header, &descriptor), wait)?;
         let header = self.complete(header, state.next_sequence());
-        let image =
-            SlotImage::new(&header, &descriptor, inline.as_ref().map_or(&[], |buffer| &buffer.0), head);
+        let mut image = loan.image.take().expect("`place` has found it");
+        image.describe(&header, &descriptor);
         if let Some(row) = descriptor.block() {
-            // From here on consumers may hold the block: it is no longer the loan's to give back.
             state.pool.published(row);
         }
-        Ok(state.offer_to_all(image, &self.0.producer))
+        let receipt = state.offer_to_all(&image, &self.0.producer);
+        state.spare_image = Some(image);
+        Ok(receipt)
     }
 
     /// The receipt of a sample that found no memory, which [`Output::loan`] has counted.
@@ -264,6 +257,11 @@ impl Output {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lend(&self, payload_bytes: usize, block: Option<BlockLoan>) -> Loan {
+        let image = self.state().spare_image.take().unwrap_or_default();
+        Loan { output: self.clone(), payload_bytes, block, image: Some(image) }
     }
 
     fn complete(&self, header: Header, sequence: u64) -> Header {
@@ -503,17 +501,17 @@ impl State {
         edges.iter_mut().position(|edge| edge.makes_wait() && !edge.is_ready(sample, pool, announcements))
     }
 
-    fn offer_to_all(&mut self, image: SlotImage, producer: &Producer) -> Receipt {
+    fn offer_to_all(&mut self, image: &SlotImage, producer: &Producer) -> Receipt {
         let mut receipt = Receipt::default();
         for edge in in_turn(&mut self.edges, self.sequence, |edge| edge.gives_way) {
-            match edge.offer(&image, &mut self.pool, &self.announcements, producer) {
+            match edge.offer(image, &mut self.pool, &self.announcements, producer) {
                 _ if edge.gives_way => {}
                 true => receipt.queued += 1,
                 false => receipt.missed += 1,
             }
         }
         if self.history_depth > 0 {
-            self.remember(image);
+            self.remember(image.clone());
         }
         receipt
     }

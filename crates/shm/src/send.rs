@@ -1,7 +1,6 @@
 //! What a publication waits for, and what becomes of it.
 
 use crate::fork::NodeForked;
-use crate::loan::Loan;
 
 /// How long to wait when a `block` edge is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,15 +78,6 @@ pub enum SendError {
     /// The handle was inherited by fork.
     #[error(transparent)]
     Forked(#[from] NodeForked),
-}
-
-/// A publication that did not happen, with its loan, so that it can be tried again.
-#[derive(Debug)]
-pub struct Unsent {
-    /// The filled loan.
-    pub loan: Loan,
-    /// Why.
-    pub cause: SendError,
 }
 
 /// What became of a publication. Observers, who may miss what they like, are not counted.

@@ -54,6 +54,10 @@ impl Descriptor {
         }
     }
 
+    fn inline_words(&self) -> usize {
+        self.inline_bytes().div_ceil(8)
+    }
+
     fn words(&self) -> [u64; 4] {
         [
             u64::from(self.block) | u64::from(self.segment) << 32,
@@ -79,6 +83,12 @@ impl Descriptor {
 #[repr(C, align(16))]
 pub(crate) struct Inline(pub(crate) [u64; SLOT_WORDS - INLINE]);
 
+impl Default for Inline {
+    fn default() -> Self {
+        Self([0; SLOT_WORDS - INLINE])
+    }
+}
+
 impl Inline {
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: words are bytes of any value, and a byte needs no alignment.
@@ -91,62 +101,74 @@ impl Inline {
     }
 }
 
-/// A slot in private memory.
-#[derive(Clone)]
+/// The words of a slot before its inline area.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fixed([u64; INLINE]);
+
+impl Fixed {
+    /// Copies a slot out of shared memory: these words, and into `inline` what is in use behind them. Whatever the slot
+    /// holds, this stays in bounds.
+    #[inline]
+    pub(crate) fn load(slot: &[AtomicU64], inline: &mut Inline) -> Self {
+        let mut fixed = Self([0; INLINE]);
+        for (value, word) in fixed.0.iter_mut().zip(slot) {
+            *value = word.load(Relaxed);
+        }
+        let used = fixed.descriptor().inline_words().min(inline.0.len());
+        for (value, word) in inline.0[..used].iter_mut().zip(&slot[INLINE..]) {
+            *value = word.load(Relaxed);
+        }
+        fixed
+    }
+
+    pub(crate) fn header(&self) -> Header {
+        Header::from_words(self.0[..Header::WORDS].try_into().expect("as many words"))
+    }
+
+    pub(crate) fn descriptor(&self) -> Descriptor {
+        Descriptor::from_words(&self.0[WORD_BLOCK..=WORD_HEAD])
+    }
+}
+
+/// A slot in private memory: its inline area is filled first, and then described.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SlotImage {
-    fixed: [u64; INLINE],
+    fixed: Fixed,
     inline: Inline,
     /// Words of the inline area in use.
     used: usize,
 }
 
 impl SlotImage {
-    /// Fills a slot. `inline_payload` is as long as the inline area for a sample without a block, and empty else.
-    pub(crate) fn new(header: &Header, descriptor: &Descriptor, inline_payload: &[u8], head: &[u8]) -> Self {
-        let mut fixed = [0; INLINE];
-        fixed[..Header::WORDS].copy_from_slice(&header.to_words());
-        fixed[WORD_BLOCK..=WORD_HEAD].copy_from_slice(&descriptor.words());
-        let mut inline = Inline([0; SLOT_WORDS - INLINE]);
-        let bytes = inline.bytes_mut();
-        let payload = if descriptor.block == NO_BLOCK { descriptor.payload_bytes as usize } else { 0 };
-        bytes[..payload].copy_from_slice(&inline_payload[..payload]);
-        let used = descriptor.inline_bytes();
-        if used > 0 && used >= head.len() {
-            bytes[used - head.len()..used].copy_from_slice(head);
-        }
-        Self { fixed, inline, used: used.div_ceil(8) }
+    pub(crate) fn inline(&self) -> &[u8] {
+        self.inline.bytes()
+    }
+
+    pub(crate) fn inline_mut(&mut self) -> &mut [u8] {
+        self.inline.bytes_mut()
+    }
+
+    /// Says what the sample is, and how much of the inline area is its own.
+    #[inline]
+    pub(crate) fn describe(&mut self, header: &Header, descriptor: &Descriptor) {
+        self.fixed.0[..Header::WORDS].copy_from_slice(&header.to_words());
+        self.fixed.0[WORD_BLOCK..=WORD_HEAD].copy_from_slice(&descriptor.words());
+        self.used = descriptor.inline_words();
     }
 
     pub(crate) fn store(&self, slot: &[AtomicU64]) {
-        let values = self.fixed.iter().chain(&self.inline.0[..self.used]);
+        let values = self.fixed.0.iter().chain(&self.inline.0[..self.used]);
         for (word, value) in slot.iter().zip(values) {
             word.store(*value, Relaxed);
         }
     }
 
-    /// Copies a slot out of shared memory. Whatever it holds, this stays in bounds.
-    pub(crate) fn load(slot: &[AtomicU64]) -> Self {
-        let mut image = Self { fixed: [0; INLINE], inline: Inline([0; SLOT_WORDS - INLINE]), used: 0 };
-        for (value, word) in image.fixed.iter_mut().zip(slot) {
-            *value = word.load(Relaxed);
-        }
-        image.used = image.descriptor().inline_bytes().div_ceil(8).min(SLOT_WORDS - INLINE);
-        for (value, word) in image.inline.0[..image.used].iter_mut().zip(&slot[INLINE..]) {
-            *value = word.load(Relaxed);
-        }
-        image
-    }
-
     pub(crate) fn header(&self) -> Header {
-        Header::from_words(self.fixed[..Header::WORDS].try_into().expect("as many words"))
+        self.fixed.header()
     }
 
     pub(crate) fn descriptor(&self) -> Descriptor {
-        Descriptor::from_words(&self.fixed[WORD_BLOCK..=WORD_HEAD])
-    }
-
-    pub(crate) fn into_inline(self) -> Inline {
-        self.inline
+        self.fixed.descriptor()
     }
 }
 
@@ -160,15 +182,17 @@ mod tests {
         let descriptor =
             Descriptor { block: NO_BLOCK, segment: 0, offset: 0, payload_bytes: 13, head_bytes: 5 };
         let header = Header { sequence: 7, frame_id: 3, ..Header::default() };
-        let mut payload = [0; INLINE_BYTES];
-        payload[..13].copy_from_slice(b"hello, world!");
-        SlotImage::new(&header, &descriptor, &payload, b"HEAD!").store(&slot);
-        let image = SlotImage::load(&slot);
+        let mut image = SlotImage::default();
+        image.inline_mut()[..13].copy_from_slice(b"hello, world!");
+        image.inline_mut()[16..21].copy_from_slice(b"HEAD!");
+        image.describe(&header, &descriptor);
+        image.store(&slot);
+        let mut inline = Inline::default();
+        let fixed = Fixed::load(&slot, &mut inline);
         assert_eq!(
-            (image.header(), image.descriptor(), image.descriptor().block()),
+            (fixed.header(), fixed.descriptor(), fixed.descriptor().block()),
             (header, descriptor, None)
         );
-        let inline = image.into_inline();
         assert_eq!(
             (&inline.bytes()[..13], &inline.bytes()[16..21]),
             (b"hello, world!".as_slice(), b"HEAD!".as_slice())
@@ -178,8 +202,9 @@ mod tests {
     #[test]
     fn hostile_sizes_stay_in_bounds() {
         let slot: Vec<AtomicU64> = (0..SLOT_WORDS).map(|_| AtomicU64::new(u64::MAX)).collect();
-        let image = SlotImage::load(&slot);
-        assert_eq!(image.used, SLOT_WORDS - INLINE);
-        assert_eq!(image.descriptor().inline_bytes(), usize::MAX);
+        let mut inline = Inline::default();
+        let fixed = Fixed::load(&slot, &mut inline);
+        assert_eq!(inline.0, [u64::MAX; SLOT_WORDS - INLINE]);
+        assert_eq!(fixed.descriptor().inline_bytes(), usize::MAX);
     }
 }

@@ -52,8 +52,8 @@ fn wired() -> (Output, Inbox) {
 }
 
 fn send(output: &Output) {
-    let loan = output.loan(8, 0, Wait::Never).expect("memory");
-    output.publish(loan, nervure_message::Header::default(), b"", Wait::Never).expect("room");
+    let mut loan = output.loan(8, 0, Wait::Never).expect("memory");
+    output.publish(&mut loan, nervure_message::Header::default(), b"", Wait::Never).expect("room");
 }
 
 fn is_readable(fd: BorrowedFd<'_>, timeout_seconds: i64) -> bool {

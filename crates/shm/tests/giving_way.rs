@@ -70,8 +70,8 @@ fn an_observer_that_takes_nothing_costs_the_others_no_sample() {
     let mut observer = attach(&output, 1, &counters);
     output.let_give_way(1);
     for number in 0..20 {
-        let loan = output.loan(SAMPLE_BYTES, 0, Wait::Never).expect("memory that the observer gave up");
-        output.publish(loan, nervure_message::Header::default(), b"", Wait::Never).expect("room");
+        let mut loan = output.loan(SAMPLE_BYTES, 0, Wait::Never).expect("memory that the observer gave up");
+        output.publish(&mut loan, nervure_message::Header::default(), b"", Wait::Never).expect("room");
         assert_eq!(received(&mut robot), [number]);
     }
     let (own, observers) = (counters.output(0), counters.output(1));
@@ -87,8 +87,8 @@ fn an_edge_of_the_dataflow_does_not_give_way() {
     let (output, counters) = output(4 * SAMPLE_BYTES as u64);
     let _idle = attach(&output, 0, &counters);
     let sent = (0..20).take_while(|_| {
-        output.loan(SAMPLE_BYTES, 0, Wait::Never).is_ok_and(|loan| {
-            output.publish(loan, nervure_message::Header::default(), b"", Wait::Never).is_ok()
+        output.loan(SAMPLE_BYTES, 0, Wait::Never).is_ok_and(|mut loan| {
+            output.publish(&mut loan, nervure_message::Header::default(), b"", Wait::Never).is_ok()
         })
     });
     assert!(sent.count() < 20, "what waits for a node of the dataflow stays");

@@ -104,7 +104,7 @@ fn received_segment(payload: &[u8]) -> (Output, OwnedFd) {
     attached.expect("it fits");
     let mut loan = output.loan(payload.len(), 0, Wait::Never).expect("memory");
     loan.payload_mut().copy_from_slice(payload);
-    output.publish(loan, nervure_message::Header::default(), b"", Wait::Never).expect("room");
+    output.publish(&mut loan, nervure_message::Header::default(), b"", Wait::Never).expect("room");
     let mut buffer = Vec::with_capacity(1024);
     loop {
         match b.receive(&mut buffer).expect("a packet") {

@@ -353,14 +353,14 @@ impl Output for SharedOutput {
 
     fn publish(
         &self,
-        loan: SharedLoan,
+        mut loan: SharedLoan,
         header: Header,
         head: &[u8],
         wait: Wait,
     ) -> Result<Receipt, (SharedLoan, Refusal)> {
-        match self.output.publish(loan.0, header, head, until(wait)) {
+        match self.output.publish(&mut loan.0, header, head, until(wait)) {
             Ok(shm::Receipt { queued, missed }) => Ok(Receipt { queued, missed }),
-            Err(unsent) => Err((SharedLoan(unsent.loan), refusal(unsent.cause))),
+            Err(cause) => Err((loan, refusal(cause))),
         }
     }
 }

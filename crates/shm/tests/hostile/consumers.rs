@@ -126,13 +126,13 @@ fn a_consumer_that_takes_nothing_is_waited_for_only_where_it_blocks() {
     for _ in 0..DEPTH {
         send(&hostile.producer.output, b"x");
     }
-    let loan = hostile.producer.output.loan(1, 0, Wait::Never).expect("memory");
-    let unsent =
-        hostile.producer.output.publish(loan, Header::default(), b"", Wait::Never).expect_err("full");
-    assert!(matches!(unsent.cause, SendError::WouldBlock { .. }));
+    let mut loan = hostile.producer.output.loan(1, 0, Wait::Never).expect("memory");
+    let refused =
+        hostile.producer.output.publish(&mut loan, Header::default(), b"", Wait::Never).expect_err("full");
+    assert!(matches!(refused, SendError::WouldBlock { .. }));
     // Its keeper ends the edge, or the program is told to stop.
     hostile.producer.output.detach(0, false);
-    assert!(hostile.producer.output.publish(unsent.loan, Header::default(), b"", Wait::Never).is_ok());
+    assert!(hostile.producer.output.publish(&mut loan, Header::default(), b"", Wait::Never).is_ok());
 }
 
 /// Every word that it can write, while the producer works.

@@ -240,7 +240,7 @@ pub fn send(output: &Output, payload: &[u8]) -> nervure_shm::Receipt {
     use nervure_shm::Wait;
     let mut loan = output.loan(payload.len(), 0, Wait::Never).expect("memory");
     loan.payload_mut().copy_from_slice(payload);
-    output.publish(loan, nervure_message::Header::default(), b"", Wait::Never).expect("room")
+    output.publish(&mut loan, nervure_message::Header::default(), b"", Wait::Never).expect("room")
 }
 
 /// A sealed memfd, as a segment is.

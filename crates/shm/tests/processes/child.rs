@@ -37,7 +37,7 @@ fn produce(fds: Vec<OwnedFd>, count: u64) {
     for number in 0..count {
         let mut loan = output.loan(bytes_of(number), 0, Wait::Forever).expect("memory");
         fill(loan.payload_mut(), number);
-        output.publish(loan, Header::default(), b"", Wait::Forever).expect("room");
+        output.publish(&mut loan, Header::default(), b"", Wait::Forever).expect("room");
     }
     loop {
         std::thread::park();

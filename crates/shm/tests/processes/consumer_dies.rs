@@ -26,7 +26,7 @@ impl Parent {
     fn publish(&self, number: u64, wait: Wait) {
         let mut loan = self.output.loan(bytes_of(number), 0, wait).expect("memory");
         fill(loan.payload_mut(), number);
-        self.output.publish(loan, Header::default(), b"", wait).expect("room");
+        self.output.publish(&mut loan, Header::default(), b"", wait).expect("room");
     }
 
     /// Starts a consumer on a region, known to the producer at once or only after it has begun to look.
