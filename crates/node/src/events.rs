@@ -391,6 +391,7 @@ impl Events {
         }
     }
 
+    #[inline(never)]
     fn request(&self, service: usize, client: usize, sample: Sample) -> Option<Event> {
         let spec = &self.core.welcome.services[service];
         let asker = &spec.clients[client];
@@ -423,6 +424,13 @@ impl Events {
 
     /// The node asks for its next event, and so has done with the last one.
     fn end_turn(&mut self) {
+        if self.loop_deadline.is_some() {
+            self.end_turn_of_loop();
+        }
+    }
+
+    #[inline(never)]
+    fn end_turn_of_loop(&mut self) {
         let Some(turn) = self.loop_deadline.as_mut().filter(|turn| turn.is_running()) else { return };
         if let Some(Overrun { input, by, count }) = turn.end(monotonic_nanos()) {
             let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
@@ -432,7 +440,18 @@ impl Events {
         }
     }
 
+    #[inline]
     fn told_or_due(&mut self) -> Option<Event> {
+        let is_quiet = self.stop.is_none() && self.told.is_empty();
+        if is_quiet && self.timers.is_empty() && self.expected.is_empty() {
+            None
+        } else {
+            self.next_told_or_due()
+        }
+    }
+
+    #[inline(never)]
+    fn next_told_or_due(&mut self) -> Option<Event> {
         if let Some(reason) = self.stop.take() {
             self.ended = true;
             return Some(Event::Stop { reason });
@@ -463,6 +482,9 @@ impl Events {
 
     /// What is due next, and when, on the dataflow's clock.
     fn next_due(&self) -> Option<(i64, Clocked)> {
+        if self.timers.is_empty() && self.expected.is_empty() {
+            return None;
+        }
         let timers = self.timers.iter().enumerate();
         let timers = timers.filter_map(|(at, timer)| Some((timer.due()?, Clocked::Timer(at))));
         let expected = self.expected.iter().enumerate();
@@ -491,6 +513,9 @@ impl Events {
 
     /// A sample of an input was taken that may be expected every so often.
     fn note_published(&mut self, input: usize, sample: &Sample) {
+        if self.expected.is_empty() {
+            return;
+        }
         if let Some(expected) = self.expected.iter_mut().find(|expected| expected.input == input) {
             // A time that the producer wrote: it may be anything.
             let published = sample.header().publish_mono.min(sample.raw().received_mono());
@@ -499,30 +524,35 @@ impl Events {
     }
 
     fn arrived(&mut self, arrival: Arrival) -> Option<Event> {
-        match arrival {
-            Arrival::Sample { input, sample } => {
-                let (input, sample) = (input as usize, Sample::new(sample));
-                match self.roles[input] {
-                    Role::Data => {}
-                    Role::Answers { client } => {
-                        self.calls.answer(client, sample);
-                        return None;
-                    }
-                    Role::Requests { service, client } => return self.request(service, client, sample),
-                }
-                if let Some(turn) = self.loop_deadline.as_mut().filter(|turn| turn.input == input) {
-                    turn.sample(sample.raw().received_mono());
-                }
-                self.note_published(input, &sample);
-                if let Some(doze) = &mut self.doze {
-                    doze.arrived(input);
-                }
-                let newest = &mut self.newest[input];
-                if newest.wanted {
-                    newest.sample = Some(sample.clone());
-                }
-                Some(Event::Input { id: self.names[input].clone(), sample })
+        let Arrival::Sample { input, sample } = arrival else { return self.heard(arrival) };
+        let (input, sample) = (input as usize, Sample::new(sample));
+        match self.roles[input] {
+            Role::Data => {}
+            Role::Answers { client } => {
+                self.calls.answer(client, sample);
+                return None;
             }
+            Role::Requests { service, client } => return self.request(service, client, sample),
+        }
+        if let Some(turn) = self.loop_deadline.as_mut().filter(|turn| turn.input == input) {
+            turn.sample(sample.raw().received_mono());
+        }
+        self.note_published(input, &sample);
+        if let Some(doze) = &mut self.doze {
+            doze.arrived(input);
+        }
+        let newest = &mut self.newest[input];
+        if newest.wanted {
+            newest.sample = Some(sample.clone());
+        }
+        Some(Event::Input { id: self.names[input].clone(), sample })
+    }
+
+    /// What arrives besides samples.
+    #[cold]
+    fn heard(&mut self, arrival: Arrival) -> Option<Event> {
+        match arrival {
+            Arrival::Sample { .. } => None,
             Arrival::Ended { input } => {
                 if let Role::Answers { client } = self.roles[input as usize] {
                     self.calls.server_gone(client);
