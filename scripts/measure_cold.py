@@ -5,10 +5,10 @@
     python3 scripts/measure_cold.py [FOLDER] [OTHER FOLDER] [--rounds N]
 
 A folder has `nervure` and `examples/cold` (`target/release` unless told). Of two, as before and after a
-change, each round measures both, in either order: other load on the machine meets both alike. A node sends
-samples to itself, so that nobody has to be woken. `loan` is borrowing memory and filling it, `send` from there
-until `send` returns, `take` the call that returns the sample. Figures are medians over rounds, in nanoseconds;
-a ratio is the median of those of the rounds, with its quartiles.
+change, each round measures both, in either order: other load on the machine meets both alike. A node
+sends samples to itself, so that nobody has to be woken. `loan` is borrowing memory and filling it,
+`send` from there until `send` returns, `take` the call that returns the sample. Figures are medians over
+rounds, in nanoseconds; a ratio is the median of those of the rounds, with its quartiles.
 """
 
 import argparse
