@@ -115,9 +115,9 @@ impl SendStream {
         self.unclosed_bytes + Self::charge(bytes) <= self.credit
     }
 
-    /// How much credit to ask for, when the first that waits lacks it.
+    /// How much credit to ask for, when the first that waits lacks it. Control messages have what they have.
     pub(super) fn credit_to_want(&mut self) -> Option<u64> {
-        let first = self.pending.front()?;
+        let first = self.pending.front().filter(|_| !self.is_control)?;
         let charge = Self::charge(first.payload.len());
         let waits = self.wants_in_flight > 0 && self.wanted.max(FIRST_GRANT) >= charge;
         if self.has_credit(first.payload.len()) || waits || self.credit < self.wanted {

@@ -1,0 +1,41 @@
+//! Prints what streams and floods cost an end of a link: `cargo run --release -p nervure-link --example cost`.
+
+mod measure;
+
+use measure::FloodCost;
+
+fn main() {
+    println!(
+        "| streams | sender, bytes each | receiver, bytes each | idle wake-ups in 10 s | while sending at 1 Hz, bytes more each | CPU a sample |"
+    );
+    println!("| ---: | ---: | ---: | ---: | ---: | ---: |");
+    for count in [100, 1000, 4000, 16_000] {
+        let cost = measure::streams(count, 5);
+        assert_eq!(cost.sent, cost.delivered);
+        println!(
+            "| {count} | {} | {} | {} | {} | {:.1} µs |",
+            cost.sender_bytes,
+            cost.receiver_bytes,
+            cost.idle_wake_ups,
+            cost.sending_bytes,
+            cost.time_per_sample.as_secs_f64() * 1e6
+        );
+    }
+    println!();
+    println!("| flood | packets | heap, at most | answered bytes a byte | attempts kept | CPU a packet |");
+    println!("| :--- | ---: | ---: | ---: | ---: | ---: |");
+    tell("first packets of strangers", &measure::spoofed_handshakes(5000));
+    tell("one first packet again", &measure::replayed_handshake(100_000));
+    tell("garbage", &measure::garbage(100_000));
+}
+
+fn tell(name: &str, cost: &FloodCost) {
+    println!(
+        "| {name} | {} | {} kB | {:.2} | {} | {:.1} µs |",
+        cost.packets,
+        cost.peak_bytes / 1000,
+        cost.answered,
+        cost.half_open,
+        cost.time_per_packet.as_secs_f64() * 1e6
+    );
+}
