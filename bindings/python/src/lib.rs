@@ -24,6 +24,7 @@ mod outgoing;
 mod params;
 mod receiving;
 mod sending;
+mod signals;
 
 /// The native half of the package `nervure`.
 #[pyo3::pymodule]

@@ -6,10 +6,10 @@
 //! loan and `array`, views are alive, and publication is refused.
 
 use crate::array::{self, Access};
-use crate::error::{exception, send_error};
-use crate::sending::Given;
+use crate::error::exception;
+use crate::sending::{Given, in_slices};
 use nervure_node::message::{DType, TensorLayout};
-use nervure_node::{Mapped, SendError, Wait};
+use nervure_node::{Mapped, Wait};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -116,15 +116,16 @@ impl Loan {
         if let Some(memory) = filling.private.take() {
             memory.get().copy_to(filling.loan.payload_mut());
         }
-        loop {
-            let Filling { loan, given, wait, .. } = filling;
-            let result = py.detach(|| loan.send_once(&given.envelope(), wait));
-            let Err((again, error)) = result else { return Ok(()) };
-            let interrupted = matches!(error, SendError::Interrupted);
-            let Some(loan) = again.filter(|_| interrupted) else { return Err(send_error(py, &error)) };
-            py.check_signals()?;
-            filling = Filling { loan, private: None, given, wait };
-        }
+        let Filling { loan, given, wait, .. } = filling;
+        let mut unsent = Some(loan);
+        let attempt = |wait| {
+            let loan = unsent.take().expect("a loan that was not sent for lack of room is given back");
+            loan.send_once(&given.envelope(), wait).map_err(|(again, cause)| {
+                unsent = again;
+                cause
+            })
+        };
+        in_slices(py, wait, attempt).map(drop).map_err(|error| error.raise(py))
     }
 
     /// Gives the memory back unsent.

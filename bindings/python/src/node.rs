@@ -2,12 +2,12 @@
 
 use crate::array;
 use crate::calls::{Call, call_error};
-use crate::error::{connect_error, forked, send_error, unknown_name};
+use crate::error::{connect_error, forked, unknown_name};
 use crate::event::{Event, seconds};
 use crate::loan::Loan;
 use crate::params;
 use crate::receiving::{Armed, Receiver};
-use crate::sending::{Failure, Given, deadline, send};
+use crate::sending::{Failure, Given, deadline, in_slices, send};
 use nervure_node::message::{Layout, TensorLayout};
 use nervure_node::{
     CallError, Event as NodeEvent, Handle, Next, Publisher, Receipt, SendError, Ticket, Wait, monotonic_nanos,
@@ -282,13 +282,9 @@ impl Node {
         let shape = shape.extract::<usize>().map(|length| vec![length]).or_else(|_| shape.extract())?;
         let layout = TensorLayout::contiguous(array::dtype_from_python(dtype)?, &shape)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let loan = loop {
-            let bytes = layout.payload_bytes();
-            match py.detach(|| publisher.loan_layout(Layout::Tensor(layout.clone()), bytes, wait)) {
-                Err(SendError::Interrupted) => py.check_signals()?,
-                result => break result.map_err(|error| send_error(py, &error))?,
-            }
-        };
+        let bytes = layout.payload_bytes();
+        let attempt = |wait| publisher.loan_layout(Layout::Tensor(layout.clone()), bytes, wait);
+        let loan = in_slices(py, wait, attempt).map_err(|error| error.raise(py))?;
         Loan::new(py, loan, &layout, given, wait)
     }
 
@@ -317,7 +313,7 @@ impl Node {
     }
 
     /// Asks for the eventfd to become readable: its number, and seconds until a timer is due; None when there is news.
-    fn _arm(&self, py: Python<'_>) -> PyResult<Option<(RawFd, Option<f64>)>> {
+    fn _arm(&self, py: Python<'_>) -> PyResult<Option<(Option<RawFd>, Option<f64>)>> {
         let in_seconds = |deadline: u64| deadline.saturating_sub(monotonic_nanos()) as f64 / 1e9;
         let armed = self.receiver.arm(py)?;
         Ok(armed.map(|Armed { eventfd, deadline }| (eventfd, deadline.map(in_seconds))))

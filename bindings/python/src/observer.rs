@@ -31,7 +31,17 @@ pub(crate) fn observe(
     if topics.is_empty() {
         return Err(exception(py, "ConnectError", "no topic was named: observe(\"camera/image\")"));
     }
-    let opened = py.detach(|| nervure_node::Observer::open(dataflow, &topics, depth, "python"));
+    let mut raised = None;
+    let opened = py.detach(|| {
+        let go_on = || {
+            raised = Python::attach(|py| py.check_signals()).err();
+            raised.is_none()
+        };
+        nervure_node::Observer::open_as(dataflow, &topics, depth, "python", go_on)
+    });
+    if let Some(error) = raised {
+        return Err(error);
+    }
     let (handle, events) = opened.map_err(|error| observe_error(py, &error))?.split();
     let receiver = Receiver::new(handle.clone(), events);
     Ok(Observer { handle, receiver, gaps: Mutex::default() })
@@ -114,7 +124,7 @@ impl Observer {
     }
 
     /// Asks for the eventfd to become readable: its number, and seconds until a timer is due; None when there is news.
-    fn _arm(&self, py: Python<'_>) -> PyResult<Option<(RawFd, Option<f64>)>> {
+    fn _arm(&self, py: Python<'_>) -> PyResult<Option<(Option<RawFd>, Option<f64>)>> {
         let in_seconds = |deadline: u64| deadline.saturating_sub(monotonic_nanos()) as f64 / 1e9;
         let armed = self.receiver.arm(py)?;
         Ok(armed.map(|Armed { eventfd, deadline }| (eventfd, deadline.map(in_seconds))))

@@ -8,6 +8,7 @@
 //! in may include the news that it waits for; so they wake it.
 
 use crate::error::{exception, forked, unknown_name};
+use crate::signals::{Patience, Signals, Wakeup};
 use nervure_node::{
     CallError, Events, Handle, Next, NodeForked, Publisher, Receipt, Sample, SendError, Ticket, UnknownName,
     Waited, Waiter, monotonic_nanos,
@@ -27,6 +28,7 @@ pub(crate) struct Receiver {
     incoming: Mutex<Incoming>,
     waiter: Waiter,
     turn: Turn,
+    wakeup: Wakeup,
 }
 
 struct Incoming {
@@ -40,8 +42,9 @@ type Answer = Result<Sample, CallError>;
 
 /// How an event loop has to wait.
 pub(crate) struct Armed {
-    pub(crate) eventfd: RawFd,
-    /// When a timer is due, in nanoseconds of CLOCK_MONOTONIC.
+    /// None where nobody writes to it, and `deadline` is all there is.
+    pub(crate) eventfd: Option<RawFd>,
+    /// When a timer is due, or an observer is to look again, in nanoseconds of CLOCK_MONOTONIC.
     pub(crate) deadline: Option<u64>,
 }
 
@@ -62,6 +65,7 @@ impl Receiver {
             incoming: Mutex::new(Incoming { events, is_armed: false }),
             waiter,
             turn: Turn::default(),
+            wakeup: Wakeup::default(),
         }
     }
 
@@ -76,11 +80,13 @@ impl Receiver {
                 return Ok(next);
             }
         }
+        let mut signals = Signals::new(&self.wakeup);
         loop {
-            match py.detach(|| self.wait(deadline)) {
+            let patience = signals.patience();
+            match py.detach(|| self.wait(deadline, patience)) {
                 Waiting::Found(next) => return Ok(next),
                 Waiting::TimedOut => return Ok(Next::Nothing),
-                Waiting::Interrupted => py.check_signals()?,
+                Waiting::Interrupted => signals.check(py)?,
                 Waiting::Armed => return Err(busy(py)),
                 Waiting::Forked(error) => return Err(forked(py, error)),
             }
@@ -139,6 +145,7 @@ impl Receiver {
         ticket: Ticket,
         deadline: Option<u64>,
     ) -> PyResult<Option<Answer>> {
+        let mut signals = Signals::new(&self.wakeup);
         loop {
             if let Some(answer) = self.take_answer(py, ticket)? {
                 return Ok(Some(answer));
@@ -146,23 +153,24 @@ impl Receiver {
             if has_passed(deadline) {
                 return Ok(None);
             }
-            if py.detach(|| self.wait_for_news(deadline)).is_err() {
+            let patience = signals.patience();
+            if py.detach(|| self.wait_for_news(deadline, patience)).is_err() {
                 return Err(busy(py));
             }
-            py.check_signals()?;
+            signals.check(py)?;
         }
     }
 
     /// Waits until there may be an answer. An error where an event loop waits.
-    fn wait_for_news(&self, deadline: Option<u64>) -> Result<(), ()> {
+    fn wait_for_news(&self, deadline: Option<u64>, patience: Patience<'_>) -> Result<(), ()> {
         let Some(_turn) = self.turn.take() else { return Ok(()) };
         let incoming = lock(&self.incoming);
         if incoming.is_armed {
             return Err(());
         }
-        incoming.events.alarm(deadline);
+        let rest = incoming.events.rest_for_answer(deadline);
         drop(incoming);
-        self.waiter.wait(deadline);
+        patience.wait(&self.waiter, rest);
         Ok(())
     }
 
@@ -174,7 +182,7 @@ impl Receiver {
             }
             incoming.is_armed = incoming.events.arm();
             Ok(incoming.is_armed.then(|| Armed {
-                eventfd: incoming.events.eventfd().as_raw_fd(),
+                eventfd: incoming.events.is_woken().then(|| incoming.events.eventfd().as_raw_fd()),
                 deadline: incoming.events.next_deadline(),
             }))
         })?;
@@ -190,7 +198,7 @@ impl Receiver {
         })
     }
 
-    fn wait(&self, deadline: Option<u64>) -> Waiting {
+    fn wait(&self, deadline: Option<u64>, patience: Patience<'_>) -> Waiting {
         // From here on, whoever takes news in wakes this thread; so the events are looked at once more.
         let Some(_turn) = self.turn.take() else {
             return if has_passed(deadline) { Waiting::TimedOut } else { Waiting::Interrupted };
@@ -205,12 +213,12 @@ impl Receiver {
                 Ok(next) => return Waiting::Found(next),
                 Err(error) => return Waiting::Forked(error),
             }
-            let timer = incoming.events.next_deadline();
+            let rest = incoming.events.rest(deadline);
             drop(incoming);
             if has_passed(deadline) {
                 return Waiting::TimedOut;
             }
-            if self.waiter.wait(timer.into_iter().chain(deadline).min()) == Waited::Interrupted {
+            if patience.is_over() || patience.wait(&self.waiter, rest) == Waited::Interrupted {
                 return Waiting::Interrupted;
             }
         }

@@ -4,9 +4,10 @@ use crate::error::{chain, exception, send_error};
 use crate::event::Event;
 use crate::metadata;
 use crate::outgoing::{Content, Outgoing};
+use crate::signals::DEAF_NANOS;
 use nervure_node::message::ArraySample;
 use nervure_node::{
-    Encode, Envelope, Metadata, Publisher, Receipt, Sample, SendError, Wait, monotonic_nanos,
+    Encode, Envelope, Metadata, Publisher, Receipt, Sample, SendError, Wait, Written, monotonic_nanos,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -116,17 +117,48 @@ fn send_encoded<V: Encode + Sync>(
     wait: Wait,
 ) -> Result<Receipt, Failure> {
     let envelope = given.envelope();
+    let mut written: Option<Box<Written<'_>>> = None;
+    let mut attempt = |wait| {
+        let sent = match written.take() {
+            // Waiting for room again and again, it is not copied again and again.
+            Some(written) => written.send_once(wait),
+            None => publisher.send_once(value, &envelope, wait),
+        };
+        sent.map_err(|unsent| {
+            written = unsent.written;
+            unsent.cause
+        })
+    };
     if value.payload_bytes() <= DETACHED_COPY_BYTES {
-        match publisher.send_once(value, &envelope, Wait::Never) {
+        match attempt(Wait::Never) {
             Err(SendError::WouldBlock { .. }) if wait != Wait::Never => {}
             result => return result.map_err(Failure::Send),
         }
     }
+    in_slices(py, wait, attempt)
+}
+
+/// Attempts as often as it takes until `wait` is over. Python's signal handlers run in between: a signal that comes before
+/// an attempt begins to wait, or that another thread gets, does not interrupt it. (A producer that waits looks for room as
+/// often in any case.)
+pub(crate) fn in_slices<T: Send>(
+    py: Python<'_>,
+    wait: Wait,
+    mut attempt: impl FnMut(Wait) -> Result<T, SendError> + Send,
+) -> Result<T, Failure> {
     loop {
-        match py.detach(|| publisher.send_once(value, &envelope, wait)) {
-            Err(SendError::Interrupted) => py.check_signals()?,
+        let slice_end = monotonic_nanos() + DEAF_NANOS;
+        let slice = match wait {
+            Wait::Never => Wait::Never,
+            Wait::Forever => Wait::Until(slice_end),
+            Wait::Until(deadline) => Wait::Until(deadline.min(slice_end)),
+        };
+        match py.detach(|| attempt(slice)) {
+            Err(SendError::Interrupted) => {}
+            Err(SendError::TimedOut { .. }) if slice != wait => {}
             result => return result.map_err(Failure::Send),
         }
+        py.check_signals()?;
     }
 }
 

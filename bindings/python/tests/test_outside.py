@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from pathlib import Path
 
 import nervure
 import numpy as np
 import pytest
-from conftest import Dataflow
+from conftest import HANGS_AFTER_SECONDS, Dataflow
 
 CAMERA = """
     import numpy as np
@@ -188,6 +190,26 @@ def test_what_is_missed_is_counted(dataflow: Dataflow) -> None:
         assert last is not None
         received += 1
     assert observer.dropped == last - first + 1 - received
+
+
+def test_no_producer_has_to_wake_an_observer(dataflow: Dataflow) -> None:
+    start(dataflow)
+    observer = nervure.observe("plot/mean", dataflow=dataflow.name)
+    # In an event loop: there is no descriptor to wait for, but a time at which to look.
+    armed = observer._arm()
+    observer._disarm()
+    assert armed is not None and armed[0] is None and armed[1] is not None and 0 < armed[1] <= 0.01
+    # In a thread: it sleeps for a time, and not on the futex where a producer would find it.
+    clock_nanosleep = {"x86_64": "230", "aarch64": "115"}[os.uname().machine]
+    thread = threading.Thread(target=observer.next)
+    thread.start()
+    call = Path(f"/proc/self/task/{thread.native_id}/syscall")
+    deadline = time.monotonic() + HANGS_AFTER_SECONDS
+    while call.read_text().split()[0] != clock_nanosleep:
+        assert time.monotonic() < deadline, call.read_text()
+    dataflow.interrupt()
+    thread.join()
+    dataflow.finish()
 
 
 def test_samples_are_observed_in_an_event_loop(dataflow: Dataflow) -> None:

@@ -9,14 +9,15 @@ from conftest import Dataflow, lossless
 
 # Tells its process id, and then waits as the test wants.
 WAITING = """
-    import asyncio, os, pathlib, threading
-    from nervure import Node
+    import asyncio, os, pathlib, signal, threading
+    from nervure import Node, observe
 
     async def next_event(node):
         return await anext(node)
 
     node = Node()
     assert next(node).id == "begin"
+    {before}
     pathlib.Path("pid.tmp").write_text(f"{{os.getpid()}}\\n")
     pathlib.Path("pid.tmp").rename("pid")
     try:
@@ -29,20 +30,30 @@ WAITS = {
     "next": "next(node)",
     "next with a timeout": "node.next(timeout=600)",
     "next while another thread waits": "threading.Thread(target=next, args=(node,)).start(); next(node)",
+    "call": "node.call('ask', 1)",
+    "call with a timeout": "node.call('ask', 1, timeout=600)",
     "asyncio": "asyncio.run(next_event(node))",
+    "observer": "next(observe('waiting/value', dataflow=node.dataflow))",
     "send": "[node.send('value', number) for number in range(100)]",
     "a large send": "[node.send('value', bytes(1_000_000)) for number in range(100)]",
+    "a send with a timeout": "[node.send('value', bytes(1_000_000), timeout=600) for number in range(100)]",
     "loan": "[node.loan('value', 1_000_000, 'u1').send() for number in range(100)]",
 }
+# The kernel gives signals to this other thread, where Python notes them. No system call of the thread that
+# waits is interrupted: it is as if the signal had come in the moment before the call.
+ELSEWHERE = (
+    "threading.Thread(target=threading.Event().wait, daemon=True).start(); "
+    "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])"
+)
 
 
-@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS.keys())
-def test_ctrl_c_ends_every_wait(dataflow: Dataflow, wait: str) -> None:
+def check_ctrl_c(dataflow: Dataflow, wait: str, before: str = "pass") -> None:
     dataflow.node(
         "waiting",
-        WAITING.format(wait=wait),
+        WAITING.format(wait=wait, before=before),
         inputs={"begin": "nervure/timer/secs/1000"},
         outputs=["value"],
+        clients={"ask": "asleep/answer"},
     )
     dataflow.node(
         "asleep",
@@ -55,6 +66,7 @@ def test_ctrl_c_ends_every_wait(dataflow: Dataflow, wait: str) -> None:
             time.sleep(0.01)
         """,
         inputs={"value": lossless("waiting/value")},
+        services=["answer"],
     )
     dataflow.start()
     pid = int(dataflow.wait_for("pid"))
@@ -64,6 +76,74 @@ def test_ctrl_c_ends_every_wait(dataflow: Dataflow, wait: str) -> None:
     assert dataflow.wait_for("interrupted") == "yes"
     dataflow.interrupt()
     assert "KeyboardInterrupt" in dataflow.finish(returncode=None).stderr
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS.keys())
+def test_ctrl_c_ends_every_wait(dataflow: Dataflow, wait: str) -> None:
+    check_ctrl_c(dataflow, wait)
+
+
+# What asyncio does with signals is its own.
+@pytest.mark.parametrize("kind", [kind for kind in WAITS if kind != "asyncio"])
+def test_a_signal_that_interrupts_nothing_ends_every_wait(dataflow: Dataflow, kind: str) -> None:
+    check_ctrl_c(dataflow, WAITS[kind], before=ELSEWHERE)
+
+
+def test_a_wait_leaves_the_signals_of_others_as_they_were(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "waiting",
+        """
+        import pathlib, os, signal, socket
+        from nervure import Node
+
+        node = Node()
+        assert next(node).id == "begin"
+        handled = []
+        signal.signal(signal.SIGUSR1, lambda number, frame: handled.append(number))
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        signal.set_wakeup_fd(writer.fileno())
+        pathlib.Path("pid.tmp").write_text(f"{os.getpid()}\\n")
+        pathlib.Path("pid.tmp").rename("pid")
+        assert next(node).id == "go"
+        assert handled == [signal.SIGUSR1]
+        assert signal.set_wakeup_fd(-1) == writer.fileno()
+        assert reader.recv(100) == bytes([signal.SIGUSR1])
+        # Whoever takes it over meanwhile keeps it.
+        signal.set_wakeup_fd(writer.fileno())
+        signal.signal(signal.SIGUSR1, lambda number, frame: signal.set_wakeup_fd(-1))
+        pathlib.Path("again").write_text("yes\\n")
+        assert next(node).id == "go"
+        assert signal.set_wakeup_fd(-1) == -1
+        print("done")
+        """,
+        inputs={"begin": "nervure/timer/secs/1000", "go": "going/go"},
+    )
+    dataflow.node(
+        "going",
+        """
+        import pathlib, time
+        from nervure import Node
+
+        node = Node()
+        for number in range(2):
+            while not pathlib.Path(f"go{number}").exists():
+                time.sleep(0.01)
+            node.send("go", number)
+        """,
+        outputs=["go"],
+    )
+    dataflow.start()
+    pid = int(dataflow.wait_for("pid"))
+    for number in range(2):
+        # Until it has been waiting for a while.
+        time.sleep(0.3)
+        os.kill(pid, signal.SIGUSR1)
+        time.sleep(0.1)
+        (dataflow.folder / f"go{number}").touch()
+        if number == 0:
+            dataflow.wait_for("again")
+    assert dataflow.finish().lines("waiting") == ["done"]
 
 
 def test_ctrl_c_ends_the_wait_for_the_dataflow_to_be_ready(dataflow: Dataflow) -> None:

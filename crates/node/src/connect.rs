@@ -12,9 +12,10 @@ use nervure_protocol::{
     cli_to_keeper, cli_to_keeper::Join, keeper_to_cli,
 };
 use nervure_shm::{
-    Budget, ControlPage, CountersPage, Inbox, Output, Producer, Received, Seqpacket, Waited, WakePage,
+    Budget, ControlPage, CountersPage, Inbox, Output, Producer, Received, Seqpacket, WakePage,
+    monotonic_nanos,
 };
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
 use std::path::Path;
@@ -23,6 +24,10 @@ use std::sync::atomic::AtomicBool;
 
 /// Descriptors of a welcome: control page, wake page, eventfd, counters.
 const WELCOME_FDS: usize = 4;
+
+/// How often `go_on` is asked at least: a signal that comes in the moment before a wait does not interrupt it.
+const DEAF_NANOS: u64 = 50_000_000;
+const DEAF: Timespec = Timespec { tv_sec: 0, tv_nsec: DEAF_NANOS as _ };
 
 /// As the keeper's child, which inherited its socket; or else as the node that the environment names (`nervure attach`).
 pub(crate) fn connect(
@@ -114,7 +119,8 @@ pub(crate) fn connect_through(
         }
         drop(news);
         events.absorb();
-        if events.inbox.wait(None) == Waited::Interrupted && !go_on() {
+        events.inbox.wait(Some(monotonic_nanos() + DEAF_NANOS));
+        if !go_on() {
             return Err(ConnectError::Interrupted);
         }
     }
@@ -148,7 +154,9 @@ fn receive_welcome(
             Ok(Received::Closed) => return Err(ConnectError::KeeperGone),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let interest = PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN);
-                if rustix::event::poll(&mut [interest], None).is_err() && !go_on() {
+                // Whatever ends it, `receive` finds out.
+                let _ = rustix::event::poll(&mut [interest], Some(&DEAF));
+                if !go_on() {
                     return Err(ConnectError::Interrupted);
                 }
             }

@@ -10,43 +10,51 @@ use std::time::Duration;
 
 /// The first look, and the densest ones.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// A queue of an observer holds at least twice as many samples that lie in blocks.
+/// So many samples between two looks are many, however long the queue: no observer holds more than twice as many blocks.
 const MANY: u32 = 8;
-/// So many still leave room when looks become twice as rare.
-const FEW: u32 = 2;
 
 #[derive(Debug)]
 pub(crate) struct Doze {
     longest: Duration,
     current: Duration,
-    /// Samples since the last look, by input.
-    arrived: Vec<u32>,
+    inputs: Vec<Input>,
+}
+
+#[derive(Debug)]
+struct Input {
+    /// So many between two looks are too many: as many again would fill the queue.
+    many: u32,
+    /// Samples since the last look.
+    arrived: u32,
 }
 
 impl Doze {
-    pub(crate) fn new(longest: Duration, inputs: usize) -> Self {
-        Self { longest, current: SHORTEST.min(longest), arrived: vec![0; inputs] }
+    /// Of an observer whose queues are so deep.
+    pub(crate) fn new(longest: Duration, depths: impl Iterator<Item = u32>) -> Self {
+        let input = |depth: u32| Input { many: (depth / 2).clamp(1, MANY), arrived: 0 };
+        Self { longest, current: SHORTEST.min(longest), inputs: depths.map(input).collect() }
     }
 
     /// A sample of that input was taken.
     pub(crate) fn arrived(&mut self, input: usize) {
-        self.arrived[input] = self.arrived[input].saturating_add(1);
+        let arrived = &mut self.inputs[input].arrived;
+        *arrived = arrived.saturating_add(1);
     }
 
     /// Everything was taken that there was: the time until the next look follows from it.
     pub(crate) fn settle(&mut self) {
-        let most = self.arrived.iter().copied().max().unwrap_or(0);
-        self.arrived.fill(0);
-        if most >= MANY {
+        if self.inputs.iter().any(|input| input.arrived >= input.many) {
             self.current = (self.current / 2).max(SHORTEST.min(self.longest));
-        } else if most <= FEW {
+        } else if self.inputs.iter().all(|input| input.arrived <= input.many / 4) {
+            // Twice as rare, they still leave room.
             self.current = (self.current * 2).min(self.longest);
         }
+        self.inputs.iter_mut().for_each(|input| input.arrived = 0);
     }
 
-    /// Sleeps until the next look, or until `nanos` have passed.
-    pub(crate) fn sleep(&self, nanos: Option<u64>) {
-        std::thread::sleep(nanos.map_or(self.current, |nanos| self.current.min(Duration::from_nanos(nanos))));
+    /// When to look again, of one who sleeps now, in nanoseconds of CLOCK_MONOTONIC.
+    pub(crate) fn next_look(&self, now: u64) -> u64 {
+        now.saturating_add(u64::try_from(self.current.as_nanos()).unwrap_or(u64::MAX))
     }
 }
 
@@ -56,25 +64,31 @@ mod tests {
 
     #[test]
     fn looks_are_as_rare_as_the_busiest_input_allows() {
-        let mut doze = Doze::new(Duration::from_millis(10), 2);
+        let mut doze = Doze::new(Duration::from_millis(10), [16, 4096].into_iter());
         assert_eq!(doze.current, SHORTEST);
-        for _ in 0..10 {
-            doze.settle();
-        }
-        assert_eq!(doze.current, Duration::from_millis(10), "nothing comes");
-        let look = |doze: &mut Doze, counts: [u32; 2]| {
+        assert_eq!(looks(&mut doze, 10, [0, 0]), Duration::from_millis(10), "nothing comes");
+        assert_eq!(looks(&mut doze, 1, [8, 0]), Duration::from_millis(5));
+        assert_eq!(looks(&mut doze, 1, [4, 1]), Duration::from_millis(5), "as it should be");
+        assert_eq!(looks(&mut doze, 1, [2, 2]), Duration::from_millis(10), "no more than so many of any");
+        assert_eq!(looks(&mut doze, 10, [0, 1000]), SHORTEST);
+    }
+
+    #[test]
+    fn a_short_queue_is_looked_at_before_it_is_full() {
+        let mut doze = Doze::new(Duration::from_millis(10), [1, 4].into_iter());
+        assert_eq!(looks(&mut doze, 10, [0, 1]), SHORTEST, "as it should be");
+        assert_eq!(looks(&mut doze, 2, [0, 0]), Duration::from_millis(4));
+        assert_eq!(looks(&mut doze, 1, [0, 2]), Duration::from_millis(2));
+        assert_eq!(looks(&mut doze, 1, [1, 0]), Duration::from_millis(1));
+    }
+
+    fn looks(doze: &mut Doze, times: u32, counts: [u32; 2]) -> Duration {
+        for _ in 0..times {
             for (input, count) in counts.into_iter().enumerate() {
                 (0..count).for_each(|_| doze.arrived(input));
             }
             doze.settle();
-            doze.current
-        };
-        assert_eq!(look(&mut doze, [MANY, 0]), Duration::from_millis(5));
-        assert_eq!(look(&mut doze, [MANY / 2, 1]), Duration::from_millis(5), "as it should be");
-        assert_eq!(look(&mut doze, [FEW, FEW]), Duration::from_millis(10), "no more than so many of any");
-        for _ in 0..10 {
-            look(&mut doze, [1000, 0]);
         }
-        assert_eq!(doze.current, SHORTEST);
+        doze.current
     }
 }

@@ -16,10 +16,11 @@ use crate::timer::{Due, Timer};
 use crate::watch::{Expected, LoopDeadline, Overrun, Stale};
 use nervure_message::Encode;
 use nervure_protocol::node_to_keeper::Message;
-use nervure_protocol::wiring::Source;
+use nervure_protocol::wiring::{InputSpec, Source};
 use nervure_shm::{
     Arrival, Inbox, InboxHandle, NodeForked, Receipt, SendError, Wait, Waited, monotonic_nanos,
 };
+use rustix::event::{PollFd, PollFlags};
 use rustix::fd::BorrowedFd;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -97,6 +98,35 @@ enum Clocked {
 #[derive(Clone, Debug)]
 pub struct Waiter(InboxHandle);
 
+/// How to wait: see [`Events::rest`].
+#[derive(Clone, Copy, Debug)]
+pub struct Rest {
+    until: Option<u64>,
+    is_woken: bool,
+}
+
+impl Rest {
+    /// The same, for those who have to look at something else before.
+    #[must_use]
+    pub fn no_later_than(self, until: u64) -> Self {
+        Self { until: Some(self.until.map_or(until, |own| own.min(until))), ..self }
+    }
+
+    fn take(self, wait: impl FnOnce(Option<u64>) -> Waited) -> Waited {
+        match self {
+            Self { until, is_woken: true } => wait(until),
+            Self { until, is_woken: false } => {
+                std::thread::sleep(left(until).unwrap_or_default());
+                Waited::LookAgain
+            }
+        }
+    }
+}
+
+fn left(until: Option<u64>) -> Option<Duration> {
+    until.map(|until| Duration::from_nanos(until.saturating_sub(monotonic_nanos())))
+}
+
 /// What [`Events::poll`] found.
 #[derive(Clone, Debug)]
 pub enum Next {
@@ -147,7 +177,9 @@ impl Events {
     /// How long a sample may lie in its queue before it is looked for; `None` to be woken by each, for which its producer
     /// pays.
     pub(crate) fn set_patience(&mut self, patience: Option<Duration>) {
-        self.doze = patience.map(|longest| Doze::new(longest, self.names.len()));
+        let depth = |input: &InputSpec| input.queue.map_or(1, |queue| queue.depth);
+        let depths = self.core.welcome.inputs.iter().map(depth);
+        self.doze = patience.map(|longest| Doze::new(longest, depths));
     }
 
     /// Waits for the next event. `None` after [`Event::Stop`].
@@ -226,15 +258,18 @@ impl Events {
     /// Waits for news until `deadline` (nanoseconds of CLOCK_MONOTONIC), or until a timer or a stale input is due. Call it when
     /// [`Events::poll`] found nothing.
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
-        let timer = self.next_deadline();
-        let deadline = timer.into_iter().chain(deadline).min();
-        match &self.doze {
-            None => self.inbox.wait(deadline),
-            Some(doze) => {
-                doze.sleep(deadline.map(|deadline| deadline.saturating_sub(monotonic_nanos())));
-                Waited::LookAgain
-            }
-        }
+        self.rest(deadline).take(|until| self.inbox.wait(until))
+    }
+
+    /// How to wait for news until `deadline`, or until a timer or a stale input is due: for [`Waiter::wait`], when
+    /// [`Events::poll`] found nothing.
+    pub fn rest(&self, deadline: Option<u64>) -> Rest {
+        Rest { until: self.next_deadline().into_iter().chain(deadline).min(), is_woken: self.is_woken() }
+    }
+
+    /// Whether news end its waits. An observer looks every so often: see [`crate::Observer::set_patience`].
+    pub fn is_woken(&self) -> bool {
+        self.doze.is_none()
     }
 
     /// For those who keep the events behind a lock, and do not hold it while they wait.
@@ -242,18 +277,21 @@ impl Events {
         Waiter(self.inbox.handle())
     }
 
-    /// When a timer or a stale input is due next, in nanoseconds of CLOCK_MONOTONIC. To be asked before each sleep: the
-    /// keeper is told, because a node that sleeps for longer hangs.
+    /// When a timer or a stale input is due next, or the next look of an observer, in nanoseconds of CLOCK_MONOTONIC. To be
+    /// asked before each sleep: the keeper is told, because a node that sleeps for longer hangs.
     pub fn next_deadline(&self) -> Option<u64> {
-        let deadline = self.next_due().and_then(|(due, _)| self.core.clock.monotonic_at(due));
+        let due = self.next_due().and_then(|(due, _)| self.core.clock.monotonic_at(due));
+        let look = self.doze.as_ref().map(|doze| doze.next_look(monotonic_nanos()));
+        let deadline = due.into_iter().chain(look).min();
         self.core.producer.counters.set_alarm(deadline);
         deadline
     }
 
-    /// For event loops: asks for [`Events::eventfd`] to become readable at the next news (the clock's apart: see
-    /// [`Events::next_deadline`]). False when there is news already.
+    /// For event loops: asks for [`Events::eventfd`] to become readable at the next news (the clock's apart, and of an
+    /// observer everything that [`Events::is_woken`] by nobody: see [`Events::next_deadline`]). False when there is news
+    /// already.
     pub fn arm(&self) -> bool {
-        self.inbox.arm()
+        !self.is_woken() || self.inbox.arm()
     }
 
     /// Ends what [`Events::arm`] began.
@@ -312,8 +350,7 @@ impl Events {
                 let service = self.calls.service(ticket.client).to_owned();
                 return Err(CallError::TimedOut { service, timeout: timeout.unwrap_or_default() });
             }
-            self.alarm(deadline);
-            self.inbox.wait(deadline);
+            self.rest_for_answer(deadline).take(|until| self.inbox.wait(until));
         }
     }
 
@@ -373,9 +410,11 @@ impl Events {
         self.calls.service(ticket.client)
     }
 
-    /// Tells the keeper until when the node means to sleep.
-    pub fn alarm(&self, deadline: Option<u64>) {
+    /// How to wait for an answer until `deadline`, whatever is due meanwhile: for [`Waiter::wait`], when
+    /// [`Events::take_answer`] found none.
+    pub fn rest_for_answer(&self, deadline: Option<u64>) -> Rest {
         self.core.producer.counters.set_alarm(deadline);
+        Rest { until: deadline, is_woken: self.is_woken() }
     }
 
     /// Takes in the answers to a client, and leaves all other inputs as they are.
@@ -587,10 +626,25 @@ impl Events {
 }
 
 impl Waiter {
-    /// Waits for news until `deadline` (nanoseconds of CLOCK_MONOTONIC), which has to be no later than
-    /// [`Events::next_deadline`]. One thread at a time may wait, and none while the events are armed.
-    pub fn wait(&self, deadline: Option<u64>) -> Waited {
-        self.0.wait(deadline)
+    /// Waits for news. One thread at a time may wait, and none while the events are armed.
+    pub fn wait(&self, rest: Rest) -> Waited {
+        rest.take(|until| self.0.wait(until))
+    }
+
+    /// As [`Waiter::wait`], and ends as [`Waited::Interrupted`] when `other` is readable, too. What then comes costs its
+    /// producer a write to an eventfd.
+    pub fn wait_beside(&self, other: BorrowedFd<'_>, rest: Rest) -> Waited {
+        match rest {
+            Rest { until, is_woken: true } => self.0.wait_beside(other, until),
+            Rest { until, is_woken: false } => {
+                let timeout = left(until).and_then(|left| left.try_into().ok());
+                let interest = PollFd::from_borrowed_fd(other, PollFlags::IN);
+                match rustix::event::poll(&mut [interest], timeout.as_ref()) {
+                    Ok(0) => Waited::LookAgain,
+                    _ => Waited::Interrupted,
+                }
+            }
+        }
     }
 
     /// Ends the wait of another thread, present or next: news that it waits for may have been taken in by

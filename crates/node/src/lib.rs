@@ -42,10 +42,10 @@ pub use self::{
     calls::{CallError, ReplyError, Request, Ticket},
     error::{ConnectError, UnknownName},
     event::Event,
-    events::{Events, Next, Waiter},
+    events::{Events, Next, Rest, Waiter},
     node::{Handle, Node},
     observer::{Gaps, ObserveError, Observer},
-    publisher::{Envelope, Loan, LoanSlice, Publisher},
+    publisher::{Envelope, Loan, LoanSlice, Publisher, Unsent, Written},
     sample::{Sample, SampleError},
 };
 #[cfg(feature = "async")]

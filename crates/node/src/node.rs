@@ -121,8 +121,8 @@ impl Node {
         Self::connect_as("rust", || true)
     }
 
-    /// As [`Node::connect`], for bindings: `language` is told to the keeper, and `go_on` is asked whenever a signal
-    /// handler ran.
+    /// As [`Node::connect`], for bindings: `language` is told to the keeper, and `go_on` is asked while it waits, soon
+    /// after each signal.
     ///
     /// # Errors
     /// As [`Node::connect`], and [`ConnectError::Interrupted`] when `go_on` returns false.

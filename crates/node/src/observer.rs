@@ -106,6 +106,20 @@ impl Observer {
         Self::open_at(&running::find(dataflow)?, topics, depth, program)
     }
 
+    /// As [`Observer::open`], for bindings: see [`crate::Node::connect_as`].
+    ///
+    /// # Errors
+    /// As [`Observer::open`], and [`ConnectError::Interrupted`] when `go_on` returns false.
+    pub fn open_as<T: AsRef<str>>(
+        dataflow: Option<&str>,
+        topics: &[T],
+        depth: u32,
+        program: &str,
+        go_on: impl FnMut() -> bool,
+    ) -> Result<Self, ObserveError> {
+        Self::wire(Connection::open(&running::find(dataflow)?, program)?, topics, depth, go_on)
+    }
+
     /// As [`Observer::open`], of the dataflow with that keeper.
     ///
     /// # Errors
@@ -124,9 +138,18 @@ impl Observer {
     /// # Errors
     /// As [`Observer::open`].
     pub fn open_through<T: AsRef<str>>(
+        connection: Connection,
+        topics: &[T],
+        depth: u32,
+    ) -> Result<Self, ObserveError> {
+        Self::wire(connection, topics, depth, || true)
+    }
+
+    fn wire<T: AsRef<str>>(
         mut connection: Connection,
         topics: &[T],
         depth: u32,
+        go_on: impl FnMut() -> bool,
     ) -> Result<Self, ObserveError> {
         let topics = topics.iter().map(|topic| topic.as_ref().to_owned()).collect();
         match connection.ask(&Message::Observe(Observe { topics, depth }))? {
@@ -134,7 +157,7 @@ impl Observer {
             other => return Err(ConnectionError::Unexpected(format!("{other:?}")).into()),
         }
         let (core, mut events) =
-            connect::connect_through(connection.into_socket(), Departure::WhenDrained, "observer", || true)?;
+            connect::connect_through(connection.into_socket(), Departure::WhenDrained, "observer", go_on)?;
         events.set_patience(Some(PATIENCE));
         Ok(Self { handle: Handle(core), events, gaps: Gaps::default() })
     }

@@ -150,8 +150,8 @@ impl Publisher {
     ) -> Result<Receipt, SendError> {
         loop {
             match self.send_once(value, envelope, wait) {
-                Err(SendError::Interrupted) => {}
-                result => return result,
+                Err(Unsent { cause: SendError::Interrupted, .. }) => {}
+                result => return result.map_err(|unsent| unsent.cause),
             }
         }
     }
@@ -160,13 +160,13 @@ impl Publisher {
     /// must look at it (Python).
     ///
     /// # Errors
-    /// As [`Publisher::send`].
+    /// As [`Publisher::send`], with the value where it needs no other copy to be sent.
     pub fn send_once<V: Encode + ?Sized>(
         &self,
         value: &V,
         envelope: &Envelope<'_>,
         wait: Wait,
-    ) -> Result<Receipt, SendError> {
+    ) -> Result<Receipt, Unsent<'_>> {
         self.core.producer.counters.beat();
         if !self.output.has_readers() {
             return Ok(Receipt::default());
@@ -186,7 +186,12 @@ impl Publisher {
             other => other?,
         };
         value.write(loan.payload_mut());
-        self.output.publish(&mut loan, header, &head, wait)
+        match self.output.publish(&mut loan, header, &head, wait) {
+            Ok(receipt) => Ok(receipt),
+            Err(cause) => {
+                Err(Unsent { cause, written: Some(Box::new(Written { publisher: self, loan, header, head })) })
+            }
+        }
     }
 
     /// Borrows memory for a tensor in C order, to be filled in place: no copy at all.
@@ -218,6 +223,43 @@ impl Publisher {
         let mut head = Head::new();
         layout.write(&mut head);
         Ok(Loan { publisher: self.clone(), layout_bytes: head.len(), head, memory })
+    }
+}
+
+/// A value that was not sent.
+#[derive(Debug)]
+pub struct Unsent<'a> {
+    /// Why.
+    pub cause: SendError,
+    /// The value, if it came as far as into shared memory.
+    pub written: Option<Box<Written<'a>>>,
+}
+
+impl From<SendError> for Unsent<'_> {
+    fn from(cause: SendError) -> Self {
+        Self { cause, written: None }
+    }
+}
+
+/// A value that lies in shared memory and waits to be sent. Dropped, it is given up.
+#[derive(Debug)]
+pub struct Written<'a> {
+    publisher: &'a Publisher,
+    loan: nervure_shm::Loan,
+    header: Header,
+    head: Head,
+}
+
+impl<'a> Written<'a> {
+    /// Sends it, as [`Publisher::send_once`] does, without another copy.
+    ///
+    /// # Errors
+    /// As [`Publisher::send_once`].
+    pub fn send_once(mut self: Box<Self>, wait: Wait) -> Result<Receipt, Unsent<'a>> {
+        match self.publisher.output.publish(&mut self.loan, self.header, &self.head, wait) {
+            Ok(receipt) => Ok(receipt),
+            Err(cause) => Err(Unsent { cause, written: Some(self) }),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::pair::{ConsumerPair, Lookup, Segment};
 use crate::ring::{Misbehaviour, Popped};
 use crate::slot::{Descriptor, Fixed, INLINE_BYTES, Inline, MAX_HEAD_BYTES};
 use crate::sync::{Ordering, Waited};
-use crate::sys::{eventfd_clear, monotonic_nanos};
+use crate::sys::{self, eventfd_clear, monotonic_nanos};
 use nervure_message::{
     DecodeError, Encode, Header, Layout, Metadata, MetadataError, decode_head, encode_head,
 };
@@ -528,6 +528,28 @@ impl InboxHandle {
         self.page.doorbell().sleep(deadline)
     }
 
+    /// As [`InboxHandle::wait`], and ends as [`Waited::Interrupted`] when `other` is readable, too. What rings then costs
+    /// its producer a write to the eventfd.
+    pub fn wait_beside(&self, other: BorrowedFd<'_>, deadline: Option<u64>) -> Waited {
+        if !self.arm() {
+            return Waited::LookAgain;
+        }
+        let waited = sys::wait_readable(self.eventfd.as_fd(), other, deadline);
+        self.disarm();
+        waited
+    }
+
+    fn arm(&self) -> bool {
+        fork::check(self.fork_generation).is_ok() && self.page.doorbell().arm()
+    }
+
+    fn disarm(&self) {
+        if fork::check(self.fork_generation).is_ok() {
+            self.page.doorbell().unpark();
+            eventfd_clear(self.eventfd.as_fd());
+        }
+    }
+
     fn push(&self, command: Command) {
         if fork::check(self.fork_generation).is_err() {
             return;
@@ -690,16 +712,12 @@ impl Inbox {
 
     /// Asks for the eventfd to become readable at the next news. False when there is news already.
     pub fn arm(&self) -> bool {
-        self.is_own() && self.handle.page.doorbell().arm()
+        self.handle.arm()
     }
 
     /// Ends what [`Inbox::arm`] began.
     pub fn disarm(&self) {
-        if !self.is_own() {
-            return;
-        }
-        self.handle.page.doorbell().unpark();
-        eventfd_clear(self.handle.eventfd.as_fd());
+        self.handle.disarm();
     }
 
     /// The node's own bit (what the control thread has to say comes before samples), or else the first pending input from

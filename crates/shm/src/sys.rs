@@ -1,5 +1,7 @@
 //! The kernel's side: memfds, mappings, eventfds, clocks.
 
+use crate::sync::Waited;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -55,6 +57,24 @@ pub(crate) fn eventfd_write(fd: BorrowedFd<'_>) {
 /// Empties an eventfd.
 pub(crate) fn eventfd_clear(fd: BorrowedFd<'_>) {
     let _ = rustix::io::read(fd, &mut [0u8; 8]);
+}
+
+/// Waits until `news` or `other` is readable, at most until `deadline` (nanoseconds of CLOCK_MONOTONIC).
+pub(crate) fn wait_readable(news: BorrowedFd<'_>, other: BorrowedFd<'_>, deadline: Option<u64>) -> Waited {
+    let timeout = deadline.map(|deadline| {
+        let nanos = deadline.saturating_sub(monotonic_nanos());
+        Timespec {
+            tv_sec: (nanos / 1_000_000_000).cast_signed(),
+            tv_nsec: (nanos % 1_000_000_000).cast_signed() as _,
+        }
+    });
+    let mut polled = [news, other].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    match rustix::event::poll(&mut polled, timeout.as_ref()) {
+        Ok(0) => Waited::TimedOut,
+        Ok(_) if polled[1].revents().is_empty() => Waited::LookAgain,
+        Ok(_) | Err(Errno::INTR) => Waited::Interrupted,
+        Err(_) => Waited::LookAgain,
+    }
 }
 
 /// Starts a thread on which no signal is ever delivered, so that the program's handlers run where it expects them.

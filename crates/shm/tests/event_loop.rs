@@ -3,10 +3,10 @@
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
     Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Output, OutputEdge, Producer,
-    ProducerPair, Seqpacket, Wait, WakePage, eventfd,
+    ProducerPair, Seqpacket, Wait, Waited, WakePage, eventfd,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::BorrowedFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread;
 
@@ -91,6 +91,27 @@ fn the_eventfd_tells_of_news_once_armed_and_only_then() {
     inbox.handle().notify();
     assert!(is_readable(inbox.eventfd(), 0), "the control thread is news, too");
     inbox.disarm();
+}
+
+#[test]
+fn a_wait_beside_another_descriptor_ends_for_either() {
+    let (output, mut inbox) = wired();
+    let other = eventfd().expect("a descriptor");
+    let wait = |inbox: &Inbox, deadline| inbox.handle().wait_beside(other.as_fd(), deadline);
+    drain(&mut inbox);
+    assert_eq!(wait(&inbox, Some(1)), Waited::TimedOut);
+    rustix::io::write(&other, &1u64.to_ne_bytes()).expect("room");
+    assert_eq!(wait(&inbox, None), Waited::Interrupted);
+    rustix::io::read(&other, &mut [0; 8]).expect("what was written");
+    send(&output);
+    assert_eq!(wait(&inbox, None), Waited::LookAgain, "what came before");
+    assert_eq!(drain(&mut inbox), Some(0));
+    thread::scope(|scope| {
+        scope.spawn(|| send(&output));
+        while drain(&mut inbox).is_none() {
+            assert_eq!(wait(&inbox, None), Waited::LookAgain, "what comes");
+        }
+    });
 }
 
 #[test]

@@ -110,7 +110,14 @@ async def _wait(node: Node | Observer, *, for_events: bool = False) -> None:
         armed = node._arm()
         if armed is None:
             return
-        news = _watched[node] = _News(node, *armed)
+        eventfd, seconds = armed
+        if eventfd is None:
+            # An observer, whom nobody wakes.
+            try:
+                return await asyncio.sleep(seconds or 0)
+            finally:
+                node._disarm()
+        news = _watched[node] = _News(node, eventfd, seconds)
     future = asyncio.get_running_loop().create_future()
     news.waiting.add(future)
     news.has_receiver |= for_events
