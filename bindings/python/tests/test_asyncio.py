@@ -88,7 +88,7 @@ def test_waiting_can_be_cancelled_and_taken_up_again(dataflow: Dataflow) -> None
         "node",
         """
         import asyncio
-        import threading
+        import pathlib
         import pytest
         from nervure import NervureError, Node
 
@@ -119,7 +119,9 @@ def test_waiting_can_be_cancelled_and_taken_up_again(dataflow: Dataflow) -> None
                 await asyncio.wait_for(node.send_async("blocked", 1), 0.02)
             assert not node.try_send("blocked", 2)
 
+        # Its end waits for that of the blocked thread.
         asyncio.run(main())
+        pathlib.Path("cancelled").touch()
         # And again, in another event loop, and without one.
         node.send("out", "again")
         assert asyncio.run(next_event()).object == "again"
@@ -137,7 +139,8 @@ def test_waiting_can_be_cancelled_and_taken_up_again(dataflow: Dataflow) -> None
         from nervure import Node
 
         node = Node()
-        time.sleep(1)
+        while not (pathlib.Path("cancelled").exists() or node.stopping):
+            time.sleep(0.01)
         numbers = [event.object for event in node if event.type == "INPUT"]
         assert numbers == [0], numbers
         print("done")

@@ -188,9 +188,10 @@ impl Publisher {
         value.write(loan.payload_mut());
         match self.output.publish(&mut loan, header, &head, wait) {
             Ok(receipt) => Ok(receipt),
-            Err(cause) => {
-                Err(Unsent { cause, written: Some(Box::new(Written { publisher: self, loan, header, head })) })
-            }
+            Err(cause) => Err(Unsent {
+                cause,
+                written: Some(Box::new(Written { publisher: self, loan, header, head })),
+            }),
         }
     }
 
