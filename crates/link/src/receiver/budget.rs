@@ -8,6 +8,9 @@ const QUEUE_SHARE: u64 = 2;
 const STREAM_SHARE: u64 = 2;
 /// A stream that opens is granted so many bytes, however many are open.
 const OPENING_LEAST: u64 = 256;
+/// The first streams to open, which most links have no more of, share this part of what can be granted: so their first
+/// samples, if they are large, need not ask for credit, which takes a round trip.
+const OPENING_SHARE: u64 = 4;
 
 #[derive(Debug)]
 pub(super) struct Budget {
@@ -33,9 +36,13 @@ impl Budget {
     /// The first grant of a stream that opens: `wanted`, or less where little is left, so that `streams` can open. 0 if there
     /// is nothing.
     pub(super) fn grant_opening(&mut self, wanted: u64, streams: usize) -> u64 {
-        let left = self.limit / GRANT_SHARE - self.granted;
+        let all = self.limit / GRANT_SHARE;
+        let left = all - self.granted;
         // Each takes a part of what is left: after `streams`, one in fifty is.
-        let share = (left * 4 / streams.max(4) as u64).max(OPENING_LEAST);
+        let share = match self.granted + wanted <= all / OPENING_SHARE {
+            true => wanted,
+            false => (left * 4 / streams.max(4) as u64).max(OPENING_LEAST),
+        };
         self.grant(0, wanted.min(share))
     }
 
@@ -70,9 +77,9 @@ mod tests {
     #[test]
     fn as_many_streams_can_open_as_may() {
         let mut budget = Budget::new(1 << 30);
-        let grants: Vec<_> = (0..16_384).map(|_| budget.grant_opening(64 << 10, 16_384)).collect();
-        assert_eq!(grants[0], 64 << 10);
-        assert!(grants[1000] > 48 << 10);
+        let grants: Vec<_> = (0..16_384).map(|_| budget.grant_opening(4 << 20, 16_384)).collect();
+        assert_eq!(grants[..16], [4 << 20; 16]);
+        assert!(grants[1000] > 36 << 10);
         assert!(grants.iter().all(|grant| *grant >= OPENING_LEAST));
     }
 

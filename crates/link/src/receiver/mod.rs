@@ -58,7 +58,7 @@ pub struct ReceiverConfig {
 
 impl Default for ReceiverConfig {
     fn default() -> Self {
-        Self { budget_bytes: 1 << 30, max_streams: 16_384, initial_credit: 64 << 10 }
+        Self { budget_bytes: 1 << 30, max_streams: 16_384, initial_credit: 4 << 20 }
     }
 }
 

@@ -115,12 +115,14 @@ impl SendStream {
         self.unclosed_bytes + Self::charge(bytes) <= self.credit
     }
 
-    /// How much credit to ask for, when the first that waits lacks it. Control messages have what they have.
+    /// How much credit to ask for, when the first that waits lacks it or takes more than half of it: the answer is a round
+    /// trip away. Control messages have what they have.
     pub(super) fn credit_to_want(&mut self) -> Option<u64> {
         let first = self.pending.front().filter(|_| !self.is_control)?;
         let charge = Self::charge(first.payload.len());
+        let suffices = 2 * (self.unclosed_bytes + charge) <= self.credit;
         let waits = self.wants_in_flight > 0 && self.wanted.max(FIRST_GRANT) >= charge;
-        if self.has_credit(first.payload.len()) || waits || self.credit < self.wanted {
+        if suffices || waits || self.credit < self.wanted {
             return None;
         }
         self.wanted = (self.credit * 4).max(self.largest * 8);
