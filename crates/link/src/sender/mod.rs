@@ -236,6 +236,7 @@ impl Sender {
         while state.pending.len() > depth {
             state.pending.pop_front();
             state.counters.overwritten += 1;
+            state.dropped = true;
         }
         if state.qos.delivery == Delivery::Latest {
             self.supersede_sent_once(now, stream);

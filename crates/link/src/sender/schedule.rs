@@ -145,6 +145,7 @@ impl Sender {
             expires,
             geometry,
             repairs: state.qos.delivery.repairs(),
+            scarce: std::mem::take(&mut state.dropped),
             start: tag.saturating_sub(pending.payload.len() as u64 + SAMPLE_COST),
             tag,
             payload: pending.payload,
@@ -167,7 +168,7 @@ impl Sender {
     /// Looks anew whether a block asks for a symbol.
     pub(super) fn evaluate(&mut self, id: u64, number: u16) {
         let Some(transmission) = self.transmissions.get_mut(&id) else { return };
-        let surplus = surplus(self.rto.as_secs_f64());
+        let surplus = surplus(self.rto.as_secs_f64(), transmission.scarce);
         let key = (transmission.tag, id, number);
         let block = &mut transmission.blocks[usize::from(number)];
         let wants = block.wants(transmission.repairs, self.loss, surplus);

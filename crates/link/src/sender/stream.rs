@@ -50,6 +50,8 @@ pub(super) struct SendStream {
     pub(super) tag: Option<u64>,
     /// The finish tag of its last transmission.
     pub(super) last_finish: u64,
+    /// Samples were dropped for newer ones since the last was admitted.
+    pub(super) dropped: bool,
     /// The producer was turned away.
     pub(super) blocked: bool,
     pub(super) closing: bool,
@@ -76,6 +78,7 @@ impl SendStream {
             largest: 0,
             tag: None,
             last_finish: 0,
+            dropped: false,
             blocked: false,
             closing: false,
             refused: false,

@@ -28,6 +28,8 @@ pub(super) struct Transmission {
     pub(super) expires: Option<Instant>,
     pub(super) geometry: Geometry,
     pub(super) repairs: bool,
+    /// Its stream had to drop samples: more is asked for than the link carries, so what is sent beyond need costs others.
+    pub(super) scarce: bool,
     /// Its start and finish in the virtual time of its class.
     pub(super) start: u64,
     pub(super) tag: u64,
@@ -82,8 +84,12 @@ impl OutBlock {
     }
 }
 
-/// The surplus for a path on which a packet counts as lost after `rto_seconds`: more where repairing takes long.
-pub(super) fn surplus(rto_seconds: f64) -> f64 {
+/// The surplus for a path on which a packet counts as lost after `rto_seconds`: more where repairing takes long, unless
+/// the path is `scarce`.
+pub(super) fn surplus(rto_seconds: f64, scarce: bool) -> f64 {
+    if scarce {
+        return SURPLUS;
+    }
     let long = ((rto_seconds - 0.030) / 0.050).clamp(0.0, 1.0);
     SURPLUS + (SURPLUS_LONG_PATH - SURPLUS) * long
 }
