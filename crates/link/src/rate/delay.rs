@@ -4,34 +4,48 @@
 const BASE_WINDOW: f64 = 10.0;
 /// The same beside a flow that fills the queue: it may not let it run empty for a while.
 const COMPETING_BASE_WINDOW: f64 = 60.0;
+/// The same where a queue of reports is judged, which nothing drains: were it taken for the path, more reports would be
+/// asked for, and it would grow without end.
+const REPORT_BASE_WINDOW: f64 = 60.0;
 
 /// Reports may come so often, in seconds, and come at least so often.
 const REPORT_INTERVALS: (f64, f64) = (0.001, 1.0);
+const FIRST_REPORT_INTERVAL: f64 = 0.004;
 /// A queue of reports is one from here on, in seconds.
 const REPORT_QUEUE: f64 = 0.010;
 
 /// Delays, in seconds. One-way delays are differences of unsynchronised clocks: only their variation means anything.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Delays {
     known: bool,
     smoothed_rtt: f64,
     base_rtt: WindowedMin,
+    /// The smallest round-trip time of a longer while.
+    least_rtt: WindowedMin,
     base_one_way: WindowedMin,
     /// Smallest one-way delay of the running round.
     round_one_way: Option<f64>,
     last_one_way: f64,
     last_rtt: f64,
     noise: f64,
-    report_interval: ReportInterval,
+    /// In seconds.
+    report_interval: f64,
 }
 
-/// In seconds.
-#[derive(Debug)]
-struct ReportInterval(f64);
-
-impl Default for ReportInterval {
+impl Default for Delays {
     fn default() -> Self {
-        Self(0.004)
+        Self {
+            known: false,
+            smoothed_rtt: 0.0,
+            base_rtt: WindowedMin::new(BASE_WINDOW),
+            least_rtt: WindowedMin::new(REPORT_BASE_WINDOW),
+            base_one_way: WindowedMin::new(BASE_WINDOW),
+            round_one_way: None,
+            last_one_way: 0.0,
+            last_rtt: 0.0,
+            noise: 0.0,
+            report_interval: FIRST_REPORT_INTERVAL,
+        }
     }
 }
 
@@ -49,10 +63,11 @@ impl Delays {
         self.last_one_way = one_way;
         self.last_rtt = rtt;
         self.base_rtt.insert(time, rtt);
+        self.least_rtt.insert(time, rtt);
         self.base_one_way.insert(time, one_way);
         if self.report_queue() > REPORT_QUEUE {
             // On an air that many share, the reports to all of them may be more than the air takes.
-            self.report_interval.0 = self.report_interval.0.max(self.report_queue() / 4.0);
+            self.report_interval = self.report_interval.max(self.report_queue() / 4.0);
         }
         self.round_one_way = Some(self.round_one_way.map_or(one_way, |least| least.min(one_way)));
     }
@@ -66,6 +81,7 @@ impl Delays {
     pub fn forget_base(&mut self) {
         self.base_one_way.steps.clear();
         self.base_rtt.steps.clear();
+        self.least_rtt.steps.clear();
     }
 
     pub fn known(&self) -> bool {
@@ -94,18 +110,18 @@ impl Delays {
     /// Makes reports more frequent again when they do not queue. Call it once a round.
     pub fn relax_report_interval(&mut self) {
         if self.report_queue() < REPORT_QUEUE {
-            self.report_interval.0 *= 0.9;
+            self.report_interval *= 0.9;
         }
     }
 
     /// For how long the newest report waited on its way: what neither the path nor our own queue explains.
     fn report_queue(&self) -> f64 {
-        self.last_rtt - self.base_rtt() - self.queue()
+        self.last_rtt - self.least_rtt.value().unwrap_or(0.0) - self.queue()
     }
 
     /// How often the peer should report, in seconds.
     pub fn report_interval(&self) -> f64 {
-        self.report_interval.0.clamp(REPORT_INTERVALS.0, REPORT_INTERVALS.1)
+        self.report_interval.clamp(REPORT_INTERVALS.0, REPORT_INTERVALS.1)
     }
 
     /// Mean deviation of neighbouring one-way delays.
@@ -122,13 +138,11 @@ struct WindowedMin {
     steps: Vec<(f64, f64)>,
 }
 
-impl Default for WindowedMin {
-    fn default() -> Self {
-        Self { length: BASE_WINDOW, steps: Vec::new() }
-    }
-}
-
 impl WindowedMin {
+    fn new(length: f64) -> Self {
+        Self { length, steps: Vec::new() }
+    }
+
     fn insert(&mut self, time: f64, value: f64) {
         match self.steps.last_mut() {
             Some((start, least)) if time - *start < self.length / 10.0 => *least = least.min(value),
@@ -140,5 +154,22 @@ impl WindowedMin {
 
     fn value(&self) -> Option<f64> {
         self.steps.iter().map(|(_, least)| *least).reduce(f64::min)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reports queue where many share an air. That queue never runs empty, and is not taken for the path.
+    #[test]
+    fn a_queue_of_reports_makes_them_rare_however_long_it_stands() {
+        let mut delays = Delays::default();
+        for millis in 0..30_000 {
+            let rtt = if millis < 100 { 0.002 } else { 0.5 };
+            delays.on_sample(f64::from(millis) * 1e-3, rtt, 0.001);
+            delays.relax_report_interval();
+        }
+        assert!(delays.report_interval() > 0.1, "{} s", delays.report_interval());
     }
 }
