@@ -39,10 +39,15 @@ const ABOVE_ROUNDS: u32 = 10;
 const OURS: f64 = 0.7;
 /// A queue that stands at so many times its target is of a kind that ours is not.
 const STANDING: f64 = 2.0;
+/// A path follows that passes this part of what is sent.
+const FOLLOWED: f64 = 0.7;
+/// So many drains that leave the queue above its target tell of such a flow, however low it seems to stand: who comes to
+/// a full queue takes most of it for the path. Flows of our kind give way long before.
+const CROWDED_DRAINS: u32 = 3;
 /// Every round trip of the start multiplies the rate by this, and by one more on a path with a long round-trip time, in
 /// seconds: samples do not wait for six of them.
 const STARTUP_GROWTH: f64 = 2.0;
-const LONG_RTT: f64 = 0.2;
+const LONG_RTT: f64 = 0.05;
 /// So much more loss than before ends the start.
 const START_EXCESS: f64 = 0.2;
 /// A flow that takes loss as a sign to slow down does not let it come to this.
@@ -68,15 +73,17 @@ pub struct Round {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// Doubling every round trip while the path follows: the rate at which the packets were sent that are reported
-    /// on next, and the rounds in a row in which the path did not follow.
-    Startup { reported: f64, stalled: u32 },
+    /// Raising the rate as soon as the path is seen to follow the last time: the rounds in a row in which it did not.
+    /// `crowded`: the queue was seen to become long, so the running round is the last.
+    Startup { stalled: u32, crowded: bool },
     /// Holding the queue at its target.
     Hold,
     /// Letting the queue run empty, to see how low the delay gets and what the channel loses by itself.
     /// Little is sent until `restore`; what that did shows until `until`.
     Drain { before: f64, began: f64, restore: f64, until: f64, from: f64, lowest: f64 },
 }
+
+const STARTUP: Phase = Phase::Startup { stalled: 0, crowded: false };
 
 /// A stretch over which loss is judged.
 #[derive(Clone, Copy, Debug, Default)]
@@ -124,6 +131,9 @@ pub struct Control {
     standing_drains: u32,
     /// Of these, how many left the queue as it was.
     flat_drains: u32,
+    /// Drains after which the queue, most of which is not ours, was above its target; those after which it was not count
+    /// against them.
+    crowded_drains: u32,
     /// The bottleneck's rate when the queue last ran empty in a drain.
     proved: Option<f64>,
     base_changed: bool,
@@ -139,7 +149,7 @@ impl Control {
     pub fn new(config: &Config) -> Self {
         Self {
             config: *config,
-            phase: Phase::Startup { reported: 0.0, stalled: 0 },
+            phase: STARTUP,
             rate: config.initial_bytes_per_second,
             passed: Recent::default(),
             arrived: Recent::default(),
@@ -154,6 +164,7 @@ impl Control {
             above: 0,
             standing_drains: 0,
             flat_drains: 0,
+            crowded_drains: 0,
             proved: None,
             base_changed: false,
             next_drain: 0.0,
@@ -167,6 +178,24 @@ impl Control {
 
     pub fn bytes_per_second(&self) -> f64 {
         self.rate
+    }
+
+    /// The rate for which what is under way suffices: a drain holds back three quarters of it, no more, as what it shows is
+    /// judged by that.
+    pub fn window_bytes_per_second(&self) -> f64 {
+        match self.phase {
+            Phase::Drain { before, .. } => before.max(self.rate),
+            _ => self.rate,
+        }
+    }
+
+    pub fn is_starting(&self) -> bool {
+        matches!(self.phase, Phase::Startup { .. })
+    }
+
+    /// Whether the start ends with the running round.
+    pub fn is_last_of_start(&self) -> bool {
+        matches!(self.phase, Phase::Startup { crowded: true, .. })
     }
 
     pub fn bottleneck(&self) -> f64 {
@@ -202,14 +231,15 @@ impl Control {
         }
         self.passed.clear();
         self.arrived.clear();
-        self.phase = Phase::Startup { reported: 0.0, stalled: 0 };
+        self.phase = STARTUP;
         self.window = LossWindow::default();
         self.competing = None;
         self.standing_drains = 0;
     }
 
-    /// What cannot wait for the end of a round: the end of startup and of a drain.
-    pub fn on_report(&mut self, time: f64, queue: f64, noise: f64) {
+    /// What cannot wait for the end of a round: the end of startup and of a drain. `measuring`: packets of the running round
+    /// have been reported on.
+    pub fn on_report(&mut self, time: f64, queue: f64, noise: f64, measuring: bool) {
         self.queue = queue;
         self.noise = noise;
         if queue < 0.2 * self.target() {
@@ -228,11 +258,12 @@ impl Control {
                     self.end_drain(time, before, restore - began, from, lowest);
                 }
             }
-            Phase::Startup { .. }
-                if queue > 0.5 * self.target() + 2.0 * noise && self.passed.largest().is_some() =>
-            {
-                self.set_rate(self.bottleneck() * 0.8);
-                self.phase = Phase::Hold;
+            Phase::Startup { stalled, .. } if self.queue > 0.5 * self.target() + 2.0 * noise => {
+                // The round that shows what passes is under way, and ends soon; or the one before was it.
+                self.phase = Phase::Startup { stalled, crowded: true };
+                if !measuring && self.passed.largest().is_some() {
+                    self.end_startup();
+                }
             }
             _ => {}
         }
@@ -307,11 +338,18 @@ impl Control {
     }
 
     fn startup(&mut self, round: &Round, losses: &Losses) {
-        let Phase::Startup { reported, mut stalled } = self.phase else { return };
+        let Phase::Startup { mut stalled, crowded } = self.phase else { return };
+        if crowded {
+            // The queue was never empty, so what passed is what can pass.
+            let passed = round.delivery.passed.min(round.delivery.sent);
+            self.passed.set(round.time, passed);
+            self.arrived.set(round.time, round.delivery.arrived);
+            return self.end_startup();
+        }
         let delivered = round.delivery.arrived / (1.0 - losses.channel());
-        let followed = delivered > 0.7 * reported;
-        stalled = if followed || !round.delivery.backlogged { 0 } else { stalled + 1 };
-        let overflows = round.loss.sent >= 20.0 && round.loss.share() > losses.channel() + START_EXCESS;
+        let followed = delivered > FOLLOWED * round.delivery.sent;
+        stalled = if followed { 0 } else { stalled + 1 };
+        let overflows = round.loss.sent >= 20.0 && losses.exceeds(round.loss, START_EXCESS);
         if stalled >= 3 || (stalled > 0 && overflows) {
             // More is sent than passes, and the queue is too short to show it.
             self.phase = Phase::Hold;
@@ -319,12 +357,17 @@ impl Control {
             self.set_rate(BELOW * delivered);
             return;
         }
-        self.phase = Phase::Startup { reported: self.rate, stalled };
+        self.phase = Phase::Startup { stalled, crowded };
         if stalled == 0 && round.delivery.backlogged {
-            // What is reported on was sent two doublings ago, if the window did not keep it back.
             let growth = STARTUP_GROWTH + (round.rtt / LONG_RTT).min(1.0);
-            self.set_rate((growth * self.rate).min(4.5 * delivered));
+            self.set_rate((growth * self.rate).min(growth / FOLLOWED * delivered));
         }
+    }
+
+    /// The queue has become longer: what passed is what can pass.
+    fn end_startup(&mut self) {
+        self.set_rate(self.bottleneck() * 0.8);
+        self.phase = Phase::Hold;
     }
 
     fn hold(&mut self, round: &Round, judged: bool, losses: &Losses) {
@@ -428,11 +471,17 @@ impl Control {
         let part = (before / capacity.max(before)).clamp(0.0, 1.0);
         let flat = lowest > ABOVE * self.target() && self.is_flat(from, lowest);
         self.flat_drains = if flat { self.flat_drains + 1 } else { 0 };
+        let crowded = lowest > ABOVE * self.target() && part < OURS;
+        self.crowded_drains = match crowded {
+            true => (self.crowded_drains + 1).min(CROWDED_DRAINS),
+            false if part > OURS => 0,
+            false => self.crowded_drains.saturating_sub(1),
+        };
         let standing = self.standing_queue();
         // A flow that has just slowed down will fill the queue again.
         let calm =
             if self.competing.is_some() { from <= standing } else { lowest <= standing || part > OURS };
-        if !flat && calm {
+        if !flat && calm && self.crowded_drains < CROWDED_DRAINS {
             (self.standing_drains, self.flat_drains) = (0, 0);
             if part > OURS {
                 self.proved = Some(self.bottleneck());

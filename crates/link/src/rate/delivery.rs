@@ -8,6 +8,19 @@ const MIN_ROUND: f64 = 0.004;
 /// A round has at least this many packets, or lasts this long, in seconds.
 const MIN_ROUND_PACKETS: u64 = 10;
 const LONG_ROUND: f64 = 0.2;
+/// At the start a round lasts this part of a round trip: long enough for a queue to show, and no longer.
+const START_ROUND_TRIPS: f64 = 0.125;
+
+/// What a round must be to measure what is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Length {
+    /// A round trip: its packets were sent after what it is to tell was known.
+    RoundTrip,
+    /// Part of a round trip of so many seconds: its packets are of one rate, so a few tell what comes of it.
+    Start(f64),
+    /// As short as can be.
+    Shortest,
+}
 
 /// Rates of one round, in bytes per second.
 ///
@@ -38,7 +51,9 @@ struct Mark {
 pub struct Delivery {
     begin: Option<Mark>,
     newest: Option<Mark>,
-    /// The round lasts until a report names a packet that was sent after the round's first report.
+    /// The round begins with a packet sent after this one.
+    begins_after: u64,
+    /// A round of a round trip lasts until a report names a packet that was sent after the round's first report.
     ends_after: u64,
     last_idle: u64,
 }
@@ -50,17 +65,35 @@ impl Delivery {
         self.last_idle = last_idle;
     }
 
+    /// The next round begins after this packet: others are sent at another rate.
+    pub fn begin_after(&mut self, packet: u64) {
+        self.begin = None;
+        self.begins_after = packet;
+    }
+
+    /// Whether something of the running round was reported.
+    pub fn has_begun(&self) -> bool {
+        self.begin.is_some()
+    }
+
     /// The rates of the round that the newest report ends, if it does.
-    pub fn finish_round(&mut self, packet: &Sent, last_sent: u64) -> Option<DeliveryRates> {
+    pub fn finish_round(&mut self, packet: &Sent, last_sent: u64, length: Length) -> Option<DeliveryRates> {
         let end = self.newest?;
         let Some(begin) = self.begin else {
-            self.begin = Some(end);
-            self.ends_after = last_sent;
+            if packet.number > self.begins_after {
+                self.begin = Some(end);
+                self.ends_after = last_sent;
+            }
             return None;
         };
-        let enough = packet.number > self.ends_after
-            && packet.time - begin.packet.time >= MIN_ROUND
-            && (packet.count - begin.packet.count >= MIN_ROUND_PACKETS
+        let (from, least, packets) = match length {
+            Length::RoundTrip => (self.ends_after, MIN_ROUND, MIN_ROUND_PACKETS),
+            Length::Start(rtt) => (0, MIN_ROUND.max(START_ROUND_TRIPS * rtt), MIN_ROUND_PACKETS),
+            Length::Shortest => (0, MIN_ROUND, 1),
+        };
+        let enough = packet.number > from
+            && packet.time - begin.packet.time >= least
+            && (packet.count - begin.packet.count >= packets
                 || packet.time - begin.packet.time >= LONG_ROUND);
         if !enough {
             return None;

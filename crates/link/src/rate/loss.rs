@@ -2,6 +2,8 @@
 
 /// Loss is judged over at least this many packets.
 const MIN_PACKETS: f64 = 100.0;
+/// What more packets than this have shown of the channel is forgotten by and by.
+const MEMORY_PACKETS: f64 = 500.0;
 /// Of at least so many packets between two reports, less than this part of what is usual arrived: a fade. (With 64 % lost
 /// by chance, once in ten thousand reports.)
 const FADE_PACKETS: u64 = 50;
@@ -39,6 +41,8 @@ pub struct Losses {
     smoothed: f64,
     /// Loss when less was sent than passes: the channel's own.
     channel: Option<f64>,
+    /// By how many packets that is known.
+    channel_packets: f64,
     /// It was measured after the start.
     known: bool,
     at_start: LossCount,
@@ -92,21 +96,30 @@ impl Losses {
         self.at_start.add(self.pending[0]);
         self.pending = [self.pending[1], round];
         self.channel = Some(self.at_start.share());
+        self.channel_packets = self.at_start.sent.min(MEMORY_PACKETS);
     }
 
     /// Takes part of a count that was made while less was sent than passes.
     pub fn learn_channel(&mut self, count: LossCount) {
         self.known = true;
-        let weight = count.sent / (count.sent + 5.0 * MIN_PACKETS);
+        self.channel_packets += count.sent;
         let known = self.channel.get_or_insert(count.share());
-        *known += (count.share() - *known) * weight;
+        *known += (count.share() - *known) * count.sent / self.channel_packets.max(1.0);
+        self.channel_packets = self.channel_packets.min(MEMORY_PACKETS);
     }
 
-    /// More is lost than the channel loses by itself: four standard deviations of a binomial count, and two percent.
+    /// More is lost than the channel loses by itself, and so much more: beyond four standard deviations of the difference
+    /// of two binomial counts, as what is known of the channel may come from a few packets.
+    pub fn exceeds(&self, count: LossCount, more: f64) -> bool {
+        let known = self.channel_packets.max(1.0);
+        let likely = ((self.channel() * known + 1.0) / (known + 2.0)).max(0.01);
+        let variance = likely * (1.0 - likely) * (1.0 / count.sent.max(1.0) + 1.0 / known);
+        count.share() > self.channel() + 4.0 * variance.sqrt() + more
+    }
+
+    /// More is lost than the channel loses by itself.
     pub fn is_excess(&self, count: LossCount) -> bool {
-        let channel = self.channel();
-        let deviation = (channel.max(0.01) * (1.0 - channel) / count.sent.max(1.0)).sqrt();
-        count.share() > channel + 4.0 * deviation + 0.02
+        self.exceeds(count, 0.02)
     }
 
     /// Less is lost than the channel is thought to lose, beyond chance: two standard deviations.

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use breaker::Breaker;
 use control::{Control, Round};
 use delay::Delays;
-use delivery::Delivery;
+use delivery::{Delivery, Length};
 use loss::Losses;
 use sent::{Sent, SentPackets};
 
@@ -184,6 +184,8 @@ pub struct Rate {
     control: Control,
     breaker: Breaker,
     next_send: Instant,
+    /// When a report last made room in a window that was full.
+    window_opened: Instant,
     reported: Reported,
     false_reports: u64,
 }
@@ -208,6 +210,7 @@ impl Rate {
             control: Control::new(&config),
             breaker: Breaker::new(config.probe_interval, now),
             next_send: now,
+            window_opened: now,
             reported: Reported::default(),
             false_reports: 0,
         }
@@ -216,7 +219,7 @@ impl Rate {
     /// A packet of this many bytes was sent. Packet numbers increase; bytes are counted alike at both ends.
     pub fn on_sent(&mut self, now: Instant, packet_number: u64, bytes: usize) {
         let in_flight = self.in_flight_bytes() as f64;
-        let late = now.saturating_duration_since(self.next_send);
+        let late = now.saturating_duration_since(self.next_send.max(self.window_opened));
         let idle = late > pacing::SLACK && in_flight < 0.9 * self.window_bytes();
         self.sent.push(packet_number, now.duration_since(self.start).as_secs_f64(), bytes, idle);
         self.breaker.on_sent(now, in_flight == 0.0);
@@ -237,6 +240,9 @@ impl Rate {
         let packet = self.check(observed).inspect_err(|_| self.false_reports += 1)?;
         let fresh = self.reported.highest != Some(observed.highest_packet_number);
         let time = now.duration_since(self.start).as_secs_f64();
+        if self.in_flight_bytes() as f64 >= self.window_bytes() {
+            self.window_opened = now;
+        }
         self.reported = Reported {
             highest: Some(observed.highest_packet_number),
             packets: observed.packets_received,
@@ -321,12 +327,20 @@ impl Rate {
     fn end_round(&mut self, time: f64, packet: &Sent) {
         if self.breaker.take_resumed() {
             self.control.on_resumed();
+            self.delivery.begin_after(self.sent.last_number());
         }
-        self.control.on_report(time, self.delays.queue(), self.delays.noise());
+        self.control.on_report(time, self.delays.queue(), self.delays.noise(), self.delivery.has_begun());
         if self.control.take_base_changed() {
             self.delays.forget_base();
         }
-        let Some(delivery) = self.delivery.finish_round(packet, self.sent.last_number()) else { return };
+        let length = match (self.control.is_starting(), self.control.is_last_of_start()) {
+            (false, _) => Length::RoundTrip,
+            (true, false) => Length::Start(self.delays.rtt()),
+            (true, true) => Length::Shortest,
+        };
+        let last_sent = self.sent.last_number();
+        let Some(delivery) = self.delivery.finish_round(packet, last_sent, length) else { return };
+        let before = self.control.bytes_per_second();
         let round = Round {
             time,
             rtt: self.delays.rtt(),
@@ -336,6 +350,9 @@ impl Rate {
             loss: self.losses.finish_round(),
         };
         self.control.on_round(&round, &mut self.losses);
+        if self.control.is_starting() && self.control.bytes_per_second() != before {
+            self.delivery.begin_after(last_sent);
+        }
         self.delays.relax_report_interval();
         self.delays.set_competing(self.control.competing());
     }
@@ -350,7 +367,9 @@ impl Rate {
         if !self.delays.known() {
             return INITIAL_WINDOW_BYTES;
         }
-        let window = self.control.bytes_per_second() * (1.5 * self.delays.rtt() + 0.010);
+        // What is not known to pass must not fill the window by which it waits.
+        let rtt = if self.control.is_starting() { self.delays.base_rtt() } else { self.delays.rtt() };
+        let window = self.control.window_bytes_per_second() * (1.5 * rtt + 0.010);
         window.clamp(LEAST_WINDOW_BYTES, 256e6)
     }
 }

@@ -269,6 +269,18 @@ fn the_freshest_sample_comes_first_after_an_outage() {
     });
 }
 
+/// Large samples do not wait for credit, and the rate is found in a few round trips: with more, most of these would be
+/// overwritten before they are sent.
+#[test]
+fn a_long_path_carries_large_samples_from_the_first_on() {
+    for_each_seed(1..5, |seed| {
+        let path = Settings { delay: millis(100), ..cells::channel(300, 0.2) };
+        let figures = Run { samples: 60, ..cells::run(path, 512 << 10) }.measure(seed);
+        let (_, delivered) = figures[0];
+        assert!(delivered > 65.0, "{delivered} % delivered");
+    });
+}
+
 #[test]
 fn the_table_shows_the_worst_seed_and_what_was_missed() {
     let cells = cells();

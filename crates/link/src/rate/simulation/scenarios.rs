@@ -183,9 +183,10 @@ fn beside_cubic(seed: u64, link_starts: f64, cubic_starts: f64) -> [f64; 2] {
 
 #[test]
 fn a_link_beside_cubic_takes_its_share_and_leaves_the_rest() {
-    for (seed, cubic_starts) in [(1, 2.0), (1, 0.0)] {
-        let [link, cubic] = beside_cubic(seed, 0.0, cubic_starts);
-        let shares = format!("seed {seed}, Cubic from {cubic_starts} s on: {link:.0} and {cubic:.0} Mbit/s");
+    for (link_starts, cubic_starts) in [(0.0, 2.0), (0.0, 0.0), (5.0, 0.0)] {
+        let [link, cubic] = beside_cubic(1, link_starts, cubic_starts);
+        let shares =
+            format!("from {link_starts} s: {link:.0}, Cubic from {cubic_starts} s: {cubic:.0} Mbit/s");
         assert!(link >= 0.4 * 300.0 && cubic >= 0.3 * 300.0, "{shares}");
     }
 }
@@ -282,6 +283,21 @@ fn the_rate_recovers_from_every_change() {
             _ => 0.4,
         };
         assert!(seconds <= limit, "{name}: {seconds} s");
+    }
+}
+
+/// A first stretch without losses, by chance, is not taken for the channel.
+#[test]
+fn a_long_path_that_loses_packets_is_filled_after_a_few_round_trips() {
+    for (rtt_millis, least_seconds) in [(40.0, 0.5), (200.0, 1.6)] {
+        for seed in 1..=10 {
+            let path = channel(300, rtt_millis, 100, 0.2);
+            let mut simulation = Simulation::new(Duplex::Full, seed, [path; 2]);
+            let flow = simulation.link(0, 1, Duration::ZERO, Demand::Greedy);
+            simulation.run_until(secs(2.0));
+            let seconds = simulation.time_to_reach(flow, 0.8 * 0.8 * 300.0, 0.0);
+            assert!(seconds < least_seconds, "{seconds} s, RTT {rtt_millis} ms, seed {seed}");
+        }
     }
 }
 
