@@ -279,8 +279,13 @@ impl Node {
         let publisher = self.publisher(py, output)?;
         let given = Given::new(stamp, stamp_nanos, like, metadata, frame)?;
         // A number is the shape of a vector, as for NumPy.
-        let shape = shape.extract::<usize>().map(|length| vec![length]).or_else(|_| shape.extract())?;
-        let layout = TensorLayout::contiguous(array::dtype_from_python(dtype)?, &shape)
+        let lengths = shape.extract::<usize>().map(|length| vec![length]).or_else(|_| shape.extract());
+        let lengths: Vec<usize> = lengths.map_err(|_| {
+            PyTypeError::new_err(format!(
+                "shape is {shape}, expected an int or a tuple of ints, each 0 or more"
+            ))
+        })?;
+        let layout = TensorLayout::contiguous(array::dtype_from_python(dtype)?, &lengths)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         let bytes = layout.payload_bytes();
         let attempt = |wait| publisher.loan_layout(Layout::Tensor(layout.clone()), bytes, wait);

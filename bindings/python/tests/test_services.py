@@ -37,7 +37,7 @@ SERVER = """
 
 SYNC = """
     import pytest
-    from nervure import NodeTimeout, Node, NotSendable, ServiceError, ServiceGone, UnknownClient
+    from nervure import NodeTimeout, Node, NotSendable, ServiceError, ServiceGone, UnknownClient, UnknownInput
 
     node = Node()
     assert node.inputs == () and node.outputs == ()
@@ -47,6 +47,8 @@ SYNC = """
         assert answer.metadata == {"cost": 1.5}
     with pytest.raises(UnknownClient, match='no client "plan"; its clients are: planner; did you mean'):
         node.call("plan", 1)
+    with pytest.raises(UnknownInput, match='no input "planner~reply"; it has no inputs'):
+        node.latest("planner~reply")
     with pytest.raises(ServiceError, match="service server/plan failed: no way there"):
         node.call("planner", "fail")
     with pytest.raises(ServiceError, match="it dropped the request unanswered"):

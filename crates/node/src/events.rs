@@ -309,12 +309,14 @@ impl Events {
     /// # Errors
     /// [`UnknownName`] with the names of the inputs.
     pub fn latest(&mut self, input: &str) -> Result<Option<Sample>, UnknownName> {
-        let Some(index) = self.names.iter().position(|name| &**name == input) else {
+        // Behind the file's own come those for requests and answers.
+        let own = || self.names.iter().take_while(|name| !name.contains('~'));
+        let Some(index) = own().position(|name| &**name == input) else {
             return Err(UnknownName {
                 node: self.core.welcome.node.clone(),
                 kind: "input",
                 name: input.to_owned(),
-                known: self.names.iter().map(ToString::to_string).collect(),
+                known: own().map(ToString::to_string).collect(),
             });
         };
         // Edges that were attached meanwhile are taken in first.

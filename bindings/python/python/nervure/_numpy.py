@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nervure import Event
 from nervure.errors import NotSendable, SampleError
 
 _SENDABLE_KINDS = "biufcMmSUV"
@@ -25,7 +26,7 @@ def to_array(value: Any) -> np.ndarray[Any, Any]:
             raise NotSendable(
                 f"a value of type {kind} cannot be sent: expected a NumPy array, bytes, str, bool, int, "
                 "float, a list or dict of those, an Arrow array, table or record batch, or an object with "
-                "the buffer protocol or __dlpack__"
+                f"the buffer protocol or __dlpack__{_hint(value)}"
             ) from None
     array = np.asarray(value)
     if array.dtype.kind == "O":
@@ -33,6 +34,16 @@ def to_array(value: Any) -> np.ndarray[Any, Any]:
             f"a value of type {kind} cannot be sent: NumPy makes Python objects of it (dtype=object)"
         )
     return array
+
+
+def _hint(value: Any) -> str:
+    if value is None:
+        return " (hint: did the function that made it return nothing?)"
+    if isinstance(value, Event):
+        return " (hint: pass the event's value on: event.numpy() or event.object, with like=event)"
+    if isinstance(value, (set, frozenset)):
+        return " (hint: send a list of its elements)"
+    return ""
 
 
 def dtype_name(dtype: np.dtype[Any]) -> tuple[str, int]:
