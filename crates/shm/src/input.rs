@@ -707,7 +707,18 @@ impl Inbox {
     /// Sleeps until there is news, or until `deadline` (nanoseconds of CLOCK_MONOTONIC). Call it when
     /// [`Inbox::try_next`] found nothing. In a forked child it returns at once.
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
-        self.handle.wait(deadline)
+        let waited = self.handle.wait(deadline);
+        self.prefetch();
+        waited
+    }
+
+    /// What was slept through has gone from the caches: what the input of the last sample needs for the next one is
+    /// fetched while the doorbell is looked at.
+    fn prefetch(&self) {
+        let last = self.cursor.checked_sub(1).and_then(|last| self.inputs.get(last as usize));
+        if let Some(Source::Edge(attached)) = last.and_then(|input| input.sources.front()) {
+            attached.edge.region.ring().prefetch();
+        }
     }
 
     /// Asks for the eventfd to become readable at the next news. False when there is news already.

@@ -150,6 +150,17 @@ impl<'a> Ring<'a> {
         self.tail.load(Relaxed) == self.head.load(Relaxed)
     }
 
+    /// Begins to fetch what the next pop of a small sample reads.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        const LINE_WORDS: usize = 8;
+        crate::sync::prefetch(self.head);
+        for line in self.slot(self.tail.load(Relaxed)).chunks(LINE_WORDS).take(4) {
+            crate::sync::prefetch(&line[0]);
+        }
+    }
+
     /// Pops the oldest descriptor: `read` copies what it needs of the slot, and `admit` may leave it there for later. Both
     /// are called again when the producer dropped that slot meanwhile, of which the copy may be torn.
     #[inline]

@@ -12,6 +12,20 @@ pub(crate) use loom::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
 };
 
+/// Begins to fetch the cache line of `word`, and does not wait for it.
+#[cfg(not(loom))]
+#[inline]
+pub(crate) fn prefetch(word: &AtomicU64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which reads nothing.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(word).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = word;
+}
+
 #[cfg(not(loom))]
 pub(crate) use futex_os::FutexWord;
 
