@@ -296,6 +296,7 @@ impl Loan {
     ///
     /// # Errors
     /// As [`Publisher::send`].
+    #[inline(never)] // It would be moved before it is sent.
     pub fn send(mut self, envelope: &Envelope<'_>) -> Result<Receipt, SendError> {
         let header = self.prepare(envelope)?;
         loop {
@@ -342,6 +343,7 @@ impl<T> LoanSlice<T> {
     ///
     /// # Errors
     /// As [`Publisher::send`].
+    #[inline(never)] // It would be moved before it is sent.
     pub fn send(self) -> Result<Receipt, SendError> {
         self.loan.send(&Envelope::new())
     }

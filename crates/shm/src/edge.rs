@@ -124,6 +124,7 @@ impl Edge {
     }
 
     /// Whether it has room for a sample, and its consumer knows where to look.
+    #[inline(never)]
     pub(crate) fn is_ready(
         &mut self,
         reference: &Reference,
@@ -262,6 +263,7 @@ impl Edge {
 
     // -- helpers
 
+    #[cold]
     fn break_off(&mut self, misbehaviour: Misbehaviour, producer: &Producer) {
         self.is_broken = true;
         (producer.on_misbehaviour)(self.attached.id, misbehaviour);
@@ -283,6 +285,7 @@ impl Edge {
         Ok((0..queued).map(|i| self.slots[self.slot(oldest.wrapping_add(i))]).collect())
     }
 
+    #[inline(never)]
     fn has_queued_block(&self) -> Result<bool, Misbehaviour> {
         let queued = self.attached.region.ring().queued(self.head)?;
         let indices = (1..=queued).rev().map(|back| self.head.wrapping_sub(back));
@@ -290,6 +293,7 @@ impl Edge {
     }
 
     /// Whether the consumer, with its queue, has as many blocks as it may.
+    #[inline(never)]
     fn is_holding_all(&mut self) -> bool {
         let max = self.attached.queue.max_held as usize;
         if self.held.len() >= max {
@@ -316,6 +320,7 @@ impl Edge {
         }
     }
 
+    #[inline(never)]
     fn drop_oldest(&mut self, counters: &CountersPage) -> Result<(), Misbehaviour> {
         if let Some(index) = self.attached.region.ring().take_back(self.head)? {
             if let Some(row) = self.slots[self.slot(index)].block {

@@ -156,7 +156,12 @@ impl Output {
         assert!(Arc::ptr_eq(&self.0, &loan.output.0), "a loan is published where it was made");
         fork::check(self.0.fork_generation)?;
         let descriptor = loan.place(head)?;
-        let mut state = self.wait_for_room(&Reference::new(&header, &descriptor), wait)?;
+        let reference = Reference::new(&header, &descriptor);
+        let mut state = self.state();
+        if state.unready_edge(&reference).is_some() {
+            drop(state);
+            state = self.wait_for_room(&reference, wait)?;
+        }
         let header = self.complete(header, state.next_sequence());
         let mut image = loan.image.take().expect("`place` has found it");
         image.describe(&header, &descriptor);
@@ -344,6 +349,7 @@ impl Output {
         SendError::OutOfMemory { bytes: bytes as u64, used: budget.used(), limit: budget.limit() }
     }
 
+    #[cold]
     fn wait_for_room(&self, sample: &Reference, wait: Wait) -> Result<MutexGuard<'_, State>, SendError> {
         let room = || {
             let mut state = self.state();
