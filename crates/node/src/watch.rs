@@ -21,6 +21,7 @@ pub(crate) struct Expected {
     due: Option<i64>,
     /// How often the node was told since the newest sample.
     told: u64,
+    is_closed: bool,
 }
 
 /// An input that has had no sample for too long.
@@ -35,12 +36,19 @@ pub(crate) struct Stale {
 
 impl Expected {
     pub(crate) fn new(input: usize, period_nanos: u64) -> Self {
-        Self { input, period_nanos: period_nanos.max(1), newest: i64::MIN, due: None, told: 0 }
+        Self {
+            input,
+            period_nanos: period_nanos.max(1),
+            newest: i64::MIN,
+            due: None,
+            told: 0,
+            is_closed: false,
+        }
     }
 
     /// The dataflow starts, or this node does in one that runs: the first sample is expected within a period.
     pub(crate) fn start(&mut self, now: i64) {
-        if self.due.is_none() {
+        if self.due.is_none() && !self.is_closed {
             self.newest = self.newest.max(now);
             self.expect();
         }
@@ -60,6 +68,7 @@ impl Expected {
 
     /// No sample will come any more, which the node is told otherwise.
     pub(crate) fn close(&mut self) {
+        self.is_closed = true;
         self.due = None;
     }
 
@@ -180,6 +189,8 @@ mod tests {
         expected.postpone(150);
         assert!(expected.due().is_some_and(|due| due > 150));
         expected.close();
+        // That the dataflow has started is heard with each message of the keeper.
+        expected.start(200);
         assert_eq!(expected.due(), None);
     }
 
