@@ -171,9 +171,13 @@ fn redacted(run: &Run, arguments: &[&str]) -> String {
     let (code, stdout, stderr) = self::run(run.command(&arguments));
     let text = format!("exit code: {}\n{stdout}----- stderr -----\n{stderr}", code.unwrap());
     let text = text.replace(run.name(), "[name]");
+    let (_, status, _) = self::run(run.command(&["status", "--json", "-d", run.name()]));
+    let status: Value = serde_json::from_str(&status).unwrap();
+    let pids: Vec<String> =
+        status["nodes"].as_array().unwrap().iter().map(|node| node["pid"].to_string()).collect();
     let word = |word: &str| {
         let bare = word.trim_end_matches(')');
-        let is_pid = bare.len() > 3 && bare.bytes().all(|byte| byte.is_ascii_digit());
+        let is_pid = pids.iter().any(|pid| pid == bare);
         if is_pid { word.replace(bare, "[pid]") } else { word.to_owned() }
     };
     let line = |line: &str| {
