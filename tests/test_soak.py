@@ -71,6 +71,26 @@ def test_what_is_wrong_is_found(tmp_path: Path, change: Any, problem: str) -> No
     assert any(problem in found for found in case.problems()), case.problems()
 
 
+def test_who_is_not_the_keepers_may_be_gone_without_a_word(tmp_path: Path) -> None:
+    gone = KILLED | {"signal": None, "restarts": False, "reason": "it is gone without a word: it was killed"}
+    case = Case(tmp_path)
+    case.ends["sink"] = [gone]
+    case.received.pop()
+    assert case.problems() == []
+    case.ends["sink"] = [gone | {"reason": "it left; its place is free"}]
+    assert case.problems() != []
+
+
+def test_nothing_is_kept_for_a_node_that_has_not_joined(tmp_path: Path) -> None:
+    case = Case(tmp_path)
+    case.counters.update(sent=0, received=0)
+    case.received.clear()
+    assert case.problems() != []
+    case.round.node("sink").is_dynamic = True
+    case.sent = [line.replace(" 1 0", " 0 0") for line in case.sent]
+    assert case.problems() == []
+
+
 def test_a_killed_process_may_leave_one_act_uncounted_and_no_two(tmp_path: Path) -> None:
     case = Case(tmp_path)
     case.ends["sink"] = [KILLED, CLEAN_END | {"incarnation": 1}]

@@ -150,7 +150,13 @@ def last_words_of(
 
 
 def crashes(running: Running, node: str) -> int:
-    return sum(1 for end in running.ends[node] if end["signal"] is not None)
+    return sum(1 for end in running.ends[node] if is_crash(end))
+
+
+def is_crash(end: dict[str, Any]) -> bool:
+    """Of a process that is not the keeper's nobody is told how it ended, but that it left in order."""
+    is_foreign = end["signal"] is None and end["code"] is None
+    return end["signal"] is not None or (is_foreign and not end["reason"].startswith("it left"))
 
 
 class Account:
@@ -171,6 +177,8 @@ class Account:
         producer, output = self.source["source"].split("/")
         self.has_history = bool(plan.node(producer).outputs[output])
         self.is_block = self.source["queue_policy"] == "block"
+        # Nothing is kept for it while it is not there.
+        self.is_dynamic = consumer.is_dynamic
         self.consumer_crashes = crashes(running, consumer.id)
         self.producer_crashes = crashes(running, producer)
         self.consumer_ends = running.ends[consumer.id]
@@ -218,7 +226,7 @@ class Account:
         # Rings whose producer was gone when their consumer went: nobody is left to count what was in them.
         most = self.depth * len(self.producer_ends) + self.consumer_crashes
         if self.is_natural and self.consumer_crashes == 0 and len(self.consumer_ends) == 1:
-            most = 0
+            most = self.depth if self.is_dynamic else 0
         if not least <= queued <= most:
             return [f"{queued} are neither received nor counted, at least {least} and at most {most} may be"]
         return []
@@ -231,7 +239,7 @@ class Account:
         uncertain = sum(sent.uncertain for sent in self.sent.values())
         published = self.edge["sent"]
         # A consumer that is started again finds an edge that waited for it, or one that begins anew.
-        is_attached_all_along = self.is_block or len(self.consumer_ends) == 1
+        is_attached_all_along = (self.is_block or len(self.consumer_ends) == 1) and not self.is_dynamic
         least = certain if is_attached_all_along and not self.ended_early() else 0
         if not least - self.producer_crashes <= published <= certain + uncertain:
             return [f"{published} counted as published, {certain} written down (and {uncertain} uncertain)"]
@@ -250,7 +258,7 @@ def check_reach(plan: Round, running: Running, records: Records, node: Node, out
     """
     topic = f"{node.id}/{output}"
     lasting = 0
-    for consumer in plan.nodes:
+    for consumer in (consumer for consumer in plan.nodes if not consumer.is_dynamic):
         for source in consumer.edges.values():
             ends = running.ends[consumer.id]
             is_lasting = (source["queue_policy"] == "block" or len(ends) == 1) and not ends[-1]["failed"]

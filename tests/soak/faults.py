@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from . import accounting, mounts, processes, records
-from .plan import WATCHERS, Fault, Node, Round
+from .plan import VISITS, WATCHERS, Fault, Node, Round
 from .running import PATIENCE, Running, environment
+from .visitors import Visitors
 from .watchers import Watchers
 
 # Enough for a dataflow of a round, and so few that a leak of some a restart is noticed.
@@ -63,6 +64,7 @@ def perform(plan: Round, programs: Programs, say: Callable[[str], None]) -> Coun
             raise RoundFailed(f"{failure}\n--- told last\n{performer.running.log()}") from failure
         finally:
             performer.watchers.kill()
+            performer.visitors.kill()
             performer.running.close()
             for disk in performer.disks:
                 mounts.unmount(disk)
@@ -76,6 +78,7 @@ class Performer:
 
     def __init__(self, plan: Round, programs: Programs, folder: Path, say: Callable[[str], None]) -> None:
         self.plan = plan
+        self.programs = programs
         self.say = say
         self.done: Counter[str] = Counter()
         self.records, self.temporary = folder / "records", folder / "temporary"
@@ -95,6 +98,11 @@ class Performer:
         surroundings = environment(folder, self.records, self.temporary)
         self.running = Running(self.surround(command), surroundings, folder)
         self.watchers = Watchers(programs.nervure, surroundings, folder, self.small_disk)
+        self.visitors = Visitors(programs.nervure, programs.rust_node, surroundings, folder)
+
+    def program_of(self, node: str) -> Path:
+        programs = self.programs
+        return programs.rust_node if self.plan.node(node).language == "rust" else programs.python_node
 
     def mount(self, folder: Path, kilobytes: int) -> None:
         mounts.mount_small_disk(folder, kilobytes)
@@ -137,6 +145,9 @@ class Performer:
         if fault.kind == "param":
             self.set_param(fault)
             return
+        if fault.kind in VISITS:
+            self.inject_visit(fault)
+            return
         node = self.running.nodes.get(fault.node)
         if not node or not self.running.is_alive(fault.node):
             self.say(f"{fault}: not there")
@@ -163,6 +174,35 @@ class Performer:
             self.watchers.pause(fault.seconds)
         else:
             self.watchers.start(fault.kind, fault.node, self.running.keeper.pid)
+
+    def inject_visit(self, fault: Fault) -> None:
+        assert self.running.keeper
+        keeper = self.running.keeper.pid
+        self.say(f"{fault}")
+        if fault.kind == "kill visitors":
+            self.done["kill visitor"] += self.visitors.kill()
+        elif fault.kind == "join":
+            self.done["join"] += self.visitors.join(self.plan.node(fault.node), keeper, fault.value)
+        elif fault.kind == "attach":
+            self.done["attach"] += self.visitors.attach(fault.node, keeper)
+        else:
+            self.replace(fault, keeper)
+
+    def replace(self, fault: Fault, keeper: int) -> None:
+        """A program that is no node is not taken, and the node's own comes back."""
+        in_vain = fault.kind == "replace in vain"
+        program = Path("/bin/false") if in_vain else self.program_of(fault.node)
+        done = self.visitors.replace(fault.node, program, keeper)
+        if done.returncode == (2 if in_vain else 0):
+            self.done[fault.kind] += 1
+        elif not self.may_refuse(fault.node):
+            raise RoundFailed(f"`nervure node replace` ended with {done.returncode}: {done.stderr}")
+
+    def may_refuse(self, node: str) -> bool:
+        """Whether there is a reason why the node cannot be given another program now."""
+        running = self.running
+        is_attached = node in self.visitors.running
+        return is_attached or running.wait_for(lambda: running.is_finished or running.has_ended(node), 1.0)
 
     def set_param(self, fault: Fault) -> None:
         assert self.running.keeper
@@ -208,6 +248,8 @@ class Performer:
         self.wait_for_restarts()
         self.check_progress()
         self.done["kill watcher"] += self.watchers.kill()
+        self.done["kill visitor"] += self.visitors.kill()
+        self.wait_for_restarts()
         # Its sources may have been killed for good.
         if base is not None and not self.running.is_finished:
             self.check_open_things(base)
@@ -229,7 +271,7 @@ class Performer:
         running = self.running
 
         def missing() -> list[str]:
-            ids = [node.id for node in self.plan.nodes]
+            ids = [node.id for node in self.plan.nodes if not node.is_dynamic]
             return [id for id in ids if not running.is_alive(id) and not running.has_ended(id)]
 
         if not running.wait_for(lambda: not missing()):
@@ -266,7 +308,7 @@ class Performer:
         def is_steady() -> bool:
             last.append(self.look())
             # `run`, the keeper, and the nodes.
-            is_complete = len(last[-1]) == 2 + len(self.plan.nodes)
+            is_complete = len(last[-1]) == 2 + sum(not node.is_dynamic for node in self.plan.nodes)
             return is_complete and len(last) >= 5 and all(these == last[-1] for these in last[-5:])
 
         if not processes.wait_until(PATIENCE, is_steady):
@@ -274,6 +316,9 @@ class Performer:
         # The counters of a node that is watched are mapped when they are first looked at.
         watched = sum("health_check_timeout" in node.keys for node in self.plan.nodes)
         last[-1]["keeper"]["/memfd:nervure-counters (deleted)"] += watched
+        # Those of a node that joins are kept when it has left, for the account.
+        joining = sum(node.is_dynamic for node in self.plan.nodes)
+        last[-1]["run"]["/memfd:nervure-counters (deleted)"] += joining
         return last[-1]
 
     def pids(self) -> dict[str, int]:
@@ -373,7 +418,7 @@ class Performer:
             code = running.wait_for_end()
         except subprocess.TimeoutExpired:
             raise RoundFailed(f"it does not end ({ending})") from None
-        problems = self.watchers.wait() + self.watchers.unreadable()
+        problems = self.watchers.wait() + self.watchers.unreadable() + self.visitors.wait()
         self.done["full disk of a recording"] += self.watchers.full_disks()
         if problems:
             raise RoundFailed(f"watchers that do not end, or recordings that cannot be read: {problems}")
@@ -401,7 +446,9 @@ class Performer:
             left = processes.reap_orphans(self.running.process.pid)
             raise RoundFailed(f"processes are left: {[processes.command_line(pid) for pid in left]}")
         files = [str(path) for path in self.temporary.iterdir()]
-        files += [str(path) for path in Path("/dev/shm").iterdir() if "nervure" in path.name]
+        # Those of the lab are of iceoryx2, which it measures.
+        shared = [path for path in Path("/dev/shm").iterdir() if not path.name.startswith("nervure_lab_")]
+        files += [str(path) for path in shared if "nervure" in path.name]
         if files:
             raise RoundFailed(f"files are left: {files}")
 

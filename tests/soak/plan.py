@@ -17,6 +17,8 @@ BANDWIDTH = 40_000_000
 
 # Faults that are none to the dataflow.
 WATCHERS = ["observe", "record", "record on a small disk"]
+# What is done by programs that the keeper has not started.
+VISITS = ["join", "attach", "replace", "replace in vain", "kill visitors"]
 
 
 @dataclass
@@ -29,6 +31,8 @@ class Node:
     keys: dict[str, Any] = field(default_factory=dict)
     orders: dict[str, Any] = field(default_factory=dict)
     language: str = "rust"
+    # Nobody starts it with the dataflow: programs join as it, and leave.
+    is_dynamic: bool = False
 
     @property
     def is_source(self) -> bool:
@@ -106,10 +110,11 @@ def dataflow_node(node: Node, rust_node: Path, python_node: Path) -> dict[str, A
     program = rust_node if node.language == "rust" else python_node
     described: dict[str, Any] = {
         "id": node.id,
-        "path": str(program),
-        "args": [json.dumps(node.orders), node.id],
+        "path": "dynamic" if node.is_dynamic else str(program),
         **node.keys,
     }
+    if not node.is_dynamic:
+        described["args"] = [json.dumps(node.orders), node.id]
     if node.inputs:
         described["inputs"] = node.inputs
     if node.outputs:
@@ -137,6 +142,9 @@ def make_round(seed: int, number: int, with_python: bool, with_mounts: bool) -> 
         add_watchers(chance, plan, with_mounts)
     if ending != "natural" and chance.random() < 0.25:
         add_clock(chance, plan)
+    # Last, so that all the rest of a round is what it was without visitors.
+    if chance.random() < 0.5:
+        add_visitors(chance, plan)
     return plan
 
 
@@ -309,6 +317,32 @@ def add_watchers(chance: random.Random, plan: Round, with_mounts: bool) -> None:
         at = chance.randint(0, len(plan.faults))
         plan.faults.insert(at, Fault(chance.expovariate(4), kind, random_topic(chance, plan), seconds))
     plan.last_watcher = chance.choice(["", "observe", "record"])
+
+
+def add_visitors(chance: random.Random, plan: Round) -> None:
+    """Nodes that are joined as and left, and programs in the place of others, between the other faults."""
+    visits = []
+    for index in range(chance.choice([0, 1, 2])):
+        guest = make_consumer(chance, f"guest{index}", plan.nodes, plan.ending == "natural")
+        guest.is_dynamic, guest.keys = True, {}
+        plan.nodes.append(guest)
+        for _ in range(chance.randint(1, 4)):
+            # For ever, or for a while.
+            visits.append(Fault(chance.expovariate(4), "join", guest.id, value=chance.choice([0, 50, 400])))
+            if chance.random() < 0.5:
+                visits.append(Fault(chance.expovariate(4), "kill", guest.id))
+    # Where every sample is counted that a source has sent, it is not to begin anew.
+    hosts = [node.id for node in plan.nodes if not node.is_dynamic and plan.ending != "natural"]
+    for _ in range(chance.randint(1, 4) if hosts else 0):
+        kind, host = chance.choice(["attach", "attach", "replace", "replace in vain"]), chance.choice(hosts)
+        # What an attached program leaves behind is its user's affair, not the keeper's.
+        if kind == "attach" and "children" in plan.node(host).orders:
+            kind = "replace"
+        visits.append(Fault(chance.expovariate(4), kind, host))
+        if chance.random() < 0.3:
+            visits.append(Fault(chance.expovariate(4), "kill visitors"))
+    at = chance.randint(0, len(plan.faults))
+    plan.faults[at:at] = visits
 
 
 # Orders of a node of which nothing is asked but to be there.

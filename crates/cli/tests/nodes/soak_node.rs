@@ -111,13 +111,18 @@ impl Worker {
         let pause = Duration::from_micros(self.orders.number("pause_micros"));
         let count = self.orders.0["count"].as_u64().unwrap_or(u64::MAX);
         let is_source = !pause.is_zero();
-        let mut due = Instant::now();
+        let begin = Instant::now();
+        let leave_after = self.orders.millis("leave_after_millis");
+        let mut due = begin;
         for (name, value) in node.params() {
             writeln(&mut self.record, format_args!("p {name} {value}"))?;
         }
         loop {
             let now = Instant::now();
             self.look_at_clock(&node)?;
+            if !leave_after.is_zero() && begin.elapsed() >= leave_after {
+                return Ok(());
+            }
             if is_source && now >= due {
                 due = now + pause;
                 for _ in 0..self.orders.number("burst").max(1) {
