@@ -14,6 +14,7 @@ The user's home is called `/home/robot` and has a clone of this repository in `n
 runs this test is active.
 """
 
+import fcntl
 import json
 import os
 import re
@@ -21,6 +22,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -73,7 +75,7 @@ def walks(
     tests = (item for item in request.session.items if getattr(item, "originalname", "") == "test_guide")
     chosen = [test.callspec.params["guide"] for test in tests]
     with ThreadPoolExecutor(max_workers=2) as pool:
-        yield {guide: pool.submit(follow, GUIDES[guide], home) for guide in chosen}
+        yield {guide: pool.submit(follow_alone, GUIDES[guide], home) for guide in chosen}
 
 
 def test_links_lead_somewhere() -> None:
@@ -95,6 +97,14 @@ class Command:
     where: str
     text: str
     expected: list[str] = field(default_factory=list)
+
+
+def follow_alone(guide: Path, home: Path) -> None:
+    """Another run of these tests on this machine has dataflows of the same names: it is waited for."""
+    lock = Path(tempfile.gettempdir()) / f"nervure-guide-{os.getuid()}-{guide.stem}.lock"
+    with lock.open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        follow(guide, home)
 
 
 def follow(guide: Path, home: Path) -> None:
