@@ -347,7 +347,9 @@ impl Control {
             return self.end_startup();
         }
         let delivered = round.delivery.arrived / (1.0 - losses.channel());
-        let followed = delivered > FOLLOWED * round.delivery.sent;
+        // What the channel loses by itself is first to be known.
+        let lost = losses.start_is_known() && delivered < FOLLOWED * round.delivery.sent;
+        let followed = !lost && round.delivery.passed > FOLLOWED * round.delivery.sent;
         stalled = if followed { 0 } else { stalled + 1 };
         let overflows = round.loss.sent >= 20.0 && losses.exceeds(round.loss, START_EXCESS);
         if stalled >= 3 || (stalled > 0 && overflows) {

@@ -4,6 +4,8 @@
 const MIN_PACKETS: f64 = 100.0;
 /// What more packets than this have shown of the channel is forgotten by and by.
 const MEMORY_PACKETS: f64 = 500.0;
+/// So many packets of the start tell what a channel loses, roughly.
+const START_PACKETS: f64 = 50.0;
 /// Of at least so many packets between two reports, less than this part of what is usual arrived: a fade. (With 64 % lost
 /// by chance, once in ten thousand reports.)
 const FADE_PACKETS: u64 = 50;
@@ -86,6 +88,11 @@ impl Losses {
 
     pub fn channel_is_known(&self) -> bool {
         self.channel.is_some()
+    }
+
+    /// Whether enough is known of the channel to tell that more is lost.
+    pub fn start_is_known(&self) -> bool {
+        self.known || self.at_start.sent >= START_PACKETS
     }
 
     /// Takes a round in which the rate grew. The last two may have overflowed the queue, so they count later, if at all.
