@@ -263,6 +263,7 @@ impl QuicCarrier {
                             self.events.push_back(Event::Datagram { session, datagram });
                         }
                     }
+                    self.follow(handle);
                 }
                 Some(_) => {}
                 None if drained => return self.on_drained(now, handle),
@@ -326,6 +327,7 @@ impl QuicCarrier {
         self.counters.packets_received += 1;
         self.counters.datagrams_received += 1;
         self.notice_smaller_path(now, handle);
+        self.follow(handle);
         Some((session, datagram))
     }
 }

@@ -41,6 +41,11 @@ impl Search {
         self.next = Some(now);
     }
 
+    /// Whether a trial is under way.
+    pub fn is_trying(&self) -> bool {
+        self.trial.is_some()
+    }
+
     /// The connection of the trial that took too long. One that is established here waits for the peer's word: the size
     /// goes in both directions.
     pub fn take_failed(&mut self, now: Instant, is_established: impl Fn(usize) -> bool) -> Option<usize> {

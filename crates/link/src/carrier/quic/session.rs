@@ -177,6 +177,9 @@ impl QuicCarrier {
             trial.is_some_and(|connection| connection.established && !connection.quic.is_closed())
         };
         let failed = initiator.search.take_failed(now, is_established);
+        if initiator.search.is_trying() {
+            return;
+        }
         let next = initiator.search.next(now, known, self.config.largest_packet_bytes, to, rtt);
         if let Some(failed) = failed.and_then(|handle| self.connections.get_mut(&handle)) {
             failed.close(now);
@@ -295,6 +298,19 @@ impl QuicCarrier {
         });
     }
 
+    /// A datagram came on a connection. The initiator decides which connection of a session is used, and has perhaps given up
+    /// the one that was established last: its word of that may be lost.
+    pub(super) fn follow(&mut self, handle: usize) {
+        let Some(connection) = self.connections.get(&handle).filter(|c| !c.is_ours && c.established) else {
+            return;
+        };
+        let Some(id) = connection.session else { return };
+        let active = self.sessions.get(&id).and_then(|session| session.active);
+        if active.is_some_and(|active| active != handle) && !connection.quic.is_closed() {
+            self.inherit(id, handle);
+        }
+    }
+
     /// Closes the connections of a session that were quiet for longest, beyond what an honest initiator has.
     fn close_surplus(&mut self, now: Instant, id: SessionId) {
         let mut open: Vec<_> = self
@@ -354,7 +370,7 @@ impl QuicCarrier {
         }
     }
 
-    /// The connection that was active is gone; an older one is still there.
+    /// A connection that is there already is used from now on.
     fn inherit(&mut self, id: SessionId, heir: usize) {
         let Some(connection) = self.connections.get_mut(&heir) else { return };
         connection.retires_at = None;

@@ -90,6 +90,40 @@ fn no_session_is_lost_over_the_search_for_a_packet_size() {
     }
 }
 
+/// Which connection of a session is used is never misunderstood for long, whatever is lost of the handshakes and of the ends
+/// of connections.
+#[test]
+fn datagrams_go_on_while_packet_sizes_are_tried() {
+    for seed in 0..100 {
+        let mut network = settings(MILLI, 0.75);
+        network.mtu_bytes = Some(1500);
+        let mut world = quic_pair(seed, network);
+        let session = world.connect(0, 1, key(1).public());
+        while world.connected(1).is_none() {
+            world.run_for(SECOND);
+        }
+        let sides = [(0, session), (1, world.connected(1).unwrap())];
+        let send_for = |world: &mut World<QuicCarrier>, time| {
+            let end = world.now + time;
+            while world.now < end {
+                for (host, session) in sides {
+                    world.send(host, session, vec![0; 100]);
+                }
+                world.run_for(5 * MILLI);
+            }
+        };
+        send_for(&mut world, 8 * SECOND);
+        let settled = world.now;
+        send_for(&mut world, 2 * SECOND);
+        for (host, _) in sides {
+            let datagrams =
+                |(at, event): &&(Duration, Event)| *at > settled && matches!(event, Event::Datagram { .. });
+            let arrived = world.hosts[host].events.iter().filter(datagrams).count();
+            assert!(arrived > 40, "{arrived} of 400 at host {host}, seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn a_path_that_takes_only_smaller_packets_is_noticed() {
     for (loss, seed) in [(0.0, 1), (0.3, 1), (0.3, 2)] {
