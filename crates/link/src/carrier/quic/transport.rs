@@ -16,9 +16,10 @@ pub fn config(packet_bytes: u16) -> (Arc<TransportConfig>, Arc<LargePackets>) {
     let large = Arc::new(LargePackets::default());
     let mut acks = AckFrequencyConfig::default();
     // The link has its own feedback; QUIC's only keeps QUIC's memory small, and each one costs airtime, which thirty robots
-    // on one air do not have to spare. Loss is normal, so a gap is no reason for another.
+    // on one air do not have to spare: at one every 100 ms they take a tenth of it. Loss is normal, so a gap is no reason for
+    // another.
     acks.ack_eliciting_threshold(VarInt::from_u32(32))
-        .max_ack_delay(Some(Duration::from_millis(100)))
+        .max_ack_delay(Some(Duration::from_millis(400)))
         .reordering_threshold(VarInt::from_u32(0));
     let mut config = TransportConfig::default();
     config
