@@ -126,9 +126,11 @@ impl Breaker {
         self.last_sent.max(self.last_report)
     }
 
-    /// For how long nothing has come.
-    pub fn silence(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.last_report)
+    /// How often the peer should answer, at most: more rarely the longer nothing has come, as answers may queue on their
+    /// way back, and yet each probe, as one may be lost.
+    pub fn answer_interval(&self, now: Instant) -> Duration {
+        let silence = now.saturating_duration_since(self.last_report);
+        if self.was_open() { (silence / 20).min(self.probe_interval) } else { Duration::ZERO }
     }
 
     /// When silence opens the breaker, unless a report comes.

@@ -289,8 +289,7 @@ impl Rate {
     /// all. To be told with each packet. A report that is due goes at once, so a long interval does not delay the
     /// answer to the first packet after a pause.
     pub fn report_interval(&self, now: Instant) -> Duration {
-        let silence = if self.breaker.was_open() { self.breaker.silence(now) } else { Duration::ZERO };
-        (silence / 20).min(Duration::from_millis(200)).max(seconds(self.delays.report_interval()))
+        self.breaker.answer_interval(now).max(seconds(self.delays.report_interval()))
     }
 
     /// What is known of the path.
