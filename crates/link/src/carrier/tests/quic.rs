@@ -6,7 +6,7 @@ use nervure_linkemu::Schedule;
 
 use super::world::{World, address, key, quic_pair, settings};
 use crate::carrier::quic::{QuicCarrier, QuicConfig};
-use crate::carrier::{Carrier, Event, Lost};
+use crate::carrier::{Carrier, Event, Lost, SessionId};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
@@ -90,6 +90,19 @@ fn no_session_is_lost_over_the_search_for_a_packet_size() {
     }
 }
 
+/// Both sides send full datagrams, and small ones between them.
+fn send_for(world: &mut World<QuicCarrier>, sides: [(usize, SessionId); 2], time: Duration) {
+    let end = world.now + time;
+    while world.now < end {
+        for (host, session) in sides {
+            let most = world.hosts[host].carrier.max_datagram_bytes(session).unwrap();
+            world.send(host, session, vec![0; most]);
+            world.send(host, session, vec![0; 100]);
+        }
+        world.run_for(10 * MILLI);
+    }
+}
+
 /// Which connection of a session is used is never misunderstood for long, whatever is lost of the handshakes and of the ends
 /// of connections.
 #[test]
@@ -103,18 +116,9 @@ fn datagrams_go_on_while_packet_sizes_are_tried() {
             world.run_for(SECOND);
         }
         let sides = [(0, session), (1, world.connected(1).unwrap())];
-        let send_for = |world: &mut World<QuicCarrier>, time| {
-            let end = world.now + time;
-            while world.now < end {
-                for (host, session) in sides {
-                    world.send(host, session, vec![0; 100]);
-                }
-                world.run_for(5 * MILLI);
-            }
-        };
-        send_for(&mut world, 8 * SECOND);
+        send_for(&mut world, sides, 8 * SECOND);
         let settled = world.now;
-        send_for(&mut world, 2 * SECOND);
+        send_for(&mut world, sides, 2 * SECOND);
         for (host, _) in sides {
             let datagrams =
                 |(at, event): &&(Duration, Event)| *at > settled && matches!(event, Event::Datagram { .. });
@@ -136,32 +140,20 @@ fn a_path_that_takes_only_smaller_packets_is_noticed() {
         let other = world.connected(1).unwrap();
         let most = world.hosts[0].carrier.max_datagram_bytes(session).unwrap();
         assert!(most > 1400, "{most}");
-        // Both sides send full datagrams, and small ones between them.
         let sides = [(0, session), (1, other)];
-        let send_for = |world: &mut World<QuicCarrier>, time| {
-            let end = world.now + time;
-            while world.now < end {
-                for (host, session) in sides {
-                    let most = world.hosts[host].carrier.max_datagram_bytes(session).unwrap();
-                    world.send(host, session, vec![0; most]);
-                    world.send(host, session, vec![0; 100]);
-                }
-                world.run_for(10 * MILLI);
-            }
-        };
         let fits = |world: &World<QuicCarrier>| {
             sides
                 .map(|(host, session)| world.hosts[host].carrier.max_datagram_bytes(session))
                 .map(|most| most.is_some_and(|most| (1300..1400 - 28).contains(&most)))
                 == [true; 2]
         };
-        send_for(&mut world, 2 * SECOND);
+        send_for(&mut world, sides, 2 * SECOND);
         while !fits(&world) && world.now < 60 * SECOND {
-            send_for(&mut world, SECOND);
+            send_for(&mut world, sides, SECOND);
         }
         assert!(fits(&world), "no size is found at {loss}, seed {seed}");
         let found = world.now;
-        send_for(&mut world, 2 * SECOND);
+        send_for(&mut world, sides, 2 * SECOND);
         for (host, _) in sides {
             assert_eq!(world.first(host, |event| matches!(event, Event::Lost { .. })), None);
             let full = world.hosts[host].events.iter().filter(|(at, event)| {
