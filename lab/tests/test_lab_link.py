@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from link_document import PLAIN, a_host, a_planned, a_result, a_run, a_session
 from nervure_lab.envelope import command_to_repeat
-from nervure_lab.link.analysis import CellFigures, cells, impossible, missing
+from nervure_lab.link.analysis import CellFigures, Undisturbed, cells, impossible, missing
 from nervure_lab.link.contract import Cell
 from nervure_lab.link.plan import plan
 from nervure_lab.link.report import write_link_report
 from nervure_lab.link.targets import TARGETS, verdicts
-from nervure_lab.link.ticker import Lateness
+from nervure_lab.link.ticker import Lateness, stood_still
 
 MEGA = 1_000_000
 
@@ -201,7 +201,48 @@ def test_a_process_that_waits_tells_how_late_it_was() -> None:
     lateness = Lateness(0)
     for late_nanos in (0, 1_000_000, 30_000_000, 0):
         lateness.woke_up(lateness.due_nanos + late_nanos)
-    assert lateness.figures == {"ticks": 4, "worst_ms": 30, "stalls": 1, "stalled_ms": 30}
+    assert lateness.figures == {"worst_ms": 30, "stops_nanos": [(4_000_000, 36_000_000)]}
+
+
+def test_a_stop_of_one_core_is_a_stop_of_the_machine() -> None:
+    one = {"realtime": True, "worst_ms": 9.0, "stops_nanos": [[10, 20], [50, 60]]}
+    other = {"realtime": True, "worst_ms": 7.0, "stops_nanos": [[15, 30], [70, 80]]}
+    found = stood_still([one, other])
+    assert (found["realtime"], found["worst_ms"]) == (True, 9.0)
+    assert found["stops_nanos"] == [[10, 30], [50, 60], [70, 80]]
+    assert found["stopped_ms"] == pytest.approx(40e-6)
+    assert not stood_still([one, other | {"realtime": False}])["realtime"]
+    assert not stood_still([])["realtime"]
+
+
+def test_what_met_a_stop_is_set_apart_and_said_to_be() -> None:
+    cell = Cell(300, 20)
+    run = a_run("nervure", cell=cell, delivered=1000)
+    run["flows"][0]["receiver"] |= {"p99_ms": 60.0, "seconds": 33.0}
+    run["link"] |= {"seconds": 40.0, "hosts": [a_host(), a_host(500_000, 125_000, 20.0)]}
+    period = 33_000
+    # Every fiftieth is under way when a stop of 50 ms begins or ends, or in all of it.
+    run["flows"][0]["receptions_micros"] = [
+        [number, number * period, number * period + (60_000 if number % 50 == 0 else 20_000)]
+        for number in range(1000)
+    ]
+    run["machine"] = {"realtime": True, "worst_ms": 50.0}
+    assert only(a_result(run)).worst.undisturbed is None
+    stops = [[number * period + 5_000, number * period + 25_000] for number in range(0, 1000, 50)]
+    run["machine"]["stops_micros"] = stops
+    apart = only(a_result(run)).worst.undisturbed
+    assert apart == Undisturbed(980, 20.0, 20.0)
+    planned = a_planned("300-20-512K", cell, nervure=1)
+    [p99] = [
+        verdict for verdict in verdicts(a_result(run, planned=(planned,))) if verdict.target.what == "p99"
+    ]
+    assert (p99.word, p99.value, p99.undisturbed) == ("met outside stops", 60.0, 20.0)
+    # One that only waits and may itself be kept waiting proves nothing.
+    run["machine"]["realtime"] = False
+    [p99] = [
+        verdict for verdict in verdicts(a_result(run, planned=(planned,))) if verdict.target.what == "p99"
+    ]
+    assert (p99.word, p99.undisturbed) == ("missed", None)
 
 
 def test_the_command_is_what_another_reader_would_type() -> None:
@@ -254,10 +295,13 @@ def test_the_page_tells_figures_verdicts_and_what_lacks(tmp_path: Path) -> None:
     good["link"] |= {"seconds": 40.0, "hosts": [a_host(), a_host(500_000, 125_000, 20.0)]}
     page = the_page(tmp_path, planned, good, silent)
     assert "### 300 Mbit/s, 20 % loss; 512 KiB at 30 Hz; RTT 2 ms, queue 100 ms" in page
-    assert "| Nervure | 99.9 | 20 | 40 |  | 127.0 | 54 | 56 |" in page
+    assert "| Nervure | 99.9 | 20 | 40 |  |  | 127.0 | 54 | 56 |" in page
     assert "| UDP | 0 |" in page
     assert "| 300-20-512K | p99 at most 33 ms | 40 | **missed** | 1 of 2 |" in page
     assert "| 300-20-512K | delivered at least 99.5 % | 99.9 | met | 1 of 2 |" in page
-    assert "Of 2 targets 1 are met, 1 missed and 0 not measured." in page
+    assert (
+        "Of 2 targets 1 are met, 0 are met outside the stops of the machine, 1 are missed and 0 not measured."
+        in page
+    )
     assert "- 300-20-512K: nervure (1 of 2 seeds)" in page
     assert "**Zenoh** was not measured: no pip" in page

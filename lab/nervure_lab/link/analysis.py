@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nervure_lab.link.measures import SAMPLE_SHARE, UDP_SHARE, kept, measures
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """The samples that were not under way while the machine stood still, in part or as a whole."""
+
+    samples: int
+    p99_ms: float
+    max_ms: float
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,8 @@ class RunFigures:
     """It had delivered nothing for so long that it was ended."""
     machine_late_ms: float | None = None
     """The longest delay with which the machine woke up the emulator, or a process that only waits."""
+    undisturbed: Undisturbed | None = None
+    """Where it is known when the machine stood still."""
     more: dict[str, float] = field(default_factory=dict)
     """What only runs of this kind have."""
     fault: str = ""
@@ -131,6 +143,7 @@ def _figures(run: dict[str, Any]) -> RunFigures:
         receiver_cpu=_cpu(receivers, payload_bytes),
         gave_up=any(receiver.get("gave_up") for receiver in receivers),
         machine_late_ms=_machine_late_ms(run),
+        undisturbed=_undisturbed(run),
     )
     if link is None:
         return figures
@@ -177,6 +190,25 @@ def _machine_late_ms(run: dict[str, Any]) -> float | None:
     if run["link"] and "late_longest_micros" in run["link"]:
         known.append(run["link"]["late_longest_micros"] * 1e-3)
     return max((late for late in known if late is not None), default=None)
+
+
+def _undisturbed(run: dict[str, Any]) -> Undisturbed | None:
+    machine, receptions = run.get("machine", {}), run["flows"][0].get("receptions_micros")
+    if not machine.get("realtime") or "stops_micros" not in machine or not receptions:
+        return None
+    stops = machine["stops_micros"]
+    ends = [end for _, end in stops]
+
+    def meets_a_stop(due: int, received: int) -> bool:
+        first = bisect_left(ends, due)
+        return first < len(stops) and stops[first][0] <= received
+
+    latencies = sorted(
+        (received - due) * 1e-3 for _, due, received in receptions if not meets_a_stop(due, received)
+    )
+    if not latencies:
+        return None
+    return Undisturbed(len(latencies), latencies[math.ceil(0.99 * len(latencies)) - 1], latencies[-1])
 
 
 def _of_receiver(report: dict[str, Any]) -> tuple[int, dict[str, float], float]:

@@ -13,14 +13,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from nervure_lab.contract import Unavailable
 from nervure_lab.link.contract import JOIN_SECONDS, Cell, Commands, Flow, LinkAdapter
-from nervure_lab.link.ticker import stolen_seconds, ticking
+from nervure_lab.link.ticker import stolen_seconds, stood_still, ticking
 from nervure_lab.toolchain import LAB_DIRECTORY, REPOSITORY_DIRECTORY
 
 START_SECONDS = 30.0
@@ -102,7 +102,7 @@ def run_cell(
             for number, programs in enumerate(hosts):
                 words += ["---" if number else "--", "sh", "-c", _script(programs)]
         stolen = stolen_seconds()
-        with _rendezvous(directory / "rendezvous"), ticking(directory / "ticker.json", environment):
+        with _rendezvous(directory / "rendezvous"), ticking(directory, environment) as tickers:
             exit_code, told = processes.run(words, environment)
         link = last_line(directory / "emulator.json")
         flows = [Flow(directory, number) for number in range(cell.robots + (cell.beside == "same-later"))]
@@ -112,10 +112,9 @@ def run_cell(
             "seed": seed,
             "exit_code": exit_code,
             "stderr": told[-2000:],
-            "machine": (last_line(directory / "ticker.json") or {})
-            | {"stolen_s": round(stolen_seconds() - stolen, 2)},
+            "machine": _machine(tickers, link) | {"stolen_s": round(stolen_seconds() - stolen, 2)},
             "link": link,
-            "flows": [_found(flow, cell, link) for flow in flows],
+            "flows": [_found(flow, link) for flow in flows],
             "beside": _bulk_progress(Flow(directory, 1), link) if "cubic" in cell.beside else None,
         }
 
@@ -185,13 +184,22 @@ def _limit_seconds(cell: Cell) -> float:
     return seconds + (JOIN_SECONDS if cell.beside else 0.0) + (CATCH_UP_SECONDS if cell.keep_all else 0.0)
 
 
-def _found(flow: Flow, cell: Cell, link: dict[str, Any] | None) -> dict[str, Any]:
-    """What both ends of a flow have left; every reception where the figures ask for times."""
+def _machine(tickers: Iterable[Path], link: dict[str, Any] | None) -> dict[str, Any]:
+    """When it stood still, from the start of the emulator."""
+    found = stood_still(core for file in tickers if (core := last_line(file)))
+    stops = found.pop("stops_nanos")
+    start = link["start_monotonic_nanos"] if link else 0
+    micros = [[(nanos - start) // 1000 for nanos in stop] for stop in stops]
+    return found | ({"stops_micros": micros} if link else {})
+
+
+def _found(flow: Flow, link: dict[str, Any] | None) -> dict[str, Any]:
+    """What both ends of a flow have left, and every reception."""
     found: dict[str, Any] = {
         "receiver": last_line(flow.receiver_report),
         "sender": last_line(flow.sender_report),
     }
-    if link is None or not (cell.outage or cell.beside or cell.robots > 1 or cell.connects):
+    if link is None:
         return found
     start = link["start_monotonic_nanos"]
     if flow.receptions.exists():

@@ -1,34 +1,60 @@
-"""How late this machine wakes up a process that only waits: `python -m nervure_lab.link.ticker FILE`. It ends
-when it is asked to, and leaves one line of JSON. A latency that is no longer than the longest delay here may
-be the machine's and not the link's.
+"""When this machine stood still: `python -m nervure_lab.link.ticker FILE CORE` waits on one core and notes
+when it is woken up late. It ends when it is asked to, and leaves one line of JSON.
+
+With real-time priority nothing that runs on this machine makes it late: then the host of a virtual machine
+has stopped that core. Without the right to it, the load of the experiment itself may have been the cause.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
 PERIOD_NANOS = 2_000_000
-STALL_NANOS = 5_000_000
-"""A delay that is longer counts as a stall."""
+STOP_NANOS = 5_000_000
+"""A delay that is longer counts as a stop."""
+PRIORITY = 50
+"""Of the real-time scheduling class SCHED_FIFO, between its bounds."""
 
 
 @contextmanager
-def ticking(file: Path, environment: dict[str, str]) -> Iterator[None]:
-    """Runs one beside what is done here; it has written its line at the end."""
-    ticker = Popen([sys.executable, "-m", "nervure_lab.link.ticker", str(file)], env=environment)
+def ticking(directory: Path, environment: dict[str, str]) -> Iterator[Iterator[Path]]:
+    """Runs one on each core beside what is done here; their files are written at the end."""
+    files = {core: directory / f"ticker-{core}.json" for core in os.sched_getaffinity(0)}
+    words = [sys.executable, "-m", "nervure_lab.link.ticker"]
+    tickers = [Popen([*words, str(file), str(core)], env=environment) for core, file in files.items()]
     try:
-        yield
+        yield iter(files.values())
     finally:
-        ticker.terminate()
-        ticker.wait()
+        for ticker in tickers:
+            ticker.terminate()
+        for ticker in tickers:
+            ticker.wait()
+
+
+def stood_still(cores: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """What those of all cores say together: a stop of one is a stop."""
+    cores = list(cores)
+    merged: list[list[int]] = []
+    for begin, end in sorted(stop for core in cores for stop in core["stops_nanos"]):
+        if merged and begin <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([begin, end])
+    return {
+        "realtime": bool(cores) and all(core["realtime"] for core in cores),
+        "worst_ms": max((core["worst_ms"] for core in cores), default=None),
+        "stopped_ms": sum(end - begin for begin, end in merged) * 1e-6,
+        "stops_nanos": merged,
+    }
 
 
 def stolen_seconds() -> float:
@@ -42,49 +68,51 @@ class Lateness:
 
     def __init__(self, start_nanos: int) -> None:
         self.due_nanos = start_nanos + PERIOD_NANOS
-        self._ticks = 0
         self._worst_nanos = 0
-        self._stalls = 0
-        self._stalled_nanos = 0
+        self._stops: list[tuple[int, int]] = []
 
     def woke_up(self, now_nanos: int) -> None:
         """What was missed meanwhile is not made up for."""
         late = max(now_nanos - self.due_nanos, 0)
-        self._ticks += 1
         self._worst_nanos = max(self._worst_nanos, late)
-        if late > STALL_NANOS:
-            self._stalls += 1
-            self._stalled_nanos += late
+        if late > STOP_NANOS:
+            # It may have begun at any time since the last wake-up.
+            self._stops.append((self.due_nanos - PERIOD_NANOS, now_nanos))
         self.due_nanos = max(self.due_nanos + PERIOD_NANOS, now_nanos)
 
     @property
     def figures(self) -> dict[str, Any]:
-        return {
-            "ticks": self._ticks,
-            "worst_ms": self._worst_nanos * 1e-6,
-            "stalls": self._stalls,
-            "stalled_ms": self._stalled_nanos * 1e-6,
-        }
+        return {"worst_ms": self._worst_nanos * 1e-6, "stops_nanos": self._stops}
 
 
-def main(file: Path) -> None:
+def main(file: Path, core: int) -> None:
     class Ended(Exception):
         pass
 
     def end(*_: object) -> None:
         raise Ended
 
-    lateness = Lateness(time.monotonic_ns())
     # Ctrl-C is for the experiment, which then asks this to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.sched_setaffinity(0, {core})
+    realtime = _take_priority()
+    lateness = Lateness(time.monotonic_ns())
     try:
         signal.signal(signal.SIGTERM, end)
         while True:
             time.sleep(max(lateness.due_nanos - time.monotonic_ns(), 0) * 1e-9)
             lateness.woke_up(time.monotonic_ns())
     except Ended:
-        file.write_text(json.dumps(lateness.figures) + "\n")
+        file.write_text(json.dumps({"realtime": realtime} | lateness.figures) + "\n")
+
+
+def _take_priority() -> bool:
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
+    except PermissionError:
+        return False
+    return True
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))
