@@ -35,6 +35,8 @@ const SILENCE_CHECK: Duration = Duration::from_millis(50);
 /// A peer that may have lost its state, or has not told what became of samples, is asked again after this time, when nothing
 /// else is sent to it.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// Sooner, as long as it answers, where samples may have to wait for what it says.
+const ASK_AGAIN_SOON: Duration = Duration::from_millis(20);
 /// When everything under way is overdue, the window stays full until something is heard, so a probe goes after this
 /// time, again and again: a fade costs little more than its own length.
 const TAIL_PROBE: Duration = Duration::from_millis(5);
@@ -106,6 +108,8 @@ pub struct Session {
     last_sent: Instant,
     /// When feedback came that was not overtaken.
     last_heard: Instant,
+    /// When anything last came from the peer.
+    last_arrival: Instant,
     rto: Duration,
     /// When the peer is asked for a sign that it still knows of this session.
     ask_at: Instant,
@@ -134,6 +138,7 @@ impl Session {
             paced_until: None,
             last_sent: now,
             last_heard: now,
+            last_arrival: now,
             rto: FIRST_RTO,
             ask_at: now,
             is_new_connection: false,
@@ -189,6 +194,7 @@ impl Session {
     /// A datagram arrived. It may be anything; what is wrong is counted.
     pub fn on_datagram(&mut self, now: Instant, datagram: &[u8]) {
         self.datagram_bytes_received += datagram.len() as u64;
+        self.last_arrival = now;
         match Kind::of(datagram) {
             Ok(Kind::Feedback) => self.on_feedback(now, datagram),
             // What does not parse is counted by the receiver.
@@ -294,7 +300,7 @@ impl Session {
             return false;
         };
         self.rate.on_sent(now, filled.packet, filled.bytes);
-        self.ask_at = now + ASK_AGAIN;
+        self.ask_at = now + self.ask_again(now);
         self.last_sent = now;
         self.packets_sent += 1;
         true
@@ -307,10 +313,11 @@ impl Session {
     }
 
     /// When a silent link is probed. Samples are not to wait for it; where only control messages are under way, the answer
-    /// may be long in coming because many share the air, so probes become rarer.
+    /// may be long in coming because many share the air, so probes become rarer, unless the peer asks.
     fn probe_at(&self) -> Instant {
         let silence = self.last_sent.saturating_duration_since(self.last_heard);
-        self.last_sent + if self.sender.has_samples() { Duration::ZERO } else { silence / 4 }
+        let at_once = self.sender.has_samples() || self.last_arrival > self.last_sent;
+        self.last_sent + if at_once { Duration::ZERO } else { silence / 4 }
     }
 
     /// Whether it is not known that the peer still knows of this session, or what became of samples that it has: it may
@@ -323,8 +330,17 @@ impl Session {
     /// had not arrived, would otherwise never be heard of.
     fn asks(&mut self, now: Instant) -> bool {
         self.ask_at <= now && self.has_question() && {
-            self.ask_at = now + ASK_AGAIN;
+            self.ask_at = now + self.ask_again(now);
             self.sender.check_grants() || self.is_new_connection || self.sender.awaits_closing()
+        }
+    }
+
+    fn ask_again(&self, now: Instant) -> Duration {
+        if self.is_new_connection || self.sender.awaits_grant() {
+            let silence = now.saturating_duration_since(self.last_heard);
+            (silence / 4).clamp(ASK_AGAIN_SOON, ASK_AGAIN)
+        } else {
+            ASK_AGAIN
         }
     }
 
