@@ -1,7 +1,7 @@
 //! When nothing or next to nothing arrives, only probes are sent.
 //!
-//! A circuit breaker as RFC 8084 asks for: it opens after three intervals without reports, or with less than a tenth
-//! delivered, and it never backs off, so that the end of an outage is noticed within one probe interval
+//! A circuit breaker as RFC 8084 asks for: it opens after three intervals without reports (later where so many packets are
+//! lost that reports fail to come by chance), or with less than a tenth delivered, and it never backs off, so that the end of an outage is noticed within one probe interval
 //! (one small packet per interval is below what RFC 8085, section 3.1.1, allows without congestion control for any
 //! round-trip time above the interval, and next to nothing below).
 
@@ -17,11 +17,18 @@ const LEAST_DELIVERED: f64 = 0.1;
 const MIN_PACKETS: u64 = 20;
 /// Of this many probes, more than [`LEAST_DELIVERED`] must arrive before anything else is sent.
 const TRIAL_PROBES: u64 = 10;
+/// Silence that chance alone may bring about is none: it is as improbable as this.
+const CHANCE: f64 = 1e-4;
+/// While a sample is repaired, a packet that asks for a report goes about this often.
+const ASKS_EVERY: f64 = 0.008;
+/// However much is lost, so long a silence opens the breaker.
+const MOST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug)]
 pub struct Breaker {
     probe_interval: Duration,
+    interval_length: Duration,
     patience: Duration,
     last_report: Instant,
     last_sent: Instant,
@@ -45,6 +52,7 @@ impl Breaker {
     pub fn new(probe_interval: Duration, now: Instant) -> Self {
         Self {
             probe_interval,
+            interval_length: MIN_INTERVAL,
             patience: MIN_INTERVAL * INTERVALS,
             last_report: now,
             last_sent: now,
@@ -55,14 +63,21 @@ impl Breaker {
         }
     }
 
-    pub fn set_patience(&mut self, rtt_seconds: f64) {
+    /// By the round-trip time, and by the share of packets that are lost: reports are taken to be lost as often.
+    pub fn set_patience(&mut self, rtt_seconds: f64, loss: f64) {
         let rtt = Duration::try_from_secs_f64(rtt_seconds).unwrap_or(MIN_INTERVAL);
-        self.patience = rtt.max(MIN_INTERVAL) * INTERVALS;
+        let unanswered = 1.0 - (1.0 - loss).powi(2);
+        let by_chance = CHANCE.ln() / unanswered.ln() * ASKS_EVERY;
+        let by_chance = Duration::try_from_secs_f64(by_chance).unwrap_or(MOST_PATIENCE).min(MOST_PATIENCE);
+        self.interval_length = rtt.max(MIN_INTERVAL);
+        self.patience = by_chance.max(self.interval_length * INTERVALS);
     }
 
-    /// A packet leaves. When all before it were reported on, silence begins to count now.
+    /// A packet leaves. When all before it were reported on, or are so old that they never will be, silence begins to
+    /// count now.
     pub fn on_sent(&mut self, now: Instant, all_reported: bool) {
-        if all_reported && self.state == State::Closed {
+        let after_a_pause = now.saturating_duration_since(self.last_sent) > self.interval_length;
+        if (all_reported || after_a_pause) && self.state == State::Closed {
             self.last_report = self.last_report.max(now);
         }
         self.last_sent = now;
@@ -90,7 +105,7 @@ impl Breaker {
     fn judge_interval(&mut self, now: Instant, sent: u64, received: u64) {
         let (began, sent_before, received_before) = self.interval;
         let sent_since = sent - sent_before;
-        if now.duration_since(began) < self.patience / INTERVALS || sent_since < MIN_PACKETS {
+        if now.duration_since(began) < self.interval_length || sent_since < MIN_PACKETS {
             return;
         }
         let delivered = received.saturating_sub(received_before) as f64 / sent_since as f64;

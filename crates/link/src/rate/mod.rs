@@ -258,7 +258,8 @@ impl Rate {
         self.losses.on_report(packet.count, observed.packets_received, short_queue);
         self.delivery.on_report(&packet, observed, self.sent.last_idle());
         self.sent.forget_before(observed.highest_packet_number);
-        self.breaker.set_patience(self.delays.rtt() + self.delays.report_interval());
+        let rtt = self.delays.rtt() + self.delays.report_interval();
+        self.breaker.set_patience(rtt, self.losses.smoothed());
         self.end_round(time, &packet);
         Ok(())
     }

@@ -64,6 +64,28 @@ fn a_silent_peer_is_probed_and_nothing_else() {
     assert!(!rate.status().silent);
 }
 
+/// Where most packets are lost, as many reports are, and their absence says little.
+#[test]
+fn silence_that_chance_brings_about_is_none() {
+    for (arrive, silent) in [(800, true), (360, false)] {
+        let start = Instant::now();
+        let mut rate = Rate::new(Config::default(), start);
+        let (mut now, mut number) = (start, 0);
+        while now < start + Duration::from_secs(3) {
+            now += MILLI;
+            number += 1;
+            rate.on_sent(now, number, 1000);
+            let received = number * arrive / 1000;
+            rate.on_feedback(now, &report(number, received, 1000 * received)).unwrap();
+        }
+        rate.on_sent(now, number + 1, 1000);
+        let _ = rate.permission(now + 300 * MILLI);
+        assert_eq!(rate.status().silent, silent, "{:?}", rate.status());
+        let _ = rate.permission(now + 1001 * MILLI);
+        assert!(rate.status().silent, "{:?}", rate.status());
+    }
+}
+
 #[test]
 fn what_delivers_next_to_nothing_is_probed_only() {
     let start = Instant::now();
