@@ -14,7 +14,7 @@ use crate::{
 /// round-trip time that is short beside the time between samples this costs least; see [`surplus`].
 const SURPLUS: f64 = 1.5;
 /// The same where a second round comes too late to keep samples in order.
-const SURPLUS_LONG_PATH: f64 = 3.0;
+const SURPLUS_LONG_PATH: f64 = 3.5;
 
 #[derive(Debug)]
 pub(super) struct Transmission {
