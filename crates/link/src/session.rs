@@ -18,7 +18,7 @@ use crate::{
     random::Random,
     rate::{self, Observed, Permission, Rate},
     receiver::{LinkReceiveCounters, ReceiveCounters, Receiver, ReceiverConfig, ReceiverEvent, Sample},
-    sender::{SendCounters, SendError, Sender, SenderEvent},
+    sender::{Path, SendCounters, SendError, Sender, SenderEvent},
     wire::{
         Kind,
         control::{Control, NAME_BYTES_MAX},
@@ -351,7 +351,14 @@ impl Session {
         let known = self.peer_incarnation.is_some() && !status.rtt.is_zero();
         let rto = if known { status.rtt * 2 + report_interval + RTO_MARGIN } else { FIRST_RTO };
         self.rto = rto;
-        self.sender.set_path(now, status.loss, rto, report_interval, status.silent);
+        let path = Path {
+            loss: status.loss.clamp(0.0, 0.95),
+            rto,
+            report_interval,
+            transit: status.base_rtt / 2 + status.queue_delay,
+            silent: status.silent,
+        };
+        self.sender.set_path(now, path);
     }
 
     fn on_feedback(&mut self, now: Instant, datagram: &[u8]) {

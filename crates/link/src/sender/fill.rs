@@ -54,12 +54,12 @@ impl Sender {
         probe: bool,
         out: &mut Vec<u8>,
     ) -> Option<Filled> {
-        if self.silent {
+        if self.path.silent {
             self.keep_freshest(now);
         }
         let packet = self.next_packet;
         let room = Room { start: out.len(), datagram_bytes };
-        let report_interval = ReportInterval::at_most(self.report_interval);
+        let report_interval = ReportInterval::at_most(self.path.report_interval);
         Header { session: self.session, packet_number: packet as u32, report_interval }.write(out);
         let mut symbols = SmallVec::<[(u64, u16); 2]>::new();
         let telling = self.status_due(now);
@@ -87,7 +87,7 @@ impl Sender {
     }
 
     pub(super) fn status_interval(&self) -> Duration {
-        (self.rto / 2).max(STATUS_INTERVAL_MIN)
+        (self.path.rto / 2).max(STATUS_INTERVAL_MIN)
     }
 
     fn status_due(&self, now: Instant) -> bool {
@@ -131,7 +131,7 @@ impl Sender {
             let transmission = &self.transmissions[&id];
             let block = transmission.geometry.block(number.into());
             let state = &transmission.blocks[usize::from(number)];
-            let age = now.saturating_duration_since(transmission.accepted).as_millis();
+            let age = now.saturating_duration_since(transmission.accepted) + self.path.transit;
             let symbol = Symbol {
                 transmit_id: id,
                 stream: transmission.stream,
@@ -139,7 +139,7 @@ impl Sender {
                 geometry: transmission.geometry,
                 block: number,
                 index: (state.next as usize % block.symbols()) as u16,
-                age_millis: u16::try_from(age).unwrap_or(u16::MAX),
+                age_millis: u16::try_from(age.as_millis()).unwrap_or(u16::MAX),
             };
             if symbol.head_len() + block.shard_bytes() <= room.left(out) {
                 symbol.write(out);
@@ -211,5 +211,48 @@ impl Sender {
         state.unclosed -= 1;
         self.refresh_key(stream, None);
         self.refresh(now, stream);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{
+        qos::{Delivery, Qos},
+        sender::Path,
+        wire::data::{self, Frame},
+    };
+
+    /// An age is that at which the sample arrives, and what would arrive too old is not sent.
+    #[test]
+    fn the_way_to_the_peer_counts_towards_the_age_of_a_sample() {
+        let now = Instant::now();
+        let mut sender = Sender::new(1);
+        let lifespan = Some(Duration::from_millis(100));
+        let stream = sender.open(now, "stream".into(), Qos { lifespan, ..Qos::new(Delivery::keep_last(1)) });
+        sender.on_grant(now, stream, 1 << 20);
+        sender.set_path(now, Path { transit: Duration::from_millis(40), ..Path::default() });
+        sender.accept(now, stream, Bytes::from_static(b"sample")).expect("it is small");
+        let ages = sent_ages(&mut sender, now + Duration::from_millis(7), stream);
+        assert_eq!(ages, [47]);
+        sender.accept(now, stream, Bytes::from_static(b"sample")).expect("it is small");
+        assert_eq!(sent_ages(&mut sender, now + Duration::from_millis(61), stream), []);
+    }
+
+    fn sent_ages(sender: &mut Sender, now: Instant, stream: u32) -> Vec<u16> {
+        sender.handle_timeout(now);
+        let mut ages = Vec::new();
+        let mut packet = Vec::new();
+        while sender.fill(now, 1200, false, &mut packet).is_some() {
+            let (_, frames) = data::read(&packet).expect("it was just written");
+            ages.extend(frames.iter().filter_map(|frame| match frame {
+                Frame::Symbol { symbol, .. } if symbol.stream == stream => Some(symbol.age_millis),
+                _ => None,
+            }));
+            packet.clear();
+        }
+        ages
     }
 }

@@ -83,6 +83,33 @@ pub enum SenderEvent {
     Refused(u32),
 }
 
+/// What is known of the path to the peer.
+#[derive(Clone, Copy, Debug)]
+pub struct Path {
+    /// The share of packets that are lost, well below 1.
+    pub loss: f64,
+    /// A packet without a report counts as lost after this time.
+    pub rto: Duration,
+    /// How often reports are wanted.
+    pub report_interval: Duration,
+    /// How long a packet takes to the peer, about: by so much a sample is older when it arrives.
+    pub transit: Duration,
+    /// Nothing comes back.
+    pub silent: bool,
+}
+
+impl Default for Path {
+    fn default() -> Self {
+        Self {
+            loss: 0.0,
+            rto: Duration::from_millis(250),
+            report_interval: Duration::from_millis(1),
+            transit: Duration::ZERO,
+            silent: false,
+        }
+    }
+}
+
 /// The sending end of a session.
 #[derive(Debug)]
 pub struct Sender {
@@ -101,12 +128,7 @@ pub struct Sender {
     in_flight: VecDeque<InFlight>,
     coder: Coder,
     status: StatusTimer,
-    /// The share of packets that are lost.
-    loss: f64,
-    rto: Duration,
-    /// How often feedback is wanted.
-    report_interval: Duration,
-    silent: bool,
+    path: Path,
     feedback_seen: u64,
     /// A stream may wait for a grant.
     awaits_grant: bool,
@@ -173,10 +195,7 @@ impl Sender {
             in_flight: VecDeque::new(),
             coder: Coder::default(),
             status: StatusTimer::default(),
-            loss: 0.0,
-            rto: Duration::from_millis(250),
-            report_interval: Duration::from_millis(1),
-            silent: false,
+            path: Path::default(),
             feedback_seen: 0,
             awaits_grant: false,
             events: VecDeque::new(),
@@ -350,20 +369,10 @@ impl Sender {
         self.events.push_back(SenderEvent::Refused(stream));
     }
 
-    /// What is known of the path: the share of lost packets, after how long without a report a packet counts as lost, and
-    /// how often reports are wanted.
-    pub fn set_path(
-        &mut self,
-        now: Instant,
-        loss: f64,
-        rto: Duration,
-        report_interval: Duration,
-        silent: bool,
-    ) {
-        self.loss = loss.clamp(0.0, 0.95);
-        self.rto = rto;
-        self.report_interval = report_interval;
-        if std::mem::replace(&mut self.silent, silent) && !silent {
+    /// What is known of the path.
+    pub fn set_path(&mut self, now: Instant, path: Path) {
+        let before = std::mem::replace(&mut self.path, path);
+        if before.silent && !path.silent {
             self.keep_freshest(now);
         }
     }
@@ -418,7 +427,7 @@ impl Sender {
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let lost = self.in_flight.front().map(|packet| packet.sent + self.rto);
+        let lost = self.in_flight.front().map(|packet| packet.sent + self.path.rto);
         let expiry = self.expiries.first().map(|(at, _)| *at);
         lost.into_iter().chain(expiry).min()
     }
@@ -437,7 +446,7 @@ impl Sender {
             self.give_up(now, id, Cause::Expired);
         }
         let mut touched = Vec::new();
-        while self.in_flight.front().is_some_and(|packet| packet.sent + self.rto <= now) {
+        while self.in_flight.front().is_some_and(|packet| packet.sent + self.path.rto <= now) {
             let packet = self.in_flight.pop_front().expect("there is a first one");
             touched.extend(packet.symbols);
         }

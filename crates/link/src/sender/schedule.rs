@@ -111,7 +111,9 @@ impl Sender {
         let Some(pending) = state.pending.pop_front() else { return self.finish_if_done(now, stream) };
         let id = self.next_transmit;
         self.next_transmit += 1;
-        let expires = state.qos.lifespan.map(|lifespan| pending.accepted + lifespan);
+        // What leaves later than this arrives too late.
+        let expires =
+            state.qos.lifespan.map(|lifespan| pending.accepted + lifespan.saturating_sub(self.path.transit));
         let charge = SendStream::charge(pending.payload.len());
         state.unclosed += 1;
         state.unclosed_bytes += charge;
@@ -168,10 +170,10 @@ impl Sender {
     /// Looks anew whether a block asks for a symbol.
     pub(super) fn evaluate(&mut self, id: u64, number: u16) {
         let Some(transmission) = self.transmissions.get_mut(&id) else { return };
-        let surplus = surplus(self.rto.as_secs_f64(), transmission.scarce);
+        let surplus = surplus(self.path.rto.as_secs_f64(), transmission.scarce);
         let key = (transmission.tag, id, number);
         let block = &mut transmission.blocks[usize::from(number)];
-        let wants = block.wants(transmission.repairs, self.loss, surplus);
+        let wants = block.wants(transmission.repairs, self.path.loss, surplus);
         if wants != block.ready {
             block.ready = wants;
             let ready = &mut self.classes[transmission.class as usize].ready;

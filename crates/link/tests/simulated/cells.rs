@@ -136,7 +136,7 @@ fn large() -> Vec<Cell> {
             let targets = match (megabits, loss) {
                 (54, _) => {
                     // What waits is replaced by what is newer: the age of what is delivered counts.
-                    run.qos = Qos::new(Delivery::keep_last(1));
+                    run.qos = Qos { lifespan: Some(LIFESPAN), ..Qos::new(Delivery::keep_last(1)) };
                     vec![(Metric::OfLimit, 95.0), (Metric::Longest, 250.0)]
                 }
                 (300, 0.2) | (1000, _) => vec![(Metric::Delivered, 99.5), (Metric::P99, 33.0)],
