@@ -73,11 +73,14 @@ impl Machine {
             return Err(refused(format!("the token does not open node `{id}`"), Some(hint)));
         }
         if self.nodes[node].is_alive() {
-            let pid = self.nodes[node].started.as_ref().map_or(0, |started| started.pid);
-            return Err(refused(
-                format!("node `{id}` is taken: process {pid} is it"),
-                Some("end that process, or let it drop its node"),
-            ));
+            let taken_by = self.nodes[node].started.as_ref().map_or(0, |started| started.pid);
+            return Err(if taken_by == pid {
+                let hint = "drop the first, in Python with `del node`, before another is made";
+                refused(format!("this process is node `{id}` already"), Some(hint))
+            } else {
+                let hint = "end that process, or let it drop its node";
+                refused(format!("node `{id}` is taken: process {taken_by} is it"), Some(hint))
+            });
         }
         self.client_is_guest(client, node);
         let state = &mut self.nodes[node];
