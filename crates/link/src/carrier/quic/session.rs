@@ -10,8 +10,10 @@ use super::connection::Connection;
 use super::packet_size::Search;
 use super::{Event, FIRST_PACKET_BYTES, Lost, PublicKey, QuicCarrier, SessionId, tls, transport};
 
-/// A further attempt to connect follows after so long.
+/// A further attempt to connect follows after so long; the next ones after twice as long each, as the way may be long, or
+/// clogged by what others attempt.
 const ATTEMPT_PERIOD: Duration = Duration::from_millis(300);
+const ATTEMPT_DOUBLINGS: u32 = 3;
 /// Attempts at a time.
 const MAX_ATTEMPTS: usize = 3;
 /// Connections of a session at a time, at the accepting end: the one in use, one that retires, and attempts.
@@ -64,14 +66,19 @@ struct Initiator {
     /// Where the peer is, is not known (any more): attempts go on.
     seeking: bool,
     next_attempt: Instant,
+    attempts: u32,
     search: Search,
+}
+
+impl Initiator {
+    fn new(now: Instant, to: SocketAddr) -> Self {
+        Self { to, seeking: true, next_attempt: now + ATTEMPT_PERIOD, attempts: 1, search: Search::default() }
+    }
 }
 
 impl Session {
     pub fn begun_here(now: Instant, peer: PublicKey, to: SocketAddr, tag: [u8; 8]) -> Self {
-        let initiator =
-            Initiator { to, seeking: true, next_attempt: now + ATTEMPT_PERIOD, search: Search::default() };
-        Self { peer, tag, active: None, initiator: Some(initiator) }
+        Self { peer, tag, active: None, initiator: Some(Initiator::new(now, to)) }
     }
 
     pub fn is_ours(&self) -> bool {
@@ -84,9 +91,7 @@ impl Session {
 
     /// The peer may be elsewhere now. `None` for a session that the peer began.
     pub fn move_to(&mut self, now: Instant, to: SocketAddr) -> Option<()> {
-        let initiator = self.initiator.as_mut()?;
-        *initiator =
-            Initiator { to, seeking: true, next_attempt: now + ATTEMPT_PERIOD, search: Search::default() };
+        *self.initiator.as_mut()? = Initiator::new(now, to);
         Some(())
     }
 
@@ -145,7 +150,9 @@ impl QuicCarrier {
                 continue;
             };
             if initiator.seeking {
-                initiator.next_attempt = now + ATTEMPT_PERIOD;
+                initiator.next_attempt =
+                    now + ATTEMPT_PERIOD * (1 << initiator.attempts.min(ATTEMPT_DOUBLINGS));
+                initiator.attempts += 1;
                 let to = initiator.to;
                 self.close_oldest_attempt(now, id);
                 self.attempt(now, id, to, FIRST_PACKET_BYTES);

@@ -39,6 +39,15 @@ fn the_first_datagram_arrives_soon() {
     }
 }
 
+/// On a path longer than the time between attempts, as over a queue that others fill, one of them gets the time it needs.
+#[test]
+fn a_path_of_seconds_is_connected_over() {
+    for one_way in [SECOND / 2, SECOND, 2 * SECOND] {
+        let took = first_datagram(1, one_way, 0.0);
+        assert!(took <= 6 * one_way, "{took:?} at a round-trip time of {:?}", 2 * one_way);
+    }
+}
+
 fn settled_size(mut world: World<QuicCarrier>) -> (usize, usize) {
     let session = world.connect(0, 1, key(1).public());
     world.run_for(10 * SECOND);
