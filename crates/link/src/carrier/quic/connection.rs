@@ -37,6 +37,8 @@ pub struct Connection {
     confirmed: bool,
     /// When the last datagram went in a packet of QUIC.
     quic_datagram_at: Option<Instant>,
+    /// How many acknowledgements of QUIC had come, and when that changed.
+    acknowledged: (u64, Instant),
     /// Where the peer was last, and until when that is not certain.
     last_address: SocketAddr,
     last_rtt: Duration,
@@ -54,6 +56,11 @@ const LARGE_LOST: u64 = 20;
 /// So often a datagram goes in a packet of QUIC: by these QUIC notices that an address has changed, that the peer was started
 /// anew, and that the path takes only smaller packets.
 const QUIC_EVERY: Duration = Duration::from_millis(20);
+/// And so often while the peer answers, as each of its acknowledgements takes a turn on an air that many share.
+const QUIC_SELDOM: Duration = Duration::from_millis(500);
+/// The peer answers: something came within two round trips and this time, and QUIC acknowledged something lately.
+const ANSWERS: Duration = Duration::from_millis(50);
+const ACKNOWLEDGES: Duration = Duration::from_millis(1200);
 /// QUIC has validated a new address of the peer long before this time and so many round trips, or gone back to the old one: it
 /// gives up after three probe timeouts (RFC 9000, section 8.2.4). Until then it limits what is sent there.
 const MOVING: Duration = Duration::from_secs(5);
@@ -94,6 +101,7 @@ impl Connection {
             opening: None,
             confirmed: false,
             quic_datagram_at: None,
+            acknowledged: (0, now),
             last_address: quic.remote_address(),
             last_rtt: quic.rtt(),
             moving_until: None,
@@ -161,12 +169,18 @@ impl Connection {
         next: &mut NextDatagram<'_>,
         packet: &mut Vec<u8>,
     ) -> bool {
-        let quic_has_its_share = self.quic_datagram_at.is_some_and(|last| now < last + QUIC_EVERY);
+        let every = if self.answers(now) { QUIC_SELDOM } else { QUIC_EVERY };
+        let quic_has_its_share = self.quic_datagram_at.is_some_and(|last| now < last + every);
         if !quic_has_its_share || !self.is_confirmed() || self.is_moving(now) || self.quic.is_closed() {
             return false;
         }
         let (Some(sealing), Some(most)) = (&mut self.sealing, self.max_datagram_bytes) else { return false };
         sealing.seal(packet, |out| next(session, most, out))
+    }
+
+    /// Whether the peer is where it was, and alive.
+    fn answers(&self, now: Instant) -> bool {
+        now < self.last_packet + ANSWERS + self.last_rtt * 2 && now < self.acknowledged.1 + ACKNOWLEDGES
     }
 
     /// Whether the peer's address changed lately, so that only QUIC may send there.
@@ -202,6 +216,10 @@ impl Connection {
         let bytes = datagram.len();
         datagrams.send(Bytes::from(datagram), true).ok()?;
         self.quic_datagram_at = Some(now);
+        let acknowledged = self.quic.stats().frame_rx.acks;
+        if acknowledged > self.acknowledged.0 {
+            self.acknowledged = (acknowledged, now);
+        }
         Some(bytes)
     }
 
