@@ -10,11 +10,14 @@ use crate::{
     qos::TrafficClass,
 };
 
-/// By how many standard deviations the symbols that are expected to arrive must exceed those that are needed. At a
-/// round-trip time that is short beside the time between samples this costs least; see [`surplus`].
-const SURPLUS: f64 = 1.5;
-/// The same where a second round comes too late to keep samples in order.
-const SURPLUS_LONG_PATH: f64 = 3.5;
+/// By how many standard deviations the symbols that are expected to arrive must exceed those that are needed, where
+/// repairing is quick, and where a second round comes too late to keep samples in order; see [`surplus`]. At a round-trip
+/// time that is short beside the time between samples this costs least.
+const SURPLUS: [f64; 2] = [1.5, 3.5];
+/// The same where more is asked for than the link carries: what is beyond need costs others.
+const SURPLUS_SCARCE: [f64; 2] = [0.5, 1.5];
+/// Repairing is quick when a packet counts as lost after so many seconds, and slow from the second value on.
+const REPAIRED_AFTER: [f64; 2] = [0.030, 0.080];
 
 #[derive(Debug)]
 pub(super) struct Transmission {
@@ -84,12 +87,9 @@ impl OutBlock {
     }
 }
 
-/// The surplus for a path on which a packet counts as lost after `rto_seconds`: more where repairing takes long, unless
-/// the path is `scarce`.
+/// The surplus for a path on which a packet counts as lost after `rto_seconds`.
 pub(super) fn surplus(rto_seconds: f64, scarce: bool) -> f64 {
-    if scarce {
-        return SURPLUS;
-    }
-    let long = ((rto_seconds - 0.030) / 0.050).clamp(0.0, 1.0);
-    SURPLUS + (SURPLUS_LONG_PATH - SURPLUS) * long
+    let [quick, slow] = if scarce { SURPLUS_SCARCE } else { SURPLUS };
+    let [from, to] = REPAIRED_AFTER;
+    quick + (slow - quick) * ((rto_seconds - from) / (to - from)).clamp(0.0, 1.0)
 }
