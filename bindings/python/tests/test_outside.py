@@ -123,7 +123,7 @@ def test_who_cannot_join_is_told_why(dataflow: Dataflow) -> None:
     with pytest.raises(TypeError, match="nodes that join by their id"):
         nervure.Node(dataflow=dataflow.name)
     node = nervure.Node("plot", dataflow=dataflow.name)
-    with pytest.raises(nervure.ConnectError, match=r"this process is node `plot` already \(hint: .*`del node`"):
+    with pytest.raises(nervure.ConnectError, match=r"is node `plot` already \(hint: .*`del node`"):
         nervure.Node("plot", dataflow=dataflow.name)
     del node
 
