@@ -276,25 +276,27 @@ fn sharing() -> Vec<Cell> {
             Run { samples: 2 * samples.max(600), ..run.clone() }.measure_links(seed, links, one_after)
         })
     };
-    let robots = |loss: f64, targets: &[_]| {
+    let fair = [(Metric::Jain, 0.9), (Metric::OfLimit, 85.0)];
+    let robots = |loss: f64, when: &str, start: Option<Duration>| {
         let qos = Qos::new(Delivery::keep_last(1));
         // 30 times this is three times 54 Mbit/s.
         let run = Run { qos, duplex: Duplex::Half, ..run(channel(54, loss), 22_500) };
-        let name = format!("30 robots, half-duplex air of 54 Mbit/s, {}, 3 times over-asked", percent(loss));
-        Cell::new(GROUP, name, targets, move |seed, samples| {
-            Run { samples: samples.max(600), ..run.clone() }.measure_robots(seed, 30)
+        let name =
+            format!("30 robots, half-duplex air of 54 Mbit/s, {}, 3 times over-asked{when}", percent(loss));
+        Cell::new(GROUP, name, &fair, move |seed, samples| {
+            Run { samples: samples.max(600), ..run.clone() }.measure_robots(seed, 30, start)
         })
     };
     let even = [(Metric::Apart, 10.0)];
-    let fair = [(Metric::Jain, 0.9), (Metric::OfLimit, 85.0)];
     vec![
         beside_cubic("beside Cubic, which comes later; 300 Mbit/s", 5 * SECOND),
         beside_cubic("joining Cubic, which fills the queue; 300 Mbit/s", Duration::ZERO),
         links("two links, 300 Mbit/s", 2, 0.0, SECOND, &even),
         links("two links, 300 Mbit/s, 20 %", 2, 0.2, SECOND, &even),
         links("30 links in one queue that begin together, 300 Mbit/s", 30, 0.0, Duration::ZERO, &fair),
-        robots(0.0, &fair),
-        robots(0.1, &fair),
+        robots(0.0, "", Some(START)),
+        robots(0.1, "", Some(START)),
+        robots(0.0, ", each connects while others send", None),
     ]
 }
 

@@ -165,7 +165,7 @@ impl Run {
     }
 
     /// Robots that send to one station. Robot n is host n + 1.
-    pub fn measure_robots(&self, seed: u64, robots: usize) -> Figures {
+    pub fn measure_robots(&self, seed: u64, robots: usize, start: Option<Duration>) -> Figures {
         let schedules = (0..=robots).map(|_| self.schedule.clone());
         let air = Air::new(self.duplex, seed, schedules);
         let mut network = network(air, seed, self.stalls, |host| match host {
@@ -178,7 +178,7 @@ impl Run {
         for robot in 1..=robots {
             let at = Duration::from_millis(20) * robot as u32;
             network.run_to(at);
-            network.endpoint_mut(robot).peer_mut(0).connect(at, 0, 0, &[self.load()]);
+            network.endpoint_mut(robot).peer_mut(0).connect(at, 0, 0, &[Load { start, ..self.load() }]);
         }
         let from = START + Duration::from_secs(5);
         let to = START + Duration::from_secs_f64(self.samples as f64 / self.rate_hz);
