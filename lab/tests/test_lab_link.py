@@ -221,7 +221,7 @@ def test_what_met_a_stop_is_set_apart_and_said_to_be() -> None:
     run["flows"][0]["receiver"] |= {"p99_ms": 60.0, "seconds": 33.0}
     run["link"] |= {"seconds": 40.0, "hosts": [a_host(), a_host(500_000, 125_000, 20.0)]}
     period = 33_000
-    # Every fiftieth is under way when a stop of 50 ms begins or ends, or in all of it.
+    # Every fiftieth is under way in a stop of 20 ms.
     run["flows"][0]["receptions_micros"] = [
         [number, number * period, number * period + (60_000 if number % 50 == 0 else 20_000)]
         for number in range(1000)

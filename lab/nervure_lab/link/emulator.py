@@ -190,7 +190,8 @@ def _machine(tickers: Iterable[Path], link: dict[str, Any] | None) -> dict[str, 
     stops = found.pop("stops_nanos")
     start = link["start_monotonic_nanos"] if link else 0
     micros = [[(nanos - start) // 1000 for nanos in stop] for stop in stops]
-    return found | ({"stops_micros": micros} if link else {})
+    # They wait before the emulator does.
+    return found | ({"stops_micros": [stop for stop in micros if stop[0] > 0]} if link else {})
 
 
 def _found(flow: Flow, link: dict[str, Any] | None) -> dict[str, Any]:

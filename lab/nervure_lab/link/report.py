@@ -192,9 +192,10 @@ def _table(name: str, rows: list[CellFigures], titles: dict[str, str], own: list
 
 
 def _told(verdict: Verdict) -> str:
-    figure = f" ({_number(verdict.value)})" if verdict.value is not None else ""
+    if verdict.value is None:
+        return f"{verdict.target.text}: {verdict.word}"
     outside = f", {_number(verdict.undisturbed)} outside stops" if verdict.undisturbed is not None else ""
-    return f"{verdict.target.text}: {verdict.word}{figure.removesuffix(')')}{outside}{')' * bool(figure)}"
+    return f"{verdict.target.text}: {verdict.word} ({_number(verdict.value)}{outside})"
 
 
 def _stream_values(worst: RunFigures, is_own: bool) -> list[str]:

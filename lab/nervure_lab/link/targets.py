@@ -122,11 +122,8 @@ class Verdict:
             return "not measured"
         if self.target.holds(self.value):
             return "met"
-        return "met outside stops" if self._holds_outside_stops else "missed"
-
-    @property
-    def _holds_outside_stops(self) -> bool:
-        return self.undisturbed is not None and self.target.holds(self.undisturbed)
+        outside = self.undisturbed is not None and self.target.holds(self.undisturbed)
+        return "met outside stops" if outside else "missed"
 
 
 def verdicts(result: dict[str, Any]) -> list[Verdict]:

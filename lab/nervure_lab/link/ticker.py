@@ -26,13 +26,13 @@ PRIORITY = 50
 
 
 @contextmanager
-def ticking(directory: Path, environment: dict[str, str]) -> Iterator[Iterator[Path]]:
+def ticking(directory: Path, environment: dict[str, str]) -> Iterator[list[Path]]:
     """Runs one on each core beside what is done here; their files are written at the end."""
     files = {core: directory / f"ticker-{core}.json" for core in os.sched_getaffinity(0)}
     words = [sys.executable, "-m", "nervure_lab.link.ticker"]
     tickers = [Popen([*words, str(file), str(core)], env=environment) for core, file in files.items()]
     try:
-        yield iter(files.values())
+        yield list(files.values())
     finally:
         for ticker in tickers:
             ticker.terminate()
