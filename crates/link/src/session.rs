@@ -335,6 +335,7 @@ impl Session {
         }
     }
 
+    /// After how long the next question follows.
     fn ask_again(&self, now: Instant) -> Duration {
         if self.is_new_connection || self.sender.awaits_grant() {
             let silence = now.saturating_duration_since(self.last_heard);
