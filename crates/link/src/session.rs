@@ -293,6 +293,9 @@ impl Session {
             }
         };
         let Some(filled) = filled else {
+            if !self.sender.has_work(now) {
+                self.rate.on_nothing_to_send();
+            }
             let check = (in_flight && self.paced_until.is_none()).then(|| now + SILENCE_CHECK);
             let status = self.sender.next_status(now);
             let ask = self.has_question().then_some(self.ask_at.max(now + PACING_STEP));

@@ -186,6 +186,8 @@ pub struct Rate {
     next_send: Instant,
     /// When a report last made room in a window that was full.
     window_opened: Instant,
+    /// There was nothing to send since the last packet.
+    had_nothing: bool,
     reported: Reported,
     false_reports: u64,
 }
@@ -211,6 +213,7 @@ impl Rate {
             breaker: Breaker::new(config.probe_interval, now),
             next_send: now,
             window_opened: now,
+            had_nothing: false,
             reported: Reported::default(),
             false_reports: 0,
         }
@@ -220,12 +223,19 @@ impl Rate {
     pub fn on_sent(&mut self, now: Instant, packet_number: u64, bytes: usize) {
         let in_flight = self.in_flight_bytes() as f64;
         let late = now.saturating_duration_since(self.next_send.max(self.window_opened));
-        let idle = late > pacing::SLACK && in_flight < 0.9 * self.window_bytes();
+        let had_nothing = std::mem::take(&mut self.had_nothing);
+        let idle = had_nothing && late > pacing::SLACK && in_flight < 0.9 * self.window_bytes();
         self.sent.push(packet_number, now.duration_since(self.start).as_secs_f64(), bytes, idle);
         self.breaker.on_sent(now, in_flight == 0.0);
         let spacing = Duration::from_secs_f64(bytes as f64 / self.control.bytes_per_second());
         let burst = pacing::BURST.max(seconds(pacing::BURST_BYTES / self.control.bytes_per_second()));
         self.next_send = self.next_send.max(now.checked_sub(burst).unwrap_or(now)) + spacing;
+    }
+
+    /// There is nothing to send: what passes around such a pause says nothing about what can. (Delivery-rate estimation
+    /// calls it limited by the application.) A sender that merely comes late, as its processor was stopped, had something.
+    pub fn on_nothing_to_send(&mut self) {
+        self.had_nothing = true;
     }
 
     /// The peer reported what it received.
@@ -385,7 +395,7 @@ mod pacing {
     pub const BURST_BYTES: f64 = 12_000.0;
     /// A full window from which nothing is heard for this time, or for two round trips, is probed.
     pub const TAIL: Duration = Duration::from_millis(10);
-    /// A sender that comes later than this had nothing to send.
+    /// Nothing to send for no longer than this is no pause.
     pub const SLACK: Duration = Duration::from_millis(2);
 }
 

@@ -210,13 +210,14 @@ impl Simulation {
         match &mut flow.sender {
             Sender::Link { rate, demand, number } => loop {
                 let permission = rate.permission(epoch + now);
-                if permission == Permission::Send
-                    && let Demand::Samples { packets, period } = *demand
-                {
+                if let Demand::Samples { packets, period } = *demand {
                     let begun = (now - flow.starts).div_duration_f64(period).floor() as u64 + 1;
                     if *number >= packets * begun {
-                        flow.wake = Some(flow.starts + period * begun as u32);
-                        break;
+                        rate.on_nothing_to_send();
+                        if permission == Permission::Send {
+                            flow.wake = Some(flow.starts + period * begun as u32);
+                            break;
+                        }
                     }
                 }
                 match permission {
