@@ -74,8 +74,9 @@ pub struct Round {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     /// Raising the rate as soon as the path is seen to follow the last time: the rounds in a row in which it did not.
-    /// `crowded`: the queue was seen to become long, so the running round is the last.
-    Startup { stalled: u32, crowded: bool },
+    /// `crowded`: the reports in a row that found the queue long. Two make the running round the last: one may be a
+    /// receiver that was stopped while nothing arrived.
+    Startup { stalled: u32, crowded: u32 },
     /// Holding the queue at its target.
     Hold,
     /// Letting the queue run empty, to see how low the delay gets and what the channel loses by itself.
@@ -83,7 +84,9 @@ enum Phase {
     Drain { before: f64, began: f64, restore: f64, until: f64, from: f64, lowest: f64 },
 }
 
-const STARTUP: Phase = Phase::Startup { stalled: 0, crowded: false };
+const STARTUP: Phase = Phase::Startup { stalled: 0, crowded: 0 };
+/// So many reports in a row are believed that find a long queue.
+const CROWDED_REPORTS: u32 = 2;
 
 /// A stretch over which loss is judged.
 #[derive(Clone, Copy, Debug, Default)]
@@ -195,7 +198,7 @@ impl Control {
 
     /// Whether the start ends with the running round.
     pub fn is_last_of_start(&self) -> bool {
-        matches!(self.phase, Phase::Startup { crowded: true, .. })
+        matches!(self.phase, Phase::Startup { crowded: CROWDED_REPORTS, .. })
     }
 
     pub fn bottleneck(&self) -> f64 {
@@ -258,10 +261,11 @@ impl Control {
                     self.end_drain(time, before, restore - began, from, lowest);
                 }
             }
-            Phase::Startup { stalled, .. } if self.queue > 0.5 * self.target() + 2.0 * noise => {
+            Phase::Startup { stalled, crowded } if crowded < CROWDED_REPORTS => {
+                let queued = self.queue > 0.5 * self.target() + 2.0 * noise;
+                self.phase = Phase::Startup { stalled, crowded: if queued { crowded + 1 } else { 0 } };
                 // The round that shows what passes is under way, and ends soon; or the one before was it.
-                self.phase = Phase::Startup { stalled, crowded: true };
-                if !measuring && self.passed.largest().is_some() {
+                if self.is_last_of_start() && !measuring && self.passed.largest().is_some() {
                     self.end_startup();
                 }
             }
@@ -339,7 +343,7 @@ impl Control {
 
     fn startup(&mut self, round: &Round, losses: &Losses) {
         let Phase::Startup { mut stalled, crowded } = self.phase else { return };
-        if crowded {
+        if crowded == CROWDED_REPORTS {
             // The queue was never empty, so what passed is what can pass.
             let passed = round.delivery.passed.min(round.delivery.sent);
             self.passed.set(round.time, passed);
@@ -401,7 +405,7 @@ impl Control {
     fn follow_queue(&mut self, round: &Round) {
         let target = self.target();
         let distance = ((target - round.queue) / target).clamp(-1.0, 1.0);
-        let grew = round.delivery.backlogged && round.delivery.sent > 0.95 * self.rate;
+        let grew = round.delivery.backlogged && round.delivery.sent > 0.8 * self.rate;
         self.growing = if distance > 0.6 && grew && !self.excess { self.growing + 1 } else { 0 };
         // As long as the queue stays empty and the path follows, steps get larger. (Copa's velocity.)
         let up = match self.growing {
@@ -413,7 +417,8 @@ impl Control {
         // A rate above the bottleneck's by a share s makes the queue s longer every second; the error in the queue is
         // to be gone after a round trip and a half, the time for which the effect of a change is not seen.
         let correction = (target - round.queue) / (1.5 * round.rtt + 0.004);
-        let gain = 1.0 + correction.clamp(-0.5, up * distance.max(0.0));
+        let gain = 1.0
+            + if self.growing > 3 { up * distance } else { correction.clamp(-0.5, up * distance.max(0.0)) };
         self.set_rate(gain * self.bottleneck());
     }
 

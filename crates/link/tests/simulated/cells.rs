@@ -248,6 +248,12 @@ fn paths() -> Vec<Cell> {
             stalls,
         ),
         Cell::of_run(
+            GROUP,
+            "RTT 200 ms, 20 %, both hosts stop for up to 20 ms ten times a second",
+            &delivered(98.0),
+            Run { stalls: true, ..run(rtt(200), LARGE) },
+        ),
+        Cell::of_run(
             "4 MB at 20 Hz",
             "1000 Mbit/s, no loss",
             // 1.15 times 8 * 4 MiB / 1 Gbit/s.
