@@ -12,6 +12,8 @@ use super::connection::Connection;
 
 /// When the copies follow.
 const COPIES_AFTER: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(12)];
+/// A handshake that takes longer than this gets no more copies: the way may be clogged, by what others attempt even.
+const COPIES_FOR: Duration = Duration::from_millis(100);
 /// Copies that wait to be sent, all connections together.
 const MAX_WAITING: usize = 128;
 /// RFC 9000, section 8.1: what may be sent to an address that is not known to be the peer's, by what came from it.
@@ -32,7 +34,8 @@ impl Hedge {
         if !connection.established {
             connection.bytes_sent += size;
         }
-        if packet.first().is_none_or(|first| first & LONG_HEADER == 0) {
+        let is_handshake = packet.first().is_some_and(|first| first & LONG_HEADER != 0);
+        if !is_handshake || now.saturating_duration_since(connection.began) > COPIES_FOR {
             return;
         }
         for after in COPIES_AFTER {

@@ -196,14 +196,14 @@ impl QuicCarrier {
                 Err(error) => self.endpoint.ignore(error.into_incoming()),
             }
         } else {
-            self.accept(now, incoming, address);
+            self.accept(now, incoming, address, transport::rtt_after(from_there));
         }
     }
 
-    fn accept(&mut self, now: Instant, incoming: Incoming, address: SocketAddr) {
+    fn accept(&mut self, now: Instant, incoming: Incoming, address: SocketAddr, rtt: Duration) {
         let Some(mut server) = self.server.clone() else { return self.endpoint.ignore(incoming) };
         let hint = session::Hint::read(incoming.orig_dst_cid(), self.config.largest_packet_bytes);
-        let (transport, large) = transport::config(hint.packet_bytes);
+        let (transport, large) = transport::config(hint.packet_bytes, rtt);
         server.transport_config(transport);
         let mut reply = Vec::new();
         match self.endpoint.accept(incoming, now, &mut reply, Some(Arc::new(server))) {
@@ -342,7 +342,7 @@ impl Carrier for QuicCarrier {
         }
         let tag = self.random.draw();
         let id = self.new_session(Session::begun_here(now, peer, to, tag));
-        self.attempt(now, id, to, FIRST_PACKET_BYTES);
+        self.attempt(now, id, to, FIRST_PACKET_BYTES, transport::FIRST_RTT);
         Ok(id)
     }
 
@@ -352,7 +352,7 @@ impl Carrier for QuicCarrier {
         }
         let ours = self.sessions.get_mut(&session).and_then(|session| session.move_to(now, to));
         let () = ours.ok_or(ConnectError::NoSession(session.0))?;
-        self.attempt(now, session, to, FIRST_PACKET_BYTES);
+        self.attempt(now, session, to, FIRST_PACKET_BYTES, transport::FIRST_RTT);
         Ok(())
     }
 

@@ -116,11 +116,12 @@ impl QuicCarrier {
         id: SessionId,
         to: SocketAddr,
         packet_bytes: u16,
+        rtt: Duration,
     ) -> Option<usize> {
         let session = self.sessions.get(&id)?;
         let hint = Hint { packet_bytes, tag: session.tag };
         let mut config = ClientConfig::new(tls::client(&self.config.key, session.peer));
-        let (transport, large) = transport::config(packet_bytes);
+        let (transport, large) = transport::config(packet_bytes, rtt);
         config.transport_config(transport);
         let drawn = self.random.draw();
         config.initial_dst_cid_provider(Arc::new(move || hint.connection_id(drawn)));
@@ -152,10 +153,10 @@ impl QuicCarrier {
             if initiator.seeking {
                 initiator.next_attempt =
                     now + ATTEMPT_PERIOD * (1 << initiator.attempts.min(ATTEMPT_DOUBLINGS));
+                let (to, rtt) = (initiator.to, transport::rtt_after(initiator.attempts as usize));
                 initiator.attempts += 1;
-                let to = initiator.to;
                 self.close_oldest_attempt(now, id);
-                self.attempt(now, id, to, FIRST_PACKET_BYTES);
+                self.attempt(now, id, to, FIRST_PACKET_BYTES, rtt);
             } else {
                 self.search_packet_size(now, id);
             }
@@ -192,7 +193,7 @@ impl QuicCarrier {
             failed.close(now);
         }
         if let Some(packet_bytes) = next {
-            let handle = self.attempt(now, id, to, packet_bytes);
+            let handle = self.attempt(now, id, to, packet_bytes, rtt.max(transport::FIRST_RTT));
             if let Some(initiator) = self.sessions.get_mut(&id).and_then(|session| session.initiator.as_mut())
             {
                 initiator.search.began(handle);
@@ -213,7 +214,7 @@ impl QuicCarrier {
         self.events.push_back(Event::MaxDatagramChanged { session: id, bytes });
         if let Some(initiator) = session.initiator.as_mut() {
             initiator.search = Search::default();
-            self.attempt(now, id, address, FIRST_PACKET_BYTES);
+            self.attempt(now, id, address, FIRST_PACKET_BYTES, transport::FIRST_RTT);
         }
     }
 

@@ -11,8 +11,20 @@ use quinn_proto::{AckFrequencyConfig, IdleTimeout, RttEstimator, TransportConfig
 /// A session of which nothing is heard for so long is over: outages of a minute end none.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Settings of a connection whose packets have at most this many bytes (UDP payload), and what it counts.
-pub fn config(packet_bytes: u16) -> (Arc<TransportConfig>, Arc<LargePackets>) {
+/// The round-trip time that is assumed at first. The first retransmissions of a handshake come after three times this. On a
+/// path with a longer one they cost a few packets.
+pub const FIRST_RTT: Duration = Duration::from_millis(15);
+
+/// What is assumed after so many attempts in vain: the way may be long, or clogged by what others attempt.
+pub fn rtt_after(attempts: usize) -> Duration {
+    const TIMES: u32 = 4;
+    const MOST_ATTEMPTS: usize = 3;
+    FIRST_RTT * TIMES.pow(attempts.min(MOST_ATTEMPTS) as u32)
+}
+
+/// Settings of a connection whose packets have at most this many bytes (UDP payload), over a path with this round-trip time,
+/// and what it counts.
+pub fn config(packet_bytes: u16, rtt: Duration) -> (Arc<TransportConfig>, Arc<LargePackets>) {
     let large = Arc::new(LargePackets::default());
     let mut acks = AckFrequencyConfig::default();
     // The link has its own feedback; QUIC's only keeps QUIC's memory small, and each one costs airtime, which thirty robots
@@ -31,9 +43,7 @@ pub fn config(packet_bytes: u16) -> (Arc<TransportConfig>, Arc<LargePackets>) {
         .mtu_discovery_config(None)
         .congestion_controller_factory(Arc::new(Unlimited(Arc::clone(&large))))
         .persistent_congestion_threshold(1_000_000)
-        // The first retransmissions of a handshake come after three times this. On a path with a longer round-trip
-        // time they cost a few packets.
-        .initial_rtt(Duration::from_millis(15))
+        .initial_rtt(rtt)
         .max_idle_timeout(Some(IdleTimeout::try_from(IDLE_TIMEOUT).expect("two minutes fit")))
         .keep_alive_interval(Some(Duration::from_secs(1)))
         .ack_frequency_config(Some(acks))
