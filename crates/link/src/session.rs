@@ -316,11 +316,16 @@ impl Session {
     }
 
     /// When a silent link is probed. Samples are not to wait for it; where only control messages are under way, the answer
-    /// may be long in coming because many share the air, so probes become rarer, unless the peer asks.
+    /// may be long in coming because many share the air, so probes become rarer, less so if the peer sends.
     fn probe_at(&self) -> Instant {
         let silence = self.last_sent.saturating_duration_since(self.last_heard);
-        let at_once = self.sender.has_samples() || self.last_arrival > self.last_sent;
-        self.last_sent + if at_once { Duration::ZERO } else { silence / 4 }
+        let peer_sends = self.last_arrival > self.last_sent;
+        self.last_sent
+            + match (self.sender.has_samples(), peer_sends) {
+                (true, _) => Duration::ZERO,
+                (false, true) => silence / 16,
+                (false, false) => silence / 4,
+            }
     }
 
     /// Whether it is not known that the peer still knows of this session, or what became of samples that it has: it may

@@ -1,9 +1,10 @@
 //! When nothing or next to nothing arrives, only probes are sent.
 //!
 //! A circuit breaker as RFC 8084 asks for: it opens after three intervals without reports (later where so many packets are
-//! lost that reports fail to come by chance), or with less than a tenth delivered, and it never backs off, so that the end of an outage is noticed within one probe interval
-//! (one small packet per interval is below what RFC 8085, section 3.1.1, allows without congestion control for any
-//! round-trip time above the interval, and next to nothing below).
+//! lost that reports fail to come by chance), or with less than a tenth delivered. On a path that was ever heard of it never
+//! backs off, so that the end of an outage is noticed within one probe interval (one small packet per interval is below what
+//! RFC 8085, section 3.1.1, allows without congestion control for any round-trip time above the interval, and next to nothing
+//! below).
 
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ const CHANCE: f64 = 1e-4;
 const ASKS_EVERY: f64 = 0.008;
 /// However much is lost, so long a silence opens the breaker.
 const MOST_PATIENCE: Duration = Duration::from_secs(1);
+/// However long a round trip takes, probes go so often.
+const MOST_SPACING: Duration = Duration::from_millis(200);
 
 /// See the module.
 #[derive(Debug)]
@@ -37,6 +40,9 @@ pub struct Breaker {
     bad_intervals: u32,
     state: State,
     resumed: bool,
+    rtt: Option<Duration>,
+    /// When it was made.
+    began: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,12 +66,15 @@ impl Breaker {
             bad_intervals: 0,
             state: State::Closed,
             resumed: false,
+            rtt: None,
+            began: now,
         }
     }
 
     /// By the round-trip time, and by the share of packets that are lost: reports are taken to be lost as often.
     pub fn set_patience(&mut self, rtt_seconds: f64, loss: f64) {
         let rtt = Duration::try_from_secs_f64(rtt_seconds).unwrap_or(MIN_INTERVAL);
+        self.rtt = Some(rtt);
         let unanswered = 1.0 - (1.0 - loss).powi(2);
         let by_chance = CHANCE.ln() / unanswered.ln() * ASKS_EVERY;
         let by_chance = Duration::try_from_secs_f64(by_chance).unwrap_or(MOST_PATIENCE).min(MOST_PATIENCE);
@@ -145,7 +154,7 @@ impl Breaker {
     /// way back, and yet each probe, as one may be lost.
     pub fn answer_interval(&self, now: Instant) -> Duration {
         let silence = now.saturating_duration_since(self.last_report);
-        if self.was_open() { (silence / 20).min(self.probe_interval) } else { Duration::ZERO }
+        if self.was_open() { (silence / 20).min(self.spacing(now)) } else { Duration::ZERO }
     }
 
     /// When silence opens the breaker, unless a report comes.
@@ -154,7 +163,14 @@ impl Breaker {
     }
 
     pub fn next_probe(&self) -> Instant {
-        self.last_sent + self.probe_interval
+        self.last_sent + self.spacing(self.last_sent)
+    }
+
+    /// The time between probes: the configured one, and longer where answers are long under way, or none ever came. That may be
+    /// a queue, on an air that many share, and probes would only add to it.
+    fn spacing(&self, now: Instant) -> Duration {
+        let rtt = self.rtt.unwrap_or(now.saturating_duration_since(self.began));
+        (rtt / 8).clamp(self.probe_interval, MOST_SPACING.max(self.probe_interval))
     }
 
     /// True once after the breaker closed.

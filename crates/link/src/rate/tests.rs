@@ -43,7 +43,34 @@ fn reports_that_cannot_be_true_are_counted_and_not_used() {
 fn a_silent_peer_is_probed_and_nothing_else() {
     let start = Instant::now();
     let mut rate = Rate::new(Config::default(), start);
-    let (mut now, mut number, mut sent) = (start, 0, Vec::new());
+    rate.on_sent(start, 1, 1000);
+    rate.on_feedback(start + MILLI, &report(1, 1, 1000)).unwrap();
+    let (sent, now, number) = silence(&mut rate, start + MILLI, 1);
+    let late: Vec<_> = sent.iter().filter(|(at, _)| *at > start + Duration::from_millis(200)).collect();
+    assert!(late.iter().all(|(_, permission)| *permission == Permission::Probe));
+    assert!(late.windows(2).all(|pair| pair[1].0 - pair[0].0 == 20 * MILLI), "{late:?}");
+    assert!(rate.status().silent);
+    // The first report ends it.
+    rate.on_feedback(now, &report(number, 2, 2000)).unwrap();
+    assert_eq!(rate.permission(now + 10 * MILLI), Permission::Send);
+    assert!(!rate.status().silent);
+}
+
+/// Thirty that never heard anything would fill an air with fifty probes a second each.
+#[test]
+fn a_peer_that_was_never_heard_is_probed_ever_more_rarely() {
+    let start = Instant::now();
+    let (sent, ..) = silence(&mut Rate::new(Config::default(), start), start, 0);
+    let probes = |from: u64, to: u64| {
+        let within = start + MILLI * from as u32..start + MILLI * to as u32;
+        sent.iter().filter(|(at, _)| within.contains(at)).count()
+    };
+    assert!(probes(200, 400) >= 5 && (4..=8).contains(&probes(1000, 2000)), "{sent:?}");
+}
+
+/// Sends all that may go for two seconds in which nothing is heard; returns that, when the last went, and its number.
+fn silence(rate: &mut Rate, start: Instant, before: u64) -> (Vec<(Instant, Permission)>, Instant, u64) {
+    let (mut now, mut number, mut sent) = (start, before, Vec::new());
     while now < start + Duration::from_secs(2) {
         match rate.permission(now) {
             Permission::Wait(at) => now = at,
@@ -54,14 +81,7 @@ fn a_silent_peer_is_probed_and_nothing_else() {
             }
         }
     }
-    let late: Vec<_> = sent.iter().filter(|(at, _)| *at > start + Duration::from_millis(200)).collect();
-    assert!(late.iter().all(|(_, permission)| *permission == Permission::Probe));
-    assert!(late.windows(2).all(|pair| pair[1].0 - pair[0].0 == 20 * MILLI), "{late:?}");
-    assert!(rate.status().silent);
-    // The first report ends it.
-    rate.on_feedback(now, &report(number, 1, 1000)).unwrap();
-    assert_eq!(rate.permission(now + 10 * MILLI), Permission::Send);
-    assert!(!rate.status().silent);
+    (sent, now, number)
 }
 
 /// Where most packets are lost, as many reports are, and their absence says little.
