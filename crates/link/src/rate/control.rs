@@ -201,6 +201,11 @@ impl Control {
         matches!(self.phase, Phase::Startup { crowded: CROWDED_REPORTS, .. })
     }
 
+    /// Whether any rate was seen to pass.
+    pub fn knows_bottleneck(&self) -> bool {
+        self.passed.largest().is_some()
+    }
+
     pub fn bottleneck(&self) -> f64 {
         self.passed.largest().unwrap_or(self.rate)
     }

@@ -151,6 +151,18 @@ pub struct Status {
 /// What may be under way before anything is known: ten packets and a few small ones. (RFC 6928.)
 const INITIAL_WINDOW_BYTES: f64 = 16_000.0;
 
+/// What may be under way before any rate was seen to pass: what the first rate is on a path with a round-trip time of 200 ms.
+/// A longer one is a queue more often than a path.
+const FIRST_WINDOW_BYTES: f64 = 480_000.0;
+/// And ever.
+const MOST_WINDOW_BYTES: f64 = 256e6;
+
+/// In seconds: what a round trip takes beyond this is more likely a queue of reports than the path. Who never saw the path
+/// without it cannot tell, so of each sender no more than so many reports are to wait in that queue.
+const LONGEST_PATH: f64 = 0.25;
+const REPORTS_IN_QUEUE: f64 = 4.0;
+const LONGEST_REPORT_INTERVAL: f64 = 1.0;
+
 /// However slow the path, so much may be under way: with less, a few losses silence the link.
 const LEAST_WINDOW_BYTES: f64 = 12_000.0;
 
@@ -268,7 +280,7 @@ impl Rate {
         self.losses.on_report(packet.count, observed.packets_received, short_queue);
         self.delivery.on_report(&packet, observed, self.sent.last_idle());
         self.sent.forget_before(observed.highest_packet_number);
-        let rtt = self.delays.rtt() + self.delays.report_interval();
+        let rtt = self.delays.rtt() + self.wanted_report_interval();
         self.breaker.set_patience(rtt, self.losses.smoothed());
         self.end_round(time, &packet);
         Ok(())
@@ -300,7 +312,7 @@ impl Rate {
     /// all. To be told with each packet. A report that is due goes at once, so a long interval does not delay the
     /// answer to the first packet after a pause.
     pub fn report_interval(&self, now: Instant) -> Duration {
-        self.breaker.answer_interval(now).max(seconds(self.delays.report_interval()))
+        self.breaker.answer_interval(now).max(seconds(self.wanted_report_interval()))
     }
 
     /// What is known of the path.
@@ -363,8 +375,14 @@ impl Rate {
         if self.control.is_starting() && self.control.bytes_per_second() != before {
             self.delivery.begin_after(last_sent);
         }
-        self.delays.relax_report_interval();
+        self.delays.relax_report_interval(time);
         self.delays.set_competing(self.control.competing());
+    }
+
+    /// How often reports are to come, in seconds: as their own way allows, and never so often that they make it long.
+    fn wanted_report_interval(&self) -> f64 {
+        let queue = self.delays.rtt() - LONGEST_PATH;
+        self.delays.report_interval().max((queue / REPORTS_IN_QUEUE).min(LONGEST_REPORT_INTERVAL))
     }
 
     fn in_flight_bytes(&self) -> u64 {
@@ -380,7 +398,8 @@ impl Rate {
         // What is not known to pass must not fill the window by which it waits.
         let rtt = if self.control.is_starting() { self.delays.base_rtt() } else { self.delays.rtt() };
         let window = self.control.window_bytes_per_second() * (1.5 * rtt + 0.010);
-        window.clamp(LEAST_WINDOW_BYTES, 256e6)
+        let most = if self.control.knows_bottleneck() { MOST_WINDOW_BYTES } else { FIRST_WINDOW_BYTES };
+        window.clamp(LEAST_WINDOW_BYTES, most)
     }
 }
 

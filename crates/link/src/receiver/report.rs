@@ -76,10 +76,13 @@ impl Reporter {
         self.unreported += 1;
         self.repeats_left = u8::MAX;
         let many = self.unreported as u128 >= u128::from(PACKETS_PER_MILLI) * self.interval.as_millis();
-        // The first after a pause is answered at once.
-        let due = self.reported_at.map_or(now, |last| now.max(last + self.interval));
-        let due = if many { now } else { due };
+        let due = if many { now } else { self.next_at(now) };
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
+    }
+
+    /// When feedback may next go, as often as the sender asks for it: after a pause at once.
+    fn next_at(&self, now: Instant) -> Instant {
+        self.reported_at.map_or(now, |last| now.max(last + self.interval))
     }
 
     pub(super) fn on_progress(&mut self, id: u64, block: u16, symbols: u16) {
@@ -135,10 +138,11 @@ impl Reporter {
 }
 
 impl Receiver {
-    /// The application took a sample: tells the sender at once if that made room for another.
+    /// The application took a sample: tells the sender if that made room for another.
     pub(crate) fn report_closed(&mut self, now: Instant) {
         if std::mem::take(&mut self.reporter.has_closed) {
-            self.reporter.due = Some(self.reporter.due.map_or(now, |due| due.min(now)));
+            let next = self.reporter.next_at(now);
+            self.reporter.due = Some(self.reporter.due.map_or(next, |due| due.min(next)));
         }
     }
 
