@@ -19,10 +19,10 @@ const LONG_REPORT_QUEUE: f64 = 0.1;
 /// queue: it may be another flow's, and then rarer reports do not shorten it.
 const REPORT_RARER: f64 = 1.5;
 const RARER_BOUNDS: (f64, f64) = (0.5, 2.0);
-/// Where they do not, they become more frequent, every second by so many a second and by this share of what they are. The
+/// Where they do not, they become more frequent, every second by so many a second and by so many times what they are. The
 /// first makes those that share a way equal in time (Chiu and Jain, Computer Networks and ISDN Systems 17, 1989).
 const MORE_REPORTS: f64 = 10.0;
-const MORE_REPORTS_SHARE: f64 = 0.5;
+const MORE_REPORTS_TIMES: f64 = 2.0;
 
 /// Delays, in seconds. One-way delays are differences of unsynchronised clocks: only their variation means anything.
 #[derive(Debug)]
@@ -147,7 +147,7 @@ impl Delays {
         let since = std::mem::replace(&mut self.relaxed, time);
         if self.report_queue() < REPORT_QUEUE {
             let a_second = 1.0 / self.report_interval();
-            let more = (MORE_REPORTS + MORE_REPORTS_SHARE * a_second) * (time - since).min(1.0);
+            let more = (MORE_REPORTS + MORE_REPORTS_TIMES * a_second) * (time - since).min(1.0);
             self.report_interval = 1.0 / (a_second + more);
         }
     }
