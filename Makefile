@@ -29,6 +29,7 @@ lint: $(VENV)/.test ## Formatting, clippy, dependency rules, ruff, mypy
 	@$(CARGO) clippy --workspace --all-targets --all-features --locked --quiet -- -D warnings
 	@$(PYTHON) scripts/check_dependencies.py
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
+	@cd lab && $(CURDIR)/$(BIN)/python -m mypy --no-error-summary
 
 test-rust: ## Rust tests, real processes and kill -9 included
 	$(call say,Running the Rust tests)
