@@ -4,11 +4,12 @@
     cargo build --release -p nervure-cli && cargo build --release -p nervure-node --examples
     python3 scripts/measure_observers.py [hz] [record] [--rounds N] [--seconds N] [--folder target/release]
 
-- `hz`: a source of 4 KB at 200 Hz, and `nervure topic hz` on it
+- `hz`: a source of 4 KB at 200 Hz, and `nervure topic hz` on it; and, instead of that, a process that has
+  nothing to do with the robot and only wakes up as often: what the machine itself makes of a third process
 - `record`: 960x540 RGB at 25 Hz and an IMU at 99 Hz, and `nervure record` of both; also its share of a core
 
 A sink tells the median and the 99th percentile of the time from publication until it took a sample, every
-200 ms. In every other phase of a run the observer is there. The machine should be quiet. The ratio is that of
+200 ms. Phases without and with the observer take turns. The machine should be quiet. The ratio is that of
 the medians over all windows of a kind, its interval by bootstrap over rounds.
 """
 
@@ -19,6 +20,7 @@ import pathlib
 import random
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -26,6 +28,8 @@ import time
 # After an observer came or went.
 SETTLING_SECONDS = 0.4
 RESAMPLINGS = 2000
+# As often as an observer looks that receives little.
+WAKES_UP = [sys.executable, "-c", "import time\nwhile True: time.sleep(0.01)"]
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 # Sources by their names: bytes of a sample, samples a second.
@@ -59,8 +63,9 @@ class Measurement:
         self.name = f"measure-{what}-{os.getpid()}"
         # By input: when it was told, median, 99th percentile.
         self.windows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ROBOTS[what]}
-        # Whether it was observed, from when, to when.
-        self.phases: list[tuple[bool, float, float]] = []
+        # From when, to when, in the order of `kinds`, again and again.
+        self.phases: list[tuple[float, float]] = []
+        self.kinds = ["alone", "observed", *(["beside a process that wakes up"] if what == "hz" else [])]
         self.shares: list[float] = []
 
     def run(self) -> None:
@@ -88,8 +93,8 @@ class Measurement:
         try:
             time.sleep(1)
             for _ in range(self.options.rounds):
-                self.phase(None)
-                self.phase(self.observer())
+                for kind in self.kinds:
+                    self.phase(kind)
         finally:
             run.terminate()
             run.wait()
@@ -101,19 +106,21 @@ class Measurement:
         recording = str(self.folder / f"{len(self.phases)}.mcap")
         return [self.nervure, "record", "-d", self.name, "-o", recording]
 
-    def phase(self, command: list[str] | None) -> None:
+    def phase(self, kind: str) -> None:
+        command = {"alone": None, "observed": self.observer()}.get(kind, WAKES_UP)
         quiet = subprocess.DEVNULL
-        observer = subprocess.Popen(command, stdout=quiet, stderr=quiet) if command else None
+        other = subprocess.Popen(command, stdout=quiet, stderr=quiet) if command else None
         time.sleep(SETTLING_SECONDS)
-        begin, used = time.monotonic(), cpu_seconds(observer)
+        begin, used = time.monotonic(), cpu_seconds(other)
         time.sleep(self.options.seconds)
         end = time.monotonic()
-        self.phases.append((bool(observer), begin, end))
-        if observer:
-            assert observer.poll() is None, "the observer has ended"
-            self.shares.append((cpu_seconds(observer) - used) / (end - begin))
-            observer.terminate()
-            observer.wait()
+        self.phases.append((begin, end))
+        if other:
+            assert other.poll() is None, "it has ended"
+            if kind == "observed":
+                self.shares.append((cpu_seconds(other) - used) / (end - begin))
+            other.terminate()
+            other.wait()
             for recording in self.folder.glob("*.mcap"):
                 recording.unlink()
 
@@ -127,17 +134,22 @@ class Measurement:
 
     def report(self) -> None:
         print(f"{self.what}: the observer took {statistics.median(self.shares):.1%} of a core")
+        count = len(self.kinds)
         for name, windows in self.windows.items():
             rounds = []
-            for pair in zip(self.phases[::2], self.phases[1::2], strict=True):
-                rounds.append([[w[1:] for w in windows if begin <= w[0] <= end] for _, begin, end in pair])
+            for number in range(0, len(self.phases), count):
+                phases = self.phases[number : number + count]
+                rounds.append([[w[1:] for w in windows if begin <= w[0] <= end] for begin, end in phases])
             for at, what in ((0, "median"), (1, "99 %")):
-                low, high = interval(rounds, at)
-                alone, observed = (median_of(rounds, kind, at) / 1000 for kind in (0, 1))
-                print(
-                    f"  {name}, {what}: {alone:.1f} us alone, {observed:.1f} us observed, ratio "
-                    f"{observed / alone:.3f} (95 % interval {low:.3f} to {high:.3f})"
-                )
+                alone = median_of(rounds, 0, at) / 1000
+                print(f"  {name}, {what}: {alone:.1f} us alone")
+                for kind in range(1, count):
+                    low, high = interval(rounds, kind, at)
+                    other = median_of(rounds, kind, at) / 1000
+                    print(
+                        f"    {self.kinds[kind]}: {other:.1f} us, ratio {other / alone:.3f} "
+                        f"(95 % interval {low:.3f} to {high:.3f})"
+                    )
 
 
 Rounds = list[list[list[tuple[float, ...]]]]
@@ -147,12 +159,12 @@ def median_of(rounds: Rounds, kind: int, at: int) -> float:
     return statistics.median(window[at] for round_ in rounds for window in round_[kind])
 
 
-def interval(rounds: Rounds, at: int) -> tuple[float, float]:
-    """Of the ratio, by bootstrap."""
+def interval(rounds: Rounds, kind: int, at: int) -> tuple[float, float]:
+    """Of the ratio to the first kind, by bootstrap."""
     ratios = []
     for _ in range(RESAMPLINGS):
         chosen = random.choices(rounds, k=len(rounds))
-        ratios.append(median_of(chosen, 1, at) / median_of(chosen, 0, at))
+        ratios.append(median_of(chosen, kind, at) / median_of(chosen, 0, at))
     ratios.sort()
     return ratios[int(0.025 * RESAMPLINGS)], ratios[int(0.975 * RESAMPLINGS)]
 
