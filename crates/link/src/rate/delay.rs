@@ -11,18 +11,8 @@ const REPORT_BASE_WINDOW: f64 = 60.0;
 /// Reports may come so often, in seconds, and come at least so often.
 const REPORT_INTERVALS: (f64, f64) = (0.001, 1.0);
 const FIRST_REPORT_INTERVAL: f64 = 0.004;
-/// A queue of reports that stands is one from here on, in seconds.
+/// A queue of reports is one from here on, in seconds.
 const REPORT_QUEUE: f64 = 0.010;
-/// One that is so long is, whether it stands or not: no processor is stopped for so long.
-const LONG_REPORT_QUEUE: f64 = 0.1;
-/// Where they queue, reports become rarer by this factor, a round trip after the other, within these bounds relative to the
-/// queue: it may be another flow's, and then rarer reports do not shorten it.
-const REPORT_RARER: f64 = 1.5;
-const RARER_BOUNDS: (f64, f64) = (0.5, 2.0);
-/// Where they do not, they become more frequent, every second by so many a second and by so many times what they are. The
-/// first makes those that share a way equal in time (Chiu and Jain, Computer Networks and ISDN Systems 17, 1989).
-const MORE_REPORTS: f64 = 10.0;
-const MORE_REPORTS_TIMES: f64 = 2.0;
 
 /// Delays, in seconds. One-way delays are differences of unsynchronised clocks: only their variation means anything.
 #[derive(Debug)]
@@ -40,11 +30,6 @@ pub struct Delays {
     noise: f64,
     /// In seconds.
     report_interval: f64,
-    /// The shortest queue of reports since it was last judged, and when it is judged next.
-    standing_report_queue: f64,
-    judged_from: f64,
-    /// When reports last became more frequent.
-    relaxed: f64,
 }
 
 impl Default for Delays {
@@ -60,9 +45,6 @@ impl Default for Delays {
             last_rtt: 0.0,
             noise: 0.0,
             report_interval: FIRST_REPORT_INTERVAL,
-            standing_report_queue: f64::INFINITY,
-            judged_from: 0.0,
-            relaxed: 0.0,
         }
     }
 }
@@ -83,28 +65,11 @@ impl Delays {
         self.base_rtt.insert(time, rtt);
         self.least_rtt.insert(time, rtt);
         self.base_one_way.insert(time, one_way);
-        self.judge_report_queue(time);
+        if self.report_queue() > REPORT_QUEUE {
+            // On an air that many share, the reports to all of them may be more than the air takes.
+            self.report_interval = self.report_interval.max(self.report_queue() / 4.0);
+        }
         self.round_one_way = Some(self.round_one_way.map_or(one_way, |least| least.min(one_way)));
-    }
-
-    /// On an air that many share, the reports to all of them may be more than the air takes: then they become rarer. One that
-    /// comes late may come from a processor that was stopped, so the queue must have stood for a round trip and two reports.
-    fn judge_report_queue(&mut self, time: f64) {
-        let queue = self.report_queue();
-        self.standing_report_queue = self.standing_report_queue.min(queue);
-        if queue > LONG_REPORT_QUEUE {
-            self.report_interval = self.report_interval.max(RARER_BOUNDS.0 * queue);
-        }
-        if time < self.judged_from {
-            return;
-        }
-        let queue = std::mem::replace(&mut self.standing_report_queue, f64::INFINITY);
-        if queue > REPORT_QUEUE {
-            let (least, most) = (RARER_BOUNDS.0 * queue, RARER_BOUNDS.1 * queue);
-            let rarer = (REPORT_RARER * self.report_interval()).clamp(least, most);
-            self.report_interval = self.report_interval.max(rarer);
-        }
-        self.judged_from = time + self.last_rtt + 2.0 * self.report_interval();
     }
 
     /// Whether another flow fills the queue.
@@ -143,12 +108,9 @@ impl Delays {
     }
 
     /// Makes reports more frequent again when they do not queue. Call it once a round.
-    pub fn relax_report_interval(&mut self, time: f64) {
-        let since = std::mem::replace(&mut self.relaxed, time);
+    pub fn relax_report_interval(&mut self) {
         if self.report_queue() < REPORT_QUEUE {
-            let a_second = 1.0 / self.report_interval();
-            let more = (MORE_REPORTS + MORE_REPORTS_TIMES * a_second) * (time - since).min(1.0);
-            self.report_interval = 1.0 / (a_second + more);
+            self.report_interval *= 0.9;
         }
     }
 
@@ -199,37 +161,6 @@ impl WindowedMin {
 mod tests {
     use super::*;
 
-    /// A processor that is stopped now and then makes no queue.
-    #[test]
-    fn a_report_that_is_late_once_makes_none_rarer() {
-        let mut delays = Delays::default();
-        for millis in 0..3000 {
-            let rtt = if millis % 100 == 0 { 0.030 } else { 0.002 };
-            delays.on_sample(f64::from(millis) * 1e-3, rtt, 0.001);
-        }
-        assert_eq!(delays.report_interval(), FIRST_REPORT_INTERVAL);
-    }
-
-    /// Two that share a way, and see the same queue, come to the same interval wherever they began.
-    #[test]
-    fn those_that_share_a_way_come_to_report_as_often() {
-        let mut both = [Delays::default(), Delays::default()];
-        both[0].report_interval = 0.3;
-        let mut queue: f64 = 0.0;
-        for step in 0..30_000 {
-            let time = f64::from(step) * 1e-3;
-            // Sixty a second are carried, whatever comes.
-            let come: f64 = both.iter().map(|one| 1.0 / one.report_interval()).sum();
-            queue = (queue + (come / 60.0 - 1.0) * 1e-3).max(0.0);
-            for one in &mut both {
-                one.on_sample(time, 0.002 + queue, 0.001);
-                one.relax_report_interval(time);
-            }
-        }
-        let [one, other] = both.map(|one| one.report_interval());
-        assert!((0.8..1.25).contains(&(one / other)) && queue < 0.1, "{one} s, {other} s, queue {queue} s");
-    }
-
     /// Reports queue where many share an air. That queue never runs empty, and is not taken for the path.
     #[test]
     fn a_queue_of_reports_makes_them_rare_however_long_it_stands() {
@@ -237,7 +168,7 @@ mod tests {
         for millis in 0..30_000 {
             let rtt = if millis < 100 { 0.002 } else { 0.5 };
             delays.on_sample(f64::from(millis) * 1e-3, rtt, 0.001);
-            delays.relax_report_interval(f64::from(millis) * 1e-3);
+            delays.relax_report_interval();
         }
         assert!(delays.report_interval() > 0.1, "{} s", delays.report_interval());
     }

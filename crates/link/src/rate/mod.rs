@@ -375,7 +375,7 @@ impl Rate {
         if self.control.is_starting() && self.control.bytes_per_second() != before {
             self.delivery.begin_after(last_sent);
         }
-        self.delays.relax_report_interval(time);
+        self.delays.relax_report_interval();
         self.delays.set_competing(self.control.competing());
     }
 
