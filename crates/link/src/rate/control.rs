@@ -270,7 +270,7 @@ impl Control {
                 let queued = self.queue > 0.5 * self.target() + 2.0 * noise;
                 self.phase = Phase::Startup { stalled, crowded: if queued { crowded + 1 } else { 0 } };
                 // The round that shows what passes is under way, and ends soon; or the one before was it.
-                if self.is_last_of_start() && !measuring && self.passed.largest().is_some() {
+                if self.is_last_of_start() && !measuring && self.knows_bottleneck() {
                     self.end_startup();
                 }
             }
@@ -335,7 +335,7 @@ impl Control {
                 self.passed.set(round.time, known + 0.5 * (passed.max(before) - known));
                 self.arrived.set(round.time, arrived);
             }
-        } else if backlogged || sample > self.bottleneck() || self.passed.largest().is_none() {
+        } else if backlogged || sample > self.bottleneck() || !self.knows_bottleneck() {
             self.passed.push(round.time, sample);
             self.arrived.push(round.time, arrived);
         }
