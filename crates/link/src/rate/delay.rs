@@ -19,6 +19,8 @@ const REPORT_QUEUE: f64 = 0.010;
 pub struct Delays {
     known: bool,
     smoothed_rtt: f64,
+    /// Of this, what is not spent in the queue of this direction.
+    smoothed_path: f64,
     base_rtt: WindowedMin,
     /// The smallest round-trip time of a longer while.
     least_rtt: WindowedMin,
@@ -37,6 +39,7 @@ impl Default for Delays {
         Self {
             known: false,
             smoothed_rtt: 0.0,
+            smoothed_path: 0.0,
             base_rtt: WindowedMin::new(BASE_WINDOW),
             least_rtt: WindowedMin::new(REPORT_BASE_WINDOW),
             base_one_way: WindowedMin::new(BASE_WINDOW),
@@ -59,12 +62,15 @@ impl Delays {
         } else {
             self.smoothed_rtt = rtt;
         }
-        self.known = true;
         self.last_one_way = one_way;
         self.last_rtt = rtt;
         self.base_rtt.insert(time, rtt);
         self.least_rtt.insert(time, rtt);
         self.base_one_way.insert(time, one_way);
+        let path = (rtt - self.queue()).max(self.base_rtt());
+        self.smoothed_path =
+            if self.known { self.smoothed_path + (path - self.smoothed_path) / 8.0 } else { path };
+        self.known = true;
         if self.report_queue() > REPORT_QUEUE {
             // On an air that many share, the reports to all of them may be more than the air takes.
             self.report_interval = self.report_interval.max(self.report_queue() / 4.0);
@@ -90,6 +96,11 @@ impl Delays {
 
     pub fn rtt(&self) -> f64 {
         self.smoothed_rtt
+    }
+
+    /// The round-trip time without what is spent in the queue of this direction: reports may wait on their way back.
+    pub fn path_rtt(&self) -> f64 {
+        self.smoothed_path
     }
 
     pub fn base_rtt(&self) -> f64 {

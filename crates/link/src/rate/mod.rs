@@ -158,7 +158,8 @@ const FIRST_WINDOW_BYTES: f64 = 480_000.0;
 const MOST_WINDOW_BYTES: f64 = 256e6;
 
 /// In seconds: what a round trip takes beyond this is more likely a queue of reports than the path. Who never saw the path
-/// without it cannot tell, so of each sender no more than so many reports are to wait in that queue.
+/// without it cannot tell, so of each sender no more than so many reports are to wait in that queue; and the window is for
+/// no more of it than this above the smallest that was seen. With less under way the air has room for the reports.
 const LONGEST_PATH: f64 = 0.25;
 const REPORTS_IN_QUEUE: f64 = 4.0;
 const LONGEST_REPORT_INTERVAL: f64 = 1.0;
@@ -396,7 +397,11 @@ impl Rate {
             return INITIAL_WINDOW_BYTES;
         }
         // What is not known to pass must not fill the window by which it waits.
-        let rtt = if self.control.is_starting() { self.delays.base_rtt() } else { self.delays.rtt() };
+        let rtt = if self.control.is_starting() { self.delays.path_rtt() } else { self.delays.rtt() };
+        // Nor are reports that wait in a queue to open it for more of what they wait behind. Only beside a flow that fills
+        // the queue is all of the round trip ours to fill.
+        let longest = if self.control.competing() { f64::MAX } else { self.delays.base_rtt() + LONGEST_PATH };
+        let rtt = rtt.min(longest);
         let window = self.control.window_bytes_per_second() * (1.5 * rtt + 0.010);
         let most = if self.control.knows_bottleneck() { MOST_WINDOW_BYTES } else { FIRST_WINDOW_BYTES };
         window.clamp(LEAST_WINDOW_BYTES, most)

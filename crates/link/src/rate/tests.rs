@@ -1,5 +1,6 @@
 //! Reports that lie, and silence.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -66,6 +67,36 @@ fn a_peer_that_was_never_heard_is_probed_ever_more_rarely() {
         sent.iter().filter(|(at, _)| within.contains(at)).count()
     };
     assert!(probes(200, 400) >= 5 && (4..=8).contains(&probes(1000, 2000)), "{sent:?}");
+}
+
+/// On an air that many share, reports come ever later, whatever this sender does. A window that grew with them would send
+/// ever more, which makes them come later still.
+#[test]
+fn reports_that_come_seconds_late_do_not_open_the_window() {
+    let start = Instant::now();
+    let mut rate = Rate::new(Config::default(), start);
+    // A megabyte passes each second; a report that is due at `t` comes at `1.5 t`.
+    let (mut now, mut number, mut reports) = (start, 0, VecDeque::new());
+    let mut most = 0;
+    while now < start + Duration::from_secs(12) {
+        now += MILLI;
+        while rate.permission(now) == Permission::Send {
+            number += 1;
+            rate.on_sent(now, number, 1000);
+            let passed = now.max(start + MILLI * number as u32) + MILLI;
+            reports.push_back((start + (passed - start).mul_f64(1.5), passed, number));
+        }
+        while reports.front().is_some_and(|(at, ..)| *at <= now) {
+            let (_, passed, highest) = reports.pop_front().expect("one is due");
+            let observed = Observed { arrived: passed - start, ..report(highest, highest, 1000 * highest) };
+            rate.on_feedback(now, &observed).unwrap();
+        }
+        if now > start + Duration::from_secs(4) {
+            most = most.max(rate.status().in_flight_bytes);
+        }
+    }
+    assert!(rate.status().rtt > Duration::from_secs(2), "{:?}", rate.status());
+    assert!(most < 800_000, "{most} bytes under way, {:?}", rate.status());
 }
 
 /// Sends all that may go for two seconds in which nothing is heard; returns that, when the last went, and its number.

@@ -283,6 +283,23 @@ fn a_long_path_carries_large_samples_from_the_first_on() {
     }
 }
 
+/// Thirty come to an air that is full from the first second on, and each finds its share although reports on what it sent
+/// come seconds late: their way back is one of thirty-one turns.
+#[test]
+fn robots_that_join_while_others_send_share_the_air() {
+    let run = Run {
+        duplex: Duplex::Half,
+        qos: Qos::new(Delivery::keep_last(10)),
+        samples: 30 * 12,
+        ..cells::run(cells::channel(54, 0.0), 22_500)
+    };
+    for_each_seed(1..2, |seed| {
+        let figures = run.measure_robots(seed, 30, None);
+        let of = |wanted| figures.iter().find(|(metric, _)| *metric == wanted).expect("it is measured").1;
+        assert!(of(Metric::OfLimit) > 85.0 && of(Metric::Jain) > 0.85, "{figures:?}");
+    });
+}
+
 #[test]
 fn the_table_shows_the_worst_seed_and_what_was_missed() {
     let cells = cells();
