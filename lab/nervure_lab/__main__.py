@@ -98,7 +98,11 @@ def _report(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 2
-    write_report(arguments.results, arguments.output)
+    try:
+        write_report(arguments.results, arguments.output)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     print(arguments.output)
     return 0
 

@@ -139,6 +139,13 @@ def test_another_schema_is_refused(document: Document) -> None:
         Results(document.content)
 
 
+def test_a_result_of_the_link_is_refused_with_the_command_that_takes_it(tmp_path: Path) -> None:
+    result = tmp_path / "link.jsonl"
+    result.write_text('{"kind": "session"}\n{"kind": "end"}\n')
+    with pytest.raises(ValueError, match=r"link\.jsonl: expected .*`report-link`.* line 2"):
+        Results.read(result)
+
+
 def _report(document: Document, directory: Path) -> str:
     result, output = directory / "local.json", directory / "performance.md"
     result.write_text(json.dumps(document.content))

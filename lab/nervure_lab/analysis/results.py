@@ -161,7 +161,15 @@ class Results:
 
     @classmethod
     def read(cls, path: Path) -> Results:
-        return cls(json.loads(path.read_text()))
+        """Raises ``ValueError`` for another kind of file."""
+        try:
+            document = json.loads(path.read_text())
+            return cls(document if isinstance(document, dict) else {})
+        except json.JSONDecodeError as error:
+            wanted = "one JSON object, the result of `run local` (`report-link` takes that of `run link`)"
+            raise ValueError(f"{path}: expected {wanted}: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
     def cell(
         self,
