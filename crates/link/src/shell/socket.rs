@@ -4,6 +4,7 @@ use std::{
     io::{self, IoSliceMut},
     net::{SocketAddr, UdpSocket},
     os::fd::{AsFd, BorrowedFd},
+    time::Instant,
 };
 
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
@@ -72,13 +73,15 @@ impl Socket {
         !sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Hands what has arrived to `each`, and says whether there may be more.
+    /// Hands what has arrived to `each`, with a time at which it had, and says whether there may be more. Who was stopped
+    /// before the call has it received later than it arrived, never earlier: packets that seem faster than the path would
+    /// make each after them seem to wait in a queue.
     ///
     /// # Errors
     /// When the socket fails.
     pub(super) fn receive(
         &mut self,
-        mut each: impl FnMut(SocketAddr, Option<Ecn>, &mut [u8]),
+        mut each: impl FnMut(Instant, SocketAddr, Option<Ecn>, &mut [u8]),
     ) -> io::Result<bool> {
         let mut slices: Vec<_> = self.buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
         let count = match self.state.recv((&self.socket).into(), &mut slices, &mut self.meta) {
@@ -88,6 +91,7 @@ impl Socket {
             Err(error) if is_passing(&error) => return Ok(true),
             Err(error) => return Err(error),
         };
+        let now = Instant::now();
         for (meta, buffer) in self.meta[..count].iter().zip(&mut self.buffers) {
             let ecn = meta.ecn.map(|ecn| match ecn {
                 EcnCodepoint::Ect0 => Ecn::Ect0,
@@ -95,7 +99,7 @@ impl Socket {
                 EcnCodepoint::Ce => Ecn::CongestionExperienced,
             });
             for packet in buffer[..meta.len].chunks_mut(meta.stride.max(1)) {
-                each(meta.addr, ecn, packet);
+                each(now, meta.addr, ecn, packet);
             }
         }
         Ok(count == self.meta.len())

@@ -69,8 +69,7 @@ fn turn(
         if !more {
             break;
         }
-        let now = Instant::now();
-        more = socket.receive(|from, ecn, packet| {
+        more = socket.receive(|now, from, ecn, packet| {
             state.socket.packets_received += 1;
             state.socket.bytes_received += packet.len() as u64;
             state.endpoint.handle_packet(now, from, ecn, packet);
