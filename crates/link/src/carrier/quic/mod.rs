@@ -196,7 +196,9 @@ impl QuicCarrier {
                 Err(error) => self.endpoint.ignore(error.into_incoming()),
             }
         } else {
-            self.accept(now, incoming, address, transport::rtt_after(from_there));
+            // Of others at that host, or of one that ended and could not say so, nothing is known.
+            let attempts = self.half_open().filter(|c| c.address() == address).count();
+            self.accept(now, incoming, address, transport::rtt_after(attempts));
         }
     }
 
