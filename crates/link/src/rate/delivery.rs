@@ -1,23 +1,21 @@
 //! What the path passes on, by the receiver's clock.
 
-use super::Observed;
 use super::sent::Sent;
+use super::{LONGEST_PATH, Observed};
 
 /// A round is no shorter than this, in seconds: reports come about once a millisecond.
 const MIN_ROUND: f64 = 0.004;
 /// A round has at least this many packets, or lasts this long, in seconds.
 const MIN_ROUND_PACKETS: u64 = 10;
 const LONG_ROUND: f64 = 0.2;
-/// A round trip that takes longer is a queue more often than a path, and the rate is not to wait for the end of it: a round
-/// ends after this time, in seconds, although its packets were sent before what it is to tell was known.
-const LONGEST_ROUND: f64 = 0.25;
 /// At the start a round lasts this part of a round trip: long enough for a queue to show, and no longer.
 const START_ROUND_TRIPS: f64 = 0.125;
 
 /// What a round must be to measure what is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Length {
-    /// A round trip: its packets were sent after what it is to tell was known. No longer than [`LONGEST_ROUND`].
+    /// A round trip: its packets were sent after what it is to tell was known. It is not waited for longer than
+    /// [`LONGEST_PATH`].
     RoundTrip,
     /// Part of a round trip of so many seconds: its packets are of one rate, so a few tell what comes of it.
     Start(f64),
@@ -94,7 +92,7 @@ impl Delivery {
             Length::Start(rtt) => (0, MIN_ROUND.max(START_ROUND_TRIPS * rtt), MIN_ROUND_PACKETS),
             Length::Shortest => (0, MIN_ROUND, 1),
         };
-        let enough = (packet.number > from || packet.time - begin.packet.time >= LONGEST_ROUND)
+        let enough = (packet.number > from || packet.time - begin.packet.time >= LONGEST_PATH)
             && packet.time - begin.packet.time >= least
             && (packet.count - begin.packet.count >= packets
                 || packet.time - begin.packet.time >= LONG_ROUND);

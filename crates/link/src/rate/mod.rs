@@ -159,7 +159,8 @@ const MOST_WINDOW_BYTES: f64 = 256e6;
 
 /// In seconds: what a round trip takes beyond this is more likely a queue of reports than the path. Who never saw the path
 /// without it cannot tell, so of each sender no more than so many reports are to wait in that queue; and the window is for
-/// no more of it than this above the smallest that was seen. With less under way the air has room for the reports.
+/// no more of it than this above the smallest that was seen, as with less under way the air has room for the reports. Nor does
+/// a round wait for its end.
 const LONGEST_PATH: f64 = 0.25;
 const REPORTS_IN_QUEUE: f64 = 4.0;
 const LONGEST_REPORT_INTERVAL: f64 = 1.0;
