@@ -323,7 +323,10 @@ impl Machine {
             Event::RunGone if self.plan.detached => {}
             Event::RunGone => self.stop("`nervure run` is gone".to_owned(), now),
             Event::ClientMessage { client, pid, message } => self.client_message(client, pid, message, now),
-            Event::ClientGone { client } => self.client_gone(client),
+            Event::ClientGone { client } => {
+                self.client_gone(client);
+                self.give_back(client, now);
+            }
             Event::Deadline => {}
         }
         self.meet_deadlines(now);

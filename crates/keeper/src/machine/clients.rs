@@ -61,7 +61,6 @@ impl Machine {
             Some(Client { guest: Some(node), .. }) => self.departed(node),
             Some(Client { guest: None, .. }) | None => {}
         }
-        self.give_back(client);
     }
 
     /// Carries out an order about the dataflow.

@@ -10,7 +10,6 @@ use std::time::Duration;
 use nervure_protocol::{
     cli_to_keeper::{Attach, Join},
     keeper_to_cli::{self, Attached, Refused},
-    keeper_to_node,
     keeper_to_run::{self, Level},
     wiring::Source,
 };
@@ -53,6 +52,10 @@ impl Machine {
     ) -> Result<(), Refused> {
         let node = self.find_node(&request.node)?;
         let id = &request.node;
+        let keeps = |claim: &Claim| claim.client == client;
+        if self.nodes[..self.own_nodes].iter().any(|node| node.claim.as_ref().is_some_and(keeps)) {
+            return Err(refused("who keeps a node's place joins on a connection of its own", None));
+        }
         if self.phase.is_stopping() {
             return Err(refused("the dataflow is stopping", None));
         }
@@ -103,8 +106,9 @@ impl Machine {
         let state = &mut self.nodes[node];
         state.joined = false;
         let condemned = state.condemned.take();
-        let was_ordered = state.ordered.take().is_some();
-        let failed = condemned.is_some() || !(state.left || was_ordered || is_stopping);
+        let ordered = state.ordered.take();
+        let failed = condemned.is_some() || !(state.left || ordered.is_some() || is_stopping);
+        let starts = ordered == Some(Then::Start) && !is_stopping;
         let what = condemned.unwrap_or_else(|| match (state.left, failed) {
             (true, _) => "it left".to_owned(),
             (false, true) => "it is gone without a word: it was killed, or crashed".to_owned(),
@@ -117,12 +121,19 @@ impl Machine {
             code: None,
             signal: None,
             failed,
-            restarts: false,
-            reason: if is_stopping { what } else { format!("{what}; its place is free") },
+            restarts: starts,
+            reason: match (is_stopping, starts) {
+                (true, _) => what,
+                (false, true) => format!("{what}; the node's own program starts again"),
+                (false, false) => format!("{what}; its place is free"),
+            },
             stderr_tail: Vec::new(),
         };
         self.gone(node, ended, (!is_stopping).then_some(HELD));
         self.actions.push(Action::Part { node });
+        if starts {
+            self.start_by_hand(node);
+        }
     }
 
     /// Keeps a node's place for a program of a client's.
@@ -145,7 +156,7 @@ impl Machine {
         let claim = Claim { client, name: name.clone(), token, leave_stopped: request.leave_stopped };
         self.nodes[node].claim = Some(claim);
         if self.nodes[node].is_alive() {
-            self.end_by_hand(node, Then::Hold, &name, now);
+            self.end_by_hand(node, Then::Hold, format!("stopped by `{name}`"), now);
         } else if self.nodes[node].has_ended() {
             self.expect_again(node);
             self.nodes[node].state = State::Waiting { until: HELD };
@@ -178,27 +189,22 @@ impl Machine {
     }
 
     /// A client is gone: gives back the nodes that it was attached to.
-    pub(super) fn give_back(&mut self, client: usize) {
+    pub(super) fn give_back(&mut self, client: usize, now: Duration) {
         for node in 0..self.own_nodes {
             let is_its = |claim: &mut Claim| claim.client == client;
             let Some(claim) = self.nodes[node].claim.take_if(is_its) else { continue };
             if self.phase.is_stopping() {
                 continue;
             }
+            let then = if claim.leave_stopped { Then::Hold } else { Then::Start };
             if self.nodes[node].joined {
-                if self.nodes[node].is_connected() {
-                    let reason = format!("`{}` has given the node back", claim.name);
-                    let stop = keeper_to_node::Message::Stop { reason, grace_millis: 0 };
-                    self.send(node, stop, Vec::new());
-                }
-                self.nodes[node].ordered = Some(Then::Hold);
-                self.dismiss(node);
-            }
-            match claim.leave_stopped {
-                true => {}
+                // It counts what it takes until it has left, and the next counts on from there.
+                self.end_by_hand(node, then, format!("`{}` has given the node back", claim.name), now);
+            } else if self.nodes[node].is_alive() {
                 // Its own process has not ended yet since it was told to.
-                false if self.nodes[node].is_alive() => self.nodes[node].ordered = Some(Then::Start),
-                false => self.start_by_hand(node),
+                self.nodes[node].ordered = Some(then);
+            } else if then == Then::Start {
+                self.start_by_hand(node);
             }
         }
     }

@@ -54,9 +54,13 @@ impl Machine {
                 let hint = "`nervure node restart` ends it first";
                 return Err(refused(format!("node `{id}` runs already"), Some(hint)));
             }
-            NodeOrder::Stop if is_alive => self.end_by_hand(node, Then::Hold, client, now),
+            NodeOrder::Stop if is_alive => {
+                self.end_by_hand(node, Then::Hold, format!("stopped by `{client}`"), now)
+            }
             NodeOrder::Stop => self.hold_waiting(node),
-            NodeOrder::Restart if is_alive => self.end_by_hand(node, Then::Start, client, now),
+            NodeOrder::Restart if is_alive => {
+                self.end_by_hand(node, Then::Start, format!("restarted by `{client}`"), now)
+            }
             NodeOrder::Start | NodeOrder::Restart => self.start_by_hand(node),
         }
         Ok(())
@@ -87,9 +91,8 @@ impl Machine {
         }
     }
 
-    pub(super) fn end_by_hand(&mut self, node: usize, then: Then, client: &str, now: Duration) {
-        let verb = if then == Then::Hold { "stopped" } else { "restarted" };
-        self.log(Some(node), Level::Info, format!("{verb} by `{client}`"));
+    pub(super) fn end_by_hand(&mut self, node: usize, then: Then, reason: String, now: Duration) {
+        self.log(Some(node), Level::Info, reason.clone());
         let is_first = self.nodes[node].ordered.replace(then).is_none();
         if !is_first {
             return;
@@ -97,7 +100,6 @@ impl Machine {
         if self.nodes[node].is_connected() {
             self.nodes[node].terminate_at = Some(now + self.plan.grace);
             let grace_millis = u64::try_from(self.plan.grace.as_millis()).unwrap_or(u64::MAX);
-            let reason = format!("{verb} by `{client}`");
             self.send(node, keeper_to_node::Message::Stop { reason, grace_millis }, Vec::new());
         } else if self.nodes[node].joined {
             self.dismiss(node);

@@ -54,7 +54,7 @@ impl Machine {
         self.set_run(node, after);
         self.nodes[node].replacement = Some(Replacement { client, before, is_tried: false });
         match self.nodes[node].is_alive() {
-            true => self.end_by_hand(node, Then::Start, &name, now),
+            true => self.end_by_hand(node, Then::Start, format!("restarted by `{name}`"), now),
             false => self.start_by_hand(node),
         }
         Ok(())

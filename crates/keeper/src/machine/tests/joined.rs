@@ -159,11 +159,30 @@ fn an_attached_program_takes_the_place_of_the_node_and_gives_it_back() {
     assert!(world.ended.last().unwrap().failed && !world.processes[1].runs);
     world.join(3, "sink", "of 1").unwrap();
     world.give(Event::ClientGone { client: 1 });
+    assert!(
+        world.processes[1].stop.is_some() && world.processes[1].guest.is_some(),
+        "it counts until it leaves"
+    );
+    world.give(Event::ClientGone { client: 3 });
     assert!(!world.ended.last().unwrap().failed, "it was sent away");
     assert!(world.processes[1].runs && world.processes[1].guest.is_none(), "its own program runs again");
     world.hello(1);
     assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
     assert!(world.join(4, "sink", "of 1").is_err(), "the token has ended");
+}
+
+/// Two processes would take from one edge, and the second count on from what the first has not yet counted.
+#[test]
+fn a_node_that_is_given_back_starts_when_its_guest_has_left_or_is_cut_off() {
+    let mut world = two();
+    attach(&mut world, 1, "sink", false).unwrap();
+    world.exit(1, End::Code(0));
+    world.join(2, "sink", "of 1").unwrap();
+    world.give(Event::ClientGone { client: 1 });
+    world.advance(Duration::from_millis(4900));
+    assert_eq!(world.processes[1].guest, Some(2), "it has not left");
+    world.advance(Duration::from_millis(200));
+    assert!(world.processes[1].runs && world.processes[1].guest.is_none(), "it had its grace");
 }
 
 #[test]
