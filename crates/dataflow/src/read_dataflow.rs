@@ -57,6 +57,7 @@ impl Reader<'_> {
                 .expected("at least one node");
             self.findings.push(finding);
         }
+        self.builder = items.iter().find_map(builder);
         items.iter().filter_map(|item| self.node(item)).collect()
     }
 
@@ -143,5 +144,15 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+}
+
+/// The id of a node that has a `build`.
+fn builder(node: &Value) -> Option<String> {
+    let Kind::Map(entries) = &node.kind else { return None };
+    let value = |key: &str| entries.iter().find(|entry| entry.key.text == key).map(|entry| &entry.value.kind);
+    match (value("build")?, value("id")?) {
+        (Kind::Text(_), Kind::Text(id)) => Some(id.clone()),
+        _ => None,
     }
 }

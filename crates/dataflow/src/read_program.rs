@@ -177,6 +177,8 @@ impl Reader<'_> {
             }
             Entry::Missing => {
                 let (surroundings, directory) = (self.surroundings, self.directory);
+                // One build may make the programs of several nodes; of scripts and commands that is not likely.
+                let builder = self.builder.as_deref().filter(|_| !is_python && !may_be_command);
                 let message = if may_be_command {
                     format!(
                         "{} is neither a file in the folder of this dataflow nor a command on the PATH",
@@ -186,8 +188,9 @@ impl Reader<'_> {
                     format!("the file {} does not exist", quoted(&path.text))
                 };
                 let finding = Finding::error(Code::MissingFile, path.span, message);
-                self.findings
-                    .push_error_with(|| with_nearest_file(finding, path, &file, surroundings, directory));
+                self.findings.push_error_with(|| {
+                    with_nearest_file(finding, path, &file, surroundings, directory, builder)
+                });
                 return None;
             }
         };
@@ -196,18 +199,24 @@ impl Reader<'_> {
     }
 }
 
-/// Adds the file that `path` was probably meant to name.
+/// Adds the file that `path` was probably meant to name, or else the node whose build may make it.
 fn with_nearest_file(
     finding: Finding,
     path: &Text,
     file: &Path,
     surroundings: &dyn Surroundings,
     directory: &Path,
+    builder: Option<&str>,
 ) -> Finding {
     let (Some(folder), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) else {
         return finding;
     };
+    let may_be_built =
+        builder.map(|node| format!("`nervure build` may make it: node {} has a `build`", quoted(node)));
     if !matches!(surroundings.entry(folder), Entry::Folder) {
+        if let Some(may_be_built) = may_be_built {
+            return finding.hint(may_be_built);
+        }
         return finding.hint(format!("the folder {} does not exist", quoted(&folder.display().to_string())));
     }
     let names = surroundings.names_in(folder);
@@ -215,7 +224,8 @@ fn with_nearest_file(
     // The suggestion replaces the whole path, so that it needs the folder as the file writes it.
     let near = near.and_then(|near| Some(format!("{}{near}", path.text.strip_suffix(name)?)));
     finding.nearest(near.as_deref(), || {
-        Some(format!("paths are relative to {}", quoted(&directory.display().to_string())))
+        let relative = || format!("paths are relative to {}", quoted(&directory.display().to_string()));
+        Some(may_be_built.unwrap_or_else(relative))
     })
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct Reader<'a> {
     pub findings: Findings<'a>,
     pub directory: &'a Path,
     pub surroundings: &'a dyn Surroundings,
+    /// The id of the first node that has a `build`.
+    pub builder: Option<String>,
 }
 
 /// The keys that a map has, all of them usable.

@@ -40,7 +40,7 @@ pub fn parse(name: &str, bytes: &[u8], directory: &Path, surroundings: &dyn Surr
         return Report { source, dataflow: None, diagnostics };
     }
     let tree = tree::parse(&source, &mut findings);
-    let mut reader = Reader { findings, directory, surroundings };
+    let mut reader = Reader { findings, directory, surroundings, builder: None };
     let parsed = tree.and_then(|tree| reader.dataflow(&tree));
     let mut findings = reader.findings;
     let dataflow = parsed.and_then(|parsed| {
