@@ -13,6 +13,7 @@ use super::{
     format,
     summary::Summary,
 };
+use crate::validate::count;
 
 /// How often the state is told.
 const STATUS_PERIOD: Duration = Duration::from_secs(5);
@@ -74,10 +75,26 @@ fn status(edges: &Edges, elapsed: Duration) -> String {
         lost += edge.lost();
     }
     format!(
-        "nervure: {}, {} edges: {} samples/s, {} MB/s, {lost} lost",
+        "nervure: {}, {}: {} samples/s, {} MB/s, {lost} lost",
         format::elapsed(elapsed),
-        edges.iter().len(),
+        count(edges.iter().len(), "edge"),
         format::rate(rate),
         format::megabytes(bytes)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nervure_protocol::wiring::{Policy, Queue};
+
+    #[test]
+    fn edges_are_counted() {
+        let queue = || Queue { policy: Policy::DropOldest, depth: 10, max_held: 18 };
+        let one = Edges::imagined(vec![("a/out", "b/in", queue())]);
+        let two = Edges::imagined(vec![("a/out", "b/in", queue()), ("a/out", "c/in", queue())]);
+        let begin = |edges| status(edges, Duration::from_secs(5)).split(": ").nth(1).unwrap().to_owned();
+        assert_eq!(begin(&one), "5.0 s, 1 edge");
+        assert_eq!(begin(&two), "5.0 s, 2 edges");
+    }
 }
