@@ -1,6 +1,7 @@
 //! `nervure logs`: reads the log files of a run, and goes on with what is written.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
@@ -17,12 +18,15 @@ use nervure_protocol::{
     keeper_to_run::{self, Level, LogRecord},
 };
 
-use super::{arguments::LogsArguments, connect_to};
+use super::{arguments::LogsArguments, connect_to, state::State};
 use crate::{
     failure::Failure,
     output,
     run::{display::record_line, format, log_folder},
 };
+
+/// As which node the keeper's own records are.
+const KEEPER: &str = "nervure";
 
 /// Shows the records of a run in the order of their times.
 pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
@@ -46,7 +50,8 @@ pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
         Err(error) => return Err(error.into()),
     };
     let filter = Filter::new(arguments);
-    let mut records = read(&folder, &filter)?;
+    let Found { mut records, nodes } = read(&folder, &filter)?;
+    check_nodes(&arguments.node, nodes, connection.as_ref())?;
     records.sort_by_key(|record| record.utc_nanos);
     let mut last = 0;
     for record in &records {
@@ -142,12 +147,44 @@ fn line(record: &LogRecord) -> String {
     format!("{} {name:10} | {level}{text}\n", format::utc_time(record.utc_nanos))
 }
 
-/// The wanted records of every file of a run.
-fn read(folder: &Path, filter: &Filter<'_>) -> Result<Vec<LogRecord>, Failure> {
+/// What the files of a run have.
+struct Found {
+    /// The wanted records.
+    records: Vec<LogRecord>,
+    /// All nodes with a record, wanted or not.
+    nodes: BTreeSet<String>,
+}
+
+/// Refuses names that no node has. One that runs may not have written anything yet.
+fn check_nodes(
+    wanted: &[String],
+    mut known: BTreeSet<String>,
+    connection: Option<&Connection>,
+) -> Result<(), Failure> {
+    if wanted.iter().all(|name| known.contains(name)) {
+        return Ok(());
+    }
+    if let Some(connection) = connection {
+        let state = State::open(connect_to(connection.address(), "logs")?, false)?;
+        known.extend(state.nodes.into_values().map(|node| node.declared.id));
+    }
+    let Some(unknown) = wanted.iter().find(|name| *name != KEEPER && !known.contains(*name)) else {
+        return Ok(());
+    };
+    let nodes = || known.iter().map(String::as_str).filter(|name| *name != KEEPER);
+    let hint = match nervure_dataflow::nearest(unknown, nodes()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("its nodes are {}", nodes().collect::<Vec<_>>().join(", ")),
+    };
+    Err(Failure::invalid(format!("there is no node `{unknown}`")).hint(hint))
+}
+
+/// Reads every file of a run.
+fn read(folder: &Path, filter: &Filter<'_>) -> Result<Found, Failure> {
     let unreadable = |path: &Path, error: io::Error| {
         Failure::internal(format!("`{}` cannot be read", path.display())).because(error)
     };
-    let mut records = Vec::new();
+    let mut found = Found { records: Vec::new(), nodes: BTreeSet::new() };
     for entry in fs::read_dir(folder).map_err(|error| unreadable(folder, error))? {
         let path = entry.map_err(|error| unreadable(folder, error))?.path();
         if path.extension().is_none_or(|extension| extension != "jsonl") {
@@ -157,14 +194,17 @@ fn read(folder: &Path, filter: &Filter<'_>) -> Result<Vec<LogRecord>, Failure> {
         for line in file.split(b'\n') {
             let line = line.map_err(|error| unreadable(&path, error))?;
             // The last line of a run that was killed may be cut.
-            if let Ok(record) = serde_json::from_slice::<LogRecord>(&line)
-                && filter.wants(&record)
-            {
-                records.push(record);
+            if let Ok(record) = serde_json::from_slice::<LogRecord>(&line) {
+                if !found.nodes.contains(&record.node) {
+                    found.nodes.insert(record.node.clone());
+                }
+                if filter.wants(&record) {
+                    found.records.push(record);
+                }
             }
         }
     }
-    Ok(records)
+    Ok(found)
 }
 
 /// The folder of the last run, of that dataflow or of any.
@@ -220,7 +260,7 @@ mod tests {
         fs::write(folder.path().join("camera.jsonl"), format!("{whole}\n{}", &whole[..20])).unwrap();
         fs::write(folder.path().join("notes.txt"), "no log").unwrap();
         let filter = Filter { nodes: &[], level: Level::Trace, pattern: None, since_utc_nanos: i64::MIN };
-        assert_eq!(read(folder.path(), &filter).unwrap().len(), 1);
+        assert_eq!(read(folder.path(), &filter).unwrap().records.len(), 1);
     }
 
     #[test]

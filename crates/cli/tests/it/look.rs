@@ -315,6 +315,7 @@ fn logs_are_filtered_and_outlive_their_run() {
     let mut run = Dataflow::named()
         .shell("talk", "echo one; echo WARN: two >&2; echo ERROR: three", json!({}))
         .shell("idle", "echo up; sleep 1000", json!({}))
+        .shell("silent", "sleep 1000", json!({}))
         .run(&[]);
     run.ended("talk");
     let texts = |run: &Run, arguments: &[&str]| {
@@ -335,9 +336,21 @@ fn logs_are_filtered_and_outlive_their_run() {
     assert!(texts(&run, &["--since", "1h"]).len() >= 4);
     let (_, text, _) = self::run(run.command(&["logs", "--grep", "two", "-d", run.name()]));
     assert!(text.ends_with(" talk       | WARN WARN: two\n"), "{text}");
+    let misspelt = |run: &Run| {
+        let (code, _, stderr) = self::run(run.command(&["logs", "--node", "idel", "-d", run.name()]));
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(
+            stderr.contains("there is no node `idel`") && stderr.contains("did you mean `idle`?"),
+            "{stderr}"
+        );
+    };
+    misspelt(&run);
+    assert!(texts(&run, &["--node", "silent"]).is_empty(), "it has written nothing, and is there");
+    assert!(texts(&run, &["--node", "nervure"]).len() <= texts(&run, &[]).len());
     self::run(run.command(&["stop", "-d", run.name()]));
     let after = texts(&run, &["--grep", "up"]);
     assert_eq!(after, ["up"]);
+    misspelt(&run);
     run.signal(Signal::INT);
 }
 
