@@ -162,7 +162,7 @@ pub struct RunOptions {
 
 #[derive(Debug, Args)]
 pub struct RecordArguments {
-    /// Topics to record, `node/output`, where `*` stands for anything; all topics by default.
+    /// Topics to record: `node/output`, or `dataflow:node/output`. `*` stands for anything. By default all.
     pub topics: Vec<String>,
     /// The dataflow: its name, or the process id of its keeper. Not needed when only one runs.
     #[arg(short, long, value_name = "NAME")]

@@ -19,7 +19,7 @@ pub mod stop;
 mod tensor;
 pub mod top;
 pub mod topic;
-mod topics;
+pub mod topics;
 mod value;
 
 use nervure_node::{

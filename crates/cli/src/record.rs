@@ -22,7 +22,7 @@ use signal_hook::{
 use crate::{
     arguments::RecordArguments,
     failure::Failure,
-    look::{self, state::State},
+    look::{self, state::State, topics::common_dataflow},
     run::format,
     validate::count,
 };
@@ -47,9 +47,9 @@ fn record_as_observer(arguments: &RecordArguments) -> Result<ExitCode, Failure> 
     // The robot's nodes go first. Stepping back is always allowed, and a matter of each thread: those that are started
     // from here on, the one that writes to the disk among them, inherit it.
     let _ = rustix::process::nice(NICENESS);
-    let name = arguments.dataflow.as_deref();
+    let (name, patterns) = common_dataflow(&arguments.topics, arguments.dataflow.as_deref())?;
     let state = State::open(look::connect(name, "record")?, false)?;
-    let topics = choose(topics_of(&state), &arguments.topics)?;
+    let topics = choose(topics_of(&state), &patterns)?;
     let names: Vec<&str> = topics.iter().map(|topic| topic.name.as_str()).collect();
     let mut observer = Observer::open_through(look::connect(name, "record")?, &names, QUEUE_DEPTH)
         .map_err(|error| Failure::internal("the dataflow cannot be observed").because(error))?;
@@ -93,7 +93,7 @@ fn topics_of(state: &State) -> Vec<Topic> {
 }
 
 /// Those that fit one of the patterns; all of them without patterns.
-fn choose(topics: Vec<Topic>, patterns: &[String]) -> Result<Vec<Topic>, Failure> {
+fn choose(topics: Vec<Topic>, patterns: &[&str]) -> Result<Vec<Topic>, Failure> {
     let known: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
     let hint = || match known.as_slice() {
         [] => "its nodes have no outputs".to_owned(),

@@ -43,7 +43,7 @@ pub fn choose_to_observe(
 }
 
 /// The dataflow that all of them name, or none does.
-fn common_dataflow<'a>(
+pub fn common_dataflow<'a>(
     patterns: &'a [String],
     dataflow: Option<&'a str>,
 ) -> Result<(Option<&'a str>, Vec<&'a str>), Failure> {

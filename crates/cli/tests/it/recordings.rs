@@ -140,7 +140,9 @@ fn a_full_disk_ends_the_recording_and_not_the_dataflow() {
 #[test]
 fn a_signal_ends_a_recording_in_order() {
     let mut run = endless();
-    let mut recorder = run.command(&["record", "-d", run.name(), "source/*", "-o", "run.mcap"]);
+    // Of which dataflow a topic is can stand before its name, as for all commands that look.
+    let topics = format!("{}:source/*", run.name());
+    let mut recorder = run.command(&["record", &topics, "-o", "run.mcap"]);
     let recorder = recorder.stderr(Stdio::piped()).spawn().unwrap();
     wait_for_bytes(&run.folder().join("run.mcap"), 10_000);
     rustix::process::kill_process(rustix::process::Pid::from_child(&recorder), Signal::INT).unwrap();
