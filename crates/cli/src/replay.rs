@@ -39,7 +39,7 @@ pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
     let dataflow = match &arguments.file {
         Some(file) => {
             let dataflow = source::read(file)?;
-            let replaced = choose(&dataflow, &topics, &arguments.replace, &arguments.recording)?;
+            let replaced = choose(&dataflow, &topics, arguments, || recorded(&overview, &renamed))?;
             tell_replaced(&dataflow, &replaced, &topics);
             let mut dataflow = replace(dataflow, &replaced, player(arguments)?);
             if !arguments.lossy {
@@ -98,9 +98,10 @@ fn tell_replaced(dataflow: &Dataflow, replaced: &BTreeSet<usize>, topics: &BTree
 fn choose(
     dataflow: &Dataflow,
     topics: &BTreeSet<&str>,
-    asked: &[String],
-    recording: &Path,
+    arguments: &ReplayArguments,
+    recorded: impl Fn() -> Vec<String>,
 ) -> Result<BTreeSet<usize>, Failure> {
+    let recording = &arguments.recording;
     let is_recorded =
         |node: &Node| node.outputs.iter().any(|output| topics.contains(topic(node, output).as_str()));
     let is_source =
@@ -108,7 +109,7 @@ fn choose(
     let nodes = dataflow.nodes.iter().enumerate();
     let mut replaced: BTreeSet<usize> =
         nodes.filter(|(_, node)| is_source(node) && is_recorded(node)).map(|(index, _)| index).collect();
-    for name in asked {
+    for name in &arguments.replace {
         let found = dataflow.nodes.iter().position(|node| node.id == *name);
         let index = found.ok_or_else(|| {
             let known: Vec<_> = dataflow.nodes.iter().map(|node| node.id.as_str()).collect();
@@ -122,21 +123,40 @@ fn choose(
         replaced.insert(index);
     }
     if replaced.is_empty() {
-        let recorded: Vec<_> =
+        let replaceable: Vec<_> =
             dataflow.nodes.iter().filter(|node| is_recorded(node)).map(|node| node.id.as_str()).collect();
+        let sources = dataflow.nodes.iter().filter(|node| is_source(node));
+        let sent: Vec<_> =
+            sources.flat_map(|node| node.outputs.iter().map(|output| topic(node, output))).collect();
         let failure = Failure::invalid(format!(
             "{} has nothing of the sources of the dataflow `{}`",
             recording.display(),
             dataflow.name
         ));
-        return Err(match recorded.as_slice() {
-            [] => failure.hint(format!("it has {}", topics.iter().copied().collect::<Vec<_>>().join(", "))),
+        return Err(match replaceable.as_slice() {
+            [] => failure.hint(match sent.as_slice() {
+                [] => format!("it has {}; the dataflow has no sources", recorded().join(", ")),
+                [first, ..] => format!(
+                    "it has {}; the sources send {}: `--rename TOPIC={first}` says which topic that is",
+                    recorded().join(", "),
+                    sent.join(", ")
+                ),
+            }),
             nodes => {
                 failure.hint(format!("name nodes to replace: `--replace {}`", nodes.join(" --replace ")))
             }
         });
     }
     Ok(replaced)
+}
+
+/// The topics of a recording, and as what they are played where `--rename` says so.
+fn recorded(overview: &Overview, renamed: &BTreeMap<String, String>) -> Vec<String> {
+    let name = |topic: &str| match renamed.get(topic) {
+        Some(played) => format!("{topic} (played as {played})"),
+        None => topic.to_owned(),
+    };
+    overview.topics.iter().map(|topic| name(&topic.topic)).collect()
 }
 
 fn topic(node: &Node, output: &Output) -> String {
