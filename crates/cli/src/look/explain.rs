@@ -28,23 +28,23 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let lossy: Vec<_> = edges.iter().filter(|edge| edge.lost() > 0).collect();
-    let mut text: String = lossy.iter().map(|edge| explanation(edge) + "\n").collect();
+    let mut paragraphs: Vec<String> = lossy.iter().map(|edge| explanation(edge)).collect();
     for edge in edges.iter().filter(|edge| edge.totals().output.blocked_nanos > 0) {
         let waited = format::latency(Some(edge.totals().output.blocked_nanos));
-        text.push_str(&format!(
-            "{} waited {waited} for {}: its queue is `block`, and loses nothing\n\n",
+        paragraphs.push(format!(
+            "{} waited {waited} for {}: its queue is `block`, and loses nothing\n",
             edge.topic,
             edge.consumer_name()
         ));
     }
     let intact = edges.len() - lossy.len();
-    text.push_str(&match (edges.is_empty(), lossy.is_empty()) {
-        (true, _) => "nobody receives that: nothing can be lost\n".to_owned(),
-        (_, true) => format!("nothing was lost on {}\n", count(edges.len(), "edge")),
-        _ if intact > 0 => format!("nothing was lost on {}\n", count(intact, "other edge")),
-        _ => String::new(),
+    paragraphs.extend(match (edges.is_empty(), lossy.is_empty()) {
+        (true, _) => Some("nobody receives that: nothing can be lost\n".to_owned()),
+        (_, true) => Some(format!("nothing was lost on {}\n", count(edges.len(), "edge"))),
+        _ if intact > 0 => Some(format!("nothing was lost on {}\n", count(intact, "other edge"))),
+        _ => None,
     });
-    output::write(&text)?;
+    output::write(&paragraphs.join("\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -57,7 +57,7 @@ fn explanation(edge: &Edge) -> String {
         text.push_str(&format!("      {}\n", loss.remedy));
     }
     if edge.is_latest() {
-        text.push_str("      its queue is `latest`: only the newest sample is wanted\n");
+        text.push_str("      a queue of one is right where only the newest sample is wanted\n");
     }
     text
 }
