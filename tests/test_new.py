@@ -24,7 +24,9 @@ def checked(*command: str, cwd: Path) -> str:
 
 
 def test_python_project(tmp_path: Path) -> None:
-    assert "made follower" in checked("nervure", "new", "follower", cwd=tmp_path)
+    told = checked("nervure", "new", "follower", cwd=tmp_path)
+    assert "made follower" in told
+    assert "pip install pytest" in told, "nothing else in the project needs it"
     project = tmp_path / "follower"
     checked("python", "-m", "pytest", "-q", cwd=project)
     told = checked("nervure", "new", "--kind", "node", "extra", cwd=project)

@@ -94,7 +94,7 @@ fn new_project(arguments: &NewArguments) -> Result<ExitCode, Failure> {
     }
     write(&folder.join(".gitignore"), ignored)?;
     let (build, test) = match language {
-        Language::Python => ("", "python -m pytest"),
+        Language::Python => ("", "python -m pytest  # needs `pip install pytest`"),
         Language::Rust => ("  nervure build dataflow.yml\n", "cargo test"),
     };
     output::write(&format!(
