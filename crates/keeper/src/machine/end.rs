@@ -51,6 +51,7 @@ impl fmt::Display for End {
 impl Machine {
     pub(super) fn ended(&mut self, node: usize, end: End, stderr_tail: Vec<String>, now: Duration) {
         let state = &mut self.nodes[node];
+        let state_was = state.state;
         let ordered = state.ordered.take().filter(|_| !self.phase.is_stopping());
         let asked = self.phase.is_stopping() || ordered.is_some();
         let success = end == End::Code(0);
@@ -64,6 +65,10 @@ impl Machine {
         } else {
             self.nodes[node].restarts.ended(&self.plan.nodes[node].restart, success, now)
         };
+        if success && !asked && state_was == State::Spawned && self.plan.nodes[node].connects() {
+            let text = "it ended without having connected: its program has made no `Node`".to_owned();
+            self.log(Some(node), Level::Warn, text);
+        }
         reason.push_str(&self.consequence(node, verdict));
         reason.push_str(back.as_deref().unwrap_or_default());
         match (ordered, &self.nodes[node].claim) {

@@ -65,6 +65,24 @@ fn a_node_that_dies_before_it_connects_does_not_hold_the_others_up() {
 }
 
 #[test]
+fn a_node_that_ends_without_having_connected_is_told_of() {
+    // The tool has no inputs and outputs: it need not connect.
+    let mut world = World::new(
+        vec![node("source", Never), node("sink", Never), node("tool", Never)],
+        &[drop_oldest(0, 1)],
+    );
+    world.give(Event::Launch);
+    world.hello(1);
+    world.exit(0, EXIT_0);
+    world.exit(1, EXIT_0);
+    world.exit(2, EXIT_0);
+    let warnings: Vec<_> = world.log.iter().filter(|line| line.starts_with("Warn")).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("it ended without having connected"), "{}", warnings[0]);
+    assert!(!world.ended[0].failed);
+}
+
+#[test]
 fn a_program_that_cannot_be_started_fails_alone() {
     let mut world = World::new(vec![node("source", OnFailure), node("sink", Never)], &[drop_oldest(0, 1)]);
     world.give(Event::Launch);
