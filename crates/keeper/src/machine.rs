@@ -518,13 +518,18 @@ impl Machine {
 
     /// The nodes that hold the start up.
     fn awaited(&self) -> impl Iterator<Item = (&NodePlan, &'static str)> {
-        let own = self.nodes[..self.own_nodes].iter();
-        self.plan.nodes.iter().zip(own).filter_map(|(plan, node)| match node.state {
+        (0..self.own_nodes).filter_map(|node| Some((&self.plan.nodes[node], self.not_done(node)?)))
+    }
+
+    /// What a node has not done that the start waits for.
+    fn not_done(&self, node: usize) -> Option<&'static str> {
+        let (plan, node) = (&self.plan.nodes[node], &self.nodes[node]);
+        match node.state {
             _ if node.joined => None,
-            State::Spawned if node.incarnation == 0 && plan.connects() => Some((plan, "has not connected")),
-            State::Connected if !node.ready && !node.left => Some((plan, "has not called `ready()`")),
+            State::Spawned if node.incarnation == 0 && plan.connects() => Some("has not connected"),
+            State::Connected if !node.ready && !node.left => Some("has not called `ready()`"),
             _ => None,
-        })
+        }
     }
 
     fn check_ready(&mut self) {

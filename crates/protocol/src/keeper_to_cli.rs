@@ -145,6 +145,9 @@ pub struct NodeDeclared {
     /// True when the keeper does not start it: it joins by itself.
     #[serde(default)]
     pub dynamic: bool,
+    /// What it has not done that the start of the dataflow waits for, as in "has not connected".
+    #[serde(default)]
+    pub not_done: Option<String>,
     /// Its outputs.
     pub outputs: Vec<OutputSpec>,
     /// Its inputs.

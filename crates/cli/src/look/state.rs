@@ -41,6 +41,11 @@ impl NodeState {
         self.started.as_ref().filter(|_| self.ended.is_none()).map(|started| started.pid)
     }
 
+    /// What it has not done that the start of the dataflow waits for.
+    pub fn awaited(&self) -> Option<&str> {
+        self.declared.not_done.as_deref().filter(|_| self.ended.is_none())
+    }
+
     /// How it is, for people.
     pub fn state(&self) -> &'static str {
         match (&self.started, &self.ended) {
@@ -49,6 +54,7 @@ impl NodeState {
             (_, Some(_)) if self.declared.dynamic => "absent",
             (_, Some(ended)) if ended.reason.contains("by hand") => "stopped",
             (_, Some(_)) => "ended",
+            (Some(_), None) if self.awaited().is_some() => "starts",
             (Some(_), None) => "runs",
             (None, None) if self.declared.dynamic => "absent",
             (None, None) => "starts",
@@ -159,6 +165,7 @@ impl State {
                         observer: started.observer,
                         attached: None,
                         dynamic: false,
+                        not_done: None,
                         file_says: None,
                         outputs: Vec::new(),
                         inputs: Vec::new(),
@@ -179,7 +186,12 @@ impl State {
                 }
             }
             Message::Finished => self.is_finished = true,
-            Message::Ready | Message::Log(_) | Message::Unknown => {}
+            Message::Ready => {
+                for node in self.nodes.values_mut() {
+                    node.declared.not_done = None;
+                }
+            }
+            Message::Log(_) | Message::Unknown => {}
         }
         Ok(())
     }

@@ -63,6 +63,11 @@ fn text(state: &State) -> String {
     }
     text.push_str(&table.render(None));
     for node in own_nodes(state) {
+        if let Some(not_done) = node.awaited() {
+            text.push_str(&format!("\nnode `{}` {not_done}: the dataflow waits for it\n", node.declared.id));
+        }
+    }
+    for node in own_nodes(state) {
         if let Some(ended) = &node.ended {
             text.push_str(&format!("\nnode `{}`: {}\n", ended.id, ended.reason));
             for line in &ended.stderr_tail {
@@ -119,6 +124,7 @@ fn as_json(state: &State) -> serde_json::Value {
             "file_says": node.declared.file_says,
             "attached": node.declared.attached,
             "last_end": node.ended,
+            "not_done": node.awaited(),
         })
     };
     let edge = |edge: &Edge| json!({"topic": edge.topic, "input": edge.input, "lost": edge.lost()});

@@ -311,6 +311,21 @@ fn status_tells_what_is_wrong() {
 }
 
 #[test]
+fn status_names_who_holds_the_start_up() {
+    let mut run = Dataflow::named()
+        .shell("dreamer", "echo dreams; sleep 1000", json!({"outputs": ["out"]}))
+        .node("sink", "sink", json!({"inputs": {"in": "dreamer/out"}}))
+        .run(&[]);
+    run.line("dreamer", "dreams");
+    let (code, text, _) = self::run(run.command(&["status", "-d", run.name()]));
+    assert_eq!(code, Some(0));
+    assert!(text.contains("\nnode `dreamer` has not connected: the dataflow waits for it\n"), "{text}");
+    let look = told(&run, &["top", "--json", "-n", "1", "--interval", "10ms", "-d", run.name()]);
+    assert_eq!(look["nodes"][0]["state"], "starts", "{look}");
+    run.signal(Signal::INT);
+}
+
+#[test]
 fn logs_are_filtered_and_outlive_their_run() {
     let mut run = Dataflow::named()
         .shell("talk", "echo one; echo WARN: two >&2; echo ERROR: three", json!({}))

@@ -166,6 +166,7 @@ impl Machine {
             }
             let plan = &self.plan.nodes[node];
             let (program, file_says) = self.described(node);
+            let holds_up = self.phase == Phase::Starting && !self.is_guest(node);
             let declared = NodeDeclared {
                 node: index(node),
                 id: plan.id.clone(),
@@ -174,6 +175,7 @@ impl Machine {
                 observer: self.is_guest(node),
                 attached: self.nodes[node].claim.as_ref().map(|claim| claim.name.clone()),
                 dynamic: plan.is_dynamic(),
+                not_done: self.not_done(node).filter(|_| holds_up).map(str::to_owned),
                 outputs: plan.outputs.clone(),
                 inputs: plan.inputs.clone(),
             };

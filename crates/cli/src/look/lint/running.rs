@@ -281,6 +281,7 @@ mod tests {
             observer: false,
             attached: None,
             dynamic: false,
+            not_done: None,
             outputs: outputs.iter().map(output).collect(),
             inputs: inputs.iter().map(input).collect(),
         }
