@@ -57,6 +57,8 @@ fn stop_ends_a_dataflow_in_order_and_waits_for_it() {
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     assert!(outcome.lines("sink").contains(&"STOP `nervure stop`"), "{:?}", outcome.lines("sink"));
+    let own = outcome.lines("nervure");
+    assert!(own.iter().any(|line| line.starts_with("the dataflow is stopped by `stop@")), "{own:?}");
 }
 
 #[test]

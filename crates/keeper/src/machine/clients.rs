@@ -66,8 +66,18 @@ impl Machine {
     /// Carries out an order about the dataflow.
     fn obey(&mut self, client: usize, message: Message, now: Duration) -> Result<(), Refused> {
         match message {
-            Message::Stop { reason } => self.stop(reason, now),
-            Message::Kill => self.kill(now),
+            Message::Stop { reason } => {
+                if !self.phase.is_stopping() {
+                    self.tell_who(client, "stopped");
+                }
+                self.stop(reason, now);
+            }
+            Message::Kill => {
+                if !matches!(self.phase, Phase::Killed | Phase::Finished) {
+                    self.tell_who(client, "killed");
+                }
+                self.kill(now);
+            }
             Message::Node { node, order } => {
                 let name = self.clients.0[&client].name.clone();
                 return self.order(&node, order, &name, now);
@@ -91,6 +101,12 @@ impl Machine {
             }
         }
         Ok(())
+    }
+
+    /// The terminal of `nervure run` does not know of an end that it has not asked for.
+    fn tell_who(&mut self, client: usize, verb: &str) {
+        let text = format!("the dataflow is {verb} by `{}`", self.name_of_client(client));
+        self.log(None, Level::Info, text);
     }
 
     fn greet(&mut self, client: usize, pid: u32, hello: &Hello) -> Result<(), Refused> {
