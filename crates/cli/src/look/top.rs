@@ -110,7 +110,9 @@ fn text(state: &State, usages: &Usages, width: Option<usize>, rows: usize) -> St
     }
     if edges > 0 {
         text.push('\n');
-        text.push_str(&edge_table::table(most_lossy(&state.edges, edge_rows), &EDGE_COLUMNS).render(width));
+        let shown = most_lossy(&state.edges, edge_rows);
+        let table = edge_table::table_within(shown, &EDGE_COLUMNS, width.unwrap_or(usize::MAX));
+        text.push_str(&table.render(width));
     }
     if edges > edge_rows {
         text.push_str(&format!(".. and {} more edges\n", edges - edge_rows));

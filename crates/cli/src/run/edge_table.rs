@@ -49,13 +49,40 @@ pub const WAITED: Column = number("waited", |row| {
 pub const WHY_LOST: Column =
     Column { name: "why lost", align: Align::Left, value: |row| losses::causes(&row.totals.output) };
 
+/// Columns that a narrow terminal does not get, the first ones first: what is lost matters more.
+const GIVE_WAY: [&str; 4] = [MAX.name, BANDWIDTH.name, HELD.name, P50.name];
+
+/// The names of edges are not cut to less than this while there is a column to give way.
+const NAME_WIDTH: usize = 30;
+
+/// The table of some edges, without the columns for which that width has no room.
+pub fn table_within<'a>(
+    edges: impl IntoIterator<Item = &'a Edge> + Clone,
+    columns: &[Column],
+    width: usize,
+) -> Table {
+    let mut columns: Vec<&Column> = columns.iter().collect();
+    let mut table = table(edges.clone(), columns.iter().copied());
+    for name in GIVE_WAY {
+        if table.excess(width, NAME_WIDTH) == 0 {
+            break;
+        }
+        columns.retain(|column| column.name != name);
+        table = self::table(edges.clone(), columns.iter().copied());
+    }
+    table
+}
+
 /// The table of some edges.
-pub fn table<'a>(edges: impl IntoIterator<Item = &'a Edge>, columns: &[Column]) -> Table {
-    let headings: Vec<_> = columns.iter().map(|column| (column.name, column.align)).collect();
+pub fn table<'a, 'c>(
+    edges: impl IntoIterator<Item = &'a Edge>,
+    columns: impl IntoIterator<Item = &'c Column> + Clone,
+) -> Table {
+    let headings: Vec<_> = columns.clone().into_iter().map(|column| (column.name, column.align)).collect();
     let mut table = Table::new(&headings);
     for edge in edges {
         let row = Row { edge, totals: edge.totals(), figures: edge.figures() };
-        table.row(columns.iter().map(|column| (column.value)(&row)).collect());
+        table.row(columns.clone().into_iter().map(|column| (column.value)(&row)).collect());
     }
     table
 }
@@ -68,4 +95,30 @@ pub fn most_lossy(edges: &Edges, most: usize) -> Vec<&Edge> {
         shown.truncate(most);
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nervure_protocol::wiring::{Policy, Queue};
+
+    #[test]
+    fn columns_give_way_before_names_and_what_is_lost() {
+        let queue = Queue { policy: Policy::DropOldest, depth: 10, max_held: 18 };
+        let edges = Edges::imagined(vec![("camera/image", "detector/image", queue)]);
+        let columns = [EDGE, RATE, BANDWIDTH, P50, P99, MAX, QUEUE, HELD, LOST];
+        let shown = |width| table_within(edges.iter(), &columns, width).render(Some(width));
+        let heading = |width: usize| {
+            let text = shown(width);
+            let heading = text.lines().next().unwrap();
+            heading.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(heading(120), "HZ MB/S P50 P99 MAX QUEUE HELD LOST");
+        assert_eq!(heading(69), "HZ MB/S P50 P99 QUEUE HELD LOST");
+        assert_eq!(heading(55), "HZ P99 QUEUE LOST");
+        assert!(shown(55).contains("camera/image -> detector/image  "), "{}", shown(55));
+        // Nothing is left to give way: the name does.
+        assert_eq!(heading(40), "HZ P99 QUEUE LOST");
+        assert!(shown(40).contains("camera/image -> d\u{2026}"), "{}", shown(40));
+    }
 }

@@ -135,7 +135,9 @@ fn table(edges: &Edges, elapsed: Duration, (width, height): (usize, usize)) -> V
     let hidden = edges.iter().len() - shown.len();
     let mut lines = vec![format!("-- {} --", format::elapsed(elapsed))];
     if edges.iter().len() > 0 {
-        lines.extend(edge_table::table(shown, &COLUMNS).render(Some(width)).lines().map(str::to_owned));
+        lines.extend(
+            edge_table::table_within(shown, &COLUMNS, width).render(Some(width)).lines().map(str::to_owned),
+        );
     }
     if hidden > 0 {
         lines.push(format!(".. and {hidden} more edges"));

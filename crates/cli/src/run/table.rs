@@ -34,13 +34,22 @@ impl Table {
         self.rows.push(values);
     }
 
+    /// By how much the table is wider than that, when names are cut to so much and no further.
+    pub fn excess(&self, max_width: usize, name_width: usize) -> usize {
+        let mut widths = self.widths();
+        widths[0] = widths[0].min(name_width);
+        total(&widths).saturating_sub(max_width)
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let width = |column: usize| self.rows.iter().map(|row| row[column].width()).max().unwrap_or(0);
+        (0..self.aligns.len()).map(width).collect()
+    }
+
     /// The lines of the table. They fit a width if there is one: the first column, which has names, gives way.
     pub fn render(&self, max_width: Option<usize>) -> String {
-        let mut widths: Vec<usize> = (0..self.aligns.len())
-            .map(|column| self.rows.iter().map(|row| row[column].width()).max().unwrap_or(0))
-            .collect();
-        let total = widths.iter().sum::<usize>() + GAP.len() * (widths.len() - 1);
-        let excess = max_width.map_or(0, |max| total.saturating_sub(max));
+        let mut widths = self.widths();
+        let excess = max_width.map_or(0, |max| total(&widths).saturating_sub(max));
         widths[0] = widths[0].saturating_sub(excess).max(widths[0].min(MIN_NAME_WIDTH));
         let mut text = String::new();
         for row in &self.rows {
@@ -59,6 +68,10 @@ impl Table {
         }
         text
     }
+}
+
+fn total(widths: &[usize]) -> usize {
+    widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1)
 }
 
 /// The beginning of a line that fits a width.
