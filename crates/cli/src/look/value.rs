@@ -6,7 +6,7 @@ use arrow_data::ArrayData;
 use arrow_schema::DataType;
 use nervure_node::{
     Sample, SampleError, Value as MetadataValue,
-    message::{DType, Layout, Scalar, TensorLayout},
+    message::{DType, Layout, PYTHON_KIND, Scalar, TensorLayout},
 };
 use serde_json::{Map, Value, json};
 
@@ -73,9 +73,19 @@ pub fn shown(sample: &Sample, limits: Limits) -> Result<Shown, SampleError> {
         }
         Layout::Array(_) => {
             let array = sample.array()?;
+            if array.len() == 1 && is_map(sample)? {
+                return Ok(item(&array, 0, limits));
+            }
             list((0..array.len()).map(|at| item(&array, at, limits)), array.len(), limits)
         }
     })
+}
+
+/// True for an array that stands for one map, as a Python node sends a dict.
+fn is_map(sample: &Sample) -> Result<bool, SampleError> {
+    let schema = sample.schema()?;
+    let kind = schema.as_ref().and_then(|schema| schema.root().metadata().get(PYTHON_KIND));
+    Ok(kind.is_some_and(|kind| kind == "dict"))
 }
 
 /// A value of the metadata.

@@ -158,7 +158,7 @@ fn a_dataflow_that_does_not_run_is_told() {
 fn values() -> Run {
     let mut run = Dataflow::named()
         .node("source", "values", json!({"outputs": {
-            "image": {"type": "std/Image@1"}, "text": {}, "number": {}, "bytes": {}, "vector": {"history": 3},
+            "image": {"type": "std/Image@1"}, "text": {}, "number": {}, "map": {}, "list": {}, "bytes": {}, "vector": {"history": 3},
         }}))
         .node("sink", "idle", json!({"inputs": {"text": "source/text"}}))
         .run(&[]);
@@ -227,6 +227,8 @@ fn echo_shows_every_kind_of_value() {
     assert_eq!(found, expected);
     assert_eq!(echo("source/text")["value"], "caf\u{e9}");
     assert_eq!(echo("source/number")["value"], 1.5);
+    assert_eq!(echo("source/map")["value"], json!({"x": 12, "labels": ["cup"]}));
+    assert_eq!(echo("source/list")["value"], json!([{"x": 12}]));
     assert_eq!(echo("source/bytes")["value"], json!({"bytes": 3, "begin_hex": "010203"}));
     assert_eq!(echo("source/vector")["value"]["begin"], json!([0.5, -1.0, 2.0]));
     let (code, text, _) = self::run(run.command(&["topic", "echo", "*/image", "-n", "1", "-d", run.name()]));

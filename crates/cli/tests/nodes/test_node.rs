@@ -3,7 +3,10 @@
 use std::{error::Error, thread::sleep, time::Duration};
 
 use futures_lite::{StreamExt, future};
-use nervure_node::{CallError, Envelope, Event, EventStream, Metadata, Node, Tensor, message::Scalar};
+use nervure_node::{
+    CallError, Envelope, Event, EventStream, Metadata, Node, Tensor,
+    message::{JsonSample, Scalar},
+};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -53,6 +56,8 @@ fn values() -> Result<(), Box<dyn Error>> {
         node.send_with("image", &Tensor::new(&image[..], &[20, 30, 3])?, &envelope)?;
         node.send("text", "caf\u{e9}")?;
         node.send("number", &1.5)?;
+        node.send("map", &JsonSample::new(&serde_json::json!({"x": 12, "labels": ["cup"]}))?)?;
+        node.send("list", &JsonSample::new(&serde_json::json!([{"x": 12}]))?)?;
         node.send("bytes", &b"\x01\x02\x03"[..])?;
         node.send("vector", &[0.5f32, -1.0, 2.0][..])?;
         sleep(Duration::from_millis(10));
