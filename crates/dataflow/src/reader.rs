@@ -319,10 +319,22 @@ impl Reader<'_> {
             Some(format!("it is a key of {}", other.noun))
         };
         let message = format!("{} is not a key of {}", quoted(&key.text), level.noun);
-        let finding = Finding::error(Code::UnknownKey, key.span, message).nearest(near, || {
-            let names: Vec<&str> = level.usable().map(|key| key.name).collect();
-            elsewhere().or_else(|| Some(format!("the keys of {} are {}", level.noun, names.join(", "))))
-        });
+        let finding = Finding::error(Code::UnknownKey, key.span, message);
+        // `restart` may begin any of several, and the shortest is not the likeliest; `max_restart` lacks a letter.
+        let begun: Vec<String> = level
+            .usable()
+            .filter(|known| known.name.starts_with(&key.text))
+            .map(|key| quoted(key.name))
+            .collect();
+        let finding = match begun.as_slice() {
+            [_, .., _] if near.is_some_and(|near| near.len() > key.text.len() + 3) => {
+                finding.hint(format!("did you mean one of {}?", begun.join(", ")))
+            }
+            _ => finding.nearest(near, || {
+                let names: Vec<&str> = level.usable().map(|key| key.name).collect();
+                elsewhere().or_else(|| Some(format!("the keys of {} are {}", level.noun, names.join(", "))))
+            }),
+        };
         self.findings.push(finding);
         near
     }
