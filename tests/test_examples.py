@@ -32,8 +32,8 @@ def nervure(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([command, *arguments], capture_output=True, text=True, env=environment, check=False)
 
 
-def run(dataflow: Path) -> Run:
-    ended = nervure("run", dataflow, "--json")
+def run(dataflow: Path, *arguments: str) -> Run:
+    ended = nervure("run", dataflow, "--json", *arguments)
     messages = [json.loads(line) for line in ended.stdout.splitlines()]
     printed: dict[str, list[str]] = {}
     for message in messages:
@@ -78,6 +78,16 @@ def test_drive_annotates_every_frame(examples: Path) -> None:
     assert sheet.shape == (4 * 270, 3 * 480, 3)
     assert sheet.std() > 20, "the sheet is blank"
     assert frames_of_video(cv2, out / "annotated.mp4") == [(540, 960, 3)] * 221
+
+
+@pytest.mark.timeout(120)
+def test_drive_may_be_stopped_before_its_end(examples: Path) -> None:
+    pytest.importorskip("cv2", reason="pip install -r examples/drive/requirements.txt")
+    ended = run(examples / "drive" / "dataflow.yml", "--stop-after", "4s")
+    assert ended.exit_code == 0 and "exited with code" not in ended.stderr, ended
+    assert any("none lost, in order, stopped before the end" in line for line in ended.printed["annotate"]), (
+        ended
+    )
 
 
 def test_drive_finds_the_lane_in_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
