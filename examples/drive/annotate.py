@@ -40,7 +40,8 @@ def main() -> None:
     film = Film(out)
     overlay = Overlay()
 
-    for image, lanes, attitude in joined(Node()):
+    node = Node()
+    for image, lanes, attitude in joined(node):
         metadata = image.event.metadata
         figures = Figures(
             frame=metadata["frame"],
@@ -52,7 +53,7 @@ def main() -> None:
         frame = cv2.cvtColor(image.event.numpy(), cv2.COLOR_RGB2BGR)
         overlay.draw(frame, lanes.event.numpy(), attitude and attitude.angles, figures)
         film.add(frame, figures)
-    sys.exit(0 if film.finish() else 1)
+    sys.exit(0 if film.finish(stopped=node.stopping) else 1)
 
 
 def joined(node: Node) -> Iterator[tuple[Arrival, Arrival, Attitude | None]]:
@@ -112,11 +113,13 @@ class Film:
             sys.exit(f"annotate: cannot write {self.video_path}")
         return video
 
-    def finish(self) -> bool:
-        """Close the files and print the account; false if a frame between is missing or out of order."""
+    def finish(self, stopped: bool) -> bool:
+        """Close the files and print the account; false if a frame is missing or out of order. A drive that was
+        stopped ends early.
+        """
         if self.video is None:
             print("no frame arrived", file=sys.stderr)
-            return False
+            return stopped
         self.video.release()
         blank = np.zeros((THUMBNAIL[1], THUMBNAIL[0], 3), np.uint8)
         tiles = self.thumbnails + [blank] * (SHEET_COLUMNS * SHEET_ROWS - len(self.thumbnails))
@@ -125,8 +128,7 @@ class Film:
 
         numbers = [figures.frame for figures in self.figures]
         expected = self.figures[0].frames
-        # Ctrl-C ends the drive early, which loses nothing.
-        complete = numbers == list(range(len(numbers)))
+        complete = numbers == list(range(len(numbers) if stopped else expected))
         account = "none lost, in order" if complete else "INCOMPLETE"
         if complete and len(numbers) < expected:
             account += ", stopped before the end"
