@@ -28,6 +28,8 @@ from nervure_lab.toolchain import Toolchain
 
 OVERHEAD_SECONDS = 4.0
 """Of a run beside its schedule: start, connection, what is late."""
+SET_UP_SECONDS = 1.0
+"""What is begun beside others follows so much later: else the first samples of all wait for the set-up of all."""
 CONNECTION_SECONDS = 0.5
 """Expected of one connection of many."""
 
@@ -128,6 +130,8 @@ class _Experiment:
                 while True:
                     slots.drop_those_that_end_after(end, time.monotonic())
                     while job := slots.next(time.monotonic()):
+                        if running:
+                            time.sleep(SET_UP_SECONDS)
                         running[pool.submit(self._run, job)] = job
                     if not running:
                         return

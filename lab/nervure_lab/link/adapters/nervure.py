@@ -19,7 +19,7 @@ class Nervure:
     title = "Nervure"
     settings = (
         "`nervure link bench`: encrypted, one stream, reliable, KEEP_LAST(10) where nothing else is said; "
-        "otherwise the defaults. It connects before the schedule begins."
+        "otherwise the defaults. The schedule begins when the receiver has opened the stream."
     )
     congestion_control = "cubic"
 
