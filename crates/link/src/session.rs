@@ -470,6 +470,25 @@ mod tests {
         (2..9).for_each(room_is_told);
     }
 
+    #[test]
+    fn a_producer_can_wait_until_its_stream_is_opened_and_hears_of_a_refusal() {
+        let now = Instant::now();
+        let mut sender = Session::new(SessionConfig::default(), 1, now);
+        let bounds = ReceiverConfig { max_streams: 1, ..ReceiverConfig::default() };
+        let mut receiver =
+            Session::new(SessionConfig { receiver: bounds, ..SessionConfig::default() }, 2, now);
+        let streams = ["first", "second"].map(|name| sender.open(now, name, Qos::new(Delivery::Latest)));
+        assert!(streams.iter().all(|stream| matches!(sender.sender().is_opened(*stream), Ok(false))));
+        for millis in 0..20 {
+            exchange(&mut sender, &mut receiver, now + Duration::from_millis(millis), |_| true);
+        }
+        assert!(matches!(sender.sender().is_opened(streams[0]), Ok(true)));
+        assert!(matches!(sender.sender().is_opened(streams[1]), Err(SendError::Refused(_))));
+        let told: Vec<_> = std::iter::from_fn(|| sender.poll_event()).collect();
+        let opened = |stream| SessionEvent::Sender(SenderEvent::Opened(stream));
+        assert!(told.contains(&opened(streams[0])) && !told.contains(&opened(streams[1])), "{told:?}");
+    }
+
     /// What comes after a sample that the peer has no memory for is delivered all the same.
     #[test]
     fn a_sample_that_is_too_long_for_the_peer_is_passed_over() {

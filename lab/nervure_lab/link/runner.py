@@ -29,7 +29,7 @@ from nervure_lab.toolchain import Toolchain
 OVERHEAD_SECONDS = 4.0
 """Of a run beside its schedule: start, connection, what is late."""
 SET_UP_SECONDS = 1.0
-"""What is begun beside others follows so much later: else the first samples of all wait for the set-up of all."""
+"""What is begun beside others follows so much later: else the first samples of all wait for their set-up."""
 CONNECTION_SECONDS = 0.5
 """Expected of one connection of many."""
 

@@ -94,27 +94,41 @@ impl Run {
         Ok(Self { sources, began: Duration::ZERO })
     }
 
+    /// Until the other end has opened every stream: samples are due from then on.
     fn wait_for_peer(
         &self,
         link: &Link,
         stop: &AtomicBool,
         arguments: &SendArguments,
     ) -> Result<(), Failure> {
-        let mut told = false;
+        let (mut connected, mut told) = (false, false);
         let began = clock::monotonic();
-        while !stop.load(Ordering::Relaxed) {
-            match link.next_event(Duration::from_millis(100)) {
-                Some(LinkEvent::Connected { .. }) => return Ok(()),
-                Some(LinkEvent::Disconnected { why, .. }) => return Err(refused(link, &why)),
-                _ => {}
+        let mut unopened = self.sources.iter().peekable();
+        while let Some(source) = unopened.peek()
+            && !stop.load(Ordering::Relaxed)
+        {
+            while let Some(event) = link.next_event(Duration::ZERO) {
+                match event {
+                    LinkEvent::Connected { .. } => connected = true,
+                    LinkEvent::Disconnected { why, .. } if !connected => return Err(refused(link, &why)),
+                    _ => {}
+                }
+            }
+            let opened = source.stream.wait_opened(Duration::from_millis(100));
+            if opened.map_err(|error| Failure::internal(format!("{}: {error}", source.name)))? {
+                unopened.next();
+                continue;
             }
             if !told && clock::monotonic() - began > Duration::from_secs(2) {
                 told = true;
-                eprintln!("waiting for {}: nothing heard yet", arguments.connect);
+                eprintln!("waiting for {}: {}", arguments.connect, unheard(connected));
             }
             let waited = clock::monotonic() - began;
+            if link.failure().is_some() {
+                break;
+            }
             if arguments.end.duration.is_some_and(|duration| waited > duration) {
-                return Err(Failure::internal(format!("{}: nothing heard", arguments.connect))
+                return Err(Failure::internal(format!("{}: {}", arguments.connect, unheard(connected)))
                     .hint("check the address, and that UDP passes between the hosts"));
             }
         }
@@ -243,6 +257,11 @@ fn tell_events(link: &Link) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// What the other end has not done.
+fn unheard(connected: bool) -> &'static str {
+    if connected { "connected, and its answer is still to come" } else { "nothing heard yet" }
 }
 
 fn refused(link: &Link, why: &Lost) -> Failure {

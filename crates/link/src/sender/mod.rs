@@ -75,6 +75,8 @@ pub enum SendError {
 /// What the sender tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SenderEvent {
+    /// The peer has opened a stream, for the first time or again: what is sent goes at once.
+    Opened(u32),
     /// A stream that keeps all has room again.
     Writable(u32),
     /// A closed stream has ended; all of its samples are accounted for.
@@ -311,8 +313,12 @@ impl Sender {
         if state.wants_in_flight > 0 {
             state.wants_in_flight -= 1;
         }
-        if opened && state.qos.delivery.keeps_all() {
-            self.skip_unconfirmed(stream);
+        if opened {
+            let keeps_all = state.qos.delivery.keeps_all();
+            self.events.push_back(SenderEvent::Opened(stream));
+            if keeps_all {
+                self.skip_unconfirmed(stream);
+            }
         }
         self.drop_too_long(stream);
         self.refresh(now, stream);
@@ -451,6 +457,18 @@ impl Sender {
             touched.extend(packet.symbols);
         }
         self.resolve(now, touched);
+    }
+
+    /// Whether the peer has opened a stream.
+    ///
+    /// # Errors
+    /// When the stream was closed and has ended, or the peer refuses it.
+    pub fn is_opened(&self, stream: u32) -> Result<bool, SendError> {
+        match self.streams.get(&stream) {
+            None => Err(SendError::NotOpen(stream)),
+            Some(state) if state.refused => Err(SendError::Refused(stream)),
+            Some(state) => Ok(state.credit > 0),
+        }
     }
 
     /// The counters of a stream.

@@ -133,6 +133,24 @@ impl OutgoingStream {
         Ok(())
     }
 
+    /// Waits until the peer has opened the stream: what is sent then goes at once, and does not wait in the queue. False when
+    /// that took longer than the timeout, or the link has ended.
+    ///
+    /// # Errors
+    /// When the peer refuses the stream, or its state is gone.
+    pub fn wait_opened(&self, timeout: Duration) -> Result<bool, StreamError> {
+        let opened = self.peer.shared.wait_for(Some(timeout), |state| {
+            let Some(session) = state.endpoint.session(&self.peer.key) else {
+                return Some(Err(ClosedError(self.peer.key).into()));
+            };
+            match session.sender().is_opened(self.stream) {
+                Ok(false) => None,
+                other => Some(other.map_err(StreamError::from)),
+            }
+        });
+        opened.unwrap_or(Ok(false))
+    }
+
     /// What became of the samples. `None` when all have come to an end after closing.
     pub fn counters(&self) -> Option<SendCounters> {
         let state = self.peer.shared.lock();

@@ -122,6 +122,7 @@ impl Host {
     fn on_events(&mut self, now: Duration) {
         while let Some(event) = self.session.poll_event() {
             match event {
+                SessionEvent::Sender(SenderEvent::Opened(_)) => {}
                 SessionEvent::Sender(SenderEvent::Writable(stream)) => {
                     self.sources.iter_mut().filter(|s| s.stream == stream).for_each(|s| s.blocked = false);
                 }

@@ -206,6 +206,7 @@ impl Peer {
 
     fn on_session_event(&mut self, now: Duration, peer: PublicKey, event: SessionEvent) {
         match event {
+            SessionEvent::Sender(SenderEvent::Opened(_)) => {}
             SessionEvent::Sender(SenderEvent::Writable(stream)) => {
                 let writable = |source: &&mut Source| (source.peer, source.stream) == (peer, stream);
                 self.sources.iter_mut().filter(writable).for_each(|source| source.blocked = false);
