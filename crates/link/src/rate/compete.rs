@@ -47,8 +47,11 @@ impl Claim {
     /// While we held back, the queue fell by this part of what it would have, were all the traffic ours. Our rate was
     /// `rate`; the largest that passed in the last minute was `passed`.
     pub fn on_drain(&mut self, rate: f64, part: f64, passed: f64) {
+        let seen = rate / part.max(LEAST_PART);
+        // The others' own changes while we held back are taken for ours.
+        let capacity = if self.measured { 0.5 * (self.capacity + seen) } else { seen };
         self.measured = part >= CLEAR_PART;
-        self.capacity = passed.max(rate / part.max(LEAST_PART));
+        self.capacity = passed.max(capacity);
     }
 
     /// Whether the capacity was measured, so that another drain can wait.

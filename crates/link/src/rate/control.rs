@@ -145,6 +145,8 @@ pub struct Control {
     competing_loss: LossWindow,
     rtt: f64,
     queue: f64,
+    /// The queue without what comes and goes within some reports: bursts of others.
+    waiting: f64,
     noise: f64,
 }
 
@@ -175,6 +177,7 @@ impl Control {
             competing_loss: LossWindow::default(),
             rtt: 0.0,
             queue: 0.0,
+            waiting: 0.0,
             noise: 0.0,
         }
     }
@@ -248,6 +251,8 @@ impl Control {
     /// What cannot wait for the end of a round: the end of startup and of a drain. `measuring`: packets of the running round
     /// have been reported on.
     pub fn on_report(&mut self, time: f64, queue: f64, noise: f64, measuring: bool) {
+        // An empty one is known at once.
+        self.waiting = if queue > 0.0 { self.waiting + (queue - self.waiting) / 8.0 } else { 0.0 };
         self.queue = queue;
         self.noise = noise;
         if queue < 0.2 * self.target() {
@@ -256,10 +261,11 @@ impl Control {
         match self.phase {
             Phase::Drain { before, began, restore, until, from, mut lowest } => {
                 if time >= restore {
-                    self.set_rate(self.bottleneck());
+                    // Beside others, by how much the queue falls is judged by what was sent before.
+                    self.set_rate(if self.competing() { before } else { self.bottleneck() });
                 }
                 if time - began > self.rtt {
-                    lowest = lowest.min(queue);
+                    lowest = lowest.min(self.waiting);
                 }
                 self.phase = Phase::Drain { before, began, restore, until, from, lowest };
                 if time >= until {
@@ -464,13 +470,17 @@ impl Control {
         }
         let restore = time + lasting;
         let until = restore + self.rtt + 0.002;
-        let (before, from, lowest) = (self.rate, self.queue, f64::INFINITY);
+        let (before, from, lowest) = (self.rate, self.waiting, f64::INFINITY);
         self.phase = Phase::Drain { before, began: time, restore, until, from, lowest };
         self.set_rate(DRAIN_GAIN * self.bottleneck());
     }
 
     /// A queue that stands although we held back is another flow's. What we held back would have made a queue of ours
     /// alone shorter by the same time; by how much less it fell is the others' part of the traffic.
+    ///
+    /// A flow with a window `W` that fills the queue `q` beside our rate `r`, behind a bottleneck `C`, has `W = q (C - r)`
+    /// under way. Once what waits was exchanged, the queue of our lower rate `l` has fallen by `q (r - l) / (C - l)`;
+    /// before, by `(r - l) / C` a second.
     fn end_drain(&mut self, time: f64, before: f64, lasting: f64, from: f64, lowest: f64) {
         self.phase = Phase::Hold;
         self.last_empty = time;
@@ -478,8 +488,10 @@ impl Control {
         self.window = LossWindow::begin(time);
         self.set_rate(self.bottleneck());
         // After a round trip the others have taken what we left.
-        let held_back = (before - DRAIN_GAIN * self.bottleneck()) * lasting.min(self.rtt.max(from));
-        let capacity = held_back / (from - lowest).max(1e-6);
+        let left = DRAIN_GAIN * self.bottleneck();
+        let held_back = (before - left) * lasting.min(self.rtt.max(from));
+        let exchanged = if lasting > self.rtt { left } else { 0.0 };
+        let capacity = exchanged + held_back / (from - lowest).max(1e-6);
         let part = (before / capacity.max(before)).clamp(0.0, 1.0);
         let flat = lowest > ABOVE * self.target() && self.is_flat(from, lowest);
         self.flat_drains = if flat { self.flat_drains + 1 } else { 0 };
