@@ -13,7 +13,7 @@ use crate::{
 /// By how many standard deviations the symbols that are expected to arrive must exceed those that are needed, where
 /// repairing is quick, and where a second round comes too late to keep samples in order; see [`surplus`]. At a round-trip
 /// time that is short beside the time between samples this costs least.
-const SURPLUS: [f64; 2] = [1.5, 3.5];
+const SURPLUS: [f64; 2] = [1.5, 4.0];
 /// The same where more is asked for than the link carries: what is beyond need costs others.
 const SURPLUS_SCARCE: [f64; 2] = [0.5, 1.5];
 /// Repairing is quick when a packet counts as lost after so many seconds, and slow from the second value on.
