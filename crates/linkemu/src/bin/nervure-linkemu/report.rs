@@ -99,7 +99,7 @@ pub fn table(scenario: &Scenario, congestion_control: &str, forwarder: &Forwarde
     let seconds = forwarder.elapsed().as_secs_f64();
     let duplex = if scenario.duplex == Duplex::Half { "half" } else { "full" };
     let mut text = format!(
-        "link: {seconds:.1} s, seed {}, {duplex} duplex, TCP congestion control {congestion_control}\n{:<12}{:>10}{:>11}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>10}\n",
+        "link: {seconds:.1} s, seed {}, {duplex} duplex, TCP congestion control {congestion_control}\n{:<12}{:>10}{:>11}{:>9}{:>9}{:>9}{:>9}{:>9}{:>11}{:>10}\n",
         scenario.seed,
         "from",
         "offered",
@@ -115,7 +115,7 @@ pub fn table(scenario: &Scenario, congestion_control: &str, forwarder: &Forwarde
     for (port, counters) in forwarder.air_hosts() {
         let mbit = counters.delivered.bytes as f64 * 8e-6 / seconds;
         text += &format!(
-            "{:<12}{:>10}{:>11}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>10.1}\n",
+            "{:<12}{:>10}{:>11}{:>9}{:>9}{:>9}{:>9}{:>9}{:>11}{:>10.1}\n",
             port.name,
             counters.offered.packets,
             counters.delivered.packets,
