@@ -50,6 +50,9 @@ const STARTUP_GROWTH: f64 = 2.0;
 const LONG_RTT: f64 = 0.05;
 /// So much more loss than before ends the start.
 const START_EXCESS: f64 = 0.2;
+/// A flow that has slowed down is back after so many seconds: Cubic takes as long to fill a link of 300 Mbit/s again.
+/// (RFC 9438, section 4.1: the cube root of what it gave up in packets, by 0.4.)
+const BACK_AFTER: f64 = 15.0;
 /// A flow that takes loss as a sign to slow down does not let it come to this.
 const NOT_LOSS_BASED: f64 = 0.05;
 const NOT_LOSS_BASED_AFTER: f64 = 1.0;
@@ -142,6 +145,9 @@ pub struct Control {
     base_changed: bool,
     next_drain: f64,
     competing: Option<Claim>,
+    /// The flow that we compete with let the queue run short, a while after the last drain that found it standing.
+    calm: bool,
+    contested: f64,
     competing_loss: LossWindow,
     rtt: f64,
     queue: f64,
@@ -174,6 +180,8 @@ impl Control {
             base_changed: false,
             next_drain: 0.0,
             competing: None,
+            calm: false,
+            contested: f64::NEG_INFINITY,
             competing_loss: LossWindow::default(),
             rtt: 0.0,
             queue: 0.0,
@@ -451,6 +459,12 @@ impl Control {
         let wanted = claim.rate(round.time);
         self.competing = Some(claim);
         let known = self.bottleneck();
+        if self.calm {
+            // It has slowed down, or is gone: what it leaves is taken, and what is claimed is kept.
+            self.follow_queue(round);
+            self.set_rate(self.rate.max(wanted.min(CAP * known)));
+            return;
+        }
         self.growing = if wanted > 1.3 * known { self.growing + 1 } else { 0 };
         let step = if self.growing > 3 { 1.25 } else { CAP };
         self.set_rate(wanted.clamp(0.7 * known, step * known));
@@ -510,9 +524,11 @@ impl Control {
             if part > OURS {
                 self.proved = Some(self.bottleneck());
             }
-            self.competing = None;
+            self.calm = time - self.contested < BACK_AFTER;
+            self.competing = self.competing.filter(|_| self.calm);
             return;
         }
+        (self.calm, self.contested) = (false, time);
         self.standing_drains += 1;
         if self.flat_drains >= 2 {
             self.base_changed = true;
