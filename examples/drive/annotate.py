@@ -114,8 +114,8 @@ class Film:
         return video
 
     def finish(self, stopped: bool) -> bool:
-        """Close the files and print the account; false if a frame is missing or out of order. A drive that was
-        stopped ends early.
+        """Close the files and print the account; false if a frame is missing or out of order. A drive that
+        was stopped ends early.
         """
         if self.video is None:
             print("no frame arrived", file=sys.stderr)

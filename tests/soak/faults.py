@@ -322,7 +322,7 @@ class Performer:
         python = {node.id for node in self.plan.nodes if node.language == "python"}
         for name, things in last[-1].items():
             if name.split(".")[0] in python:
-                # The pair beside which it sleeps is made when it first does, which a fast producer may put off.
+                # The pair beside which it sleeps is made when it first does, which a fast producer puts off.
                 things["socket:"] += 2
         return last[-1]
 
