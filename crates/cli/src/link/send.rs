@@ -107,14 +107,18 @@ impl Run {
         while let Some(source) = unopened.peek()
             && !stop.load(Ordering::Relaxed)
         {
+            let opened = source.stream.wait_opened(Duration::from_millis(100));
+            // Who is turned away is told why, perhaps after it was connected, and then has no stream.
             while let Some(event) = link.next_event(Duration::ZERO) {
                 match event {
                     LinkEvent::Connected { .. } => connected = true,
-                    LinkEvent::Disconnected { why, .. } if !connected => return Err(refused(link, &why)),
+                    LinkEvent::Disconnected { why, .. } if !connected || matches!(why, Lost::Refused(_)) => {
+                        return Err(refused(link, &why));
+                    }
+                    LinkEvent::Disconnected { why, .. } => eprintln!("the connection is lost: {why}"),
                     _ => {}
                 }
             }
-            let opened = source.stream.wait_opened(Duration::from_millis(100));
             if opened.map_err(|error| Failure::internal(format!("{}: {error}", source.name)))? {
                 unopened.next();
                 continue;
