@@ -330,7 +330,7 @@ impl Control {
     }
 
     fn remember(&mut self, round: &Round, losses: &Losses) {
-        let DeliveryRates { sent, mut passed, arrived, backlogged } = round.delivery;
+        let DeliveryRates { sent, mut passed, arrived, backlogged, late } = round.delivery;
         if losses.is_excess(round.loss) || matches!(self.phase, Phase::Startup { .. }) {
             // What a full queue dropped has not passed.
             passed = passed.min(arrived / (1.0 - losses.channel()));
@@ -349,7 +349,7 @@ impl Control {
                 self.passed.set(round.time, known + 0.5 * (passed.max(before) - known));
                 self.arrived.set(round.time, arrived);
             }
-        } else if backlogged || sample > self.bottleneck() || !self.knows_bottleneck() {
+        } else if (backlogged && !late) || sample > self.bottleneck() || !self.knows_bottleneck() {
             self.passed.push(round.time, sample);
             self.arrived.push(round.time, arrived);
         }

@@ -11,6 +11,9 @@ const LONG_ROUND: f64 = 0.2;
 /// At the start a round lasts this part of a round trip: long enough for a queue to show, and no longer.
 const START_ROUND_TRIPS: f64 = 0.125;
 
+/// A sender that was late for this part of a round.
+const LATE: f64 = 0.1;
+
 /// What a round must be to measure what is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Length {
@@ -37,6 +40,8 @@ pub struct DeliveryRates {
     pub arrived: f64,
     /// There was always something to send.
     pub backlogged: bool,
+    /// The sender was so often late, as its processor had other work, that it says nothing about what can pass.
+    pub late: bool,
 }
 
 /// One end of a round.
@@ -113,6 +118,7 @@ impl Delivery {
             passed: sent_bytes / arrival_time,
             arrived: (end.bytes_received - begin.bytes_received) as f64 / arrival_time,
             backlogged: self.last_idle <= begin.packet.number,
+            late: end.packet.late - begin.packet.late > LATE * sent_time,
         })
     }
 }

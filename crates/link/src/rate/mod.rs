@@ -239,10 +239,12 @@ impl Rate {
         let late = now.saturating_duration_since(self.next_send.max(self.window_opened));
         let had_nothing = std::mem::take(&mut self.had_nothing);
         let idle = had_nothing && late > pacing::SLACK && in_flight < 0.9 * self.window_bytes();
-        self.sent.push(packet_number, now.duration_since(self.start).as_secs_f64(), bytes, idle);
-        self.breaker.on_sent(now, in_flight == 0.0);
         let spacing = Duration::from_secs_f64(bytes as f64 / self.control.bytes_per_second());
         let burst = pacing::BURST.max(seconds(pacing::BURST_BYTES / self.control.bytes_per_second()));
+        let lost = if had_nothing { Duration::ZERO } else { late.saturating_sub(burst) };
+        let time = now.duration_since(self.start).as_secs_f64();
+        self.sent.push(packet_number, time, bytes, idle, lost.as_secs_f64());
+        self.breaker.on_sent(now, in_flight == 0.0);
         self.next_send = self.next_send.max(now.checked_sub(burst).unwrap_or(now)) + spacing;
     }
 

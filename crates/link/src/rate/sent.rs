@@ -15,6 +15,8 @@ pub struct Sent {
     pub count: u64,
     /// Bytes sent up to and with this one.
     pub bytes: u64,
+    /// Seconds up to this one by which packets were sent later than they might have been, and which were not caught up.
+    pub late: f64,
 }
 
 /// The packets that reports may name.
@@ -24,15 +26,18 @@ pub struct SentPackets {
     count: u64,
     bytes: u64,
     last_number: u64,
+    late: f64,
     /// The newest packet before which there was nothing to send.
     last_idle: u64,
 }
 
 impl SentPackets {
-    pub fn push(&mut self, number: u64, time: f64, bytes: usize, idle: bool) {
+    /// `late`: by how many seconds it was sent later than it might have been, if that is not caught up.
+    pub fn push(&mut self, number: u64, time: f64, bytes: usize, idle: bool, late: f64) {
         debug_assert!(self.count == 0 || number > self.last_number, "packet numbers increase");
         self.count += 1;
         self.bytes += bytes as u64;
+        self.late += late;
         self.last_number = number;
         if idle || self.count == 1 {
             self.last_idle = number;
@@ -40,7 +45,7 @@ impl SentPackets {
         if self.packets.len() == MAX_REMEMBERED {
             self.packets.pop_front();
         }
-        self.packets.push_back(Sent { number, time, count: self.count, bytes: self.bytes });
+        self.packets.push_back(Sent { number, time, count: self.count, bytes: self.bytes, late: self.late });
     }
 
     pub fn find(&self, number: u64) -> Option<Sent> {

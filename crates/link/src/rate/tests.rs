@@ -99,6 +99,36 @@ fn reports_that_come_seconds_late_do_not_open_the_window() {
     assert!(most < 800_000, "{most} bytes under way, {:?}", rate.status());
 }
 
+/// A processor that others use, too, sends less than it may. That says nothing about what passes: taken for it, the rate
+/// would sink to what was sent, of which again less is sent.
+#[test]
+fn a_sender_that_comes_late_does_not_forget_what_passes() {
+    let start = Instant::now();
+    let mut rate = Rate::new(Config::default(), start);
+    let (mut now, mut number, mut departs, mut known) = (start, 0, start, 0.0);
+    let mut reports = VecDeque::<(Instant, Duration, u64)>::new();
+    while now < start + Duration::from_secs(12) {
+        let late = now > start + Duration::from_secs(4);
+        known = if late { known } else { rate.status().bottleneck_bytes_per_second };
+        now += if late { 6 * MILLI } else { MILLI / 4 };
+        while reports.front().is_some_and(|(at, ..)| *at <= now) {
+            let (_, arrived, highest) = reports.pop_front().expect("one is due");
+            let observed = Observed { arrived, ..report(highest, highest, 1000 * highest) };
+            rate.on_feedback(now, &observed).unwrap();
+        }
+        while rate.permission(now) == Permission::Send {
+            number += 1;
+            rate.on_sent(now, number, 1000);
+            // Twenty megabytes pass each second, and a round trip takes 100 ms.
+            departs = departs.max(now) + Duration::from_micros(50);
+            reports.push_back((departs + 100 * MILLI, departs + 50 * MILLI - start, number));
+        }
+    }
+    let (passes, status) = (rate.status().bottleneck_bytes_per_second, rate.status());
+    assert!((18e6..22e6).contains(&known), "{known}");
+    assert!(passes > 0.8 * known, "{passes} of {known}, {status:?}");
+}
+
 /// Sends all that may go for two seconds in which nothing is heard; returns that, when the last went, and its number.
 fn silence(rate: &mut Rate, start: Instant, before: u64) -> (Vec<(Instant, Permission)>, Instant, u64) {
     let (mut now, mut number, mut sent) = (start, before, Vec::new());
