@@ -82,7 +82,8 @@ def _head(result: dict[str, Any]) -> list[str]:
         "emulator's "
         "excluded. Python endpoints pay for Python.",
         "- Of several seeds the worst is shown.",
-        "- Everyone connects before the schedule begins, or has had ten seconds to.",
+        "- A schedule begins when its receiver is connected and, for those that have streams or topics, has "
+        "matched them; or after ten seconds.",
         "- Nervure sends 1000 samples with each seed at least. A peer sends 300; of the large and the small "
         "samples 1000 with its second seed, where the first delivered some and not all. One that delivered "
         "nothing in the first ten seconds is stopped there, and stands as 0.",
