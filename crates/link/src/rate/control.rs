@@ -145,8 +145,7 @@ pub struct Control {
     base_changed: bool,
     next_drain: f64,
     competing: Option<Claim>,
-    /// The flow that we compete with let the queue run short, a while after the last drain that found it standing.
-    calm: bool,
+    /// When a drain last found a queue standing.
     contested: f64,
     competing_loss: LossWindow,
     rtt: f64,
@@ -180,7 +179,6 @@ impl Control {
             base_changed: false,
             next_drain: 0.0,
             competing: None,
-            calm: false,
             contested: f64::NEG_INFINITY,
             competing_loss: LossWindow::default(),
             rtt: 0.0,
@@ -459,7 +457,7 @@ impl Control {
         let wanted = claim.rate(round.time);
         self.competing = Some(claim);
         let known = self.bottleneck();
-        if self.calm {
+        if self.standing_drains == 0 {
             // It has slowed down, or is gone: what it leaves is taken, and what is claimed is kept.
             self.follow_queue(round);
             self.set_rate(self.rate.max(wanted.min(CAP * known)));
@@ -524,11 +522,10 @@ impl Control {
             if part > OURS {
                 self.proved = Some(self.bottleneck());
             }
-            self.calm = time - self.contested < BACK_AFTER;
-            self.competing = self.competing.filter(|_| self.calm);
+            self.competing = self.competing.filter(|_| time - self.contested < BACK_AFTER);
             return;
         }
-        (self.calm, self.contested) = (false, time);
+        self.contested = time;
         self.standing_drains += 1;
         if self.flat_drains >= 2 {
             self.base_changed = true;
