@@ -22,7 +22,11 @@ use signal_hook::{
 use crate::{
     arguments::RecordArguments,
     failure::Failure,
-    look::{self, state::State, topics::common_dataflow},
+    look::{
+        self,
+        state::State,
+        topics::{common_dataflow, unknown},
+    },
     run::format,
     validate::count,
 };
@@ -94,20 +98,16 @@ fn topics_of(state: &State) -> Vec<Topic> {
 
 /// Those that fit one of the patterns; all of them without patterns.
 fn choose(topics: Vec<Topic>, patterns: &[&str]) -> Result<Vec<Topic>, Failure> {
-    let known: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
-    let hint = || match known.as_slice() {
-        [] => "its nodes have no outputs".to_owned(),
-        known => format!("the topics are {}", known.join(", ")),
-    };
+    let known = || topics.iter().map(|topic| topic.name.as_str());
     for pattern in patterns {
-        if !known.iter().any(|name| fits(pattern, name)) {
-            return Err(Failure::invalid(format!("no topic is called `{pattern}`")).hint(hint()));
+        if !known().any(|name| fits(pattern, name)) {
+            return Err(unknown(pattern, known()));
         }
     }
     let is_chosen = |topic: &Topic| patterns.is_empty() || patterns.iter().any(|one| fits(one, &topic.name));
     let chosen: Vec<Topic> = topics.into_iter().filter(is_chosen).collect();
     if chosen.is_empty() {
-        return Err(Failure::invalid("there is nothing to record").hint(hint()));
+        return Err(Failure::invalid("there is nothing to record").hint("its nodes have no outputs"));
     }
     Ok(chosen)
 }

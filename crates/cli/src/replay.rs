@@ -11,6 +11,7 @@ use nervure_dataflow::{
     Scheduling, Source,
 };
 use nervure_keeper::plan::ClockPlan;
+use nervure_protocol::did_you_mean;
 use nervure_recorder::{Overview, Recording, played_name};
 
 use crate::{
@@ -112,9 +113,9 @@ fn choose(
     for name in &arguments.replace {
         let found = dataflow.nodes.iter().position(|node| node.id == *name);
         let index = found.ok_or_else(|| {
-            let known: Vec<_> = dataflow.nodes.iter().map(|node| node.id.as_str()).collect();
+            let known = dataflow.nodes.iter().map(|node| node.id.as_str());
             Failure::invalid(format!("`--replace {name}`: the dataflow has no node `{name}`"))
-                .hint(format!("its nodes are {}", known.join(", ")))
+                .hint(did_you_mean(name, "its nodes are", known))
         })?;
         if !is_recorded(&dataflow.nodes[index]) {
             let failure = format!("`--replace {name}`: no output of the node is in {}", recording.display());

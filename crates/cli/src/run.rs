@@ -26,6 +26,7 @@ use std::{
 use nervure_dataflow::Dataflow;
 use nervure_keeper::plan::ClockPlan;
 use nervure_protocol::{
+    did_you_mean,
     keeper_to_run::{Level, LogRecord, Message, NodeEnded},
     run_to_keeper,
 };
@@ -60,9 +61,12 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 /// A clock that begins with the present time, and is driven by the node of that name.
 fn driven_clock(dataflow: &Dataflow, name: &str) -> Result<ClockPlan, Failure> {
     let node = dataflow.nodes.iter().position(|node| node.id == name).ok_or_else(|| {
-        let known: Vec<_> = dataflow.nodes.iter().map(|node| node.id.as_str()).collect();
-        Failure::invalid(format!("`--clock`: the dataflow has no node `{name}`"))
-            .hint(format!("its nodes are {}", known.join(", ")))
+        let known = dataflow.nodes.iter().map(|node| node.id.as_str());
+        Failure::invalid(format!("`--clock`: the dataflow has no node `{name}`")).hint(did_you_mean(
+            name,
+            "its nodes are",
+            known,
+        ))
     })?;
     Ok(ClockPlan { node, origin_utc_nanos: nervure_shm::utc_nanos() })
 }

@@ -40,7 +40,6 @@ mod keys;
 mod load;
 mod mermaid;
 mod name;
-mod nearest;
 mod parsed;
 mod quote;
 mod read_dataflow;
@@ -72,7 +71,6 @@ pub use graph::{
 };
 pub use load::{Host, load, load_for};
 pub use name::{MAX_NAME_BYTES, TypeName, check_name};
-pub use nearest::nearest;
 pub use nervure_protocol::params::{ParamKind, ParamSpec};
 pub use reference::reference;
 pub use report::{Report, parse};

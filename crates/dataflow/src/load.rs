@@ -6,9 +6,10 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use nervure_protocol::nearest;
+
 use crate::Report;
 use crate::diagnostic::{Code, Finding};
-use crate::nearest::nearest;
 use crate::quote::quoted;
 use crate::source::MAX_FILE_BYTES;
 use crate::surroundings::{Entry, Surroundings};

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use nervure_protocol::nearest;
+
 use crate::diagnostic::{Code, Finding};
 use crate::graph::{Queue, QueuePolicy};
 use crate::keys::{
     HISTORY, INPUT, MAX_HELD, OTHER_KINDS_OF_NODES, OUTPUT, QUEUE_POLICIES, QUEUE_SIZE, Shape,
 };
 use crate::name::TypeName;
-use crate::nearest::nearest;
 use crate::parsed::{ParsedInput, ParsedOutput, ParsedSource, Spanned};
 use crate::quote::{quoted, shown};
 use crate::reader::{Keys, Reader};

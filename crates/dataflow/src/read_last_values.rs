@@ -1,12 +1,11 @@
 //! Reads what the consumers of a node get when it fails: `on_failure`.
 
 use nervure_message::JsonSample;
-use nervure_protocol::MAX_LAST_VALUE_BYTES;
+use nervure_protocol::{MAX_LAST_VALUE_BYTES, nearest};
 
 use crate::diagnostic::{Code, Finding};
 use crate::graph::LastValue;
 use crate::keys::{ON_FAILURE, Shape};
-use crate::nearest::nearest;
 use crate::parsed::ParsedOutput;
 use crate::quote::{listed, quoted};
 use crate::reader::Reader;

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use nervure_protocol::nearest;
+
 use crate::diagnostic::{Code, Finding};
 use crate::graph::{LoopDeadline, Ready, Restart, RestartPolicy, Scheduling};
 use crate::keys::{
     LOOP, MAX_RESTARTS, NICE, NODE, PRIORITY, PROCESSOR, READY, RESTART_POLICIES, SCHEDULING,
     SCHEDULING_POLICIES, Shape,
 };
-use crate::nearest::nearest;
 use crate::parsed::{ParsedInput, ParsedNode};
 use crate::quote::{listed, quoted};
 use crate::reader::{Keys, Reader};

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use nervure_protocol::nearest;
+
 use crate::diagnostic::{Code, Finding};
 use crate::graph::Program;
 use crate::keys::Shape;
-use crate::nearest::nearest;
 use crate::quote::{is_invisible, quoted};
 use crate::reader::{Keys, Reader};
 use crate::surroundings::{Entry, Surroundings};

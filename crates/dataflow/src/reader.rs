@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
+use nervure_protocol::nearest;
+
 use crate::diagnostic::{Code, Finding, Findings};
 use crate::keys::{Key, Level, OTHER_KINDS_OF_NODES, Shape, Status};
 use crate::name::{NAME_GRAMMAR, check_name, repair_name};
-use crate::nearest::nearest;
 use crate::quote::quoted;
 use crate::source::Span;
 use crate::surroundings::Surroundings;

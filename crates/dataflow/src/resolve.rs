@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use nervure_protocol::nearest;
+
 use crate::diagnostic::{Code, Finding, Findings};
 use crate::graph::{Dataflow, Edge, Input, InputIndex, Node, Output, OutputIndex, Source};
 use crate::keys::Shape;
 use crate::name::{check_name, repair_name};
-use crate::nearest::nearest;
 use crate::parsed::{ParsedDataflow, ParsedInput, ParsedNode, ParsedSource};
 use crate::quote::{listed, quoted};
 use crate::resolve_services::{self, Servers};

@@ -5,12 +5,13 @@
 
 use std::collections::HashMap;
 
+use nervure_protocol::nearest;
+
 use crate::diagnostic::{Code, Finding, Findings};
 use crate::graph::{
     Client, Edge, Input, InputIndex, Node, Output, OutputIndex, Queue, QueuePolicy, Service, ServiceClient,
     Source,
 };
-use crate::nearest::nearest;
 use crate::parsed::{ParsedDataflow, ParsedNode};
 use crate::quote::{listed, quoted};
 

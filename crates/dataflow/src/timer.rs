@@ -37,7 +37,7 @@ pub(crate) fn parse_timer(text: &str) -> Result<u64, TimerError> {
     };
     let names = UNITS.iter().map(|unit| unit.name);
     let Some(known) = UNITS.iter().find(|known| known.name == unit) else {
-        let near = other_spelling(unit).or_else(|| crate::nearest::nearest(unit, names.clone()));
+        let near = other_spelling(unit).or_else(|| nervure_protocol::nearest(unit, names.clone()));
         let message = format!(
             "{} is not a unit of timers; they are {}",
             crate::quote::quoted(unit),

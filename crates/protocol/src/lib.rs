@@ -13,10 +13,13 @@ pub mod cli_to_keeper;
 pub mod keeper_to_cli;
 pub mod keeper_to_node;
 pub mod keeper_to_run;
+mod nearest;
 pub mod node_to_keeper;
 pub mod params;
 pub mod run_to_keeper;
 pub mod wiring;
+
+pub use nearest::{did_you_mean, nearest};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 

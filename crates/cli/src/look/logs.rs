@@ -14,7 +14,7 @@ use regex_lite::Regex;
 use nervure_node::running::{self, Connection, ConnectionError};
 use nervure_protocol::{
     cli_to_keeper::{self, Watch},
-    keeper_to_cli,
+    did_you_mean, keeper_to_cli,
     keeper_to_run::{self, Level, LogRecord},
 };
 
@@ -171,11 +171,8 @@ fn check_nodes(
     let Some(unknown) = wanted.iter().find(|name| *name != KEEPER && !known.contains(*name)) else {
         return Ok(());
     };
-    let nodes = || known.iter().map(String::as_str).filter(|name| *name != KEEPER);
-    let hint = match nervure_dataflow::nearest(unknown, nodes()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("its nodes are {}", nodes().collect::<Vec<_>>().join(", ")),
-    };
+    let nodes = known.iter().map(String::as_str).filter(|name| *name != KEEPER);
+    let hint = did_you_mean(unknown, "its nodes are", nodes);
     Err(Failure::invalid(format!("there is no node `{unknown}`")).hint(hint))
 }
 

@@ -2,10 +2,11 @@
 
 use std::{process::ExitCode, time::Instant};
 
-use nervure_dataflow::{ParamKind, nearest};
+use nervure_dataflow::ParamKind;
 use nervure_node::running::{Connection, ConnectionError, PATIENCE};
 use nervure_protocol::{
     cli_to_keeper::{Message, SetParam},
+    did_you_mean,
     keeper_to_cli::{Message as Answer, NodeParam},
 };
 use serde_json::{Value, json};
@@ -104,18 +105,15 @@ fn ask(connection: &mut Connection, node: Option<&str>) -> Result<Vec<OfNode>, F
 
 fn find(connection: &mut Connection, node: &str, name: &str) -> Result<NodeParam, Failure> {
     let params: Vec<_> = ask(connection, Some(node))?.into_iter().flat_map(|(_, params)| params).collect();
-    let names = || params.iter().map(|param| param.spec.name.as_str());
     if let Some(param) = params.iter().find(|param| param.spec.name == name) {
         return Ok(param.clone());
     }
-    let failure = Failure::invalid(format!("node `{node}` has no parameter `{name}`"));
-    Err(match (nearest(name, names()), params.is_empty()) {
-        (Some(near), _) => failure.hint(format!("did you mean `{near}`?")),
-        (None, true) => failure.hint("it has none: declare them in `params` of the dataflow file"),
-        (None, false) => {
-            failure.hint(format!("its parameters are {}", names().collect::<Vec<_>>().join(", ")))
-        }
-    })
+    let names = params.iter().map(|param| param.spec.name.as_str());
+    let hint = match params.is_empty() {
+        true => "it has none: declare them in `params` of the dataflow file".to_owned(),
+        false => did_you_mean(name, "its parameters are", names),
+    };
+    Err(Failure::invalid(format!("node `{node}` has no parameter `{name}`")).hint(hint))
 }
 
 fn table(nodes: &[OfNode]) -> Table {

@@ -1,7 +1,7 @@
 //! Which topics are meant.
 
 use nervure_node::running::Connection;
-use nervure_protocol::wiring::OutputSpec;
+use nervure_protocol::{did_you_mean, wiring::OutputSpec};
 
 use super::{connect, split_name, state::State};
 use crate::failure::Failure;
@@ -72,7 +72,7 @@ fn all(state: &State) -> Vec<Topic> {
 fn select(all: &[Topic], patterns: &[&str]) -> Result<Vec<Topic>, Failure> {
     for pattern in patterns {
         if !all.iter().any(|topic| matches(pattern, &topic.name)) {
-            return Err(unknown(pattern, all));
+            return Err(unknown(pattern, all.iter().map(|topic| topic.name.as_str())));
         }
     }
     let is_meant =
@@ -80,18 +80,12 @@ fn select(all: &[Topic], patterns: &[&str]) -> Result<Vec<Topic>, Failure> {
     Ok(all.iter().filter(is_meant).cloned().collect())
 }
 
-fn unknown(pattern: &str, all: &[Topic]) -> Failure {
-    const NAMED: usize = 20;
-    let failure = Failure::invalid(format!("there is no topic `{pattern}`"));
-    let names = || all.iter().map(|topic| topic.name.as_str());
-    if let Some(nearest) = nervure_dataflow::nearest(pattern, names()) {
-        return failure.hint(format!("did you mean `{nearest}`?"));
-    }
-    let listed: Vec<_> = names().take(NAMED).collect();
-    failure.hint(match all.len() {
-        0 => "its nodes have no outputs".to_owned(),
-        count if count > NAMED => format!("there are {count} topics: `nervure topic list` lists them"),
-        _ => format!("the topics are {}", listed.join(", ")),
+/// None of the names is what was asked for.
+pub fn unknown<'a>(pattern: &str, names: impl Iterator<Item = &'a str>) -> Failure {
+    let mut names = names.peekable();
+    Failure::invalid(format!("there is no topic `{pattern}`")).hint(match names.peek() {
+        None => "its nodes have no outputs".to_owned(),
+        Some(_) => did_you_mean(pattern, "the topics are", names),
     })
 }
 

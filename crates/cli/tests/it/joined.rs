@@ -168,9 +168,7 @@ fn who_cannot_join_is_told_why() {
     };
     let name = run.name().to_owned();
     assert!(refused("plot", "no-such").contains("no dataflow `no-such` runs; these do: "));
-    assert!(
-        refused("plott", &name).contains("there is no node `plott` (hint: its nodes are source, plot, lamp)")
-    );
+    assert!(refused("plott", &name).contains("there is no node `plott` (hint: did you mean `plot`?)"));
     assert!(
         refused("lamp", &name).contains("node `lamp` is started by its keeper (hint: `nervure attach lamp")
     );

@@ -152,6 +152,17 @@ fn a_dataflow_that_does_not_run_is_told() {
 
     hint: its nodes are source, sink
     ");
+    for (command, near) in [
+        (&["node", "restart", "suorce"][..], "source"),
+        (&["attach", "suorce"], "source"),
+        (&["param", "list", "suorce"], "source"),
+        (&["topic", "info", "suorce/out"], "source/out"),
+        (&["record", "suorce/out"], "source/out"),
+    ] {
+        let (code, _, stderr) = self::run(run.command(&[command, &["-d", run.name()]].concat()));
+        assert_eq!(code, Some(2), "{command:?}");
+        assert!(stderr.ends_with(&format!("\nhint: did you mean `{near}`?\n")), "{command:?}: {stderr}");
+    }
 }
 
 /// A node that sends a value of each kind, and nobody who receives the image.

@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use nervure_protocol::{
     cli_to_keeper::Observe,
+    did_you_mean,
     keeper_to_cli::{self, Refused},
     keeper_to_run::{self, Level},
     wiring::{self, InputSpec, Policy, Queue, Source},
@@ -113,8 +114,7 @@ impl Machine {
         let mut found = Vec::new();
         for topic in topics {
             let Some(output) = known.get(topic) else {
-                let all: Vec<_> = known.into_keys().collect();
-                let hint = format!("the topics are {}", list(&all));
+                let hint = did_you_mean(topic, "the topics are", known.keys().map(String::as_str));
                 return Err(refused(format!("there is no topic `{topic}`"), Some(&hint)));
             };
             if found.contains(output) {

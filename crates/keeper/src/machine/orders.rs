@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nervure_protocol::{
     cli_to_keeper::NodeOrder,
+    did_you_mean,
     keeper_to_cli::Refused,
     keeper_to_node,
     keeper_to_run::{self, Level},
@@ -70,8 +71,7 @@ impl Machine {
     pub(super) fn find_node(&self, id: &str) -> Result<usize, Refused> {
         let nodes = &self.plan.nodes[..self.own_nodes];
         nodes.iter().position(|node| node.id == id).ok_or_else(|| {
-            let ids: Vec<_> = nodes.iter().map(|node| &*node.id).collect();
-            let hint = format!("its nodes are {}", ids.join(", "));
+            let hint = did_you_mean(id, "its nodes are", nodes.iter().map(|node| &*node.id));
             refused(format!("there is no node `{id}`"), Some(&hint))
         })
     }

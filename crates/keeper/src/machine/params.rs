@@ -2,6 +2,7 @@
 
 use nervure_protocol::{
     cli_to_keeper::SetParam,
+    did_you_mean,
     keeper_to_cli::{self, NodeParam, Refused},
     keeper_to_node,
     keeper_to_run::Level,
@@ -58,10 +59,10 @@ impl Machine {
         let node = self.find_node(&set.node)?;
         let specs = &self.plan.nodes[node].params;
         let Some(at) = specs.iter().position(|spec| spec.name == set.name) else {
-            let names: Vec<_> = specs.iter().map(|spec| &*spec.name).collect();
-            let hint = match names.as_slice() {
-                [] => "it has none: declare them in `params` of the dataflow file".to_owned(),
-                names => format!("its parameters are {}", names.join(", ")),
+            let names = specs.iter().map(|spec| &*spec.name);
+            let hint = match specs.is_empty() {
+                true => "it has none: declare them in `params` of the dataflow file".to_owned(),
+                false => did_you_mean(&set.name, "its parameters are", names),
             };
             let reason = format!("node `{}` has no parameter `{}`", set.node, set.name);
             return Err(refused(reason, Some(&hint)));

@@ -76,7 +76,7 @@ fn what_a_parameter_does_not_take_is_refused_and_nobody_hears_of_it() {
     assert!(reason(set(&mut world, "camera", "width", json!(320))).0.contains("`width` is read-only"));
     let (text, hint) = reason(set(&mut world, "camera", "fsp", json!(1)));
     assert_eq!(text, "node `camera` has no parameter `fsp`");
-    assert_eq!(hint.as_deref(), Some("its parameters are fps, width"));
+    assert_eq!(hint.as_deref(), Some("did you mean `fps`?"));
     assert!(reason(set(&mut world, "sink", "fps", json!(1))).1.unwrap().starts_with("it has none"));
     assert_eq!(reason(set(&mut world, "sun", "fps", json!(1))).0, "there is no node `sun`");
     assert_eq!(world.processes[0].params.len(), 2);
