@@ -21,7 +21,10 @@ mod validate;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{
+    CommandFactory, Parser,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 use rustix::fd::OwnedFd;
 
 use arguments::{Arguments, Command};
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are data: clap prints them to stdout with exit code 0, everything else to stderr.
+            let error = with_tip(error);
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::INVALID));
         }
@@ -68,6 +72,25 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => failure.report(),
     }
+}
+
+/// What stands alone where `-d NAME` is expected was probably meant to be that name.
+fn with_tip(mut error: clap::Error) -> clap::Error {
+    let arguments = Arguments::command();
+    let command = std::env::args().nth(1).and_then(|name| arguments.find_subcommand(name));
+    let takes_dataflow_alone = command.is_some_and(|command| {
+        command.get_positionals().next().is_none()
+            && command.get_arguments().any(|argument| argument.get_id() == "dataflow")
+    });
+    if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidArg)
+        && error.kind() == ErrorKind::UnknownArgument
+        && takes_dataflow_alone
+        && !name.starts_with('-')
+    {
+        let tip = format!("a dataflow is named by `-d {name}`");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 /// Prints the completion script of a shell.

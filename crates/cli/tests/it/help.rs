@@ -36,6 +36,11 @@ fn unknown_command() {
 }
 
 #[test]
+fn a_dataflow_without_its_option() {
+    assert_snapshot!(output(&["stop", "drive"]));
+}
+
+#[test]
 fn duration_without_unit() {
     assert_snapshot!(output(&["run", "x.yml", "--stop-after", "10"]));
 }
