@@ -414,6 +414,8 @@ class Performer:
         elif ending in ("stop", "stop twice"):
             running.run.signal(signal.SIGINT)
             if ending == "stop twice":
+                # What comes at once is the same signal.
+                time.sleep(0.1)
                 running.run.signal(signal.SIGINT)
         elif ending == "stop command":
             self.stop_by_command(running.keeper.pid)

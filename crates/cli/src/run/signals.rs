@@ -12,6 +12,7 @@ use std::{
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 use nervure_protocol::run_to_keeper::Message;
@@ -24,6 +25,9 @@ use signal_hook::{
 
 use super::keeper::{Keeper, send};
 use crate::failure::{Failure, KILLED};
+
+/// A second signal within this time is the first once more: `timeout` sends its own to a process and to its group.
+const SAME_WITHIN: Duration = Duration::from_millis(100);
 
 /// How many signals came, and the news of them.
 #[derive(Debug)]
@@ -43,8 +47,12 @@ pub fn forward(keeper: &Keeper) -> Result<Signals, Failure> {
     let socket = keeper.second_socket().map_err(failed)?;
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
+    let mut counted_at = None;
     let forward = move || {
         for signal in &mut signals {
+            if !counts(&mut counted_at, Instant::now()) {
+                continue;
+            }
             let message = match counted.fetch_add(1, SeqCst) {
                 0 => Message::Stop { reason: signal_name(signal).unwrap_or("a signal").to_owned() },
                 1 => Message::Kill,
@@ -56,6 +64,15 @@ pub fn forward(keeper: &Keeper) -> Result<Signals, Failure> {
     };
     thread::Builder::new().name("signals".to_owned()).spawn(forward).map_err(failed)?;
     Ok(Signals { count, told: 0, bell })
+}
+
+/// Whether a signal is another one than that which counted last.
+fn counts(counted_at: &mut Option<Instant>, now: Instant) -> bool {
+    let counts = counted_at.is_none_or(|at| now - at >= SAME_WITHIN);
+    if counts {
+        *counted_at = Some(now);
+    }
+    counts
 }
 
 impl Signals {
@@ -86,5 +103,19 @@ impl Signals {
     /// True when a second signal came.
     pub fn has_killed(&self) -> bool {
         self.count.load(SeqCst) > 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_comes_twice_at_once_counts_once_and_a_key_that_is_held_counts_again() {
+        let begin = Instant::now();
+        let mut counted_at = None;
+        let counted = [0, 1, 60, 100, 160, 220]
+            .map(|millis| counts(&mut counted_at, begin + Duration::from_millis(millis)));
+        assert_eq!(counted, [true, false, false, true, false, true]);
     }
 }
