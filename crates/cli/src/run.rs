@@ -206,6 +206,8 @@ impl Session {
             if self.display.is_closed() && !self.has_lost_its_reader {
                 // `| head`, say.
                 self.has_lost_its_reader = true;
+                self.say(Level::Warn, "stdout was closed: stopping the nodes".to_owned());
+                self.display.flush();
                 self.keeper.send(&run_to_keeper::Message::Stop {
                     reason: "the output of `run` was closed".to_owned(),
                 });

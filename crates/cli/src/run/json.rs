@@ -12,7 +12,7 @@ use nervure_protocol::keeper_to_run::Message;
 use serde_json::{Value, json};
 
 use super::{
-    display::Display,
+    display::{Display, record_line},
     edges::{Edge, Edges},
     summary::Summary,
 };
@@ -36,6 +36,13 @@ impl Json {
 impl Display for Json {
     fn message(&mut self, message: &Message) {
         self.write(message);
+        if let Message::Log(record) = message
+            && record.stream == "run"
+            && self.is_closed
+        {
+            let (name, text) = record_line(record);
+            let _ = writeln!(io::stderr(), "{name} | {text}");
+        }
     }
 
     fn figures(&mut self, edges: &Edges, elapsed: Duration) {

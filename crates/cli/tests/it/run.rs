@@ -194,9 +194,15 @@ fn lines_below_the_log_level_are_not_shown() {
 fn a_reader_that_leaves_stops_the_run() {
     let dataflow = Dataflow::new().shell("node", "while :; do echo again; sleep 0.01; done", json!({}));
     let file = dataflow.write();
-    let mut child = dataflow.command(&["run", "--json"]).arg(file).stdout(Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    for arguments in [&["run"][..], &["run", "--json"]] {
+        let mut command = dataflow.command(arguments);
+        let mut child = command.arg(&file).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains("nervure | stdout was closed: stopping the nodes\n"), "{stderr}");
+    }
 }
 
 #[test]
