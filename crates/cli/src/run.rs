@@ -18,13 +18,14 @@ pub mod table;
 mod watched;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
 };
 
 use nervure_dataflow::Dataflow;
 use nervure_keeper::plan::ClockPlan;
+use nervure_node::running::{self, Connection};
 use nervure_protocol::{
     did_you_mean,
     keeper_to_run::{Level, LogRecord, Message, NodeEnded},
@@ -55,7 +56,23 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let clock = arguments.clock.as_deref().map(|node| driven_clock(&dataflow, node)).transpose()?;
     // What is read from there later, for messages, is looked for from another folder.
     let file = arguments.file.canonicalize().ok();
+    if let Some(file) = file.as_ref().filter(|_| arguments.detach) {
+        tell_of_others(file);
+    }
     start(dataflow, file, &arguments.options, arguments.detach, clock, None)
+}
+
+/// A file may run more than once, and is seldom meant to where nobody sees it.
+fn tell_of_others(file: &Path) {
+    for address in running::dataflows().unwrap_or_default() {
+        let is_of_file = |one: Connection| one.welcome().file.as_deref().map(Path::new) == Some(file);
+        if Connection::open(&address, "run").is_ok_and(is_of_file) {
+            let (dataflow, keeper) = (address.dataflow, address.keeper);
+            eprintln!(
+                "{dataflow} (keeper {keeper}) runs from this file already; `nervure stop -d {keeper}` ends it"
+            );
+        }
+    }
 }
 
 /// A clock that begins with the present time, and is driven by the node of that name.

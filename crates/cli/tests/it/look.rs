@@ -435,6 +435,31 @@ fn a_detached_dataflow_outlives_its_run_and_its_end_leaves_nothing() {
 }
 
 #[test]
+fn a_file_that_runs_already_is_told() {
+    let dataflow = Dataflow::named().shell("idle", "sleep 1000", json!({}));
+    let (file, name) = (dataflow.write(), dataflow.name().to_owned());
+    let detach = |name: &str| {
+        let mut command = dataflow.command(&["run", "--detach", "--json", "--name", name]);
+        let (code, stdout, stderr) = run({
+            command.arg(&file);
+            command
+        });
+        assert_eq!(code, Some(0), "{stderr}");
+        let told: Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+        (told["keeper"].to_string(), stderr)
+    };
+    let stop = |keeper: &str| assert_eq!(run(dataflow.command(&["stop", "-d", keeper])).0, Some(0));
+    let (first, stderr) = detach(&name);
+    assert!(!stderr.contains("already"), "{stderr}");
+    let (second, stderr) = detach(&format!("{name}-too"));
+    stop(&second);
+    let expected =
+        format!("{name} (keeper {first}) runs from this file already; `nervure stop -d {first}` ends it\n");
+    assert!(stderr.contains(&expected), "{stderr}");
+    stop(&first);
+}
+
+#[test]
 fn later_runs_do_not_remove_the_logs_of_a_detached_one() {
     let detached = Dataflow::named().shell("idle", "echo up; sleep 1000", json!({}));
     let short = Dataflow::new().shell("short", "true", json!({}));
