@@ -145,10 +145,14 @@ fn start(
                         json!({"message": "detached", "dataflow": dataflow.name, "keeper": keeper});
                     format!("{detached}\n")
                 }
-                false => format!(
-                    "{0} runs by itself (keeper {keeper}); `nervure top -d {0}` looks into it, `nervure stop -d {0}` ends it\n",
-                    dataflow.name
-                ),
+                false => {
+                    let name = dataflow.name;
+                    let is_only = running::find(Some(&name)).is_ok();
+                    let it = if is_only { name.clone() } else { keeper.to_string() };
+                    format!(
+                        "{name} runs by itself (keeper {keeper}); `nervure top -d {it}` looks into it, `nervure stop -d {it}` ends it\n"
+                    )
+                }
             };
             output::write(&text)?;
             // What failed has been told.

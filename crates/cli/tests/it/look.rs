@@ -438,21 +438,23 @@ fn a_detached_dataflow_outlives_its_run_and_its_end_leaves_nothing() {
 fn a_file_that_runs_already_is_told() {
     let dataflow = Dataflow::named().shell("idle", "sleep 1000", json!({}));
     let (file, name) = (dataflow.write(), dataflow.name().to_owned());
-    let detach = |name: &str| {
-        let mut command = dataflow.command(&["run", "--detach", "--json", "--name", name]);
+    let detach = || {
+        let mut command = dataflow.command(&["run", "--detach"]);
         let (code, stdout, stderr) = run({
             command.arg(&file);
             command
         });
         assert_eq!(code, Some(0), "{stderr}");
-        let told: Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
-        (told["keeper"].to_string(), stderr)
+        let keeper = stdout.split_once("(keeper ").unwrap().1.split_once(')').unwrap().0.to_owned();
+        (keeper, stdout, stderr)
     };
     let stop = |keeper: &str| assert_eq!(run(dataflow.command(&["stop", "-d", keeper])).0, Some(0));
-    let (first, stderr) = detach(&name);
+    let (first, stdout, stderr) = detach();
+    assert!(stdout.ends_with(&format!("`nervure stop -d {name}` ends it\n")), "{stdout}");
     assert!(!stderr.contains("already"), "{stderr}");
-    let (second, stderr) = detach(&format!("{name}-too"));
+    let (second, stdout, stderr) = detach();
     stop(&second);
+    assert!(stdout.ends_with(&format!("`nervure stop -d {second}` ends it\n")), "{stdout}");
     let expected =
         format!("{name} (keeper {first}) runs from this file already; `nervure stop -d {first}` ends it\n");
     assert!(stderr.contains(&expected), "{stderr}");
