@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nervure_lab.link.measures import SAMPLE_SHARE, UDP_SHARE, kept, measures
+from nervure_lab.link.measures import SAMPLE_SHARE, UDP_SHARE, kept, measures, nearest_rank
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def _undisturbed(run: dict[str, Any]) -> Undisturbed | None:
     )
     if not latencies:
         return None
-    return Undisturbed(len(latencies), latencies[math.ceil(0.99 * len(latencies)) - 1], latencies[-1])
+    return Undisturbed(len(latencies), nearest_rank(latencies, 0.99), latencies[-1])
 
 
 def _of_receiver(report: dict[str, Any]) -> tuple[int, dict[str, float], float]:

@@ -8,7 +8,6 @@ there to the reception.
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import socket
@@ -16,6 +15,8 @@ import struct
 import time
 from collections.abc import Callable
 from typing import Any
+
+from nervure_lab.link.measures import nearest_rank
 
 HEADER = struct.Struct("<QQ")
 DRAIN_SECONDS = 3.0
@@ -114,7 +115,7 @@ class Receptions:
         count = len(latencies)
 
         def percentile(share: float) -> float:
-            return latencies[max(math.ceil(share * count) - 1, 0)] if latencies else 0.0
+            return nearest_rank(latencies, share) if latencies else 0.0
 
         report(
             {

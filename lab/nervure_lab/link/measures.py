@@ -5,6 +5,7 @@ on one air, connections. Each takes a run of the result file and returns its fig
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -114,10 +115,15 @@ def _connections(run: dict[str, Any]) -> dict[str, float]:
     taken.sort()
     return {
         "connections": len(taken),
-        "first_p50_ms": taken[math.ceil(0.5 * len(taken)) - 1],
-        "first_p95_ms": taken[math.ceil(0.95 * len(taken)) - 1],
+        "first_p50_ms": nearest_rank(taken, 0.5),
+        "first_p95_ms": nearest_rank(taken, 0.95),
         "first_max_ms": taken[-1],
     }
+
+
+def nearest_rank(ordered: Sequence[float], share: float) -> float:
+    """The least of the ordered values that at least this share of them does not exceed."""
+    return ordered[max(math.ceil(share * len(ordered)) - 1, 0)]
 
 
 def kept(hosts: list[dict[str, Any]]) -> float:
