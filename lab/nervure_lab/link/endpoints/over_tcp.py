@@ -1,6 +1,7 @@
 """Samples one after the other in one TCP connection; the sender keeps the last ten that wait."""
 
 import collections
+import contextlib
 import socket
 import struct
 import sys
@@ -22,11 +23,13 @@ def send(run: Run) -> None:
     def write() -> None:
         link = connect()
         connected.set()
-        while True:
-            with news:
-                news.wait_for(lambda: bool(waiting))
-                sample = waiting.popleft()
-            link.sendall(LENGTH.pack(len(sample)) + sample)
+        # The receiver may end first.
+        with contextlib.suppress(ConnectionError):
+            while True:
+                with news:
+                    news.wait_for(lambda: bool(waiting))
+                    sample = waiting.popleft()
+                link.sendall(LENGTH.pack(len(sample)) + sample)
 
     def publish(sample: bytes) -> None:
         with news:
