@@ -76,6 +76,8 @@ struct Source {
 struct Run {
     sources: Vec<Source>,
     began: Duration,
+    /// It was, at least once.
+    connected: bool,
 }
 
 impl Run {
@@ -91,48 +93,39 @@ impl Run {
                 Ok(Source { spec: spec.clone(), stream, name, sent: 0, told, told_offered })
             })
             .collect::<Result<_, Failure>>()?;
-        Ok(Self { sources, began: Duration::ZERO })
+        Ok(Self { sources, began: Duration::ZERO, connected: false })
     }
 
     /// Until the other end has opened every stream: samples are due from then on.
     fn wait_for_peer(
-        &self,
+        &mut self,
         link: &Link,
         stop: &AtomicBool,
         arguments: &SendArguments,
     ) -> Result<(), Failure> {
-        let (mut connected, mut told) = (false, false);
+        let mut told = false;
         let began = clock::monotonic();
         let mut unopened = self.sources.iter().peekable();
         while let Some(source) = unopened.peek()
             && !stop.load(Ordering::Relaxed)
         {
             let opened = source.stream.wait_opened(Duration::from_millis(100));
-            // Who is turned away is told why, perhaps after it was connected, and then has no stream.
-            while let Some(event) = link.next_event(Duration::ZERO) {
-                match event {
-                    LinkEvent::Connected { .. } => connected = true,
-                    LinkEvent::Disconnected { why, .. } if !connected || matches!(why, Lost::Refused(_)) => {
-                        return Err(refused(link, &why));
-                    }
-                    LinkEvent::Disconnected { why, .. } => eprintln!("the connection is lost: {why}"),
-                    _ => {}
-                }
-            }
+            // Who is turned away is told why, and has no stream then.
+            tell_events(link, &mut self.connected)?;
             if opened.map_err(|error| Failure::internal(format!("{}: {error}", source.name)))? {
                 unopened.next();
                 continue;
             }
             if !told && clock::monotonic() - began > Duration::from_secs(2) {
                 told = true;
-                eprintln!("waiting for {}: {}", arguments.connect, unheard(connected));
+                eprintln!("waiting for {}: {}", arguments.connect, unheard(self.connected));
             }
             let waited = clock::monotonic() - began;
             if link.failure().is_some() {
                 break;
             }
             if arguments.end.duration.is_some_and(|duration| waited > duration) {
-                return Err(Failure::internal(format!("{}: {}", arguments.connect, unheard(connected)))
+                return Err(Failure::internal(format!("{}: {}", arguments.connect, unheard(self.connected)))
                     .hint("check the address, and that UDP passes between the hosts"));
             }
         }
@@ -168,7 +161,7 @@ impl Run {
                 )?;
                 (last_tell, next_tell) = (now, next_tell + INTERVAL);
             }
-            tell_events(link)?;
+            tell_events(link, &mut self.connected)?;
             let Some(Reverse((at, number))) = due.peek().copied() else { break };
             if at > now {
                 std::thread::sleep((at - now).min(next_tell - now).min(PATIENCE));
@@ -184,7 +177,7 @@ impl Run {
             let left = (produced + arguments.drain).saturating_sub(clock::monotonic());
             source.stream.flush(left);
         }
-        tell_events(link)?;
+        tell_events(link, &mut self.connected)?;
         let seconds = (produced - self.began).as_secs_f64();
         teller.tell(
             "summary",
@@ -248,12 +241,15 @@ impl Source {
     }
 }
 
-fn tell_events(link: &Link) -> Result<(), Failure> {
+fn tell_events(link: &Link, connected: &mut bool) -> Result<(), Failure> {
     while let Some(event) = link.next_event(Duration::ZERO) {
         match event {
-            LinkEvent::Disconnected { why: why @ Lost::Refused(_), .. } => return Err(refused(link, &why)),
+            LinkEvent::Disconnected { why, .. } if !*connected || matches!(why, Lost::Refused(_)) => {
+                return Err(refused(link, &why));
+            }
             LinkEvent::Disconnected { why, .. } => eprintln!("the connection is lost: {why}"),
-            LinkEvent::Connected { address, .. } => eprintln!("connected to {address} again"),
+            LinkEvent::Connected { address, .. } if *connected => eprintln!("connected to {address} again"),
+            LinkEvent::Connected { .. } => *connected = true,
             LinkEvent::PeerLost { unconfirmed, .. } => {
                 eprintln!("the other end was started anew; {unconfirmed} samples were under way");
             }
