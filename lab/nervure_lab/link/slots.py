@@ -39,9 +39,11 @@ class Job:
 
     @property
     def cores(self) -> float:
-        """What it takes of the budget. One whose tail is judged runs alone."""
+        """What it takes of the budget. One whose tail is judged runs alone, and one whose programs are timed
+        as they start, and disturb all others.
+        """
         cell = self.cell
-        if cell.veth or cell.robots > 1 or cell.beside:
+        if cell.veth or cell.robots > 1 or cell.beside or cell.connects:
             return float("inf")
         if is_judged_by_tail(self.name) and cell.payload_mbit > LIGHT_MBIT:
             return float("inf")
