@@ -12,12 +12,36 @@
 /// Our part of the queue is known well from here on.
 const CLEAR_PART: f64 = 0.2;
 /// A smaller part is not seen among the queue's own changes.
-const LEAST_PART: f64 = 0.05;
+const LEAST_PART: f64 = 0.1;
+/// What one drain tells counts by so much less with the next.
+const FORGET: f64 = 0.5;
 /// Excess loss shrinks the claim by this factor, at most once in [`PATIENCE`] seconds.
 const SHRINK: f64 = 0.85;
 const PATIENCE: f64 = 0.5;
 /// A claim that was shrunk grows back by so much a second, relative to the capacity.
 const GROWTH: f64 = 0.02;
+
+/// The capacity of a bottleneck, as drains tell it.
+///
+/// In each of them the others' own changes are taken for ours; over several, they cancel out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Capacity {
+    bytes: f64,
+    seconds: f64,
+}
+
+impl Capacity {
+    /// So many bytes that were held back made the queue so many seconds shorter.
+    pub fn add(&mut self, bytes: f64, seconds: f64) {
+        self.bytes = FORGET * self.bytes + bytes;
+        self.seconds = FORGET * self.seconds + seconds;
+    }
+
+    /// In bytes per second; infinite as long as none is told.
+    pub fn rate(&self) -> f64 {
+        if self.seconds > 0.0 { self.bytes / self.seconds } else { f64::INFINITY }
+    }
+}
 
 /// A claim on a bottleneck. Rates in bytes per second, times in seconds.
 #[derive(Clone, Copy, Debug)]
@@ -44,14 +68,10 @@ impl Claim {
         self.share * self.capacity
     }
 
-    /// While we held back, the queue fell by this part of what it would have, were all the traffic ours. Our rate was
-    /// `rate`; the largest that passed in the last minute was `passed`.
-    pub fn on_drain(&mut self, rate: f64, part: f64, passed: f64) {
-        let seen = rate / part.max(LEAST_PART);
-        // The others' own changes while we held back are taken for ours.
-        let capacity = if self.measured { 0.5 * (self.capacity + seen) } else { seen };
-        self.measured = part >= CLEAR_PART;
-        self.capacity = passed.max(capacity);
+    /// At our rate, drains tell of this capacity. The largest rate that passed in the last minute was `passed`.
+    pub fn on_drain(&mut self, rate: f64, capacity: f64, passed: f64) {
+        self.measured = rate >= CLEAR_PART * capacity;
+        self.capacity = passed.max(capacity.min(rate / LEAST_PART));
     }
 
     /// Whether the capacity was measured, so that another drain can wait.
@@ -65,5 +85,32 @@ impl Claim {
             self.share *= SHRINK;
             self.shrunk = time;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_change_during_single_drains_cancels_out() {
+        let mut capacity = Capacity::default();
+        assert_eq!(capacity.rate(), f64::INFINITY);
+        // 100 KB less are 10 ms of 10 MB/s; another flow made it 1 and 19 ms.
+        for milliseconds in [1.0, 19.0, 10.0, 1.0, 19.0, 10.0] {
+            capacity.add(1e5, milliseconds * 1e-3);
+        }
+        assert!((capacity.rate() / 1e7 - 1.0).abs() < 0.2, "{}", capacity.rate());
+    }
+
+    #[test]
+    fn no_more_is_claimed_than_our_part_of_the_queue_can_tell() {
+        let mut claim = Claim::new(0.0, 0.5, 1e6);
+        claim.on_drain(1e6, f64::INFINITY, 1e6);
+        assert!(!claim.is_measured());
+        assert_eq!(claim.rate(0.0), 0.5 * 1e6 / LEAST_PART);
+        claim.on_drain(5e6, 1e7, 5e6);
+        assert!(claim.is_measured());
+        assert_eq!(claim.rate(0.0), 5e6);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::Config;
-use super::compete::Claim;
+use super::compete::{Capacity, Claim};
 use super::delivery::DeliveryRates;
 use super::loss::{LossCount, Losses};
 use super::recent::Recent;
@@ -56,8 +56,17 @@ const BACK_AFTER: f64 = 15.0;
 /// A flow that takes loss as a sign to slow down does not let it come to this.
 const NOT_LOSS_BASED: f64 = 0.05;
 const NOT_LOSS_BASED_AFTER: f64 = 1.0;
-/// A second drain follows soon, to confirm what the first one found.
+/// A second drain follows soon, to confirm what the first one found: after so many seconds and round trips, or, where
+/// nothing is claimed yet and each costs little, so many.
 const CONFIRM_AFTER: f64 = 0.25;
+const CONFIRM_ROUND_TRIPS: f64 = 10.0;
+const SUSPECT_ROUND_TRIPS: f64 = 5.0;
+/// What a drain leaves of the queue is averaged over what was sent around its end: so many seconds before and after, and
+/// more where the queue was longer.
+const AROUND_END: f64 = 0.002;
+const AROUND_END_OF_QUEUE: f64 = 0.1;
+/// A queue below this part of its target is empty.
+const EMPTY: f64 = 0.2;
 /// Never less than so many bytes in a round trip: two packets.
 const LEAST_WINDOW: f64 = 3000.0;
 /// Loss is judged over at least this time, in seconds.
@@ -83,8 +92,43 @@ enum Phase {
     /// Holding the queue at its target.
     Hold,
     /// Letting the queue run empty, to see how low the delay gets and what the channel loses by itself.
-    /// Little is sent until `restore`; what that did shows until `until`.
-    Drain { before: f64, began: f64, restore: f64, until: f64, from: f64, lowest: f64 },
+    Drain(Drain),
+}
+
+/// Little is sent until `restore`. Times in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Drain {
+    /// The rate and the round-trip time before it.
+    before: f64,
+    rtt: f64,
+    began: f64,
+    restore: f64,
+    /// The queue at its beginning, ..
+    from: f64,
+    /// .. the shortest, ..
+    lowest: f64,
+    /// .. and what was left of it at the end: the sum and count of reports.
+    left: (f64, f64),
+}
+
+impl Drain {
+    /// For how long around the end the queue is averaged.
+    fn around_end(&self) -> f64 {
+        AROUND_END + AROUND_END_OF_QUEUE * self.from
+    }
+
+    fn on_report(&mut self, time: f64, queue: f64) {
+        let sent = time - (self.rtt - self.from + queue);
+        if (sent - self.restore).abs() < self.around_end() {
+            self.left = (self.left.0 + queue, self.left.1 + 1.0);
+        }
+    }
+
+    /// The queue that is left when all is held back.
+    fn left(&self) -> f64 {
+        let (sum, count) = self.left;
+        if count > 0.0 { sum / count } else { self.lowest }
+    }
 }
 
 const STARTUP: Phase = Phase::Startup { stalled: 0, crowded: 0 };
@@ -140,6 +184,8 @@ pub struct Control {
     /// Drains after which the queue, most of which is not ours, was above its target; those after which it was not count
     /// against them.
     crowded_drains: u32,
+    /// What the drains tell of the capacity since the queue is not ours alone.
+    capacity: Capacity,
     /// The bottleneck's rate when the queue last ran empty in a drain.
     proved: Option<f64>,
     base_changed: bool,
@@ -175,6 +221,7 @@ impl Control {
             standing_drains: 0,
             flat_drains: 0,
             crowded_drains: 0,
+            capacity: Capacity::default(),
             proved: None,
             base_changed: false,
             next_drain: 0.0,
@@ -196,7 +243,7 @@ impl Control {
     /// judged by that.
     pub fn window_bytes_per_second(&self) -> f64 {
         match self.phase {
-            Phase::Drain { before, .. } => before.max(self.rate),
+            Phase::Drain(drain) => drain.before.max(self.rate),
             _ => self.rate,
         }
     }
@@ -261,21 +308,22 @@ impl Control {
         self.waiting = if queue > 0.0 { self.waiting + (queue - self.waiting) / 8.0 } else { 0.0 };
         self.queue = queue;
         self.noise = noise;
-        if queue < 0.2 * self.target() {
+        if queue < EMPTY * self.target() {
             self.last_empty = time;
         }
         match self.phase {
-            Phase::Drain { before, began, restore, until, from, mut lowest } => {
-                if time >= restore {
+            Phase::Drain(mut drain) => {
+                if time >= drain.restore {
                     // Beside others, by how much the queue falls is judged by what was sent before.
-                    self.set_rate(if self.competing() { before } else { self.bottleneck() });
+                    self.set_rate(if self.competing() { drain.before } else { self.bottleneck() });
                 }
-                if time - began > self.rtt {
-                    lowest = lowest.min(self.waiting);
+                if time - drain.began > self.rtt {
+                    drain.lowest = drain.lowest.min(self.waiting);
                 }
-                self.phase = Phase::Drain { before, began, restore, until, from, lowest };
-                if time >= until {
-                    self.end_drain(time, before, restore - began, from, lowest);
+                drain.on_report(time, queue);
+                self.phase = Phase::Drain(drain);
+                if time >= drain.restore + drain.rtt + drain.around_end() {
+                    self.end_drain(time, &drain);
                 }
             }
             Phase::Startup { stalled, crowded } if crowded < CROWDED_REPORTS => {
@@ -297,7 +345,7 @@ impl Control {
         self.remember(round, losses);
         match self.phase {
             Phase::Startup { .. } => self.startup(round, losses),
-            Phase::Drain { .. } => {}
+            Phase::Drain(_) => {}
             Phase::Hold => self.hold(round, judged, losses),
         }
         self.limit(losses);
@@ -307,7 +355,7 @@ impl Control {
     fn judge_loss(&mut self, round: &Round, losses: &mut Losses) -> bool {
         match self.phase {
             Phase::Startup { .. } => losses.learn_at_start(round.loss),
-            Phase::Drain { .. } => losses.learn_channel(round.loss),
+            Phase::Drain(_) => losses.learn_channel(round.loss),
             Phase::Hold => {
                 let below = round.delivery.sent < BELOW * self.bottleneck();
                 if below && round.queue < 0.5 * self.target() {
@@ -333,7 +381,7 @@ impl Control {
             // What a full queue dropped has not passed.
             passed = passed.min(arrived / (1.0 - losses.channel()));
         }
-        if matches!(self.phase, Phase::Drain { .. }) {
+        if matches!(self.phase, Phase::Drain(_)) {
             return;
         }
         let sample = passed.min(sent);
@@ -469,7 +517,7 @@ impl Control {
     }
 
     /// The most that passed in the last minute.
-    fn capacity(&self) -> f64 {
+    fn most_passed(&self) -> f64 {
         self.history.iter().map(|(_, rate)| *rate).fold(self.bottleneck(), f64::max)
     }
 
@@ -480,10 +528,15 @@ impl Control {
             lasting = lasting.max(self.rtt);
             self.next_deep_drain = Some(time + DEEP_DRAIN_PERIOD);
         }
-        let restore = time + lasting;
-        let until = restore + self.rtt + 0.002;
-        let (before, from, lowest) = (self.rate, self.waiting, f64::INFINITY);
-        self.phase = Phase::Drain { before, began: time, restore, until, from, lowest };
+        self.phase = Phase::Drain(Drain {
+            before: self.rate,
+            rtt: self.rtt,
+            began: time,
+            restore: time + lasting,
+            from: self.waiting,
+            lowest: f64::INFINITY,
+            left: (0.0, 0.0),
+        });
         self.set_rate(DRAIN_GAIN * self.bottleneck());
     }
 
@@ -493,17 +546,24 @@ impl Control {
     /// A flow with a window `W` that fills the queue `q` beside our rate `r`, behind a bottleneck `C`, has `W = q (C - r)`
     /// under way. Once what waits was exchanged, the queue of our lower rate `l` has fallen by `q (r - l) / (C - l)`;
     /// before, by `(r - l) / C` a second.
-    fn end_drain(&mut self, time: f64, before: f64, lasting: f64, from: f64, lowest: f64) {
+    fn end_drain(&mut self, time: f64, drain: &Drain) {
+        let Drain { before, rtt, from, lowest, .. } = *drain;
+        let lasting = drain.restore - drain.began;
         self.phase = Phase::Hold;
         self.last_empty = time;
-        self.next_drain = time + CONFIRM_AFTER.max(10.0 * self.rtt);
+        self.next_drain = time + CONFIRM_AFTER.max(CONFIRM_ROUND_TRIPS * self.rtt);
         self.window = LossWindow::begin(time);
         self.set_rate(self.bottleneck());
         // After a round trip the others have taken what we left.
         let left = DRAIN_GAIN * self.bottleneck();
-        let held_back = (before - left) * lasting.min(self.rtt.max(from));
-        let exchanged = if lasting > self.rtt { left } else { 0.0 };
-        let capacity = exchanged + held_back / (from - lowest).max(1e-6);
+        let held_back = (before - left) * lasting.min(rtt.max(from));
+        let exchanged = if lasting > rtt { left } else { 0.0 };
+        let shorter = from - drain.left();
+        let capacity = exchanged + held_back / shorter.max(1e-6);
+        if lowest.is_finite() && (lowest > EMPTY * self.target() || capacity < self.capacity.rate()) {
+            // Of a queue that ran empty is known only how much there is at most.
+            self.capacity.add(held_back + exchanged * shorter, shorter);
+        }
         let part = (before / capacity.max(before)).clamp(0.0, 1.0);
         let flat = lowest > ABOVE * self.target() && self.is_flat(from, lowest);
         self.flat_drains = if flat { self.flat_drains + 1 } else { 0 };
@@ -513,6 +573,10 @@ impl Control {
             false if part > OURS => 0,
             false => self.crowded_drains.saturating_sub(1),
         };
+        if crowded && self.competing.is_none() {
+            self.next_drain = time + CONFIRM_AFTER.max(SUSPECT_ROUND_TRIPS * self.rtt);
+            self.last_empty = f64::NEG_INFINITY;
+        }
         let standing = self.standing_queue();
         // A flow that has just slowed down will fill the queue again.
         let calm =
@@ -523,6 +587,9 @@ impl Control {
                 self.proved = Some(self.bottleneck());
             }
             self.competing = self.competing.filter(|_| time - self.contested < BACK_AFTER);
+            if self.competing.is_none() && self.crowded_drains == 0 {
+                self.capacity = Capacity::default();
+            }
             return;
         }
         self.contested = time;
@@ -535,9 +602,9 @@ impl Control {
             // A second one is to confirm it.
             self.last_empty = f64::NEG_INFINITY;
         } else {
-            let begun = Claim::new(time, self.config.competing_share, self.capacity());
+            let begun = Claim::new(time, self.config.competing_share, self.most_passed());
             let mut claim = self.competing.unwrap_or(begun);
-            claim.on_drain(before, part, self.capacity());
+            claim.on_drain(before, self.capacity.rate(), self.most_passed());
             if self.competing.replace(claim).is_none() {
                 self.competing_loss = LossWindow::begin(time);
             }
