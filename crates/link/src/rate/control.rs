@@ -560,6 +560,9 @@ impl Control {
         let exchanged = if lasting > rtt { left } else { 0.0 };
         let shorter = from - drain.left();
         let capacity = exchanged + held_back / shorter.max(1e-6);
+        if self.competing.is_none() && self.standing_drains == 0 && self.crowded_drains == 0 {
+            self.capacity = Capacity::default();
+        }
         if lowest.is_finite() && (lowest > EMPTY * self.target() || capacity < self.capacity.rate()) {
             // Of a queue that ran empty is known only how much there is at most.
             self.capacity.add(held_back + exchanged * shorter, shorter);
@@ -587,9 +590,6 @@ impl Control {
                 self.proved = Some(self.bottleneck());
             }
             self.competing = self.competing.filter(|_| time - self.contested < BACK_AFTER);
-            if self.competing.is_none() && self.crowded_drains == 0 {
-                self.capacity = Capacity::default();
-            }
             return;
         }
         self.contested = time;
