@@ -118,6 +118,7 @@ impl Drain {
     }
 
     fn on_report(&mut self, time: f64, queue: f64) {
+        // What the report is on took the path as it was without the queue, and the queue as it is now.
         let sent = time - (self.rtt - self.from + queue);
         if (sent - self.restore).abs() < self.around_end() {
             self.left = (self.left.0 + queue, self.left.1 + 1.0);
