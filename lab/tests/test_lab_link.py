@@ -25,11 +25,15 @@ def only(result: dict) -> CellFigures:
 
 
 def the_page(directory: Path, planned: dict, *runs: dict) -> str:
-    lines = [{"kind": "session"} | a_session(planned)]
-    lines += [{"kind": "run"} | run for run in runs]
-    lines += [{"kind": "end", "interrupted": False, "seconds": 60.0, "load_average_after": 0.2}]
+    return the_page_of(
+        directory, {"kind": "session"} | a_session(planned), *({"kind": "run"} | run for run in runs)
+    )
+
+
+def the_page_of(directory: Path, *lines: dict) -> str:
+    end = {"kind": "end", "interrupted": False, "seconds": 60.0, "load_average_after": 0.2}
     source = directory / "link.jsonl"
-    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    source.write_text("".join(json.dumps(line) + "\n" for line in (*lines, end)))
     assert write_link_report(source, directory / "link.md") == []
     return (directory / "link.md").read_text()
 
@@ -48,6 +52,21 @@ def test_figures_are_of_the_schedule_and_of_the_limit() -> None:
         pytest.approx(0.6 / gigabits),
     )
     assert run.fault == ""
+
+
+def test_a_session_is_told_with_its_own_runs(tmp_path: Path) -> None:
+    planned = a_planned(nervure=1, udp=1)
+    later = {"command": "python -m nervure_lab run link --resume", "source": "def"}
+    page = the_page_of(
+        tmp_path,
+        {"kind": "session"} | a_session(planned),
+        {"kind": "run"} | a_run(),
+        {"kind": "session"} | a_session(planned) | later,
+        {"kind": "run"} | a_run("nervure") | {"source": "def"},
+        {"kind": "run"} | a_run(seed=2) | {"source": "def"},
+    )
+    assert "- `python -m nervure_lab run link` at abc, 2026-01-01, 1 run: UDP\n" in page
+    assert "- `python -m nervure_lab run link --resume` at def, 2026-01-01, 2 runs: Nervure; UDP\n" in page
 
 
 def test_the_worst_seed_is_shown() -> None:

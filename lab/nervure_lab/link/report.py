@@ -49,18 +49,17 @@ def write_link_report(source: Path, target: Path) -> list[str]:
 
 def _head(result: dict[str, Any]) -> list[str]:
     machine = result["machine"]
-    sources = list(dict.fromkeys(run["source"] for run in result["runs"])) or [result["source"]]
     lines = [
         "# The link, measured",
         "",
         "Samples at a fixed rate over an [emulated link](../guides/emulated-link.md). Loss and delay are "
         "those of either direction; a lost packet has cost its airtime.",
         "",
-        f"`{result['command']}` at {', '.join(sources)}, {result['started']}, profile *{result['profile']}*, "
-        f"{len(result['runs'])} runs in {result['seconds'] / 60:.0f} minutes. {machine['cpu']}, "
-        f"{machine['cores']} "
+        f"Profile *{result['profile']}*, {machine['cpu']}, {machine['cores']} "
         f"cores{', virtual' if machine['virtual_machine'] else ''}, Linux {machine['kernel']}; load average "
         f"{result['load_average_before']:.1f} before.",
+        "",
+        *(f"- {session}" for session in _sessions(result)),
         "",
         "- *delivered* is the share of the schedule: sample n is due at n / rate whatever became of others.",
         "- *mean* and *p99* are from when a sample was due to its reception, of those that were delivered.",
@@ -103,6 +102,21 @@ def _head(result: dict[str, Any]) -> list[str]:
         lines += ["**These runs are impossible, and the experiment has failed:**", ""]
         lines += [*(f"- {line}" for line in wrong), ""]
     return lines
+
+
+def _sessions(result: dict[str, Any]) -> list[str]:
+    """Who was measured when, and of which source."""
+    titles = {adapter["name"]: adapter["title"] for adapter in result["adapters"]}
+    told = []
+    for session in result["sessions"]:
+        runs = session["runs"]
+        if not runs and len(result["sessions"]) > 1:
+            continue
+        names = dict.fromkeys(titles.get(run["adapter"], run["adapter"]) for run in runs)
+        what = f"{len(runs)} run{'s' * (len(runs) != 1)}" + (f": {'; '.join(names)}" if names else "")
+        sources = list(dict.fromkeys(run["source"] for run in runs)) or [session["source"]]
+        told.append(f"`{session['command']}` at {', '.join(sources)}, {session['started']}, {what}")
+    return told
 
 
 def _strangers(result: dict[str, Any]) -> float:

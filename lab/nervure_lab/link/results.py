@@ -52,10 +52,22 @@ def load(path: Path) -> dict[str, Any]:
         result |= ends[-1]
     result["seconds"] = sum(entry["seconds"] for entry in ends)
     result["load_average_before"] = max(entry["load_average_before"] for entry in sessions)
-    result["runs"] = [entry for entry in objects if entry["kind"] == "run"]
+    result["sessions"] = _sessions(objects)
+    result["runs"] = [run for session in result["sessions"] for run in session["runs"]]
     result["adapters"] = _of_all(sessions, "adapters")
     result["planned"] = _of_all(sessions, "planned")
     return result
+
+
+def _sessions(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each session with its own runs."""
+    found: list[dict[str, Any]] = []
+    for entry in objects:
+        if entry["kind"] == "session":
+            found.append(entry | {"runs": []})
+        elif entry["kind"] == "run":
+            found[-1]["runs"].append(entry)
+    return found
 
 
 def _of_all(sessions: list[dict[str, Any]], what: str) -> list[dict[str, Any]]:
