@@ -174,7 +174,7 @@ pub enum TopicAction {
 /// Topics of a dataflow, or all of them.
 #[derive(Debug, Args)]
 pub struct TopicsArguments {
-    /// Topics: `node/output`, or `dataflow:node/output`. `*` stands for any part of a name. By default all.
+    /// Topics: `node/output`, or `dataflow:node/output`. `*` stands for anything. By default all.
     #[arg(value_name = "TOPIC")]
     pub topics: Vec<String>,
     #[command(flatten)]
@@ -183,7 +183,7 @@ pub struct TopicsArguments {
 
 #[derive(Debug, Args)]
 pub struct EchoArguments {
-    /// Topics: `node/output`, or `dataflow:node/output`. `*` stands for any part of a name.
+    /// Topics: `node/output`, or `dataflow:node/output`. `*` stands for anything.
     #[arg(value_name = "TOPIC", required = true)]
     pub topics: Vec<String>,
     #[command(flatten)]
@@ -201,7 +201,7 @@ pub struct EchoArguments {
 
 #[derive(Debug, Args)]
 pub struct MeasureArguments {
-    /// Topics: `node/output`, or `dataflow:node/output`. `*` stands for any part of a name.
+    /// Topics: `node/output`, or `dataflow:node/output`. `*` stands for anything.
     #[arg(value_name = "TOPIC", required = true)]
     pub topics: Vec<String>,
     #[command(flatten)]

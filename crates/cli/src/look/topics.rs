@@ -27,7 +27,7 @@ pub fn choose(patterns: &[String], dataflow: Option<&str>, program: &str) -> Res
     let (dataflow, patterns) = common_dataflow(patterns, dataflow)?;
     let state = State::open(connect(dataflow, program)?, false)?;
     let all = all(&state);
-    let topics = select(&all, &patterns)?;
+    let topics = select(all, &patterns, |topic| &topic.name)?;
     Ok(Chosen { state, topics })
 }
 
@@ -69,36 +69,24 @@ fn all(state: &State) -> Vec<Topic> {
     of_node.collect()
 }
 
-fn select(all: &[Topic], patterns: &[&str]) -> Result<Vec<Topic>, Failure> {
-    for pattern in patterns {
-        if !all.iter().any(|topic| matches(pattern, &topic.name)) {
-            return Err(unknown(pattern, all.iter().map(|topic| topic.name.as_str())));
-        }
+/// Those whose names fit one of the patterns, and all of them without patterns. A pattern that none fits is a mistake.
+pub fn select<T>(all: Vec<T>, patterns: &[&str], name: impl Fn(&T) -> &str) -> Result<Vec<T>, Failure> {
+    if let Some(pattern) = patterns.iter().find(|pattern| !all.iter().any(|one| fits(pattern, name(one)))) {
+        let hint = match all.is_empty() {
+            true => "its nodes have no outputs".to_owned(),
+            false => did_you_mean(pattern, "the topics are", all.iter().map(&name)),
+        };
+        return Err(Failure::invalid(format!("there is no topic `{pattern}`")).hint(hint));
     }
-    let is_meant =
-        |topic: &&Topic| patterns.is_empty() || patterns.iter().any(|pattern| matches(pattern, &topic.name));
-    Ok(all.iter().filter(is_meant).cloned().collect())
+    let is_meant = |one: &T| patterns.is_empty() || patterns.iter().any(|pattern| fits(pattern, name(one)));
+    Ok(all.into_iter().filter(is_meant).collect())
 }
 
-/// None of the names is what was asked for.
-pub fn unknown<'a>(pattern: &str, names: impl Iterator<Item = &'a str>) -> Failure {
-    let mut names = names.peekable();
-    Failure::invalid(format!("there is no topic `{pattern}`")).hint(match names.peek() {
-        None => "its nodes have no outputs".to_owned(),
-        Some(_) => did_you_mean(pattern, "the topics are", names),
-    })
-}
-
-/// `*` stands for anything but `/`; alone for everything.
-fn matches(pattern: &str, name: &str) -> bool {
-    pattern == "*" || matches_parts(pattern, name)
-}
-
-fn matches_parts(pattern: &str, name: &str) -> bool {
+/// Whether a name is what the pattern says, in which `*` stands for anything.
+fn fits(pattern: &str, name: &str) -> bool {
     let Some((begin, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(tail) = name.strip_prefix(begin) else { return false };
-    let until = tail.find('/').unwrap_or(tail.len());
-    (0..=until).filter(|at| tail.is_char_boundary(*at)).any(|at| matches_parts(rest, &tail[at..]))
+    (0..=tail.len()).filter(|at| tail.is_char_boundary(*at)).any(|at| fits(rest, &tail[at..]))
 }
 
 #[cfg(test)]
@@ -106,20 +94,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_a_part_of_a_name() {
+    fn a_star_stands_for_anything() {
         for (pattern, name, expected) in [
             ("camera/image", "camera/image", true),
             ("camera/*", "camera/image", true),
             ("*/image", "camera/image", true),
             ("cam*/im*e", "camera/image", true),
             ("*", "camera/image", true),
-            ("cam*", "camera/image", false),
+            ("cam*", "camera/image", true),
+            ("a*", "a", true),
+            ("*a*b*", "xaxbx", true),
+            ("*/image", "camera/images", false),
+            ("", "a", false),
             ("*/*", "camera/image", true),
             ("camera/image*", "camera/image", true),
             ("camera/*x", "camera/image", false),
             ("camera", "camera/image", false),
         ] {
-            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+            assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
         }
     }
 
