@@ -51,7 +51,6 @@ pub(crate) fn send_error(py: Python<'_>, error: &SendError) -> PyErr {
     exception(py, class, chain(error))
 }
 
-/// The error with the name that was probably meant.
 pub(crate) fn unknown_name(py: Python<'_>, error: &UnknownName) -> PyErr {
     let class = match error.kind {
         "output" => "UnknownOutput",
@@ -59,13 +58,7 @@ pub(crate) fn unknown_name(py: Python<'_>, error: &UnknownName) -> PyErr {
         "client" => "UnknownClient",
         _ => "UnknownInput",
     };
-    let suggest = py.import("nervure.errors").and_then(|errors| errors.getattr("_nearest"));
-    let nearest = suggest.and_then(|suggest| suggest.call1((&error.name, &error.known)));
-    match nearest.and_then(|nearest| nearest.extract::<Option<String>>()) {
-        Ok(Some(nearest)) => exception(py, class, format!("{error}; did you mean {nearest:?}?")),
-        Ok(None) => exception(py, class, error),
-        Err(other) => other,
-    }
+    exception(py, class, error)
 }
 
 /// The error with its causes, on one line.

@@ -1,7 +1,7 @@
 //! What can go wrong besides sending.
 
 use crate::running::ConnectionError;
-use nervure_protocol::ProtocolError;
+use nervure_protocol::{ProtocolError, nearest};
 use std::io;
 use std::path::PathBuf;
 
@@ -88,7 +88,7 @@ impl std::fmt::Debug for ConnectError {
 
 /// A name that is no input or output of the node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("node {node} has no {kind} {name:?}; {}", described(.kind, .known))]
+#[error("node {node} has no {kind} {name:?}; {}", described(.kind, .name, .known))]
 pub struct UnknownName {
     /// The node's id.
     pub node: String,
@@ -100,10 +100,13 @@ pub struct UnknownName {
     pub known: Vec<String>,
 }
 
-fn described(kind: &str, known: &[String]) -> String {
+fn described(kind: &str, name: &str, known: &[String]) -> String {
     if known.is_empty() {
-        format!("it has no {kind}s: declare it in the dataflow file")
-    } else {
-        format!("its {kind}s are: {}", known.join(", "))
+        return format!("it has no {kind}s: declare it in the dataflow file");
+    }
+    let listed = format!("its {kind}s are: {}", known.join(", "));
+    match nearest(name, known.iter().map(String::as_str)) {
+        Some(near) => format!("{listed}; did you mean {near:?}?"),
+        None => listed,
     }
 }

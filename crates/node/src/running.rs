@@ -6,7 +6,7 @@
 use nervure_protocol::address::KeeperAddress;
 use nervure_protocol::cli_to_keeper::{self, Hello};
 use nervure_protocol::keeper_to_cli::{self, Refused, Welcome};
-use nervure_protocol::{DATAFLOW_VARIABLE, MAX_MESSAGE_BYTES, ProtocolError, VERSIONS};
+use nervure_protocol::{DATAFLOW_VARIABLE, MAX_MESSAGE_BYTES, ProtocolError, VERSIONS, nearest};
 use nervure_shm::{Received, Seqpacket};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,6 +32,8 @@ pub enum ConnectionError {
         name: String,
         /// Those that run.
         running: String,
+        /// Of these, the one that was probably meant.
+        nearest: Option<String>,
     },
     /// It has to be said which.
     #[error("several dataflows run: {running}")]
@@ -86,6 +88,9 @@ impl ConnectionError {
             }
             Self::NotRunning { name, .. } if named_by_environment().as_ref() == Some(name) => {
                 Some(format!("{DATAFLOW_VARIABLE} is `{name}` in the environment"))
+            }
+            Self::NotRunning { nearest, .. } => {
+                nearest.as_ref().map(|near| format!("did you mean `{near}`?"))
             }
             Self::OtherUser { theirs, .. } => Some(format!("run this as user {theirs}, or as root")),
             Self::NoAnswer { keeper, .. } => {
@@ -300,6 +305,8 @@ fn listed(text: &str) -> Vec<KeeperAddress> {
 
 fn choose(found: Vec<KeeperAddress>, name: Option<&str>) -> Result<KeeperAddress, ConnectionError> {
     let running = names(&found);
+    let near = |name| nearest(name, found.iter().map(|one| one.dataflow.as_str())).map(str::to_owned);
+    let near = name.and_then(near);
     let mut chosen: Vec<_> = match name {
         None => found,
         Some(name) => {
@@ -311,7 +318,8 @@ fn choose(found: Vec<KeeperAddress>, name: Option<&str>) -> Result<KeeperAddress
         (Some(_), false, _) => Err(ConnectionError::Several { running }),
         (None, _, _) if running.is_empty() => Err(ConnectionError::NoneRuns),
         (None, _, name) => {
-            Err(ConnectionError::NotRunning { name: name.unwrap_or_default().to_owned(), running })
+            let name = name.unwrap_or_default().to_owned();
+            Err(ConnectionError::NotRunning { name, running, nearest: near })
         }
     }
 }
@@ -358,6 +366,8 @@ Num       RefCount Protocol Flags    Type St Inode Path
         let several = "several dataflows run: drive (process 4711), drive (process 4712), arm";
         assert_eq!((text(None), text(Some("drive"))), (several.to_owned(), several.to_owned()));
         assert!(text(Some("leg")).starts_with("no dataflow `leg` runs; these do: drive (process 4711)"));
+        let hint = choose(found.clone(), Some("drvie")).unwrap_err().hint();
+        assert_eq!(hint.as_deref(), Some("did you mean `drive`?"));
         assert!(matches!(choose(Vec::new(), Some("leg")), Err(ConnectionError::NoneRuns)));
         assert_eq!(choose(found[..1].to_vec(), None).unwrap().keeper, 4711);
     }

@@ -77,9 +77,3 @@ class SampleError(NervureError, ValueError):
 
 class LoanError(NervureError, RuntimeError):
     """The loan is over, or cannot be sent while views of it are alive."""
-
-
-def _nearest(name: str, known: list[str]) -> str | None:
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(name, known, n=1)), None)
