@@ -61,10 +61,10 @@ const NOT_LOSS_BASED_AFTER: f64 = 1.0;
 const CONFIRM_AFTER: f64 = 0.25;
 const CONFIRM_ROUND_TRIPS: f64 = 10.0;
 const SUSPECT_ROUND_TRIPS: f64 = 5.0;
-/// What a drain leaves of the queue is averaged over what was sent around its end: so many seconds before and after, and
-/// more where the queue was longer.
-const AROUND_END: f64 = 0.002;
-const AROUND_END_OF_QUEUE: f64 = 0.1;
+/// What a drain finds of the queue, and what it leaves, is averaged over what was sent around its beginning and its end: so
+/// many seconds before and after, and more where the queue is longer.
+const AROUND: f64 = 0.002;
+const AROUND_OF_QUEUE: f64 = 0.1;
 /// A queue below this part of its target is empty.
 const EMPTY: f64 = 0.2;
 /// Never less than so many bytes in a round trip: two packets.
@@ -98,37 +98,67 @@ enum Phase {
 /// Little is sent until `restore`. Times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Drain {
-    /// The rate and the round-trip time before it.
+    /// The rate, the round-trip time and the queue before it.
     before: f64,
     rtt: f64,
+    queue: f64,
     began: f64,
     restore: f64,
-    /// The queue at its beginning, ..
-    from: f64,
+    /// The queue that was sent into at the beginning, ..
+    from: Mean,
     /// .. the shortest, ..
     lowest: f64,
-    /// .. and what was left of it at the end: the sum and count of reports.
-    left: (f64, f64),
+    /// .. and what was left of it at the end.
+    left: Mean,
 }
 
 impl Drain {
-    /// For how long around the end the queue is averaged.
-    fn around_end(&self) -> f64 {
-        AROUND_END + AROUND_END_OF_QUEUE * self.from
+    /// For how long around its beginning and its end the queue is averaged.
+    fn around(&self) -> f64 {
+        AROUND + AROUND_OF_QUEUE * self.queue
     }
 
-    fn on_report(&mut self, time: f64, queue: f64) {
-        // What the report is on took the path as it was without the queue, and the queue as it is now.
-        let sent = time - (self.rtt - self.from + queue);
-        if (sent - self.restore).abs() < self.around_end() {
-            self.left = (self.left.0 + queue, self.left.1 + 1.0);
+    /// `waiting` is the queue without what comes and goes.
+    fn on_report(&mut self, time: f64, queue: f64, waiting: f64) {
+        if time - self.began > self.rtt {
+            self.lowest = self.lowest.min(waiting);
         }
+        // What the report is on took the path as it was without the queue, and the queue as it is now.
+        let sent = time - (self.rtt - self.queue + queue);
+        let around = self.around();
+        for (instant, mean) in [(self.began, &mut self.from), (self.restore, &mut self.left)] {
+            if (sent - instant).abs() < around {
+                mean.add(queue);
+            }
+        }
+    }
+
+    /// The queue that was there when it began. What is seen at that moment may have waited for a host that was stopped,
+    /// as a drain begins with the first report after it.
+    fn from(&self) -> f64 {
+        self.from.value().unwrap_or(self.queue)
     }
 
     /// The queue that is left when all is held back.
     fn left(&self) -> f64 {
-        let (sum, count) = self.left;
-        if count > 0.0 { sum / count } else { self.lowest }
+        self.left.value().unwrap_or(self.lowest)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Mean {
+    sum: f64,
+    count: f64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1.0;
+    }
+
+    fn value(&self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.sum / self.count)
     }
 }
 
@@ -318,12 +348,9 @@ impl Control {
                     // Beside others, by how much the queue falls is judged by what was sent before.
                     self.set_rate(if self.competing() { drain.before } else { self.bottleneck() });
                 }
-                if time - drain.began > self.rtt {
-                    drain.lowest = drain.lowest.min(self.waiting);
-                }
-                drain.on_report(time, queue);
+                drain.on_report(time, queue, self.waiting);
                 self.phase = Phase::Drain(drain);
-                if time >= drain.restore + drain.rtt + drain.around_end() {
+                if time >= drain.restore + drain.rtt + drain.around() {
                     self.end_drain(time, &drain);
                 }
             }
@@ -532,11 +559,12 @@ impl Control {
         self.phase = Phase::Drain(Drain {
             before: self.rate,
             rtt: self.rtt,
+            queue: self.waiting,
             began: time,
             restore: time + lasting,
-            from: self.waiting,
+            from: Mean::default(),
             lowest: f64::INFINITY,
-            left: (0.0, 0.0),
+            left: Mean::default(),
         });
         self.set_rate(DRAIN_GAIN * self.bottleneck());
     }
@@ -548,7 +576,8 @@ impl Control {
     /// under way. Once what waits was exchanged, the queue of our lower rate `l` has fallen by `q (r - l) / (C - l)`;
     /// before, by `(r - l) / C` a second.
     fn end_drain(&mut self, time: f64, drain: &Drain) {
-        let Drain { before, rtt, from, lowest, .. } = *drain;
+        let Drain { before, rtt, lowest, .. } = *drain;
+        let from = drain.from();
         let lasting = drain.restore - drain.began;
         self.phase = Phase::Hold;
         self.last_empty = time;
