@@ -4,6 +4,10 @@
 const MIN_PACKETS: f64 = 100.0;
 /// What more packets than this have shown of the channel is forgotten by and by.
 const MEMORY_PACKETS: f64 = 500.0;
+/// The share that is lost is smoothed over so many packets.
+const SMOOTHED_PACKETS: f64 = 200.0;
+/// And over so many that are thought to have arrived, so that one loss among the first packets is no high share.
+const PRIOR_PACKETS: f64 = 20.0;
 /// So many packets of the start tell what a channel loses, roughly.
 const START_PACKETS: f64 = 50.0;
 /// Of at least so many packets between two reports, less than this part of what is usual arrived: a fade. (With 64 % lost
@@ -41,6 +45,8 @@ pub struct Losses {
     round_sent: u64,
     round_received: u64,
     smoothed: f64,
+    /// Over so many packets.
+    smoothed_packets: f64,
     /// Loss when less was sent than passes: the channel's own.
     channel: Option<f64>,
     /// By how many packets that is known.
@@ -73,7 +79,9 @@ impl Losses {
         self.round_sent = self.sent;
         self.round_received = self.received;
         let count = LossCount { sent, lost };
-        self.smoothed += (count.share() - self.smoothed) * sent / (sent + 2.0 * MIN_PACKETS);
+        self.smoothed +=
+            (count.share() - self.smoothed) * sent / (sent + PRIOR_PACKETS + self.smoothed_packets);
+        self.smoothed_packets = (self.smoothed_packets + sent).min(SMOOTHED_PACKETS);
         count
     }
 
@@ -102,7 +110,7 @@ impl Losses {
         }
         self.at_start.add(self.pending[0]);
         self.pending = [self.pending[1], round];
-        self.channel = Some(self.at_start.share());
+        self.channel = (self.at_start.sent > 0.0).then(|| self.at_start.share());
         self.channel_packets = self.at_start.sent.min(MEMORY_PACKETS);
     }
 

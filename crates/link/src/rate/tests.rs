@@ -129,6 +129,19 @@ fn a_sender_that_comes_late_does_not_forget_what_passes() {
     assert!(passes > 0.8 * known, "{passes} of {known}, {status:?}");
 }
 
+#[test]
+fn the_first_packets_tell_what_the_channel_loses() {
+    let mut losses = Losses::default();
+    let mut told = Vec::new();
+    for packets in [2, 40, 200, 1000] {
+        losses.on_report(packets, packets * 4 / 5, true);
+        losses.finish_round();
+        told.push(losses.smoothed());
+    }
+    assert!(told[0] < 0.1 && told[1] > 0.1, "{told:?}");
+    assert!(told[2..].iter().all(|loss| (0.17..0.21).contains(loss)), "{told:?}");
+}
+
 /// Sends all that may go for two seconds in which nothing is heard; returns that, when the last went, and its number.
 fn silence(rate: &mut Rate, start: Instant, before: u64) -> (Vec<(Instant, Permission)>, Instant, u64) {
     let (mut now, mut number, mut sent) = (start, before, Vec::new());
