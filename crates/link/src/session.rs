@@ -366,6 +366,7 @@ impl Session {
             report_interval,
             transit: status.base_rtt / 2 + status.queue_delay,
             silent: status.silent,
+            starting: status.starting,
         };
         self.sender.set_path(now, path);
     }

@@ -142,6 +142,8 @@ pub struct Status {
     pub in_flight_bytes: u64,
     /// Only probes are sent.
     pub silent: bool,
+    /// The rate is being found: it grows with every round trip.
+    pub starting: bool,
     /// Another flow fills the queue.
     pub competing: bool,
     /// Reports that could not be true.
@@ -330,6 +332,7 @@ impl Rate {
             bottleneck_bytes_per_second: self.control.bottleneck(),
             in_flight_bytes: self.in_flight_bytes(),
             silent: self.breaker.was_open(),
+            starting: self.control.is_starting(),
             competing: self.control.competing(),
             false_reports: self.false_reports,
         }

@@ -98,6 +98,8 @@ pub struct Path {
     pub transit: Duration,
     /// Nothing comes back.
     pub silent: bool,
+    /// The rate is being found: soon more will pass.
+    pub starting: bool,
 }
 
 impl Default for Path {
@@ -108,6 +110,7 @@ impl Default for Path {
             report_interval: Duration::from_millis(1),
             transit: Duration::ZERO,
             silent: false,
+            starting: true,
         }
     }
 }

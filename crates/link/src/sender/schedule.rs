@@ -147,7 +147,7 @@ impl Sender {
             expires,
             geometry,
             repairs: state.qos.delivery.repairs(),
-            scarce: std::mem::take(&mut state.dropped),
+            scarce: std::mem::take(&mut state.dropped) && !self.path.starting,
             start: tag.saturating_sub(pending.payload.len() as u64 + SAMPLE_COST),
             tag,
             payload: pending.payload,
