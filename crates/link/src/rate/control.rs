@@ -48,6 +48,10 @@ const CROWDED_DRAINS: u32 = 3;
 /// seconds: samples do not wait for six of them.
 const STARTUP_GROWTH: f64 = 2.0;
 const LONG_RTT: f64 = 0.05;
+/// There, the first rate is larger by this part of it.
+const FIRST_RATE_GROWTH: f64 = 0.5;
+/// A rate was tried of which this part was sent.
+const TRIED: f64 = 0.5;
 /// So much more loss than before ends the start.
 const START_EXCESS: f64 = 0.2;
 /// A flow that has slowed down is back after so many seconds: Cubic takes as long to fill a link of 300 Mbit/s again.
@@ -319,6 +323,13 @@ impl Control {
         (STANDING * self.target()).clamp(0.006, 0.080)
     }
 
+    /// The first report tells how long the path is, so how long it will take until the second rate is known.
+    pub fn on_first_report(&mut self, rtt: f64) {
+        self.set_rate(
+            (1.0 + FIRST_RATE_GROWTH * (rtt / LONG_RTT).min(1.0)) * self.config.initial_bytes_per_second,
+        );
+    }
+
     /// The link is heard again after an outage: what it carries now is unknown, so begin at half.
     pub fn on_resumed(&mut self) {
         if self.measured {
@@ -457,7 +468,9 @@ impl Control {
             return;
         }
         self.phase = Phase::Startup { stalled, crowded };
-        if stalled == 0 && round.delivery.backlogged {
+        // Of a rate that was not sent at, as the window was still closed, nothing is known.
+        let tried = round.delivery.backlogged && round.delivery.sent > TRIED * self.rate;
+        if stalled == 0 && tried {
             let growth = STARTUP_GROWTH + (round.rtt / LONG_RTT).min(1.0);
             self.set_rate((growth * self.rate).min(growth / FOLLOWED * delivered));
         }

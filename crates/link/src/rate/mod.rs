@@ -281,6 +281,9 @@ impl Rate {
             return Ok(());
         }
         let rtt = (time - packet.time - observed.held.as_secs_f64()).max(0.0);
+        if !self.delays.known() {
+            self.control.on_first_report(rtt);
+        }
         self.delays.on_sample(time, rtt, observed.arrived.as_secs_f64() - packet.time);
         let short_queue = self.delays.queue() < self.control.target();
         self.losses.on_report(packet.count, observed.packets_received, short_queue);

@@ -129,6 +129,40 @@ fn a_sender_that_comes_late_does_not_forget_what_passes() {
     assert!(passes > 0.8 * known, "{passes} of {known}, {status:?}");
 }
 
+/// Until the first report the window is closed. A rate that is raised by what went meanwhile is tried for a round trip,
+/// for next to nothing.
+#[test]
+fn the_first_rate_is_raised_when_it_was_tried() {
+    let start = Instant::now();
+    let mut rate = Rate::new(Config::default(), start);
+    let (mut now, mut number) = (start, 0);
+    let mut reports = VecDeque::<(Instant, Duration, u64)>::new();
+    let mut rates = vec![rate.status().bytes_per_second];
+    while now < start + 300 * MILLI {
+        while reports.front().is_some_and(|(at, ..)| *at <= now) {
+            let (_, arrived, highest) = reports.pop_front().expect("one is due");
+            let observed = Observed { arrived, ..report(highest, highest, 1000 * highest) };
+            rate.on_feedback(now, &observed).unwrap();
+        }
+        let told = rate.status().bytes_per_second;
+        if rates.last() != Some(&told) {
+            rates.push(told);
+        }
+        while match rate.permission(now) {
+            Permission::Send => number == 0 || now > start + 75 * MILLI,
+            Permission::Probe => now > start + 75 * MILLI,
+            Permission::Wait(_) => false,
+        } {
+            number += 1;
+            rate.on_sent(now, number, 1000);
+            reports.push_back((now + 100 * MILLI, now + 50 * MILLI - start, number));
+        }
+        now += MILLI / 4;
+    }
+    // On a path of 100 ms the first is half as large again, and each trebles.
+    assert_eq!(rates, [1.5e6, 2.25e6, 6.75e6]);
+}
+
 #[test]
 fn the_first_packets_tell_what_the_channel_loses() {
     let mut losses = Losses::default();
