@@ -52,13 +52,15 @@ def _python_end_to_end(results: Results) -> Iterator[Finding]:
         peer = results.cell("iceoryx2-python", "paced", size)
         target = f"Python, {format_bytes(size)}: end to end at most {limit}x iceoryx2's"
         floor = compare(results.cell("floor-futex", "paced", size), peer, END_TO_END)
-        beside = f"floor {floor.value:.2f}x" if floor else ""
+        beside = f"futex wake-up {floor.value:.2f}x" if floor else ""
         yield replace(_ratio(target, ours, peer, END_TO_END, limit), beside=beside)
     for size in results.sizes(mode="paced", consumers=1):
         ours = results.cell("nervure-python", "paced", size)
         peer = results.cell("dora-python", "paced", size)
         target = f"Python, {format_bytes(size)}: end to end at most 0.25x dora's"
-        yield _ratio(target, ours, peer, END_TO_END, 0.25)
+        floor = compare(results.cell("floor-socket", "paced", size), peer, END_TO_END)
+        beside = f"bare unix socket {floor.value:.2f}x" if floor else ""
+        yield replace(_ratio(target, ours, peer, END_TO_END, 0.25), beside=beside)
 
 
 def _sustained(results: Results) -> Iterator[Finding]:
