@@ -38,7 +38,7 @@ fn what_goes_wrong_is_said() {
     assert_eq!(
         outcome.lines("client"),
         [
-            "node client has no client \"thrice\"; its clients are: twice",
+            "node client has no client \"thrice\"; its clients are: twice; did you mean \"twice\"?",
             "service server/double failed: it is not even",
             "service server/double failed: it dropped the request unanswered",
             "service server/double has not answered within 50ms",
