@@ -12,7 +12,7 @@ use std::{
 };
 
 use nervure_node::{Event, Events, Next, Node, Observer, monotonic_nanos};
-use nervure_protocol::{CONTROL_FD_VARIABLE, wiring};
+use nervure_protocol::CONTROL_FD_VARIABLE;
 use nervure_recorder::{Incoming, RecordError, Recorder, RecorderOptions, Report, TopicId};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -22,11 +22,7 @@ use signal_hook::{
 use crate::{
     arguments::RecordArguments,
     failure::Failure,
-    look::{
-        self,
-        state::State,
-        topics::{common_dataflow, select},
-    },
+    look::topics::{self, choose},
     run::format,
     validate::count,
 };
@@ -51,15 +47,19 @@ fn record_as_observer(arguments: &RecordArguments) -> Result<ExitCode, Failure> 
     // The robot's nodes go first. Stepping back is always allowed, and a matter of each thread: those that are started
     // from here on, the one that writes to the disk among them, inherit it.
     let _ = rustix::process::nice(NICENESS);
-    let (name, patterns) = common_dataflow(&arguments.topics, arguments.dataflow.as_deref())?;
-    let state = State::open(look::connect(name, "record")?, false)?;
-    let topics = select(topics_of(&state), &patterns, |topic| &topic.name)?;
-    if topics.is_empty() {
+    let chosen = choose(&arguments.topics, arguments.dataflow.as_deref(), "record")?;
+    if chosen.topics.is_empty() {
         return Err(Failure::invalid("there is nothing to record").hint("its nodes have no outputs"));
     }
-    let names: Vec<&str> = topics.iter().map(|topic| topic.name.as_str()).collect();
-    let mut observer = Observer::open_through(look::connect(name, "record")?, &names, QUEUE_DEPTH)
+    let names: Vec<&str> = chosen.topics.iter().map(|topic| topic.name.as_str()).collect();
+    let mut observer = Observer::open_through(chosen.state.into_connection(), &names, QUEUE_DEPTH)
         .map_err(|error| Failure::internal("the dataflow cannot be observed").because(error))?;
+    let topic = |topic: topics::Topic| Topic {
+        id: topic.name.clone(),
+        name: topic.name,
+        type_name: topic.output.type_name,
+    };
+    let topics: Vec<Topic> = chosen.topics.into_iter().map(topic).collect();
     Session::begin(arguments, observer.dataflow(), &topics)?.run(observer.events())
 }
 
@@ -85,18 +85,6 @@ struct Topic {
     id: String,
     name: String,
     type_name: Option<String>,
-}
-
-/// All topics of a dataflow.
-fn topics_of(state: &State) -> Vec<Topic> {
-    let nodes = state.nodes.values().map(|node| &node.declared).filter(|node| !node.observer);
-    let topics = nodes.flat_map(|node| {
-        node.outputs.iter().map(|output| {
-            let name = wiring::topic(&node.id, &output.name);
-            Topic { id: name.clone(), name, type_name: output.type_name.clone() }
-        })
-    });
-    topics.collect()
 }
 
 /// A recording that is being made.

@@ -1,7 +1,10 @@
 //! Which topics are meant.
 
 use nervure_node::running::Connection;
-use nervure_protocol::{did_you_mean, wiring::OutputSpec};
+use nervure_protocol::{
+    did_you_mean,
+    wiring::{self, OutputSpec},
+};
 
 use super::{connect, split_name, state::State};
 use crate::failure::Failure;
@@ -27,7 +30,7 @@ pub fn choose(patterns: &[String], dataflow: Option<&str>, program: &str) -> Res
     let (dataflow, patterns) = common_dataflow(patterns, dataflow)?;
     let state = State::open(connect(dataflow, program)?, false)?;
     let all = all(&state);
-    let topics = select(all, &patterns, |topic| &topic.name)?;
+    let topics = select(all, &patterns)?;
     Ok(Chosen { state, topics })
 }
 
@@ -43,7 +46,7 @@ pub fn choose_to_observe(
 }
 
 /// The dataflow that all of them name, or none does.
-pub fn common_dataflow<'a>(
+fn common_dataflow<'a>(
     patterns: &'a [String],
     dataflow: Option<&'a str>,
 ) -> Result<(Option<&'a str>, Vec<&'a str>), Failure> {
@@ -61,7 +64,7 @@ fn all(state: &State) -> Vec<Topic> {
     let nodes = state.nodes.values().filter(|node| !node.declared.observer);
     let of_node = nodes.flat_map(|node| {
         node.declared.outputs.iter().map(|output| Topic {
-            name: format!("{}/{}", node.declared.id, output.name),
+            name: wiring::topic(&node.declared.id, &output.name),
             node: node.declared.node,
             output: output.clone(),
         })
@@ -70,15 +73,16 @@ fn all(state: &State) -> Vec<Topic> {
 }
 
 /// Those whose names fit one of the patterns, and all of them without patterns. A pattern that none fits is a mistake.
-pub fn select<T>(all: Vec<T>, patterns: &[&str], name: impl Fn(&T) -> &str) -> Result<Vec<T>, Failure> {
-    if let Some(pattern) = patterns.iter().find(|pattern| !all.iter().any(|one| fits(pattern, name(one)))) {
+fn select(all: Vec<Topic>, patterns: &[&str]) -> Result<Vec<Topic>, Failure> {
+    if let Some(pattern) = patterns.iter().find(|pattern| !all.iter().any(|one| fits(pattern, &one.name))) {
         let hint = match all.is_empty() {
             true => "its nodes have no outputs".to_owned(),
-            false => did_you_mean(pattern, "the topics are", all.iter().map(&name)),
+            false => did_you_mean(pattern, "the topics are", all.iter().map(|one| one.name.as_str())),
         };
         return Err(Failure::invalid(format!("there is no topic `{pattern}`")).hint(hint));
     }
-    let is_meant = |one: &T| patterns.is_empty() || patterns.iter().any(|pattern| fits(pattern, name(one)));
+    let is_meant =
+        |one: &Topic| patterns.is_empty() || patterns.iter().any(|pattern| fits(pattern, &one.name));
     Ok(all.into_iter().filter(is_meant).collect())
 }
 
