@@ -86,13 +86,13 @@ impl std::fmt::Debug for ConnectError {
     }
 }
 
-/// A name that is no input or output of the node.
+/// A name that the node has not declared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("node {node} has no {kind} {name:?}; {}", described(.kind, .name, .known))]
 pub struct UnknownName {
     /// The node's id.
     pub node: String,
-    /// `input` or `output`.
+    /// `input`, `output`, `parameter` or `client`.
     pub kind: &'static str,
     /// The name that was asked for.
     pub name: String,

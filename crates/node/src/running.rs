@@ -134,7 +134,7 @@ fn named_by_environment() -> Option<String> {
 /// [`ConnectionError::NoneRuns`], [`ConnectionError::NotRunning`] or [`ConnectionError::Several`], which list those that
 /// run.
 pub fn find(name: Option<&str>) -> Result<KeeperAddress, ConnectionError> {
-    choose(dataflows()?, named(name).as_deref())
+    choose(&dataflows()?, named(name).as_deref())
 }
 
 /// A connection to the keeper of a dataflow.
@@ -303,23 +303,22 @@ fn listed(text: &str) -> Vec<KeeperAddress> {
     text.lines().filter_map(address).collect()
 }
 
-fn choose(found: Vec<KeeperAddress>, name: Option<&str>) -> Result<KeeperAddress, ConnectionError> {
-    let running = names(&found);
-    let near = |name| nearest(name, found.iter().map(|one| one.dataflow.as_str())).map(str::to_owned);
-    let near = name.and_then(near);
-    let mut chosen: Vec<_> = match name {
-        None => found,
-        Some(name) => {
-            found.into_iter().filter(|one| one.dataflow == name || one.keeper.to_string() == name).collect()
-        }
-    };
-    match (chosen.pop(), chosen.is_empty(), name) {
-        (Some(only), true, _) => Ok(only),
-        (Some(_), false, _) => Err(ConnectionError::Several { running }),
-        (None, _, _) if running.is_empty() => Err(ConnectionError::NoneRuns),
-        (None, _, name) => {
-            let name = name.unwrap_or_default().to_owned();
-            Err(ConnectionError::NotRunning { name, running, nearest: near })
+fn choose(found: &[KeeperAddress], name: Option<&str>) -> Result<KeeperAddress, ConnectionError> {
+    let is_meant =
+        |one: &&KeeperAddress| name.is_none_or(|name| one.dataflow == name || one.keeper.to_string() == name);
+    let mut chosen = found.iter().filter(is_meant);
+    match (chosen.next(), chosen.next()) {
+        (Some(only), None) => Ok(only.clone()),
+        (Some(_), Some(_)) => Err(ConnectionError::Several { running: names(found) }),
+        (None, _) if found.is_empty() => Err(ConnectionError::NoneRuns),
+        (None, _) => {
+            let name = name.unwrap_or_default();
+            let near = nearest(name, found.iter().map(|one| one.dataflow.as_str()));
+            Err(ConnectionError::NotRunning {
+                name: name.to_owned(),
+                running: names(found),
+                nearest: near.map(str::to_owned),
+            })
         }
     }
 }
@@ -360,15 +359,15 @@ Num       RefCount Protocol Flags    Type St Inode Path
     #[test]
     fn the_only_one_needs_no_name_and_of_several_one_has_to_be_named() {
         let found = listed(SOCKETS);
-        let text = |name| choose(found.clone(), name).unwrap_err().to_string();
-        assert_eq!(choose(found.clone(), Some("arm")).unwrap().keeper, 99);
-        assert_eq!(choose(found.clone(), Some("4712")).unwrap().keeper, 4712);
+        let text = |name| choose(&found, name).unwrap_err().to_string();
+        assert_eq!(choose(&found, Some("arm")).unwrap().keeper, 99);
+        assert_eq!(choose(&found, Some("4712")).unwrap().keeper, 4712);
         let several = "several dataflows run: drive (process 4711), drive (process 4712), arm";
         assert_eq!((text(None), text(Some("drive"))), (several.to_owned(), several.to_owned()));
         assert!(text(Some("leg")).starts_with("no dataflow `leg` runs; these do: drive (process 4711)"));
-        let hint = choose(found.clone(), Some("drvie")).unwrap_err().hint();
+        let hint = choose(&found, Some("drvie")).unwrap_err().hint();
         assert_eq!(hint.as_deref(), Some("did you mean `drive`?"));
-        assert!(matches!(choose(Vec::new(), Some("leg")), Err(ConnectionError::NoneRuns)));
-        assert_eq!(choose(found[..1].to_vec(), None).unwrap().keeper, 4711);
+        assert!(matches!(choose(&[], Some("leg")), Err(ConnectionError::NoneRuns)));
+        assert_eq!(choose(&found[..1], None).unwrap().keeper, 4711);
     }
 }
