@@ -242,7 +242,7 @@ impl Rate {
         let had_nothing = std::mem::take(&mut self.had_nothing);
         let idle = had_nothing && late > pacing::SLACK && in_flight < 0.9 * self.window_bytes();
         let spacing = Duration::from_secs_f64(bytes as f64 / self.control.bytes_per_second());
-        let burst = pacing::BURST.max(seconds(pacing::BURST_BYTES / self.control.bytes_per_second()));
+        let burst = self.catches_up();
         let lost = if had_nothing { Duration::ZERO } else { late.saturating_sub(burst) };
         let time = now.duration_since(self.start).as_secs_f64();
         self.sent.push(packet_number, time, bytes, idle, lost.as_secs_f64());
@@ -395,6 +395,13 @@ impl Rate {
         self.delays.report_interval().max((queue / REPORTS_IN_QUEUE).min(LONGEST_REPORT_INTERVAL))
     }
 
+    /// By how much a sender that comes late may catch up.
+    fn catches_up(&self) -> Duration {
+        let of_path = self.delays.base_rtt().min(LONGEST_PATH) / pacing::BURSTS_IN_ROUND_TRIP;
+        let of_few_bytes = pacing::BURST_BYTES / self.control.bytes_per_second();
+        pacing::BURST.max(seconds(of_path.max(of_few_bytes)))
+    }
+
     fn in_flight_bytes(&self) -> u64 {
         self.sent.bytes_after(self.reported.highest)
     }
@@ -423,6 +430,8 @@ mod pacing {
 
     /// A sender that comes late may catch up by this much.
     pub const BURST: Duration = Duration::from_micros(500);
+    /// Or by this part of a round trip: a long path takes long to show that more can be sent than was.
+    pub const BURSTS_IN_ROUND_TRIP: f64 = 50.0;
     /// Or by so many bytes: where little is sent, a small sample goes at once, whatever the rate. (As much as TCP sends at
     /// once after a pause, RFC 6928.)
     pub const BURST_BYTES: f64 = 12_000.0;

@@ -103,30 +103,57 @@ fn reports_that_come_seconds_late_do_not_open_the_window() {
 /// would sink to what was sent, of which again less is sent.
 #[test]
 fn a_sender_that_comes_late_does_not_forget_what_passes() {
-    let start = Instant::now();
-    let mut rate = Rate::new(Config::default(), start);
-    let (mut now, mut number, mut departs, mut known) = (start, 0, start, 0.0);
-    let mut reports = VecDeque::<(Instant, Duration, u64)>::new();
-    while now < start + Duration::from_secs(12) {
-        let late = now > start + Duration::from_secs(4);
-        known = if late { known } else { rate.status().bottleneck_bytes_per_second };
-        now += if late { 6 * MILLI } else { MILLI / 4 };
-        while reports.front().is_some_and(|(at, ..)| *at <= now) {
-            let (_, arrived, highest) = reports.pop_front().expect("one is due");
-            let observed = Observed { arrived, ..report(highest, highest, 1000 * highest) };
-            rate.on_feedback(now, &observed).unwrap();
-        }
-        while rate.permission(now) == Permission::Send {
-            number += 1;
-            rate.on_sent(now, number, 1000);
-            // Twenty megabytes pass each second, and a round trip takes 100 ms.
-            departs = departs.max(now) + Duration::from_micros(50);
-            reports.push_back((departs + 100 * MILLI, departs + 50 * MILLI - start, number));
-        }
-    }
-    let (passes, status) = (rate.status().bottleneck_bytes_per_second, rate.status());
+    let LateSender { known, status, .. } = LateSender::run(100 * MILLI, 6 * MILLI);
+    let passes = status.bottleneck_bytes_per_second;
     assert!((18e6..22e6).contains(&known), "{known}");
     assert!(passes > 0.8 * known, "{passes} of {known}, {status:?}");
+}
+
+/// On a long path it would take long to show that more passes than was sent. (Drains take the rest.)
+#[test]
+fn a_sender_that_comes_late_on_a_long_path_catches_up() {
+    let LateSender { known, sent, .. } = LateSender::run(200 * MILLI, 3 * MILLI);
+    assert!(sent > 0.9 * known, "{sent} of {known}");
+}
+
+/// A sender with something to send at all times, on a path that passes twenty megabytes each second.
+struct LateSender {
+    /// What was seen to pass while it was never late, in bytes per second.
+    known: f64,
+    /// What it sent in the last two seconds, while it was late, in bytes per second.
+    sent: f64,
+    status: Status,
+}
+
+impl LateSender {
+    /// It is never late for 6 s; then it comes once in `late`.
+    fn run(round_trip: Duration, late: Duration) -> Self {
+        let start = Instant::now();
+        let mut rate = Rate::new(Config::default(), start);
+        let (mut now, mut number, mut departs, mut known, mut sent) = (start, 0, start, 0.0, 0.0);
+        let mut reports = VecDeque::<(Instant, Duration, u64)>::new();
+        while now < start + Duration::from_secs(14) {
+            if now < start + Duration::from_secs(6) {
+                known = rate.status().bottleneck_bytes_per_second;
+                now += MILLI / 4;
+            } else {
+                now += late;
+            }
+            while reports.front().is_some_and(|(at, ..)| *at <= now) {
+                let (_, arrived, highest) = reports.pop_front().expect("one is due");
+                let observed = Observed { arrived, ..report(highest, highest, 1000 * highest) };
+                rate.on_feedback(now, &observed).unwrap();
+            }
+            while rate.permission(now) == Permission::Send {
+                number += 1;
+                rate.on_sent(now, number, 1000);
+                departs = departs.max(now) + Duration::from_micros(50);
+                reports.push_back((departs + round_trip, departs + round_trip / 2 - start, number));
+                sent += if now > start + Duration::from_secs(12) { 1000.0 / 2.0 } else { 0.0 };
+            }
+        }
+        Self { known, sent, status: rate.status() }
+    }
 }
 
 /// Until the first report the window is closed. A rate that is raised by what went meanwhile is tried for a round trip,
