@@ -52,6 +52,8 @@ const LONG_RTT: f64 = 0.05;
 const FIRST_RATE_GROWTH: f64 = 0.5;
 /// A rate was tried of which this part was sent.
 const TRIED: f64 = 0.5;
+/// As long as the queue stays empty, the rate grows by no more than makes a queue of so many seconds before it shows.
+const UNSEEN_QUEUE: f64 = 0.05;
 /// So much more loss than before ends the start.
 const START_EXCESS: f64 = 0.2;
 /// A flow that has slowed down is back after so many seconds: Cubic takes as long to fill a link of 300 Mbit/s again.
@@ -203,6 +205,8 @@ pub struct Control {
     history: VecDeque<(f64, f64)>,
     /// What passed in the last round, if it was less than was sent and the queue stood.
     overloaded: Option<f64>,
+    /// The rate before the last round, at which the packets of the next were sent.
+    rate_before: f64,
     /// Rounds in a row with an empty queue in which more was passed than before.
     growing: u32,
     last_empty: f64,
@@ -247,6 +251,7 @@ impl Control {
             measured: false,
             history: VecDeque::new(),
             overloaded: None,
+            rate_before: config.initial_bytes_per_second,
             growing: 0,
             last_empty: 0.0,
             next_deep_drain: None,
@@ -382,12 +387,14 @@ impl Control {
         self.noise = round.noise;
         let judged = self.judge_loss(round, losses);
         self.remember(round, losses);
+        let before = self.rate;
         match self.phase {
             Phase::Startup { .. } => self.startup(round, losses),
             Phase::Drain(_) => {}
             Phase::Hold => self.hold(round, judged, losses),
         }
         self.limit(losses);
+        self.rate_before = before;
     }
 
     /// Learns what the channel loses by itself; true when a stretch ends, and `excess` says of it.
@@ -511,15 +518,17 @@ impl Control {
     fn follow_queue(&mut self, round: &Round) {
         let target = self.target();
         let distance = ((target - round.queue) / target).clamp(-1.0, 1.0);
-        let grew = round.delivery.backlogged && round.delivery.sent > 0.8 * self.rate;
+        let tried = round.delivery.sent > 0.8 * self.rate.min(self.rate_before);
+        let grew = round.delivery.backlogged && tried;
         self.growing = if distance > 0.6 && grew && !self.excess { self.growing + 1 } else { 0 };
         // As long as the queue stays empty and the path follows, steps get larger. (Copa's velocity.)
-        let up = match self.growing {
+        let step: f64 = match self.growing {
             0..=3 => 0.1,
             4..=6 => 0.25,
             7..=9 => 0.5,
             _ => 1.0,
         };
+        let up = step.min(UNSEEN_QUEUE / round.rtt);
         // A rate above the bottleneck's by a share s makes the queue s longer every second; the error in the queue is
         // to be gone after a round trip and a half, the time for which the effect of a change is not seen.
         let correction = (target - round.queue) / (1.5 * round.rtt + 0.004);
