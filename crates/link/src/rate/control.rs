@@ -52,6 +52,11 @@ const LONG_RTT: f64 = 0.05;
 const FIRST_RATE_GROWTH: f64 = 0.5;
 /// A rate was tried of which this part was sent.
 const TRIED: f64 = 0.5;
+/// What ended the start may have been a processor that was late, and raising the rate anew takes many round trips of a
+/// long path. There the rate that the start found is tried, and this much more of it, until a queue confirms it; the start
+/// goes on when so much more passes. (HyStart++ does so too: RFC 9406, section 4.2.)
+const DOUBT: f64 = 1.25;
+const REFUTED: f64 = 1.15;
 /// As long as the queue stays empty, the rate grows by no more than makes a queue of so many seconds before it shows.
 const UNSEEN_QUEUE: f64 = 0.05;
 /// So much more loss than before ends the start.
@@ -205,6 +210,8 @@ pub struct Control {
     history: VecDeque<(f64, f64)>,
     /// What passed in the last round, if it was less than was sent and the queue stood.
     overloaded: Option<f64>,
+    /// What the start found to pass, until a queue confirms it.
+    doubted: Option<f64>,
     /// The rate before the last round, at which the packets of the next were sent.
     rate_before: f64,
     /// Rounds in a row with an empty queue in which more was passed than before.
@@ -251,6 +258,7 @@ impl Control {
             measured: false,
             history: VecDeque::new(),
             overloaded: None,
+            doubted: None,
             rate_before: config.initial_bytes_per_second,
             growing: 0,
             last_empty: 0.0,
@@ -485,11 +493,15 @@ impl Control {
 
     /// The queue has become longer: what passed is what can pass.
     fn end_startup(&mut self) {
+        self.doubted = Some(self.bottleneck());
         self.set_rate(self.bottleneck() * 0.8);
         self.phase = Phase::Hold;
     }
 
     fn hold(&mut self, round: &Round, judged: bool, losses: &Losses) {
+        if self.doubt(round) {
+            return;
+        }
         match self.competing {
             Some(_) => self.compete(round, judged, losses),
             None => self.follow_queue(round),
@@ -511,6 +523,28 @@ impl Control {
             self.above = 0;
             self.begin_drain(round.time, round.time > deep);
         }
+    }
+
+    /// Tries more than the start found, if that may be too little: the path is long, and what was sent of it since made no
+    /// queue. False where there is nothing to try.
+    fn doubt(&mut self, round: &Round) -> bool {
+        let Some(found) = self.doubted else { return false };
+        let DeliveryRates { sent, passed, backlogged, .. } = round.delivery;
+        let queued = round.queue > EMPTY * self.target();
+        if round.rtt < LONG_RTT || (queued && sent > BELOW * found) {
+            self.doubted = None;
+            return false;
+        }
+        if queued || !backlogged || self.excess {
+            return false;
+        }
+        if passed.min(sent) > REFUTED * found {
+            self.phase = STARTUP;
+            self.set_rate(self.bottleneck());
+        } else {
+            self.set_rate(DOUBT * self.bottleneck());
+        }
+        true
     }
 
     /// The distance from the target of queue delay gives the rate relative to what the bottleneck passes: a queue
@@ -683,7 +717,8 @@ impl Control {
             && !startup
             && losses.channel_is_known()
         {
-            let gain = match (self.growing > 3, self.excess) {
+            let growing = self.growing > 3 || self.doubted.is_some();
+            let gain = match (growing, self.excess) {
                 (true, _) => CAP_GROWING,
                 (false, false) => CAP,
                 (false, true) => CAP_AT_EXCESS,

@@ -301,6 +301,22 @@ fn a_long_path_that_loses_packets_is_filled_after_a_few_round_trips() {
     }
 }
 
+/// What a host that is stopped for 80 ms does to the delay looks like a queue.
+#[test]
+fn a_start_that_a_stop_ended_goes_on() {
+    let path = channel(300, 200.0, 100, 0.2);
+    let stopped = |settings: &mut Settings| settings.delay += secs(0.08);
+    for tenths in 1..=9 {
+        let stop = f64::from(tenths) * 0.1;
+        let schedule = Schedule::from(path).during(secs(stop), secs(stop + 0.08), stopped);
+        let mut simulation = Simulation::new(Duplex::Full, 1, [schedule, path.into()]);
+        let flow = simulation.link(0, 1, Duration::ZERO, Demand::Greedy);
+        simulation.run_until(secs(3.0));
+        let seconds = simulation.time_to_reach(flow, 0.8 * 0.8 * 300.0, 0.0);
+        assert!(seconds < 2.6, "{seconds} s, stopped at {stop} s");
+    }
+}
+
 #[test]
 fn traffic_in_the_other_direction_slows_nothing_down() {
     let mut simulation = Simulation::new(Duplex::Full, 1, [channel(300, 2.0, 100, 0.1); 2]);
