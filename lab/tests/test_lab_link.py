@@ -245,7 +245,7 @@ def test_what_met_a_stop_is_set_apart_and_said_to_be() -> None:
         [number, number * period, number * period + (60_000 if number % 50 == 0 else 20_000)]
         for number in range(1000)
     ]
-    run["machine"] = {"realtime": True, "worst_ms": 50.0}
+    run["machine"] = {"realtime": True, "worst_ms": 50.0, "stopped_ms": 400.0}
     assert only(a_result(run)).worst.undisturbed is None
     stops = [[number * period + 5_000, number * period + 25_000] for number in range(0, 1000, 50)]
     run["machine"]["stops_micros"] = stops

@@ -16,7 +16,7 @@ from nervure_lab.envelope import envelope
 from nervure_lab.link import runner
 from nervure_lab.link.adapters import all_link_adapters
 from nervure_lab.link.adapters.baselines import Udp
-from nervure_lab.link.analysis import cell_key, cells, missing
+from nervure_lab.link.analysis import cell_key, cells, counting, missing
 from nervure_lab.link.contract import Cell, LinkAdapter
 from nervure_lab.link.emulator import build_emulator, run_cell
 from nervure_lab.link.plan import PlannedCell, chosen, plan
@@ -165,6 +165,25 @@ def test_a_short_run_is_no_substitute_for_a_long_one(tmp_path: Path, fake_link: 
     assert [run["cell"]["samples"] for run in result["runs"]] == [10, 100]
 
 
+@pytest.mark.parametrize(
+    ("stopped_ms", "made", "counts"),
+    [([64], [64], 64), ([80, 10], [80, 10], 10), ([90, 70, 80], [90, 70, 80], 70)],
+)
+def test_a_run_during_which_the_machine_stood_still_is_made_anew(
+    tmp_path: Path, fake_link: FakeLink, stopped_ms: list[float], made: list[float], counts: float
+) -> None:
+    # Of 13 s.
+    fake_link.stopped_ms = list(stopped_ms)
+    planned = [PlannedCell("headline", "a-cell", PLAIN, frozenset(), seeds=1)]
+    output, adapters = tmp_path / "link.jsonl", fake_link.adapters[:1]
+    for resume in (False, True):
+        result = run_link(planned, adapters, Options("full", resume=resume, parallel=1), output)
+        assert [run["machine"]["stopped_ms"] for run in result["runs"]] == made
+        assert [run["machine"]["stopped_ms"] for run in counting(result["runs"])] == [counts]
+    [figures] = cells(result).values()
+    assert len(figures.runs) == 1
+
+
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 300), (0.5, 1000), (1.0, 300)])
 def test_a_peer_that_delivers_some_is_measured_in_full(
     tmp_path: Path, fake_link: FakeLink, share: float, expected: int
@@ -209,6 +228,8 @@ class FakeLink:
     def __init__(self) -> None:
         self.interrupted_at: int | None = None
         self.share = 1.0
+        self.stopped_ms: list[float] = []
+        """Of the runs from the first on; then nothing is stopped."""
         self._runs = 0
         self.adapters = [FakeAdapter("nervure"), FakeAdapter("udp")]
 
@@ -218,7 +239,9 @@ class FakeLink:
         self._runs += 1
         if self._runs == self.interrupted_at:
             raise KeyboardInterrupt
-        return a_run(adapter.name, seed, int(cell.samples * self.share), cell)
+        stopped_ms = self.stopped_ms.pop(0) if self.stopped_ms else 0.0
+        machine = {"machine": {"realtime": True, "stopped_ms": stopped_ms}}
+        return a_run(adapter.name, seed, int(cell.samples * self.share), cell) | machine
 
 
 class FakeAdapter(Udp):

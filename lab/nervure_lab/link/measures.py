@@ -1,5 +1,6 @@
 """What runs are measured by that are more than one stream: interruptions, flows beside each other, robots
-on one air, connections. Each takes a run of the result file and returns its figures by name.
+on one air, connections. Each takes a run of the result file and returns its figures by name. And for how
+long the machine stood still during it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,18 @@ SETTLING_MICROS = 5_000_000
 """Flows that begin to share are given so long before they are measured."""
 ANY_AGE_MS = 1000.0
 """What counts as fresh where samples have no lifespan."""
+DISTURBED = 0.005
+"""A run during which the machine stood still for more than this part of it is made anew: latency is judged by
+the last hundredth of the samples."""
+
+
+def stopped_share(run: dict[str, Any]) -> float:
+    """How much of a run the machine stood still, 0 to 1. None where that is not known."""
+    machine = run.get("machine", {})
+    if not machine.get("realtime"):
+        return 0.0
+    seconds = run["link"]["seconds"] if run["link"] else run["cell"]["samples"] / run["cell"]["rate_hz"]
+    return float(machine["stopped_ms"] * 1e-3 / seconds)
 
 
 def measures(run: dict[str, Any]) -> dict[str, float]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from nervure_lab.link.analysis import CellFigures, RunFigures, cell_key, cells, impossible, missing
+from nervure_lab.link.analysis import CellFigures, RunFigures, cell_key, cells, counting, impossible, missing
+from nervure_lab.link.measures import DISTURBED, stopped_share
 from nervure_lab.link.plan import GROUPS
 from nervure_lab.link.results import load
 from nervure_lab.link.targets import ADAPTER, Verdict, verdicts
@@ -70,6 +72,9 @@ def _head(result: dict[str, Any]) -> list[str]:
         "time, and notes when it wakes up more than 5 ms late. This is p99 of the samples that met no such "
         "stop on their way, and how many these are; what a stop leaves behind, a queue say, counts. A target "
         "that holds for these alone is *met outside stops*.",
+        f"- A run during which such stops took more than {100 * DISTURBED:g} % of its time is made anew, "
+        "twice at most, and the one that they took least of counts, whatever it measured. "
+        f"{_made_anew(result)}",
         "- *of limit* is the delivered payload beside what the link carries with the loss that the run drew, "
         "IP and UDP headers taken off: of 1500 bytes 1472 are left. It is the same measure for all, and a "
         "run beyond 100 % fails the experiment. Below the offered rate it says how full the link is.",
@@ -102,6 +107,14 @@ def _head(result: dict[str, Any]) -> list[str]:
         lines += ["**These runs are impossible, and the experiment has failed:**", ""]
         lines += [*(f"- {line}" for line in wrong), ""]
     return lines
+
+
+def _made_anew(result: dict[str, Any]) -> str:
+    """How many runs stand for something else than the first that was made."""
+    counted = counting(result["runs"])
+    anew = len(result["runs"]) - len(counted)
+    still = Counter(stopped_share(run) > DISTURBED for run in counted)[True]
+    return f"Of {len(result['runs'])} runs {anew} do not count; {still} of the others are above that share."
 
 
 def _sessions(result: dict[str, Any]) -> list[str]:

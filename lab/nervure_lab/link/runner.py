@@ -20,6 +20,7 @@ from nervure_lab.envelope import envelope
 from nervure_lab.link.analysis import cell_key
 from nervure_lab.link.contract import JOIN_SECONDS, Cell, LinkAdapter
 from nervure_lab.link.emulator import Processes, build_emulator, run_cell
+from nervure_lab.link.measures import DISTURBED, stopped_share
 from nervure_lab.link.plan import PlannedCell
 from nervure_lab.link.results import SCHEMA, ResultFile, load
 from nervure_lab.link.slots import BUDGET_PER_CORE, MOST, Job, Slots
@@ -30,6 +31,8 @@ OVERHEAD_SECONDS = 4.0
 """Of a run beside its schedule: start, connection, what is late."""
 SET_UP_SECONDS = 1.0
 """What is begun beside others follows so much later: else the first samples of all wait for their set-up."""
+TRIES = 3
+"""Of a run during which the machine stands still for too long; the least disturbed one counts."""
 CONNECTION_SECONDS = 0.5
 """Expected of one connection of many."""
 
@@ -160,13 +163,17 @@ class _Experiment:
         self._ended += 1
         left = slots.seconds_left(time.monotonic()) / 60
         progress = f"[{self._ended:4}/{self._total}, {left:.0f} min left]"
-        print(f"{progress} {job.name} seed {job.seed} {job.adapter}: {_told(run)}", file=sys.stderr)
+        told = f"{progress} {job.name} seed {job.seed} {job.adapter}: {_told(run)}"
+        if not self._has(job):
+            slots.again(job)
+            self._total += 1
+            told += f"; the machine stood still for {100 * stopped_share(run):.1f} %, to be made anew"
+        print(told, file=sys.stderr)
 
     def _has(self, job: Job) -> bool:
-        return any(
-            run["seed"] == job.seed and run["cell"]["samples"] >= job.cell.samples and self._is_of(run, job)
-            for run in self._runs
-        )
+        of_seed = [run for run in self._runs if run["seed"] == job.seed and self._is_of(run, job)]
+        made = [run for run in of_seed if run["cell"]["samples"] >= job.cell.samples]
+        return len(made) >= TRIES or any(stopped_share(run) <= DISTURBED for run in made)
 
     @staticmethod
     def _is_of(run: dict[str, Any], job: Job) -> bool:

@@ -81,6 +81,10 @@ class Slots:
     def finished(self, job: Job) -> None:
         del self._running[job]
 
+    def again(self, job: Job) -> None:
+        """Once more, after all others."""
+        self.waiting.append(job)
+
     def drop_those_that_end_after(self, end: float, now: float) -> None:
         """Runs for which there is no time left are not begun."""
         self.waiting = [job for job in self.waiting if now + job.at_most_seconds <= end]
