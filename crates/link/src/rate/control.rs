@@ -39,6 +39,9 @@ const ABOVE_ROUNDS: u32 = 10;
 const OURS: f64 = 0.7;
 /// A queue that stands at so many times its target is of a kind that ours is not.
 const STANDING: f64 = 2.0;
+/// A queue of this part of its target may be growing, when more was sent than passed. A shorter one may be jitter that
+/// keeps the order.
+const OVERLOADED: f64 = 0.75;
 /// A path follows that passes this part of what is sent.
 const FOLLOWED: f64 = 0.7;
 /// So many drains that leave the queue above its target tell of such a flow, however low it seems to stand: who comes to
@@ -441,7 +444,7 @@ impl Control {
         let sample = passed.min(sent);
         self.measured |= backlogged;
         let before = self.overloaded.take();
-        if sent > 1.02 * passed && round.queue > 0.5 * self.target() {
+        if sent > 1.02 * passed && round.queue > OVERLOADED * self.target() {
             // The queue was never empty, so what passed is what can pass, now. Once may be a processor that was late.
             self.overloaded = Some(passed);
             if let Some(before) = before {
