@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +112,7 @@ def _made_anew(result: dict[str, Any]) -> str:
     """How many runs stand for something else than the first that was made."""
     counted = counting(result["runs"])
     anew = len(result["runs"]) - len(counted)
-    still = Counter(stopped_share(run) > DISTURBED for run in counted)[True]
+    still = sum(stopped_share(run) > DISTURBED for run in counted)
     return f"Of {len(result['runs'])} runs {anew} do not count; {still} of the others are above that share."
 
 
