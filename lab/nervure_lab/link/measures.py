@@ -26,7 +26,7 @@ the last hundredth of the samples."""
 
 
 def stopped_share(run: dict[str, Any]) -> float:
-    """How much of a run the machine stood still, 0 to 1. None where that is not known."""
+    """How much of a run the machine stood still, 0 to 1; 0 where that is not known."""
     machine = run.get("machine", {})
     if not machine.get("realtime"):
         return 0.0

@@ -109,7 +109,7 @@ def _head(result: dict[str, Any]) -> list[str]:
 
 
 def _made_anew(result: dict[str, Any]) -> str:
-    """How many runs stand for something else than the first that was made."""
+    """How many runs were made beyond those that count, and how many of these were disturbed too."""
     counted = counting(result["runs"])
     anew = len(result["runs"]) - len(counted)
     still = sum(stopped_share(run) > DISTURBED for run in counted)
