@@ -9,9 +9,12 @@
 //!   long it was. So a drain tells our part of the traffic, and `capacity = our rate / our part`.
 //! - If several claim more than there is, loss exceeds the channel's, and the claim shrinks.
 
-/// Our part of the queue is known well from here on.
-const CLEAR_PART: f64 = 0.2;
-/// A smaller part is not seen among the queue's own changes.
+/// A claim is near a rate that is so many times its own, or so many times less.
+const NEAR: f64 = 1.35;
+/// So many drains in a row that leave the claim near the rate before them settle it: one may have met another flow's own
+/// step.
+const SETTLING_DRAINS: u32 = 2;
+/// A smaller part of the queue than this is not seen among its own changes.
 const LEAST_PART: f64 = 0.1;
 /// What one drain tells counts by so much less with the next.
 const FORGET: f64 = 0.5;
@@ -50,7 +53,8 @@ pub struct Claim {
     full: f64,
     share: f64,
     capacity: f64,
-    measured: bool,
+    /// Drains in a row that left the claim near the rate before them.
+    near: u32,
     last: f64,
     shrunk: f64,
 }
@@ -58,7 +62,7 @@ pub struct Claim {
 impl Claim {
     /// Claims this share of the capacity, which is at least what has passed before.
     pub fn new(time: f64, share: f64, passed: f64) -> Self {
-        Self { full: share, share, capacity: passed, measured: false, last: time, shrunk: time }
+        Self { full: share, share, capacity: passed, near: 0, last: time, shrunk: time }
     }
 
     /// The rate that is claimed.
@@ -70,13 +74,16 @@ impl Claim {
 
     /// At our rate, drains tell of this capacity. The largest rate that passed in the last minute was `passed`.
     pub fn on_drain(&mut self, rate: f64, capacity: f64, passed: f64) {
-        self.measured = rate >= CLEAR_PART * capacity;
         self.capacity = passed.max(capacity.min(rate / LEAST_PART));
+        let claimed = self.share * self.capacity;
+        let near = rate > claimed / NEAR && rate < claimed * NEAR;
+        self.near = if near { self.near + 1 } else { 0 };
     }
 
-    /// Whether the capacity was measured, so that another drain can wait.
-    pub fn is_measured(&self) -> bool {
-        self.measured
+    /// Whether the capacity was measured at about the rate that is claimed, so that another drain can wait: a drain tells
+    /// little of it at a much smaller one.
+    pub fn is_settled(&self) -> bool {
+        self.near >= SETTLING_DRAINS
     }
 
     /// More is lost than the channel loses.
@@ -107,10 +114,24 @@ mod tests {
     fn no_more_is_claimed_than_our_part_of_the_queue_can_tell() {
         let mut claim = Claim::new(0.0, 0.5, 1e6);
         claim.on_drain(1e6, f64::INFINITY, 1e6);
-        assert!(!claim.is_measured());
         assert_eq!(claim.rate(0.0), 0.5 * 1e6 / LEAST_PART);
         claim.on_drain(5e6, 1e7, 5e6);
-        assert!(claim.is_measured());
         assert_eq!(claim.rate(0.0), 5e6);
+    }
+
+    #[test]
+    fn a_claim_settles_when_drains_at_its_own_rate_confirm_it() {
+        let mut claim = Claim::new(0.0, 0.5, 1e6);
+        for (rate, capacity, settled) in [
+            (1e6, 1e7, false),
+            (5e6, 1e7, false),
+            (5e6, 1e7, true),
+            (5e6, 2e7, false),
+            (1e7, 2e7, false),
+            (1e7, 2.2e7, true),
+        ] {
+            claim.on_drain(rate, capacity, rate);
+            assert_eq!(claim.is_settled(), settled, "{rate} of {capacity}");
+        }
     }
 }

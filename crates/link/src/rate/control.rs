@@ -30,7 +30,7 @@ const DEEP_DRAIN_PERIOD: f64 = 10.0;
 const FIRST_DEEP_DRAIN: f64 = 0.3;
 /// The rate while it does, relative to the bottleneck's.
 const DRAIN_GAIN: f64 = 0.25;
-/// The same beside a flow that fills the queue, where a drain costs its share of the queue.
+/// The same beside a flow that fills the queue, where a drain costs its share of the queue, once the claim is settled.
 const COMPETING_DRAIN_PERIOD: f64 = 5.0;
 /// A queue so much above its target, for more rounds than it takes to bring it down, is looked into.
 const ABOVE: f64 = 1.3;
@@ -509,11 +509,7 @@ impl Control {
             Some(_) => self.compete(round, judged, losses),
             None => self.follow_queue(round),
         }
-        let period = match self.competing {
-            Some(claim) if claim.is_measured() => COMPETING_DRAIN_PERIOD,
-            Some(_) => COMPETING_DRAIN_PERIOD / 2.0,
-            None => DRAIN_PERIOD,
-        };
+        let period = if self.competing() { COMPETING_DRAIN_PERIOD } else { DRAIN_PERIOD };
         if !round.delivery.backlogged {
             // There were pauses, in which the queue could run empty.
             self.next_deep_drain = Some(round.time + DEEP_DRAIN_PERIOD);
@@ -521,7 +517,11 @@ impl Control {
         let deep = *self.next_deep_drain.get_or_insert(round.time + FIRST_DEEP_DRAIN);
         let due = self.last_empty + period.max(DRAIN_PERIOD_ROUND_TRIPS * round.rtt);
         self.above = if round.queue > ABOVE * self.target() { self.above + 1 } else { 0 };
-        let urgent = self.competing.is_none() && self.above > ABOVE_ROUNDS && round.time > self.next_drain;
+        let urgent = match self.competing {
+            // Until then what is claimed is a guess: by the next drain that may be, its rate is reached.
+            Some(claim) => self.standing_drains > 0 && !claim.is_settled(),
+            None => self.above > ABOVE_ROUNDS,
+        } && round.time > self.next_drain;
         if urgent || round.time > due.max(self.next_drain).min(deep) {
             self.above = 0;
             self.begin_drain(round.time, round.time > deep);

@@ -170,12 +170,12 @@ fn a_flow_fills_every_path_and_keeps_its_queue_short() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// Rates of a link and a Cubic flow on 300 Mbit/s, from 10 s after the later one began.
+/// Rates of a link and a Cubic flow on 300 Mbit/s, from 5 s after the later one began.
 fn beside_cubic(seed: u64, link_starts: f64, cubic_starts: f64) -> [f64; 2] {
     let mut simulation = Simulation::new(Duplex::Full, seed, [channel(300, 2.0, 100, 0.0); 2]);
     let link = simulation.link(0, 1, secs(link_starts), Demand::Greedy);
     let cubic = simulation.cubic(0, 1, secs(cubic_starts));
-    let from = link_starts.max(cubic_starts) + 10.0;
+    let from = link_starts.max(cubic_starts) + 5.0;
     let to = from + 20.0;
     simulation.run_until(secs(to));
     [link, cubic].map(|flow| simulation.megabits(flow, from, to))
