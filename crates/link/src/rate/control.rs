@@ -30,7 +30,7 @@ const DEEP_DRAIN_PERIOD: f64 = 10.0;
 const FIRST_DEEP_DRAIN: f64 = 0.3;
 /// The rate while it does, relative to the bottleneck's.
 const DRAIN_GAIN: f64 = 0.25;
-/// The same beside a flow that fills the queue, where a drain costs its share of the queue, once the claim is settled.
+/// The same beside a flow that fills the queue, where a drain costs its share of the queue. It holds for a settled claim.
 const COMPETING_DRAIN_PERIOD: f64 = 5.0;
 /// A queue so much above its target, for more rounds than it takes to bring it down, is looked into.
 const ABOVE: f64 = 1.3;
@@ -518,7 +518,7 @@ impl Control {
         let due = self.last_empty + period.max(DRAIN_PERIOD_ROUND_TRIPS * round.rtt);
         self.above = if round.queue > ABOVE * self.target() { self.above + 1 } else { 0 };
         let urgent = match self.competing {
-            // Until then what is claimed is a guess: by the next drain that may be, its rate is reached.
+            // Until it is settled, a claim is a guess. By `next_drain` its rate may be reached, so that a drain tells more.
             Some(claim) => self.standing_drains > 0 && !claim.is_settled(),
             None => self.above > ABOVE_ROUNDS,
         } && round.time > self.next_drain;
