@@ -1,7 +1,7 @@
 //! A sample that is arriving.
 
 use crate::{
-    coding::{Coder, geometry::Geometry},
+    coding::{self, Coder, geometry::Geometry},
     memory::Payload,
     wire::data::Symbol,
 };
@@ -41,6 +41,7 @@ impl Assembly {
     /// `payload` is as long as the sample.
     pub(super) fn new(symbol: &Symbol, payload: Payload) -> Self {
         let geometry = symbol.geometry;
+        coding::prepare(&geometry);
         let blocks: Vec<_> = (0..geometry.blocks()).map(|_| InBlock::default()).collect();
         Self {
             stream: symbol.stream,

@@ -14,7 +14,7 @@ use super::{
     transmission::{OutBlock, Transmission, surplus},
 };
 use crate::{
-    coding::geometry::Geometry,
+    coding::{self, geometry::Geometry},
     qos::TrafficClass,
     wire::{
         control::Control,
@@ -125,6 +125,7 @@ impl Sender {
             return;
         }
         let geometry = cut(id, stream, pending.sequence, pending.payload.len(), datagram_bytes);
+        coding::prepare(&geometry);
         let blocks: Vec<_> = (0..geometry.blocks())
             .map(|number| OutBlock {
                 source_shards: geometry.block(number).source_shards() as u32,
