@@ -19,6 +19,7 @@ from nervure_lab.link.adapters.baselines import Udp
 from nervure_lab.link.analysis import cell_key, cells, counting, missing
 from nervure_lab.link.contract import Cell, LinkAdapter
 from nervure_lab.link.emulator import build_emulator, run_cell
+from nervure_lab.link.measures import cores_taken, disturbance
 from nervure_lab.link.plan import PlannedCell, chosen, plan
 from nervure_lab.link.results import ResultFile, load
 from nervure_lab.link.runner import Options, jobs, run_link
@@ -99,6 +100,44 @@ def test_as_many_run_together_as_the_budget_has_room_for() -> None:
     began, end = simulate([a_job(300, seed=seed) for seed in range(4)], budget_cores=0.8, most=4)
     assert [at for at, _ in began] == [0, 0, 10, 10]
     assert end == 20
+
+
+def test_on_a_machine_on_which_runs_take_more_fewer_run_together() -> None:
+    def together(*took: tuple[str, str, Cell, float]) -> int:
+        slots = Slots([a_job(300, seed=seed) for seed in range(4)], budget_cores=0.8, most=4)
+        for run in took:
+            slots.took(*run)
+        return len(list(iter(lambda: slots.next(0.0), None)))
+
+    job = a_job(300)
+    assert together() == 2
+    # What is not one stream says nothing of it, nor does another adapter.
+    assert together(("nervure", "connect", replace(job.cell, connects=200), 1.0)) == 2
+    assert together(("fastdds", job.name, job.cell, 1.0)) == 2
+    other = ("nervure", "other", job.cell, job.cores * 1.5)
+    assert together(other) == 1
+    assert together(other, ("nervure", job.name, job.cell, 0.2)) == 4
+
+
+def test_what_a_run_took_is_that_of_the_emulator_and_both_ends() -> None:
+    run = a_run()
+    assert cores_taken(run) is None
+    run["link"]["cpu_seconds"] = 2.1
+    assert cores_taken(run) == pytest.approx((2.1 + 0.6 + 1.2) / 13)
+    run["flows"][0]["sender"] = None
+    assert cores_taken(run) is None
+
+
+@pytest.mark.parametrize(
+    ("beside_others", "busy_share", "told"), [(True, 0.8, "80 %"), (False, 0.8, ""), (True, 0.7, "")]
+)
+def test_runs_that_took_the_processors_from_each_other_are_disturbed(
+    beside_others: bool, busy_share: float, told: str
+) -> None:
+    run = a_run() | {"beside_others": beside_others, "machine": {"busy_share": busy_share}}
+    assert (told in disturbance(run)) if told else not disturbance(run)
+    calm = a_run(delivered=1) | {"beside_others": True, "machine": {"busy_share": 0.5}}
+    assert counting([run, calm]) == [calm if told else run]
 
 
 def test_what_is_larger_than_the_budget_runs_alone() -> None:

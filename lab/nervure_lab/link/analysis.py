@@ -9,7 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nervure_lab.link.measures import SAMPLE_SHARE, UDP_SHARE, kept, measures, nearest_rank, stopped_share
+from nervure_lab.link.measures import (
+    SAMPLE_SHARE,
+    UDP_SHARE,
+    cpu_seconds,
+    is_crowded,
+    kept,
+    measures,
+    nearest_rank,
+    stopped_share,
+)
 
 
 @dataclass(frozen=True)
@@ -76,18 +85,18 @@ def cell_key(cell: dict[str, Any]) -> str:
 
 
 def counting(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One run of each adapter, cell and seed: of those with the most samples the one during which the machine
-    stood still for the least time, whatever was measured.
+    """One run of each adapter, cell and seed: of those with the most samples the one that the machine
+    disturbed least, whatever was measured.
     """
     best: dict[tuple[str, str, int], dict[str, Any]] = {}
     for run in runs:
         key = (run["adapter"], cell_key(run["cell"]), run["seed"])
-        best[key] = min(best.get(key, run), run, key=_disturbance)
+        best[key] = min(best.get(key, run), run, key=_rank)
     return list(best.values())
 
 
-def _disturbance(run: dict[str, Any]) -> tuple[int, float]:
-    return -run["cell"]["samples"], stopped_share(run)
+def _rank(run: dict[str, Any]) -> tuple[int, bool, float]:
+    return -run["cell"]["samples"], is_crowded(run), stopped_share(run)
 
 
 def cells(result: dict[str, Any]) -> dict[tuple[str, str], CellFigures]:
@@ -238,15 +247,10 @@ def _of_receiver(report: dict[str, Any]) -> tuple[int, dict[str, float], float]:
 
 def _cpu(reports: Sequence[dict[str, Any] | None], payload_bytes: int) -> float | None:
     """Of these ends together, where all have told."""
-    seconds = 0.0
-    for report in reports:
-        if report is None or not payload_bytes:
-            return None
-        own = report.get("cpu_s", report.get("link", {}).get("cpu_s"))
-        if own is None:
-            return None
-        seconds += own
-    return seconds / (payload_bytes * 8e-9)
+    told = [seconds for report in reports if (seconds := cpu_seconds(report)) is not None]
+    if len(told) < len(reports) or not payload_bytes:
+        return None
+    return sum(told) / (payload_bytes * 8e-9)
 
 
 def _beside_udp(figures: CellFigures, udp: CellFigures | None) -> CellFigures:

@@ -20,7 +20,7 @@ from typing import Any
 
 from nervure_lab.contract import Unavailable
 from nervure_lab.link.contract import JOIN_SECONDS, Cell, Commands, Flow, LinkAdapter
-from nervure_lab.link.ticker import stolen_seconds, stood_still, ticking
+from nervure_lab.link.ticker import busy_seconds, stolen_seconds, stood_still, ticking
 from nervure_lab.toolchain import LAB_DIRECTORY, REPOSITORY_DIRECTORY
 
 START_SECONDS = 30.0
@@ -101,9 +101,14 @@ def run_cell(
             words += ["--stop-after", str(_limit_seconds(cell)), "--until", "b" if cell.connects else "a"]
             for number, programs in enumerate(hosts):
                 words += ["---" if number else "--", "sh", "-c", _script(programs)]
-        stolen = stolen_seconds()
+        stolen, busy, began = stolen_seconds(), busy_seconds(), time.monotonic()
         with _rendezvous(directory / "rendezvous"), ticking(directory, environment) as tickers:
             exit_code, told = processes.run(words, environment)
+        in_all = (time.monotonic() - began) * (os.cpu_count() or 1)
+        used = {
+            "stolen_s": round(stolen_seconds() - stolen, 2),
+            "busy_share": round((busy_seconds() - busy) / in_all, 3),
+        }
         link = last_line(directory / "emulator.json")
         flows = [Flow(directory, number) for number in range(cell.robots + (cell.beside == "same-later"))]
         return {
@@ -112,7 +117,7 @@ def run_cell(
             "seed": seed,
             "exit_code": exit_code,
             "stderr": told[-2000:],
-            "machine": _machine(tickers, link) | {"stolen_s": round(stolen_seconds() - stolen, 2)},
+            "machine": _machine(tickers, link) | used,
             "link": link,
             "flows": [_found(flow, link) for flow in flows],
             "beside": _bulk_progress(Flow(directory, 1), link) if "cubic" in cell.beside else None,

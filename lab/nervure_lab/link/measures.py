@@ -23,6 +23,8 @@ ANY_AGE_MS = 1000.0
 DISTURBED = 0.005
 """A run during which the machine stood still for more than this part of it is made anew: latency is judged by
 the last hundredth of the samples."""
+CROWDED = 0.75
+"""So is one that was beside others, if all processors were busy for more than this part of it."""
 
 
 def stopped_share(run: dict[str, Any]) -> float:
@@ -32,6 +34,38 @@ def stopped_share(run: dict[str, Any]) -> float:
         return 0.0
     seconds = run["link"]["seconds"] if run["link"] else run["cell"]["samples"] / run["cell"]["rate_hz"]
     return float(machine["stopped_ms"] * 1e-3 / seconds)
+
+
+def is_crowded(run: dict[str, Any]) -> bool:
+    """Whether it was beside others, and they took so much of the machine that they measured each other."""
+    return bool(run.get("beside_others")) and run["machine"].get("busy_share", 0.0) > CROWDED
+
+
+def disturbance(run: dict[str, Any]) -> str:
+    """What of the machine disturbed a run so much that it is made anew; nothing if it did not."""
+    if stopped_share(run) > DISTURBED:
+        return f"the machine stood still for {100 * stopped_share(run):.1f} % of it"
+    if is_crowded(run):
+        return f"with others it took {100 * run['machine']['busy_share']:.0f} % of the processors"
+    return ""
+
+
+def cpu_seconds(report: dict[str, Any] | None) -> float | None:
+    """Of one end, of the lab or of `nervure link bench`; ``None`` where it has not told."""
+    told = report or {}
+    seconds: float | None = told.get("cpu_s", told.get("link", {}).get("cpu_s"))
+    return seconds
+
+
+def cores_taken(run: dict[str, Any]) -> float | None:
+    """What the emulator and all ends took, on average over the run; ``None`` where one has not told."""
+    link = run["link"]
+    if not link:
+        return None
+    taken = [link.get("cpu_seconds")]
+    taken += [cpu_seconds(flow[end]) for flow in run["flows"] for end in ("receiver", "sender")]
+    told = [seconds for seconds in taken if seconds is not None]
+    return float(sum(told) / link["seconds"]) if len(told) == len(taken) else None
 
 
 def measures(run: dict[str, Any]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nervure_lab.link.analysis import CellFigures, RunFigures, cell_key, cells, counting, impossible, missing
-from nervure_lab.link.measures import DISTURBED, stopped_share
+from nervure_lab.link.measures import CROWDED, DISTURBED, disturbance
 from nervure_lab.link.plan import GROUPS
 from nervure_lab.link.results import load
 from nervure_lab.link.targets import ADAPTER, Verdict, verdicts
@@ -71,8 +71,9 @@ def _head(result: dict[str, Any]) -> list[str]:
         "time, and notes when it wakes up more than 5 ms late. This is p99 of the samples that met no such "
         "stop on their way, and how many these are; what a stop leaves behind, a queue say, counts. A target "
         "that holds for these alone is *met outside stops*.",
-        f"- A run during which such stops took more than {100 * DISTURBED:g} % of its time is made anew, "
-        "twice at most, and the one that they took least of counts, whatever it measured. "
+        f"- A run during which such stops took more than {100 * DISTURBED:g} % of its time, or beside others "
+        f"with which it kept the processors busy for more than {100 * CROWDED:g} % of it, is made anew, "
+        "twice at most, and the least disturbed one counts, whatever it measured. "
         f"{_made_anew(result)}",
         "- *of limit* is the delivered payload beside what the link carries with the loss that the run drew, "
         "IP and UDP headers taken off: of 1500 bytes 1472 are left. It is the same measure for all, and a "
@@ -112,8 +113,8 @@ def _made_anew(result: dict[str, Any]) -> str:
     """How many runs were made beyond those that count, and how many of these were disturbed too."""
     counted = counting(result["runs"])
     anew = len(result["runs"]) - len(counted)
-    still = sum(stopped_share(run) > DISTURBED for run in counted)
-    return f"Of {len(result['runs'])} runs {anew} do not count; {still} of the others are above that share."
+    still = sum(bool(disturbance(run)) for run in counted)
+    return f"Of {len(result['runs'])} runs {anew} do not count; {still} of the others were disturbed as much."
 
 
 def _sessions(result: dict[str, Any]) -> list[str]:

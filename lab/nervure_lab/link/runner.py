@@ -20,7 +20,7 @@ from nervure_lab.envelope import envelope
 from nervure_lab.link.analysis import cell_key
 from nervure_lab.link.contract import JOIN_SECONDS, Cell, LinkAdapter
 from nervure_lab.link.emulator import Processes, build_emulator, run_cell
-from nervure_lab.link.measures import DISTURBED, stopped_share
+from nervure_lab.link.measures import cores_taken, disturbance
 from nervure_lab.link.plan import PlannedCell
 from nervure_lab.link.results import SCHEMA, ResultFile, load
 from nervure_lab.link.slots import BUDGET_PER_CORE, MOST, Job, Slots
@@ -32,7 +32,7 @@ OVERHEAD_SECONDS = 4.0
 SET_UP_SECONDS = 1.0
 """What is begun beside others follows so much later: else the first samples of all wait for their set-up."""
 TRIES = 3
-"""Of a run during which the machine stands still for too long; the least disturbed one counts."""
+"""Of a run that the machine disturbs; the least disturbed one counts."""
 CONNECTION_SECONDS = 0.5
 """Expected of one connection of many."""
 
@@ -117,6 +117,7 @@ class _Experiment:
         self._adapters = adapters
         self._file = file
         self._runs = list(have)
+        self._beside_others: set[Job] = set()
         self._processes = Processes()
         self._source = source_version()
 
@@ -125,6 +126,8 @@ class _Experiment:
         if len(jobs_left) < len(wanted):
             print(f"{len(wanted) - len(jobs_left)} runs are there already", file=sys.stderr)
         slots = Slots(jobs_left, BUDGET_PER_CORE * (os.cpu_count() or 1), options.parallel)
+        for run in self._runs:
+            _learn(run, slots)
         end = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
         self._total, self._ended = len(jobs_left), 0
         running: dict[Future[dict[str, Any]], Job] = {}
@@ -135,13 +138,16 @@ class _Experiment:
                     while job := slots.next(time.monotonic()):
                         if running:
                             time.sleep(SET_UP_SECONDS)
+                            self._beside_others.update(running.values(), [job])
                         running[pool.submit(self._run, job)] = job
                     if not running:
                         return
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         job = running.pop(future)
                         slots.finished(job)
-                        self._keep(job, future.result(), slots)
+                        beside_others = job in self._beside_others
+                        self._beside_others.discard(job)
+                        self._keep(job, future.result() | {"beside_others": beside_others}, slots)
             except BaseException:
                 self._processes.end_all()
                 raise
@@ -160,6 +166,7 @@ class _Experiment:
     def _keep(self, job: Job, run: dict[str, Any], slots: Slots) -> None:
         self._runs.append(run)
         self._file.add("run", run)
+        _learn(run, slots)
         self._ended += 1
         left = slots.seconds_left(time.monotonic()) / 60
         progress = f"[{self._ended:4}/{self._total}, {left:.0f} min left]"
@@ -167,17 +174,22 @@ class _Experiment:
         if not self._has(job):
             slots.again(job)
             self._total += 1
-            told += f"; the machine stood still for {100 * stopped_share(run):.1f} %, to be made anew"
+            told += f"; {disturbance(run)}, to be made anew"
         print(told, file=sys.stderr)
 
     def _has(self, job: Job) -> bool:
         of_seed = [run for run in self._runs if run["seed"] == job.seed and self._is_of(run, job)]
         made = [run for run in of_seed if run["cell"]["samples"] >= job.cell.samples]
-        return len(made) >= TRIES or any(stopped_share(run) <= DISTURBED for run in made)
+        return len(made) >= TRIES or not all(map(disturbance, made))
 
     @staticmethod
     def _is_of(run: dict[str, Any], job: Job) -> bool:
         return run["adapter"] == job.adapter and cell_key(run["cell"]) == cell_key(asdict(job.cell))
+
+
+def _learn(run: dict[str, Any], slots: Slots) -> None:
+    if (cores := cores_taken(run)) is not None:
+        slots.took(run["adapter"], run["name"], Cell(**run["cell"]), cores)
 
 
 def _prepare(adapters: list[LinkAdapter], directory: Path) -> list[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import dataclass
 
 from nervure_lab.link.contract import Cell
@@ -13,7 +15,7 @@ BUDGET_PER_CORE = 0.6
 MOST = 12
 """Runs at the same time, at most."""
 IDLE_CORES = 0.03
-"""What a run takes, measured on one machine: emulator and both ends, with next to nothing to carry, .."""
+"""What a run of Nervure took on one machine: emulator and both ends, with next to nothing to carry, .."""
 CORES_PER_MBIT = 0.0028
 """.. for each Mbit/s on the link, .."""
 QUEUE_CORES = 0.25
@@ -39,18 +41,24 @@ class Job:
 
     @property
     def cores(self) -> float:
-        """What it takes of the budget. One whose tail is judged runs alone, and one whose programs are timed
-        as they start, and disturb all others.
+        """What it is expected to take of the budget. One whose tail is judged runs alone, and one whose
+        programs are timed as they start, and disturb all others.
         """
-        cell = self.cell
-        if cell.veth or cell.robots > 1 or cell.beside or cell.connects:
-            return float("inf")
-        if is_judged_by_tail(self.name) and cell.payload_mbit > LIGHT_MBIT:
-            return float("inf")
-        kept = 1 - cell.loss_percent / 100
-        if cell.payload_mbit > cell.rate_mbit * kept:
-            return IDLE_CORES + QUEUE_CORES + CORES_PER_MBIT * cell.rate_mbit
-        return IDLE_CORES + CORES_PER_MBIT * cell.payload_mbit / kept
+        is_light = self.cell.payload_mbit <= LIGHT_MBIT
+        if not _is_one_stream(self.cell) or (is_judged_by_tail(self.name) and not is_light):
+            return math.inf
+        return _expected_cores(self.cell)
+
+
+def _is_one_stream(cell: Cell) -> bool:
+    return not (cell.veth or cell.robots > 1 or cell.beside or cell.connects)
+
+
+def _expected_cores(cell: Cell) -> float:
+    kept = 1 - cell.loss_percent / 100
+    if cell.payload_mbit > cell.rate_mbit * kept:
+        return IDLE_CORES + QUEUE_CORES + CORES_PER_MBIT * cell.rate_mbit
+    return IDLE_CORES + CORES_PER_MBIT * cell.payload_mbit / kept
 
 
 class Slots:
@@ -64,6 +72,10 @@ class Slots:
         self._most = most
         self._running: dict[Job, float] = {}
         """When each ends at the latest."""
+        self._taken: dict[tuple[str, str], float] = {}
+        """What the last run of an adapter and a cell took."""
+        self._ratios: dict[str, list[float]] = {}
+        """What the runs of an adapter took beside what was expected."""
 
     def next(self, now: float) -> Job | None:
         """A run to start now, which is counted as running; none if there is no room, or nothing left."""
@@ -81,6 +93,12 @@ class Slots:
     def finished(self, job: Job) -> None:
         del self._running[job]
 
+    def took(self, adapter: str, name: str, cell: Cell, cores: float) -> None:
+        """Learns what a run took: a slower machine, or an adapter with more to do, has room for fewer."""
+        if _is_one_stream(cell):
+            self._taken[adapter, name] = cores
+            self._ratios.setdefault(adapter, []).append(cores / _expected_cores(cell))
+
     def again(self, job: Job) -> None:
         """Once more, after all others."""
         self.waiting.append(job)
@@ -91,7 +109,9 @@ class Slots:
 
     def seconds_left(self, now: float) -> float:
         """How long all that waits and runs takes, roughly."""
-        shares = [max(min(job.cores / self._budget_cores, 1.0), 1 / self._most) for job in self.waiting]
+        shares = [
+            max(min(self._cores(job) / self._budget_cores, 1.0), 1 / self._most) for job in self.waiting
+        ]
         work = sum(share * job.at_most_seconds for share, job in zip(shares, self.waiting, strict=True))
         return work + max((end - now for end in self._running.values()), default=0.0)
 
@@ -99,7 +119,14 @@ class Slots:
         """What is larger than all runs alone."""
         if not beside:
             return True
-        return len(beside) < self._most and sum(other.cores for other in [*beside, job]) <= self._budget_cores
+        return len(beside) < self._most and sum(map(self._cores, [*beside, job])) <= self._budget_cores
+
+    def _cores(self, job: Job) -> float:
+        """As much as with another seed; else as much more than expected as others of its adapter."""
+        if math.isinf(job.cores):
+            return job.cores
+        ratio = statistics.fmean(self._ratios.get(job.adapter, [1.0]))
+        return self._taken.get((job.adapter, job.name), job.cores * ratio)
 
     def _room_at(self, job: Job) -> float:
         """When enough of the running ones have ended for this one, at the latest."""

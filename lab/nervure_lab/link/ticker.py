@@ -59,8 +59,19 @@ def stood_still(cores: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 def stolen_seconds() -> float:
     """Processor time that others on the host have had instead of this virtual machine, all cores together."""
+    return _processor_seconds()[7]
+
+
+def busy_seconds() -> float:
+    """Processor time that was not idle, all cores together."""
+    user, nice, system, _idle, _waits_for_disk, *others = _processor_seconds()
+    return user + nice + system + sum(others[:3])
+
+
+def _processor_seconds() -> list[float]:
+    """By what it was used for: see `proc_stat(5)`."""
     fields = Path("/proc/stat").read_text().splitlines()[0].split()
-    return int(fields[8]) / 100
+    return [int(field) / 100 for field in fields[1:]]
 
 
 class Lateness:
