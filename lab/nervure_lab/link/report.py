@@ -91,7 +91,7 @@ def _head(result: dict[str, Any]) -> list[str]:
         "- Nervure sends 1000 samples with each seed at least. A peer sends 300; of the large and the small "
         "samples 1000 with its second seed, where the first delivered some and not all. One that delivered "
         "nothing in the first ten seconds is stopped there, and stands as 0.",
-        "- Runs of which a latency percentile is judged are made alone, but for small samples, and those "
+        "- Runs of which a latency is judged are made alone, but for small samples, and those "
         "that start a program for each connection; others beside each other, as long as they load the "
         "processors to 60 % at most.",
         "",

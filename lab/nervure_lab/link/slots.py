@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nervure_lab.link.contract import Cell
 from nervure_lab.link.plan import PlannedCell
-from nervure_lab.link.targets import is_judged_by_tail
+from nervure_lab.link.targets import is_judged_by_latency
 
 BUDGET_PER_CORE = 0.6
 """How much of each core runs may take at the same time, on average: samples go out in bursts."""
@@ -41,11 +41,11 @@ class Job:
 
     @property
     def cores(self) -> float:
-        """What it is expected to take of the budget. One whose tail is judged runs alone, and one whose
+        """What it is expected to take of the budget. One whose latency is judged runs alone, and one whose
         programs are timed as they start, and disturb all others.
         """
         is_light = self.cell.payload_mbit <= LIGHT_MBIT
-        if not _is_one_stream(self.cell) or (is_judged_by_tail(self.name) and not is_light):
+        if not _is_one_stream(self.cell) or (is_judged_by_latency(self.name) and not is_light):
             return math.inf
         return _expected_cores(self.cell)
 

@@ -96,10 +96,10 @@ TARGETS = (
 )
 
 
-def is_judged_by_tail(name: str) -> bool:
-    """Whether a target is a percentile of this cell's latencies: every delay of the machine counts there."""
-    tails = (target.cells.split() for target in TARGETS if target.what.startswith(("p99", "p95")))
-    return any(fnmatch(name, pattern) for patterns in tails for pattern in patterns)
+def is_judged_by_latency(name: str) -> bool:
+    """Whether a target is a percentile or the mean of this cell's latencies: delays of the machine count."""
+    judged = (target.cells.split() for target in TARGETS if target.what.startswith(("p99", "p95", "mean")))
+    return any(fnmatch(name, pattern) for patterns in judged for pattern in patterns)
 
 
 @dataclass(frozen=True)
