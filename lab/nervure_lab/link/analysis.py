@@ -246,11 +246,9 @@ def _of_receiver(report: dict[str, Any]) -> tuple[int, dict[str, float], float]:
 
 
 def _cpu(reports: Sequence[dict[str, Any] | None], payload_bytes: int) -> float | None:
-    """Of these ends together, where all have told."""
-    told = [seconds for report in reports if (seconds := cpu_seconds(report)) is not None]
-    if len(told) < len(reports) or not payload_bytes:
-        return None
-    return sum(told) / (payload_bytes * 8e-9)
+    """Of these ends together for each gigabit, where all have told."""
+    seconds = cpu_seconds(reports)
+    return None if seconds is None or not payload_bytes else seconds / (payload_bytes * 8e-9)
 
 
 def _beside_udp(figures: CellFigures, udp: CellFigures | None) -> CellFigures:

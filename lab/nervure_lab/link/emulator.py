@@ -20,7 +20,7 @@ from typing import Any
 
 from nervure_lab.contract import Unavailable
 from nervure_lab.link.contract import JOIN_SECONDS, Cell, Commands, Flow, LinkAdapter
-from nervure_lab.link.ticker import busy_seconds, stolen_seconds, stood_still, ticking
+from nervure_lab.link.ticker import ProcessorSeconds, stood_still, ticking
 from nervure_lab.toolchain import LAB_DIRECTORY, REPOSITORY_DIRECTORY
 
 START_SECONDS = 30.0
@@ -101,13 +101,13 @@ def run_cell(
             words += ["--stop-after", str(_limit_seconds(cell)), "--until", "b" if cell.connects else "a"]
             for number, programs in enumerate(hosts):
                 words += ["---" if number else "--", "sh", "-c", _script(programs)]
-        stolen, busy, began = stolen_seconds(), busy_seconds(), time.monotonic()
+        before = ProcessorSeconds.now()
         with _rendezvous(directory / "rendezvous"), ticking(directory, environment) as tickers:
             exit_code, told = processes.run(words, environment)
-        in_all = (time.monotonic() - began) * (os.cpu_count() or 1)
+        after = ProcessorSeconds.now()
         used = {
-            "stolen_s": round(stolen_seconds() - stolen, 2),
-            "busy_share": round((busy_seconds() - busy) / in_all, 3),
+            "stolen_s": round(after.stolen - before.stolen, 2),
+            "busy_share": round((after.busy - before.busy) / max(after.total - before.total, 0.01), 3),
         }
         link = last_line(directory / "emulator.json")
         flows = [Flow(directory, number) for number in range(cell.robots + (cell.beside == "same-later"))]

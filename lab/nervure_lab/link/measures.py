@@ -50,22 +50,20 @@ def disturbance(run: dict[str, Any]) -> str:
     return ""
 
 
-def cpu_seconds(report: dict[str, Any] | None) -> float | None:
-    """Of one end, of the lab or of `nervure link bench`; ``None`` where it has not told."""
-    told = report or {}
-    seconds: float | None = told.get("cpu_s", told.get("link", {}).get("cpu_s"))
-    return seconds
+def cpu_seconds(ends: Sequence[dict[str, Any] | None]) -> float | None:
+    """Of these ends together, of the lab or of `nervure link bench`; ``None`` where one has not told."""
+    reports = [report or {} for report in ends]
+    told = [report.get("cpu_s", report.get("link", {}).get("cpu_s")) for report in reports]
+    return None if None in told else float(sum(told))
 
 
 def cores_taken(run: dict[str, Any]) -> float | None:
     """What the emulator and all ends took, on average over the run; ``None`` where one has not told."""
-    link = run["link"]
-    if not link:
+    link = run["link"] or {}
+    ends = cpu_seconds([flow[end] for flow in run["flows"] for end in ("receiver", "sender")])
+    if ends is None or "cpu_seconds" not in link:
         return None
-    taken = [link.get("cpu_seconds")]
-    taken += [cpu_seconds(flow[end]) for flow in run["flows"] for end in ("receiver", "sender")]
-    told = [seconds for seconds in taken if seconds is not None]
-    return float(sum(told) / link["seconds"]) if len(told) == len(taken) else None
+    return float((link["cpu_seconds"] + ends) / link["seconds"])
 
 
 def measures(run: dict[str, Any]) -> dict[str, float]:

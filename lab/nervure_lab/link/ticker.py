@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
-from typing import Any
+from typing import Any, NamedTuple
 
 PERIOD_NANOS = 2_000_000
 STOP_NANOS = 5_000_000
@@ -57,21 +57,22 @@ def stood_still(cores: Iterable[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def stolen_seconds() -> float:
-    """Processor time that others on the host have had instead of this virtual machine, all cores together."""
-    return _processor_seconds()[7]
+class ProcessorSeconds(NamedTuple):
+    """Of all cores together, since the machine was started: see `proc_stat(5)`."""
 
+    stolen: float
+    """What others on the host have had instead of this virtual machine."""
+    busy: float
+    """What was not idle, the stolen included."""
+    total: float
 
-def busy_seconds() -> float:
-    """Processor time that was not idle, all cores together."""
-    user, nice, system, _idle, _waits_for_disk, *others = _processor_seconds()
-    return user + nice + system + sum(others[:3])
-
-
-def _processor_seconds() -> list[float]:
-    """By what it was used for: see `proc_stat(5)`."""
-    fields = Path("/proc/stat").read_text().splitlines()[0].split()
-    return [int(field) / 100 for field in fields[1:]]
+    @classmethod
+    def now(cls) -> ProcessorSeconds:
+        fields = Path("/proc/stat").read_text().splitlines()[0].split()
+        # What guests have is counted as the user's too.
+        used = [int(field) / 100 for field in fields[1:9]]
+        _user, _nice, _system, idle, waits_for_disk, _irq, _softirq, stolen = used
+        return cls(stolen, sum(used) - idle - waits_for_disk, sum(used))
 
 
 class Lateness:

@@ -18,7 +18,7 @@ use geometry::{Block, Geometry};
 
 /// A sample of this geometry is on its way: begins to make the tables that its repair may need, once in a process, in a
 /// thread of their own. They are 8 MiB and take 10 to 15 ms, for which the first block that is repaired would wait.
-pub fn prepare(geometry: &Geometry) {
+pub(crate) fn prepare(geometry: &Geometry) {
     static BEGUN: Once = Once::new();
     if geometry.block(0).source_shards() > 1 {
         BEGUN.call_once(|| {
