@@ -1,7 +1,12 @@
 //! A hostile peer's schema, head and payload: refused, or a valid value that can be sent on.
 
+use arrow_data::ArrayData;
+use arrow_schema::{DataType, Field};
 use nervure_message::array::Plan;
-use nervure_message::{ArraySample, Encode, Head, Layout, Schema, View, decode_head, payload_buffer};
+use nervure_message::{
+    ArraySample, Encode, Head, Layout, ReceivedRecord, Schema, TensorColumn, View, decode_head,
+    payload_buffer,
+};
 
 /// See the module.
 pub fn run(bytes: &[u8]) {
@@ -20,10 +25,33 @@ pub fn run(bytes: &[u8]) {
     array.validate_full().expect("what was read is valid");
 
     let (Some(schema), Layout::Array(_)) = (schema, &layout) else { return };
+    tensors(schema.root(), &array);
+    let record = ReceivedRecord::new(array.clone(), schema.clone());
+    let _ = record.deserialize::<serde_json::Value>();
+    let _ = record.deserialize::<serde::de::IgnoredAny>();
     let sample = ArraySample::new(&array, &schema).expect("what was read can be sent on");
     let mut payload = vec![0; sample.payload_bytes()];
     sample.write(&mut payload);
     let copy = nervure_message::array::read(sample.plan().layout(), &schema, &payload_buffer(payload));
     assert_eq!(copy.expect("what was sent can be read"), array);
     Plan::new(&array.slice(array.len() / 2, array.len() / 4)).expect("so can a part of it");
+}
+
+/// The tensors of an array stay within their elements.
+fn tensors(field: &Field, array: &ArrayData) {
+    if let Ok(Some(column)) = TensorColumn::new(field, array) {
+        for tensor in (0..array.len()).filter_map(|index| column.get(index).ok().flatten()) {
+            assert_eq!(tensor.layout.payload_bytes(), tensor.elements.len());
+        }
+    }
+    let children = array.child_data().iter();
+    match array.data_type() {
+        DataType::Struct(fields) => {
+            fields.iter().zip(children).for_each(|(field, child)| tensors(field, child))
+        }
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            children.for_each(|child| tensors(item, child));
+        }
+        _ => {}
+    }
 }

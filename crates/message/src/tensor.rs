@@ -5,10 +5,11 @@ use std::ops::Deref;
 use smallvec::SmallVec;
 
 use crate::dtype::{DType, Element};
+use crate::view::ViewError;
 use crate::wire::{DecodeError, Head, Reader, put_bytes, put_number};
 
 /// One number per dimension.
-type Dimensions = SmallVec<[usize; 6]>;
+pub(crate) type Dimensions = SmallVec<[usize; 6]>;
 
 /// Where each element of a tensor lies in its payload. Every layout that exists is sound: shape and strides stay within
 /// [`TensorLayout::payload_bytes`], which fits `isize`.
@@ -95,11 +96,9 @@ impl TensorLayout {
             return Err(TensorError::Strides { dimensions: shape.len(), strides: strides.len() });
         }
         let contiguous = Self::contiguous(dtype, shape)?;
-        let mut axes: SmallVec<[usize; 6]> = (0..shape.len()).rev().collect();
-        axes.sort_by_key(|&axis| strides[axis].unsigned_abs());
         let mut packed: Dimensions = shape.into();
         let mut step = contiguous.dtype.item_bytes();
-        for axis in axes {
+        for axis in slowest_first(strides.len(), |axis| strides[axis].unsigned_abs()).into_iter().rev() {
             packed[axis] = step;
             step *= shape[axis].max(1);
         }
@@ -134,6 +133,14 @@ impl TensorLayout {
     /// Whether the elements lie in C order without gaps, so that the payload is a plain slice of them.
     pub fn is_contiguous(&self) -> bool {
         self.strides.is_none()
+    }
+
+    /// The axes in the order that they have in memory, slowest first; ascending for C order.
+    pub fn axes_in_memory(&self) -> SmallVec<[usize; 6]> {
+        match &self.strides {
+            None => (0..self.shape.len()).collect(),
+            Some(strides) => slowest_first(strides.len(), |axis| strides[axis]),
+        }
     }
 
     /// Bytes from the first to the end of the last element.
@@ -192,8 +199,8 @@ impl TensorLayout {
     }
 }
 
-/// A tensor to be sent: a layout, and the bytes it describes.
-#[derive(Clone, Debug)]
+/// A tensor to be sent, or one in a record that was received: a layout, and the bytes it describes.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor<'a> {
     layout: TensorLayout,
     bytes: &'a [u8],
@@ -229,6 +236,14 @@ impl<'a> Tensor<'a> {
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
+
+    /// The elements in C order, in place.
+    ///
+    /// # Errors
+    /// When it is no tensor of `T` in C order.
+    pub fn as_slice<T: Element + bytemuck::AnyBitPattern>(&self) -> Result<&'a [T], ViewError> {
+        elements(&self.layout, self.bytes)
+    }
 }
 
 /// A tensor that was received: a layout, and a payload that is long enough for it.
@@ -248,6 +263,14 @@ impl<'a> TensorView<'a> {
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
+
+    /// The elements in C order, in place.
+    ///
+    /// # Errors
+    /// When it is no tensor of `T` in C order.
+    pub fn as_slice<T: Element + bytemuck::AnyBitPattern>(&self) -> Result<&'a [T], ViewError> {
+        elements(self.layout, self.bytes)
+    }
 }
 
 impl Deref for TensorView<'_> {
@@ -256,6 +279,19 @@ impl Deref for TensorView<'_> {
     fn deref(&self) -> &TensorLayout {
         self.layout
     }
+}
+
+fn elements<'a, T: Element + bytemuck::AnyBitPattern>(
+    layout: &TensorLayout,
+    bytes: &'a [u8],
+) -> Result<&'a [T], ViewError> {
+    if layout.dtype != T::DTYPE {
+        return Err(ViewError::ElementType { expected: T::DTYPE, found: layout.dtype.clone() });
+    }
+    if !layout.is_contiguous() {
+        return Err(ViewError::Strides { shape: layout.shape.to_vec(), strides: layout.strides().to_vec() });
+    }
+    bytemuck::try_cast_slice(bytes).map_err(|_| ViewError::Alignment { dtype: T::DTYPE })
 }
 
 const STRIDED: u8 = 0x80;
@@ -276,6 +312,13 @@ fn custom_type(reader: &mut Reader<'_>) -> Result<DType, DecodeError> {
         limit: u32::MAX.into(),
     })?;
     Ok(DType::Custom { name: name.into(), item_bytes })
+}
+
+/// Of axes with the same stride, the first is the slowest.
+fn slowest_first(dimensions: usize, stride: impl Fn(usize) -> usize) -> Dimensions {
+    let mut axes: Dimensions = (0..dimensions).collect();
+    axes.sort_by_key(|&axis| std::cmp::Reverse(stride(axis)));
+    axes
 }
 
 fn c_strides(dtype: &DType, shape: &[usize]) -> Dimensions {

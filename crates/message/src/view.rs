@@ -139,12 +139,7 @@ impl<'a> View<'a> {
     /// # Errors
     /// When the sample is no tensor of `T` in C order.
     pub fn as_slice<T: Element + bytemuck::AnyBitPattern>(&self) -> Result<&'a [T], ViewError> {
-        let tensor = self.tensor()?;
-        if *tensor.dtype() != T::DTYPE {
-            return Err(ViewError::ElementType { expected: T::DTYPE, found: tensor.dtype().clone() });
-        }
-        self.contiguous(&tensor)?;
-        bytemuck::try_cast_slice(tensor.bytes()).map_err(|_| ViewError::Alignment { dtype: T::DTYPE })
+        self.tensor()?.as_slice()
     }
 
     /// The value as an Arrow array, whatever it is: a tensor gives its elements in C order, bytes an array of `UInt8`, text

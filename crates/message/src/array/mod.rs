@@ -39,9 +39,9 @@ use crate::wire::{DecodeError, Head, Reader, put_bytes, put_number};
 /// What a head says about an Arrow array; the rest follows from its schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayLayout {
-    length: usize,
+    pub(crate) length: usize,
     /// The numbers that the schema does not know, in the order of the walk.
-    numbers: Head,
+    pub(crate) numbers: Head,
 }
 
 impl ArrayLayout {
@@ -72,19 +72,24 @@ impl ArrayLayout {
 pub const MAX_WEIGHTLESS_LENGTH: usize = 1 << 20;
 
 /// Whether a payload of this size may hold arrays of this length: a row takes a bit at least.
-fn length_fits(length: usize, payload_bytes: usize) -> bool {
+pub(crate) fn length_fits(length: usize, payload_bytes: usize) -> bool {
     length <= MAX_WEIGHTLESS_LENGTH.max(payload_bytes.saturating_mul(8))
 }
 
 /// Deals out the payload, buffer after buffer. The rule is part of the format.
 #[derive(Debug, Default)]
-struct Places {
+pub(crate) struct Places {
     end: usize,
 }
 
 impl Places {
+    /// Bytes of all buffers so far.
+    pub(crate) fn end(&self) -> usize {
+        self.end
+    }
+
     /// The place of the next buffer; `None` where it would lie beyond any memory.
-    fn next(&mut self, bytes: usize, alignment: usize) -> Option<Range<usize>> {
+    pub(crate) fn next(&mut self, bytes: usize, alignment: usize) -> Option<Range<usize>> {
         let alignment = if bytes >= 64 { 64 } else { alignment.max(8) };
         let start = self.end.checked_next_multiple_of(alignment)?;
         let end = start.checked_add(bytes)?;
@@ -96,4 +101,4 @@ impl Places {
 }
 
 /// Bits in a byte of a bitmap.
-const BITS: usize = 8;
+pub(crate) const BITS: usize = 8;

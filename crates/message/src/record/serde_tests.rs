@@ -1,0 +1,122 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::*;
+use crate::array::read;
+use crate::encode::Encode;
+use crate::layout::Layout;
+use crate::schema::Schema;
+use crate::tensor::{Tensor, TensorLayout};
+use crate::view::payload_buffer;
+use crate::{DType, json::PYTHON_KIND};
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Frame<'a> {
+    stamp: f64,
+    name: String,
+    #[serde(borrow)]
+    image: Tensor<'a>,
+    poses: Vec<Pose<'a>>,
+    mode: Mode,
+    last: Option<Mode>,
+    labels: BTreeMap<String, i64>,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Pose<'a> {
+    #[serde(borrow)]
+    position: Tensor<'a>,
+    weight: Option<f32>,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+enum Mode {
+    Idle,
+    Drive { speed: f64 },
+    Turn(i32),
+    Both(i32, i32),
+}
+
+/// A value as it arrives.
+fn arrived<V: Serialize + ?Sized>(value: &V) -> ReceivedRecord {
+    let sample = SerdeSample::new(value).unwrap();
+    let mut words = vec![u64::MAX; sample.payload_bytes().div_ceil(8)];
+    let bytes = &mut bytemuck::cast_slice_mut(&mut words)[..sample.payload_bytes()];
+    sample.write(bytes);
+    let payload = payload_buffer(bytes.to_vec());
+    let Layout::Array(layout) = sample.layout() else { panic!("a record is an array") };
+    let schema = Schema::decode(sample.schema().unwrap().bytes()).unwrap();
+    ReceivedRecord::new(read(&layout, &schema, &payload).unwrap(), schema)
+}
+
+#[test]
+fn a_struct_with_tensors_comes_back() {
+    let pixels: Vec<u8> = (0..4 * 6 * 3).collect();
+    let numbers: Vec<f32> = (0..6).map(|number| number as f32).collect();
+    let fortran = TensorLayout::strided(DType::F32, &[2, 3], &[4, 8]).unwrap();
+    let fortran = Tensor::from_bytes(fortran, bytemuck::cast_slice(&numbers)).unwrap();
+    let pose = |weight| Pose { position: fortran.clone(), weight };
+    let frame = Frame {
+        stamp: 1.5,
+        name: "front".to_owned(),
+        image: Tensor::new(&pixels, &[4, 6, 3]).unwrap(),
+        poses: vec![pose(Some(0.5)), pose(None)],
+        mode: Mode::Drive { speed: 0.25 },
+        last: None,
+        labels: [("cup".to_owned(), 2), ("ball".to_owned(), -1)].into(),
+    };
+    let record = arrived(&frame);
+    assert_eq!(record.deserialize::<Frame<'_>>().unwrap(), frame);
+    let image = record.deserialize::<Frame<'_>>().unwrap().image;
+    assert_eq!(image.as_slice::<u8>().unwrap(), pixels);
+    assert_eq!(
+        image.as_slice::<f32>().unwrap_err().to_string(),
+        "expected elements of type f4, the tensor has u1"
+    );
+}
+
+#[test]
+fn enums_are_texts_or_structs_of_one_field() {
+    for mode in [Mode::Idle, Mode::Drive { speed: 1.0 }, Mode::Turn(-3), Mode::Both(1, 2)] {
+        let record = arrived(&mode);
+        assert_eq!(record.deserialize::<Mode>().unwrap(), mode);
+    }
+    let modes = [Mode::Drive { speed: 1.0 }, Mode::Turn(-3), Mode::Both(1, 2)];
+    let record = arrived(&modes[..]);
+    assert_eq!(record.deserialize::<Vec<Mode>>().unwrap(), modes);
+}
+
+#[test]
+fn lists_and_maps_are_what_python_sends_for_them() {
+    let kind = |record: &Record<usize>| record.schema().root().metadata().get(PYTHON_KIND).cloned();
+    let list = SerdeSample::new(&[1_i64, 2][..]).unwrap();
+    assert_eq!(kind(list.record()).as_deref(), Some("list"));
+    assert_eq!(arrived(&[1_i64, 2][..]).deserialize::<Vec<i64>>().unwrap(), [1, 2]);
+    let map = BTreeMap::from([("a", 1.5)]);
+    assert_eq!(kind(SerdeSample::new(&map).unwrap().record()).as_deref(), Some("dict"));
+    assert_eq!(arrived(&map).deserialize::<BTreeMap<&str, f64>>().map(|map| map["a"]), Ok(1.5));
+}
+
+#[test]
+fn what_does_not_fit_is_named_with_its_place() {
+    #[derive(Debug, Serialize)]
+    struct Outer {
+        rows: Vec<(i32, &'static str)>,
+    }
+    let error = SerdeSample::new(&Outer { rows: vec![(1, "a")] }).unwrap_err();
+    assert_eq!(error.to_string(), "value.rows[0][1]: Text stands beside Integer");
+    let error = SerdeSample::new(&BTreeMap::from([(1, 2)])).unwrap_err();
+    assert_eq!(error.to_string(), "value: the keys of a map that is sent are text");
+
+    #[derive(Debug, Deserialize)]
+    struct Wanted {
+        #[expect(dead_code, reason = "it is not there")]
+        a: bool,
+    }
+    let record = arrived(&BTreeMap::from([("a", 1.5)]));
+    let error = record.deserialize::<Wanted>().unwrap_err();
+    assert_eq!(error.to_string(), "a: invalid type: floating point `1.5`, expected a boolean");
+    let record = arrived(&BTreeMap::from([("b", 1.5)]));
+    assert_eq!(record.deserialize::<Wanted>().unwrap_err().to_string(), "missing field `a`");
+}

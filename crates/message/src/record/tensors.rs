@@ -1,0 +1,329 @@
+//! Tensors in an Arrow array: the canonical extension type `arrow.variable_shape_tensor`.
+//!
+//! <https://arrow.apache.org/docs/format/CanonicalExtensions.html#variable-shape-tensor>
+//!
+//! `arrow-schema` has the type as well, but writes its metadata under other keys than the specification (`permutations`),
+//! and refuses those of the specification.
+//!
+//! Elements that Arrow has no type for are `arrow.bool8`, so that a truth value is a byte as in NumPy, or of a fixed width
+//! under `arrow.opaque` with NumPy's name of the type. Arrow's libraries refuse tensors of them; so those go by another
+//! name, [`OTHER_TENSOR`], and a library shows the same struct without a meaning.
+
+use std::hint::black_box;
+
+use arrow_buffer::Buffer;
+use arrow_data::ArrayData;
+use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
+use arrow_schema::{DataType, Field, Fields, Metadata, TimeUnit};
+use serde_json::{Value, json};
+
+use crate::dtype::DType;
+use crate::tensor::TensorLayout;
+
+const TENSOR: &str = "arrow.variable_shape_tensor";
+/// The same storage and metadata, for elements that are of an extension type themselves.
+const OTHER_TENSOR: &str = "nervure.tensor";
+const BOOL8: &str = "arrow.bool8";
+const OPAQUE: &str = "arrow.opaque";
+
+/// A column of tensors in an array that was read.
+#[derive(Clone, Debug)]
+pub struct TensorColumn<'a> {
+    dtype: DType,
+    dimensions: usize,
+    /// Of each axis, which it is in memory; empty for C order.
+    permutation: Vec<usize>,
+    array: &'a ArrayData,
+}
+
+/// A tensor of a column.
+#[derive(Clone, Debug)]
+pub struct TensorInRecord {
+    /// Where its elements lie in `elements`.
+    pub layout: TensorLayout,
+    /// The memory of the elements, in place, or a copy where they are not aligned.
+    pub elements: Buffer,
+}
+
+/// Why a column holds no tensors, though its type says so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TensorColumnError {
+    /// The type is not as the specification of the extension type says.
+    #[error("the field {field:?} holds no tensors, though its extension type says so: {reason}")]
+    Type {
+        /// Name of the field.
+        field: String,
+        /// The rule that is broken.
+        reason: String,
+    },
+    /// Shape and elements of a tensor do not fit each other.
+    #[error("the shape {shape:?} of a tensor does not fit its {elements} elements")]
+    Shape {
+        /// The shape, in the order of memory.
+        shape: Vec<i32>,
+        /// Its elements.
+        elements: usize,
+    },
+}
+
+/// The field of a column of tensors whose axes lie in memory in this order, slowest first.
+pub(super) fn field(name: &str, dtype: &DType, axes: &[usize]) -> Field {
+    let data = Field::new("data", DataType::List(element_field(dtype).into()), true);
+    let number = Field::new("item", DataType::Int32, true);
+    let shape = DataType::FixedSizeList(number.into(), axes.len() as i32);
+    let children = Fields::from(vec![data, Field::new("shape", shape, true)]);
+    let parameters = if axes.is_sorted() {
+        json!({})
+    } else {
+        let mut permutation = vec![0; axes.len()];
+        axes.iter().enumerate().for_each(|(in_memory, &axis)| permutation[axis] = in_memory);
+        json!({ "permutation": permutation })
+    };
+    let is_plain = arrow_type(dtype).is_some();
+    let metadata = extension(if is_plain { TENSOR } else { OTHER_TENSOR }, &parameters.to_string());
+    Field::new(name, DataType::Struct(children), true).with_metadata(metadata)
+}
+
+impl<'a> TensorColumn<'a> {
+    /// The tensors of an array as [`crate::array::read`] gives it, or of a part of one; `None` for arrays of other types.
+    ///
+    /// # Errors
+    /// When the type says that it is one of tensors, and is not.
+    pub fn new(field: &Field, array: &'a ArrayData) -> Result<Option<Self>, TensorColumnError> {
+        let name = field.metadata().get(EXTENSION_TYPE_NAME_KEY);
+        if name.is_none_or(|name| name != TENSOR && name != OTHER_TENSOR) {
+            return Ok(None);
+        }
+        let refused =
+            |reason: &str| TensorColumnError::Type { field: field.name().clone(), reason: reason.to_owned() };
+        let DataType::Struct(children) = array.data_type() else { return Err(refused("it is no struct")) };
+        let [data, shape] = &children[..] else { return Err(refused("it has other fields than two")) };
+        let (DataType::List(item), DataType::FixedSizeList(number, dimensions)) =
+            (data.data_type(), shape.data_type())
+        else {
+            return Err(refused("data is a list and shape a list of fixed size"));
+        };
+        if *number.data_type() != DataType::Int32 {
+            return Err(refused("the shape is of int32"));
+        }
+        let dimensions =
+            usize::try_from(*dimensions).ok().filter(|&count| count <= TensorLayout::MAX_DIMENSIONS);
+        let dimensions = dimensions.ok_or_else(|| refused("it has too many dimensions"))?;
+        let dtype = element_dtype(item).ok_or_else(|| refused("a tensor has no elements of that type"))?;
+        let parameters = field.metadata().get(EXTENSION_TYPE_METADATA_KEY).map_or("", String::as_str);
+        let permutation =
+            permutation(parameters, dimensions).ok_or_else(|| refused("its metadata is wrong"))?;
+        let column = Self { dtype, dimensions, permutation, array };
+        let parts = [array, column.data(), column.items(), column.shapes(), column.lengths()];
+        if parts.iter().any(|part| part.offset() != 0) {
+            return Err(refused("it is a part of another array"));
+        }
+        if parts[1..].iter().any(|part| part.null_count() > 0) {
+            return Err(refused("data and shape are never null"));
+        }
+        Ok(Some(column))
+    }
+
+    /// The tensor at an index within the array; `None` where there is none.
+    ///
+    /// # Errors
+    /// When its shape does not fit its elements.
+    pub fn get(&self, index: usize) -> Result<Option<TensorInRecord>, TensorColumnError> {
+        let Some((layout, first_byte)) = self.place(index)? else { return Ok(None) };
+        let elements = match self.items().buffers().first() {
+            Some(items) if layout.payload_bytes() > 0 => {
+                items.slice_with_length(first_byte, layout.payload_bytes())
+            }
+            _ => Buffer::from(&[]),
+        };
+        let elements = aligned(elements, self.dtype.item_bytes());
+        Ok(Some(TensorInRecord { layout, elements }))
+    }
+
+    /// The tensor at an index, with its elements as they lie.
+    pub(super) fn in_place(
+        &self,
+        index: usize,
+    ) -> Result<Option<(TensorLayout, &'a [u8])>, TensorColumnError> {
+        let Some((layout, first_byte)) = self.place(index)? else { return Ok(None) };
+        let elements = match self.items().buffers().first() {
+            Some(items) if layout.payload_bytes() > 0 => &items[first_byte..][..layout.payload_bytes()],
+            _ => &[],
+        };
+        Ok(Some((layout, elements)))
+    }
+
+    /// The layout of a tensor, and its first byte among the elements.
+    fn place(&self, index: usize) -> Result<Option<(TensorLayout, usize)>, TensorColumnError> {
+        if self.array.is_null(index) {
+            return Ok(None);
+        }
+        // Offsets are private memory, and were validated when the array was read.
+        let ends = &self.data().buffer::<i32>(0)[index..index + 2];
+        let (start, end) = (ends[0] as usize, ends[1] as usize);
+        let refused =
+            |shape: &[i32]| TensorColumnError::Shape { shape: shape.to_vec(), elements: end - start };
+        // The shape is in memory that its sender may still alter: a private copy is validated.
+        let first = index * self.dimensions;
+        let shape = self.lengths().buffer::<i32>(0).get(first..first + self.dimensions).unwrap_or_default();
+        let shape = black_box(shape.to_vec());
+        let lengths: Vec<usize> = shape
+            .iter()
+            .map(|&length| usize::try_from(length))
+            .collect::<Result<_, _>>()
+            .map_err(|_| refused(&shape))?;
+        if lengths.len() != self.dimensions {
+            return Err(refused(&shape));
+        }
+        let layout = self.layout(&lengths).filter(|layout| layout.len() == end - start);
+        let layout = layout.ok_or_else(|| refused(&shape))?;
+        Ok(Some((layout, start * self.dtype.item_bytes())))
+    }
+
+    fn layout(&self, in_memory: &[usize]) -> Option<TensorLayout> {
+        let packed = TensorLayout::contiguous(self.dtype.clone(), in_memory).ok()?;
+        if self.permutation.is_empty() {
+            return Some(packed);
+        }
+        let strides = packed.strides();
+        let permuted = |numbers: &[usize]| -> Vec<usize> {
+            self.permutation.iter().map(|&axis| numbers[axis]).collect()
+        };
+        TensorLayout::strided(self.dtype.clone(), &permuted(in_memory), &permuted(&strides)).ok()
+    }
+
+    fn data(&self) -> &'a ArrayData {
+        &self.array.child_data()[0]
+    }
+
+    fn items(&self) -> &'a ArrayData {
+        &self.data().child_data()[0]
+    }
+
+    fn shapes(&self) -> &'a ArrayData {
+        &self.array.child_data()[1]
+    }
+
+    fn lengths(&self) -> &'a ArrayData {
+        &self.shapes().child_data()[0]
+    }
+}
+
+/// The elements where they are aligned, as those of a payload are.
+fn aligned(elements: Buffer, width: usize) -> Buffer {
+    const MAX_ALIGNMENT: usize = 16;
+    let alignment = (1 << width.trailing_zeros().min(4)).min(MAX_ALIGNMENT);
+    if elements.as_ptr().align_offset(alignment) == 0 {
+        return elements;
+    }
+    Buffer::from(elements.as_slice())
+}
+
+fn extension(name: &str, parameters: &str) -> Metadata {
+    Metadata::new().with(EXTENSION_TYPE_NAME_KEY, name).with(EXTENSION_TYPE_METADATA_KEY, parameters)
+}
+
+/// Of each axis, which it is in memory; empty for C order. `None` where the parameters break the specification.
+fn permutation(parameters: &str, dimensions: usize) -> Option<Vec<usize>> {
+    if parameters.is_empty() {
+        return Some(Vec::new());
+    }
+    let parameters: Value = serde_json::from_str(parameters).ok()?;
+    let Some(permutation) = parameters.as_object()?.get("permutation").filter(|value| !value.is_null())
+    else {
+        return Some(Vec::new());
+    };
+    let axes = permutation.as_array()?.iter().map(|axis| usize::try_from(axis.as_u64()?).ok());
+    let axes = axes.collect::<Option<Vec<_>>>()?;
+    let is_permutation = axes.len() == dimensions && (0..dimensions).all(|axis| axes.contains(&axis));
+    is_permutation.then_some(axes)
+}
+
+fn element_field(dtype: &DType) -> Field {
+    let item = |data_type| Field::new("item", data_type, true);
+    if let Some(data_type) = arrow_type(dtype) {
+        return item(data_type);
+    }
+    if *dtype == DType::Bool {
+        return item(DataType::Int8).with_metadata(extension(BOOL8, ""));
+    }
+    let parameters = json!({ "type_name": dtype.numpy_name(), "vendor_name": "NumPy" });
+    let width = i32::try_from(dtype.item_bytes()).unwrap_or(i32::MAX);
+    item(DataType::FixedSizeBinary(width)).with_metadata(extension(OPAQUE, &parameters.to_string()))
+}
+
+fn element_dtype(field: &Field) -> Option<DType> {
+    let data_type = field.data_type();
+    let plain = TYPES.iter().find(|(_, known)| known == data_type).map(|(dtype, _)| dtype.clone());
+    match field.metadata().get(EXTENSION_TYPE_NAME_KEY).map(String::as_str) {
+        Some(BOOL8) if *data_type == DataType::Int8 => return Some(DType::Bool),
+        Some(OPAQUE) => {}
+        _ => return plain.or_else(|| time_name(data_type).map(|name| custom(&name, 8))),
+    }
+    let DataType::FixedSizeBinary(width) = data_type else { return None };
+    let parameters = field.metadata().get(EXTENSION_TYPE_METADATA_KEY)?;
+    let parameters: Value = serde_json::from_str(parameters).ok()?;
+    let name = parameters.get("type_name")?.as_str().filter(|name| name.len() <= DType::MAX_NAME_BYTES)?;
+    let width = u32::try_from(*width).ok()?;
+    let known = DType::from_numpy_name(name).filter(|dtype| dtype.item_bytes() == width as usize);
+    Some(known.unwrap_or_else(|| custom(name, width)))
+}
+
+fn custom(name: &str, item_bytes: u32) -> DType {
+    DType::Custom { name: name.into(), item_bytes }
+}
+
+/// Arrow's type of the same bytes, where it has one.
+fn arrow_type(dtype: &DType) -> Option<DataType> {
+    if let DType::Custom { name, .. } = dtype {
+        return TIMES
+            .iter()
+            .find(|data_type| time_name(data_type).is_some_and(|known| known == **name))
+            .cloned();
+    }
+    TYPES.iter().find(|(known, _)| known == dtype).map(|(_, data_type)| data_type.clone())
+}
+
+const TYPES: [(DType, DataType); 11] = [
+    (DType::I8, DataType::Int8),
+    (DType::I16, DataType::Int16),
+    (DType::I32, DataType::Int32),
+    (DType::I64, DataType::Int64),
+    (DType::U8, DataType::UInt8),
+    (DType::U16, DataType::UInt16),
+    (DType::U32, DataType::UInt32),
+    (DType::U64, DataType::UInt64),
+    (DType::F16, DataType::Float16),
+    (DType::F32, DataType::Float32),
+    (DType::F64, DataType::Float64),
+];
+
+const TIMES: [DataType; 8] = {
+    use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
+    [
+        DataType::Timestamp(Second, None),
+        DataType::Timestamp(Millisecond, None),
+        DataType::Timestamp(Microsecond, None),
+        DataType::Timestamp(Nanosecond, None),
+        DataType::Duration(Second),
+        DataType::Duration(Millisecond),
+        DataType::Duration(Microsecond),
+        DataType::Duration(Nanosecond),
+    ]
+};
+
+/// NumPy's name of a type of [`TIMES`].
+fn time_name(data_type: &DataType) -> Option<String> {
+    let (letter, unit) = match data_type {
+        DataType::Timestamp(unit, None) => ('M', unit),
+        DataType::Duration(unit) => ('m', unit),
+        _ => return None,
+    };
+    let unit = match unit {
+        TimeUnit::Second => "s",
+        TimeUnit::Millisecond => "ms",
+        TimeUnit::Microsecond => "us",
+        TimeUnit::Nanosecond => "ns",
+    };
+    Some(format!("<{letter}8[{unit}]"))
+}
