@@ -43,6 +43,9 @@ pub struct Node {
     pub description: Option<String>,
     /// What it runs.
     pub program: Program,
+    /// False when the program is not there yet, and `build` makes it.
+    #[serde(skip)]
+    pub is_built: bool,
     /// The program's arguments.
     pub args: Vec<String>,
     /// Its environment variables beside those that it inherits: the dataflow's, and its own on top.

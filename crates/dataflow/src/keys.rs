@@ -182,7 +182,7 @@ pub(crate) static NODE: Level = Level {
         optional(
             "args",
             Arguments,
-            "Arguments: text that is split as a shell does, or a list. Nothing is expanded.",
+            "Arguments: text that is split as a shell does, or a list. Then variables are filled in as in `env`, also within single quotes; `$$` is a dollar.",
         ),
         optional(
             "env",
@@ -239,11 +239,14 @@ pub(crate) static NODE: Level = Level {
             Duration,
             "Longest time without a sign of life. Past it the node hangs: where it does is logged, and it is killed, which is a failure. Signs of life are asking for events, waiting for them, sending, waiting for room, and asking whether to stop. Default: no limit.",
         ),
-        optional(
-            "on_failure",
-            LastValues,
-            "What the consumers of an output get when the node fails, behind everything that it sent (see on_failure).",
-        ),
+        Key {
+            aliases: &["on-failure"],
+            ..optional(
+                "on_failure",
+                LastValues,
+                "What the consumers of an output get when the node fails, behind everything that it sent (see on_failure).",
+            )
+        },
         optional("cpu_affinity", Processors, "Processors that the node may run on, counted from 0."),
         optional("scheduling", Map(&SCHEDULING), "Scheduling class of the node's threads."),
         optional(
@@ -267,7 +270,7 @@ pub(crate) static NODE: Level = Level {
         optional(
             "params",
             Params,
-            "Parameters by name, which can be changed while the node runs: a value, or a map (see param).",
+            "Parameters by name, which can be changed while the node runs: a value, or a map (see param). Variables in texts are filled in as in `env`; text without quotes then becomes what it looks like: `fps: ${FPS}` and `fps: {value: \"${FPS}\", type: int}` are numbers, `fps: \"${FPS}\"` is text. `nervure run FILE NODE.PARAMETER=VALUE` sets another value.",
         ),
         later("machine", MACHINES, "Role of the machine that the node runs on."),
         later(

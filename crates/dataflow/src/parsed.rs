@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use nervure_protocol::params::ParamSpec;
 
-use crate::graph::{LastValue, LoopDeadline, Program, Queue, Ready, Restart, Scheduling};
+use crate::graph::{LastValue, LoopDeadline, Queue, Ready, Restart, Scheduling};
 use crate::name::TypeName;
+use crate::read_program::Located;
 use crate::source::Span;
 use crate::tree::Text;
 
@@ -25,7 +26,7 @@ pub(crate) struct ParsedNode {
     pub span: Span,
     pub name: Option<String>,
     pub description: Option<String>,
-    pub program: Option<Program>,
+    pub program: Option<Located>,
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub build: Option<String>,

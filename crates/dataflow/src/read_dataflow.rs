@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use crate::diagnostic::{Code, Finding};
 use crate::keys::{DATAFLOW, FORMAT_VERSION, Shape};
 use crate::parsed::ParsedDataflow;
-use crate::quote::{is_invisible, quoted};
+use crate::quote::quoted;
 use crate::reader::Reader;
-use crate::source::Span;
 use crate::tree::{Entry, Kind, Value};
 
 impl Reader<'_> {
@@ -94,6 +93,12 @@ impl Reader<'_> {
         match &value.kind {
             Kind::Boolean(value, _) => Some(value.to_string()),
             Kind::Integer(_, text) | Kind::Float(_, text) => Some(text.clone()),
+            Kind::Text(text) if text.contains('\0') => {
+                let message = "a value of an environment variable contains a zero byte";
+                let finding = Finding::error(Code::InvalidValue, value.span, message).expected("text");
+                self.findings.push(finding);
+                None
+            }
             Kind::Text(text) => self.expanded(text, value.span),
             Kind::Null | Kind::List(_) | Kind::Map(_) => {
                 let finding = self.wrong_type(value, "text, a number, `true` or `false`");
@@ -104,43 +109,6 @@ impl Reader<'_> {
                     }
                     _ => finding,
                 });
-                None
-            }
-        }
-    }
-
-    /// `text` with `$NAME`, `${NAME}` and `${NAME:-default}` replaced, as dora does it.
-    fn expanded(&mut self, text: &str, span: Span) -> Option<String> {
-        if text.contains('\0') {
-            let finding = Finding::error(
-                Code::InvalidValue,
-                span,
-                "a value of an environment variable contains a zero byte",
-            )
-            .expected("text");
-            self.findings.push(finding);
-            return None;
-        }
-        if let Some(start) = text.find("${")
-            && !text[start..].contains('}')
-        {
-            let finding = Finding::error(Code::InvalidValue, span, "`${` is never closed")
-                .hint("write `${NAME}`, or `$$` for a dollar");
-            self.findings.push(finding);
-            return None;
-        }
-        let look_up = |name: &str| self.surroundings.variable(name).map(Some).ok_or(());
-        match shellexpand::env_with_context(text, look_up) {
-            Ok(expanded) => Some(expanded.into_owned()),
-            Err(error) => {
-                let name = error.var_name;
-                let message = format!("the environment variable {} is not set", quoted(&name));
-                let hint = if name.chars().any(is_invisible) {
-                    "write `$$` for a dollar".to_owned()
-                } else {
-                    format!("set it, give a default with `${{{name}:-default}}`, or write `$$` for a dollar")
-                };
-                self.findings.push(Finding::error(Code::UnsetVariable, span, message).hint(hint));
                 None
             }
         }

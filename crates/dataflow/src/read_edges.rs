@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use nervure_protocol::nearest;
+use nervure_protocol::{nearest, wiring::MAX_NODE_INPUTS};
 
 use crate::diagnostic::{Code, Finding};
 use crate::graph::{Queue, QueuePolicy};
@@ -52,6 +52,13 @@ impl Reader<'_> {
             return Vec::new();
         }
         let entries = self.entries(value, Shape::Inputs, Code::DuplicateInput, "input").unwrap_or_default();
+        if let Some(first_beyond) = entries.get(MAX_NODE_INPUTS as usize) {
+            let message = format!("the node has {} inputs", entries.len());
+            let finding = Finding::error(Code::OutOfRange, first_beyond.key.span, message)
+                .expected(format!("at most {MAX_NODE_INPUTS} inputs"))
+                .hint("divide the node, or let another node combine some of them");
+            self.findings.push(finding);
+        }
         entries.iter().filter_map(|entry| self.input(entry)).collect()
     }
 

@@ -107,7 +107,7 @@ impl Reader<'_> {
     }
 
     fn check_shared_memory(&mut self, value: &Value, bytes: u64) -> bool {
-        const LEAST_BYTES: u64 = 1 << 20;
+        const LEAST_BYTES: u64 = 1_000_000;
         if bytes < LEAST_BYTES {
             let finding = Finding::error(Code::OutOfRange, value.span, "this is too little to send anything")
                 .expected("at least 1MB");

@@ -6,6 +6,7 @@ use serde_json::{Number, Value as Json};
 use crate::diagnostic::{Code, Finding};
 use crate::keys::{PARAM, PARAM_TYPES, Shape};
 use crate::quote::quoted;
+use crate::read_variables::Filled;
 use crate::reader::{Keys, Reader};
 use crate::tree::{Entry, Kind, Value};
 
@@ -34,7 +35,7 @@ impl Reader<'_> {
                 self.long_param(&name.text, &keys)
             }
             _ => {
-                let (initial, kind) = self.param_value(value)?;
+                let (initial, kind) = self.param_value(value, Filled::ByQuotes)?;
                 self.checked(plain(&name.text, kind, initial), value)
             }
         };
@@ -43,10 +44,15 @@ impl Reader<'_> {
 
     fn long_param(&mut self, name: &str, keys: &Keys<'_>) -> Option<ParamSpec> {
         let entry = keys.get("value");
-        let value = entry.and_then(|entry| self.param_value(&entry.value));
         let kind = keys.get("type").map(|entry| self.one_of(&entry.value, PARAM_TYPES));
+        let filled = match kind {
+            Some(Some("str")) => Filled::Text,
+            Some(Some("bool" | "int" | "float")) => Filled::Scalar,
+            _ => Filled::ByQuotes,
+        };
+        let value = entry.and_then(|entry| self.param_value(&entry.value, filled));
         let (min, max) = (self.bound(keys, "min"), self.bound(keys, "max"));
-        let one_of = keys.get("one_of").map(|entry| self.choices(&entry.value));
+        let one_of = keys.get("one_of").map(|entry| self.choices(&entry.value, filled));
         let read_only = keys.get("read_only").and_then(|entry| self.truth(&entry.value));
         let description = keys.get("description").and_then(|entry| self.text(&entry.value, Shape::Words));
         let (initial, natural) = value?;
@@ -88,7 +94,8 @@ impl Reader<'_> {
     }
 
     /// A value and its natural type.
-    fn param_value(&mut self, value: &Value) -> Option<(Json, ParamKind)> {
+    fn param_value(&mut self, value: &Value, filled: Filled) -> Option<(Json, ParamKind)> {
+        let value = &self.expanded_value(value, filled)?;
         let kind = match &value.kind {
             Kind::Map(_) | Kind::Null => None,
             _ => Some(self.json(value)?),
@@ -113,11 +120,11 @@ impl Reader<'_> {
         }
     }
 
-    fn choices<'t>(&mut self, value: &'t Value) -> Option<Vec<(&'t Value, Json)>> {
+    fn choices<'t>(&mut self, value: &'t Value, filled: Filled) -> Option<Vec<(&'t Value, Json)>> {
         match &value.kind {
             Kind::List(items) if !items.is_empty() => {
                 let choices: Vec<_> =
-                    items.iter().map(|item| Some((item, self.param_value(item)?.0))).collect();
+                    items.iter().map(|item| Some((item, self.param_value(item, filled)?.0))).collect();
                 choices.into_iter().collect()
             }
             _ => {

@@ -15,13 +15,26 @@ use crate::tree::{Kind, Text, Value};
 /// Longest path that Linux takes.
 const MAX_PATH_BYTES: usize = 4_096;
 
+/// A program, and whether it is there yet.
+#[derive(Debug)]
+pub(crate) struct Located {
+    pub program: Program,
+    pub is_built: bool,
+}
+
+impl From<Program> for Located {
+    fn from(program: Program) -> Self {
+        Self { program, is_built: true }
+    }
+}
+
 impl Reader<'_> {
-    pub fn program(&mut self, keys: &Keys<'_>) -> Option<Program> {
+    pub fn program(&mut self, keys: &Keys<'_>) -> Option<Located> {
         let entry = keys.get("path")?;
         let path = self.text(&entry.value, Shape::Path)?;
         if path.text == "dynamic" {
             self.keys_without_a_process(keys);
-            return Some(Program::Dynamic);
+            return Some(Program::Dynamic.into());
         }
         self.check_path(&path)?;
         let has_build = keys.get_some("build").is_some();
@@ -55,20 +68,21 @@ impl Reader<'_> {
         }
     }
 
-    /// Arguments: text is split as a shell splits it, a list is taken as it is.
+    /// Arguments: text is split as a shell splits it, a list is taken as it is. Then variables are filled in, so that
+    /// the value of one is never split.
     pub fn arguments(&mut self, value: &Value) -> Vec<String> {
-        let arguments = match &value.kind {
-            Kind::Text(text) => shlex::split(text).unwrap_or_else(|| {
-                let finding = Finding::error(
-                    Code::InvalidValue,
-                    value.span,
-                    "a quote in the arguments is never closed",
-                )
-                .expected(Shape::Arguments.describe())
-                .hint("close the quote, or write the arguments as a list: `[--name, \"it's\"]`");
-                self.findings.push(finding);
-                Vec::new()
-            }),
+        let arguments: Vec<String> = match &value.kind {
+            Kind::Text(text) => match shlex::split(text) {
+                Some(words) => words.iter().filter_map(|word| self.expanded(word, value.span)).collect(),
+                None => {
+                    let message = "a quote in the arguments is never closed";
+                    let finding = Finding::error(Code::InvalidValue, value.span, message)
+                        .expected(Shape::Arguments.describe())
+                        .hint("close the quote, or write the arguments as a list: `[--name, \"it's\"]`");
+                    self.findings.push(finding);
+                    Vec::new()
+                }
+            },
             Kind::Integer(_, text) | Kind::Float(_, text) | Kind::Boolean(_, text) => vec![text.clone()],
             Kind::List(items) => items.iter().filter_map(|item| self.argument(item)).collect(),
             Kind::Map(_) | Kind::Null => {
@@ -87,9 +101,8 @@ impl Reader<'_> {
 
     fn argument(&mut self, value: &Value) -> Option<String> {
         match &value.kind {
-            Kind::Text(text) | Kind::Integer(_, text) | Kind::Float(_, text) | Kind::Boolean(_, text) => {
-                Some(text.clone())
-            }
+            Kind::Text(text) => self.expanded(text, value.span),
+            Kind::Integer(_, text) | Kind::Float(_, text) | Kind::Boolean(_, text) => Some(text.clone()),
             Kind::Null | Kind::List(_) | Kind::Map(_) => {
                 let finding = self.wrong_type(value, "text or a number");
                 self.findings.push(finding);
@@ -133,7 +146,7 @@ impl Reader<'_> {
         }
     }
 
-    fn locate_program(&mut self, path: &Text, has_build: bool) -> Option<Program> {
+    fn locate_program(&mut self, path: &Text, has_build: bool) -> Option<Located> {
         let relative = Path::new(&path.text);
         // `./camera` becomes `camera`; `..` stays, because a link may lead elsewhere.
         let file: PathBuf = self.directory.join(relative).components().collect();
@@ -145,9 +158,23 @@ impl Reader<'_> {
             Program::Executable { file: file.clone() }
         };
         let finding = match self.surroundings.entry(&file) {
-            Entry::File { executable } if executable || is_python => return Some(program),
+            Entry::File { executable } if executable || is_python => return Some(program.into()),
             _ if may_be_command && self.surroundings.has_command(&path.text) => {
-                return Some(Program::Command { name: path.text.clone() });
+                return Some(Program::Command { name: path.text.clone() }.into());
+            }
+            // A folder without a slash may be the sources of the command that `build` installs, as those of a package.
+            entry if has_build && (entry == Entry::Missing || entry == Entry::Folder && may_be_command) => {
+                self.findings.push(
+                    Finding::warning(
+                        Code::NotBuilt,
+                        path.span,
+                        format!("the program {} is not there yet", quoted(&path.text)),
+                    )
+                    .hint("`nervure build` builds it"),
+                );
+                // A build installs a name without a folder where the PATH finds it, as pip does.
+                let command = may_be_command.then(|| Program::Command { name: path.text.clone() });
+                return Some(Located { program: command.unwrap_or(program), is_built: false });
             }
             Entry::File { .. } => Finding::error(
                 Code::NotExecutable,
@@ -162,19 +189,6 @@ impl Reader<'_> {
                 Finding::error(Code::MissingFile, path.span, format!("{} is a folder", quoted(&path.text)))
                     .expected(Shape::Path.describe())
                     .hint("name the program inside of it")
-            }
-            Entry::Missing if has_build => {
-                self.findings.push(
-                    Finding::warning(
-                        Code::NotBuilt,
-                        path.span,
-                        format!("the program {} is not there yet", quoted(&path.text)),
-                    )
-                    .hint("`nervure build` builds it"),
-                );
-                // A build installs a name without a folder where the PATH finds it, as pip does.
-                let command = may_be_command.then(|| Program::Command { name: path.text.clone() });
-                return Some(command.unwrap_or(program));
             }
             Entry::Missing => {
                 let (surroundings, directory) = (self.surroundings, self.directory);

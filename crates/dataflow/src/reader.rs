@@ -13,7 +13,7 @@ use crate::quote::quoted;
 use crate::source::Span;
 use crate::surroundings::Surroundings;
 use crate::tree::{Entry, Kind, Text, Value};
-use crate::unit;
+use crate::unit::{self, UnitError};
 
 /// What reading needs: where findings go, and the host.
 pub(crate) struct Reader<'a> {
@@ -183,10 +183,10 @@ impl Reader<'_> {
         false
     }
 
-    /// One of the words of `shape`.
+    /// One of the words, in which `-` and `_` are the same.
     pub fn one_of(&mut self, value: &Value, words: &'static [&'static str]) -> Option<&'static str> {
         let text = self.text(value, Shape::OneOf(words))?;
-        let word = words.iter().find(|word| **word == text.text);
+        let word = words.iter().find(|word| is_same_word(word, &text.text));
         if word.is_none() {
             let finding = Finding::error(
                 Code::InvalidValue,
@@ -275,9 +275,7 @@ impl Reader<'_> {
     /// A size with a unit; `bare_bytes` allows dora's number of bytes.
     pub fn size(&mut self, value: &Value, bare_bytes: bool) -> Option<u64> {
         let result = match &value.kind {
-            Kind::Integer(number, _) if bare_bytes => {
-                u64::try_from(*number).map_err(|_| "is not a size".to_owned())
-            }
+            Kind::Integer(number, _) if bare_bytes => u64::try_from(*number).map_err(|_| UnitError::Negative),
             Kind::Integer(_, text) | Kind::Float(_, text) | Kind::Text(text) => unit::parse_size(text),
             _ => {
                 let finding = self.wrong_type(value, &Shape::Size.describe());
@@ -288,7 +286,7 @@ impl Reader<'_> {
         self.amount(value, result, Shape::Size)
     }
 
-    fn amount<T>(&mut self, value: &Value, result: Result<T, String>, shape: Shape) -> Option<T> {
+    fn amount<T>(&mut self, value: &Value, result: Result<T, UnitError>, shape: Shape) -> Option<T> {
         let reason = match result {
             Ok(amount) => return Some(amount),
             Err(reason) => reason,
@@ -361,11 +359,17 @@ impl Reader<'_> {
     fn missing_key(&mut self, map: Span, key: &Key, level: &Level, entries: &[Entry]) {
         let id = entries.iter().find(|entry| entry.key.text == "id").map(|entry| &entry.value);
         let (subject, span) = match id {
-            Some(Value { kind: Kind::Text(id), span }) => (format!("the node {}", quoted(id)), *span),
+            Some(Value { kind: Kind::Text(id), span, .. }) => (format!("the node {}", quoted(id)), *span),
             _ => (level.noun.to_owned(), entries.first().map_or(map, |entry| entry.key.span)),
         };
         let finding = Finding::error(Code::MissingKey, span, format!("{subject} has no `{}`", key.name))
             .hint(format!("add `{}:` with {}", key.name, key.shape.describe()));
         self.findings.push(finding);
     }
+}
+
+/// Whether two words differ in nothing but `-` for `_`.
+fn is_same_word(one: &str, other: &str) -> bool {
+    let folded = |byte: u8| if byte == b'-' { b'_' } else { byte };
+    one.bytes().map(folded).eq(other.bytes().map(folded))
 }

@@ -44,9 +44,12 @@ nodes:
 `nervure validate FILE` checks a file, `nervure schema` prints a JSON schema for editors. This page is made from the
 table of keys in `crates/dataflow`; a test keeps it up to date.
 
-Names are 1 to 64 letters (a-z, A-Z), digits, `_`, `-` and `.`, and begin with neither `-` nor `.`. Durations carry a
-unit (`15ms`, `2s`, `1min`); keys that dora has too also take its bare seconds. Sizes carry a unit and count by 1024
-(`64MB`).
+Names are 1 to 64 letters (a-z, A-Z), digits, `_`, `-` and `.`, and begin with neither `-` nor `.`. In words such as
+`on-failure` and `drop_oldest`, `-` and `_` are the same.
+
+Durations carry a unit, here and on the command line: `500us`, `15ms`, `2s`, `10min`, `1h`; `ns` is one too. Keys that
+dora has too also take its bare seconds. Sizes carry a unit: 1 MB is 10^6 bytes and 1 MiB is 2^20; `B`, `kB`, `kiB`,
+`GB`, `GiB`, `TB` and `TiB` are the others, in capital letters or small ones.
 ";
 
 fn heading(level: &Level) -> String {

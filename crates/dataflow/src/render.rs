@@ -30,7 +30,9 @@ pub(crate) fn render(diagnostic: &Diagnostic, source: &SourceText, colour: bool)
     let hint = diagnostic.hint.as_ref().map(|hint| Level::HELP.message(visible(hint)));
     let report = &[group.elements(hint)];
     let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
-    format!("{}\n", renderer.render(report))
+    // The renderer leaves the control characters of 8 bits (C1) in excerpts, which some terminals obey.
+    let is_c1 = |character: char| ('\u{80}'..='\u{9f}').contains(&character);
+    format!("{}\n", renderer.render(report).replace(is_c1, "\u{fffd}"))
 }
 
 /// The lines at `location` and at the related places, with marks.

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::check_graph::check_graph;
-use crate::diagnostic::{Code, Diagnostic, Finding, Findings};
+use crate::diagnostic::{Code, Diagnostic, Finding, Findings, Severity};
 use crate::graph::Dataflow;
 use crate::reader::Reader;
 use crate::render::render;
@@ -65,6 +65,25 @@ impl Report {
         self.diagnostics.iter().any(Diagnostic::is_error)
     }
 
+    /// Makes programs that are not built yet errors: without them the dataflow cannot be started.
+    pub fn require_programs(&mut self) {
+        if self.dataflow.as_ref().is_none_or(|dataflow| dataflow.nodes.iter().all(|node| node.is_built)) {
+            return;
+        }
+        self.dataflow = None;
+        for diagnostic in &mut self.diagnostics {
+            match diagnostic.code {
+                Code::NotBuilt => {
+                    diagnostic.severity = Severity::Error;
+                    diagnostic.hint = Some("build it: `nervure build`, or `nervure run --build`".to_owned());
+                }
+                // It may be among those.
+                Code::TooManyFindings => diagnostic.severity = Severity::Error,
+                _ => {}
+            }
+        }
+    }
+
     /// Every finding as text for people, with a blank line between them; empty if there is none.
     #[must_use]
     pub fn render(&self, colour: bool) -> String {
@@ -104,7 +123,7 @@ fn decode(name: &str, bytes: &[u8]) -> (SourceText, Option<Finding>) {
     if bytes.len() > MAX_FILE_BYTES {
         let finding = Finding::without_place(
             Code::FileTooLarge,
-            format!("the file is larger than {} KB", MAX_FILE_BYTES >> 10),
+            format!("the file is larger than {} MiB", MAX_FILE_BYTES >> 20),
         )
         .hint("a dataflow of a thousand nodes has some 200 KB: is this the right file?");
         return (SourceText::new(name, ""), Some(finding));

@@ -11,6 +11,7 @@ use crate::keys::Shape;
 use crate::name::{check_name, repair_name};
 use crate::parsed::{ParsedDataflow, ParsedInput, ParsedNode, ParsedSource};
 use crate::quote::{listed, quoted};
+use crate::read_program::Located;
 use crate::resolve_services::{self, Servers};
 use crate::tree::Text;
 
@@ -211,11 +212,13 @@ pub(crate) fn assemble(
             history: output.history,
             type_name: output.type_name.map(|type_name| type_name.value),
         });
+        let Located { program, is_built } = node.program?;
         nodes.push(Node {
             id: node.id?.text,
             name: node.name,
             description: node.description,
-            program: node.program?,
+            program,
+            is_built,
             args: node.args,
             env,
             build: node.build,

@@ -70,7 +70,7 @@ fn shape_schema(shape: Shape) -> Value {
             { "type": "integer", "minimum": 1 },
             { "type": "string", "pattern": "^[0-9.]+ ?([kKmMgGtT][iI]?)?[bB]$" },
         ] }),
-        Shape::OneOf(words) => json!({ "enum": words }),
+        Shape::OneOf(words) => json!({ "enum": both_spellings(words) }),
         Shape::Arguments => json!({ "oneOf": [
             { "type": ["string", "number", "boolean"] },
             { "type": "array", "items": { "type": ["string", "number", "boolean"] } },
@@ -132,4 +132,13 @@ fn shape_schema(shape: Shape) -> Value {
         Shape::Map(level) => reference(level),
         Shape::Anything => json!({}),
     }
+}
+
+/// The words, each that has `-` or `_` with the other as well.
+fn both_spellings(words: &[&str]) -> Vec<String> {
+    let spellings = |word: &&str| [(*word).to_owned(), word.replace('-', "_"), word.replace('_', "-")];
+    let mut all: Vec<String> = words.iter().flat_map(spellings).collect();
+    let mut known = std::collections::HashSet::new();
+    all.retain(|word| known.insert(word.clone()));
+    all
 }

@@ -21,6 +21,8 @@ pub(crate) const MAX_VALUES: usize = 100_000;
 pub(crate) struct Value {
     pub span: Span,
     pub kind: Kind,
+    /// Text without quotes, which would be a number if it looked like one.
+    pub is_plain: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -127,7 +129,8 @@ impl<'a> Builder<'a> {
                 Event::Scalar(text, style, anchor, tag) => {
                     let span =
                         if style == ScalarStyle::Plain { span } else { self.offsets.quoted(span, style) };
-                    let value = Value { span, kind: scalar(&text, style, tag.as_deref(), span)? };
+                    let kind = scalar(&text, style, tag.as_deref(), span)?;
+                    let value = Value { span, kind, is_plain: style == ScalarStyle::Plain && tag.is_none() };
                     self.add(value, anchor, 1, 0)?;
                 }
                 Event::Alias(anchor) => self.add_alias(anchor, span)?,
@@ -185,7 +188,7 @@ impl<'a> Builder<'a> {
         let is_flow = self.offsets.text[open.span.start..].starts_with(['[', '{']);
         let span =
             if is_flow { open.span.to(end) } else { last.map_or(open.span, |last| open.span.to(last)) };
-        let value = Value { span, kind };
+        let value = Value { span, kind, is_plain: false };
         self.values -= open.values;
         self.add(value, open.anchor, open.values, open.height)
     }
@@ -324,12 +327,17 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Resu
     if style != ScalarStyle::Plain {
         return Ok(Kind::Text(text.to_owned()));
     }
-    Ok(match text {
+    Ok(plain_scalar(text))
+}
+
+/// Text without quotes and tags as YAML 1.2's core schema reads it.
+pub(crate) fn plain_scalar(text: &str) -> Kind {
+    match text {
         "" | "~" | "null" | "Null" | "NULL" => Kind::Null,
         "true" | "True" | "TRUE" => Kind::Boolean(true, text.to_owned()),
         "false" | "False" | "FALSE" => Kind::Boolean(false, text.to_owned()),
         _ => number(text).unwrap_or_else(|| Kind::Text(text.to_owned())),
-    })
+    }
 }
 
 fn number(text: &str) -> Option<Kind> {

@@ -1,4 +1,4 @@
-//! Durations and sizes with units.
+//! Durations and sizes with units: one grammar for dataflow files and the command line.
 
 use std::time::Duration;
 
@@ -15,64 +15,102 @@ const DURATION_UNITS: &[(&str, u64)] = &[
     ("h", 3600 * 1_000_000_000),
 ];
 
-/// dora's spelling: its KB is 1024 bytes. So is everybody's who writes a buffer size.
+/// Without `i` powers of 1000, with `i` powers of 1024 (IEC 80000-13). Case does not matter.
 const SIZE_UNITS: &[(&str, u64)] = &[
     ("b", 1),
-    ("kb", 1 << 10),
+    ("kb", 1_000),
     ("kib", 1 << 10),
-    ("mb", 1 << 20),
+    ("mb", 1_000_000),
     ("mib", 1 << 20),
-    ("gb", 1 << 30),
+    ("gb", 1_000_000_000),
     ("gib", 1 << 30),
-    ("tb", 1 << 40),
+    ("tb", 1_000_000_000_000),
     ("tib", 1 << 40),
 ];
 
-/// `15ms`, `2s`, `1.5min`.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+/// Why a text is no duration or size. The message continues a sentence that begins with the text: "`5` has no unit".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    /// The text does not begin with a number.
+    #[error("does not begin with a number")]
+    NoNumber,
+    /// A number alone.
+    #[error("has no unit ({known})")]
+    NoUnit {
+        /// The units that are possible.
+        known: String,
+    },
+    /// A number and something else.
+    #[error("has none of the units {known}")]
+    UnknownUnit {
+        /// The units that are possible.
+        known: String,
+    },
+    /// A duration of less than nothing.
+    #[error("is negative")]
+    Negative,
+    /// Not a number of seconds.
+    #[error("is not a number")]
+    NotANumber,
+    /// A duration beyond the limit.
+    #[error("is longer than a year")]
+    TooLong,
+    /// A size beyond the limit.
+    #[error("is more memory than any machine has")]
+    TooLarge,
+}
+
+/// Reads a duration with its unit: `500us`, `15ms`, `2s`, `1.5min`, `1h`.
+///
+/// # Errors
+/// If there is no number or no unit, or the duration is longer than a year.
+pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     let nanos = parse_amount(text, DURATION_UNITS, |unit| unit.to_owned())?;
     if nanos > MAX_DURATION.as_nanos() as f64 {
-        return Err("is longer than a year".to_owned());
+        return Err(UnitError::TooLong);
     }
     Ok(Duration::from_nanos(nanos.round() as u64))
 }
 
 /// Seconds, as dora writes durations.
-pub(crate) fn seconds(seconds: f64) -> Result<Duration, String> {
+pub(crate) fn seconds(seconds: f64) -> Result<Duration, UnitError> {
     if seconds < 0.0 {
-        return Err("is negative".to_owned());
+        return Err(UnitError::Negative);
     }
     if seconds.is_nan() {
-        return Err("is not a number".to_owned());
+        return Err(UnitError::NotANumber);
     }
     if seconds > MAX_DURATION.as_secs_f64() {
-        return Err("is longer than a year".to_owned());
+        return Err(UnitError::TooLong);
     }
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// `512MB`, `1.5GiB`, in bytes. KB, MB and GB count by 1024, as in dora.
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+/// Reads a size with its unit, in bytes: `512MB` is 512 times 10^6, `1.5GiB` 1.5 times 2^30.
+///
+/// # Errors
+/// If there is no number or no unit, or the size is beyond 2^50.
+pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let bytes = parse_amount(text, SIZE_UNITS, str::to_ascii_lowercase)?;
     // Beyond this, floats no longer hold every byte count; and it is more than any machine has.
     if bytes > (1_u64 << 50) as f64 {
-        return Err("is more memory than any machine has".to_owned());
+        return Err(UnitError::TooLarge);
     }
     Ok(bytes.round() as u64)
 }
 
-fn parse_amount(text: &str, units: &[(&str, u64)], fold: impl Fn(&str) -> String) -> Result<f64, String> {
+fn parse_amount(text: &str, units: &[(&str, u64)], fold: impl Fn(&str) -> String) -> Result<f64, UnitError> {
     let text = text.trim();
     let digits =
         text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let (amount, unit) = (&text[..digits], text[digits..].trim_start());
     let known = || units.iter().map(|(unit, _)| *unit).collect::<Vec<_>>().join(", ");
     if unit.is_empty() && !amount.is_empty() {
-        return Err(format!("has no unit ({})", known()));
+        return Err(UnitError::NoUnit { known: known() });
     }
-    let amount: f64 = amount.parse().map_err(|_| "does not begin with a number".to_owned())?;
+    let amount: f64 = amount.parse().map_err(|_| UnitError::NoNumber)?;
     let factor = units.iter().find(|(name, _)| *name == fold(unit)).map(|(_, factor)| *factor);
-    let factor = factor.ok_or_else(|| format!("has none of the units {}", known()))?;
+    let factor = factor.ok_or_else(|| UnitError::UnknownUnit { known: known() })?;
     Ok(amount * factor as f64)
 }
 
@@ -84,7 +122,9 @@ mod tests {
     fn durations_carry_units() {
         assert_eq!(parse_duration("15ms"), Ok(Duration::from_millis(15)));
         assert_eq!(parse_duration("1.5 s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("500us"), Ok(Duration::from_micros(500)));
         assert_eq!(parse_duration("2min"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_duration("0.5h"), Ok(Duration::from_secs(1800)));
         for text in ["", "5", "ms", "5 parsecs", "-1s", "1..5s", "99999999h", "1e3s"] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
@@ -95,10 +135,12 @@ mod tests {
     }
 
     #[test]
-    fn sizes_count_by_1024() {
-        assert_eq!(parse_size("64MB"), Ok(64 << 20));
-        assert_eq!(parse_size("1.5 kb"), Ok(1536));
-        assert_eq!(parse_size("2GiB"), Ok(2 << 30));
+    fn sizes_count_by_1000_and_with_an_i_by_1024() {
+        assert_eq!(parse_size("64MB"), Ok(64_000_000));
+        assert_eq!(parse_size("64MiB"), Ok(64 << 20));
+        assert_eq!(parse_size("1.5 kb"), Ok(1500));
+        assert_eq!(parse_size("1TB"), Ok(1_000_000_000_000));
+        assert_eq!(parse_size("2gib"), Ok(2 << 30));
         for text in ["64", "MB", "9999999TB", "12 apples", "-1MB"] {
             assert!(parse_size(text).is_err(), "{text}");
         }

@@ -23,6 +23,14 @@ fn every_file_gets_its_messages() {
 }
 
 #[test]
+fn excerpts_do_not_steer_the_terminal() {
+    let file = "nodes: [{id: 5, name: \"\u{1b}[2J \u{9b}2J \u{7f} \u{202e}\"}]";
+    let text = parse("steers.yml", file.as_bytes()).render(false);
+    let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+    assert!(text.contains("id: 5") && !text.contains(steers), "{text:?}");
+}
+
+#[test]
 fn every_code_has_a_file() {
     let reports = fixtures().into_iter().chain(unreadable_bytes()).chain([(String::new(), too_many())]);
     let seen: BTreeSet<Code> =

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::{fs, io};
 
-use nervure_dataflow::{Report, Severity};
+use nervure_dataflow::{Anywhere, Entry, Report, RestartPolicy, Severity, Surroundings};
 use support::parse;
 
 #[test]
@@ -38,7 +38,7 @@ fn one_file_has_every_key() {
     let schema = nervure_dataflow::schema();
     let levels = schema["$defs"].as_object().unwrap().values().chain([&schema]);
     let keys = levels.flat_map(|level| level["properties"].as_object().unwrap().keys());
-    for key in keys.filter(|key| *key != "shared_memory_pool_size") {
+    for key in keys.filter(|key| !["shared_memory_pool_size", "on-failure"].contains(&key.as_str())) {
         assert!(text.contains(&format!("{key}:")), "tests/good/every-key.yml has no `{key}`");
     }
 }
@@ -61,6 +61,73 @@ fn the_environment_of_a_node_is_the_dataflows_and_its_own() {
         assert_eq!(camera[name], value, "{name}");
     }
     assert_eq!(dataflow.node("control").unwrap().env["LOG_LEVEL"], "info");
+}
+
+#[test]
+fn variables_are_filled_into_arguments_and_parameters() {
+    let variable = |name: &str| match name {
+        "FPS" => Some("30"),
+        "NAME" => Some("front camera"),
+        "EMPTY" => Some(""),
+        _ => None,
+    };
+    struct Host<F>(F);
+    impl<F: Fn(&str) -> Option<&'static str>> Surroundings for Host<F> {
+        fn variable(&self, name: &str) -> Option<String> {
+            self.0(name).map(str::to_owned)
+        }
+        fn entry(&self, path: &Path) -> Entry {
+            Anywhere.entry(path)
+        }
+        fn names_in(&self, folder: &Path) -> Vec<String> {
+            Anywhere.names_in(folder)
+        }
+        fn has_command(&self, name: &str) -> bool {
+            Anywhere.has_command(name)
+        }
+    }
+    let text = r#"
+nodes:
+  - id: a
+    path: a.py
+    args: --name $NAME '${FPS}' "${SIZE:-2 MB}" $$HOME
+    params:
+      fps: ${FPS}
+      text: "${FPS}"
+      declared: {value: $FPS, type: str, one_of: [$FPS, "60"]}
+      rate: {value: "$FPS.5", type: str}
+      typed: {value: "${FPS}", type: int, one_of: ["$FPS", 60]}
+      list: [1, $FPS]
+      model: $NAME/${SIZE:-small}
+      empty: $EMPTY
+      dollar: $$5
+  - {id: b, path: b.py, args: [--name, "$NAME!", 5]}
+"#;
+    let report = nervure_dataflow::parse("a.yml", text.as_bytes(), Path::new("/"), &Host(variable));
+    let dataflow = report.dataflow.as_ref().unwrap_or_else(|| panic!("{}", report.render(false)));
+    let [a, b] = dataflow.nodes.as_slice() else { panic!("{:?}", dataflow.nodes) };
+    assert_eq!(a.args, ["--name", "front camera", "30", "2 MB", "$HOME"]);
+    assert_eq!(b.args, ["--name", "front camera!", "5"]);
+    let values: Vec<_> = a.params.iter().map(|param| param.value.to_string()).collect();
+    let expected =
+        ["30", "\"30\"", "\"30\"", "\"30.5\"", "30", "[1,30]", "\"front camera/small\"", "\"\"", "\"$5\""];
+    assert_eq!(values, expected);
+}
+
+#[test]
+fn words_and_keys_may_have_either_dash() {
+    let file = |policy: &str, key: &str, queue: &str| {
+        format!(
+            "nodes: [{{id: a, path: camera.py, outputs: [out], restart_policy: {policy}, \
+             {key}: {{output: out, value: 0}}}}, {{id: b, path: camera.py, \
+             inputs: {{in: {{source: a/out, queue_policy: {queue}}}}}}}]"
+        )
+    };
+    let of = |text: String| parse("dashes.yml", text.as_bytes()).dataflow.unwrap_or_else(|| panic!("{text}"));
+    let one = of(file("on-failure", "on_failure", "drop_newest"));
+    assert_eq!(one.nodes[0].restart.policy, RestartPolicy::OnFailure);
+    assert_eq!(one.nodes[0].on_failure.len(), 1);
+    assert_eq!(of(file("on_failure", "on-failure", "drop-newest")), one);
 }
 
 fn fixtures() -> Vec<(String, Report)> {

@@ -66,3 +66,20 @@ fn an_endless_file_is_refused() {
 fn write(folder: &Path, name: &str, text: &str) {
     fs::write(folder.join(name), text).unwrap();
 }
+
+#[test]
+fn a_node_has_as_many_inputs_as_shared_memory_has_room_for() {
+    let report = |inputs: u32| {
+        let inputs: String = (0..inputs).map(|number| format!("      in{number}: source/out\n")).collect();
+        let text = format!(
+            "nodes:\n  - {{id: source, path: sh, outputs: [out]}}\n  - id: sink\n    path: sh\n    inputs:\n{inputs}"
+        );
+        nervure_dataflow::parse("drive.yml", text.as_bytes(), Path::new("/"), &nervure_dataflow::Anywhere)
+    };
+    assert!(!report(4095).has_errors());
+    let report = report(5000);
+    let finding = &report.diagnostics[0];
+    let location = finding.location.as_ref().unwrap();
+    assert_eq!((finding.code, location.line, location.column), (Code::OutOfRange, 6 + 4095, 7));
+    assert_eq!(finding.expected.as_deref(), Some("at most 4095 inputs"));
+}

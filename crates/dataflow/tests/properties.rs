@@ -144,7 +144,8 @@ fn to_yaml(graph: &Graph) -> String {
     let mut text = String::from("nodes:\n");
     for node in &graph.nodes {
         let quoted = |text: &str| serde_json::to_string(text).unwrap();
-        let args: Vec<String> = node.args.iter().map(|argument| quoted(argument)).collect();
+        let args: Vec<String> =
+            node.args.iter().map(|argument| quoted(&argument.replace('$', "$$"))).collect();
         writeln!(text, "  - id: {}\n    path: camera.py\n    args: [{}]", quoted(&node.id), args.join(", "))
             .unwrap();
         writeln!(text, "    outputs:").unwrap();

@@ -1,0 +1,71 @@
+//! Values of parameters outside of files: on the command line.
+
+use std::path::Path;
+
+use nervure_protocol::params::ParamKind;
+use serde_json::Value as Json;
+
+use crate::diagnostic::Findings;
+use crate::reader::Reader;
+use crate::source::SourceText;
+use crate::surroundings::Anywhere;
+use crate::tree::{self, Kind};
+
+/// Reads the value of a parameter as a dataflow file would: `30`, `0.5`, `true`, `fast`, `[1, 2]`.
+///
+/// Variables are not filled in. For a parameter of type `str` the text is taken as it is, without quotes if it has
+/// them; what is no YAML is text, too.
+///
+/// ```
+/// use nervure_dataflow::{ParamKind, param_value};
+/// assert_eq!(param_value("[1, 2]", ParamKind::List), serde_json::json!([1, 2]));
+/// assert_eq!(param_value("60", ParamKind::Str), serde_json::json!("60"));
+/// ```
+#[must_use]
+pub fn param_value(text: &str, kind: ParamKind) -> Json {
+    let source = SourceText::new("", text);
+    let mut findings = Findings::new(&source);
+    let tree = tree::parse(&source, &mut findings);
+    let as_text = || Json::String(text.to_owned());
+    match (kind, tree) {
+        (ParamKind::Str, Some(tree::Value { kind: Kind::Text(inner), is_plain: false, .. })) => {
+            Json::String(inner)
+        }
+        (ParamKind::Str, _) | (_, None) => as_text(),
+        (_, Some(tree)) => {
+            let directory = Path::new("/");
+            let mut reader = Reader { findings, directory, surroundings: &Anywhere, builder: None };
+            reader.json(&tree).unwrap_or_else(as_text)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_in_a_file_and_texts_stay_texts() {
+        for (text, kind, expected) in [
+            ("30", ParamKind::Int, json!(30)),
+            ("0x10", ParamKind::Int, json!(16)),
+            ("-1.5e3", ParamKind::Float, json!(-1500.0)),
+            ("True", ParamKind::Bool, json!(true)),
+            ("[a, 'b c']", ParamKind::List, json!(["a", "b c"])),
+            ("[1, 2.5]", ParamKind::List, json!([1, 2.5])),
+            ("fast", ParamKind::Int, json!("fast")),
+            ("[1, ", ParamKind::List, json!("[1, ")),
+            ("", ParamKind::Int, json!("")),
+            ("60", ParamKind::Str, json!("60")),
+            ("\"60\"", ParamKind::Str, json!("60")),
+            ("a: b # c", ParamKind::Str, json!("a: b # c")),
+            ("", ParamKind::Str, json!("")),
+            ("*x", ParamKind::Str, json!("*x")),
+            (".inf", ParamKind::Float, json!(".inf")),
+        ] {
+            assert_eq!(param_value(text, kind), expected, "{text}");
+        }
+    }
+}
