@@ -13,6 +13,7 @@ pub mod edge;
 pub mod link;
 mod peer;
 pub mod recording;
+pub mod rosbag;
 pub mod sample;
 pub mod sealed;
 

@@ -18,6 +18,7 @@ pub fn run(bytes: &[u8]) {
     file.write_all(bytes).expect("room for the file");
     let Ok(recording) = Recording::open_within(file.path(), MAX_CHUNK_BYTES) else { return };
     let _ = recording.overview();
+    let _ = recording.checked_overview();
     for message in recording.messages().flatten() {
         let Ok(channel) = SampleChannel::new(&message.channel) else { continue };
         let Ok(sample) = channel.sample(&message) else { continue };

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use nervure_hostile::{bag, control, dataflow, edge, link, recording, sample, sealed};
+use nervure_hostile::{bag, control, dataflow, edge, link, recording, rosbag, sample, sealed};
 use nervure_linkemu::network::{Draw, for_each_seed};
 
 /// An input is cut to this length.
@@ -90,6 +90,11 @@ fn link_packets() {
 #[test]
 fn recordings() {
     short_run(recording::run, &["fuzz/seeds/recording"], 1000);
+}
+
+#[test]
+fn bags_of_ros() {
+    short_run(rosbag::run, &["fuzz/seeds/rosbag"], 500);
 }
 
 #[test]

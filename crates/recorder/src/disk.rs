@@ -28,6 +28,9 @@ struct Shared {
 struct State {
     waiting: VecDeque<Vec<u8>>,
     waiting_bytes: usize,
+    accepted_bytes: u64,
+    accepted_blocks: u64,
+    written_blocks: u64,
     spare: Vec<Vec<u8>>,
     written_bytes: u64,
     failure: Option<io::Error>,
@@ -63,6 +66,8 @@ impl Disk {
         {
             state = self.shared.wait(state);
         }
+        state.accepted_bytes += block.len() as u64;
+        state.accepted_blocks += 1;
         if state.failure.is_none() {
             state.waiting_bytes += block.len();
             state.waiting.push_back(block);
@@ -80,9 +85,37 @@ impl Disk {
         self.shared.state().written_bytes
     }
 
+    /// Bytes that were taken, whether they are in the file, wait, or were dropped.
+    pub(crate) fn accepted_bytes(&self) -> u64 {
+        self.shared.state().accepted_bytes
+    }
+
+    /// Blocks that were taken.
+    pub(crate) fn accepted_blocks(&self) -> u64 {
+        self.shared.state().accepted_blocks
+    }
+
+    /// Blocks in the file: the first of those that were taken.
+    pub(crate) fn written_blocks(&self) -> u64 {
+        self.shared.state().written_blocks
+    }
+
     /// Whether a block could not be written.
     pub(crate) fn has_failed(&self) -> bool {
         self.shared.state().failure.is_some()
+    }
+
+    /// Why a block could not be written.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.shared.state().failure.as_ref().map(ToString::to_string)
+    }
+
+    /// Waits until everything that was taken is in the file, or cannot be.
+    pub(crate) fn drain(&self) {
+        let mut state = self.shared.state();
+        while state.waiting_bytes > 0 {
+            state = self.shared.wait(state);
+        }
     }
 
     /// Waits until everything is in the file, and returns it with what went wrong. Its cursor is at its end.
@@ -122,6 +155,7 @@ fn serve(shared: &Shared, mut file: File) -> File {
         match result {
             Ok(()) => {
                 state.written_bytes += block.len() as u64;
+                state.written_blocks += 1;
                 if state.spare.len() < MAX_SPARE_BLOCKS {
                     block.clear();
                     state.spare.push(block);

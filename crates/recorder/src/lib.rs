@@ -5,6 +5,7 @@
 //! others, however they end. docs/reference/recording.md says what is in the file.
 
 mod arrow_ipc;
+mod bag;
 mod chunk;
 mod descriptors;
 mod disk;
@@ -12,7 +13,11 @@ mod envelope;
 mod form;
 mod gaps;
 mod hexadecimal;
+mod housekeeper;
+mod latched;
+mod mcap_file;
 mod messages;
+mod names;
 mod overview;
 mod pace;
 mod player;
@@ -22,14 +27,21 @@ mod recorded;
 mod recorder;
 mod recording;
 mod ros;
+mod ros2_definitions;
 mod sample;
+mod series;
+mod sqlite_file;
+mod storage;
+mod zstd;
 
 pub use envelope::EnvelopeError;
 pub use messages::Messages;
+pub use names::{FileKey, FileNames, PatternError, is_time};
 pub use overview::{Overview, TopicOverview};
 pub use player::{PlayError, PlayOptions, PlayReport, play, played_name};
 pub use recorded::{RecordedSample, SampleChannel, SampleReadError};
 pub use recorder::{RecordError, Recorder, RecorderOptions, Report, TopicId, TopicReport};
-pub use recording::{Channel, End, MAX_CHUNK_BYTES, Message, ReadError, Recording};
+pub use recording::{Channel, CutShort, End, Lost, MAX_CHUNK_BYTES, Message, ReadError, Recording};
 pub use ros::{CdrError, DefinitionError, MessageError, RosChannelError};
 pub use sample::Incoming;
+pub use series::{Notice, Series, SeriesOptions, SeriesReport};

@@ -13,12 +13,12 @@ use crate::recording::{Channel, Channels, Message, ReadError, Recording};
 pub struct Messages<'a> {
     recording: &'a Recording,
     wanted: Box<dyn Fn(&Channel) -> bool + 'a>,
-    channels: Channels,
+    channels: Vec<Channels>,
     next_piece: usize,
     /// The earliest time in each piece and all that follow it.
     earliest: Vec<u64>,
     /// The latest time of each channel.
-    latest: HashMap<u16, u64>,
+    latest: HashMap<(usize, u16), u64>,
     held: BinaryHeap<Reverse<Held>>,
     held_bytes: usize,
     read: u64,
@@ -52,7 +52,7 @@ impl Recording {
         Messages {
             recording: self,
             wanted: Box::new(wanted),
-            channels: Channels::default(),
+            channels: self.channels(),
             next_piece: 0,
             earliest,
             latest: HashMap::new(),

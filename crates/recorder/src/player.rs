@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use nervure_node::{Envelope, Event, Events, Handle, Node, Publisher, SendError, Wait, monotonic_nanos};
 
+use crate::overview::Damages;
 use crate::pace::{Anchor, Pace};
 use crate::recorded::SampleChannel;
 use crate::recording::{Channel, Message, ReadError, Recording};
@@ -58,8 +59,8 @@ pub struct PlayReport {
     /// Messages that could not be published, by topic, with the first reason; none where all of the topic cannot be, which
     /// was told.
     pub skipped: HashMap<String, (u64, String)>,
-    /// Parts of the file that could not be read.
-    pub damaged: Vec<String>,
+    /// Parts of the file that could not be read. The first are named as they are met.
+    pub damaged: u64,
     /// Whether it was stopped before its end.
     pub is_stopped: bool,
 }
@@ -110,6 +111,7 @@ pub fn play(
         renamed: &options.renamed,
         tracks: HashMap::new(),
         report: PlayReport::default(),
+        damages: Damages::default(),
         told: 0,
         say,
     };
@@ -163,6 +165,7 @@ struct Player<'a> {
     /// How the messages of a channel are read and where they go, by the channel's address.
     tracks: HashMap<*const Channel, Track>,
     report: PlayReport,
+    damages: Damages,
     /// When lateness was told last, in nanoseconds of CLOCK_MONOTONIC.
     told: u64,
     say: &'a mut dyn FnMut(&str),
@@ -182,8 +185,10 @@ impl Player<'_> {
             let message = match message {
                 Ok(message) => message,
                 Err(error) => {
-                    (self.say)(&error.to_string());
-                    self.report.damaged.push(error.to_string());
+                    if self.damages.add(error.to_string()) {
+                        (self.say)(&error.to_string());
+                    }
+                    self.report.damaged = self.damages.count();
                     continue;
                 }
             };

@@ -1,6 +1,6 @@
 //! Writing a recording.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,11 +11,13 @@ use mcap::records::{MessageHeader, Metadata};
 use mcap::write::NoSeek;
 use mcap::{WriteOptions, Writer};
 use nervure_message::decode_head;
+use rustix::fs::{FlockOperation, flock};
 
 use crate::disk::{self, Disk};
 use crate::form::Form;
 use crate::gaps::Gaps;
 use crate::hexadecimal;
+use crate::latched::Latched;
 use crate::sample::Incoming;
 
 /// The `library` in the header of a recording.
@@ -72,7 +74,7 @@ pub enum RecordError {
     },
     /// The disk is full, or gone.
     #[error(
-        "the recording {} ends here, after {kept_bytes} bytes: {source}; what was written until then can be read",
+        "the recording {} ends here, after {kept_bytes} bytes: {source}; {lost} later samples are lost, what was written until then can be read",
         path.display()
     )]
     Disk {
@@ -80,12 +82,21 @@ pub enum RecordError {
         path: PathBuf,
         /// Its length.
         kept_bytes: u64,
+        /// Samples that are not in the file, of which the report counts those of each topic.
+        lost: u64,
         /// What the system said.
         source: io::Error,
     },
     /// A limit of MCAP.
     #[error("the recording cannot hold this: {0}")]
     Format(#[from] mcap::McapError),
+}
+
+impl RecordError {
+    /// Whether there is a file of that name already.
+    pub fn is_taken(&self) -> bool {
+        matches!(self, Self::Create { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
+    }
 }
 
 /// Writes the samples of any number of topics into one file.
@@ -101,6 +112,11 @@ pub struct Recorder {
     message: Vec<u8>,
     chunk_bytes: usize,
     chunk_began: Option<Instant>,
+    /// Samples of each topic in the chunk that is being filled.
+    chunk_samples: Vec<u64>,
+    /// Samples of each topic in chunks that wait for the disk, by the number of the chunk's last block.
+    waiting: VecDeque<(u64, Vec<u64>)>,
+    last_log_time: u64,
 }
 
 /// A topic of a [`Recorder`].
@@ -123,18 +139,33 @@ pub struct TopicReport {
     pub name: String,
     /// Samples that are in the file.
     pub recorded: u64,
-    /// Bytes of their payloads.
-    pub payload_bytes: u64,
-    /// Samples that were published and did not reach the recorder, by the gaps in their numbers.
+    /// Samples that were published and are not in the file: by the gaps in their numbers they did not reach the recorder, or
+    /// the disk did not take them.
     pub lost: u64,
     /// Samples that reached it and could not be recorded, because their head was damaged.
     pub damaged: u64,
+}
+
+impl Report {
+    /// Adds the report on another file of the same topics.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.topics.resize_with(self.topics.len().max(other.topics.len()), TopicReport::default);
+        for (topic, other) in self.topics.iter_mut().zip(&other.topics) {
+            let TopicReport { name, recorded, lost, damaged } = other;
+            topic.name.clone_from(name);
+            topic.recorded += recorded;
+            topic.lost += lost;
+            topic.damaged += damaged;
+        }
+    }
 }
 
 struct Topic {
     report: TopicReport,
     type_name: Option<String>,
     gaps: Gaps,
+    latched: Latched,
     /// Channels by form and schema of the samples. Nearly always one.
     channels: HashMap<(Form, u64), u16>,
 }
@@ -153,6 +184,8 @@ impl Recorder {
     pub fn create(path: &Path, options: RecorderOptions) -> Result<Self, RecordError> {
         let create = |source| RecordError::Create { path: path.to_owned(), source };
         let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(create)?;
+        // Tells other recorders that the file is written. Not every file system has locks; it is not read without them.
+        let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         let disk = Arc::new(Disk::start(file).map_err(create)?);
         let staging = Staging { disk: disk.clone(), block: Vec::new() };
         let mut writer = WriteOptions::new()
@@ -175,7 +208,49 @@ impl Recorder {
             message: Vec::new(),
             chunk_bytes: 0,
             chunk_began: None,
+            chunk_samples: Vec::new(),
+            waiting: VecDeque::new(),
+            last_log_time: 0,
         })
+    }
+
+    /// Begins the next file, of the same topics. It counts on from the numbers of their samples, and begins with those that
+    /// [`Self::keep_last`] kept, logged at the time of the last sample.
+    ///
+    /// # Errors
+    /// [`RecordError::Create`], and [`RecordError::Format`].
+    pub(crate) fn successor(&self, path: &Path, now: Instant) -> Result<Self, RecordError> {
+        let mut next = Self::create(path, self.options.clone())?;
+        next.last_log_time = self.last_log_time;
+        for topic in &self.topics {
+            let id = next.add_topic(&topic.report.name, topic.type_name.as_deref());
+            next.topics[id.0].gaps = topic.gaps;
+            next.topics[id.0].latched = topic.latched.clone();
+            for sample in topic.latched.samples() {
+                next.write(id, &sample, self.last_log_time, now)?;
+            }
+        }
+        Ok(next)
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes that are written or wait for the disk.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.disk.accepted_bytes() + self.chunk_bytes as u64
+    }
+
+    /// Whether a sample was recorded.
+    pub(crate) fn has_samples(&self) -> bool {
+        self.topics.iter().any(|topic| topic.report.recorded > 0)
+    }
+
+    /// Keeps the last samples of a topic for the beginning of the next file.
+    pub(crate) fn keep_last(&mut self, topic: TopicId, history: u32) {
+        self.topics[topic.0].latched = Latched::new(history);
     }
 
     /// Adds a topic, of that type where one is declared.
@@ -184,14 +259,16 @@ impl Recorder {
             report: TopicReport { name: name.to_owned(), ..TopicReport::default() },
             type_name: type_name.map(str::to_owned),
             gaps: Gaps::default(),
+            latched: Latched::default(),
             channels: HashMap::new(),
         });
+        self.chunk_samples.push(0);
         TopicId(self.topics.len() - 1)
     }
 
     /// Records a sample. It can be let go of at once.
     ///
-    /// Waits for the disk when more than 128 MB wait for it already: the recorder's queues lose samples then, which is
+    /// Waits for the disk when more than 128 MiB wait for it already: the recorder's queues lose samples then, which is
     /// counted.
     ///
     /// # Errors
@@ -200,34 +277,51 @@ impl Recorder {
     /// # Panics
     /// When the topic is of another recorder.
     pub fn record(&mut self, topic: TopicId, sample: &Incoming<'_>, now: Instant) -> Result<(), RecordError> {
-        if self.has_failed() {
+        let TopicId(index) = topic;
+        let known = &mut self.topics[index];
+        known.report.lost += known.gaps.before(sample.header.incarnation, sample.header.sequence);
+        known.latched.push(sample);
+        if self.disk.has_failed() {
+            known.report.lost += 1;
             return Ok(());
         }
-        let topic = &mut self.topics[topic.0];
-        topic.report.lost += topic.gaps.before(sample.header.incarnation, sample.header.sequence);
-        let Ok((layout, _)) = decode_head(sample.head) else {
-            topic.report.damaged += 1;
-            return Ok(());
-        };
-        let form = Form::of(sample, &layout, topic.type_name.as_deref());
-        let channel_id = topic.channel(form, sample, &mut self.writer)?;
-        form.write(&mut self.message, sample, &layout, &topic.report.name);
         let time = u64::try_from(sample.header.publish_utc).unwrap_or(0);
-        let header = MessageHeader {
-            channel_id,
-            sequence: sample.header.sequence as u32,
-            log_time: time,
-            publish_time: time,
-        };
-        self.writer.write_to_known_channel(&header, &self.message)?;
-        topic.report.recorded += 1;
-        topic.report.payload_bytes += sample.payload.len() as u64;
-        self.chunk_bytes += self.message.len();
-        self.chunk_began.get_or_insert(now);
+        self.last_log_time = time;
+        if self.write(topic, sample, time, now)? {
+            self.topics[index].report.recorded += 1;
+            self.chunk_samples[index] += 1;
+        } else {
+            self.topics[index].report.damaged += 1;
+        }
         if self.chunk_bytes >= self.options.chunk_bytes {
             self.close_chunk()?;
         }
         self.tick(now)
+    }
+
+    /// Writes a sample into the chunk. False if its head is damaged.
+    fn write(
+        &mut self,
+        topic: TopicId,
+        sample: &Incoming<'_>,
+        log_time: u64,
+        now: Instant,
+    ) -> Result<bool, RecordError> {
+        let topic = &mut self.topics[topic.0];
+        let Ok((layout, _)) = decode_head(sample.head) else { return Ok(false) };
+        let form = Form::of(sample, &layout, topic.type_name.as_deref());
+        let channel_id = topic.channel(form, sample, &mut self.writer)?;
+        form.write(&mut self.message, sample, &layout, &topic.report.name);
+        let header = MessageHeader {
+            channel_id,
+            sequence: sample.header.sequence as u32,
+            log_time,
+            publish_time: u64::try_from(sample.header.publish_utc).unwrap_or(0),
+        };
+        self.writer.write_to_known_channel(&header, &self.message)?;
+        self.chunk_bytes += self.message.len();
+        self.chunk_began.get_or_insert(now);
+        Ok(true)
     }
 
     /// Closes a chunk that has become old. To be called when no sample has come for a while; see [`Self::deadline`].
@@ -246,31 +340,26 @@ impl Recorder {
         self.chunk_began.map(|began| began + self.options.chunk_period)
     }
 
-    /// Whether the disk is full, or failed: nothing is recorded any more, and [`Self::finish`] says why.
-    pub fn has_failed(&self) -> bool {
-        self.disk.has_failed()
+    /// Why nothing is recorded any more, and samples are counted as lost: the disk is full, or failed.
+    pub fn disk_failure(&self) -> Option<String> {
+        self.disk.failure()
     }
 
     /// How it goes.
-    pub fn report(&self) -> Report {
+    pub fn report(&mut self) -> Report {
+        self.settle();
         Report {
             bytes: self.disk.written_bytes(),
             topics: self.topics.iter().map(|topic| topic.report.clone()).collect(),
         }
     }
 
-    /// Ends the recording: losses, `reason` and an index are written behind the samples.
-    ///
-    /// # Errors
-    /// [`RecordError::Disk`] when not everything could be written. What was written can be read.
-    pub fn finish(mut self, reason: &str) -> Result<Report, RecordError> {
-        if !self.has_failed() {
-            self.close_chunk()?;
-            let end = self.end(reason);
-            self.writer.write_metadata(&end)?;
-            // Ends with a flush.
-            self.writer.finish()?;
-        }
+    /// Ends the recording: losses, `reason` and an index are written behind the samples. Returns why not everything could be
+    /// written, if so; what was written can be read.
+    pub fn finish(mut self, reason: &str) -> (Report, Option<RecordError>) {
+        let ended = self.write_end(reason);
+        // Until everything is in the file, or cannot be.
+        self.disk.drain();
         let mut report = self.report();
         let end = self.end("the disk failed");
         let Self { path, writer, disk, .. } = self;
@@ -278,17 +367,53 @@ impl Recorder {
         let disk = Arc::into_inner(disk).expect("the writer is gone, which had the other one");
         let (mut file, failure) = disk.close();
         report.bytes = file.metadata().map_or(report.bytes, |file| file.len());
-        let Some(source) = failure else { return Ok(report) };
+        let Some(source) = failure else { return (report, ended.err()) };
         // The block that did not fit has left some room, enough for the few bytes of an orderly end. If not, the file can
         // be read without.
         let _ = disk::append(&mut file, report.bytes, &ending(&end));
-        Err(RecordError::Disk { path, kept_bytes: report.bytes, source })
+        let lost = report.topics.iter().map(|topic| topic.lost + topic.damaged).sum();
+        let kept_bytes = report.bytes;
+        (report, Some(RecordError::Disk { path, kept_bytes, lost, source }))
+    }
+
+    fn write_end(&mut self, reason: &str) -> Result<(), RecordError> {
+        self.close_chunk()?;
+        if !self.disk.has_failed() {
+            self.writer.write_metadata(&self.end(reason))?;
+            // Ends with a flush.
+            self.writer.finish()?;
+        }
+        Ok(())
     }
 
     fn close_chunk(&mut self) -> Result<(), RecordError> {
         self.chunk_bytes = 0;
         self.chunk_began = None;
-        Ok(self.writer.flush()?)
+        self.writer.flush()?;
+        let samples = vec![0; self.topics.len()];
+        let samples = std::mem::replace(&mut self.chunk_samples, samples);
+        self.waiting.push_back((self.disk.accepted_blocks(), samples));
+        self.settle();
+        Ok(())
+    }
+
+    /// Counts what the disk did not take as lost.
+    fn settle(&mut self) {
+        // First: what is written after this look has not failed.
+        let has_failed = self.disk.has_failed();
+        let written = self.disk.written_blocks();
+        while self.waiting.front().is_some_and(|(block, _)| *block <= written) {
+            self.waiting.pop_front();
+        }
+        if has_failed {
+            let in_chunk = std::mem::replace(&mut self.chunk_samples, vec![0; self.topics.len()]);
+            for samples in self.waiting.drain(..).map(|(_, samples)| samples).chain([in_chunk]) {
+                for (topic, count) in self.topics.iter_mut().zip(samples) {
+                    topic.report.recorded -= count;
+                    topic.report.lost += count;
+                }
+            }
+        }
     }
 
     fn end(&self, reason: &str) -> Metadata {

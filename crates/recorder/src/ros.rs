@@ -21,7 +21,9 @@ use nervure_message::{ArraySample, Encode, Layout, Metadata, Scalar, Schema, Sch
 use crate::recording::Channel;
 use cdr::Reader;
 use columns::Column;
-use definition::{Definition, Kind, Number};
+use definition::{Kind, Number};
+
+pub(crate) use definition::Definition;
 
 pub use cdr::CdrError;
 pub use definition::DefinitionError;

@@ -1,10 +1,13 @@
 //! Files that were cut, damaged, or are no recordings.
 
 use nervure_message::Metadata;
-use nervure_recorder::{End, ReadError, RecorderOptions, Recording};
+use nervure_recorder::{End, ReadError, Recorder, RecorderOptions, Recording};
 use proptest::prelude::*;
 
 use crate::support::{Owned, record, replay};
+
+/// The code of a chunk's record.
+const CHUNK: u8 = 0x06;
 
 /// A recording of a hundred samples, ten a chunk or so.
 fn recording(folder: &std::path::Path) -> (std::path::PathBuf, Vec<(&'static str, Owned)>) {
@@ -55,6 +58,103 @@ fn a_damaged_chunk_is_told_with_its_place_and_the_others_are_read() {
     assert!(*offset < middle as u64);
     assert!(error.to_string().contains("run.mcap, at byte"), "{error}");
     assert!(good.len() < samples.len());
+    // The index behind the chunk counts its messages, the chunk begins with their times: a millisecond each.
+    let lost = samples.len() - good.len();
+    let said = format!("{lost} messages of {:.1} s are lost", (lost - 1) as f64 / 1e3);
+    assert!(error.to_string().ends_with(&said), "{error}");
+    let overview = recording.checked_overview();
+    assert_eq!(overview.damaged, [error.to_string()]);
+    let topic = &overview.topics[0];
+    assert_eq!((topic.messages, topic.missing, topic.lost), (good.len() as u64, lost as u64, Some(0)));
+    // The index alone does not know.
+    assert_eq!((recording.overview().topics[0].messages, recording.overview().damaged.len()), (100, 0));
+}
+
+#[test]
+fn a_file_that_is_being_written_is_not_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.mcap");
+    let mut recorder = Recorder::create(&path, RecorderOptions::default()).unwrap();
+    let topic = recorder.add_topic("a/b", None);
+    let sample = Owned::new("text", &Metadata::new(), 0);
+    recorder.record(topic, &sample.incoming(), std::time::Instant::now()).unwrap();
+    // The first bytes are written by a thread.
+    let recording = loop {
+        match Recording::open(&path) {
+            Ok(recording) => break recording,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    assert!(recording.is_growing());
+    assert_eq!(recording.cut_short().count(), 0);
+    recorder.finish("the test is over");
+    assert_eq!(Recording::open(&path).unwrap().end(), &End::Complete);
+}
+
+#[test]
+fn what_the_index_counts_and_the_file_does_not_have_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, samples) = recording(folder.path());
+    let mut bytes = std::fs::read(&path).unwrap();
+    let messages = |recording: &Recording| recording.messages().filter(Result::is_ok).count();
+    // A chunk becomes a record of a kind that is not known, which readers skip.
+    let chunks = chunks(&bytes);
+    bytes[chunks[chunks.len() / 2]] = 0x7f;
+    std::fs::write(&path, &bytes).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    let left = messages(&recording);
+    assert!(left < samples.len());
+    let overview = recording.checked_overview();
+    let missing = samples.len() - left;
+    assert_eq!(overview.topics[0].missing, missing as u64);
+    let expected = format!("run.mcap: {missing} messages that its index counts are not there");
+    assert!(overview.damaged[0].ends_with(&expected), "{:?}", overview.damaged);
+}
+
+#[test]
+fn chunks_without_an_index_behind_them_are_damaged_one_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, samples) = recording(folder.path());
+    let whole = std::fs::read(&path).unwrap();
+    let mut bytes = whole[..8].to_vec();
+    let mut ends = Vec::new();
+    for record in records(&whole) {
+        const MESSAGE_INDEX: u8 = 0x07;
+        if whole[record.start] != MESSAGE_INDEX {
+            bytes.extend_from_slice(&whole[record.clone()]);
+        }
+        if whole[record.start] == CHUNK {
+            ends.push(bytes.len());
+        }
+    }
+    // Not the first, which describes the channel.
+    bytes[ends[1] - 1] ^= 0xff;
+    std::fs::write(&path, &bytes).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    let (good, bad): (Vec<_>, Vec<_>) = recording.messages().partition(Result::is_ok);
+    assert_eq!(bad.len(), 1);
+    let lost = samples.len() - good.len();
+    assert!((1..samples.len() / 5).contains(&lost), "{lost} are lost");
+    let said = format!("the messages of {:.1} s are lost", (lost - 1) as f64 / 1e3);
+    assert!(bad[0].as_ref().unwrap_err().to_string().ends_with(&said), "{bad:?}");
+}
+
+/// The records of a file, up to the end of its data.
+fn records(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
+    const DATA_END: u8 = 0x0f;
+    let mut found = Vec::new();
+    let mut at = 8;
+    while bytes[at] != DATA_END {
+        let length = u64::from_le_bytes(bytes[at + 1..at + 9].try_into().unwrap()) as usize;
+        found.push(at..at + 9 + length);
+        at += 9 + length;
+    }
+    found
+}
+
+/// Where chunks begin.
+fn chunks(bytes: &[u8]) -> Vec<usize> {
+    records(bytes).into_iter().map(|record| record.start).filter(|at| bytes[*at] == CHUNK).collect()
 }
 
 #[test]
@@ -64,11 +164,11 @@ fn other_files_are_refused_by_name() {
     let error = Recording::open(&path).unwrap_err().to_string();
     assert!(error.contains("other.mcap") && error.contains("No such file"), "{error}");
     let error = Recording::open(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("directory"), "{error}");
+    assert!(error.contains("the folder has no metadata.yaml"), "{error}");
     for content in ["", "x", "#ROSBAG V2.0\n and more"] {
         std::fs::write(&path, content).unwrap();
         let error = Recording::open(&path).unwrap_err();
-        assert!(matches!(error, ReadError::NotMcap { .. }), "{error}");
+        assert!(matches!(error, ReadError::NotRecording { .. }), "{error}");
     }
 }
 

@@ -2,5 +2,7 @@
 
 mod bags;
 mod damage;
+mod ros_bags;
 mod round_trip;
+mod series;
 mod support;

@@ -67,7 +67,8 @@ pub fn record(path: &Path, samples: &[(&str, Owned)], options: RecorderOptions) 
         });
         recorder.record(topic, &sample.incoming(), Instant::now()).unwrap();
     }
-    recorder.finish("the test is over").unwrap();
+    let (_, failure) = recorder.finish("the test is over");
+    assert!(failure.is_none(), "{failure:?}");
 }
 
 /// Every sample of a recording, with its topic, sent again.

@@ -1,0 +1,29 @@
+//! A bag of ROS 2 in a folder, as a database or packed: whatever is in it, it is read or refused, within bounds of memory.
+//!
+//! Seeds: a digit for what it is (see [`run`]), and the file without its first bytes that are always the same.
+
+use nervure_recorder::{Recording, SampleChannel};
+
+/// Messages unpack to so much at most.
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
+
+/// See the module.
+pub fn run(bytes: &[u8]) {
+    let Some((kind, bytes)) = bytes.split_first() else { return };
+    let folder = tempfile::tempdir_in("/dev/shm").expect("memory for a folder");
+    let (name, begin): (_, &[u8]) = match kind % 3 {
+        0 => ("bag_0.db3", b"SQLite format 3\0"),
+        1 => ("bag_0.db3.zstd", &[0x28, 0xb5, 0x2f, 0xfd]),
+        _ => ("metadata.yaml", b""),
+    };
+    std::fs::write(folder.path().join(name), [begin, bytes].concat()).expect("room for the file");
+    let path = if name == "metadata.yaml" { folder.path().to_owned() } else { folder.path().join(name) };
+    let Ok(recording) = Recording::open_within(&path, MAX_MESSAGE_BYTES) else { return };
+    let _ = recording.overview();
+    let _ = recording.checked_overview();
+    for message in recording.messages().flatten() {
+        if let Ok(channel) = SampleChannel::new(&message.channel) {
+            let _ = channel.sample(&message);
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Files of MCAP.
+//!
+//! A file may come from anywhere and may be cut short anywhere. Its summary is not believed: one walk over the records' first
+//! bytes finds the chunks that are complete, which are then read one by one. What a record claims is held against the length
+//! of the file, and what a chunk unpacks to against a limit, before any memory is taken for it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mcap::records::{MessageHeader, Record, op};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::chunk;
+use crate::overview::Summary;
+use crate::record;
+use crate::recording::{Channel, Channels, End, Lost, ReadError};
+use crate::storage::{Storage, Take};
+
+/// The largest record outside of chunks that is looked into.
+const MAX_RECORD_BYTES: u64 = 16 << 20;
+/// A record's code and length.
+const RECORD_HEAD_BYTES: usize = 9;
+
+/// A file that was looked through.
+#[derive(Debug)]
+pub(crate) struct McapFile {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    max_chunk_bytes: usize,
+    pieces: Vec<Piece>,
+    /// Metadata records, in the order of the file.
+    metadata: Vec<(String, BTreeMap<String, String>)>,
+    library: String,
+    end: End,
+    summary: Option<Summary>,
+}
+
+/// A part of the file that is read at a time: a chunk, or a record outside of chunks.
+#[derive(Clone, Debug)]
+struct Piece {
+    offset: u64,
+    bytes: u64,
+    is_chunk: bool,
+    /// The first and last time of its messages, as its first bytes say.
+    start: u64,
+    end: u64,
+    /// Its messages, as the index behind it says.
+    messages: Option<u64>,
+}
+
+impl McapFile {
+    /// Opens a file, which is called `path` for people. Chunks unpack to at most this many bytes.
+    pub(crate) fn open(path: &Path, file: File, max_chunk_bytes: usize) -> Result<Self, ReadError> {
+        let io = |source| ReadError::Io { path: path.to_owned(), source };
+        let metadata = file.metadata().map_err(io)?;
+        let mut opened = Self {
+            path: path.to_owned(),
+            file,
+            bytes: metadata.len(),
+            max_chunk_bytes,
+            pieces: Vec::new(),
+            metadata: Vec::new(),
+            library: String::new(),
+            end: End::Complete,
+            summary: None,
+        };
+        // First: a file that is finished meanwhile is whole.
+        let is_written = is_written(&opened.file);
+        opened.end = match opened.scan()? {
+            End::CutShort { at, .. } if is_written => End::Growing { at },
+            end => end,
+        };
+        Ok(opened)
+    }
+
+    fn read_records(
+        &self,
+        offset: u64,
+        bytes: u64,
+        channels: &mut Channels,
+        take: &mut Take<'_>,
+    ) -> Result<(), ReadError> {
+        let damaged = |what: String| self.damaged(offset, what);
+        let length = usize::try_from(bytes).ok().filter(|&bytes| bytes <= self.max_piece_bytes());
+        let length = length.ok_or_else(|| damaged(format!("a record of {bytes} bytes is too large")))?;
+        let mut content = vec![0; length];
+        self.file
+            .read_exact_at(&mut content, offset)
+            .map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
+        for record in records(&content) {
+            let (code, content) = record.map_err(damaged)?;
+            if code != op::CHUNK {
+                channels.take(code, content, take).map_err(damaged)?;
+                continue;
+            }
+            let unpacked = chunk::unpack(content, self.max_chunk_bytes).map_err(damaged)?;
+            for record in records(&unpacked) {
+                let (code, content) = record.map_err(damaged)?;
+                channels.take(code, content, take).map_err(damaged)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A chunk that is not packed is as large as what is in it.
+    fn max_piece_bytes(&self) -> usize {
+        const AROUND: usize = 64 << 10;
+        self.max_chunk_bytes.saturating_add(AROUND)
+    }
+
+    fn damaged(&self, offset: u64, what: String) -> ReadError {
+        ReadError::Damaged { path: self.path.clone(), offset, what, lost: Lost::default() }
+    }
+
+    /// Walks over the records of the data section.
+    fn scan(&mut self) -> Result<End, ReadError> {
+        let mut at = mcap::MAGIC.len() as u64;
+        loop {
+            let cut_short = |what: String| Ok(End::CutShort { at, what });
+            // Code, length, and what tells the time of a chunk or message.
+            let mut head = [0; RECORD_HEAD_BYTES + 22];
+            let there = self.read_at_most(&mut head, at)?;
+            if there == 0 {
+                return cut_short("the file ends here, without an index".to_owned());
+            }
+            if there < RECORD_HEAD_BYTES {
+                return cut_short("the file ends within the first bytes of a record".to_owned());
+            }
+            let code = head[0];
+            let length = u64::from_le_bytes(head[1..RECORD_HEAD_BYTES].try_into().expect("eight bytes"));
+            let left = self.bytes.saturating_sub(at + RECORD_HEAD_BYTES as u64);
+            if length > left {
+                let what = kind_of_record(code);
+                return cut_short(format!("{what} of {length} bytes begins here, of which {left} are there"));
+            }
+            let bytes = RECORD_HEAD_BYTES as u64 + length;
+            let content = &head[RECORD_HEAD_BYTES..][..(there - RECORD_HEAD_BYTES).min(length as usize)];
+            match code {
+                op::CHUNK => {
+                    let (start, end) = (time(content, 0), time(content, 8));
+                    self.pieces.push(Piece { offset: at, bytes, is_chunk: true, start, end, messages: None });
+                }
+                op::MESSAGE_INDEX => self.count_messages(content, length),
+                op::MESSAGE => self.add_piece(at, bytes, time(content, 6), 1),
+                // Whatever the time of the messages that need them.
+                op::SCHEMA | op::CHANNEL => self.add_piece(at, bytes, 0, 0),
+                op::HEADER | op::METADATA => self.look_into(at, code, length)?,
+                // A file of which the index and what follows is missing has lost nothing.
+                op::DATA_END | op::FOOTER => {
+                    self.summary = self.read_summary(at + bytes);
+                    return Ok(End::Complete);
+                }
+                _ => {}
+            }
+            at += bytes;
+        }
+    }
+
+    /// The summary that begins at `at`. Any doubt, and there is none.
+    fn read_summary(&self, mut at: u64) -> Option<Summary> {
+        let mut channels = Channels::default();
+        let mut statistics = None;
+        loop {
+            let mut head = [0; RECORD_HEAD_BYTES];
+            if self.read_at_most(&mut head, at).ok()? < RECORD_HEAD_BYTES {
+                return None;
+            }
+            let length = u64::from_le_bytes(head[1..].try_into().expect("eight bytes"));
+            let start = at + RECORD_HEAD_BYTES as u64;
+            if length > self.bytes.saturating_sub(start) {
+                return None;
+            }
+            at = start + length;
+            match head[0] {
+                op::FOOTER => break,
+                op::SCHEMA | op::CHANNEL | op::STATISTICS if length <= MAX_RECORD_BYTES => {}
+                _ => continue,
+            }
+            let mut content = vec![0; length as usize];
+            self.file.read_exact_at(&mut content, start).ok()?;
+            match record::parse(head[0], &content).ok()? {
+                Record::Schema { header, data } => channels.add_schema(header, &data).ok()?,
+                Record::Channel(channel) => channels.add(channel).ok()?,
+                Record::Statistics(found) => statistics = Some(found),
+                _ => {}
+            }
+        }
+        let statistics = statistics?;
+        Some(Summary {
+            channels: channels.channels,
+            messages: statistics.channel_message_counts,
+            times: (statistics.message_start_time, statistics.message_end_time),
+        })
+    }
+
+    /// Adds records outside of chunks to the pieces; small ones go together.
+    fn add_piece(&mut self, offset: u64, bytes: u64, time: u64, messages: u64) {
+        const TOGETHER: u64 = 1 << 20;
+        match self.pieces.last_mut() {
+            Some(last)
+                if !last.is_chunk && last.offset + last.bytes == offset && last.bytes + bytes <= TOGETHER =>
+            {
+                last.bytes += bytes;
+                last.start = last.start.min(time);
+                last.end = last.end.max(time);
+                last.messages = last.messages.map(|known| known + messages);
+            }
+            _ => {
+                let (start, end, messages) = (time, time, Some(messages));
+                self.pieces.push(Piece { offset, bytes, is_chunk: false, start, end, messages });
+            }
+        }
+    }
+
+    /// Adds what the index of a channel's messages says to the chunk before it.
+    fn count_messages(&mut self, content: &[u8], length: u64) {
+        const CHANNEL_AND_COUNT_BYTES: u64 = 6;
+        const ENTRY_BYTES: u64 = 16;
+        let Some(last) = self.pieces.last_mut().filter(|last| last.is_chunk) else { return };
+        let entries =
+            content.get(2..6).map(|count| u32::from_le_bytes(count.try_into().expect("four bytes")));
+        let entries = entries.map(u64::from).filter(|bytes| bytes + CHANNEL_AND_COUNT_BYTES <= length);
+        if let Some(bytes) = entries {
+            last.messages = Some(last.messages.unwrap_or(0) + bytes / ENTRY_BYTES);
+        }
+    }
+
+    fn look_into(&mut self, at: u64, code: u8, length: u64) -> Result<(), ReadError> {
+        if length > MAX_RECORD_BYTES || self.metadata.len() >= MAX_METADATA {
+            return Ok(());
+        }
+        let mut content = vec![0; length as usize];
+        let start = at + RECORD_HEAD_BYTES as u64;
+        self.file
+            .read_exact_at(&mut content, start)
+            .map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
+        match record::parse(code, &content) {
+            Ok(Record::Header(header)) => self.library = header.library,
+            Ok(Record::Metadata(metadata)) => self.metadata.push((metadata.name, metadata.metadata)),
+            Ok(_) => {}
+            Err(what) => return Err(self.damaged(at, what)),
+        }
+        Ok(())
+    }
+
+    fn read_at_most(&self, buffer: &mut [u8], at: u64) -> Result<usize, ReadError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.file.read_at(&mut buffer[filled..], at + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(ReadError::Io { path: self.path.clone(), source }),
+            }
+        }
+        Ok(filled)
+    }
+}
+
+impl Storage for McapFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn end(&self) -> &End {
+        &self.end
+    }
+
+    fn library(&self) -> &str {
+        &self.library
+    }
+
+    fn metadata(&self, name: &str) -> Option<&BTreeMap<String, String>> {
+        self.metadata.iter().rev().find(|(known, _)| known == name).map(|(_, metadata)| metadata)
+    }
+
+    fn summary(&self) -> Option<&Summary> {
+        self.summary.as_ref()
+    }
+
+    fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    fn start_of(&self, piece: usize) -> u64 {
+        self.pieces[piece].start
+    }
+
+    fn read(&self, piece: usize, channels: &mut Channels, take: &mut Take<'_>) -> Result<(), ReadError> {
+        let Piece { offset, bytes, start, end, messages, .. } = self.pieces[piece];
+        let mut handed_out = 0;
+        let mut take = |id: u16, channel: &Arc<Channel>, header: MessageHeader, data: &[u8]| {
+            handed_out += 1;
+            take(id, channel, header, data);
+        };
+        let result = self.read_records(offset, bytes, channels, &mut take);
+        result.map_err(|error| match error {
+            ReadError::Damaged { path, offset, what, .. } => {
+                let messages = messages.map(|messages| messages.saturating_sub(handed_out));
+                // Of a part in which some messages could be read the rest is not known.
+                let nanos =
+                    (handed_out == 0 && start > 0).then_some(end).and_then(|end| end.checked_sub(start));
+                ReadError::Damaged { path, offset, what, lost: Lost { messages, nanos } }
+            }
+            error => error,
+        })
+    }
+}
+
+/// Metadata records that are kept; a recording of ours has two.
+const MAX_METADATA: usize = 1000;
+/// The records in some bytes: their codes and contents.
+fn records(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8]), String>> {
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let record = split_record(bytes);
+        bytes = record.as_ref().map_or(&[], |(_, _, rest)| rest);
+        Some(record.map(|(code, content, _)| (code, content)))
+    })
+}
+
+/// The first record, and what follows it.
+fn split_record(bytes: &[u8]) -> Result<(u8, &[u8], &[u8]), String> {
+    let (head, rest) =
+        bytes.split_first_chunk::<RECORD_HEAD_BYTES>().ok_or("it ends within the first bytes of a record")?;
+    let length = u64::from_le_bytes(head[1..].try_into().expect("eight bytes"));
+    let split = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length));
+    let (content, rest) = split.ok_or_else(|| {
+        format!("{} claims {length} bytes, {} are left", kind_of_record(head[0]), rest.len())
+    })?;
+    Ok((head[0], content, rest))
+}
+
+/// Whether a recorder of Nervure has the file: it holds a lock.
+fn is_written(file: &File) -> bool {
+    let locked = flock(file, FlockOperation::NonBlockingLockShared);
+    if locked.is_ok() {
+        // Goes with the file in any case; but the limit of a series may want to delete it meanwhile.
+        let _ = flock(file, FlockOperation::Unlock);
+    }
+    locked == Err(rustix::io::Errno::WOULDBLOCK)
+}
+
+fn time(content: &[u8], at: usize) -> u64 {
+    content.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+}
+
+fn kind_of_record(code: u8) -> String {
+    match code {
+        op::CHUNK => "a chunk".to_owned(),
+        op::MESSAGE => "a message".to_owned(),
+        op::ATTACHMENT => "an attachment".to_owned(),
+        op::METADATA => "metadata".to_owned(),
+        code => format!("a record of kind {code:#04x}"),
+    }
+}
