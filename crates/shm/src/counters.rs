@@ -2,24 +2,49 @@
 //!
 //! A row has one writer at a time (an output's lock or the inbox), so that counting is a load and a store.
 //! Accounting of an edge: published = `sent` + `dropped_newest` + `missed_held` + `missed_memory` +
-//! `missed_control`, and sent = received + queued + `dropped_oldest` + `undelivered`. Of those received,
+//! `missed_control`, and sent = received + `lost` + queued + `dropped_oldest` + `undelivered`. Of those received,
 //! `lost_in_crash` were in the hands of a consumer when it died.
 
-use crate::pages::{COUNTERS_MAGIC, create_page, map_page};
+use crate::pages::{COUNTERS_MAGIC, create_page, has_head, map_page};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::sys::{self, Mapping, Sharing};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
 
 const HEADER_BYTES: usize = 64;
-/// In the header's line, behind its constants: see [`CountersPage::beat`] and [`CountersPage::set_alarm`].
+/// In the header's line, behind its constants: see [`CountersPage::beat`], [`CountersPage::alarm`], [`CountersPage::waiting`].
 const BEATS: usize = 32;
 const ALARM: usize = 40;
+const WAITING: usize = 48;
 const OUTPUT_WORDS: usize = 16;
 const INPUT_WORDS: usize = 16;
 /// Buckets of a latency histogram: 8 an octave from 1.024 us to beyond two minutes.
 const BUCKETS: usize = 224;
 const MAX_ROWS: u64 = 1 << 16;
+/// No counter gets beyond this: an exabyte, or 36 years in nanoseconds.
+const MAX_COUNT: u64 = 1 << 60;
+
+/// Why the counters of a node cannot be read: it has overwritten its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// The constants at the begin of the page changed.
+    #[error("the head of its counters page was overwritten")]
+    Head,
+    /// The page has no such row.
+    #[error("its counters page has {rows} rows of that kind, and row {row} was expected")]
+    Row {
+        /// The row.
+        row: u32,
+        /// How many there are.
+        rows: u32,
+    },
+    /// A value that nothing can have counted.
+    #[error("a counter reads {value}, which nothing can have counted")]
+    Value {
+        /// What it reads.
+        value: u64,
+    },
+}
 
 /// What happened on an edge, as its producer counts it. All are sums over every process of the producer (see
 /// [`CountersPage::create_after`]) and of the consumer: one that is restarted has another edge and the same row.
@@ -50,18 +75,25 @@ pub struct OutputCounters {
 impl OutputCounters {
     /// Samples that were published for this edge: those in the queue, and those that did not get that far.
     pub fn published(&self) -> u64 {
-        self.sent + self.dropped_newest + self.missed_held + self.missed_memory + self.missed_control
+        sum([self.sent, self.dropped_newest, self.missed_held, self.missed_memory, self.missed_control])
     }
 
     /// Samples that were published and that the consumer had no chance to use, whatever the cause.
     pub fn lost(&self) -> u64 {
-        self.dropped_oldest
-            + self.dropped_newest
-            + self.missed_held
-            + self.missed_memory
-            + self.missed_control
-            + self.lost_in_crash
+        sum([
+            self.dropped_oldest,
+            self.dropped_newest,
+            self.missed_held,
+            self.missed_memory,
+            self.missed_control,
+            self.lost_in_crash,
+        ])
     }
+}
+
+/// A sum of counters that a node may have overwritten.
+fn sum(counters: impl IntoIterator<Item = u64>) -> u64 {
+    counters.into_iter().fold(0, u64::saturating_add)
 }
 
 /// What happened on an input, as its consumer counts it.
@@ -101,7 +133,7 @@ impl Default for Histogram {
 impl Histogram {
     /// How many durations were counted.
     pub fn count(&self) -> u64 {
-        self.buckets.iter().sum()
+        sum(self.buckets.iter().copied())
     }
 
     /// The longest duration ever counted, in nanoseconds.
@@ -122,7 +154,7 @@ impl Histogram {
     /// Adds what another histogram counted.
     pub fn merge(&mut self, other: &Self) {
         for (sum, count) in self.buckets.iter_mut().zip(other.buckets.iter()) {
-            *sum += count;
+            *sum = sum.saturating_add(*count);
         }
         self.max_nanos = self.max_nanos.max(other.max_nanos);
     }
@@ -133,7 +165,7 @@ impl Histogram {
         let rank = ((count as f64 * quantile).ceil() as u64).clamp(1, count.max(1));
         let mut seen = 0;
         self.buckets.iter().enumerate().find_map(|(index, &bucket)| {
-            seen += bucket;
+            seen = u64::saturating_add(seen, bucket);
             (seen >= rank && count > 0).then(|| bucket_end(index).min(self.max_nanos))
         })
     }
@@ -193,12 +225,11 @@ impl CountersPage {
     }
 
     /// As [`CountersPage::create`], for the next process of a node: goes on from what `earlier`, the page of the last
-    /// one, has counted. Blocks that were held are not: their holder is gone.
+    /// one, has counted. Blocks that were held are not: their holder is gone. Rows that are not readable begin with zero.
     ///
     /// # Errors
-    /// As [`CountersPage::create`], and `InvalidData` when `earlier` is no counters page.
-    pub fn create_after(output_rows: u32, input_rows: u32, earlier: &OwnedFd) -> io::Result<OwnedFd> {
-        let earlier = Self::map(earlier, false)?;
+    /// As [`CountersPage::create`].
+    pub fn create_after(output_rows: u32, input_rows: u32, earlier: &Self) -> io::Result<OwnedFd> {
         let bytes = Self::bytes(output_rows as usize, input_rows as usize);
         let sizes = [u64::from(output_rows), u64::from(input_rows)];
         let (mapping, fd) =
@@ -206,13 +237,13 @@ impl CountersPage {
         let page = Self { mapping, output_rows: output_rows as usize, input_rows: input_rows as usize };
         let rows =
             |page: &Self| (0..page.output_rows().min(output_rows), 0..page.input_rows().min(input_rows));
-        let (outputs, inputs) = rows(&earlier);
-        for row in outputs {
+        let (outputs, inputs) = rows(earlier);
+        for row in outputs.filter(|&row| earlier.read_output(row).is_ok()) {
             if let (Some(from), Some(to)) = (earlier.output_row(row), page.output_row(row)) {
                 copy(from.0, to.0);
             }
         }
-        for row in inputs {
+        for row in inputs.filter(|&row| earlier.read_input(row).is_ok()) {
             if let (Some(from), Some(to)) = (earlier.input_row(row), page.input_row(row)) {
                 copy(from.counters, to.counters);
                 copy(from.buckets, to.buckets);
@@ -259,6 +290,11 @@ impl CountersPage {
         unsafe { self.mapping.at(ALARM) }
     }
 
+    fn waiting_word(&self) -> &AtomicU64 {
+        // SAFETY: an atomic, within the header.
+        unsafe { self.mapping.at(WAITING) }
+    }
+
     /// A sign of life of the node, for whoever watches it. Of two threads at once one may count for both.
     #[inline]
     pub fn beat(&self) {
@@ -270,15 +306,24 @@ impl CountersPage {
         self.beats_word().load(Relaxed)
     }
 
-    /// Until when the node means to sleep at most, in nanoseconds of CLOCK_MONOTONIC; `None` until it is woken.
+    /// The node sleeps until then at most, in nanoseconds of CLOCK_MONOTONIC; `None` when it is awake.
     #[inline]
-    pub fn set_alarm(&self, at: Option<u64>) {
+    pub(crate) fn set_alarm(&self, at: Option<u64>) {
         self.alarm_word().store(at.unwrap_or(0), Relaxed);
     }
 
-    /// See [`CountersPage::set_alarm`].
+    /// Until when the node sleeps at most, in nanoseconds of CLOCK_MONOTONIC; `None` when it is awake.
     pub fn alarm(&self) -> Option<u64> {
         Some(self.alarm_word().load(Relaxed)).filter(|&at| at != 0)
+    }
+
+    pub(crate) fn set_waiting(&self, threads: u32) {
+        self.waiting_word().store(u64::from(threads), Relaxed);
+    }
+
+    /// How many threads of the node wait for room in the queue of a `block` edge.
+    pub fn waiting(&self) -> u64 {
+        self.waiting_word().load(Relaxed)
     }
 
     fn words(&self) -> &[AtomicU64] {
@@ -312,6 +357,40 @@ impl CountersPage {
         self.input_row(input).inspect(|row| row.missed_deadline(overrun_nanos));
     }
 
+    /// Counters of row `row` of the outputs' edges, for a reader that is not their node.
+    ///
+    /// # Errors
+    /// When the node has overwritten them.
+    pub fn read_output(&self, row: u32) -> Result<OutputCounters, Unreadable> {
+        self.check_head()?;
+        let missing = Unreadable::Row { row, rows: self.output_rows() };
+        let row = self.output_row(row).ok_or(missing)?;
+        check_values(row.0)?;
+        Ok(row.read())
+    }
+
+    /// Counters of input `row`, for a reader that is not their node.
+    ///
+    /// # Errors
+    /// When the node has overwritten them.
+    pub fn read_input(&self, row: u32) -> Result<InputCounters, Unreadable> {
+        self.check_head()?;
+        let missing = Unreadable::Row { row, rows: self.input_rows() };
+        let row = self.input_row(row).ok_or(missing)?;
+        check_values(row.counters)?;
+        check_values(row.buckets)?;
+        Ok(row.read())
+    }
+
+    /// Whether the page begins as it did when it was mapped.
+    ///
+    /// # Errors
+    /// When its node has overwritten it.
+    pub fn check_head(&self) -> Result<(), Unreadable> {
+        let sizes = [self.output_rows as u64, self.input_rows as u64];
+        if has_head(&self.mapping, COUNTERS_MAGIC, sizes) { Ok(()) } else { Err(Unreadable::Head) }
+    }
+
     /// Counters of row `row` of the outputs' edges; zeros beyond the last row.
     pub fn output(&self, row: u32) -> OutputCounters {
         self.output_row(row).map(|row| row.read()).unwrap_or_default()
@@ -335,6 +414,11 @@ fn raise(word: &AtomicU64, value: u64) {
     if value > word.load(Relaxed) {
         word.store(value, Relaxed);
     }
+}
+
+fn check_values(words: &[AtomicU64]) -> Result<(), Unreadable> {
+    let too_large = words.iter().map(|word| word.load(Relaxed)).find(|&value| value > MAX_COUNT);
+    too_large.map_or(Ok(()), |value| Err(Unreadable::Value { value }))
 }
 
 fn copy(from: &[AtomicU64], to: &[AtomicU64]) {
@@ -518,7 +602,7 @@ mod tests {
         node.output_row(1).unwrap().add(OutputCounter::Sent, 5);
         node.input_row(0).unwrap().received(100, 20_000);
         node.input_row(0).unwrap().hold();
-        let second = CountersPage::create_after(2, 1, &first).unwrap();
+        let second = CountersPage::create_after(2, 1, &CountersPage::map(&first, false).unwrap()).unwrap();
         let next = CountersPage::map(&second, true).unwrap();
         next.output_row(1).unwrap().add(OutputCounter::Sent, 2);
         next.input_row(0).unwrap().received(100, 80_000);
@@ -528,6 +612,46 @@ mod tests {
         next.output_row(1).unwrap().clear();
         assert_eq!(next.output(1), OutputCounters::default());
         assert_eq!(node.output(1).sent, 5, "the page of the last process is as it was");
+    }
+
+    #[test]
+    fn counters_that_their_node_has_overwritten_are_not_read_and_not_counted_on_from() {
+        let fd = CountersPage::create(2, 1).unwrap();
+        let node = CountersPage::map(&fd, true).unwrap();
+        let supervisor = CountersPage::map(&fd, false).unwrap();
+        node.output_row(0).unwrap().add(OutputCounter::Sent, 5);
+        node.output_row(1).unwrap().add(OutputCounter::Sent, u64::MAX);
+        node.input_row(0).unwrap().buckets[3].store(MAX_COUNT + 1, Relaxed);
+        assert_eq!(supervisor.read_output(0).unwrap().sent, 5, "a row in order");
+        assert_eq!(supervisor.read_output(1), Err(Unreadable::Value { value: u64::MAX }));
+        assert_eq!(supervisor.read_input(0), Err(Unreadable::Value { value: MAX_COUNT + 1 }));
+        assert_eq!(supervisor.read_output(2), Err(Unreadable::Row { row: 2, rows: 2 }));
+        let next = CountersPage::create_after(2, 1, &supervisor).unwrap();
+        let next = CountersPage::map(&next, false).unwrap();
+        assert_eq!((next.output(0).sent, next.output(1).sent, next.input(0).latency.count()), (5, 0, 0));
+        // SAFETY: an atomic, within the head.
+        unsafe { node.mapping.at::<AtomicU64>(16) }.store(1 << 40, Relaxed);
+        assert_eq!(supervisor.read_output(0), Err(Unreadable::Head));
+        assert_eq!(supervisor.read_input(0), Err(Unreadable::Head));
+        assert!(CountersPage::map(&fd, false).is_err());
+        let next = CountersPage::create_after(2, 1, &supervisor).unwrap();
+        assert_eq!(CountersPage::map(&next, false).unwrap().output(0).sent, 0);
+    }
+
+    #[test]
+    fn sums_of_counters_do_not_overflow() {
+        let counters = OutputCounters {
+            sent: u64::MAX,
+            dropped_oldest: 2,
+            dropped_newest: u64::MAX,
+            ..Default::default()
+        };
+        assert_eq!((counters.published(), counters.lost()), (u64::MAX, u64::MAX));
+        let mut latency = Histogram::default();
+        latency.buckets.fill(u64::MAX);
+        latency.merge(&latency.clone());
+        assert_eq!(latency.count(), u64::MAX);
+        assert!(latency.quantile(0.99).is_some());
     }
 
     #[test]

@@ -22,10 +22,14 @@
 //! comes after the push. A producer that dies between the bit and the wake is made good by the keeper, who rings
 //! for it with [`Doorbell::ring_all`].
 //!
+//! All of that holds between peers that keep the rules. A peer that does not can overwrite every field. Two paths do
+//! not depend on it: the consumer's own process wakes it by [`Sleeper`], which is private memory, and
+//! [`Doorbell::take_all`] finds what was pushed whatever the fields say.
+//!
 //! Orderings: the fences order everything but the bits of `words` against `summary`, which a release by the producer
 //! and an acquire by the consumer do. (Loom cannot show that: in its models a read-modify-write sees the newest value.)
 
-use crate::sync::{AtomicU64, FutexWord, Ordering::*, Waited, fence};
+use crate::sync::{AtomicBool, AtomicU64, FutexWord, Ordering::*, Waited, fence};
 
 /// How a consumer sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +50,26 @@ pub(crate) enum Wake {
     Futex,
     /// The caller must write to the consumer's eventfd.
     EventFd,
+}
+
+/// The consumer's own record of its sleep, in memory that no peer can write.
+///
+/// The consumer stores `parked` here and there, fences, then looks at `summary` and `interrupted`. Another thread of
+/// its process stores `interrupted`, fences, then looks at `parked` here. One of the two sees the other.
+#[derive(Debug, Default)]
+pub(crate) struct Sleeper {
+    /// What the consumer stored in [`Doorbell::parked`]; 0 while it is awake.
+    parked: AtomicU64,
+    /// Another thread of the process has something for the consumer.
+    interrupted: AtomicBool,
+}
+
+impl Sleeper {
+    /// Whether it was interrupted since the last call. What the other thread did before is visible then.
+    #[inline]
+    pub(crate) fn take_interrupt(&self) -> bool {
+        self.interrupted.load(Relaxed) && self.interrupted.swap(false, Acquire)
+    }
 }
 
 /// A doorbell, wherever its fields lie.
@@ -70,19 +94,30 @@ impl Doorbell<'_> {
         self.wake()
     }
 
-    /// Rings for every input: somebody may have died between its bit and its wake.
-    pub(crate) fn ring_all(&self) -> Wake {
+    /// Rings for every input, and wakes the consumer from a futex whether it seems to sleep or not: a producer may have
+    /// died between its bit and its wake, or have overwritten `parked`. The caller writes to the eventfd.
+    pub(crate) fn ring_all(&self) {
         for word in self.words {
             word.fetch_or(u64::MAX, Release);
         }
         self.summary.fetch_or(u64::MAX >> (64 - self.words.len()), Release);
         fence(SeqCst);
-        let parked = self.parked.load(Relaxed);
-        if parked != 0 {
-            // Whoever moved `sequence` on before may have died before it woke: wake in any case.
-            self.end_sleep(parked);
+        self.end_any_sleep();
+    }
+
+    /// Wakes the consumer for what another thread of its process has for it, and returns how it slept. For
+    /// [`Parking::EventFd`] the caller writes to the eventfd.
+    pub(crate) fn interrupt(&self, sleeper: &Sleeper) -> Option<Parking> {
+        sleeper.interrupted.store(true, Release);
+        fence(SeqCst);
+        match sleeper.parked.load(Relaxed) >> 32 {
+            0 => None,
+            mode if mode == Parking::EventFd as u64 => Some(Parking::EventFd),
+            _ => {
+                self.end_any_sleep();
+                Some(Parking::Futex)
+            }
         }
-        self.wake_as(parked)
     }
 
     /// Takes what is pending into `local` (one word a word) and says whether anything was.
@@ -104,66 +139,81 @@ impl Doorbell<'_> {
         any != 0
     }
 
-    /// Sleeps on the futex until somebody rings, or until `deadline`; not at all when something is pending.
-    pub(crate) fn sleep(&self, deadline: Option<u64>) -> Waited {
-        let number = self.park(Parking::Futex);
-        let waited = if self.summary.load(Relaxed) == 0 {
-            self.sequence.wait(number, deadline)
-        } else {
-            Waited::LookAgain
-        };
-        self.unpark();
-        waited
+    /// Takes in every input as pending, and clears all bits, so that each producer rings at its next push: what a peer
+    /// has overwritten is repaired.
+    #[cold]
+    pub(crate) fn take_all(&self, local: &mut [u64]) -> bool {
+        self.summary.swap(0, Acquire);
+        for (word, local) in self.words.iter().zip(local) {
+            word.swap(0, Relaxed);
+            *local = u64::MAX;
+        }
+        fence(SeqCst);
+        true
+    }
+
+    /// Sleeps on the futex until a producer rings or another thread interrupts, or until `deadline`; not at all when
+    /// something is pending. Returns also whether `parked` was still what it should be.
+    pub(crate) fn sleep(&self, sleeper: &Sleeper, deadline: u64) -> (Waited, bool) {
+        let number = self.park(sleeper, Parking::Futex);
+        let waited =
+            if self.is_quiet(sleeper) { self.sequence.wait(number, deadline) } else { Waited::LookAgain };
+        (waited, self.unpark(sleeper))
     }
 
     /// Asks for the eventfd to be written at the next ring. False when something is pending already.
-    pub(crate) fn arm(&self) -> bool {
-        self.park(Parking::EventFd);
-        let armed = self.summary.load(Relaxed) == 0;
+    pub(crate) fn arm(&self, sleeper: &Sleeper) -> bool {
+        self.park(sleeper, Parking::EventFd);
+        let armed = self.is_quiet(sleeper);
         if !armed {
-            self.unpark();
+            self.unpark(sleeper);
         }
         armed
     }
 
-    /// Whether the consumer sleeps and nothing is pending.
-    #[cfg(not(loom))]
-    pub(crate) fn is_asleep(&self) -> bool {
-        self.parked.load(Relaxed) != 0 && self.summary.load(Relaxed) == 0
-    }
-
-    /// The consumer is awake.
-    pub(crate) fn unpark(&self) {
+    /// The consumer is awake. Returns whether `parked` was still what it should be.
+    pub(crate) fn unpark(&self, sleeper: &Sleeper) -> bool {
+        let own = sleeper.parked.load(Relaxed);
+        let is_intact = own == 0 || self.parked.load(Relaxed) == own;
+        sleeper.parked.store(0, Relaxed);
         self.parked.store(0, Relaxed);
+        is_intact
     }
 
-    fn park(&self, how: Parking) -> u32 {
+    fn park(&self, sleeper: &Sleeper, how: Parking) -> u32 {
         let number = self.sequence.0.fetch_add(1, Relaxed).wrapping_add(1);
-        self.parked.store((how as u64) << 32 | u64::from(number), Relaxed);
+        let parked = (how as u64) << 32 | u64::from(number);
+        sleeper.parked.store(parked, Relaxed);
+        self.parked.store(parked, Relaxed);
         fence(SeqCst);
         number
+    }
+
+    fn is_quiet(&self, sleeper: &Sleeper) -> bool {
+        self.summary.load(Relaxed) == 0 && !sleeper.interrupted.load(Relaxed)
     }
 
     fn wake(&self) -> Wake {
         fence(SeqCst);
         let parked = self.parked.load(Relaxed);
-        if parked != 0 && self.end_sleep(parked) { self.wake_as(parked) } else { Wake::Nothing }
+        if parked == 0 || !self.end_sleep(parked) {
+            return Wake::Nothing;
+        }
+        if parked >> 32 == Parking::EventFd as u64 {
+            return Wake::EventFd;
+        }
+        self.sequence.wake(1);
+        Wake::Futex
+    }
+
+    fn end_any_sleep(&self) {
+        self.sequence.0.fetch_add(1, Relaxed);
+        self.sequence.wake(1);
     }
 
     /// Moves `sequence` on, if that sleep has not ended yet.
     fn end_sleep(&self, parked: u64) -> bool {
         let number = parked as u32;
         self.sequence.0.compare_exchange(number, number.wrapping_add(1), Relaxed, Relaxed).is_ok()
-    }
-
-    fn wake_as(&self, parked: u64) -> Wake {
-        match parked >> 32 {
-            0 => Wake::Nothing,
-            mode if mode == Parking::EventFd as u64 => Wake::EventFd,
-            _ => {
-                self.sequence.wake(1);
-                Wake::Futex
-            }
-        }
     }
 }

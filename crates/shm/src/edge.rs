@@ -3,12 +3,13 @@
 use crate::counters::{CountersPage, OutputCounter};
 use crate::held::Held;
 use crate::output::Producer;
-use crate::pages::{EdgeRegion, WakePage};
+use crate::pages::EdgeRegion;
 use crate::pair::ProducerPair;
 use crate::pool::Pool;
 use crate::ring::{Misbehaviour, is_leased};
 use crate::slot::{Descriptor, SlotImage};
 use crate::sync::Ordering;
+use crate::wake::WakePage;
 use nervure_message::Header;
 use nervure_protocol::wiring::{Policy, Queue};
 use rustix::fd::{AsFd, OwnedFd};

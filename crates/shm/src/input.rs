@@ -2,12 +2,13 @@
 
 use crate::counters::{CountersPage, InputRow};
 use crate::fork::{self, NodeForked};
-use crate::pages::{EdgeRegion, WakePage};
+use crate::pages::EdgeRegion;
 use crate::pair::{ConsumerPair, Lookup, Segment};
 use crate::ring::{Misbehaviour, Popped};
 use crate::slot::{Descriptor, Fixed, INLINE_BYTES, Inline, MAX_HEAD_BYTES};
 use crate::sync::{Ordering, Waited};
-use crate::sys::{self, eventfd_clear, monotonic_nanos};
+use crate::sys::monotonic_nanos;
+use crate::wake::{OwnWakePage, WakePage};
 use nervure_message::{
     DecodeError, Encode, Header, Layout, Metadata, MetadataError, decode_head, encode_head,
 };
@@ -38,7 +39,7 @@ pub struct InputEdge {
 impl InputEdge {
     /// Takes the oldest sample that is queued. It is copied straight into `spare`, which is made where there is none: so
     /// the look that finds nothing, after which the node sleeps, allocates for the sample that will wake it.
-    fn pop(self: &Arc<Self>, spare: &mut Option<Arc<Received>>) -> Result<Option<Sample>, Misbehaviour> {
+    fn pop(self: &Arc<Self>, spare: &mut Option<Arc<Received>>) -> Result<Pop, Misbehaviour> {
         loop {
             let received = spare.get_or_insert_with(Received::blank);
             let received = Arc::get_mut(received).expect("a spare is nobody's sample yet");
@@ -47,12 +48,15 @@ impl InputEdge {
                 let descriptor = fixed.descriptor();
                 let find = |_| self.pair.find(self.id, descriptor.segment);
                 segment = descriptor.block().map(find).transpose();
-                !matches!(segment, Ok(Some(Lookup::Later)) | Err(_))
+                !matches!(segment, Ok(Some(Lookup::Later | Lookup::Short)) | Err(_))
             };
             let read = |slot: &[_]| Fixed::load(slot, &mut received.inline);
             let fixed = match self.region.ring().pop(read, admit)? {
-                Popped::Empty => return Ok(None),
-                Popped::Refused => return segment.map(|_| None),
+                Popped::Empty => return Ok(Pop::Nothing),
+                Popped::Refused => {
+                    let is_short = matches!(segment?, Some(Lookup::Short));
+                    return Ok(if is_short { Pop::Short } else { Pop::Nothing });
+                }
                 Popped::Taken(fixed) => fixed,
             };
             if self.policy == Policy::Block {
@@ -62,7 +66,7 @@ impl InputEdge {
             let segment = match segment? {
                 None => None,
                 Some(Lookup::Found(segment)) => Some(segment),
-                Some(Lookup::Never | Lookup::Later) => {
+                Some(Lookup::Never | Lookup::Later | Lookup::Short) => {
                     row.inspect(InputRow::lost);
                     continue;
                 }
@@ -71,9 +75,18 @@ impl InputEdge {
             if let Some(row) = row {
                 row.received(received.payload_bytes as u64, received.latency_nanos());
             }
-            return Ok(spare.take().map(Sample));
+            return Ok(spare.take().map_or(Pop::Nothing, |received| Pop::Sample(Sample(received))));
         }
     }
+}
+
+/// What [`InputEdge::pop`] found.
+enum Pop {
+    Sample(Sample),
+    /// Nothing that can be read, now or without another ring.
+    Nothing,
+    /// A sample whose memory cannot be mapped for lack of descriptors or memory. It stays queued.
+    Short,
 }
 
 /// A received sample: a read-only view of its producer's memory, which stays valid until the sample is dropped.
@@ -480,7 +493,7 @@ impl Input {
 #[derive(Clone, Debug)]
 pub struct InboxHandle {
     fork_generation: u32,
-    page: Arc<WakePage>,
+    page: Arc<OwnWakePage>,
     eventfd: Arc<OwnedFd>,
     commands: Arc<Mutex<VecDeque<Command>>>,
 }
@@ -520,33 +533,37 @@ impl InboxHandle {
         self.push(Command::Notify);
     }
 
-    /// As [`Inbox::wait`], without the inbox at hand. One thread at a time may wait.
+    /// Makes the inbox look at every input, whether its producers rang or not.
+    pub fn look_at_all(&self) {
+        if fork::check(self.fork_generation).is_ok() {
+            self.page.look_at_all(self.eventfd.as_fd());
+        }
+    }
+
+    /// As [`Inbox::wait`], without the inbox at hand. One thread at a time may wait, and none while it is armed.
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
         if fork::check(self.fork_generation).is_err() {
             return Waited::LookAgain;
         }
-        self.page.doorbell().sleep(deadline)
+        self.page.sleep(deadline)
     }
 
     /// As [`InboxHandle::wait`], and ends as [`Waited::Interrupted`] when `other` is readable, too. What rings then costs
     /// its producer a write to the eventfd.
     pub fn wait_beside(&self, other: BorrowedFd<'_>, deadline: Option<u64>) -> Waited {
-        if !self.arm() {
+        if fork::check(self.fork_generation).is_err() {
             return Waited::LookAgain;
         }
-        let waited = sys::wait_readable(self.eventfd.as_fd(), other, deadline);
-        self.disarm();
-        waited
+        self.page.sleep_beside(self.eventfd.as_fd(), other, deadline)
     }
 
     fn arm(&self) -> bool {
-        fork::check(self.fork_generation).is_ok() && self.page.doorbell().arm()
+        fork::check(self.fork_generation).is_ok() && self.page.arm()
     }
 
     fn disarm(&self) {
         if fork::check(self.fork_generation).is_ok() {
-            self.page.doorbell().unpark();
-            eventfd_clear(self.eventfd.as_fd());
+            self.page.disarm(self.eventfd.as_fd());
         }
     }
 
@@ -555,17 +572,18 @@ impl InboxHandle {
             return;
         }
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
-        self.page.ring(self.page.inputs(), self.eventfd.as_fd());
+        self.page.interrupt(self.eventfd.as_fd());
     }
 }
 
 impl Inbox {
     /// Makes the inbox of the node whose wake page and eventfd these are.
-    pub fn new(page: Arc<WakePage>, eventfd: Arc<OwnedFd>) -> Self {
+    pub fn new(page: Arc<OwnWakePage>, eventfd: Arc<OwnedFd>) -> Self {
         let inputs = page.inputs();
         Self {
             inputs: (0..inputs).map(|_| Input::default()).collect(),
-            pending: vec![0; page.doorbell().words.len()],
+            // One bit more than inputs: the last is for what the control thread has to say.
+            pending: vec![0; (inputs as usize + 1).div_ceil(64)],
             cursor: 0,
             until_take: ARRIVALS_A_TAKE,
             spare: None,
@@ -592,11 +610,11 @@ impl Inbox {
         self.until_take -= 1;
         if self.until_take == 0 {
             self.until_take = ARRIVALS_A_TAKE;
-            self.handle.page.doorbell().take(&mut self.pending);
+            self.handle.page.take(&mut self.pending);
         }
         loop {
             let Some(input) = self.next_pending() else {
-                if self.handle.page.doorbell().take(&mut self.pending) {
+                if self.handle.page.take(&mut self.pending) {
                     continue;
                 }
                 return Ok(None);
@@ -614,7 +632,7 @@ impl Inbox {
     /// [`NodeForked`] in a forked child.
     pub fn take_newest(&mut self, input: u32) -> Result<Option<Sample>, NodeForked> {
         fork::check(self.handle.fork_generation)?;
-        let mut newest = None;
+        let (mut newest, mut is_short) = (None, false);
         let sources = &mut self.inputs[input as usize].sources;
         while let Some(source) = sources.front_mut() {
             let attached = match source {
@@ -632,15 +650,19 @@ impl Inbox {
             // As many as there can be: a producer in a hurry does not keep it here.
             for _ in 0..attached.edge.region.capacity() {
                 match attached.edge.pop(&mut self.spare) {
-                    Ok(Some(sample)) => newest = Some(sample),
-                    Ok(None) => break,
+                    Ok(Pop::Sample(sample)) => newest = Some(sample),
+                    Ok(Pop::Nothing) => break,
+                    Ok(Pop::Short) => {
+                        is_short = true;
+                        break;
+                    }
                     Err(misbehaviour) => {
                         attached.misbehaviour = Some(misbehaviour);
                         break;
                     }
                 }
             }
-            if !attached.ended || attached.misbehaviour.is_some() {
+            if !attached.ended || attached.misbehaviour.is_some() || is_short {
                 break;
             }
             sources.pop_front();
@@ -682,7 +704,7 @@ impl Inbox {
             return;
         }
         let own = self.inputs.len() as u32;
-        self.handle.page.doorbell().take(&mut self.pending);
+        self.handle.page.take(&mut self.pending);
         if self.pending[own as usize / 64] & 1 << (own % 64) != 0 && self.obey().is_some() {
             // There was more than edges: `try_next` shall find it again.
             self.handle.notify();
@@ -691,7 +713,7 @@ impl Inbox {
 
     /// Takes in what rang, for a later [`Inbox::try_next`], so that [`Inbox::wait`] sleeps until something else rings.
     pub fn collect(&mut self) {
-        self.handle.page.doorbell().take(&mut self.pending);
+        self.handle.page.take(&mut self.pending);
     }
 
     /// Whether it belongs to this process, and not to the one that it was forked from.
@@ -704,8 +726,8 @@ impl Inbox {
         self.handle.eventfd.as_fd()
     }
 
-    /// Sleeps until there is news, or until `deadline` (nanoseconds of CLOCK_MONOTONIC). Call it when
-    /// [`Inbox::try_next`] found nothing. In a forked child it returns at once.
+    /// Sleeps until there is news, or until `deadline` (nanoseconds of CLOCK_MONOTONIC), and at most for
+    /// [`crate::LOOK_AGAIN_NANOS`]. Call it when [`Inbox::try_next`] found nothing. In a forked child it returns at once.
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
         let waited = self.handle.wait(deadline);
         self.prefetch();
@@ -721,9 +743,19 @@ impl Inbox {
         }
     }
 
-    /// Asks for the eventfd to become readable at the next news. False when there is news already.
+    /// Asks for the eventfd to become readable at the next news. False when there is news already. The caller looks again
+    /// when [`Inbox::alarm`] says.
     pub fn arm(&self) -> bool {
         self.handle.arm()
+    }
+
+    /// When a caller that sleeps in an event loop, and means to look again at `deadline`, has to: see
+    /// [`OwnWakePage::alarm`].
+    pub fn alarm(&self, deadline: Option<u64>) -> u64 {
+        match self.is_own() {
+            true => self.handle.page.alarm(deadline),
+            false => monotonic_nanos(),
+        }
     }
 
     /// Ends what [`Inbox::arm`] began.
@@ -746,7 +778,7 @@ impl Inbox {
             if step == 0 {
                 word &= u64::MAX << (start % 64);
             }
-            // Bits beyond the node's own are rung by the keeper, who rings for everything.
+            // Bits beyond the node's own are set where all are.
             let valid = self.inputs.len() + 1 - (index * 64).min(self.inputs.len() + 1);
             if valid < 64 {
                 word &= (1 << valid) - 1;
@@ -773,11 +805,16 @@ impl Inbox {
             self.inputs[index as usize].sources.front()
         {
             match edge.pop(&mut self.spare) {
-                Ok(Some(sample)) => {
+                Ok(Pop::Sample(sample)) => {
                     self.cursor = (index + 1) % (self.inputs.len() as u32 + 1);
                     return Some(Arrival::Sample { input: index, sample });
                 }
-                Ok(None) => {}
+                Ok(Pop::Nothing) => {}
+                // Also at the end of an edge: it ends behind what is queued.
+                Ok(Pop::Short) => {
+                    self.clear(index);
+                    return None;
+                }
                 Err(misbehaviour) => return Some(self.cut(index, misbehaviour)),
             }
         }

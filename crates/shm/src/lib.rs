@@ -18,6 +18,8 @@ mod fork;
 mod held;
 #[cfg(not(loom))]
 mod input;
+#[cfg(all(feature = "kill-points", debug_assertions, not(loom)))]
+mod kill_points;
 #[cfg(not(loom))]
 mod listener;
 #[cfg(not(loom))]
@@ -35,29 +37,35 @@ mod send;
 #[cfg(not(loom))]
 mod seqpacket;
 #[cfg(not(loom))]
+mod shortage;
+#[cfg(not(loom))]
 mod slot;
 #[cfg(not(loom))]
 mod sys;
+#[cfg(not(loom))]
+mod wake;
 
 #[cfg(not(loom))]
 pub use self::{
-    counters::{CountersPage, Histogram, InputCounters, OutputCounters},
+    counters::{CountersPage, Histogram, InputCounters, OutputCounters, Unreadable},
     edge::OutputEdge,
     fork::{NodeForked, check as check_fork, generation as fork_generation},
     input::{Arrival, Inbox, InboxHandle, InputEdge, Sample},
     listener::{Listener, Peer},
     loan::{Loan, Mapped},
     output::{Output, Producer},
-    pages::{ControlPage, EdgeRegion, MAX_BLOCKS, MAX_INPUTS, MAX_QUEUE_DEPTH, RunState, WakePage},
-    pair::{ConsumerPair, MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS, ProducerPair},
+    pages::{ControlPage, EdgeRegion, MAX_BLOCKS, MAX_QUEUE_DEPTH, RunState},
+    pair::{ConsumerPair, Intake, MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS, ProducerPair},
     pool::Budget,
     ring::Misbehaviour,
     send::{Receipt, SendError, Wait},
     seqpacket::{Received, Seqpacket},
+    shortage::Shortage,
     slot::{INLINE_BYTES, MAX_HEAD_BYTES},
     sync::Waited,
     sys::{
         adopt_inherited_fd, boot_id, eventfd, monotonic_nanos, page_bytes, read_only, spawn_without_signals,
         utc_nanos,
     },
+    wake::{LOOK_AGAIN_NANOS, MAX_INPUTS, Overwritten, OwnWakePage, WakePage},
 };

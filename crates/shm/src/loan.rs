@@ -144,7 +144,7 @@ impl Drop for Loan {
             && fork::check(self.output.0.fork_generation).is_ok()
         {
             self.output.state().pool.give_back(row);
-            self.output.0.producer.wake.space().notify();
+            self.output.0.producer.wake.notify_room();
         }
     }
 }

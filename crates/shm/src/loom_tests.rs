@@ -1,11 +1,11 @@
 //! Every interleaving of the lock-free structures, under the memory model of C11. Run by
 //! `RUSTFLAGS="--cfg loom" cargo test -p nervure-shm --release --lib`.
 
-use crate::doorbell::{Doorbell, Wake};
+use crate::doorbell::{Doorbell, Parking, Sleeper, Wake};
 use crate::latest::Latest;
 use crate::ring::{Misbehaviour, Popped, Ring, SLOT_WORDS};
-use crate::space::Space;
-use crate::sync::{AtomicU32, AtomicU64, FutexWord, Ordering::*};
+use crate::space::{Space, Waiting};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, FutexWord, Ordering::*};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -14,6 +14,7 @@ struct Bell {
     parked: AtomicU64,
     summary: AtomicU64,
     words: Vec<AtomicU64>,
+    sleeper: Sleeper,
 }
 
 impl Bell {
@@ -23,7 +24,12 @@ impl Bell {
             parked: AtomicU64::new(0),
             summary: AtomicU64::new(0),
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            sleeper: Sleeper::default(),
         }
+    }
+
+    fn sleep(&self) {
+        self.view().sleep(&self.sleeper, 0);
     }
 
     fn view(&self) -> Doorbell<'_> {
@@ -103,7 +109,7 @@ fn producers_wake_a_sleeping_consumer(preemptions: usize, inputs: [u32; 2], push
         let mut local = [0; 2];
         while seen != pushes {
             if !bell.view().take(&mut local) {
-                bell.view().sleep(None);
+                bell.sleep();
                 continue;
             }
             for i in 0..2 {
@@ -198,10 +204,10 @@ fn ways_to_sleep_may_alternate(preemptions: usize, pushes: [u64; 2], keeper: boo
                 thread::spawn(move || {
                     for _ in 0..pushes[i] {
                         heads[i].fetch_add(1, Release);
-                        let by_keeper = keeper && i == 0;
-                        let wake =
-                            if by_keeper { bell.view().ring_all() } else { bell.view().ring(i as u32) };
-                        if wake == Wake::EventFd {
+                        if keeper && i == 0 {
+                            bell.view().ring_all();
+                            eventfd.write();
+                        } else if bell.view().ring(i as u32) == Wake::EventFd {
                             eventfd.write();
                         }
                     }
@@ -213,10 +219,10 @@ fn ways_to_sleep_may_alternate(preemptions: usize, pushes: [u64; 2], keeper: boo
             if !bell.view().take(&mut local) {
                 turn += 1;
                 if turn % 2 == 1 {
-                    bell.view().sleep(None);
-                } else if bell.view().arm() {
+                    bell.sleep();
+                } else if bell.view().arm(&bell.sleeper) {
                     eventfd.wait_and_clear();
-                    bell.view().unpark();
+                    bell.view().unpark(&bell.sleeper);
                 }
             }
             for i in 0..2 {
@@ -261,12 +267,12 @@ fn the_keeper_wakes_a_consumer_whose_producer_died_before_it_rang() {
                     bell2.summary.fetch_or(1, Release);
                     bell2.sequence.0.fetch_add(1, Release);
                 }
-                let _ = bell2.view().ring_all();
+                bell2.view().ring_all();
             });
             let mut local = [0];
             while head.load(Acquire) == 0 || local[0] & 1 == 0 {
                 if !bell.view().take(&mut local) {
-                    bell.view().sleep(None);
+                    bell.sleep();
                 }
             }
             thread.join().unwrap();
@@ -274,10 +280,111 @@ fn the_keeper_wakes_a_consumer_whose_producer_died_before_it_rang() {
     }
 }
 
+/// What a peer that breaks the rules may do at any time: seem to wake the consumer, and seem to have rung already.
+fn overwrite(bell: &Bell) {
+    bell.parked.store(0, Relaxed);
+    bell.words[0].store(u64::MAX, Relaxed);
+    bell.summary.store(0, Relaxed);
+}
+
+#[test]
+fn its_own_process_wakes_a_consumer_whatever_a_peer_writes() {
+    for in_event_loop in [false, true] {
+        check(3, move || {
+            let bell = Arc::new(Bell::new(1));
+            let eventfd = Arc::new(EventFd(loom::sync::Mutex::new(false), loom::sync::Condvar::new()));
+            let command = Arc::new(AtomicU64::new(0));
+            let hostile = {
+                let bell = bell.clone();
+                thread::spawn(move || overwrite(&bell))
+            };
+            let control = {
+                let (bell, eventfd, command) = (bell.clone(), eventfd.clone(), command.clone());
+                thread::spawn(move || {
+                    command.store(1, Relaxed);
+                    if bell.view().interrupt(&bell.sleeper) == Some(Parking::EventFd) {
+                        eventfd.write();
+                    }
+                })
+            };
+            while !bell.sleeper.take_interrupt() {
+                if !in_event_loop {
+                    bell.sleep();
+                } else if bell.view().arm(&bell.sleeper) {
+                    eventfd.wait_and_clear();
+                    bell.view().unpark(&bell.sleeper);
+                }
+            }
+            assert_eq!(command.load(Relaxed), 1);
+            hostile.join().unwrap();
+            control.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn the_keeper_wakes_a_consumer_that_a_peer_made_seem_awake() {
+    check(3, || {
+        let bell = Arc::new(Bell::new(1));
+        let woken = Arc::new(AtomicBool::new(false));
+        let hostile = {
+            let bell = bell.clone();
+            thread::spawn(move || bell.parked.store(0, Relaxed))
+        };
+        let keeper = {
+            let (bell, woken) = (bell.clone(), woken.clone());
+            thread::spawn(move || {
+                woken.store(true, Release);
+                bell.view().ring_all();
+            })
+        };
+        let mut local = [0];
+        while !woken.load(Acquire) {
+            if !bell.view().take(&mut local) {
+                bell.sleep();
+            }
+        }
+        hostile.join().unwrap();
+        keeper.join().unwrap();
+    });
+}
+
+/// Producers do not ring for a bit that is set, so that a set bit without its summary would silence them for good.
+#[test]
+fn a_look_at_everything_repairs_what_a_peer_has_overwritten() {
+    const PUSHES: u64 = 2;
+    check(3, || {
+        let bell = Arc::new(Bell::new(1));
+        let head = Arc::new(AtomicU64::new(0));
+        overwrite(&bell);
+        let producer = {
+            let (bell, head) = (bell.clone(), head.clone());
+            thread::spawn(move || {
+                for _ in 0..PUSHES {
+                    head.fetch_add(1, Release);
+                    let _ = bell.view().ring(0);
+                }
+            })
+        };
+        // As at the end of a bounded sleep.
+        let mut local = [0];
+        bell.view().take_all(&mut local);
+        let mut seen = head.load(Acquire);
+        while seen != PUSHES {
+            if bell.view().take(&mut local) {
+                seen = head.load(Acquire);
+            } else {
+                bell.sleep();
+            }
+        }
+        producer.join().unwrap();
+    });
+}
+
 #[test]
 fn a_waiting_producer_is_always_told_of_room() {
     check(3, || {
-        let space = Arc::new((FutexWord::new(), AtomicU32::new(0)));
+        let space = Arc::new((FutexWord::new(), AtomicU32::new(0), Waiting::default()));
         let room = Arc::new(AtomicU32::new(0));
         let threads: Vec<_> = (0..2)
             .map(|_| {
@@ -290,11 +397,35 @@ fn a_waiting_producer_is_always_told_of_room() {
             .collect();
         let view = Space { sequence: &space.0, waiters: &space.1 };
         let all = || (room.load(Acquire) == 2).then_some(());
-        while view.wait(None, all).is_err() {}
+        while view.wait(&space.2, 0, all, |_| ()).0.is_err() {}
         for thread in threads {
             thread.join().unwrap();
         }
         assert_eq!(space.1.load(Relaxed), 0);
+    });
+}
+
+#[test]
+fn its_own_process_wakes_a_waiting_producer_whatever_a_peer_writes() {
+    check(3, || {
+        let space = Arc::new((FutexWord::new(), AtomicU32::new(0), Waiting::default()));
+        let stopping = Arc::new(AtomicBool::new(false));
+        let hostile = {
+            let space = space.clone();
+            thread::spawn(move || space.1.store(0, Relaxed))
+        };
+        let control = {
+            let (space, stopping) = (space.clone(), stopping.clone());
+            thread::spawn(move || {
+                stopping.store(true, Release);
+                space.2.wake(&Space { sequence: &space.0, waiters: &space.1 });
+            })
+        };
+        let view = Space { sequence: &space.0, waiters: &space.1 };
+        let stopped = || stopping.load(Acquire).then_some(());
+        while view.wait(&space.2, 0, stopped, |_| ()).0.is_err() {}
+        hostile.join().unwrap();
+        control.join().unwrap();
     });
 }
 

@@ -4,7 +4,6 @@ use crate::counters::{CountersPage, OutputCounter};
 use crate::edge::{Announcements, Edge, OutputEdge, Reference, accepted};
 use crate::fork;
 use crate::loan::{BlockLoan, Loan};
-use crate::pages::WakePage;
 use crate::pair::{MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS};
 use crate::pool::{Block, Budget, EVICTION_PATIENCE_NANOS, Evict, NoBlock, Pool};
 use crate::ring::Misbehaviour;
@@ -12,6 +11,7 @@ use crate::send::{Receipt, SendError, Wait};
 use crate::slot::{INLINE_BYTES, MAX_HEAD_BYTES, SlotImage};
 use crate::sync::{Ordering, Waited};
 use crate::sys::{self, monotonic_nanos};
+use crate::wake::OwnWakePage;
 use nervure_message::Header;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
@@ -29,7 +29,7 @@ pub struct Producer {
     /// The memory that they may own.
     pub budget: Arc<Budget>,
     /// The node's own wake page, for its space futex.
-    pub wake: Arc<WakePage>,
+    pub wake: Arc<OwnWakePage>,
     /// The node's counters.
     pub counters: Arc<CountersPage>,
     /// The node's incarnation.
@@ -50,7 +50,7 @@ impl Producer {
     /// Ends every blocked call, now and later.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        self.wake.space().notify();
+        self.wake.notify_room();
     }
 }
 
@@ -215,7 +215,7 @@ impl Output {
             || attached.queue.max_held == 0
             || region.blocks() < rows
             || (region.capacity() as u64) < u64::from(attached.queue.depth)
-            || attached.input >= attached.bell.inputs()
+            || !attached.bell.has_input(attached.input)
         {
             let text = format!(
                 "edge {}: its queue is empty, or its region or wake page too small for it",
@@ -225,7 +225,7 @@ impl Output {
         }
         state.attach(attached, &self.0.producer);
         drop(state);
-        self.0.producer.wake.space().notify();
+        self.0.producer.wake.notify_room();
         Ok(())
     }
 
@@ -249,13 +249,13 @@ impl Output {
     /// Removes an edge whose consumer is gone, or keeps it for the consumer's next incarnation.
     pub fn detach(&self, edge: u32, suspended: bool) {
         self.state().detach(edge, suspended, &self.0.producer);
-        self.0.producer.wake.space().notify();
+        self.0.producer.wake.notify_room();
     }
 
     /// Takes in what came from pair `peer`: acknowledgements of evictions, or the wish to be told again of segments.
     pub fn acknowledge(&self, peer: u32, segments: &[u32]) {
         self.state().acknowledge(peer, segments);
-        self.0.producer.wake.space().notify();
+        self.0.producer.wake.notify_room();
     }
 
     // -- helpers
@@ -389,7 +389,7 @@ impl Output {
             let until = deadline.min(began + LOOK_AGAIN_NANOS);
             let look_unless_stopped =
                 || if stopped() { Some(Err(SendError::Stopped)) } else { look().map(Ok) };
-            let waited = match producer.wake.space().wait(Some(until), look_unless_stopped) {
+            let waited = match producer.wake.wait_for_room(until, look_unless_stopped) {
                 Ok(result) => return result,
                 Err(waited) => waited,
             };

@@ -1,27 +1,24 @@
-//! The shared pages besides payloads: what is in them, and where.
+//! The shared pages besides payloads and wake pages: what is in them, and where.
 //!
 //! Each begins with a cache line of constants: magic, layout version, and its sizes. Whoever maps one checks them
 //! once and works with private copies from then on.
 
-use crate::doorbell::{Doorbell, Wake};
 use crate::latest::Latest;
 use crate::ring::{Ring, SLOT_WORDS};
-use crate::space::Space;
-use crate::sync::{AtomicU32, AtomicU64, FutexWord, Ordering::*};
+use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
 use crate::sys::{self, Mapping, Sharing};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, OwnedFd};
 use std::io;
 // Private to a process, so that no model needs to know it.
 use std::sync::atomic::{AtomicI64, Ordering as AtomicOrdering};
 
 /// Versions of the layouts in this file that this build reads. Negotiated by the pages' own first line.
-const LAYOUT_VERSION: u64 = 2;
+const LAYOUT_VERSION: u64 = 3;
 
 /// Bytes of a cache line. Fields that are written at different occasions do not share one.
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 
 const EDGE_MAGIC: u64 = u64::from_le_bytes(*b"nv-edge\0");
-const WAKE_MAGIC: u64 = u64::from_le_bytes(*b"nv-wake\0");
 const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"nv-ctrl\0");
 pub(crate) const COUNTERS_MAGIC: u64 = u64::from_le_bytes(*b"nv-cntr\0");
 
@@ -29,8 +26,6 @@ pub(crate) const COUNTERS_MAGIC: u64 = u64::from_le_bytes(*b"nv-cntr\0");
 pub const MAX_QUEUE_DEPTH: u32 = 1 << 20;
 /// The most rows of a lease table.
 pub const MAX_BLOCKS: u32 = 1 << 21;
-/// The most inputs of a node: one summary word of words, less the bit that is its own.
-pub const MAX_INPUTS: u32 = 64 * 64 - 1;
 
 /// Makes the memory of a page: constants written, sealed for `sharing`, and the creator's own mapping.
 pub(crate) fn create_page(
@@ -85,6 +80,14 @@ pub(crate) fn map_page(
             Err(refused(format!("the {name} is {bytes} bytes long, which its sizes ({a}, {b}) do not give")))
         }
     }
+}
+
+/// Whether a page still begins with what it began with.
+pub(crate) fn has_head(mapping: &Mapping, magic: u64, sizes: [u64; 2]) -> bool {
+    // SAFETY: the first line is four atomics, and every page is as long.
+    let line = unsafe { mapping.slice_at::<AtomicU64>(0, 4) };
+    let expected = [magic, LAYOUT_VERSION, sizes[0], sizes[1]];
+    line.iter().zip(expected).all(|(word, value)| word.load(Relaxed) == value)
 }
 
 /// The memory of one edge: ring and leases. Mapped by its two ends only.
@@ -164,107 +167,6 @@ impl EdgeRegion {
     pub(crate) fn leases(&self) -> &[AtomicU32] {
         // SAFETY: as for the ring.
         unsafe { self.mapping.slice_at(Self::LEASES, self.blocks as usize) }
-    }
-}
-
-/// The memory on which one node sleeps: its doorbell as a consumer, its space futex as a producer.
-///
-/// Mapped by the node, its peers, and the keeper.
-#[derive(Debug)]
-pub struct WakePage {
-    mapping: Mapping,
-    inputs: u32,
-}
-
-impl WakePage {
-    const SPACE_SEQUENCE: usize = LINE;
-    const SPACE_WAITERS: usize = LINE + 8;
-    // The doorbell has one line, and not one a field: whoever rings and whoever wakes up goes through all of them, and
-    // each line costs it a trip to the other core. While the node is awake, next to nothing here is written.
-    const PARKED: usize = 2 * LINE;
-    const SEQUENCE: usize = 2 * LINE + 8;
-    const SUMMARY: usize = 2 * LINE + 16;
-    const WORDS: usize = 2 * LINE + 24;
-
-    /// One bit more than inputs: the last is the node's own, for what its control thread has to say.
-    fn words(inputs: u32) -> usize {
-        (inputs as usize + 1).div_ceil(64)
-    }
-
-    fn bytes(inputs: u32) -> usize {
-        Self::WORDS + Self::words(inputs) * size_of::<u64>()
-    }
-
-    /// Makes the page of a node with `inputs` inputs.
-    ///
-    /// # Errors
-    /// `InvalidInput` beyond [`MAX_INPUTS`]; else when memory or descriptors run out.
-    pub fn create(inputs: u32) -> io::Result<(Self, OwnedFd)> {
-        if inputs > MAX_INPUTS {
-            let text = format!("a node of {inputs} inputs, at most {MAX_INPUTS} are possible");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        let sizes = [u64::from(inputs), 0];
-        let (mapping, fd) =
-            create_page("nervure-wake", WAKE_MAGIC, sizes, Self::bytes(inputs), Sharing::ReadWrite)?;
-        Ok((Self { mapping, inputs }, fd))
-    }
-
-    /// Maps a received page.
-    ///
-    /// # Errors
-    /// `InvalidData` when it is no wake page, or of another version.
-    pub fn map(fd: &OwnedFd) -> io::Result<Self> {
-        let (mapping, [inputs, _]) = map_page("wake page", WAKE_MAGIC, fd, true, |[inputs, _]| {
-            (inputs <= u64::from(MAX_INPUTS)).then(|| Self::bytes(inputs as u32))
-        })?;
-        Ok(Self { mapping, inputs: inputs as u32 })
-    }
-
-    /// How many inputs the node has.
-    pub fn inputs(&self) -> u32 {
-        self.inputs
-    }
-
-    #[inline]
-    pub(crate) fn doorbell(&self) -> Doorbell<'_> {
-        // SAFETY: `FutexWord` is a transparent atomic, within the page: `create` has made it so long, or `map` checked it.
-        let sequence = unsafe { self.mapping.at::<FutexWord>(Self::SEQUENCE) };
-        // SAFETY: atomics, within the page.
-        let (parked, summary) = unsafe { (self.mapping.at(Self::PARKED), self.mapping.at(Self::SUMMARY)) };
-        // SAFETY: as above.
-        let words = unsafe { self.mapping.slice_at(Self::WORDS, Self::words(self.inputs)) };
-        Doorbell { sequence, parked, summary, words }
-    }
-
-    #[inline]
-    pub(crate) fn space(&self) -> Space<'_> {
-        // SAFETY: as for the doorbell.
-        let sequence = unsafe { self.mapping.at::<FutexWord>(Self::SPACE_SEQUENCE) };
-        // SAFETY: as above.
-        let waiters = unsafe { self.mapping.at(Self::SPACE_WAITERS) };
-        Space { sequence, waiters }
-    }
-
-    /// Rings for `input`, and writes the eventfd if the node sleeps in an event loop.
-    #[inline]
-    pub(crate) fn ring(&self, input: u32, eventfd: BorrowedFd<'_>) {
-        if self.doorbell().ring(input) == Wake::EventFd {
-            sys::eventfd_write(eventfd);
-        }
-    }
-
-    /// Whether the node sleeps, and nobody has woken it: it waits for news, or for room.
-    pub fn is_asleep(&self) -> bool {
-        self.doorbell().is_asleep() || self.space().is_waited_for()
-    }
-
-    /// Wakes the node for all of its inputs and for space: a peer of it died, perhaps before it rang.
-    pub fn ring_all(&self, eventfd: BorrowedFd<'_>) {
-        if self.doorbell().ring_all() == Wake::EventFd {
-            sys::eventfd_write(eventfd);
-        }
-        self.space().notify();
     }
 }
 

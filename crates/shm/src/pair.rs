@@ -6,14 +6,20 @@
 //! A restarted consumer inherits a ring with descriptors whose segments its predecessor was sent. It may look into the
 //! ring before the producer has sent them again: until the producer has said that the edge is attached, an unknown
 //! segment is one to wait for, and to ask for.
+//!
+//! A consumer that is out of descriptors, or of memory for a mapping, leaves the packet of a segment in the socket, and
+//! with it everything behind. While one waits there, only the control thread receives: the socket is readable, so it
+//! tries again, and it rings the node's own bell when it has succeeded.
 
 use crate::ring::Misbehaviour;
 use crate::seqpacket::{Received, Seqpacket};
+use crate::shortage::Shortage;
 use crate::sys::Mapping;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 const KIND_SEGMENT: u64 = 1;
 const KIND_RETIRE: u64 = 2;
@@ -37,6 +43,8 @@ const MAX_SEGMENTS: usize = 32 * 1024;
 const MAX_EDGES: usize = 64 * 1024;
 /// Packets taken in at once: several times what a socket holds, so that whoever floods it keeps nobody from other work.
 const PACKETS_AT_ONCE: usize = 1024;
+/// How long a schema or the name of a frame is waited for while descriptors or memory are short.
+const ANNOUNCEMENT_PATIENCE: Duration = Duration::from_secs(2);
 
 fn packet(kind: u64, id: u64, value: u64) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
@@ -99,15 +107,14 @@ impl ProducerPair {
     pub fn receive(&self) -> Option<Vec<u32>> {
         let (mut retired, mut buffer) = (Vec::new(), [0; HEADER_BYTES]);
         for _ in 0..PACKETS_AT_ONCE {
-            match self.socket.receive_into(&mut buffer) {
-                Ok((bytes, Received::Packet(_))) => {
+            match self.socket.receive_bytes(&mut buffer) {
+                Ok(0) => return None,
+                Ok(bytes) => {
                     // Anything else than a receipt is noise of a hostile consumer, and changes nothing.
                     if let Some(([KIND_RETIRED, id, _], _)) = parse(&buffer[..bytes]) {
                         retired.push(id as u32);
                     }
                 }
-                Ok((_, Received::Closed)) => return None,
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
                 Err(_) => return Some(retired),
             }
         }
@@ -186,6 +193,8 @@ pub struct ConsumerPair {
     socket: Arc<Seqpacket>,
     receipts: Arc<Receipts>,
     state: Mutex<ConsumerState>,
+    /// A shortage is over.
+    relieved: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -195,7 +204,22 @@ struct ConsumerState {
     announced_bytes: usize,
     /// Edges of which every queued descriptor can be read.
     attached: HashSet<u32>,
+    /// Why the first packet in the socket waits there.
+    shortage: Option<Shortage>,
+    /// What the producer did, after which nothing more is received.
+    misbehaviour: Option<Misbehaviour>,
     buffer: Vec<u8>,
+}
+
+/// What [`ConsumerPair::receive`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Intake {
+    /// False once the producer's end is closed, and nothing is left of what it sent.
+    pub is_open: bool,
+    /// What the first packet in the socket waits for. The socket stays readable meanwhile.
+    pub shortage: Option<Shortage>,
+    /// A shortage is over: samples may have been left in their queues, and the inbox must look at all of them again.
+    pub is_relieved: bool,
 }
 
 /// What [`ConsumerPair::find`] found.
@@ -205,6 +229,8 @@ pub(crate) enum Lookup {
     Found(Arc<Segment>),
     /// It was asked for; the doorbell rings when it was sent.
     Later,
+    /// It may be in the socket, behind a packet that waits for descriptors or memory: see [`Intake::is_relieved`].
+    Short,
     /// Its producer is gone, and its memory with it.
     Never,
 }
@@ -216,45 +242,63 @@ impl ConsumerPair {
         let fork_generation = crate::fork::generation();
         let receipts =
             Arc::new(Receipts { socket: socket.clone(), unsent: Mutex::default(), fork_generation });
-        Self { socket, receipts, state: Mutex::default() }
+        Self { socket, receipts, state: Mutex::default(), relieved: Condvar::new() }
     }
 
-    /// Takes in what the producer sent. True while the producer's end is open.
+    /// Takes in what the producer sent. For the control thread.
     ///
     /// # Errors
     /// [`Misbehaviour`] when it sent what it never may.
-    pub fn receive(&self) -> Result<bool, Misbehaviour> {
-        self.receive_locked(&mut lock(&self.state))
+    pub fn receive(&self) -> Result<Intake, Misbehaviour> {
+        let mut state = lock(&self.state);
+        let was_short = state.shortage.take().is_some();
+        let is_open = self.receive_locked(&mut state)?;
+        let shortage = state.shortage;
+        let is_relieved = was_short && shortage.is_none();
+        drop(state);
+        if is_relieved {
+            self.relieved.notify_all();
+        }
+        Ok(Intake { is_open, shortage, is_relieved })
     }
 
+    /// True while the producer's end is open.
     fn receive_locked(&self, state: &mut ConsumerState) -> Result<bool, Misbehaviour> {
+        if let Some(misbehaviour) = state.misbehaviour {
+            return Err(misbehaviour);
+        }
         self.receipts.flush();
         let mut buffer = std::mem::take(&mut state.buffer);
         buffer.resize(HEADER_BYTES + MAX_ANNOUNCEMENT_BYTES, 0);
-        let mut result = Ok(true);
+        let mut is_open = true;
         for _ in 0..PACKETS_AT_ONCE {
-            result = match self.socket.receive_into(&mut buffer) {
-                Ok((bytes, Received::Packet(fds))) => match self.handle(state, &buffer[..bytes], fds) {
-                    Ok(()) => continue,
-                    Err(misbehaviour) => Err(misbehaviour),
-                },
-                Ok((_, Received::Closed)) => Ok(false),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
-                Err(_) => Err(Misbehaviour::Message("truncated packet, or out of file descriptors")),
+            let handled = match self.socket.peek_few(&mut buffer) {
+                Ok((bytes, Ok(Received::Packet(fds)))) => self.handle(state, &buffer[..bytes], fds),
+                Ok((_, Ok(Received::Closed))) => {
+                    is_open = false;
+                    break;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok((_, Err(error))) | Err(error) => Err(Refusal::of(&error, "a packet that is too long")),
             };
-            break;
+            match handled {
+                Ok(()) => self.socket.consume(),
+                Err(Refusal::Shortage(shortage)) => {
+                    state.shortage = Some(shortage);
+                    break;
+                }
+                Err(Refusal::Misbehaviour(misbehaviour)) => {
+                    state.misbehaviour = Some(misbehaviour);
+                    break;
+                }
+            }
         }
         state.buffer = buffer;
-        result
+        state.misbehaviour.map_or(Ok(is_open), Err)
     }
 
-    fn handle(
-        &self,
-        state: &mut ConsumerState,
-        packet: &[u8],
-        fds: Vec<OwnedFd>,
-    ) -> Result<(), Misbehaviour> {
-        let refused = |what| Err(Misbehaviour::Message(what));
+    fn handle(&self, state: &mut ConsumerState, packet: &[u8], fds: Vec<OwnedFd>) -> Result<(), Refusal> {
+        let refused = |what| Err(Refusal::Misbehaviour(Misbehaviour::Message(what)));
         let Some(([kind, id, value], body)) = parse(packet) else { return refused("short packet") };
         match (kind, fds.as_slice()) {
             (KIND_SEGMENT, [fd]) => {
@@ -266,9 +310,12 @@ impl ConsumerPair {
                     return refused("too many segments");
                 }
                 let Ok(bytes) = usize::try_from(value) else { return refused("segment size") };
-                let Ok(mapping) = Mapping::of_segment(fd, bytes) else {
-                    return refused("a segment that cannot be mapped, or is not sealed, or has another size");
-                };
+                let mapping = Mapping::of_segment(fd, bytes).map_err(|error| {
+                    Refusal::of(
+                        &error,
+                        "a segment that cannot be mapped, or is not sealed, or has another size",
+                    )
+                })?;
                 let id = id as u32;
                 let segment = Segment { id, mapping: Some(mapping), receipts: self.receipts.clone() };
                 state.segments.insert(id, Arc::new(segment));
@@ -306,11 +353,14 @@ impl ConsumerPair {
     pub(crate) fn find(&self, edge: u32, id: u32) -> Result<Lookup, Misbehaviour> {
         let mut state = lock(&self.state);
         let mut is_open = true;
-        if !state.segments.contains_key(&id) {
+        if !state.segments.contains_key(&id) && state.shortage.is_none() {
             is_open = self.receive_locked(&mut state)?;
         }
         if let Some(segment) = state.segments.get(&id) {
             return Ok(Lookup::Found(segment.clone()));
+        }
+        if state.shortage.is_some() {
+            return Ok(Lookup::Short);
         }
         if state.attached.contains(&edge) {
             return Err(Misbehaviour::Segment { segment: id });
@@ -323,13 +373,35 @@ impl ConsumerPair {
         Ok(Lookup::Later)
     }
 
-    /// What was announced under `id`.
+    /// What was announced under `id`. While a shortage keeps it in the socket, waits for the control thread, for a time.
     pub(crate) fn announcement(&self, id: u64) -> Option<Arc<[u8]>> {
         let mut state = lock(&self.state);
-        if !state.announcements.contains_key(&id) {
+        if !state.announcements.contains_key(&id) && state.shortage.is_none() {
             self.receive_locked(&mut state).ok()?;
         }
+        if !state.announcements.contains_key(&id) && state.shortage.is_some() {
+            let is_short = |state: &mut ConsumerState| state.shortage.is_some();
+            let waited = self.relieved.wait_timeout_while(state, ANNOUNCEMENT_PATIENCE, is_short);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
         state.announcements.get(&id).cloned()
+    }
+}
+
+/// Why a packet was not taken in.
+#[derive(Debug)]
+enum Refusal {
+    /// It stays in the socket.
+    Shortage(Shortage),
+    Misbehaviour(Misbehaviour),
+}
+
+impl Refusal {
+    fn of(error: &io::Error, what: &'static str) -> Self {
+        match Shortage::of(error) {
+            Some(shortage) => Self::Shortage(shortage),
+            None => Self::Misbehaviour(Misbehaviour::Message(what)),
+        }
     }
 }
 

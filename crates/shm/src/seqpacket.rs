@@ -1,5 +1,6 @@
 //! Packets with file descriptors over a unix socket.
 
+use crate::shortage::Shortage;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
@@ -11,6 +12,8 @@ use std::mem::MaybeUninit;
 
 /// The most descriptors in one packet (the kernel's `SCM_MAX_FD`).
 const MAX_FDS: usize = 253;
+/// Room for descriptors where at most one is expected.
+const FEW_FDS: usize = 2;
 
 /// One end of a pair of connected, non-blocking `SOCK_SEQPACKET` sockets.
 #[derive(Debug)]
@@ -39,8 +42,9 @@ impl Seqpacket {
     /// Sends one packet. Never waits.
     ///
     /// # Errors
-    /// `WouldBlock` when the other end has not received enough of what was sent before, or too many descriptors
-    /// are in flight (try again when it is writable, or later); others when the other end is closed.
+    /// `WouldBlock` when the other end has not received enough of what was sent before (try again when it is writable);
+    /// with a [`Shortage`] in it when too many descriptors are in flight or memory is short (try again later); others
+    /// when the other end is closed.
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -50,12 +54,19 @@ impl Seqpacket {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         loop {
             match rustix::net::sendmsg(&self.0, &[IoSlice::new(bytes)], &mut control, flags) {
-                Ok(_) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOBUFS) => {
-                    return Err(io::ErrorKind::WouldBlock.into());
+                Ok(_) => {
+                    #[cfg(all(feature = "kill-points", debug_assertions))]
+                    crate::kill_points::pass();
+                    return Ok(());
                 }
-                Err(error) => return Err(error.into()),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Err(io::ErrorKind::WouldBlock.into()),
+                Err(errno) => {
+                    let error = errno.into();
+                    let shortage = Shortage::of(&error);
+                    return Err(shortage
+                        .map_or(error, |shortage| io::Error::new(io::ErrorKind::WouldBlock, shortage)));
+                }
             }
         }
     }
@@ -63,22 +74,70 @@ impl Seqpacket {
     /// Receives one packet into `buffer`, whose length becomes that of the packet. Never waits.
     ///
     /// # Errors
-    /// `WouldBlock` when there is none; `InvalidData` when it is longer than the buffer's capacity, or its
-    /// descriptors could not all be received.
+    /// As for [`Seqpacket::peek`].
     pub fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<Received> {
-        let capacity = buffer.capacity();
-        buffer.resize(capacity, 0);
-        let (bytes, received) = self.receive_into(buffer)?;
-        buffer.truncate(bytes);
+        let received = self.peek(buffer)?;
+        if matches!(received, Received::Packet(_)) {
+            self.consume();
+        }
         Ok(received)
     }
 
-    /// As [`Seqpacket::receive`], for those who receive often: clearing a large buffer costs more than a small packet.
-    /// Returns the packet's length too.
-    pub(crate) fn receive_into(&self, buffer: &mut [u8]) -> io::Result<(usize, Received)> {
+    /// As [`Seqpacket::receive`], but the packet stays queued until [`Seqpacket::consume`]: the next peek finds it again,
+    /// with descriptors of its own.
+    ///
+    /// A packet that is taken from the queue while the process is out of descriptors loses its own, and its sender never
+    /// learns of it. One that is only peeked loses nothing, whatever other threads open meanwhile.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is none; `InvalidData` when it is longer than the buffer's capacity: it is consumed; a
+    /// [`Shortage`] when it, or its descriptors, cannot be received now: it stays queued, and in the latter case its bytes
+    /// are in the buffer.
+    pub fn peek(&self, buffer: &mut Vec<u8>) -> io::Result<Received> {
+        let capacity = buffer.capacity();
+        buffer.resize(capacity, 0);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let peeked = self.peek_into(buffer, &mut space, MAX_FDS);
+        buffer.truncate(peeked.as_ref().map_or(0, |(bytes, _)| *bytes));
+        peeked?.1
+    }
+
+    /// Removes the packet that was peeked.
+    pub fn consume(&self) {
+        // Without room for descriptors: the packet's own go with it.
+        while let Err(Errno::INTR | Errno::CONNRESET) =
+            rustix::net::recv(&self.0, &mut [0_u8; 1], RecvFlags::DONTWAIT)
+        {}
+    }
+
+    /// As [`Seqpacket::peek`], for those who receive often: clearing a large buffer costs more than a small packet. One
+    /// with more than a few descriptors is `InvalidData`. Returns the packet's length too.
+    pub(crate) fn peek_few(&self, buffer: &mut [u8]) -> io::Result<(usize, io::Result<Received>)> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FEW_FDS))];
+        self.peek_into(buffer, &mut space, FEW_FDS)
+    }
+
+    /// Receives a packet without its descriptors. Returns its length, at most that of the buffer; 0 when the other end is
+    /// closed.
+    pub(crate) fn receive_bytes(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match rustix::net::recv(&self.0, &mut *buffer, RecvFlags::DONTWAIT) {
+                // As in `peek_into`.
+                Err(Errno::INTR | Errno::CONNRESET) => {}
+                received => return Ok(received?.1),
+            }
+        }
+    }
+
+    /// The length of the next packet, and what it is.
+    fn peek_into(
+        &self,
+        buffer: &mut [u8],
+        space: &mut [MaybeUninit<u8>],
+        max_fds: usize,
+    ) -> io::Result<(usize, io::Result<Received>)> {
+        let mut control = RecvAncillaryBuffer::new(space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT | RecvFlags::PEEK;
         let message = loop {
             match rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
                 // Reset says, once, that the other end closed without reading everything; what it had sent is still
@@ -93,13 +152,24 @@ impl Seqpacket {
                 fds.extend(rights);
             }
         }
-        if message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            let what = "truncated packet: it is too long, or this process is out of file descriptors";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        let is_short_of_fds = message.flags.contains(ReturnFlags::CTRUNC);
+        if message.flags.contains(ReturnFlags::TRUNC) || is_short_of_fds && fds.len() >= max_fds {
+            self.consume();
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet that is too long"));
+        }
+        if is_short_of_fds {
+            return Ok((message.bytes, Err(self.shortage_beside(&fds).into())));
         }
         // Nobody sends empty packets: one reads as the end of the stream.
         let is_end = message.bytes == 0 && fds.is_empty();
-        Ok((message.bytes, if is_end { Received::Closed } else { Received::Packet(fds) }))
+        Ok((message.bytes, Ok(if is_end { Received::Closed } else { Received::Packet(fds) })))
+    }
+
+    /// Why only these descriptors of a packet were received. While they are open, one more fails for the same reason.
+    fn shortage_beside(&self, _received: &[OwnedFd]) -> Shortage {
+        let one_more = rustix::io::fcntl_dupfd_cloexec(&self.0, 0).err();
+        let errno = one_more.filter(|&errno| errno == Errno::NFILE).unwrap_or(Errno::MFILE);
+        Shortage::of(&errno.into()).expect("both are shortages")
     }
 }
 

@@ -3,13 +3,17 @@
 //! Fields (in the producer's wake page): `waiters`, how many of its threads wait or are about to; `sequence`, the
 //! futex word, moved on by a consumer that has made room and sees a waiter.
 //!
-//! Why no wake-up is lost: the producer adds itself to `waiters`, fences, reads `sequence`, then looks once more
-//! for room; the consumer makes room, fences, then looks at `waiters`. Either the producer sees the room, or the
-//! consumer sees the waiter and moves `sequence` on, which ends the wait or keeps it from beginning. A consumer
-//! that dies in between is made good by the keeper's message about its death, on which the producer's own control
-//! thread calls [`Space::notify`].
+//! Why no wake-up is lost: the producer stores the number of its waiting threads in `waiters`, fences, reads `sequence`,
+//! then looks once more for room; the consumer makes room, fences, then looks at `waiters`. Either the producer sees the
+//! room, or the consumer sees the waiter and moves `sequence` on, which ends the wait or keeps it from beginning. A
+//! consumer that dies in between is made good by the keeper's message about its death, on which the producer's own
+//! control thread calls [`Waiting::wake`].
+//!
+//! The number itself is in the producer's own memory ([`Waiting`]): a peer that overwrites `waiters` costs a wake-up, and
+//! the next wait writes the true number again. How long a wait takes without a wake-up is the caller's deadline.
 
-use crate::sync::{AtomicU32, FutexWord, Ordering::*, Waited, fence};
+use crate::sync::{AtomicU32, FutexWord, Mutex, Ordering::*, Waited, fence};
+use std::sync::PoisonError;
 
 /// The space futex, wherever its fields lie.
 pub(crate) struct Space<'a> {
@@ -17,37 +21,68 @@ pub(crate) struct Space<'a> {
     pub(crate) waiters: &'a AtomicU32,
 }
 
+/// How many threads of the producer wait, in memory that no peer can write.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting(Mutex<u32>);
+
 impl Space<'_> {
     /// A consumer, or whoever else changed something that a producer may wait for, says so.
     #[inline]
     pub(crate) fn notify(&self) {
         fence(SeqCst);
         if self.waiters.load(Relaxed) != 0 {
-            self.sequence.0.fetch_add(1, Relaxed);
-            self.sequence.wake(u32::MAX >> 1);
+            self.wake();
         }
     }
 
-    /// Whether a thread of the producer sleeps, or is about to.
-    #[cfg(not(loom))]
-    pub(crate) fn is_waited_for(&self) -> bool {
-        self.waiters.load(Relaxed) != 0
+    /// Wakes the producer, whether it seems to wait or not.
+    pub(crate) fn wake(&self) {
+        // Release: a waiter that reads the new number sees what changed before.
+        self.sequence.0.fetch_add(1, Release);
+        self.sequence.wake(u32::MAX >> 1);
     }
 
-    /// Sleeps until somebody notifies, or until `deadline`; not at all when `look_again` finds room.
+    /// Sleeps until a consumer notifies, or until `deadline`; not at all when `look_again` finds room. Calls `counted`
+    /// with the number of waiting threads when that changes. Returns also whether `waiters` was still what it should be.
     pub(crate) fn wait<T>(
         &self,
-        deadline: Option<u64>,
+        waiting: &Waiting,
+        deadline: u64,
         look_again: impl FnOnce() -> Option<T>,
-    ) -> Result<T, Waited> {
-        self.waiters.fetch_add(1, Relaxed);
+        counted: impl Fn(u32),
+    ) -> (Result<T, Waited>, bool) {
+        waiting.change(|threads| {
+            *threads += 1;
+            self.waiters.store(*threads, Relaxed);
+            counted(*threads);
+        });
         fence(SeqCst);
         let seen = self.sequence.0.load(Acquire);
         let result = match look_again() {
             Some(found) => Ok(found),
             None => Err(self.sequence.wait(seen, deadline)),
         };
-        self.waiters.fetch_sub(1, Relaxed);
-        result
+        let is_intact = waiting.change(|threads| {
+            let is_intact = self.waiters.load(Relaxed) == *threads;
+            *threads -= 1;
+            self.waiters.store(*threads, Relaxed);
+            counted(*threads);
+            is_intact
+        });
+        (result, is_intact)
+    }
+}
+
+impl Waiting {
+    /// Wakes the threads that wait, for something that this process has changed before. A thread that begins to wait
+    /// afterwards sees the change when it looks again.
+    pub(crate) fn wake(&self, space: &Space<'_>) {
+        if self.change(|threads| *threads) != 0 {
+            space.wake();
+        }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut u32) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -3,13 +3,20 @@
 #[cfg(not(loom))]
 pub(crate) use std::{
     hint::spin_loop,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    sync::Mutex,
+    sync::atomic::{AtomicBool, Ordering, fence},
 };
+
+#[cfg(all(feature = "kill-points", debug_assertions, not(loom)))]
+pub(crate) use crate::kill_points::{AtomicU32, AtomicU64};
+#[cfg(not(any(loom, all(feature = "kill-points", debug_assertions))))]
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
 
 #[cfg(loom)]
 pub(crate) use loom::{
     hint::spin_loop,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    sync::Mutex,
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
 };
 
 /// Begins to fetch the cache line of `word`, and does not wait for it.
@@ -58,13 +65,13 @@ mod futex_os {
 
     impl FutexWord {
         /// Sleeps while the word reads `expected`, until `deadline` (nanoseconds of CLOCK_MONOTONIC).
-        pub(crate) fn wait(&self, expected: u32, deadline: Option<u64>) -> Waited {
-            let timeout = deadline.map(|nanos| rustix::time::Timespec {
-                tv_sec: (nanos / 1_000_000_000).cast_signed(),
-                tv_nsec: (nanos % 1_000_000_000).cast_signed() as _,
-            });
+        pub(crate) fn wait(&self, expected: u32, deadline: u64) -> Waited {
+            let timeout = rustix::time::Timespec {
+                tv_sec: (deadline / 1_000_000_000).cast_signed(),
+                tv_nsec: (deadline % 1_000_000_000).cast_signed() as _,
+            };
             // The bitset form takes an absolute time, so that a loop of spurious wake-ups cannot stretch it.
-            match futex::wait_bitset(&self.0, Flags::empty(), expected, timeout.as_ref(), NonZeroU32::MAX) {
+            match futex::wait_bitset(self.word(), Flags::empty(), expected, Some(&timeout), NonZeroU32::MAX) {
                 Err(Errno::TIMEDOUT) => Waited::TimedOut,
                 Err(Errno::INTR) => Waited::Interrupted,
                 _ => Waited::LookAgain,
@@ -73,7 +80,14 @@ mod futex_os {
 
         pub(crate) fn wake(&self, count: u32) {
             // Fails only for an address that is not mapped, and `&self` is.
-            let _ = futex::wake(&self.0, Flags::empty(), count);
+            let _ = futex::wake(self.word(), Flags::empty(), count);
+        }
+
+        fn word(&self) -> &std::sync::atomic::AtomicU32 {
+            #[cfg(all(feature = "kill-points", debug_assertions))]
+            return &self.0.0;
+            #[cfg(not(all(feature = "kill-points", debug_assertions)))]
+            &self.0
         }
     }
 }
@@ -91,7 +105,7 @@ mod futex_model {
             Self(AtomicU32::new(0), Mutex::new(()), Condvar::new())
         }
 
-        pub(crate) fn wait(&self, expected: u32, _deadline: Option<u64>) -> Waited {
+        pub(crate) fn wait(&self, expected: u32, _deadline: u64) -> Waited {
             let guard = self.1.lock().unwrap();
             if self.0.load(Ordering::SeqCst) == expected {
                 drop(self.2.wait(guard).unwrap());

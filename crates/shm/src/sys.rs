@@ -60,16 +60,14 @@ pub(crate) fn eventfd_clear(fd: BorrowedFd<'_>) {
 }
 
 /// Waits until `news` or `other` is readable, at most until `deadline` (nanoseconds of CLOCK_MONOTONIC).
-pub(crate) fn wait_readable(news: BorrowedFd<'_>, other: BorrowedFd<'_>, deadline: Option<u64>) -> Waited {
-    let timeout = deadline.map(|deadline| {
-        let nanos = deadline.saturating_sub(monotonic_nanos());
-        Timespec {
-            tv_sec: (nanos / 1_000_000_000).cast_signed(),
-            tv_nsec: (nanos % 1_000_000_000).cast_signed() as _,
-        }
-    });
+pub(crate) fn wait_readable(news: BorrowedFd<'_>, other: BorrowedFd<'_>, deadline: u64) -> Waited {
+    let nanos = deadline.saturating_sub(monotonic_nanos());
+    let timeout = Timespec {
+        tv_sec: (nanos / 1_000_000_000).cast_signed(),
+        tv_nsec: (nanos % 1_000_000_000).cast_signed() as _,
+    };
     let mut polled = [news, other].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-    match rustix::event::poll(&mut polled, timeout.as_ref()) {
+    match rustix::event::poll(&mut polled, Some(&timeout)) {
         Ok(0) => Waited::TimedOut,
         Ok(_) if polled[1].revents().is_empty() => Waited::LookAgain,
         Ok(_) | Err(Errno::INTR) => Waited::Interrupted,

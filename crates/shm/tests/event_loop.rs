@@ -2,8 +2,8 @@
 
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
-    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Output, OutputEdge, Producer,
-    ProducerPair, Seqpacket, Wait, Waited, WakePage, eventfd,
+    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Output, OutputEdge,
+    OwnWakePage, Producer, ProducerPair, Seqpacket, Wait, Waited, WakePage, eventfd,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -11,12 +11,15 @@ use std::sync::Arc;
 use std::thread;
 
 fn wired() -> (Output, Inbox) {
-    let (wake_page, wake) = WakePage::create(1).expect("memory");
+    let (_, wake) = WakePage::create(1).expect("memory");
     let counters = CountersPage::create(1, 1).expect("memory");
     let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
     let producer = Producer {
         budget: Budget::new(1 << 30),
-        wake: Arc::new(WakePage::create(0).expect("memory").0),
+        wake: Arc::new(
+            OwnWakePage::map(&WakePage::create(0).expect("memory").1, 0, counters.clone())
+                .expect("a wake page"),
+        ),
         counters: counters.clone(),
         incarnation: 0,
         stopping: Arc::default(),
@@ -24,7 +27,10 @@ fn wired() -> (Output, Inbox) {
     };
     let output = Output::new("output".to_owned(), 16, 0, producer);
     let eventfd = Arc::new(eventfd().expect("a descriptor"));
-    let inbox = Inbox::new(Arc::new(wake_page), eventfd.clone());
+    let inbox = Inbox::new(
+        Arc::new(OwnWakePage::map(&wake, 1, counters.clone()).expect("a wake page")),
+        eventfd.clone(),
+    );
     let region = EdgeRegion::create(2, 16).expect("memory");
     let (a, b) = Seqpacket::pair().expect("a socket");
     inbox.handle().attach(InputEdge {

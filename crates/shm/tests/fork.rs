@@ -6,7 +6,7 @@ use nervure_message::Header;
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
     Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Loan, Output, OutputEdge,
-    Producer, ProducerPair, Sample, SendError, Seqpacket, Wait, WakePage, eventfd,
+    OwnWakePage, Producer, ProducerPair, Sample, SendError, Seqpacket, Wait, WakePage, eventfd,
 };
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ struct Process {
 
 /// A process with an output that it reads itself.
 fn process() -> Process {
-    let (wake_page, wake) = WakePage::create(1).expect("memory");
-    let wake_page = Arc::new(wake_page);
+    let (_, wake) = WakePage::create(1).expect("memory");
     let counters = CountersPage::create(1, 1).expect("memory");
     let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
+    let wake_page = Arc::new(OwnWakePage::map(&wake, 1, counters.clone()).expect("a wake page"));
     let budget = Budget::new(1 << 30);
     let producer = Producer {
         budget: budget.clone(),

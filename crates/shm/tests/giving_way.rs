@@ -2,8 +2,8 @@
 
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
-    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Output, OutputEdge, Producer,
-    ProducerPair, Seqpacket, Wait, WakePage, eventfd,
+    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Output, OutputEdge,
+    OwnWakePage, Producer, ProducerPair, Seqpacket, Wait, WakePage, eventfd,
 };
 use std::sync::Arc;
 
@@ -15,7 +15,10 @@ fn output(budget: u64) -> (Output, Arc<CountersPage>) {
     let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
     let producer = Producer {
         budget: Budget::new(budget),
-        wake: Arc::new(WakePage::create(0).expect("memory").0),
+        wake: Arc::new(
+            OwnWakePage::map(&WakePage::create(0).expect("memory").1, 0, counters.clone())
+                .expect("a wake page"),
+        ),
         counters: counters.clone(),
         incarnation: 0,
         stopping: Arc::default(),
@@ -25,9 +28,12 @@ fn output(budget: u64) -> (Output, Arc<CountersPage>) {
 }
 
 fn attach(output: &Output, edge: u32, counters: &Arc<CountersPage>) -> Inbox {
-    let (wake_page, wake) = WakePage::create(1).expect("memory");
+    let (_, wake) = WakePage::create(1).expect("memory");
     let eventfd = Arc::new(eventfd().expect("a descriptor"));
-    let inbox = Inbox::new(Arc::new(wake_page), eventfd.clone());
+    let inbox = Inbox::new(
+        Arc::new(OwnWakePage::map(&wake, 1, counters.clone()).expect("a wake page")),
+        eventfd.clone(),
+    );
     let region = EdgeRegion::create(16, BLOCKS).expect("memory");
     let (a, b) = Seqpacket::pair().expect("a socket");
     inbox.handle().attach(InputEdge {

@@ -4,8 +4,8 @@
 
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
-    Budget, ControlPage, CountersPage, EdgeRegion, Output, OutputEdge, Producer, ProducerPair, Received,
-    RunState, Seqpacket, Wait, WakePage, eventfd, monotonic_nanos, page_bytes, read_only,
+    Budget, ControlPage, CountersPage, EdgeRegion, Output, OutputEdge, OwnWakePage, Producer, ProducerPair,
+    Received, RunState, Seqpacket, Wait, WakePage, eventfd, monotonic_nanos, page_bytes, read_only,
 };
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SealFlags};
@@ -74,16 +74,17 @@ fn reopen(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
 
 /// The first segment that a producer sends, as its consumer's process receives it.
 fn received_segment(payload: &[u8]) -> (Output, OwnedFd) {
-    let (wake, _wake_fd) = WakePage::create(0).expect("memory");
+    let (_, wake) = WakePage::create(0).expect("memory");
     let counters = CountersPage::create(1, 0).expect("memory");
+    let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
     let output = Output::new(
         "output".to_owned(),
         8,
         0,
         Producer {
             budget: Budget::new(1 << 30),
-            wake: Arc::new(wake),
-            counters: Arc::new(CountersPage::map(&counters, true).expect("counters")),
+            wake: Arc::new(OwnWakePage::map(&wake, 0, counters.clone()).expect("a wake page")),
+            counters,
             incarnation: 0,
             stopping: Arc::default(),
             on_misbehaviour: Arc::new(|edge, what| panic!("{edge}: {what}")),

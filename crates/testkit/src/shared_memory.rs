@@ -158,12 +158,14 @@ impl Plane for SharedMemory {
     }
 
     fn producer(&self, limits: Limits) -> SharedOutput {
-        let (wake_page, wake) = shm::WakePage::create(0).expect("memory");
+        let (_, wake) = shm::WakePage::create(0).expect("memory");
         let counters = shm::CountersPage::create(ROWS, 0).expect("memory");
+        let counters = Arc::new(shm::CountersPage::map(&counters, true).expect("a page of counters"));
+        let own_page = shm::OwnWakePage::map(&wake, 0, counters.clone()).expect("a wake page");
         let process = shm::Producer {
             budget: shm::Budget::new(limits.memory_bytes),
-            wake: Arc::new(wake_page),
-            counters: Arc::new(shm::CountersPage::map(&counters, true).expect("a page of counters")),
+            wake: Arc::new(own_page),
+            counters,
             incarnation: limits.incarnation,
             stopping: Arc::default(),
             on_misbehaviour: Arc::new(|edge, misbehaviour| panic!("edge {edge}: {misbehaviour}")),
@@ -180,18 +182,14 @@ impl Plane for SharedMemory {
 
     fn consumer(&self, inputs: u32) -> (usize, SharedInbox) {
         let (page, wake) = shm::WakePage::create(inputs).expect("memory");
-        let own_page = shm::WakePage::map(&wake).expect("a wake page");
         let eventfd = Arc::new(shm::eventfd().expect("a descriptor"));
         let counters = shm::CountersPage::create(0, inputs).expect("memory");
+        let counters = Arc::new(shm::CountersPage::map(&counters, true).expect("a page of counters"));
+        let own_page = shm::OwnWakePage::map(&wake, inputs, counters.clone()).expect("a wake page");
+        let own_page = own_page.on_overwritten(|how| panic!("a page that peers keep in order: {how}"));
         let inbox = shm::Inbox::new(Arc::new(own_page), eventfd.clone());
         let mut keeper = self.keeper();
-        keeper.consumers.push(Consuming {
-            page,
-            wake,
-            eventfd,
-            counters: Arc::new(shm::CountersPage::map(&counters, true).expect("a page of counters")),
-            handle: inbox.handle(),
-        });
+        keeper.consumers.push(Consuming { page, wake, eventfd, counters, handle: inbox.handle() });
         (keeper.consumers.len() - 1, SharedInbox(inbox))
     }
 

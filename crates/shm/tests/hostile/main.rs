@@ -9,3 +9,4 @@ mod descriptors;
 mod producers;
 mod rig;
 mod sockets;
+mod wake_pages;

@@ -3,9 +3,10 @@
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
     Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Misbehaviour, Output,
-    OutputEdge, Producer, ProducerPair, Sample, Seqpacket, WakePage, eventfd,
+    OutputEdge, OwnWakePage, Producer, ProducerPair, Sample, Seqpacket, WakePage, eventfd,
 };
 use rustix::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 /// Bytes of an edge's region before its leases, and of a slot of its ring: see `EdgeRegion`.
@@ -86,14 +87,16 @@ pub struct HonestProducer {
 
 impl HonestProducer {
     pub fn new() -> Self {
-        let (wake_page, wake) = WakePage::create(0).expect("memory");
+        let (_, wake) = WakePage::create(0).expect("memory");
         let counters = CountersPage::create(8, 0).expect("memory");
+        let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
+        let own_page = OwnWakePage::map(&wake, 0, counters.clone()).expect("a wake page");
         let cut = Arc::new(Mutex::new(Vec::new()));
         let told = cut.clone();
         let process = Producer {
             budget: Budget::new(64 << 20),
-            wake: Arc::new(wake_page),
-            counters: Arc::new(CountersPage::map(&counters, true).expect("counters")),
+            wake: Arc::new(own_page),
+            counters,
             incarnation: 0,
             stopping: Arc::default(),
             on_misbehaviour: Arc::new(move |edge, what| told.lock().expect("no panic").push((edge, what))),
@@ -128,20 +131,32 @@ pub struct HonestConsumer {
     pub page: WakePage,
     pub wake: OwnedFd,
     pub counters: Arc<CountersPage>,
-    eventfd: Arc<OwnedFd>,
+    /// How often it has reported that a peer overwrote its wake page.
+    pub overwritten: Arc<AtomicU32>,
+    pub eventfd: Arc<OwnedFd>,
 }
 
 impl HonestConsumer {
     pub fn new() -> Self {
-        let (page, wake) = WakePage::create(2).expect("memory");
-        let eventfd = Arc::new(eventfd().expect("a descriptor"));
         let counters = CountersPage::create(0, 2).expect("memory");
-        let own_page = WakePage::map(&wake).expect("a wake page");
+        let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
+        Self::with_page(WakePage::create(2).expect("memory").1, counters)
+    }
+
+    pub fn with_page(wake: OwnedFd, counters: Arc<CountersPage>) -> Self {
+        let eventfd = Arc::new(eventfd().expect("a descriptor"));
+        let overwritten = Arc::new(AtomicU32::new(0));
+        let count = overwritten.clone();
+        let own_page = OwnWakePage::map(&wake, 2, counters.clone()).expect("a wake page");
+        let own_page = own_page.on_overwritten(move |_| {
+            count.fetch_add(1, SeqCst);
+        });
         Self {
             inbox: Inbox::new(Arc::new(own_page), eventfd.clone()),
-            page,
+            page: WakePage::map(&wake).expect("a wake page"),
             wake,
-            counters: Arc::new(CountersPage::map(&counters, true).expect("counters")),
+            counters,
+            overwritten,
             eventfd,
         }
     }

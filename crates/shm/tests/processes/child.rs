@@ -4,7 +4,8 @@ use crate::rig::{BLOCKS, ROLE, attach, bytes_of, fill, number_of, producer, queu
 use nervure_message::Header;
 use nervure_protocol::wiring::Policy;
 use nervure_shm::{
-    Arrival, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Output, Seqpacket, Wait, WakePage,
+    Arrival, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Output, OwnWakePage, Seqpacket, Wait,
+    WakePage,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::VecDeque;
@@ -47,7 +48,9 @@ fn produce(fds: Vec<OwnedFd>, count: u64) {
 /// Reports every sample, and holds the last `hold` of them.
 fn consume(control: &Seqpacket, fds: Vec<OwnedFd>, hold: usize) {
     let [wake, eventfd, counters, region, space, socket] = <[OwnedFd; 6]>::try_from(fds).expect("six");
-    let mut inbox = Inbox::new(Arc::new(WakePage::map(&wake).expect("a wake page")), Arc::new(eventfd));
+    let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
+    let page = OwnWakePage::map(&wake, 1, counters.clone()).expect("a wake page");
+    let mut inbox = Inbox::new(Arc::new(page), Arc::new(eventfd));
     inbox.handle().attach(InputEdge {
         id: 0,
         input: 0,
@@ -55,7 +58,7 @@ fn consume(control: &Seqpacket, fds: Vec<OwnedFd>, hold: usize) {
         region: EdgeRegion::map(&region).expect("a region"),
         pair: Arc::new(ConsumerPair::new(Seqpacket::from(socket))),
         space: Arc::new(WakePage::map(&space).expect("a wake page")),
-        counters: Arc::new(CountersPage::map(&counters, true).expect("counters")),
+        counters,
     });
     let mut held = VecDeque::new();
     loop {

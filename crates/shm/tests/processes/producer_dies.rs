@@ -3,7 +3,8 @@
 use crate::rig::{BLOCKS, ConsumerPages, Spawned, alone, deadline, number_of, open};
 use nervure_protocol::wiring::Policy;
 use nervure_shm::{
-    Arrival, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Seqpacket, WakePage, monotonic_nanos,
+    Arrival, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, OwnWakePage, Seqpacket, WakePage,
+    monotonic_nanos,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -25,7 +26,9 @@ fn run(role: &str, kill_after: u64) -> u64 {
     drop(socket);
     let keepers_page = WakePage::map(&pages.wake).expect("a wake page");
     let eventfd = Arc::new(pages.eventfd);
-    let mut inbox = Inbox::new(Arc::new(WakePage::map(&pages.wake).expect("a wake page")), eventfd.clone());
+    let counters = Arc::new(CountersPage::map(&pages.counters, true).expect("counters"));
+    let page = OwnWakePage::map(&pages.wake, 1, counters.clone()).expect("a wake page");
+    let mut inbox = Inbox::new(Arc::new(page), eventfd.clone());
     inbox.handle().attach(InputEdge {
         id: 0,
         input: 0,
@@ -33,7 +36,7 @@ fn run(role: &str, kill_after: u64) -> u64 {
         region: EdgeRegion::map(&region).expect("a region"),
         pair: Arc::new(ConsumerPair::new(b)),
         space: Arc::new(WakePage::map(&producer_wake).expect("a wake page")),
-        counters: Arc::new(CountersPage::map(&pages.counters, true).expect("counters")),
+        counters,
     });
     let (received, handle) = (AtomicU64::new(0), inbox.handle());
     thread::scope(|scope| {

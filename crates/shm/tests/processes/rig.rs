@@ -2,8 +2,8 @@
 
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
-    Budget, CountersPage, EdgeRegion, Output, OutputEdge, Producer, ProducerPair, Received, Sample,
-    Seqpacket, WakePage, eventfd, monotonic_nanos,
+    Budget, CountersPage, EdgeRegion, Output, OutputEdge, OwnWakePage, Producer, ProducerPair, Received,
+    Sample, Seqpacket, WakePage, eventfd, monotonic_nanos,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -99,10 +99,11 @@ fn wait_readable(fd: BorrowedFd<'_>) {
 
 /// A producing process: this one, or a child.
 pub fn producer(wake: &OwnedFd, counters: &OwnedFd) -> Producer {
+    let counters = Arc::new(CountersPage::map(counters, true).expect("counters"));
     Producer {
         budget: Budget::new(1 << 30),
-        wake: Arc::new(WakePage::map(wake).expect("a wake page")),
-        counters: Arc::new(CountersPage::map(counters, true).expect("counters")),
+        wake: Arc::new(OwnWakePage::map(wake, 0, counters.clone()).expect("a wake page")),
+        counters,
         incarnation: 0,
         stopping: Arc::default(),
         on_misbehaviour: Arc::new(|edge, what| panic!("edge {edge}: {what}")),

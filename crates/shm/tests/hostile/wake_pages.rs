@@ -1,0 +1,296 @@
+//! Peers that overwrite the page on which an honest node sleeps: it still hears of everything, and says whose page it is.
+
+use crate::rig::{BLOCKS, DEPTH, HonestConsumer, HonestProducer, Random, send};
+use nervure_message::Header;
+use nervure_protocol::wiring::Policy;
+use nervure_shm::{
+    Arrival, CountersPage, EdgeRegion, OwnWakePage, SendError, Seqpacket, Wait, Waited, WakePage, eventfd,
+    monotonic_nanos,
+};
+use rustix::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+
+/// The words of a wake page that somebody uses: the space futex, then the doorbell with one word of bits.
+const FIELDS: [u64; 6] = [64, 72, 128, 136, 144, 152];
+const PARKED: u64 = 128;
+
+/// Longer than anything takes that ends at all.
+const PATIENCE_NANOS: u64 = 60_000_000_000;
+
+/// An honest consumer with an honest producer on input 1, for a hostile peer that has its wake page.
+struct Victim {
+    consumer: HonestConsumer,
+    producer: HonestProducer,
+}
+
+impl Victim {
+    fn new() -> Self {
+        let (consumer, producer) = (HonestConsumer::new(), HonestProducer::new());
+        let region = EdgeRegion::create(DEPTH, BLOCKS).expect("memory");
+        let (a, b) = Seqpacket::pair().expect("a socket");
+        consumer.attach(1, &region, &producer.wake, b);
+        producer.attach(1, Policy::DropOldest, &region, &consumer.wake, a);
+        let mut victim = Self { consumer, producer };
+        assert!(victim.consumer.next().is_none(), "the edge is taken in");
+        victim
+    }
+
+    /// Waits without a deadline of its own for something that `is_it`.
+    fn wait_for(&mut self, sleep: Sleep, what: &str, is_it: impl Fn(&Arrival) -> bool) {
+        let patience = monotonic_nanos() + PATIENCE_NANOS;
+        loop {
+            while let Some(arrival) = self.consumer.next() {
+                if is_it(&arrival) {
+                    return;
+                }
+            }
+            assert!(monotonic_nanos() < patience, "{what} was slept through");
+            sleep.sleep(&self.consumer, None);
+        }
+    }
+
+    /// Everything that a node hears of, while it sleeps in between.
+    fn assert_hears_of_everything(&mut self, sleep: Sleep) {
+        self.while_asleep(sleep, "a sample", is_sample, |node| {
+            send(&node.output, &[7; 100]);
+        });
+        let handle = self.consumer.inbox.handle();
+        self.while_asleep(sleep, "a message of the keeper", is_notice, |_| handle.notify());
+        let due = monotonic_nanos() + 20_000_000;
+        while sleep.sleep(&self.consumer, Some(due)) != Waited::TimedOut {
+            self.consumer.next();
+        }
+        assert!(monotonic_nanos() >= due, "a timer's time");
+    }
+
+    fn while_asleep(
+        &mut self,
+        sleep: Sleep,
+        what: &str,
+        is_it: fn(&Arrival) -> bool,
+        act: impl FnOnce(&HonestProducer) + Send,
+    ) {
+        while self.consumer.next().is_some() {}
+        let producer = HonestProducer { output: self.producer.output.clone(), ..HonestProducer::new() };
+        let counters = self.consumer.counters.clone();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                while counters.alarm().is_none() {
+                    thread::yield_now();
+                }
+                act(&producer);
+            });
+            self.wait_for(sleep, what, is_it);
+        });
+    }
+}
+
+fn is_sample(arrival: &Arrival) -> bool {
+    matches!(arrival, Arrival::Sample { input: 1, .. })
+}
+
+fn is_notice(arrival: &Arrival) -> bool {
+    matches!(arrival, Arrival::Notified)
+}
+
+/// The ways to sleep.
+#[derive(Clone, Copy, Debug)]
+enum Sleep {
+    OnFutex,
+    InEventLoop,
+}
+
+impl Sleep {
+    const ALL: [Self; 2] = [Self::OnFutex, Self::InEventLoop];
+
+    fn sleep(self, consumer: &HonestConsumer, deadline: Option<u64>) -> Waited {
+        match self {
+            Self::OnFutex => consumer.inbox.wait(deadline),
+            Self::InEventLoop => {
+                let other = eventfd().expect("a descriptor");
+                consumer.inbox.handle().wait_beside(other.as_fd(), deadline)
+            }
+        }
+    }
+}
+
+fn overwrite(page: &OwnedFd, offset: u64, value: u64) {
+    rustix::io::pwrite(page, &value.to_ne_bytes(), offset).expect("a shared page");
+}
+
+/// Once, while it sleeps, and by a peer that is dead afterwards.
+#[test]
+fn a_word_that_was_overwritten_once_costs_no_more_than_a_moment() {
+    thread::scope(|scope| {
+        for sleep in Sleep::ALL {
+            for offset in FIELDS {
+                for value in [0, u64::MAX, 0x5555_5555_5555_5555] {
+                    scope.spawn(move || {
+                        let mut victim = Victim::new();
+                        let page = victim.consumer.wake.try_clone().expect("a descriptor");
+                        victim.while_asleep(sleep, "a sample", is_sample, |node| {
+                            overwrite(&page, offset, value);
+                            send(&node.output, &[7; 100]);
+                        });
+                        victim.assert_hears_of_everything(sleep);
+                    });
+                }
+            }
+        }
+    });
+}
+
+/// As long as the peer lives.
+#[test]
+fn a_page_that_is_overwritten_all_the_time_keeps_nothing_from_its_node() {
+    let zeros: fn(&mut Random) -> u64 = |_| 0;
+    let ones: fn(&mut Random) -> u64 = |_| u64::MAX;
+    thread::scope(|scope| {
+        for sleep in Sleep::ALL {
+            for value in [zeros, ones, Random::next] {
+                scope.spawn(move || hears_of_everything_while_overwritten(sleep, value));
+            }
+        }
+    });
+}
+
+fn hears_of_everything_while_overwritten(sleep: Sleep, value: fn(&mut Random) -> u64) {
+    let mut victim = Victim::new();
+    let page = victim.consumer.wake.try_clone().expect("a descriptor");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random::new(1);
+            while !is_over.load(SeqCst) {
+                FIELDS.iter().for_each(|&offset| overwrite(&page, offset, value(&mut random)));
+                thread::yield_now();
+            }
+        });
+        victim.assert_hears_of_everything(sleep);
+        let handle = victim.consumer.inbox.handle();
+        victim.while_asleep(
+            sleep,
+            "a death",
+            |arrival| matches!(arrival, Arrival::Closed { input: 1 }),
+            |_| handle.close(1, true),
+        );
+        is_over.store(true, SeqCst);
+    });
+}
+
+/// The keeper rings for a peer that died; what that peer wrote does not keep it from it.
+#[test]
+fn a_node_that_seems_awake_is_woken_for_the_end_of_a_peer() {
+    let mut victim = Victim::new();
+    let (wake, eventfd) =
+        (victim.consumer.wake.try_clone().expect("a descriptor"), victim.consumer.eventfd.clone());
+    let keepers = WakePage::map(&wake).expect("a wake page");
+    let alarm = victim.consumer.counters.clone();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while alarm.alarm().is_none() {
+                thread::yield_now();
+            }
+            overwrite(&wake, PARKED, 0);
+            keepers.ring_all(eventfd.as_fd());
+        });
+        // Woken, and not by its own look: that ends as `TimedOut` just then.
+        let deadline = monotonic_nanos() + nervure_shm::LOOK_AGAIN_NANOS / 2;
+        let mut waited = victim.consumer.inbox.wait(Some(deadline));
+        while waited == Waited::TimedOut {
+            let deadline = monotonic_nanos() + nervure_shm::LOOK_AGAIN_NANOS / 2;
+            assert!(victim.consumer.next().is_none());
+            waited = victim.consumer.inbox.wait(Some(deadline));
+        }
+    });
+}
+
+#[test]
+fn a_page_that_was_overwritten_is_reported_once_and_one_in_order_never() {
+    let mut victim = Victim::new();
+    let overwritten = victim.consumer.overwritten.clone();
+    victim.assert_hears_of_everything(Sleep::OnFutex);
+    victim.assert_hears_of_everything(Sleep::InEventLoop);
+    assert_eq!(overwritten.load(SeqCst), 0, "all peers keep the rules");
+    let page = victim.consumer.wake.try_clone().expect("a descriptor");
+    for sleep in Sleep::ALL {
+        let handle = victim.consumer.inbox.handle();
+        // Between the alarm and the futex it may be too early to be seen.
+        let seen = overwritten.clone();
+        while seen.load(SeqCst) == 0 {
+            victim.while_asleep(sleep, "a message of the keeper", is_notice, |_| {
+                overwrite(&page, PARKED, 0);
+                handle.notify();
+            });
+        }
+    }
+    assert_eq!(overwritten.load(SeqCst), 1);
+}
+
+/// A node's peers may have its page before the node itself has mapped it.
+#[test]
+fn a_page_that_was_overwritten_before_its_node_has_it_is_as_good_as_any() {
+    let (_, wake) = WakePage::create(2).expect("memory");
+    let mut random = Random::new(1);
+    for offset in (0..4096).step_by(8) {
+        overwrite(&wake, offset, random.next());
+    }
+    let counters = CountersPage::create(0, 2).expect("memory");
+    let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
+    OwnWakePage::map(&wake, 2, counters.clone()).expect("its own page");
+    WakePage::map(&wake).expect("a peer's page");
+    let consumer = HonestConsumer::with_page(wake, counters);
+    let producer = HonestProducer::new();
+    let region = EdgeRegion::create(DEPTH, BLOCKS).expect("memory");
+    let (a, b) = Seqpacket::pair().expect("a socket");
+    consumer.attach(1, &region, &producer.wake, b);
+    producer.attach(1, Policy::DropOldest, &region, &consumer.wake, a);
+    Victim { consumer, producer }.assert_hears_of_everything(Sleep::OnFutex);
+}
+
+/// A `block` edge whose hostile consumer makes the producer seem not to wait.
+#[test]
+fn a_blocked_producer_hears_of_stop_and_of_room_whatever_its_page_says() {
+    for field in [64, 72] {
+        let (consumer, producer) = (HonestConsumer::new(), HonestProducer::new());
+        let region = EdgeRegion::create(DEPTH, BLOCKS).expect("memory");
+        let (a, b) = Seqpacket::pair().expect("a socket");
+        consumer.attach(1, &region, &producer.wake, b);
+        producer.attach(1, Policy::Block, &region, &consumer.wake, a);
+        let mut victim = Victim { consumer, producer };
+        for _ in 0..DEPTH {
+            send(&victim.producer.output, b"x");
+        }
+        let page = victim.producer.wake.try_clone().expect("a descriptor");
+        let (output, process) = (victim.producer.output.clone(), victim.producer.process.clone());
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    overwrite(&page, field, 0);
+                }
+            });
+            let blocked = || {
+                let mut loan = output.loan(1, 0, Wait::Forever).expect("memory");
+                output.publish(&mut loan, Header::default(), b"", Wait::Forever)
+            };
+            let until_blocked = || {
+                while process.counters.waiting() == 0 {
+                    thread::yield_now();
+                }
+            };
+            let sender = scope.spawn(blocked);
+            until_blocked();
+            assert!(victim.consumer.next().is_some_and(|arrival| is_sample(&arrival)), "room is made");
+            sender.join().expect("no panic").expect("there is room");
+            let sender = scope.spawn(blocked);
+            until_blocked();
+            process.stop();
+            assert!(matches!(sender.join().expect("no panic"), Err(SendError::Stopped)));
+            is_over.store(true, SeqCst);
+        });
+        assert_eq!(process.counters.waiting(), 0);
+    }
+}

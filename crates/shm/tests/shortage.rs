@@ -1,0 +1,278 @@
+//! Descriptors or memory run out for a while: nothing is lost, and no peer is blamed.
+//!
+//! Limits are those of the whole process: the tests here take turns.
+
+use nervure_message::Header;
+use nervure_protocol::wiring::{Policy, Queue};
+use nervure_shm::{
+    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Intake, Misbehaviour, Output,
+    OutputEdge, OwnWakePage, Producer, ProducerPair, Received, Seqpacket, Shortage, Wait, WakePage, eventfd,
+};
+use rustix::fd::AsFd;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const BLOCKS: u32 = 16;
+/// More than a slab: each block is a segment.
+const SAMPLE_BYTES: usize = 1 << 20;
+
+static TURN: Mutex<()> = Mutex::new(());
+
+fn take_turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A limit that is restored when it is dropped.
+struct Lowered {
+    resource: Resource,
+    before: Rlimit,
+}
+
+impl Lowered {
+    fn new(resource: Resource, limit: u64) -> Self {
+        let before = getrlimit(resource);
+        setrlimit(resource, Rlimit { current: Some(limit), ..before }).expect("a lower limit");
+        Self { resource, before }
+    }
+
+    /// No descriptor can be opened.
+    fn descriptors() -> Self {
+        Self::new(Resource::Nofile, 0)
+    }
+
+    /// No large mapping can be made.
+    fn memory() -> Self {
+        let statm = std::fs::read_to_string("/proc/self/statm").expect("proc");
+        let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
+        Self::new(Resource::As, pages * nervure_shm::page_bytes() as u64 + SAMPLE_BYTES as u64 / 2)
+    }
+}
+
+impl Drop for Lowered {
+    fn drop(&mut self) {
+        setrlimit(self.resource, self.before).expect("the limit of before");
+    }
+}
+
+/// A producer and a consumer with one edge, and the consumer's end of their socket, as its control thread has it.
+struct Edge {
+    output: Output,
+    counters: Arc<CountersPage>,
+    inbox: Inbox,
+    consumer_pair: Arc<ConsumerPair>,
+}
+
+impl Edge {
+    fn new(policy: Policy) -> Self {
+        let counters = CountersPage::create(1, 1).expect("memory");
+        let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
+        let process = Producer {
+            budget: Budget::new(64 << 20),
+            wake: Arc::new(
+                OwnWakePage::map(&WakePage::create(0).expect("memory").1, 0, counters.clone())
+                    .expect("a wake page"),
+            ),
+            counters: counters.clone(),
+            incarnation: 0,
+            stopping: Arc::default(),
+            on_misbehaviour: Arc::new(|edge, what| panic!("edge {edge}: {what}")),
+        };
+        let output = Output::new("output".to_owned(), BLOCKS, 0, process);
+        let (_, wake) = WakePage::create(1).expect("memory");
+        let eventfd = Arc::new(eventfd().expect("a descriptor"));
+        let inbox = Inbox::new(
+            Arc::new(OwnWakePage::map(&wake, 1, counters.clone()).expect("a wake page")),
+            eventfd.clone(),
+        );
+        let region = EdgeRegion::create(4, BLOCKS).expect("memory");
+        let (a, b) = Seqpacket::pair().expect("a socket");
+        let consumer_pair = Arc::new(ConsumerPair::new(b));
+        inbox.handle().attach(InputEdge {
+            id: 7,
+            input: 0,
+            policy,
+            region: EdgeRegion::map(&region).expect("a region"),
+            pair: consumer_pair.clone(),
+            space: Arc::new(WakePage::create(0).expect("memory").0),
+            counters: counters.clone(),
+        });
+        let attached = output.attach(OutputEdge {
+            id: 7,
+            consumer: "consumer/input".to_owned(),
+            input: 0,
+            queue: Queue { policy, depth: 4, max_held: 8 },
+            counters_row: 0,
+            region: EdgeRegion::map(&region).expect("a region"),
+            bell: Arc::new(WakePage::map(&wake).expect("a wake page")),
+            eventfd,
+            pair: Arc::new(ProducerPair::new(a, 0)),
+        });
+        attached.expect("it fits");
+        // What else is sent before the first segment is taken in now.
+        let mut edge = Self { output, counters, inbox, consumer_pair };
+        assert!(edge.next().is_none());
+        assert_eq!(edge.take_in(), Intake { is_open: true, shortage: None, is_relieved: false });
+        edge
+    }
+
+    fn send(&self, fill: u8) {
+        let mut loan = self.output.loan(SAMPLE_BYTES, 0, Wait::Never).expect("memory");
+        loan.payload_mut().fill(fill);
+        self.output.announce(fill.into(), b"a schema").expect("it fits");
+        let header = Header { schema_id: fill.into(), ..Header::default() };
+        self.output.publish(&mut loan, header, b"", Wait::Never).expect("room");
+    }
+
+    fn next(&mut self) -> Option<Arrival> {
+        self.inbox.try_next().expect("not forked")
+    }
+
+    fn take_in(&self) -> Intake {
+        self.consumer_pair.receive().expect("an honest producer")
+    }
+
+    fn expect_sample(&mut self, fill: u8) -> nervure_shm::Sample {
+        match self.next() {
+            Some(Arrival::Sample { input: 0, sample }) => {
+                assert!(
+                    sample.payload().len() == SAMPLE_BYTES && sample.payload().iter().all(|&b| b == fill)
+                );
+                assert_eq!(sample.announcement(fill.into()).as_deref(), Some(&b"a schema"[..]));
+                sample
+            }
+            other => panic!("expected a sample, got {other:?}"),
+        }
+    }
+}
+
+/// What both threads of a consumer find while something is short, and after it.
+fn survives(lower: fn() -> Lowered, is_expected: fn(Shortage) -> bool) {
+    let _turn = take_turn();
+    let mut edge = Edge::new(Policy::Block);
+    edge.send(1);
+    let lowered = lower();
+    for _ in 0..3 {
+        // The data thread finds it first; then the control thread tries again and again.
+        edge.inbox.handle().look_at_all();
+        let arrival = edge.next();
+        assert!(arrival.is_none(), "it stays queued: {arrival:?}");
+        let intake = edge.take_in();
+        assert!(
+            intake.is_open && !intake.is_relieved && intake.shortage.is_some_and(is_expected),
+            "{intake:?}"
+        );
+    }
+    drop(lowered);
+    assert!(edge.next().is_none(), "nothing has rung");
+    assert_eq!(edge.take_in(), Intake { is_open: true, shortage: None, is_relieved: true });
+    edge.inbox.handle().look_at_all();
+    let first = edge.expect_sample(1);
+    // Not into the block of the first.
+    edge.send(2);
+    edge.expect_sample(2);
+    drop(first);
+    let counted = edge.counters.output(0);
+    assert_eq!((counted.sent, counted.lost(), edge.counters.input(0).received), (2, 0, 2));
+}
+
+#[test]
+fn a_segment_waits_while_descriptors_are_short() {
+    survives(Lowered::descriptors, |shortage| shortage == Shortage::Descriptors { limit: 0 });
+}
+
+#[test]
+fn a_segment_waits_while_mappings_are_short() {
+    survives(Lowered::memory, |shortage| shortage == Shortage::Memory);
+}
+
+/// The data thread alone finds the shortage, and it is over before the control thread looks.
+#[test]
+fn a_shortage_that_only_the_data_thread_found_is_relieved_too() {
+    let _turn = take_turn();
+    let mut edge = Edge::new(Policy::DropOldest);
+    edge.send(1);
+    let lowered = Lowered::descriptors();
+    assert!(edge.next().is_none());
+    drop(lowered);
+    assert!(edge.next().is_none(), "its bit was cleared: without a ring it would sleep for ever");
+    assert!(edge.take_in().is_relieved);
+    edge.inbox.handle().look_at_all();
+    edge.expect_sample(1);
+}
+
+/// The producer ends while its last sample cannot be mapped.
+#[test]
+fn an_edge_ends_behind_what_waits_for_descriptors() {
+    let _turn = take_turn();
+    let mut edge = Edge::new(Policy::DropOldest);
+    edge.send(1);
+    let lowered = Lowered::descriptors();
+    edge.inbox.handle().close(7, true);
+    assert!(edge.next().is_none());
+    assert!(edge.inbox.take_newest(0).expect("not forked").is_none());
+    assert!(edge.next().is_none());
+    drop(lowered);
+    assert!(edge.take_in().is_relieved);
+    edge.inbox.handle().look_at_all();
+    edge.expect_sample(1);
+    assert!(matches!(edge.next(), Some(Arrival::Ended { input: 0 })));
+    assert!(matches!(edge.next(), Some(Arrival::Closed { input: 0 })));
+}
+
+#[test]
+fn a_schema_behind_a_segment_that_waits_is_waited_for() {
+    let _turn = take_turn();
+    let mut edge = Edge::new(Policy::DropOldest);
+    edge.send(1);
+    let sample = edge.expect_sample(1);
+    edge.send(2);
+    let lowered = Lowered::descriptors();
+    assert!(edge.take_in().shortage.is_some());
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| sample.announcement(2));
+        drop(lowered);
+        assert!(edge.take_in().is_relieved);
+        assert_eq!(asking.join().expect("no panic").as_deref(), Some(&b"a schema"[..]));
+    });
+}
+
+#[test]
+fn a_packet_is_not_lost_with_its_descriptors() {
+    let _turn = take_turn();
+    let (a, b) = Seqpacket::pair().expect("a socket");
+    let fds = [a.as_fd(), a.as_fd(), a.as_fd()];
+    a.send(b"with descriptors", &fds).expect("room");
+    a.send(b"behind it", &[]).expect("room");
+    let mut buffer = Vec::with_capacity(64);
+    let lowered = Lowered::descriptors();
+    for _ in 0..2 {
+        let error = b.receive(&mut buffer).expect_err("no descriptors");
+        assert_eq!(Shortage::of(&error), Some(Shortage::Descriptors { limit: 0 }));
+        assert_eq!(buffer, b"with descriptors", "its bytes say what it is");
+    }
+    drop(lowered);
+    let Received::Packet(fds) = b.receive(&mut buffer).expect("a packet") else { panic!("it is open") };
+    assert_eq!((buffer.as_slice(), fds.len()), (&b"with descriptors"[..], 3));
+    let lowered = Lowered::descriptors();
+    assert!(matches!(b.receive(&mut buffer), Ok(Received::Packet(fds)) if fds.is_empty()));
+    assert_eq!(buffer, b"behind it");
+    // One that is given up goes with its descriptors.
+    a.send(b"given up", &[a.as_fd()]).expect("room");
+    assert!(b.peek(&mut buffer).is_err());
+    b.consume();
+    drop(lowered);
+    assert_eq!(b.receive(&mut buffer).expect_err("nothing").kind(), std::io::ErrorKind::WouldBlock);
+}
+
+/// More descriptors than a message of a producer has are no shortage of its consumer.
+#[test]
+fn too_many_descriptors_are_misbehaviour() {
+    let _turn = take_turn();
+    let (a, b) = Seqpacket::pair().expect("a socket");
+    let pair = ConsumerPair::new(b);
+    let segment_packet = [1_u64, 0, 4096].map(u64::to_ne_bytes).concat();
+    a.send(&segment_packet, &[a.as_fd(); 100]).expect("room");
+    for _ in 0..2 {
+        assert!(matches!(pair.receive(), Err(Misbehaviour::Message(_))), "and it stays so");
+    }
+}
