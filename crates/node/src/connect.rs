@@ -12,7 +12,7 @@ use nervure_protocol::{
     cli_to_keeper, cli_to_keeper::Join, keeper_to_cli,
 };
 use nervure_shm::{
-    Budget, ControlPage, CountersPage, Inbox, Output, Producer, Received, Seqpacket, WakePage,
+    Budget, ControlPage, CountersPage, Inbox, Output, OwnWakePage, Producer, Received, Seqpacket,
     monotonic_nanos,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -181,12 +181,16 @@ fn assemble(
 ) -> Result<(Arc<Core>, Events), ConnectError> {
     let [clock, wake, eventfd, counters] = fds;
     let clock = ControlPage::map(&clock)?;
-    let wake = Arc::new(WakePage::map(&wake)?);
     let counters = Arc::new(CountersPage::map(&counters, true)?);
-    if wake.inputs() as usize != welcome.inputs.len() {
-        let text = format!("wake page for {} inputs, the node has {}", wake.inputs(), welcome.inputs.len());
-        return Err(io::Error::new(io::ErrorKind::InvalidData, text).into());
-    }
+    let overwritten = socket.clone();
+    let inputs = u32::try_from(welcome.inputs.len()).unwrap_or(u32::MAX);
+    let wake = OwnWakePage::map(&wake, inputs, counters.clone())?.on_overwritten(move |how| {
+        let message = Answer::WakePageOverwritten { what: how.to_string() };
+        if let Ok(bytes) = nervure_protocol::encode(&message) {
+            let _ = overwritten.send(&bytes, &[]);
+        }
+    });
+    let wake = Arc::new(wake);
     let misbehaving = socket.clone();
     let producer = Producer {
         budget: Budget::new(welcome.shared_memory_bytes),

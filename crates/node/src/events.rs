@@ -264,7 +264,7 @@ impl Events {
     /// How to wait for news until `deadline`, or until a timer or a stale input is due: for [`Waiter::wait`], when
     /// [`Events::poll`] found nothing.
     pub fn rest(&self, deadline: Option<u64>) -> Rest {
-        Rest { until: self.next_deadline().into_iter().chain(deadline).min(), is_woken: self.is_woken() }
+        Rest { until: self.next_look().into_iter().chain(deadline).min(), is_woken: self.is_woken() }
     }
 
     /// Whether news end its waits. An observer looks every so often: see [`crate::Observer::set_patience`].
@@ -277,19 +277,27 @@ impl Events {
         Waiter(self.inbox.handle())
     }
 
-    /// When a timer or a stale input is due next, or the next look of an observer, in nanoseconds of CLOCK_MONOTONIC. To be
-    /// asked before each sleep: the keeper is told, because a node that sleeps for longer hangs.
-    pub fn next_deadline(&self) -> Option<u64> {
-        let due = self.next_due().and_then(|(due, _)| self.core.clock.monotonic_at(due));
-        let look = self.doze.as_ref().map(|doze| doze.next_look(monotonic_nanos()));
-        let deadline = due.into_iter().chain(look).min();
-        self.core.producer.counters.set_alarm(deadline);
-        deadline
+    /// For event loops: when to look again at the latest, in nanoseconds of CLOCK_MONOTONIC. A timer, a stale input or
+    /// the next look of an observer is due then, or a sleep has lasted for [`nervure_shm::LOOK_AGAIN_NANOS`]. To be asked
+    /// before each sleep: a node that sleeps for longer hangs for its keeper.
+    pub fn next_deadline(&self) -> u64 {
+        self.inbox.alarm(self.next_look())
     }
 
-    /// For event loops: asks for [`Events::eventfd`] to become readable at the next news (the clock's apart, and of an
-    /// observer everything that [`Events::is_woken`] by nobody: see [`Events::next_deadline`]). False when there is news
-    /// already.
+    /// As [`Events::next_deadline`], for a wait for an answer until `deadline`, whatever is due meanwhile.
+    pub fn next_deadline_for_answer(&self, deadline: Option<u64>) -> u64 {
+        self.inbox.alarm(deadline)
+    }
+
+    fn next_look(&self) -> Option<u64> {
+        let due = self.next_due().and_then(|(due, _)| self.core.clock.monotonic_at(due));
+        let look = self.doze.as_ref().map(|doze| doze.next_look(monotonic_nanos()));
+        due.into_iter().chain(look).min()
+    }
+
+    /// For event loops: asks for [`Events::eventfd`] to become readable at the next news. False when there is news already.
+    /// What the clock makes due, and all of an observer that is not [`Events::is_woken`], is found by a look at
+    /// [`Events::next_deadline`].
     pub fn arm(&self) -> bool {
         !self.is_woken() || self.inbox.arm()
     }
@@ -415,7 +423,6 @@ impl Events {
     /// How to wait for an answer until `deadline`, whatever is due meanwhile: for [`Waiter::wait`], when
     /// [`Events::take_answer`] found none.
     pub fn rest_for_answer(&self, deadline: Option<u64>) -> Rest {
-        self.core.producer.counters.set_alarm(deadline);
         Rest { until: deadline, is_woken: self.is_woken() }
     }
 

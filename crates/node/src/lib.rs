@@ -33,6 +33,7 @@ mod observer;
 mod publisher;
 pub mod running;
 mod sample;
+mod shortfall;
 #[cfg(feature = "async")]
 mod stream;
 mod timer;
@@ -55,6 +56,6 @@ pub use stream::EventStream;
 pub use serde_json::Value as ParamValue;
 
 pub use nervure_message as message;
-pub use nervure_message::{Encode, Metadata, Tensor, Value};
+pub use nervure_message::{Encode, Metadata, SerdeSample, Tensor, Value};
 pub use nervure_protocol::{CONTROL_FD_VARIABLE, STACKS_SIGNAL};
 pub use nervure_shm::{Mapped, NodeForked, Receipt, SendError, Wait, Waited, monotonic_nanos};

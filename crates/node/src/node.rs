@@ -80,9 +80,14 @@ impl Core {
 
     /// Tells the keeper. When its socket is full or closed the keeper has other worries.
     pub(crate) fn tell(&self, message: &Message) {
-        if let Ok(bytes) = nervure_protocol::encode(message) {
-            let _ = self.socket.send(&bytes, &[]);
-        }
+        self.try_tell(message);
+    }
+
+    /// As [`Core::tell`]. False when the socket is full, so that it has to be tried again.
+    pub(crate) fn try_tell(&self, message: &Message) -> bool {
+        let Ok(bytes) = nervure_protocol::encode(message) else { return true };
+        let sent = self.socket.send(&bytes, &[]);
+        !matches!(sent, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
     }
 
     /// Whether the node begins by itself: it waits for nobody's samples.
@@ -274,6 +279,13 @@ impl Handle {
     pub fn type_of(&self, input: &str) -> Option<&str> {
         let inputs = &self.0.welcome.inputs;
         inputs.iter().find(|known| known.name == input)?.type_name.as_deref()
+    }
+
+    /// How many of its last samples the output behind an input keeps for late joiners; 0 for a timer, and where there is no
+    /// such input.
+    pub fn history_of(&self, input: &str) -> u32 {
+        let inputs = &self.0.welcome.inputs;
+        inputs.iter().find(|known| known.name == input).map_or(0, |known| known.history)
     }
 
     /// Names of the outputs.

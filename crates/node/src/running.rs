@@ -108,14 +108,25 @@ impl ConnectionError {
 /// # Errors
 /// When /proc cannot be read.
 pub fn dataflows() -> Result<Vec<KeeperAddress>, ConnectionError> {
+    let (ours, _) = ours_and_others()?;
+    Ok(ours)
+}
+
+/// The dataflows of other users as far as their sockets' names say, which anybody may take; for root there are none.
+///
+/// # Errors
+/// When /proc cannot be read.
+pub fn dataflows_of_others() -> Result<Vec<KeeperAddress>, ConnectionError> {
+    let (_, others) = ours_and_others()?;
+    Ok(others)
+}
+
+fn ours_and_others() -> Result<(Vec<KeeperAddress>, Vec<KeeperAddress>), ConnectionError> {
     let bytes = std::fs::read("/proc/net/unix").map_err(ConnectionError::List)?;
     let own = rustix::process::geteuid();
-    let mut found: Vec<_> = listed(&String::from_utf8_lossy(&bytes))
-        .into_iter()
-        .filter(|address| own.is_root() || address.uid == own.as_raw())
-        .collect();
+    let mut found = listed(&String::from_utf8_lossy(&bytes));
     found.sort();
-    Ok(found)
+    Ok(found.into_iter().partition(|address| own.is_root() || address.uid == own.as_raw()))
 }
 
 /// The name, or else what `NERVURE_DATAFLOW` in the environment says.

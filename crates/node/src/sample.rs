@@ -2,7 +2,8 @@
 
 use arrow_data::ArrayData;
 use nervure_message::{
-    DecodeError, Element, Header, Layout, Metadata, Schema, View, ViewError, decode_head, payload_buffer,
+    DecodeError, Element, Header, Layout, Metadata, ReceivedRecord, Schema, View, ViewError, decode_head,
+    payload_buffer,
 };
 use std::time::Duration;
 
@@ -125,6 +126,21 @@ impl Sample {
     pub fn array(&self) -> Result<ArrayData, SampleError> {
         let buffer = payload_buffer(Payload(self.0.clone()));
         Ok(self.view()?.array(self.schema()?.as_ref(), &buffer)?)
+    }
+
+    /// A struct, dict or list, from which serde deserializes; tensors in it stay where they are. The record keeps the
+    /// sample's block.
+    ///
+    /// # Errors
+    /// When the sample is no Arrow array, or damaged.
+    pub fn record(&self) -> Result<ReceivedRecord, SampleError> {
+        let schema = self.schema()?;
+        let missing = || match self.layout() {
+            Ok(Layout::Array(_)) => ViewError::SchemaMissing,
+            Ok(other) => ViewError::Kind { expected: "an Arrow array", found: other.kind_name() },
+            Err(_) => ViewError::SchemaMissing,
+        };
+        Ok(ReceivedRecord::new(self.array()?, schema.ok_or_else(missing)?))
     }
 
     /// The schema of an Arrow array; `None` for everything else.

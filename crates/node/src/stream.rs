@@ -68,11 +68,8 @@ impl EventStream {
 
     /// Whether there may be news, or `until` has passed; else the task is woken when that is so. Call it with the eventfd
     /// armed.
-    fn may_go_on(&mut self, until: Option<Instant>, context: &mut Context<'_>) -> bool {
-        match until {
-            Some(until) => self.timer.set_at(until),
-            None => self.timer = Timer::never(),
-        }
+    fn may_go_on(&mut self, until: Instant, context: &mut Context<'_>) -> bool {
+        self.timer.set_at(until);
         let readable = self.eventfd.poll_readable(context).is_ready();
         Pin::new(&mut self.timer).poll(context).is_ready() || readable
     }
@@ -101,7 +98,11 @@ impl Call<'_> {
                 return Poll::Ready(None);
             }
             stream.armed = stream.events.arm();
-            if stream.armed && !stream.may_go_on(until, context) {
+            if !stream.armed {
+                continue;
+            }
+            let look = instant_of(stream.events.next_deadline_for_answer(None));
+            if !stream.may_go_on(until.map_or(look, |until| until.min(look)), context) {
                 return Poll::Pending;
             }
         }
@@ -131,13 +132,17 @@ impl Stream for EventStream {
             if !this.armed {
                 continue;
             }
-            let left = |deadline: u64| Duration::from_nanos(deadline.saturating_sub(monotonic_nanos()));
-            let until = this.events.next_deadline().map(|deadline| Instant::now() + left(deadline));
+            let until = instant_of(this.events.next_deadline());
             if !this.may_go_on(until, context) {
                 return Poll::Pending;
             }
         }
     }
+}
+
+/// The instant of a reading of CLOCK_MONOTONIC in nanoseconds, or now where that has passed.
+fn instant_of(deadline: u64) -> Instant {
+    Instant::now() + Duration::from_nanos(deadline.saturating_sub(monotonic_nanos()))
 }
 
 impl Publisher {

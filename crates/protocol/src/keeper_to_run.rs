@@ -1,5 +1,6 @@
 //! What a keeper reports to `nervure run`.
 
+use crate::wiring::EdgeState;
 use serde::{Deserialize, Serialize};
 
 /// A message from a keeper to `run`.
@@ -10,6 +11,8 @@ pub enum Message {
     NodeStarted(NodeStarted),
     /// An edge was wired, for the table.
     EdgeWired(EdgeWired),
+    /// An edge does not work as the file says, or works again.
+    EdgeStatus(EdgeStatus),
     /// The dataflow is ready: every node is connected and ready.
     Ready,
     /// A line that a node wrote, or that the keeper says of it.
@@ -32,8 +35,11 @@ pub struct NodeStarted {
     pub id: String,
     /// Its process id.
     pub pid: u32,
-    /// 0 for the first start.
+    /// 0 for the first start; every process that is the node counts, those that are attached to it too.
     pub incarnation: u32,
+    /// Restarts of the node's own program so far: by its policy, or by hand.
+    #[serde(default)]
+    pub restarts: u32,
     /// True for a guest that observes; `run` is not told of those.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub observer: bool,
@@ -63,6 +69,20 @@ pub struct EdgeWired {
     pub observer: bool,
 }
 
+/// How an edge does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgeStatus {
+    /// `node/output`.
+    pub topic: String,
+    /// `node/input`.
+    pub input: String,
+    /// How it does.
+    pub state: EdgeState,
+    /// What is wrong, for people; empty when nothing is.
+    #[serde(default)]
+    pub cause: String,
+}
+
 /// How a node process ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeEnded {
@@ -82,6 +102,9 @@ pub struct NodeEnded {
     pub restarts: bool,
     /// What happened, for people.
     pub reason: String,
+    /// True when it did not end within the grace of a stop, so that it got a signal.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overdue: bool,
     /// The last lines of its stderr.
     pub stderr_tail: Vec<String>,
 }

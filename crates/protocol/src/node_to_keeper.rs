@@ -1,6 +1,6 @@
 //! What a node tells its keeper.
 
-use crate::VersionRange;
+use crate::{VersionRange, wiring::EdgeState};
 use serde::{Deserialize, Serialize};
 
 /// A message from a node to its keeper. None carries descriptors.
@@ -20,11 +20,30 @@ pub enum Message {
         /// What was wrong, for the log.
         what: String,
     },
+    /// An edge cannot be attached, or memory of its producer not be mapped; or it can again.
+    EdgeStatus(EdgeStatus),
+    /// A peer has overwritten the page on which the node sleeps. The node goes on; it says so once.
+    WakePageOverwritten {
+        /// How that is known, for the log.
+        what: String,
+    },
     /// The dataflow's clock, from the node that drives it.
     Clock(Clock),
     /// A message of a later version.
     #[serde(other)]
     Unknown,
+}
+
+/// Whether the node has what it needs for an edge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgeStatus {
+    /// The edge.
+    pub edge: u32,
+    /// What follows from it.
+    pub state: EdgeState,
+    /// What is missing, for people; empty when nothing is.
+    #[serde(default)]
+    pub cause: String,
 }
 
 /// What the dataflow's clock shall read.

@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
+/// Inputs of a node at most: as many as its doorbell has bits.
+pub const MAX_NODE_INPUTS: u32 = 64 * 64 - 1;
+
 /// The name of a topic: `node/output`. A node that plays a recording has outputs that are called as the topics that they
 /// replay, and these keep their name; no output of a dataflow file has a slash.
 pub fn topic(node: &str, output: &str) -> String {
@@ -88,6 +91,9 @@ pub struct InputSpec {
     /// Longest time between samples, in nanoseconds, before the node is told that the input is stale.
     #[serde(default)]
     pub expect_every_nanos: Option<u64>,
+    /// How many last samples its output keeps for late joiners.
+    #[serde(default)]
+    pub history: u32,
 }
 
 /// A kind of request that a node answers.
@@ -146,4 +152,19 @@ pub enum Source {
         /// `node/output`.
         topic: String,
     },
+}
+
+/// How an edge does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EdgeState {
+    /// A resource of the system is short at one end, which tries again. Samples wait, or are dropped as the policy says.
+    Waiting,
+    /// It works (again).
+    Working,
+    /// It was given up.
+    Failed,
+    /// A state of a later version.
+    #[serde(other)]
+    Unknown,
 }
