@@ -4,7 +4,9 @@
 //! `machine` decides, without a clock, a process or a socket; `shell` carries out, in one epoll loop. `nervure
 //! run` starts the keeper as another process, so that whatever happens to `run`, somebody ends the nodes in order.
 
+pub mod cgroups;
 pub mod descendants;
+pub mod log_space;
 mod machine;
 pub mod plan;
 mod shell;

@@ -4,6 +4,7 @@
 //! started. Descriptors are named, not held: see [`Descriptor`].
 
 mod clients;
+mod edge_status;
 mod end;
 mod guests;
 mod health;
@@ -79,7 +80,7 @@ pub enum Event {
 }
 
 /// Something to do, in order.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Make the node's pages anew and start its process.
     Spawn { node: usize },
@@ -182,6 +183,8 @@ struct Node {
     state: State,
     /// Of the process that runs, or ran last, or will run next.
     incarnation: u32,
+    /// How often its own program was started again, or is about to be.
+    restart_count: u32,
     ready: bool,
     /// Said Goodbye.
     left: bool,
@@ -195,6 +198,8 @@ struct Node {
     file_says: Option<Run>,
     /// Why the keeper killed it, when it did.
     condemned: Option<String>,
+    /// The dataflow stops, and it has not ended within the grace.
+    overdue: bool,
     /// When it gets SIGTERM, after it was stopped by hand.
     terminate_at: Option<Duration>,
     kill_at: Option<Duration>,
@@ -225,6 +230,7 @@ impl Node {
         Self {
             state: State::Waiting { until: Duration::ZERO },
             incarnation: 0,
+            restart_count: 0,
             ready: false,
             left: false,
             joined: false,
@@ -232,6 +238,7 @@ impl Node {
             replacement: None,
             file_says: None,
             condemned: None,
+            overdue: false,
             terminate_at: None,
             kill_at: None,
             ordered: None,
@@ -382,6 +389,7 @@ impl Machine {
             id: self.plan.nodes[node].id.clone(),
             pid,
             incarnation: state.incarnation,
+            restarts: state.restart_count,
             observer: false,
         };
         state.started = Some(started.clone());
@@ -412,6 +420,8 @@ impl Machine {
             }
             (Message::Goodbye, _) => self.goodbye(node),
             (Message::Misbehaviour { edge, what }, _) => self.misbehaviour(node, edge, &what),
+            (Message::EdgeStatus(status), _) => self.edge_status(node, status),
+            (Message::WakePageOverwritten { what }, _) => self.wake_page_overwritten(node, &what),
             (Message::Clock(clock), _) => self.set_clock(node, clock),
         }
     }
@@ -501,18 +511,19 @@ impl Machine {
         }
     }
 
-    fn misbehaviour(&mut self, node: usize, edge: u32, what: &str) {
-        let text = match self.wiring.plan_of(edge).map(|spec| &self.plan.edges[spec]) {
-            Some(edge) if edge.producer == node || edge.consumer == node => {
-                let peer = if edge.producer == node { edge.consumer } else { edge.producer };
-                let input = self.plan.input(edge);
-                format!(
-                    "node `{}` broke the rules of the edge to `{input}`, which is cut: {what}",
-                    self.plan.nodes[peer].id
-                )
-            }
-            _ => format!("an edge that is gone was cut: {what}"),
+    /// A node's wake page was overwritten: names the processes that can write to it.
+    fn wake_page_overwritten(&mut self, node: usize, what: &str) {
+        let neighbours = self.connected_neighbours(node).into_iter();
+        let peers: Vec<_> = neighbours.map(|peer| format!("`{}`", self.plan.nodes[peer].id)).collect();
+        let by = match peers.as_slice() {
+            [] => "no peer of it is connected any more, so one that has ended, or the node itself, did it"
+                .to_owned(),
+            [peer] => format!("only {peer} and the node itself can write to it"),
+            peers => format!("these, and the node itself, can write to it: {}", peers.join(", ")),
         };
+        let text = format!(
+            "its wake page was overwritten ({what}): {by}; it goes on, but samples may reach it late as long as that lasts"
+        );
         self.log(Some(node), Level::Error, text);
     }
 

@@ -10,6 +10,11 @@ use nervure_protocol::wiring::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::log_space::LogLimit;
+
+/// How long a node may take to end after SIGTERM, which follows the grace period after Stop.
+pub const TERMINATE_GRACE: Duration = Duration::from_secs(2);
+
 /// A dataflow as its keeper runs it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -20,8 +25,10 @@ pub struct Plan {
     /// The dataflow file, for messages; `None` when there is none.
     #[serde(default)]
     pub file: Option<PathBuf>,
-    /// Where the log files of this run go; it exists.
-    pub log_folder: PathBuf,
+    /// The folder of this run, for its log files and the token of nodes that join; it exists. `None` when it has neither.
+    pub log_folder: Option<PathBuf>,
+    /// What the logs of all runs may take; `None` when this one writes none.
+    pub log_limit: Option<LogLimit>,
     /// When it was started, in nanoseconds since the Unix epoch.
     pub started_utc_nanos: i64,
     /// True when it shall outlive the `run` that started it.
@@ -200,6 +207,9 @@ impl Plan {
         format!("{}/{}", consumer.id, consumer.inputs[edge.input].name)
     }
 }
+
+// What a file may ask for is what shared memory has room for.
+const _: () = assert!(wiring::MAX_NODE_INPUTS == nervure_shm::MAX_INPUTS);
 
 /// Observers that an output has at a time.
 pub const OBSERVERS_PER_OUTPUT: u32 = 16;

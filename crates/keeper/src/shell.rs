@@ -5,6 +5,7 @@ mod descriptors;
 mod inspect;
 mod lines;
 mod log_files;
+mod log_writer;
 mod outbox;
 pub(crate) mod process;
 mod report_link;
@@ -24,7 +25,7 @@ use nervure_protocol::{
     keeper_to_run::{self, Level, LogRecord},
     run_to_keeper,
 };
-use nervure_shm::{Received, Seqpacket, utc_nanos};
+use nervure_shm::{Received, Seqpacket, Shortage, utc_nanos};
 use rustix::{
     event::{Timespec, epoll},
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -33,13 +34,18 @@ use rustix::{
 };
 
 use crate::{
-    descendants,
+    cgroups::NodeGroups,
+    descendants::{self, ProcessKey},
+    log_space::{self, LogSpace},
     machine::{Action, Audience, Descriptor, Event, Machine, Signal},
     plan::Plan,
 };
 use clients::Clients;
 use descriptors::Descriptors;
-use log_files::LogFile;
+use log_files::{LogFile, Notice, line_of};
+use log_writer::Logs;
+use outbox::Delivery;
+use process::{NotStarted, Started};
 use report_link::{Reader, ReportLink};
 use slot::{Slot, Stream};
 
@@ -65,6 +71,14 @@ pub enum KeeperError {
         /// The hard limit.
         limit: u64,
     },
+    /// A resource of the system was short, and stayed so.
+    #[error("the keeper {what}: {shortage}")]
+    Shortage {
+        /// What was tried.
+        what: &'static str,
+        /// What is short.
+        shortage: Shortage,
+    },
     /// The system refused something.
     #[error("{what}: {cause}")]
     System {
@@ -78,6 +92,20 @@ pub enum KeeperError {
 fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> KeeperError {
     move |cause| KeeperError::System { what, cause: cause.into() }
 }
+
+/// As [`system`], of something that has changed nothing when it fails, and is tried again where a resource is short.
+fn retryable(what: &'static str) -> impl FnOnce(io::Error) -> KeeperError {
+    move |cause| match Shortage::of(&cause) {
+        Some(shortage) => KeeperError::Shortage { what, shortage },
+        None => KeeperError::System { what, cause },
+    }
+}
+
+/// How long an action is tried while a resource is short.
+const SHORTAGE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Is the keeper of the dataflow that `run` sends through `control`, until every node has ended.
 ///
@@ -153,6 +181,8 @@ enum Token {
     Client(usize),
     /// The process of a client has ended.
     ClientEnded(usize),
+    /// There are news of the log files.
+    Logs,
 }
 
 impl Token {
@@ -167,6 +197,7 @@ impl Token {
             Self::Listener => (6, 0),
             Self::Client(client) => (7, client),
             Self::ClientEnded(client) => (8, client),
+            Self::Logs => (9, 0),
         };
         epoll::EventData::new_u64((node as u64) << 8 | kind)
     }
@@ -182,21 +213,30 @@ impl Token {
             5 => Self::Output(node, Stream::Stderr),
             6 => Self::Listener,
             7 => Self::Client(node),
-            _ => Self::ClientEnded(node),
+            8 => Self::ClientEnded(node),
+            _ => Self::Logs,
         }
     }
 }
 
 struct Shell {
     machine: Machine,
+    /// Nodes of the plan: those behind them are guests.
+    own_nodes: usize,
     begin: Instant,
     epoll: OwnedFd,
     descriptors: Descriptors,
     run: ReportLink,
     clients: Clients,
     slots: Vec<Slot>,
-    own_log: LogFile,
+    /// Those of the nodes of the plan, and then the keeper's own; `None` with `--no-logs`.
+    logs: Option<Logs>,
+    /// As long as this is open the logs are not removed.
+    _log_folder: Option<File>,
     nodes_by_pid: HashMap<Pid, usize>,
+    /// The control groups of the nodes, where they can have some.
+    groups: Option<NodeGroups>,
+    key: ProcessKey,
     children: UnixStream,
     termination: UnixStream,
     /// The limit on open files that nodes get.
@@ -204,6 +244,12 @@ struct Shell {
     /// For one control message.
     buffer: Vec<u8>,
     events: VecDeque<Event>,
+    /// What the machine has decided and is not done, in order. The first waits for a resource, unless it is empty.
+    actions: VecDeque<Action>,
+    /// Since when.
+    short_since: Option<Duration>,
+    /// When to try again.
+    retry_at: Option<Duration>,
     is_finished: bool,
 }
 
@@ -218,28 +264,39 @@ impl Shell {
         machine.limit_guest_edges(max_guest_edges);
         let plan = machine.plan();
         let mut shell = Self {
+            own_nodes: plan.nodes.len(),
             begin: Instant::now(),
             descriptors: Descriptors::new(plan).map_err(system("cannot make the control page"))?,
-            slots: plan
-                .nodes
-                .iter()
-                .map(|node| Slot::new(LogFile::new(&plan.log_folder, &node.id)))
-                .collect(),
-            own_log: LogFile::new(&plan.log_folder, "nervure"),
+            slots: plan.nodes.iter().map(|_| Slot::new()).collect(),
+            logs: open_logs(plan).map_err(system("cannot write log files"))?,
+            _log_folder: plan
+                .log_folder
+                .as_deref()
+                .map(log_space::lock)
+                .transpose()
+                .map_err(system("cannot open the log folder"))?,
             run: ReportLink::new(control, Reader::Run),
             clients: Clients::new(max_clients),
             machine,
             nodes_by_pid: HashMap::new(),
+            groups: None,
+            key: ProcessKey::own().ok_or(Errno::NOENT).map_err(system("cannot read /proc"))?,
             epoll,
             children,
             termination,
             files,
             buffer: Vec::with_capacity(MAX_MESSAGE_BYTES),
             events: VecDeque::new(),
+            actions: VecDeque::new(),
+            short_since: None,
+            retry_at: None,
             is_finished: false,
         };
         shell.watch(shell.children.as_fd(), Token::Children)?;
         shell.watch(shell.termination.as_fd(), Token::Termination)?;
+        if let Some(logs) = &shell.logs {
+            shell.watch(logs.bell().as_fd(), Token::Logs)?;
+        }
         if let Some(socket) = shell.run.socket() {
             shell.watch(socket.as_fd(), Token::Run)?;
         }
@@ -248,6 +305,10 @@ impl Shell {
             if shell.machine.plan().nodes[node].is_dynamic() {
                 shell.renew_pages(node)?;
             }
+        }
+        match NodeGroups::create() {
+            Ok(groups) => shell.groups = Some(groups),
+            Err(why) => shell.do_without_groups(&why),
         }
         shell.listen();
         Ok(shell)
@@ -284,9 +345,41 @@ impl Shell {
     }
 
     fn handle_events(&mut self) -> Result<(), KeeperError> {
-        while let Some(event) = self.events.pop_front() {
-            for action in self.machine.handle(event, self.now()) {
-                self.apply(action)?;
+        loop {
+            self.apply_actions()?;
+            let Some(event) = self.events.pop_front() else { return Ok(()) };
+            self.actions.extend(self.machine.handle(event, self.now()));
+        }
+    }
+
+    /// Does what was decided, in order. What cannot be done for lack of a resource is tried again later, and all that
+    /// follows waits for it; the keeper goes on to listen, log and reap meanwhile.
+    fn apply_actions(&mut self) -> Result<(), KeeperError> {
+        if self.retry_at.is_some_and(|at| at > self.now()) {
+            return Ok(());
+        }
+        self.retry_at = None;
+        while let Some(action) = self.actions.pop_front() {
+            match self.apply(action.clone()) {
+                Ok(()) => {
+                    if self.short_since.take().is_some() {
+                        self.log(None, Level::Info, "keeper", "it has what it lacked".to_owned());
+                    }
+                }
+                Err(KeeperError::Shortage { what, shortage }) => {
+                    let now = self.now();
+                    if self.short_since.is_none() {
+                        self.log(None, Level::Warn, "keeper", format!("the keeper {what}: {shortage}"));
+                    }
+                    let since = *self.short_since.get_or_insert(now);
+                    if now.saturating_sub(since) >= SHORTAGE_PATIENCE {
+                        return Err(KeeperError::Shortage { what, shortage });
+                    }
+                    self.actions.push_front(action);
+                    self.retry_at = Some(now + SHORTAGE_PAUSE);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -305,7 +398,8 @@ impl Shell {
                 };
                 let descriptors: io::Result<Vec<_>> =
                     descriptors.into_iter().map(|descriptor| self.descriptors.resolve(descriptor)).collect();
-                let descriptors = descriptors.map_err(system("cannot make the descriptors of a message"))?;
+                let descriptors =
+                    descriptors.map_err(retryable("cannot make the descriptors of a message"))?;
                 self.slots[node].send(bytes, descriptors);
                 Ok(())
             }
@@ -370,7 +464,7 @@ impl Shell {
             }
             Action::Look { node } => {
                 let pulse =
-                    self.descriptors.pulse(node).map_err(system("cannot map the counters of a node"))?;
+                    self.descriptors.pulse(node).map_err(retryable("cannot map the counters of a node"))?;
                 self.events.push_back(Event::Pulse { node, pulse });
                 Ok(())
             }
@@ -385,7 +479,7 @@ impl Shell {
             Action::CreateRegion { edge, depth, blocks } => self
                 .descriptors
                 .create_region(edge, depth, blocks)
-                .map_err(system("cannot make the shared memory of an edge")),
+                .map_err(retryable("cannot make the shared memory of an edge")),
             Action::ReleaseRegion { edge } => {
                 self.descriptors.release_region(edge);
                 Ok(())
@@ -403,9 +497,9 @@ impl Shell {
 
     fn spawn(&mut self, node: usize) -> Result<(), KeeperError> {
         self.renew_pages(node)?;
-        let plan = self.machine.plan();
-        let (ours, theirs) = Seqpacket::pair().map_err(system("cannot make the control socket of a node"))?;
-        match process::start(&plan.nodes[node], &plan.folder, theirs.as_fd(), self.files) {
+        let (ours, theirs) =
+            Seqpacket::pair().map_err(retryable("cannot make the control socket of a node"))?;
+        match self.start_process(node, theirs.as_fd()) {
             Ok(started) => {
                 self.watch(ours.as_fd(), Token::Control(node))?;
                 self.watch(started.stdout.as_fd(), Token::Output(node, Stream::Stdout))?;
@@ -420,11 +514,36 @@ impl Shell {
         Ok(())
     }
 
+    fn start_process(&mut self, node: usize, control: BorrowedFd<'_>) -> Result<Started, String> {
+        loop {
+            let plan = self.machine.plan();
+            let node = &plan.nodes[node];
+            let start = |group| {
+                process::start(node, &plan.folder, control, self.files, group, &self.key.mark(&node.id))
+            };
+            let started = match self.groups.as_ref().map(|groups| groups.entry(&node.id)) {
+                None => start(None),
+                Some(Ok(group)) => start(Some(group.as_fd())),
+                Some(Err(error)) => Err(NotStarted::Group(error)),
+            };
+            match started {
+                Ok(started) => return Ok(started),
+                Err(NotStarted::Other(reason)) => return Err(reason),
+                Err(NotStarted::Group(error)) => self.do_without_groups(&error.to_string()),
+            }
+        }
+    }
+
+    fn do_without_groups(&mut self, why: &str) {
+        self.groups = None;
+        self.log(None, Level::Debug, "keeper", format!("nodes have no control groups of their own: {why}"));
+    }
+
     fn renew_pages(&mut self, node: usize) -> Result<(), KeeperError> {
         let (inputs, rows) = (self.machine.plan().nodes[node].inputs.len(), self.machine.counters_rows(node));
         self.descriptors
             .renew_node(node, inputs, rows)
-            .map_err(system("cannot make the shared memory of a node"))
+            .map_err(retryable("cannot make the shared memory of a node"))
     }
 
     fn signal(&mut self, node: usize, signal: Signal) {
@@ -432,11 +551,41 @@ impl Shell {
         let Some(pid) = self.slots[node].pid() else { return };
         let _ = match signal {
             Signal::Terminate => rustix::process::kill_process_group(pid, rustix::process::Signal::TERM),
-            Signal::Kill => rustix::process::kill_process_group(pid, rustix::process::Signal::KILL),
+            Signal::Kill => {
+                self.kill_group(node);
+                rustix::process::kill_process_group(pid, rustix::process::Signal::KILL)
+            }
             // It would kill a process that does not handle it.
             Signal::Stacks if !inspect::catches(pid, STACKS_SIGNAL) => Ok(()),
             Signal::Stacks => descendants::signal(pid, STACKS_SIGNAL),
         };
+    }
+
+    /// Kills all processes of a node, where it has a control group.
+    fn kill_group(&mut self, node: usize) {
+        let Some(groups) = &self.groups else { return };
+        if let Err(error) = groups.kill(&self.machine.plan().nodes[node].id) {
+            let text = format!("the processes in its control group cannot be killed: {error}");
+            self.log(Some(node), Level::Warn, "keeper", text);
+        }
+    }
+
+    /// Kills what the process `pid` of a node has left, also outside its process group.
+    fn kill_leftovers(&mut self, node: usize, pid: Pid) {
+        let id = &self.machine.plan().nodes[node].id;
+        let outside = match &self.groups {
+            Some(groups) => Ok(descendants::count_outside(&groups.members(id), pid)),
+            None => descendants::kill_marked(&self.key.mark(id), pid),
+        };
+        self.kill_group(node);
+        let text = match outside {
+            Ok(0) => return,
+            Ok(count) => {
+                format!("killed {count} process(es) outside its process group that it had left behind")
+            }
+            Err(error) => format!("processes that it has left behind are not found: {error}"),
+        };
+        self.log(Some(node), Level::Warn, "keeper", text);
     }
 
     /// Logs what a node does that hangs.
@@ -457,22 +606,17 @@ impl Shell {
         let name = node.map_or("nervure", |node| &self.machine.plan().nodes[node].id).to_owned();
         let stream = stream.to_owned();
         let record = LogRecord { utc_nanos: utc_nanos(), node: name, level, stream, text };
-        let log = match node {
-            Some(node) => &mut self.slots[node].log,
-            None => &mut self.own_log,
-        };
-        let written = log.write(&record);
+        if let Some(logs) = &self.logs {
+            logs.push(node.map_or(self.own_nodes, |node| node.min(self.own_nodes)), line_of(&record));
+        }
         self.tell(&keeper_to_run::Message::Log(record));
-        self.check_log(written);
     }
 
-    /// A log that cannot be written is reported once, and the dataflow goes on.
-    fn check_log(&mut self, written: io::Result<()>) {
-        if let Err(error) = written {
-            let folder = self.machine.plan().log_folder.display();
-            let text = format!("a log file in {folder} cannot be written any more: {error}");
+    /// Reports what became of log files, and does not write it to one.
+    fn report_logs(&mut self, notices: Vec<Notice>) {
+        for text in notices {
             let (node, stream) = ("nervure".to_owned(), "keeper".to_owned());
-            let record = LogRecord { utc_nanos: utc_nanos(), node, level: Level::Error, stream, text };
+            let record = LogRecord { utc_nanos: utc_nanos(), node, level: Level::Warn, stream, text };
             self.tell(&keeper_to_run::Message::Log(record));
         }
     }
@@ -487,11 +631,19 @@ impl Shell {
         let now = self.now();
         for at in 0..self.slots.len() {
             self.slots[at].flush(now);
-            let written = self.slots[at].log.flush();
-            self.check_log(written);
+            match self.slots[at].delivery(now) {
+                Some(Delivery::Waits(shortage)) => {
+                    self.log(Some(at), Level::Warn, "keeper", format!("its messages wait: {shortage}"));
+                }
+                Some(Delivery::GivenUp(shortage)) => {
+                    let why = shortage.to_string();
+                    self.events.push_back(Event::Undeliverable { node: at, why });
+                }
+                None => {}
+            }
         }
-        let written = self.own_log.flush();
-        self.check_log(written);
+        let notices = self.logs.as_mut().map(|logs| logs.notices(now)).unwrap_or_default();
+        self.report_logs(notices);
         self.run.flush(now, utc_nanos());
         self.flush_clients(now);
     }
@@ -499,7 +651,9 @@ impl Shell {
     fn wait(&mut self) -> Result<(), KeeperError> {
         let deadlines = self.slots.iter().filter_map(Slot::deadline);
         let links = self.run.deadline().into_iter().chain(self.clients.deadline());
-        let deadline = deadlines.chain(self.machine.deadline()).chain(links).min();
+        let links = links.chain(self.logs.as_ref().and_then(Logs::deadline));
+        let own = self.machine.deadline().into_iter().chain(self.retry_at);
+        let deadline = deadlines.chain(own).chain(links).min();
         let now = self.now();
         // Flushing may have brought news.
         let deadline = if self.events.is_empty() { deadline } else { Some(now) };
@@ -537,6 +691,8 @@ impl Shell {
             Token::Listener => self.accept(),
             Token::Client(client) => self.receive_from_client(client),
             Token::ClientEnded(client) => self.client_ended(client),
+            // They are looked for whenever something is sent.
+            Token::Logs => self.logs.iter().for_each(|logs| drain(logs.bell())),
         }
     }
 
@@ -584,6 +740,7 @@ impl Shell {
             };
             // Before its zombie goes, because the group's number may be used again afterwards.
             let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+            self.kill_leftovers(node, pid);
             let Some(end) = descendants::reap(pid) else { continue };
             self.receive_from_node(node);
             for stream in [Stream::Stdout, Stream::Stderr] {
@@ -610,6 +767,9 @@ impl Shell {
         const PATIENCE: Duration = Duration::from_secs(1);
         let patience = self.now() + PATIENCE;
         self.clients.listen_no_more();
+        self.flush();
+        let notices = self.logs.as_mut().map(Logs::finish).unwrap_or_default();
+        self.report_logs(notices);
         self.run.hurry(self.now());
         loop {
             self.flush();
@@ -621,6 +781,15 @@ impl Shell {
             self.events.clear();
         }
     }
+}
+
+/// Starts the writer of the log files.
+fn open_logs(plan: &Plan) -> io::Result<Option<Logs>> {
+    let (Some(limit), Some(folder)) = (&plan.log_limit, &plan.log_folder) else { return Ok(None) };
+    let names = plan.nodes.iter().map(|node| node.id.as_str()).chain(["nervure"]);
+    let max_bytes = limit.max_file_bytes(plan.nodes.len() + 1);
+    let files = names.map(|name| LogFile::new(folder, name, max_bytes)).collect();
+    Logs::new(files, Some(LogSpace::new(limit.clone(), folder))).map(Some)
 }
 
 /// Whether a report is of the start of a process that the keeper did not start.

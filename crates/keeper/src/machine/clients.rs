@@ -125,7 +125,11 @@ impl Machine {
             library: env!("CARGO_PKG_VERSION").to_owned(),
             folder: self.plan.folder.display().to_string(),
             file: self.plan.file.as_ref().map(|file| file.display().to_string()),
-            log_folder: self.plan.log_folder.display().to_string(),
+            log_folder: self
+                .plan
+                .log_folder
+                .as_ref()
+                .map_or_else(String::new, |folder| folder.display().to_string()),
             started_utc_nanos: self.plan.started_utc_nanos,
             state: match self.phase {
                 Phase::Starting => DataflowState::Starting,
@@ -204,6 +208,9 @@ impl Machine {
         for spec in 0..self.plan.edges.len() {
             if let Some(wired) = self.last_wired(spec) {
                 self.retell(client, keeper_to_run::Message::EdgeWired(wired), None);
+            }
+            if let Some(status) = self.wiring.status(spec).cloned() {
+                self.retell(client, keeper_to_run::Message::EdgeStatus(status), None);
             }
         }
         for node in 0..self.own_nodes {

@@ -57,9 +57,16 @@ impl Machine {
         let success = end == End::Code(0);
         let condemned = state.condemned.take();
         let was_condemned = condemned.is_some();
-        let mut reason = condemned.unwrap_or_else(|| end.to_string());
+        let overdue = state.overdue;
+        let mut reason = match condemned {
+            Some(why) => why,
+            None if overdue => self.overdue_reason(end),
+            None => end.to_string(),
+        };
         let back = self.replacement_has_failed(node, &reason);
-        let failed = was_condemned || back.is_some() || (!success && !asked);
+        // SIGTERM is the ordinary end of a program that does not listen to Stop.
+        let was_killed = overdue && end == End::Signal(libc::SIGKILL);
+        let failed = was_condemned || was_killed || back.is_some() || (!success && !asked);
         let verdict = if asked || back.is_some() || (success && self.inputs_are_over(node)) {
             Verdict::NotWanted
         } else {
@@ -100,8 +107,10 @@ impl Machine {
             failed,
             restarts: restart_at.is_some_and(|at| at != HELD),
             reason,
+            overdue,
             stderr_tail,
         };
+        self.nodes[node].restart_count += u32::from(ended.restarts);
         self.gone(node, ended, restart_at);
     }
 
@@ -117,6 +126,7 @@ impl Machine {
             failed: true,
             restarts: restart_at.is_some(),
             reason: format!("could not be started: {reason}{}", back.unwrap_or_default()),
+            overdue: false,
             stderr_tail: Vec::new(),
         };
         self.gone(node, ended, restart_at);
@@ -160,7 +170,7 @@ impl Machine {
         };
         self.log(Some(node), level, ended.reason.clone());
         // First the event: a node whose last input closes ends, and hears nothing any more.
-        if ended.failed {
+        if ended.failed && !self.nodes[node].overdue {
             self.tell_neighbours(node, "NODE_FAILED", &ended.reason);
             self.send_last_values(node, &ended.reason);
         }

@@ -66,6 +66,7 @@ impl Machine {
             id,
             pid,
             incarnation: self.nodes[node].incarnation,
+            restarts: 0,
             observer: true,
         };
         self.nodes[node].started = Some(started.clone());
@@ -93,6 +94,7 @@ impl Machine {
                 failed: false,
                 restarts: false,
                 reason: "it observes no more".to_owned(),
+                overdue: false,
                 stderr_tail: Vec::new(),
             }),
             None,
@@ -181,6 +183,7 @@ fn guest_plan(id: String, topics: &[String], queue: Queue) -> NodePlan {
         queue: Some(queue),
         type_name: None,
         expect_every_nanos: None,
+        history: 0,
     };
     NodePlan {
         program: Program::Command(id.clone()),

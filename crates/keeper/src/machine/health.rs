@@ -1,7 +1,7 @@
 //! Nodes that hang: that do not start in time, or give no sign of life for too long.
 //!
-//! A node's signs of life are a count in its counters page, and whether it sleeps is in its wake page, both of which
-//! cost the node no system call. The keeper looks there several times within the node's timeout. What hangs is
+//! A node's signs of life are a count in its counters page. Whether it sleeps is there, too, and not in its wake page, to
+//! which its peers can write. Neither costs the node a system call. The keeper looks there several times within the node's timeout. What hangs is
 //! looked at once more, for the log, and killed: what follows is what follows from any failure.
 
 use std::time::Duration;

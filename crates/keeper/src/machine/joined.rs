@@ -52,8 +52,7 @@ impl Machine {
     ) -> Result<(), Refused> {
         let node = self.find_node(&request.node)?;
         let id = &request.node;
-        let keeps = |claim: &Claim| claim.client == client;
-        if self.nodes[..self.own_nodes].iter().any(|node| node.claim.as_ref().is_some_and(keeps)) {
+        if self.keeps_place(client) {
             return Err(refused("who keeps a node's place joins on a connection of its own", None));
         }
         if self.phase.is_stopping() {
@@ -127,6 +126,7 @@ impl Machine {
                 (false, true) => format!("{what}; the node's own program starts again"),
                 (false, false) => format!("{what}; its place is free"),
             },
+            overdue: false,
             stderr_tail: Vec::new(),
         };
         self.gone(node, ended, (!is_stopping).then_some(HELD));
@@ -186,6 +186,12 @@ impl Machine {
             return Err(refused(reason, Some("try again when that is decided")));
         }
         Ok(())
+    }
+
+    /// Whether a client keeps a node's place for a program.
+    pub fn keeps_place(&self, client: usize) -> bool {
+        let is_its = |claim: &Claim| claim.client == client;
+        self.nodes[..self.own_nodes].iter().any(|node| node.claim.as_ref().is_some_and(is_its))
     }
 
     /// A client is gone: gives back the nodes that it was attached to.

@@ -13,7 +13,8 @@ use nervure_protocol::{
     keeper_to_run::{self, Level},
 };
 
-use super::{Action, Machine, Signal, State, clients::refused, stop::TERMINATE_GRACE};
+use super::{Action, Machine, Signal, State, clients::refused};
+use crate::plan::TERMINATE_GRACE;
 
 /// Until when a node that was stopped by hand waits.
 pub(super) const HELD: Duration = Duration::MAX;

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use nervure_protocol::{keeper_to_node, keeper_to_run::Level};
 
-use super::{Action, Machine, Signal, State};
-
-/// How long a node may take to end after SIGTERM.
-pub(super) const TERMINATE_GRACE: Duration = Duration::from_secs(2);
+use super::{Action, End, Machine, Signal, State};
+use crate::plan::TERMINATE_GRACE;
 
 /// Where a dataflow is in its life.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,8 +95,21 @@ impl Machine {
     fn blame(&mut self, text: String) {
         for node in 0..self.own_nodes {
             if self.nodes[node].is_alive() && !self.nodes[node].joined {
+                self.nodes[node].overdue = true;
                 self.log(Some(node), Level::Warn, text.clone());
             }
+        }
+    }
+
+    /// How a process ended that had to be killed at the end of the dataflow.
+    pub(super) fn overdue_reason(&self, end: End) -> String {
+        let grace = self.plan.grace;
+        match end {
+            End::Signal(libc::SIGTERM) => {
+                format!("it did not end within {grace:?} of Stop, and was ended by SIGTERM")
+            }
+            End::Signal(libc::SIGKILL) => format!("it did not end within {grace:?} of Stop, and was killed"),
+            end => format!("it did not end within {grace:?} of Stop, and {end} after SIGTERM"),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Dataflows on a virtual clock. [`World`] stands for the shell and the nodes, and checks what every node relies on.
 
 mod any_order;
+mod edge_status;
 mod guests;
 mod joined;
 mod last_values;

@@ -7,11 +7,12 @@
 //!   process of the consumer inherits the region with what is queued in it;
 //! - the consumer, otherwise: the producer is detached, and the next process gets a new instance;
 //! - the producer: a connected consumer is told, drains the region and gets a new instance with the next process;
-//!   one that is itself away finds what a `block` edge held for it.
+//!   one that is itself away finds what a `block` edge held for it, and so does the next process of one that fails
+//!   before it has drained what the producer's last process left there.
 
 use std::collections::BTreeSet;
 
-use nervure_protocol::{keeper_to_node, keeper_to_run};
+use nervure_protocol::{keeper_to_node, keeper_to_run, wiring::EdgeState};
 
 use super::{Action, Descriptor, Machine, State, index};
 use crate::plan::{OBSERVERS_PER_OUTPUT, Plan, RestartPolicy};
@@ -40,6 +41,8 @@ struct Spec {
     told_over: bool,
     /// The last instance that was reported.
     wired: Option<keeper_to_run::EdgeWired>,
+    /// What is wrong with it, as it was reported.
+    status: Option<keeper_to_run::EdgeStatus>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +94,7 @@ impl Wiring {
             let next = &mut own_rows[edge.producer];
             let row = *next;
             *next += 1;
-            Spec { row, is_row_used: false, told_over: false, wired: None }
+            Spec { row, is_row_used: false, told_over: false, wired: None, status: None }
         };
         let specs = plan.edges.iter().map(spec).collect();
         Self { instances: Vec::new(), pairs: Vec::new(), next_edge: 0, next_pair: 0, specs, own_rows }
@@ -109,7 +112,7 @@ impl Wiring {
         let of_producer = plan.edges.iter().zip(&self.specs).filter(|(edge, _)| edge.producer == producer);
         let used: BTreeSet<u32> = of_producer.map(|(_, spec)| spec.row).collect();
         let row = (self.own_rows[producer]..).find(|row| !used.contains(row)).expect("rows are numbers");
-        self.specs.push(Spec { row, is_row_used: true, told_over: false, wired: None });
+        self.specs.push(Spec { row, is_row_used: true, told_over: false, wired: None, status: None });
     }
 
     /// Removes the edges of a guest from the plan. They have no instances any more.
@@ -153,6 +156,19 @@ impl Wiring {
     /// True when the consumer's process was told that no producer will come any more.
     pub fn is_over(&self, spec: usize) -> bool {
         self.specs[spec].told_over
+    }
+
+    /// What was reported of an edge of the plan, if something is wrong with it.
+    pub fn status(&self, spec: usize) -> Option<&keeper_to_run::EdgeStatus> {
+        self.specs[spec].status.as_ref()
+    }
+
+    /// Remembers what is reported of an edge. That it was cut off stays true.
+    pub fn note_status(&mut self, spec: usize, status: &keeper_to_run::EdgeStatus) {
+        let known = &mut self.specs[spec].status;
+        if known.as_ref().is_none_or(|known| known.state != EdgeState::Failed) {
+            *known = (status.state != EdgeState::Working).then(|| status.clone());
+        }
     }
 
     fn live(&self, spec: usize) -> Option<usize> {
@@ -295,7 +311,10 @@ impl Machine {
             queue: edge.queue,
             observer: is_guests,
         };
-        self.wiring.specs[spec].wired = Some(wired.clone());
+        // What one of its processes lacked, the next one may have.
+        let spec = &mut self.wiring.specs[spec];
+        spec.status = spec.status.take().filter(|status| status.state == EdgeState::Failed);
+        spec.wired = Some(wired.clone());
         let message = keeper_to_run::Message::EdgeWired(wired);
         match is_guests {
             true => self.report_to_watchers(message, None),
@@ -392,9 +411,14 @@ impl Machine {
         let edge = &self.plan.edges[instance.spec];
         let (consumer, is_lossless) = (edge.consumer, edge.is_lossless());
         match instance.consumer {
+            EndState::Attached if instance.producer == EndState::Gone => {}
             EndState::Attached => {
                 self.close_input(instance.id, instance.spec, !restarts);
-                self.remove(at);
+                if is_lossless && !restarts {
+                    self.wiring.instances[at].producer = EndState::Gone;
+                } else {
+                    self.remove(at);
+                }
             }
             EndState::Away if instance.used && is_lossless && !self.nodes[consumer].has_ended() => {
                 self.wiring.instances[at].producer = EndState::Gone;
@@ -423,6 +447,20 @@ impl Machine {
         } else {
             self.remove(at);
         }
+    }
+
+    /// A consumer has cut an edge off: its producer shall not wait for it. Both get a new one when either starts again.
+    pub(super) fn detach_cut(&mut self, edge: u32, node: usize) {
+        let Some(at) = self.wiring.instances.iter().position(|instance| instance.id == edge) else { return };
+        let Instance { spec, producer, consumer, .. } = self.wiring.instances[at];
+        if self.plan.edges[spec].consumer != node || consumer != EndState::Attached {
+            return;
+        }
+        // One whose producer is gone was closed then, and is kept for what is queued in it.
+        if producer != EndState::Gone {
+            self.close_input(edge, spec, false);
+        }
+        self.consumer_gone(at, false);
     }
 
     fn close_input(&mut self, id: u32, spec: usize, last: bool) {

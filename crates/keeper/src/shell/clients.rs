@@ -16,12 +16,15 @@ use rustix::{
 
 use super::{
     KeeperError, Shell, Token,
-    log_files::LogFile,
     report_link::{Reader, ReportLink},
     slot::Slot,
     system,
 };
-use crate::machine::Event;
+use crate::machine::{Event, Machine};
+
+/// A client that was silent for this long gives way to another when there is no place left. Commands send their next
+/// message at once; a client that connects at the same time as many others is not cut off before its first.
+const CLIENT_IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The public socket, and who is connected to it.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub struct Clients {
 struct Client {
     peer: Peer,
     link: ReportLink,
+    /// When it connected, or sent a message, last.
+    heard: Duration,
     /// Becomes readable when its process has ended; `None` when that is in another pid namespace.
     _pidfd: Option<OwnedFd>,
     follows: Option<Follows>,
@@ -92,6 +97,20 @@ impl Clients {
     /// Closes the connection of one.
     pub fn remove(&mut self, client: usize) {
         self.connected.remove(&client);
+    }
+
+    /// The client that has been silent longest, of those that may give way: every message has been answered, nothing is
+    /// sent to it unasked, and it is no node.
+    fn idlest(&self, machine: &Machine, now: Duration) -> Option<(usize, Duration)> {
+        let may_give_way = |number: usize, client: &Client| {
+            client.follows.is_none() && client.guest.is_none() && !machine.keeps_place(number)
+        };
+        self.connected
+            .iter()
+            .filter(|(number, client)| may_give_way(**number, client))
+            .map(|(number, client)| (*number, now.saturating_sub(client.heard)))
+            .filter(|(_, silent)| *silent >= CLIENT_IDLE_AFTER)
+            .max_by_key(|(_, silent)| *silent)
     }
 
     /// When to flush again.
@@ -163,6 +182,7 @@ impl Shell {
                 peer.pid, peer.uid
             ));
         }
+        self.make_room();
         if self.clients.connected.len() >= self.clients.max {
             let reason = format!("{} clients are connected already, the most", self.clients.max);
             let hint = Some("end some of them, or start the dataflow with a higher `ulimit -Hn`".to_owned());
@@ -186,15 +206,43 @@ impl Shell {
             self.watch(pidfd.as_fd(), Token::ClientEnded(number)).map_err(|error| failed(&error))?;
         }
         let link = ReportLink::new(socket, Reader::Client);
-        let client = Client { peer, link, _pidfd: pidfd, follows: None, guest: None };
+        let client = Client { peer, link, heard: self.now(), _pidfd: pidfd, follows: None, guest: None };
         self.clients.connected.insert(number, client);
         self.clients.next += 1;
         Ok(())
     }
 
+    /// Cuts off the client that has been idle longest, where there is no place for another.
+    fn make_room(&mut self) {
+        if self.clients.connected.len() < self.clients.max {
+            return;
+        }
+        let Some((client, silent)) = self.clients.idlest(&self.machine, self.now()) else { return };
+        let Some(found) = self.clients.client(client) else { return };
+        let reason = format!(
+            "this connection was idle for {} s, and its place was needed for another client",
+            silent.as_secs()
+        );
+        let refused = keeper_to_cli::Refused { reason, hint: Some("connect again".to_owned()) };
+        if let (Some(socket), Ok(bytes)) =
+            (found.link.socket(), encode(&keeper_to_cli::Message::Refused(refused)))
+        {
+            let _ = socket.send(&bytes, &[]);
+        }
+        let text = format!(
+            "process {} was idle for {} s as a client, and has given its place to another",
+            found.peer.pid,
+            silent.as_secs()
+        );
+        self.log(None, Level::Info, "keeper", text);
+        self.client_gone(client);
+    }
+
     /// One message at a time: what the next one means may depend on the answer.
     pub(super) fn receive_from_client(&mut self, client: usize) {
+        let now = self.now();
         let Some(found) = self.clients.client(client) else { return };
+        found.heard = now;
         if let Some(node) = found.guest {
             self.receive_from_node(node);
             if self.slots[node].is_closed() {
@@ -243,7 +291,7 @@ impl Shell {
         }
         if node == self.slots.len() {
             // Nothing is written to it: a guest has no output that the keeper sees.
-            self.slots.push(Slot::new(LogFile::new(&self.machine.plan().log_folder, "observer")));
+            self.slots.push(Slot::new());
         }
         let Some(found) = self.clients.client(client) else { return };
         found.guest = Some(node);

@@ -23,8 +23,8 @@ const OWN_DESCRIPTORS: u64 = 64;
 /// Per client: socket, pidfd, and the pages of a guest.
 const CLIENT_DESCRIPTORS: u64 = 6;
 
-/// Per node: wake page, eventfd, counters page and its copy for `run`, control socket, stdout, stderr.
-const NODE_DESCRIPTORS: u64 = 7;
+/// Per node: wake page, eventfd, counters page and its copy for `run`, control socket, stdout, stderr, log file.
+const NODE_DESCRIPTORS: u64 = 8;
 
 /// Per edge: its region, and both ends of a pair's socket, as long as they wait to be sent.
 const EDGE_DESCRIPTORS: u64 = 3;
@@ -52,8 +52,8 @@ struct NodePages {
     wake: Rc<OwnedFd>,
     eventfd: Rc<OwnedFd>,
     counters: Rc<OwnedFd>,
-    /// Mapped when it is first looked at.
-    counters_page: Option<CountersPage>,
+    /// Mapped before the node has it: what the node writes to its head later changes nothing here.
+    counters_page: CountersPage,
     /// The same, for reading.
     counters_read_only: Rc<OwnedFd>,
 }
@@ -117,7 +117,7 @@ impl Descriptors {
             self.nodes.resize_with(node + 1, || None);
         }
         let counters = match &self.nodes[node] {
-            Some(earlier) => CountersPage::create_after(output_rows, inputs, &earlier.counters)?,
+            Some(earlier) => CountersPage::create_after(output_rows, inputs, &earlier.counters_page)?,
             None => CountersPage::create(output_rows, inputs)?,
         };
         let (wake_page, wake) = WakePage::create(inputs)?;
@@ -126,8 +126,8 @@ impl Descriptors {
             wake: Rc::new(wake),
             eventfd: Rc::new(eventfd()?),
             counters_read_only: Rc::new(read_only(counters.as_fd())?),
+            counters_page: CountersPage::map(&counters, false)?,
             counters: Rc::new(counters),
-            counters_page: None,
         });
         Ok(())
     }
@@ -166,18 +166,15 @@ impl Descriptors {
     /// How a node does.
     ///
     /// # Errors
-    /// When its counters cannot be mapped.
-    pub fn pulse(&mut self, node: usize) -> io::Result<Pulse> {
+    /// When it has no pages.
+    pub fn pulse(&self, node: usize) -> io::Result<Pulse> {
         let pages =
-            self.nodes[node].as_mut().ok_or_else(|| io::Error::other("the node was never started"))?;
-        let page = match &mut pages.counters_page {
-            Some(page) => page,
-            unmapped => unmapped.insert(CountersPage::map(&pages.counters, false)?),
-        };
-        // In this order: a node that wakes in between has a beat more, or is not asleep.
-        let is_asleep = pages.wake_page.is_asleep();
-        let is_overdue = page.alarm().is_some_and(|alarm| alarm < monotonic_nanos());
-        Ok(Pulse { beats: page.beats(), is_waiting: is_asleep && !is_overdue })
+            self.nodes[node].as_ref().ok_or_else(|| io::Error::other("the node was never started"))?;
+        let page = &pages.counters_page;
+        // From the counters page alone, which no other node can write to. In this order: a node that wakes in between
+        // has a beat more.
+        let is_asleep = page.alarm().is_some_and(|alarm| alarm >= monotonic_nanos());
+        Ok(Pulse { beats: page.beats(), is_waiting: is_asleep || page.waiting() > 0 })
     }
 
     /// The descriptor of that name.

@@ -18,7 +18,10 @@ use rustix::{
     process::{Pid, Resource, Rlimit},
 };
 
-use crate::plan::{NodePlan, Program, Scheduling};
+use crate::{
+    descendants::MARK_VARIABLE,
+    plan::{NodePlan, Program, Scheduling},
+};
 
 /// A process that was started, and the ends of its pipes.
 #[derive(Debug)]
@@ -30,6 +33,21 @@ pub struct Started {
     pub interpreter: Option<PathBuf>,
 }
 
+/// Why a process was not started.
+#[derive(Debug)]
+pub enum NotStarted {
+    /// It could not enter its control group, and may be started without.
+    Group(io::Error),
+    /// Another reason, for people.
+    Other(String),
+}
+
+impl From<String> for NotStarted {
+    fn from(reason: String) -> Self {
+        Self::Other(reason)
+    }
+}
+
 /// Starts a node in its own process group, with `control` as the only descriptor beside its standard streams.
 ///
 /// # Errors
@@ -39,7 +57,9 @@ pub fn start(
     folder: &Path,
     control: BorrowedFd<'_>,
     files: Rlimit,
-) -> Result<Started, String> {
+    group: Option<BorrowedFd<'_>>,
+    mark: &str,
+) -> Result<Started, NotStarted> {
     let interpreter = match &node.program {
         Program::Python(_) => Some(python(&node.env)?),
         _ => None,
@@ -52,7 +72,7 @@ pub fn start(
         }
         (Program::Python(file) | Program::Executable(file), _) => Command::new(file),
         (Program::Command(name), _) => Command::new(name),
-        (Program::Dynamic, _) => return Err("it is not the keeper's to start".to_owned()),
+        (Program::Dynamic, _) => return Err("it is not the keeper's to start".to_owned().into()),
     };
     let pipe = || {
         rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
@@ -68,12 +88,14 @@ pub fn start(
         .current_dir(folder)
         .envs(&node.env)
         .env(CONTROL_FD_VARIABLE, control.as_raw_fd().to_string())
+        .env(MARK_VARIABLE, mark)
         .stdin(Stdio::null())
         .stdout(stdout_end)
         .stderr(stderr_end)
         .process_group(0);
     let setup = Setup {
         control: control.as_raw_fd(),
+        group: group.map(|group| group.as_raw_fd()),
         keeper: rustix::process::getpid(),
         affinity: affinity(node)?,
         scheduling: node.scheduling,
@@ -81,7 +103,10 @@ pub fn start(
     };
     // SAFETY: `apply` makes system calls only: no allocation, no lock, nothing of the parent's is dropped.
     unsafe { command.pre_exec(move || setup.apply()) };
-    let child = command.spawn().map_err(|error| explain(&error, node, &command, folder))?;
+    let child = command.spawn().map_err(|error| match Step::of(&error) {
+        Some((Step::Group, cause)) => NotStarted::Group(cause),
+        _ => explain(&error, node, &command, folder).into(),
+    })?;
     let pid = Pid::from_child(&child);
     Ok(Started { pid, stdout, stderr, interpreter })
 }
@@ -104,6 +129,8 @@ pub fn hang_up_with_parent(command: &mut Command) {
 /// What the child does to itself before it becomes the node.
 struct Setup {
     control: i32,
+    /// The file that moves the child into its control group.
+    group: Option<i32>,
     keeper: Pid,
     affinity: Option<libc::cpu_set_t>,
     scheduling: Scheduling,
@@ -120,10 +147,17 @@ enum Step {
     Files,
     Affinity,
     Scheduling,
+    Group,
 }
 
 impl Setup {
     fn apply(&self) -> io::Result<()> {
+        if let Some(group) = self.group {
+            // SAFETY: the parent keeps it open while it forks.
+            let group = unsafe { BorrowedFd::borrow_raw(group) };
+            rustix::io::retry_on_intr(|| rustix::io::write(group, b"0"))
+                .map_err(|error| Step::Group.failed(error.into()))?;
+        }
         close_foreign_descriptors();
         // SAFETY: the parent keeps it open while it forks.
         let control = unsafe { BorrowedFd::borrow_raw(self.control) };
@@ -148,8 +182,15 @@ impl Setup {
 }
 
 impl Step {
-    const ALL: [Self; 6] =
-        [Self::Control, Self::Signals, Self::Death, Self::Files, Self::Affinity, Self::Scheduling];
+    const ALL: [Self; 7] = [
+        Self::Control,
+        Self::Signals,
+        Self::Death,
+        Self::Files,
+        Self::Affinity,
+        Self::Scheduling,
+        Self::Group,
+    ];
     const SHIFT: i32 = 16;
 
     /// Only an error number travels from the child to its parent: the step goes into its upper half.
@@ -290,7 +331,7 @@ fn explain(error: &io::Error, node: &NodePlan, command: &Command, folder: &Path)
         ),
         Step::Scheduling => format!("`scheduling: {:?}` was refused: {cause}", node.scheduling),
         Step::Death => format!("its keeper is gone: {cause}"),
-        Step::Control | Step::Signals | Step::Files => format!("{step:?}: {cause}"),
+        Step::Control | Step::Signals | Step::Files | Step::Group => format!("{step:?}: {cause}"),
     }
 }
 

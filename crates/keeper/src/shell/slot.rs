@@ -12,7 +12,11 @@ use nervure_protocol::{decode, node_to_keeper};
 use nervure_shm::{Received, Seqpacket};
 use rustix::{fd::OwnedFd, process::Pid};
 
-use super::{lines::Lines, log_files::LogFile, outbox::Outbox, process::Started};
+use super::{
+    lines::Lines,
+    outbox::{Delivery, Outbox},
+    process::Started,
+};
 
 /// Lines of stderr that are kept for the report of a failure.
 const TAIL_LINES: usize = 12;
@@ -46,7 +50,6 @@ impl Stream {
 /// The place of a node, with its process or without.
 #[derive(Debug)]
 pub struct Slot {
-    pub log: LogFile,
     process: Option<Process>,
 }
 
@@ -72,8 +75,8 @@ struct Output {
 
 impl Slot {
     /// A node without a process.
-    pub fn new(log: LogFile) -> Self {
-        Self { log, process: None }
+    pub fn new() -> Self {
+        Self { process: None }
     }
 
     /// The node's process was started.
@@ -138,6 +141,11 @@ impl Slot {
         }
     }
 
+    /// What keeps messages from being sent.
+    pub fn delivery(&mut self, now: Duration) -> Option<Delivery> {
+        self.process.as_mut()?.outbox.news(now)
+    }
+
     /// Messages that the node sent, or what is wrong with one. Needs a buffer for the longest.
     pub fn receive(&mut self, buffer: &mut Vec<u8>) -> Vec<Result<node_to_keeper::Message, String>> {
         let mut messages = Vec::new();
@@ -186,9 +194,7 @@ impl Slot {
     /// The Python that did not find a module, when that is how the node ended.
     pub fn missing_module(&self) -> Option<&Path> {
         let process = self.process.as_ref()?;
-        let is_missing =
-            |line: &String| line.starts_with("ModuleNotFoundError:") || line.contains("No module named");
-        process.interpreter.as_deref().filter(|_| process.stderr_tail.iter().any(is_missing))
+        process.interpreter.as_deref().filter(|_| process.stderr_tail.back().is_some_and(is_missing_module))
     }
 
     fn read_at_most(&mut self, stream: Stream, max_bytes: usize) -> Vec<String> {
@@ -217,9 +223,35 @@ impl Slot {
     }
 }
 
+/// Whether Python's last line says that an import or `python -m` found no module. What a program says of its own under the
+/// same exception, or has caught and logged before, is another failure.
+fn is_missing_module(line: impl AsRef<str>) -> bool {
+    let line = line.as_ref();
+    let from_import = line.strip_prefix("ModuleNotFoundError: No module named ");
+    let from_command =
+        || line.split_once(": No module named ").filter(|(program, _)| program.starts_with('/'));
+    from_import.is_some_and(|module| module.starts_with('\'')) || from_command().is_some()
+}
+
 fn keep(tail: &mut VecDeque<String>, line: &str) {
     if tail.len() == TAIL_LINES {
         tail.pop_front();
     }
     tail.push_back(line.to_owned());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_python_says_of_a_missing_module_is_one() {
+        assert!(is_missing_module("ModuleNotFoundError: No module named 'cv2'"));
+        assert!(is_missing_module("/usr/bin/python3: No module named detector"));
+        assert!(!is_missing_module(
+            "ModuleNotFoundError: event.value is a pyarrow array, and pyarrow is not installed"
+        ));
+        assert!(!is_missing_module("KeyError: 'No module named x'"));
+        assert!(!is_missing_module("WARNING detector: No module named cv2, going on without"));
+    }
 }

@@ -230,7 +230,9 @@ fn stop_is_asked_for_then_demanded_then_enforced() {
     assert_eq!(world.signals, [(1, Signal::Terminate), (1, Signal::Kill)]);
     world.exit(1, End::Signal(9));
     assert!(world.is_finished);
-    assert!(world.ended.iter().all(|ended| !ended.failed), "it was asked for");
+    let failed: Vec<_> =
+        world.ended.iter().filter(|ended| ended.failed).map(|ended| &*ended.reason).collect();
+    assert_eq!(failed, ["it did not end within 5s of Stop, and was killed"]);
     let blame = world.log.iter().filter(|line| line.starts_with("Warn Some(1) has not ended within")).count();
     assert_eq!(blame, 2);
 }
@@ -329,6 +331,21 @@ fn a_report_of_misbehaviour_names_the_peer() {
     let line = world.log.last().unwrap();
     assert!(line.contains("`source`") && line.contains("beyond its block"), "{line}");
     world.message(1, node_to_keeper::Message::Misbehaviour { edge: 999, what: "x".to_owned() });
+}
+
+#[test]
+fn a_report_of_an_overwritten_wake_page_names_who_can_write_to_it() {
+    let nodes = ["source", "stranger", "sink", "helper"].map(|id| node(id, Never));
+    let mut world = World::running(nodes.into(), &[drop_oldest(0, 2), drop_oldest(2, 3)]);
+    let overwritten = || node_to_keeper::Message::WakePageOverwritten { what: "a word changed".to_owned() };
+    world.message(2, overwritten());
+    let line = world.log.last().unwrap();
+    assert!(line.contains("Some(2)") && line.contains("a word changed"), "{line}");
+    assert!(line.contains("these, and the node itself, can write to it: `source`, `helper`;"), "{line}");
+    world.message(3, overwritten());
+    let line = world.log.last().unwrap();
+    assert!(line.contains("only `sink` and the node itself can write to it"), "{line}");
+    assert!(world.signals.is_empty(), "nobody is convicted without proof");
 }
 
 #[test]

@@ -131,6 +131,19 @@ fn what_dead_producers_left_in_a_block_edge_waits_for_the_consumer() {
 }
 
 #[test]
+fn what_an_ended_producer_left_in_a_block_edge_outlives_the_process_that_drained_it() {
+    let mut world = World::running(vec![node("source", Never), node("sink", OnFailure)], &[block(0, 1)]);
+    let edge = world.input(1).unwrap();
+    world.exit(0, EXIT_0);
+    assert!(world.processes[1].over.contains(&0));
+    restart(&mut world, 1);
+    assert!(world.processes[1].edges_seen.contains(&edge), "the next process goes on where it ended");
+    assert!(world.processes[1].over.contains(&0));
+    world.exit(1, EXIT_0);
+    assert!(world.is_finished);
+}
+
+#[test]
 fn both_ends_of_a_block_edge_may_restart_at_once() {
     let mut world = World::running(vec![node("source", OnFailure), node("sink", OnFailure)], &[block(0, 1)]);
     world.exit(1, KILLED);

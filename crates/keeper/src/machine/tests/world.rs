@@ -72,6 +72,8 @@ pub struct World {
     pub now: Duration,
     pub processes: Vec<Process>,
     pub ended: Vec<NodeEnded>,
+    /// What `run` was told of edges.
+    pub edge_reports: Vec<keeper_to_run::EdgeStatus>,
     /// Level, node and text of every log line.
     pub log: Vec<String>,
     pub signals: Vec<(usize, Signal)>,
@@ -135,7 +137,8 @@ impl World {
             dataflow: "test".to_owned(),
             folder: "/".into(),
             file: None,
-            log_folder: "/".into(),
+            log_folder: None,
+            log_limit: None,
             started_utc_nanos: 0,
             detached,
             clock: None,
@@ -158,6 +161,7 @@ impl World {
                 queue: Some(queue),
                 type_name: None,
                 expect_every_nanos: None,
+                history: 0,
             });
             plan.edges.push(EdgePlan { producer, output, consumer, input, queue });
         }
@@ -171,6 +175,7 @@ impl World {
             now: Duration::ZERO,
             processes,
             ended: Vec::new(),
+            edge_reports: Vec::new(),
             log: Vec::new(),
             signals: Vec::new(),
             rung: Vec::new(),
@@ -355,6 +360,7 @@ impl World {
         match message {
             keeper_to_run::Message::Ready => self.is_ready = true,
             keeper_to_run::Message::NodeEnded(ended) => self.ended.push(ended),
+            keeper_to_run::Message::EdgeStatus(status) => self.edge_reports.push(status),
             _ => {}
         }
     }

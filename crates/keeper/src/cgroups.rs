@@ -1,0 +1,244 @@
+//! Control groups (version 2, cgroups(7)) of nodes: a process cannot leave its own by starting a session or by a double
+//! fork, and the kernel kills all that are in one at once.
+//!
+//! They lie below the keeper's own: `nervure-<keeper>-<start>/node-<id>`. That needs write access to it, which systemd
+//! gives with `Delegate=yes` and in a user's session, and containers when they are told to.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::descendants::ProcessKey;
+
+/// Says that nodes get no groups: `0`.
+const VARIABLE: &str = "NERVURE_CGROUPS";
+
+/// How long a group may take to be empty after its processes were killed.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The groups of the nodes of a dataflow.
+#[derive(Debug)]
+pub struct NodeGroups {
+    folder: PathBuf,
+}
+
+impl NodeGroups {
+    /// Makes the group of the dataflow of this process, its keeper, and removes those of keepers that were killed.
+    ///
+    /// # Errors
+    /// With the reason why nodes cannot have groups here.
+    pub fn create() -> Result<Self, String> {
+        if std::env::var_os(VARIABLE).is_some_and(|value| value == "0") {
+            return Err(format!("{VARIABLE} is 0"));
+        }
+        let own = of_process("self").ok_or("no control group of version 2 is mounted")?;
+        remove_orphans_in(&own);
+        let keeper = ProcessKey::own().ok_or("/proc cannot be read")?;
+        let folder = own.join(format!("nervure-{}-{}", keeper.pid, keeper.started_ticks));
+        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        Ok(Self { folder })
+    }
+
+    /// Whether nodes can have groups here.
+    ///
+    /// # Errors
+    /// With the reason why not.
+    pub fn probe() -> Result<(), String> {
+        let groups = Self::create()?;
+        groups.entry("probe").map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The file of a node's group that a process writes `0` to, to be in it.
+    ///
+    /// # Errors
+    /// When the group cannot be made.
+    pub fn entry(&self, node: &str) -> io::Result<File> {
+        let group = self.of(node);
+        match fs::create_dir(&group) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        OpenOptions::new().write(true).open(group.join("cgroup.procs"))
+    }
+
+    /// The processes of a node.
+    pub fn members(&self, node: &str) -> Vec<Pid> {
+        members(&self.of(node))
+    }
+
+    /// Kills all processes of a node.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn kill(&self, node: &str) -> io::Result<()> {
+        let group = self.of(node);
+        if group.exists() { kill(&group) } else { Ok(()) }
+    }
+
+    fn of(&self, node: &str) -> PathBuf {
+        // A name alone could be that of a file of the kernel's: `cpu.stat`.
+        self.folder.join(format!("node-{node}"))
+    }
+}
+
+impl Drop for NodeGroups {
+    fn drop(&mut self) {
+        remove(&self.folder, PATIENCE);
+    }
+}
+
+/// The group of a process, `self` or a number, as a folder.
+pub fn of_process(pid: &str) -> Option<PathBuf> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    folder_of(group, &mounts).filter(|folder| folder.is_dir())
+}
+
+/// The folder of the group of a node, when `pid` is in one.
+pub fn of_node(pid: u32) -> Option<PathBuf> {
+    let group = of_process(&pid.to_string())?;
+    let is_node = group.file_name()?.to_str()?.starts_with("node-");
+    (is_node && keeper_of(group.parent()?).is_some()).then_some(group)
+}
+
+/// The processes in a group. One that has ended is in none.
+pub fn members(group: &Path) -> Vec<Pid> {
+    let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect()
+}
+
+/// The CPU time that all processes have used that are, or were, in a group.
+pub fn cpu_micros(group: &Path) -> Option<u64> {
+    let text = fs::read_to_string(group.join("cpu.stat")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.parse().ok())
+}
+
+/// Where a group is mounted. A line is `36 35 0:30 <root> <folder> <options> .. - cgroup2 <source> <options>`.
+fn folder_of(group: &str, mounts: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let mut fields = mount.split(' ').skip(3);
+        let (root, folder) = (fields.next()?, fields.next()?);
+        let below = Path::new(group).strip_prefix(root).ok()?;
+        file_system.starts_with("cgroup2 ").then(|| Path::new(folder).join(below))
+    })
+}
+
+fn kill(group: &Path) -> io::Result<()> {
+    // Without creating it: Linux before 5.14 has no such file.
+    let file = OpenOptions::new().write(true).open(group.join("cgroup.kill"));
+    match file.and_then(|mut file| file.write_all(b"1")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => kill_each(group),
+        other => other,
+    }
+}
+
+fn kill_each(group: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let living = members(group);
+        if living.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        for pid in living {
+            let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { continue };
+            // The number may be another's by now.
+            if members(group).contains(&pid) {
+                let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// Kills and removes what keepers that live no more have left in the group of this process.
+pub fn remove_orphans() {
+    if let Some(own) = of_process("self") {
+        remove_orphans_in(&own);
+    }
+}
+
+fn remove_orphans_in(own: &Path) {
+    let entries = fs::read_dir(own).into_iter().flatten().filter_map(Result::ok);
+    for folder in entries.map(|entry| entry.path()) {
+        if keeper_of(&folder).is_some_and(|keeper| !keeper.lives()) {
+            remove(&folder, PATIENCE);
+        }
+    }
+}
+
+/// Whose the group of a dataflow is, by its name.
+fn keeper_of(folder: &Path) -> Option<ProcessKey> {
+    let name = folder.file_name()?.to_str()?.strip_prefix("nervure-")?;
+    let (pid, started_ticks) = name.split_once('-')?;
+    Some(ProcessKey { pid: pid.parse().ok()?, started_ticks: started_ticks.parse().ok()? })
+}
+
+/// Kills what is in the groups of a dataflow, and removes them. What does not end keeps its group, for the next keeper to
+/// remove.
+fn remove(folder: &Path, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    loop {
+        let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+        let is_group = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b"node-");
+        for group in entries.filter(is_group).map(|entry| entry.path()) {
+            let _ = kill(&group);
+            let _ = fs::remove_dir(&group);
+        }
+        match fs::remove_dir(folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound && Instant::now() < deadline => {}
+            _ => return,
+        }
+        sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_a_group_is_found_in_every_layout() {
+        let unified = "31 23 0:27 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate";
+        assert_eq!(
+            folder_of("/user.slice/a.scope", unified),
+            Some("/sys/fs/cgroup/user.slice/a.scope".into())
+        );
+        let hybrid = "\
+            40 32 0:36 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+            41 32 0:37 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw";
+        assert_eq!(folder_of("/", hybrid), Some("/sys/fs/cgroup/unified/".into()));
+        let container = "31 23 0:27 /docker/17 /sys/fs/cgroup ro - cgroup2 cgroup rw";
+        assert_eq!(folder_of("/docker/17/x", container), Some("/sys/fs/cgroup/x".into()));
+        assert_eq!(folder_of("/elsewhere", container), None);
+        assert_eq!(folder_of("/", "40 32 0:36 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu"), None);
+    }
+
+    #[test]
+    fn without_the_kernels_file_each_process_is_killed() {
+        let group = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        // A folder in the place of a group: its list does not become empty by itself.
+        fs::write(group.path().join("cgroup.procs"), format!("{}\n", child.id())).unwrap();
+        assert_eq!(kill(group.path()).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(!child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn groups_say_whose_they_are() {
+        let key = ProcessKey { pid: 4711, started_ticks: 99 };
+        assert_eq!(keeper_of(Path::new("/a/nervure-4711-99")), Some(key));
+        for other in ["/a/nervure-4711", "/a/nervure.service", "/a/nervure-x-1", "/a/b-1-2"] {
+            assert_eq!(keeper_of(Path::new(other)), None, "{other}");
+        }
+    }
+}
