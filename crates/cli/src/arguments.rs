@@ -3,12 +3,14 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::ArgValueCandidates;
 use nervure_protocol::keeper_to_run::Level;
 
 use crate::look::arguments::{
     AttachArguments, LintArguments, ListArguments, LogsArguments, NodeArguments, ParamArguments,
     StopArguments, Target, TopArguments, TopicArguments, TopicsArguments,
 };
+use crate::{complete, overrides::Overrides};
 
 /// Runs dataflows: programs that exchange images, point clouds and other samples through shared memory.
 #[derive(Debug, Parser)]
@@ -23,7 +25,7 @@ Exit codes:
   0    done
   1    something in Nervure or in the system failed
   2    the command line or a dataflow file is wrong
-  3    the dataflow finished, but a node failed or a lossless (`block`) edge lost samples
+  3    finished, but data was lost: a node failed, a lossless (`block`) edge lost samples, or a recording is damaged
   130  a second Ctrl-C killed the nodes";
 
 #[derive(Debug, Subcommand)]
@@ -71,10 +73,15 @@ pub enum Command {
     /// Play a recording: alone, or in the place of a dataflow's sources.
     #[command(after_help = EXIT_CODES)]
     Replay(ReplayArguments),
-    /// Say what is in a recording.
+    /// Say what is in a recording, and what of it is damaged.
+    ///
+    /// Reads all of it. Exits with 3 when a part is damaged or missing.
     Info {
-        /// A recording.
+        /// A recording, or a bag of ROS 2: its folder or a file of it.
         file: PathBuf,
+        /// Trust the index of the file, and do not look for damage.
+        #[arg(long)]
+        quick: bool,
         /// Write it as JSON.
         #[arg(long)]
         json: bool,
@@ -84,11 +91,17 @@ pub enum Command {
         /// Dataflow files.
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
+        /// Write the findings as JSON, one object a file.
+        #[arg(long)]
+        json: bool,
     },
     /// Print the graph of a dataflow in Mermaid's language.
     Graph {
         /// A dataflow file.
         file: PathBuf,
+        /// Write the resolved dataflow as JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Make a project that runs and is tested as it is, or a node for one.
     New(crate::new::NewArguments),
@@ -96,6 +109,9 @@ pub enum Command {
     Build {
         /// A dataflow file.
         file: PathBuf,
+        /// Write which nodes were built as JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Say what this machine lacks, and how it gets it: kernel, limits, rights, real-time, Python.
     ///
@@ -107,7 +123,7 @@ pub enum Command {
     },
     /// Print a completion script.
     ///
-    /// For bash: `nervure completions bash > ~/.local/share/bash-completion/completions/nervure`
+    /// For bash: `echo 'source <(nervure completions bash)' >> ~/.bashrc`. It completes dataflows, nodes and topics too.
     Completions {
         /// The shell that it is for.
         shell: clap_complete::Shell,
@@ -129,12 +145,17 @@ pub enum Command {
 pub struct RunArguments {
     /// A dataflow file.
     pub file: PathBuf,
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Run the `build` commands of the nodes first.
+    #[arg(long)]
+    pub build: bool,
     /// Let the dataflow run by itself once it is ready: `nervure stop` ends it.
     #[arg(long, conflicts_with = "stop_after")]
     pub detach: bool,
     /// Let this node drive the dataflow's clock, as a simulator does: what nodes get from `now()`, and their timers. The
     /// clock stands still until the node calls `drive_clock`.
-    #[arg(long, value_name = "NODE")]
+    #[arg(long, value_name = "NODE", add = ArgValueCandidates::new(complete::nodes_of_file))]
     pub clock: Option<String>,
     #[command(flatten)]
     pub options: RunOptions,
@@ -143,7 +164,7 @@ pub struct RunArguments {
 /// What `run` and `replay` have in common.
 #[derive(Debug, Args)]
 pub struct RunOptions {
-    /// Stop the nodes after this time, such as `10s`, `1500ms`, `2min`.
+    /// Stop the nodes after this time, such as `500us`, `15ms`, `2s`, `10min`, `1h`.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub stop_after: Option<Duration>,
     /// Show log lines of this level and above; the log files have all.
@@ -158,31 +179,56 @@ pub struct RunOptions {
     /// Call the dataflow by this name instead of its file's.
     #[arg(long)]
     pub name: Option<String>,
+    /// Write no log files.
+    #[arg(long)]
+    pub no_logs: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct RecordArguments {
     /// Topics to record: `node/output`, or `dataflow:node/output`. `*` stands for anything. By default all.
+    #[arg(add = ArgValueCandidates::new(complete::topics))]
     pub topics: Vec<String>,
     /// The dataflow: its name, or the process id of its keeper. Not needed when only one runs.
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", add = ArgValueCandidates::new(complete::dataflows))]
     pub dataflow: Option<String>,
-    /// The file to write; it must not be there. By default the time of the beginning.
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    /// The file to write. In its name `{time}` is the time of the beginning in UTC (20260131T235959Z), and `{name}` the
+    /// dataflow. It must not be there; a node goes on with the next number.
+    #[arg(short, long, value_name = "FILE", default_value = "{name}-{time}.mcap")]
+    pub output: PathBuf,
+    /// Begin a new file, with a number, before one grows larger (`1GB`) or when it is as old (`10min`).
+    #[arg(long, value_name = "SIZE|DURATION", value_parser = parse_split)]
+    pub split: Option<Split>,
+    /// Delete the oldest files of this name, of whatever time and number, when all of them take more.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "split")]
+    pub max_disk: Option<u64>,
+    /// Write what was recorded as JSON at the end.
+    #[arg(long)]
+    pub json: bool,
     /// Compress with LZ4. Costs time, and is little use for raw images.
     #[arg(long)]
     pub compress: bool,
 }
 
+/// When a recording goes on in a new file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Before the file would grow larger.
+    Bytes(u64),
+    /// When the file is as old.
+    Period(Duration),
+}
+
 #[derive(Debug, Args)]
 pub struct ReplayArguments {
-    /// A recording.
+    /// A recording, or a bag of ROS 2: its folder or a file of it.
     pub recording: PathBuf,
     /// A dataflow file, whose sources are replaced by what the recording has of them.
     pub file: Option<PathBuf>,
+    #[command(flatten)]
+    pub overrides: Overrides,
     /// Replace this node too, whatever its inputs. May be given several times.
-    #[arg(long, value_name = "NODE", requires = "file")]
+    #[arg(long, value_name = "NODE", requires = "file", add = ArgValueCandidates::new(complete::nodes_of_file))]
     pub replace: Vec<String>,
     /// Leave the queues as the file says: samples may be lost, as on the robot.
     #[arg(long, requires = "file")]
@@ -263,20 +309,29 @@ fn parse_rename(text: &str) -> Result<(String, String), String> {
     Ok((topic.to_owned(), name.to_owned()))
 }
 
+/// A size or a duration with its unit.
+fn parse_split(text: &str) -> Result<Split, String> {
+    const SMALLEST: u64 = 1_000_000;
+    match (nervure_dataflow::parse_size(text), nervure_dataflow::parse_duration(text)) {
+        (Ok(bytes), _) if bytes < SMALLEST => Err("expected at least `1MB`".to_owned()),
+        (_, Ok(period)) if period < Duration::from_secs(1) => Err("expected at least `1s`".to_owned()),
+        (Ok(bytes), _) => Ok(Split::Bytes(bytes)),
+        (_, Ok(period)) => Ok(Split::Period(period)),
+        _ => Err("expected a size such as `1GB`, or a duration such as `10min`".to_owned()),
+    }
+}
+
+/// A size with its unit, as in a dataflow file.
+fn parse_size(text: &str) -> Result<u64, String> {
+    nervure_dataflow::parse_size(text)
+        .map_err(|error| format!("it {error}; expected a number and its unit, such as `500MB` or `20GB`"))
+}
+
 /// A duration with its unit, as in a dataflow file.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    const EXPECTED: &str = "expected a number and its unit, such as `10s`, `1500ms`, `2min` or `1h`";
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(EXPECTED)?;
-    let (number, unit) = text.split_at(split);
-    let number: f64 = number.parse().map_err(|_| EXPECTED)?;
-    let seconds = match unit {
-        "ms" => number / 1e3,
-        "s" => number,
-        "min" => number * 60.0,
-        "h" => number * 3600.0,
-        _ => return Err(EXPECTED.to_owned()),
-    };
-    Duration::try_from_secs_f64(seconds).map_err(|_| format!("`{text}` is too long"))
+    nervure_dataflow::parse_duration(text).map_err(|error| {
+        format!("it {error}; expected a number and its unit, such as `500us`, `15ms`, `2s`, `10min` or `1h`")
+    })
 }
 
 #[cfg(test)]
@@ -290,12 +345,14 @@ mod tests {
     }
 
     #[test]
-    fn durations_have_units() {
-        assert_eq!(parse_duration("1500ms"), Ok(Duration::from_millis(1500)));
-        assert_eq!(parse_duration("0.5h"), Ok(Duration::from_secs(1800)));
-        for wrong in ["", "10", "s", "1 s", "-1s", "1..2s", "10 parsecs", "1e3s"] {
-            assert!(parse_duration(wrong).is_err(), "{wrong}");
-        }
-        assert!(parse_duration("99999999999999999999999h").unwrap_err().contains("too long"));
+    fn durations_are_those_of_dataflow_files() {
+        assert_eq!(parse_duration("500us"), Ok(Duration::from_micros(500)));
+        assert_eq!(parse_duration("10min"), Ok(Duration::from_secs(600)));
+        let refused = parse_duration("10").unwrap_err();
+        assert_eq!(
+            refused,
+            "it has no unit (ns, us, µs, ms, s, min, h); expected a number and its unit, such as `500us`, `15ms`, `2s`, \
+             `10min` or `1h`"
+        );
     }
 }

@@ -1,62 +1,96 @@
 //! `nervure build`.
 
 use std::{
+    io,
     path::Path,
     process::{Command, ExitCode, Stdio},
 };
 
-use nervure_dataflow::{Entry, Host, Surroundings};
+use nervure_dataflow::{Dataflow, Entry, Host, Node, Surroundings, load, load_for};
 
-use crate::{failure::Failure, source};
+use serde_json::json;
 
-/// Runs the build commands of every node, each by `sh` in the dataflow's folder, and ends at the first that fails.
-pub fn build(file: &Path) -> Result<ExitCode, Failure> {
-    let dataflow = source::read_for(file, &BuiltHost)?;
-    let mut built = 0;
-    for node in &dataflow.nodes {
-        let Some(commands) = &node.build else { continue };
-        for line in commands.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            eprintln!("{}: {line}", node.id);
-            let mut command = Command::new("sh");
-            command.args(["-c", line]).current_dir(&dataflow.directory).envs(&node.env).stdin(Stdio::null());
-            let failed = |what: String| {
-                Failure::internal(format!("the build of node `{}` failed: {what}", node.id))
-                    .because(format!("`{line}` in {}", dataflow.directory.display()))
-            };
-            let status = command.status().map_err(|error| failed(error.to_string()))?;
-            if !status.success() {
-                return Err(failed(status.to_string()));
+use crate::{failure::Failure, output, overrides::Overrides, source, validate::count};
+
+/// Builds the nodes of a dataflow file, and checks that every program is there now.
+pub fn build(file: &Path, as_json: bool) -> Result<ExitCode, Failure> {
+    let dataflow = source::accept(load_for(file, &BuiltHost { host: &Host }), file)?;
+    let built = run_commands(&dataflow)?;
+    match built.len() {
+        0 => note!("no node has a `build`"),
+        number => {
+            let mut report = load(file);
+            report.require_programs();
+            // Warnings have been shown.
+            if report.has_errors() {
+                source::accept(report, file)?;
             }
+            note!("built {}", count(number, "node"));
         }
-        built += 1;
     }
-    match built {
-        0 => eprintln!("no node has a `build`"),
-        _ => eprintln!("built {}", crate::validate::count(built, "node")),
+    if as_json {
+        output::write(&format!("{}\n", json!({"file": file.display().to_string(), "built": built})))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The host as it will be when all is built: programs that are not there yet are what `build` is for, of whichever node.
-struct BuiltHost;
+/// Builds the nodes of a dataflow file before its start.
+pub fn build_first(overrides: &Overrides, file: &Path) -> Result<(), Failure> {
+    run_commands(&overrides.read_to_build(file)?)?;
+    Ok(())
+}
 
-impl Surroundings for BuiltHost {
+/// Runs the build commands of every node, each by `sh` in the dataflow's folder, and ends at the first that fails. Returns
+/// the nodes that have some.
+fn run_commands(dataflow: &Dataflow) -> Result<Vec<&str>, Failure> {
+    let mut built = Vec::new();
+    for node in &dataflow.nodes {
+        let Some(commands) = &node.build else { continue };
+        for line in commands.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            run_command(line, node, &dataflow.directory)?;
+        }
+        built.push(node.id.as_str());
+    }
+    Ok(built)
+}
+
+fn run_command(line: &str, node: &Node, folder: &Path) -> Result<(), Failure> {
+    note!("{}: {line}", node.id);
+    let mut command = Command::new("sh");
+    // What a build says is not the data of this command.
+    command.args(["-c", line]).current_dir(folder).envs(&node.env).stdin(Stdio::null()).stdout(io::stderr());
+    let failed = |what: String| {
+        Failure::internal(format!("the build of node `{}` failed: {what}", node.id))
+            .because(format!("`{line}` in {}", folder.display()))
+    };
+    let status = command.status().map_err(|error| failed(error.to_string()))?;
+    if status.success() { Ok(()) } else { Err(failed(status.to_string())) }
+}
+
+/// The host as it will be when all is built: programs that are not there yet are what `build` is for, of whichever node.
+pub struct BuiltHost<'a> {
+    pub host: &'a dyn Surroundings,
+}
+
+impl Surroundings for BuiltHost<'_> {
     fn variable(&self, name: &str) -> Option<String> {
-        Host.variable(name)
+        self.host.variable(name)
     }
 
     fn entry(&self, path: &Path) -> Entry {
-        match Host.entry(path) {
-            Entry::Missing => Entry::File { executable: true },
-            found => found,
+        match self.host.entry(path) {
+            // A build may make a file executable as well.
+            Entry::Missing | Entry::File { .. } => Entry::File { executable: true },
+            Entry::Folder => Entry::Folder,
         }
     }
 
     fn names_in(&self, folder: &Path) -> Vec<String> {
-        Host.names_in(folder)
+        self.host.names_in(folder)
     }
 
-    fn has_command(&self, name: &str) -> bool {
-        Host.has_command(name)
+    /// A build may install it.
+    fn has_command(&self, _name: &str) -> bool {
+        true
     }
 }

@@ -99,7 +99,8 @@ fn diagnose(facts: &Facts) -> Vec<Finding> {
     findings.extend(
         [real_time(facts), locked_memory(facts), governor(facts), clock(facts)].into_iter().flatten(),
     );
-    findings.extend([logs(facts), python(facts), attach(facts), socket_buffers(facts), emulated_link(facts)]);
+    findings.extend([logs(facts), python(facts), attach(facts), control_groups(facts)]);
+    findings.extend([socket_buffers(facts), emulated_link(facts)]);
     findings
 }
 
@@ -185,7 +186,7 @@ fn locked_memory(facts: &Facts) -> Option<Finding> {
     Some(match facts.locked_memory_bytes {
         Some(limit) if limit < 1 << 30 => Finding::limited(
             WHAT,
-            format!("at most {} kB", limit >> 10),
+            format!("at most {} KiB", limit >> 10),
             "a real-time node that is paged out misses its deadline: `memlock unlimited` in \
              /etc/security/limits.conf; in a container: --ulimit memlock=-1",
         ),
@@ -254,6 +255,19 @@ fn python(facts: &Facts) -> Finding {
     }
 }
 
+fn control_groups(facts: &Facts) -> Finding {
+    const WHAT: &str = "control groups";
+    match &facts.control_groups {
+        Ok(()) => Finding::good(WHAT, "one for each node"),
+        Err(why) => Finding::limited(
+            WHAT,
+            format!("none: {why}"),
+            "of the daemons that a node leaves, those that change their environment outlive it: in a systemd service \
+             `Delegate=yes`, in a shell `systemd-run --user --scope -p Delegate=yes nervure run ..`",
+        ),
+    }
+}
+
 fn attach(facts: &Facts) -> Finding {
     const WHAT: &str = "debuggers";
     match facts.ptrace_scope {
@@ -272,7 +286,7 @@ fn socket_buffers(facts: &Facts) -> Finding {
     match facts.receive_buffer_bytes {
         Some(bytes) if bytes < SOCKET_BUFFER_WANTED => Finding::limited(
             WHAT,
-            format!("socket buffers of at most {} kB", bytes >> 10),
+            format!("socket buffers of at most {} KiB", bytes >> 10),
             format!(
                 "packets are lost on this host above some hundred Mbit/s: \
                  `sudo sysctl net.core.rmem_max={SOCKET_BUFFER_WANTED} net.core.wmem_max={SOCKET_BUFFER_WANTED}`"
@@ -316,6 +330,7 @@ mod tests {
             logs: Ok(("/home/robot/.local/state/nervure".to_owned(), 50_000_000_000)),
             python: Ok(env!("CARGO_PKG_VERSION").to_owned()),
             ptrace_scope: Some(0),
+            control_groups: Ok(()),
             is_root: true,
             receive_buffer_bytes: Some(16 << 20),
             has_tun: true,
@@ -338,6 +353,7 @@ mod tests {
             logs: Ok(("/var/log/robot".to_owned(), 20_000_000)),
             python: Err("/usr/bin/python3 has no module nervure".to_owned()),
             ptrace_scope: Some(1),
+            control_groups: Err("/sys/fs/cgroup/user.slice/nervure-1-2: Permission denied".to_owned()),
             is_root: false,
             receive_buffer_bytes: Some(212_992),
             ..good()
@@ -356,7 +372,10 @@ mod tests {
         let facts = Facts {
             kernel: "4.19.0-26-amd64".to_owned(),
             sealed_memory: Err("Function not implemented (os error 38)".to_owned()),
-            logs: Err("neither NERVURE_LOG_DIR nor HOME is set".to_owned()),
+            logs: Err(
+                "`/tmp/nervure-1000` is not a folder that only this user can write, and is not used for logs"
+                    .to_owned(),
+            ),
             ..good()
         };
         insta::assert_snapshot!(render(&diagnose(&facts)));

@@ -1,6 +1,9 @@
 //! What is told when a command fails, and its exit code.
 
-use std::{fmt::Display, process::ExitCode};
+use std::{fmt::Display, io::Write, process::ExitCode};
+
+use nervure_dataflow::Diagnostic;
+use serde_json::{Value, json};
 
 /// Something in Nervure or in the system failed.
 pub const INTERNAL: u8 = 1;
@@ -21,12 +24,14 @@ pub struct Failure {
     text: String,
     causes: Vec<String>,
     hint: Option<String>,
+    /// What is wrong with a dataflow file.
+    findings: Vec<Diagnostic>,
 }
 
 impl Failure {
     /// Something in Nervure or in the system failed.
     pub fn internal(text: impl Into<String>) -> Self {
-        Self { code: INTERNAL, text: text.into(), causes: Vec::new(), hint: None }
+        Self { code: INTERNAL, text: text.into(), causes: Vec::new(), hint: None, findings: Vec::new() }
     }
 
     /// The command line or a dataflow file is wrong.
@@ -46,14 +51,44 @@ impl Failure {
         self
     }
 
-    /// Tells it on stderr.
-    pub fn report(&self) -> ExitCode {
-        eprintln!("error: {}", self.text);
+    /// Adds what is wrong with a dataflow file.
+    pub fn findings(mut self, findings: &[Diagnostic]) -> Self {
+        self.findings = findings.to_vec();
+        self
+    }
+
+    /// The failure for programs: one form for all commands. `file`, `line` and `column` are those of the first error in a
+    /// dataflow file.
+    fn json(&self) -> Value {
+        let first = self.findings.iter().find(|finding| finding.is_error());
+        let location = first.and_then(|finding| finding.location.as_ref());
+        json!({
+            "message": "error",
+            "error": {
+                "message": self.text,
+                "file": first.map(|finding| &finding.file),
+                "line": location.map(|location| location.line),
+                "column": location.map(|location| location.column),
+                "hint": self.hint.as_ref().or(first.and_then(|finding| finding.hint.as_ref())),
+                "caused_by": self.causes,
+                "exit_code": self.code,
+                "findings": self.findings,
+            },
+        })
+    }
+
+    /// Writes it to stderr for people, and for programs to stdout too.
+    pub fn report(&self, as_json: bool) -> ExitCode {
+        if as_json {
+            // Without a stdout there is still stderr.
+            let _ = writeln!(std::io::stdout().lock(), "{}", self.json());
+        }
+        note!("error: {}", self.text);
         for cause in &self.causes {
-            eprintln!("  caused by: {cause}");
+            note!("  caused by: {cause}");
         }
         if let Some(hint) = &self.hint {
-            eprintln!("\nhint: {hint}");
+            note!("\nhint: {hint}");
         }
         ExitCode::from(self.code)
     }

@@ -2,11 +2,11 @@
 
 use std::{path::Path, process::ExitCode};
 
-use nervure_recorder::{End, Overview, ReadError, Recording};
+use nervure_recorder::{CutShort, End, Overview, ReadError, Recording};
 use serde_json::json;
 
 use crate::{
-    failure::Failure,
+    failure::{Failure, IMPERFECT},
     output,
     run::{
         format,
@@ -14,14 +14,28 @@ use crate::{
     },
 };
 
-/// Says what is in a recording.
-pub fn info(file: &Path, as_json: bool) -> Result<ExitCode, Failure> {
+/// Says what is in a recording, and what is damaged.
+pub fn info(file: &Path, quick: bool, as_json: bool) -> Result<ExitCode, Failure> {
     let recording = open(file)?;
-    let overview = recording.overview();
+    let overview = if quick { recording.overview() } else { recording.checked_overview() };
     let text =
         if as_json { format!("{}\n", json(&recording, &overview)) } else { plain(&recording, &overview) };
     output::write(&text)?;
-    Ok(ExitCode::SUCCESS)
+    let is_whole = damages(&recording, &overview).is_empty();
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(IMPERFECT) })
+}
+
+/// What of a recording cannot be read, for people.
+pub fn damages(recording: &Recording, overview: &Overview) -> Vec<String> {
+    let cut_short = recording.cut_short().map(|CutShort { path, at, what, unreadable_bytes }| {
+        let unreadable = match unreadable_bytes {
+            0 => String::new(),
+            bytes => format!("; the last {bytes} bytes cannot be read"),
+        };
+        format!("{} was cut short at byte {at}: {what}{unreadable}", path.display())
+    });
+    let damaged = overview.damaged.iter().map(|damage| format!("damaged: {damage}"));
+    cut_short.chain(damaged).collect()
 }
 
 /// Opens a recording that the user named.
@@ -29,7 +43,9 @@ pub fn open(file: &Path) -> Result<Recording, Failure> {
     Recording::open(file).map_err(|error| {
         let failure = Failure::invalid(error.to_string());
         match error {
-            ReadError::NotMcap { .. } => failure.hint("recordings are made by `nervure record`"),
+            ReadError::NotRecording { .. } => {
+                failure.hint("recordings are made by `nervure record`, bags by `ros2 bag record`")
+            }
             _ => failure,
         }
     })
@@ -47,15 +63,15 @@ fn plain(recording: &Recording, overview: &Overview) -> String {
     if let Some((first, _)) = overview.times {
         text += &format!(
             "begins {}, written by {}\n",
-            format::utc_name((first / 1_000_000_000) as i64),
+            format::local_time(i64::try_from(first).unwrap_or(i64::MAX)),
             library(recording)
         );
     }
-    if let End::CutShort { at, what } = recording.end() {
-        text += &format!("cut short at byte {at}: {what}\n");
+    if recording.is_growing() {
+        text += "a recorder still writes it\n";
     }
-    for damage in &overview.damaged {
-        text += &format!("damaged: {damage}\n");
+    for damage in damages(recording, overview) {
+        text += &format!("{damage}\n");
     }
     text + &topic_table(overview).render(None)
 }
@@ -104,6 +120,7 @@ fn json(recording: &Recording, overview: &Overview) -> serde_json::Value {
                 "samples": topic.messages,
                 "rate_hz": rate(topic.messages, overview),
                 "lost": topic.lost,
+                "missing": topic.missing,
                 "recorded_by_nervure": topic.holds_samples,
                 "played_as": topic.becomes,
             })
@@ -111,6 +128,7 @@ fn json(recording: &Recording, overview: &Overview) -> serde_json::Value {
         .collect();
     let (is_complete, cut_short) = match recording.end() {
         End::Complete => (true, None),
+        End::Growing { .. } => (false, None),
         End::CutShort { at, what } => (false, Some(json!({"at_byte": at, "what": what}))),
     };
     json!({
@@ -118,7 +136,9 @@ fn json(recording: &Recording, overview: &Overview) -> serde_json::Value {
         "bytes": recording.bytes(),
         "library": recording.library(),
         "is_complete": is_complete,
+        "is_growing": recording.is_growing(),
         "cut_short": cut_short,
+        "unreadable_bytes": recording.cut_short().map(|file| file.unreadable_bytes).sum::<u64>(),
         "damaged": overview.damaged,
         "begin_utc_nanos": overview.times.map(|(first, _)| first),
         "end_utc_nanos": overview.times.map(|(_, last)| last),

@@ -1,7 +1,11 @@
 //! The `nervure` command.
 
+#[macro_use]
+mod output;
+
 mod arguments;
 mod build;
+mod complete;
 mod doctor;
 mod failure;
 mod graph;
@@ -9,7 +13,7 @@ mod info;
 mod link;
 mod look;
 mod new;
-mod output;
+mod overrides;
 mod player;
 mod record;
 mod replay;
@@ -19,10 +23,10 @@ mod source;
 mod token;
 mod validate;
 
-use std::process::ExitCode;
+use std::{io::Write, process::ExitCode};
 
 use clap::{
-    CommandFactory, Parser,
+    ArgMatches, CommandFactory, FromArgMatches,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use rustix::fd::OwnedFd;
@@ -31,24 +35,25 @@ use arguments::{Arguments, Command};
 use failure::Failure;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            // Help and version are data: clap prints them to stdout with exit code 0, everything else to stderr.
-            let error = with_tip(error);
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::INVALID));
-        }
+    complete::complete_if_asked();
+    survive_file_size_limit();
+    let parsed = Arguments::command().try_get_matches().and_then(|matches| {
+        let as_json = wants_json(&matches);
+        Arguments::from_arg_matches(&matches).map(|arguments| (arguments, as_json))
+    });
+    let (arguments, as_json) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return report_usage(&with_tip(error)),
     };
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Record(arguments) => record::record(&arguments),
         Command::Replay(arguments) => replay::replay(&arguments),
-        Command::Info { file, json } => info::info(&file, json),
-        Command::Validate { files } => validate::validate(&files),
-        Command::Graph { file } => graph::graph(&file),
-        Command::Build { file } => build::build(&file),
-        Command::Completions { shell } => completions(shell),
+        Command::Info { file, quick, json } => info::info(&file, quick, json),
+        Command::Validate { files, json } => validate::validate(&files, json),
+        Command::Graph { file, json } => graph::graph(&file, json),
+        Command::Build { file, json } => build::build(&file, json),
+        Command::Completions { shell } => complete::print_script(shell).map(|()| ExitCode::SUCCESS),
         Command::Doctor { json } => doctor::doctor(json),
         Command::New(arguments) => new::new(&arguments),
         Command::Schema => schema::schema(),
@@ -70,8 +75,35 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(as_json),
     }
+}
+
+/// Whether the command has `--json`.
+fn wants_json(matches: &ArgMatches) -> bool {
+    match matches.subcommand() {
+        Some((_, matches)) => wants_json(matches),
+        None => matches!(matches.try_get_one("json"), Ok(Some(true))),
+    }
+}
+
+/// Prints help and version, which are data, to stdout; everything else that clap has to say to stderr.
+fn report_usage(error: &clap::Error) -> ExitCode {
+    let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::INVALID));
+    match error.print().and_then(|()| std::io::stdout().flush()) {
+        Err(failed) if !error.use_stderr() && failed.kind() != std::io::ErrorKind::BrokenPipe => {
+            output::unwritable(failed).report(false)
+        }
+        _ => code,
+    }
+}
+
+/// With a handler a write beyond RLIMIT_FSIZE fails with EFBIG; without, SIGXFSZ kills the process. Programs that are
+/// started have none.
+fn survive_file_size_limit() {
+    let flag = std::sync::Arc::default();
+    // It fails for signals that cannot be handled alone.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, flag);
 }
 
 /// What stands alone where `-d NAME` is expected was probably meant to be that name.
@@ -91,14 +123,6 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     error
-}
-
-/// Prints the completion script of a shell.
-fn completions(shell: clap_complete::Shell) -> Result<ExitCode, Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "nervure", &mut script);
-    output::write(&String::from_utf8_lossy(&script))?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Is a keeper, as `run` starts it: with one end of a socket to `run` as its standard input.

@@ -20,8 +20,8 @@ pub struct NewArguments {
     /// What it is written in.
     #[arg(long, visible_alias = "lang", default_value = "python")]
     pub language: Language,
-    /// The clone of Nervure's repository that Rust projects build against; by default the one that this command was
-    /// built from.
+    /// The clone of Nervure's repository from which Rust projects build `nervure-node`, in the place of the published
+    /// crate; by default the one that this command was built from, where it is still there.
     #[arg(long, value_name = "FOLDER")]
     pub nervure: Option<PathBuf>,
 }
@@ -53,6 +53,7 @@ pub fn new(arguments: &NewArguments) -> Result<ExitCode, Failure> {
 type Template = (&'static str, &'static str);
 
 const PYTHON_PROJECT: &[Template] = &[
+    ("pyproject.toml", include_str!("../templates/python/pyproject.toml.template")),
     ("dataflow.yml", include_str!("../templates/python/dataflow.yml")),
     ("camera.py", include_str!("../templates/python/camera.py")),
     ("brightness.py", include_str!("../templates/python/brightness.py")),
@@ -72,54 +73,63 @@ const RUST_PROJECT: &[Template] = &[
 ];
 const PYTHON_NODE: &str = include_str!("../templates/node/node.py");
 const RUST_NODE: &str = include_str!("../templates/node/node.rs");
+/// Of a Rust node in a project that has no crate to add it to.
+const RUST_NODE_MANIFEST: &str = include_str!("../templates/node/Cargo.toml.template");
+const SCHEMA: &str = "dataflow.schema.json";
 
 fn new_project(arguments: &NewArguments) -> Result<ExitCode, Failure> {
-    let NewArguments { name, language, .. } = arguments;
-    let (templates, ignored, crate_folder) = match language {
-        Language::Python => (PYTHON_PROJECT, "__pycache__/\n", PathBuf::new()),
-        Language::Rust => (RUST_PROJECT, "/target\n", node_crate(arguments.nervure.as_deref())?),
+    let NewArguments { name, language, nervure, .. } = arguments;
+    let (templates, ignored) = match language {
+        Language::Python => (PYTHON_PROJECT, "__pycache__/\n*.egg-info/\n"),
+        Language::Rust => (RUST_PROJECT, "/target\n"),
     };
+    let source = CrateSource::new(nervure.as_deref())?;
     let folder = Path::new(name);
-    fs::create_dir(folder).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => Failure::invalid(format!("there is a `{name}` already"))
-            .hint("choose another name, or remove it first"),
-        _ => cannot_write(folder, &error),
-    })?;
+    make_folder(folder)?;
     for (path, text) in templates {
-        let text = text
-            .replace("{{name}}", name)
-            .replace("{{crate}}", &name.replace('-', "_"))
-            .replace("{{nervure_node}}", &crate_folder.display().to_string());
-        write(&folder.join(path), &text)?;
+        write(&folder.join(path), &fill(text, name, &source))?;
     }
     write(&folder.join(".gitignore"), ignored)?;
+    write(&folder.join(SCHEMA), &format!("{:#}\n", nervure_dataflow::schema()))?;
     let (build, test) = match language {
-        Language::Python => ("", "python -m pytest  # needs `pip install pytest`"),
+        Language::Python => ("", "python -m pytest  # after `pip install pytest`"),
         Language::Rust => ("  nervure build dataflow.yml\n", "cargo test"),
     };
     output::write(&format!(
         "made {name}: three nodes and the dataflow that connects them\n\n  cd {name}\n{build}  nervure run dataflow.yml\n  {test}\n"
     ))?;
+    if *language == Language::Rust {
+        note!("{}", source.note());
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 fn new_node(arguments: &NewArguments) -> Result<ExitCode, Failure> {
     let name = &arguments.name;
-    let (file, text, entry) = match arguments.language {
-        Language::Python => (PathBuf::from(format!("{name}.py")), PYTHON_NODE, format!("path: {name}.py")),
+    let (file, entry) = match arguments.language {
+        Language::Python => {
+            let file = PathBuf::from(format!("{name}.py"));
+            write_new(&file, PYTHON_NODE)?;
+            (file, format!("path: {name}.py"))
+        }
+        Language::Rust if Path::new("Cargo.toml").is_file() => {
+            let file = Path::new("src/bin").join(format!("{name}.rs"));
+            write_new(&file, RUST_NODE)?;
+            (file, format!("build: cargo build --release\n    path: target/release/{name}"))
+        }
         Language::Rust => {
-            if !Path::new("Cargo.toml").is_file() {
-                return Err(Failure::invalid("there is no Cargo.toml here")
-                    .hint("change into a Rust project, such as `nervure new --language rust NAME` makes"));
-            }
-            let entry = format!("build: cargo build --release\n    path: target/release/{name}");
-            (Path::new("src/bin").join(format!("{name}.rs")), RUST_NODE, entry)
+            let source = CrateSource::new(arguments.nervure.as_deref())?;
+            let folder = Path::new(name);
+            make_folder(folder)?;
+            write(&folder.join("Cargo.toml"), &fill(RUST_NODE_MANIFEST, name, &source))?;
+            write(&folder.join(".gitignore"), "/target\n")?;
+            let file = folder.join("src/main.rs");
+            write(&file, RUST_NODE)?;
+            note!("{}", source.note());
+            let build = format!("build: cargo build --release --manifest-path {name}/Cargo.toml");
+            (file, format!("{build}\n    path: {name}/target/release/{name}"))
         }
     };
-    if file.exists() {
-        return Err(Failure::invalid(format!("there is a `{}` already", file.display())));
-    }
-    write(&file, text)?;
     output::write(&format!(
         "made {}; to run it, add to the `nodes` of a dataflow file:\n\n  - id: {name}\n    {entry}\n    inputs: {{input: NODE/OUTPUT}}\n    outputs: [output]\n",
         file.display()
@@ -139,17 +149,83 @@ fn check_name(name: &str) -> Result<(), Failure> {
         .hint("up to 64 small letters, digits, `-` and `_`, a letter first, such as `line-follower`"))
 }
 
-/// The folder of the crate `nervure-node`.
-fn node_crate(repository: Option<&Path>) -> Result<PathBuf, Failure> {
-    let built_from = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let repository = repository.map_or_else(built_from, Path::to_path_buf);
-    let folder = repository.join("crates/node");
-    let missing = |_| {
-        Failure::invalid(format!("there is no clone of Nervure's repository at `{}`", repository.display()))
-            .hint("name one with `--nervure FOLDER`: the crate nervure-node is built from it")
-    };
-    fs::metadata(folder.join("Cargo.toml")).map_err(missing)?;
-    folder.canonicalize().map_err(missing)
+/// Where cargo finds the crate `nervure-node`, of the version of this command.
+enum CrateSource {
+    Registry,
+    /// The crate's folder in a clone of the repository.
+    Clone(PathBuf),
+}
+
+impl CrateSource {
+    fn new(repository: Option<&Path>) -> Result<Self, Failure> {
+        let crate_of = |repository: &Path| {
+            let folder = repository.join("crates/node");
+            fs::metadata(folder.join("Cargo.toml")).and_then(|_| folder.canonicalize())
+        };
+        match repository {
+            Some(repository) => crate_of(repository).map(Self::Clone).map_err(|error| {
+                let message =
+                    format!("there is no clone of Nervure's repository at `{}`", repository.display());
+                Failure::invalid(message).because(error).hint(
+                    "`--nervure` names the folder that holds `crates/node`, from which Rust nodes are built",
+                )
+            }),
+            None => {
+                let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+                Ok(crate_of(&built_from).map_or(Self::Registry, Self::Clone))
+            }
+        }
+    }
+
+    /// The end of a `Cargo.toml` whose dependency names a version.
+    fn patch(&self) -> String {
+        match self {
+            Self::Registry => String::new(),
+            Self::Clone(folder) => format!(
+                "\n# Builds nervure-node from a clone; without these lines it comes from crates.io.\n[patch.crates-io]\nnervure-node = {{ path = {:?} }}\n",
+                folder.display().to_string()
+            ),
+        }
+    }
+
+    fn note(&self) -> String {
+        match self {
+            Self::Registry => concat!(
+                "nervure-node ",
+                env!("CARGO_PKG_VERSION"),
+                " comes from crates.io; `--nervure FOLDER` takes it from a clone of Nervure's repository"
+            )
+            .to_owned(),
+            Self::Clone(folder) => format!("nervure-node is built from {}", folder.display()),
+        }
+    }
+}
+
+fn fill(template: &str, name: &str, source: &CrateSource) -> String {
+    template
+        .replace("{{name}}", name)
+        .replace("{{crate}}", &name.replace('-', "_"))
+        .replace("{{version}}", env!("CARGO_PKG_VERSION"))
+        .replace("{{patch}}", &source.patch())
+}
+
+fn make_folder(folder: &Path) -> Result<(), Failure> {
+    fs::create_dir(folder).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => exists(folder),
+        _ => cannot_write(folder, &error),
+    })
+}
+
+fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
+    if path.exists() {
+        return Err(exists(path));
+    }
+    write(path, text)
+}
+
+fn exists(path: &Path) -> Failure {
+    Failure::invalid(format!("there is a `{}` already", path.display()))
+        .hint("choose another name, or remove it first")
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

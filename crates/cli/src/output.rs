@@ -1,26 +1,237 @@
-//! Writing data to stdout.
+//! Writing data to stdout, and everything else to stderr.
+//!
+//! Names and texts come from outside: from recordings, nodes, other users. Whatever is written here without being called
+//! styled has its control characters escaped, so that none of them steers the terminal.
 
-use std::io::{self, Write};
+use std::{
+    borrow::Cow,
+    fmt,
+    io::{self, Write},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    fd::{AsFd, BorrowedFd},
+    io::Errno,
+};
 
 use crate::failure::Failure;
 
+/// Writes a line to stderr. `eprintln!` would panic where that fails, as on a full disk; there is no place left to
+/// report it.
+macro_rules! note {
+    ($($text:tt)*) => { $crate::output::write_note(format_args!($($text)*)) };
+}
+
+/// Writes a line to stderr, if possible: for [`note!`].
+pub fn write_note(text: fmt::Arguments<'_>) {
+    write_styled_note(&safe(&text.to_string()));
+}
+
+/// As [`note!`], for text with colours, in which everything from outside is safe already.
+pub fn write_styled_note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// `text` without anything that steers a terminal: control characters other than ends of lines and tabs, and those that
+/// reorder text, become `\u001b`. JSON escapes in the same way, so that JSON stays what it is.
+pub fn safe(text: &str) -> Cow<'_, str> {
+    escaped(text, |character| matches!(character, '\n' | '\t'))
+}
+
+/// [`safe`] for a part of a line.
+pub fn safe_part(text: &str) -> Cow<'_, str> {
+    escaped(text, |_| false)
+}
+
+/// True for control characters, and for those that reorder text.
+pub fn steers(character: char) -> bool {
+    character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn escaped(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let is_escaped = |character: char| steers(character) && !is_kept(character);
+    if !text.contains(is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if is_escaped(character) {
+            escaped.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            escaped.push(character);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
 /// Writes data to stdout. A reader that has seen enough (`| head`) is no failure.
 pub fn write(text: &str) -> Result<(), Failure> {
+    let text = safe(text);
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::internal("stdout cannot be written").because(error))
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritable(error)),
         _ => Ok(()),
     }
 }
 
 /// As [`write`], for those who go on for ever: ends the program when nobody reads any more.
 pub fn write_or_end(text: &str) -> Result<(), Failure> {
+    write_styled_or_end(&safe(text))
+}
+
+/// As [`write_or_end`], for text with colours, in which everything from outside is safe already.
+pub fn write_styled_or_end(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
-        Err(error) => Err(Failure::internal("stdout cannot be written").because(error)),
+        Err(error) => Err(unwritable(error)),
         Ok(()) => Ok(()),
+    }
+}
+
+/// Writes text with colours to a terminal, in which everything from outside is safe already.
+pub fn write_styled(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(unwritable)
+}
+
+/// Stdout failed for another reason than that its reader is gone.
+pub fn unwritable(error: io::Error) -> Failure {
+    Failure::internal("stdout cannot be written").because(error)
+}
+
+/// A stream of a program that goes on when it cannot be written. Without a buffer, so that an error is that of the text
+/// at hand.
+#[derive(Debug)]
+pub struct Stream<F = BorrowedFd<'static>> {
+    fd: F,
+    /// Its reader is gone for good.
+    is_closed: bool,
+    /// The last error of another kind, such as a full disk, which may have room again later.
+    error: Option<Errno>,
+    unwritten_lines: u64,
+    /// The last write failed in the middle of a line.
+    ends_within_line: bool,
+}
+
+impl<F: AsFd> Stream<F> {
+    /// Of that descriptor.
+    pub fn new(fd: F) -> Self {
+        Self { fd, is_closed: false, error: None, unwritten_lines: 0, ends_within_line: false }
+    }
+
+    /// Writes whole lines, as far as that is possible.
+    pub fn write(&mut self, lines: &str) {
+        if self.is_closed {
+            return;
+        }
+        if self.ends_within_line && self.write_all(b"\n").is_ok() {
+            self.ends_within_line = false;
+        }
+        if let Err((written, error)) = self.write_all(lines.as_bytes()) {
+            self.is_closed = error == Errno::PIPE;
+            if !self.is_closed {
+                let unwritten = &lines.as_bytes()[written..];
+                self.unwritten_lines += unwritten.iter().filter(|byte| **byte == b'\n').count() as u64;
+                self.ends_within_line |= written > 0 && lines.as_bytes()[written - 1] != b'\n';
+                self.error = Some(error);
+            }
+        }
+    }
+
+    /// Fails with how many bytes were written.
+    fn write_all(&self, bytes: &[u8]) -> Result<(), (usize, Errno)> {
+        let mut written = 0;
+        while written < bytes.len() {
+            match rustix::io::write(&self.fd, &bytes[written..]) {
+                Ok(count) => written += count,
+                Err(Errno::INTR) => {}
+                // A terminal or pipe that another process has made non-blocking.
+                Err(Errno::AGAIN) => {
+                    let _ = poll(&mut [PollFd::new(&self.fd, PollFlags::OUT)], None);
+                }
+                Err(error) => return Err((written, error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// True when its reader is gone.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// The last error, other than a reader that is gone.
+    pub fn error(&self) -> Option<Errno> {
+        self.error
+    }
+
+    /// Lines that are lost because of errors.
+    pub fn unwritten_lines(&self) -> u64 {
+        self.unwritten_lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::OpenOptions,
+        io::{Read, pipe},
+        thread,
+    };
+
+    use rustix::fs::{OFlags, fcntl_setfl};
+
+    use super::*;
+
+    #[test]
+    fn nothing_from_outside_steers_the_terminal() {
+        let hostile = "a\x1b[2Jb\rc\u{9b}31md\x7f\u{202e}e\tf\n";
+        assert_eq!(safe(hostile), "a\\u001b[2Jb\\u000dc\\u009b31md\\u007f\\u202ee\tf\n");
+        assert_eq!(safe_part("a\nb"), "a\\u000ab");
+        assert_eq!(safe("caf\u{e9} \u{1f600} \u{5d0}"), "caf\u{e9} \u{1f600} \u{5d0}");
+    }
+
+    #[test]
+    fn json_stays_what_it_is() {
+        let value = serde_json::json!({"text\u{9b}": ["\x1b[0m", "\u{202e}", "a\nb\tc\x7f", "\\u0041"]});
+        let text = format!("{value}\n");
+        assert!(!safe(&text).contains(|character| steers(character) && character != '\n'));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&safe(&text)).unwrap(), value);
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error_and_its_lines_are_counted() {
+        let mut full = Stream::new(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        full.write("one\ntwo\n");
+        full.write("three\n");
+        assert_eq!((full.error(), full.unwritten_lines(), full.is_closed()), (Some(Errno::NOSPC), 3, false));
+    }
+
+    #[test]
+    fn a_reader_that_is_gone_is_no_error() {
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        let mut closed = Stream::new(writer);
+        closed.write("one\n");
+        assert_eq!((closed.error(), closed.unwritten_lines(), closed.is_closed()), (None, 0, true));
+    }
+
+    #[test]
+    fn a_full_pipe_that_does_not_block_is_waited_for() {
+        let (mut reader, writer) = pipe().unwrap();
+        fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+        let text = "0123456789\n".repeat(20_000);
+        let mut slow = Stream::new(writer);
+        let read = thread::spawn(move || {
+            let mut read = String::new();
+            reader.read_to_string(&mut read).unwrap();
+            read
+        });
+        slow.write(&text);
+        assert_eq!((slow.error(), slow.unwritten_lines()), (None, 0));
+        drop(slow);
+        assert!(read.join().unwrap() == text);
     }
 }

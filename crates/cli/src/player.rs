@@ -3,11 +3,11 @@
 use std::{process::ExitCode, time::Duration};
 
 use nervure_node::Node;
-use nervure_recorder::{PlayOptions, PlayReport, Recording, play as play_recording};
+use nervure_recorder::{End, PlayOptions, PlayReport, Recording, play as play_recording};
 
 use crate::{
     arguments::{PlayerArguments, Rate},
-    failure::Failure,
+    failure::{Failure, IMPERFECT},
 };
 
 /// Plays, and tells how it went.
@@ -24,10 +24,14 @@ pub fn play(arguments: &PlayerArguments) -> Result<ExitCode, Failure> {
         drives_clock: arguments.playing.clock,
         renamed: arguments.playing.rename.iter().cloned().collect(),
     };
-    let mut say = |text: &str| eprintln!("WARNING: {text}");
+    let mut say = |text: &str| note!("WARNING: {text}");
     let report = play_recording(node, &recording, &options, &mut say).map_err(|error| failed(&error))?;
-    eprintln!("{}", conclusion(&report));
-    Ok(ExitCode::SUCCESS)
+    note!("{}", conclusion(&report));
+    let is_cut_short = matches!(recording.end(), End::CutShort { .. }) && !report.is_stopped;
+    // Of topics that cannot be played at all nothing is damaged: no reason is given for their messages.
+    let has_damaged_messages = report.skipped.values().any(|(_, reason)| !reason.is_empty());
+    let is_damaged = is_cut_short || has_damaged_messages || report.damaged > 0;
+    Ok(if is_damaged { ExitCode::from(IMPERFECT) } else { ExitCode::SUCCESS })
 }
 
 fn conclusion(report: &PlayReport) -> String {
@@ -49,8 +53,8 @@ fn conclusion(report: &PlayReport) -> String {
             text += &format!(": {reason}");
         }
     }
-    if !report.damaged.is_empty() {
-        text += &format!("; {} damaged parts of the file not played", report.damaged.len());
+    if report.damaged > 0 {
+        text += &format!("; {} damaged parts of the file not played", report.damaged);
     }
     text
 }

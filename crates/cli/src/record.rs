@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    path::{Path, PathBuf},
     process::ExitCode,
     sync::{
         Arc,
@@ -13,16 +12,21 @@ use std::{
 
 use nervure_node::{Event, Events, Next, Node, Observer, monotonic_nanos};
 use nervure_protocol::CONTROL_FD_VARIABLE;
-use nervure_recorder::{Incoming, RecordError, Recorder, RecorderOptions, Report, TopicId};
+use nervure_recorder::{
+    FileNames, Incoming, Notice, RecordError, RecorderOptions, Report, Series, SeriesOptions, SeriesReport,
+    TopicId, TopicReport,
+};
+use serde_json::{Value, json};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
 };
 
 use crate::{
-    arguments::RecordArguments,
+    arguments::{RecordArguments, Split},
     failure::Failure,
     look::topics::{self, choose},
+    output,
     run::format,
     validate::count,
 };
@@ -58,9 +62,10 @@ fn record_as_observer(arguments: &RecordArguments) -> Result<ExitCode, Failure> 
         id: topic.name.clone(),
         name: topic.name,
         type_name: topic.output.type_name,
+        history: topic.output.history,
     };
     let topics: Vec<Topic> = chosen.topics.into_iter().map(topic).collect();
-    Session::begin(arguments, observer.dataflow(), &topics)?.run(observer.events())
+    Session::begin(arguments, Role::Observer, observer.dataflow(), &topics)?.run(observer.events())
 }
 
 fn record_as_node(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
@@ -73,10 +78,10 @@ fn record_as_node(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
     let topic = |input: &str| {
         let name = handle.topic_of(input)?.to_owned();
         let type_name = handle.type_of(input).map(str::to_owned);
-        Some(Topic { id: input.to_owned(), name, type_name })
+        Some(Topic { id: input.to_owned(), name, type_name, history: handle.history_of(input) })
     };
     let topics: Vec<Topic> = handle.inputs().filter_map(topic).collect();
-    Session::begin(arguments, handle.dataflow(), &topics)?.run(&mut events)
+    Session::begin(arguments, Role::Node, handle.dataflow(), &topics)?.run(&mut events)
 }
 
 /// A topic to record.
@@ -85,42 +90,81 @@ struct Topic {
     id: String,
     name: String,
     type_name: Option<String>,
+    history: u32,
+}
+
+/// What the recorder is to the dataflow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// It ends when it cannot record.
+    Observer,
+    /// It takes the next file where an earlier run or incarnation left one. When the disk is full it stays and counts what is
+    /// lost: the dataflow shall not wait for its restarts.
+    Node,
 }
 
 /// A recording that is being made.
 struct Session {
-    path: PathBuf,
-    recorder: Recorder,
+    role: Role,
+    series: Series,
     /// Topics by the id that their events have.
     topics: HashMap<String, TopicId>,
+    as_json: bool,
     begin: Instant,
     told: Instant,
     told_lost: u64,
+    told_failure: bool,
     has_signal: Arc<AtomicBool>,
 }
 
 impl Session {
-    fn begin(arguments: &RecordArguments, dataflow: &str, topics: &[Topic]) -> Result<Self, Failure> {
-        let path = arguments.output.clone().unwrap_or_else(|| default_path(dataflow));
+    fn begin(
+        arguments: &RecordArguments,
+        role: Role,
+        dataflow: &str,
+        topics: &[Topic],
+    ) -> Result<Self, Failure> {
+        let file_names = FileNames::parse(&arguments.output, dataflow)
+            .map_err(|error| Failure::invalid(error.to_string()))?;
         let names: Vec<&str> = topics.iter().map(|topic| topic.name.as_str()).collect();
         let about = BTreeMap::from([
             ("dataflow".to_owned(), dataflow.to_owned()),
             ("topics".to_owned(), names.join(" ")),
         ]);
-        let options = RecorderOptions { compress: arguments.compress, about, ..RecorderOptions::default() };
-        let mut recorder = Recorder::create(&path, options).map_err(|error| not_created(&error))?;
+        let options = SeriesOptions {
+            recorder: RecorderOptions { compress: arguments.compress, about, ..RecorderOptions::default() },
+            goes_on: role == Role::Node,
+            ..series_options(arguments)?
+        };
+        let time = format::utc_name(nervure_shm::utc_nanos().div_euclid(1_000_000_000));
+        let now = Instant::now();
+        let mut series =
+            Series::create(file_names, time, options, now).map_err(|error| not_created(&error))?;
         let topics: HashMap<String, TopicId> = topics
             .iter()
-            .map(|topic| (topic.id.clone(), recorder.add_topic(&topic.name, topic.type_name.as_deref())))
+            .map(|topic| {
+                let id = series.add_topic(&topic.name, topic.type_name.as_deref(), topic.history);
+                (topic.id.clone(), id)
+            })
             .collect();
         let has_signal = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             flag::register(signal, has_signal.clone())
                 .map_err(|error| Failure::internal("cannot watch for Ctrl-C").because(error))?;
         }
-        eprintln!("recording {} in {}", count(topics.len(), "topic"), path.display());
-        let now = Instant::now();
-        Ok(Self { path, recorder, topics, begin: now, told: now, told_lost: 0, has_signal })
+        tell(series.take_notices());
+        note!("recording {} in {}", count(topics.len(), "topic"), series.path().display());
+        Ok(Self {
+            role,
+            series,
+            topics,
+            as_json: arguments.json,
+            begin: now,
+            told: now,
+            told_lost: 0,
+            told_failure: false,
+            has_signal,
+        })
     }
 
     fn run(mut self, events: &mut Events) -> Result<ExitCode, Failure> {
@@ -131,8 +175,11 @@ impl Session {
                 Ok(Next::Nothing) if self.has_signal.load(Ordering::SeqCst) => break "a signal".to_owned(),
                 Ok(Next::Nothing) => {
                     events.wait(Some(self.next_look()));
-                    self.recorder.tick(Instant::now()).map_err(failed)?;
-                    self.tell_losses();
+                    self.series.tick(Instant::now()).map_err(failed)?;
+                    self.tell();
+                    if self.is_over() {
+                        break "the disk failed".to_owned();
+                    }
                     continue;
                 }
                 Ok(Next::End) => break "the dataflow has ended".to_owned(),
@@ -143,15 +190,16 @@ impl Session {
                     let Some(&topic) = self.topics.get(&*id) else { continue };
                     match Incoming::new(&sample) {
                         Ok(incoming) => {
-                            self.recorder.record(topic, &incoming, Instant::now()).map_err(failed)?
+                            self.series.record(topic, &incoming, Instant::now()).map_err(failed)?
                         }
-                        Err(error) => eprintln!("a sample of {id} is not recorded: {error}"),
+                        Err(error) => note!("a sample of {id} is not recorded: {error}"),
                     }
                 }
                 Event::Stop { reason } => break reason,
                 _ => {}
             }
-            if self.recorder.has_failed() {
+            self.tell();
+            if self.is_over() {
                 break "the disk failed".to_owned();
             }
         };
@@ -161,39 +209,110 @@ impl Session {
     /// When there is something to do although nothing came, in nanoseconds of CLOCK_MONOTONIC.
     fn next_look(&self) -> u64 {
         let deadline =
-            self.recorder.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            self.series.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let wait = deadline.unwrap_or(TELL_EVERY).min(TELL_EVERY);
         monotonic_nanos().saturating_add(wait.as_nanos() as u64)
     }
 
-    fn tell_losses(&mut self) {
+    /// Whether there is nothing left to do.
+    fn is_over(&self) -> bool {
+        self.role == Role::Observer && self.told_failure
+    }
+
+    /// Says what happened to the files, and how much is lost, from time to time.
+    fn tell(&mut self) {
         if self.told.elapsed() < TELL_EVERY {
             return;
         }
-        let report = self.recorder.report();
+        self.told = Instant::now();
+        tell(self.series.take_notices());
+        if !self.told_failure
+            && let Some(reason) = self.series.disk_failure()
+        {
+            self.told_failure = true;
+            let path = self.series.path().display();
+            note!("ERROR: {path}: {reason}; nothing more is recorded, later samples are counted as lost");
+        }
+        let report = self.series.report();
         let lost: u64 = report.topics.iter().map(|topic| topic.lost).sum();
         if lost > self.told_lost {
-            eprintln!("{}", losses(&report));
+            note!("{}", losses(&report));
             self.told_lost = lost;
         }
-        self.told = Instant::now();
     }
 
     fn conclude(self, reason: &str) -> Result<ExitCode, Failure> {
-        let Self { path, recorder, begin, .. } = self;
-        let report = recorder.finish(reason).map_err(|error| {
-            Failure::internal(error.to_string()).hint("the dataflow goes on without being recorded")
-        })?;
+        let Self { series, begin, as_json, .. } = self;
+        let SeriesReport { files, report, failure, notices } = series.finish(reason);
+        tell(notices);
         let samples: u64 = report.topics.iter().map(|topic| topic.recorded).sum();
-        eprintln!(
-            "{}: {samples} samples in {:.1} s, {:.1} MB; {}",
-            path.display(),
+        let names = match files.as_slice() {
+            [first, .., last] => format!("{} to {}, {} files", first.display(), last.display(), files.len()),
+            files => files.iter().map(|file| file.display().to_string()).collect(),
+        };
+        note!(
+            "{names}: {samples} samples in {:.1} s, {:.1} MB; {}",
             begin.elapsed().as_secs_f64(),
             report.bytes as f64 / 1e6,
             losses(&report)
         );
-        Ok(ExitCode::SUCCESS)
+        if as_json {
+            let told = json!({
+                "files": files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>(),
+                "reason": reason,
+                "seconds": begin.elapsed().as_secs_f64(),
+                "samples": samples,
+                "bytes": report.bytes,
+                "topics": report.topics.iter().map(topic_json).collect::<Vec<_>>(),
+            });
+            output::write(&format!("{told}\n"))?;
+        }
+        match failure {
+            None => Ok(ExitCode::SUCCESS),
+            Some(error) => {
+                let failure = Failure::internal(error.to_string());
+                Err(failure.hint("the dataflow goes on without being recorded"))
+            }
+        }
     }
+}
+
+fn series_options(arguments: &RecordArguments) -> Result<SeriesOptions, Failure> {
+    let mut options = SeriesOptions { max_disk_bytes: arguments.max_disk, ..SeriesOptions::default() };
+    match arguments.split {
+        None => {}
+        Some(Split::Bytes(bytes)) => options.split_bytes = Some(bytes),
+        Some(Split::Period(period)) => options.split_period = Some(period),
+    }
+    if let (Some(bytes), Some(max)) = (options.split_bytes, options.max_disk_bytes)
+        && bytes > max / 2
+    {
+        return Err(Failure::invalid(format!(
+            "`--split` is {bytes} bytes, expected at most half of `--max-disk`, which is {max} bytes"
+        ))
+        .hint("the file that is written is never deleted: smaller files keep more of the past"));
+    }
+    Ok(options)
+}
+
+fn tell(notices: Vec<Notice>) {
+    for notice in notices {
+        match notice {
+            Notice::GoesOn { taken, path } => {
+                note!("{} is there already: the recording goes on in {}", taken.display(), path.display());
+            }
+            Notice::NextFile(path) => note!("the recording goes on in {}", path.display()),
+            Notice::Deleted(path) => {
+                note!("{} is deleted: the recordings reached `--max-disk`", path.display());
+            }
+            Notice::Problem(text) => note!("WARNING: {text}"),
+        }
+    }
+}
+
+fn topic_json(topic: &TopicReport) -> Value {
+    let TopicReport { name, recorded, lost, damaged, .. } = topic;
+    json!({"topic": name, "recorded": recorded, "lost": lost, "damaged": damaged})
 }
 
 fn losses(report: &Report) -> String {
@@ -203,18 +322,11 @@ fn losses(report: &Report) -> String {
     if lost.is_empty() { "none lost".to_owned() } else { format!("lost: {}", lost.join(", ")) }
 }
 
-/// In the working directory, by the dataflow's name and the time.
-fn default_path(dataflow: &str) -> PathBuf {
-    let utc_seconds = nervure_shm::utc_nanos().div_euclid(1_000_000_000);
-    Path::new(&format!("{dataflow}-{}.mcap", format::utc_name(utc_seconds))).to_owned()
-}
-
 fn not_created(error: &RecordError) -> Failure {
     let failure = Failure::invalid(error.to_string());
-    match error {
-        RecordError::Create { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists => {
-            failure.hint("recordings are never overwritten: choose another name with `-o`, or remove it")
-        }
-        _ => failure,
+    match error.is_taken() {
+        true => failure
+            .hint("recordings are never overwritten: choose another name, such as `-o 'run-{time}.mcap'`"),
+        false => failure,
     }
 }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use nervure_dataflow::{
-    Dataflow, Edge, InputIndex, Node, Output, OutputIndex, Program, Queue, QueuePolicy, Ready, Restart,
-    Scheduling, Source,
+    Dataflow, Edge, Node, Output, Program, Queue, QueuePolicy, Ready, Restart, Scheduling, Source,
+    UnansweredClient,
 };
 use nervure_keeper::plan::ClockPlan;
 use nervure_protocol::did_you_mean;
@@ -19,7 +19,6 @@ use crate::{
     failure::Failure,
     info,
     run::{self, Replay},
-    source,
 };
 
 /// What the node that plays is called; with a number where a node has that name.
@@ -39,14 +38,21 @@ pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
     tell_damage(&recording, &overview);
     let dataflow = match &arguments.file {
         Some(file) => {
-            let dataflow = source::read(file)?;
+            let dataflow = arguments.overrides.read(file)?;
             let replaced = choose(&dataflow, &topics, arguments, || recorded(&overview, &renamed))?;
+            check_overrides(arguments, &dataflow, &replaced)?;
             tell_replaced(&dataflow, &replaced, &topics);
-            let mut dataflow = replace(dataflow, &replaced, player(arguments)?);
+            let mut dataflow = replace(dataflow, &replaced, player(arguments)?)?;
+            require_programs(&dataflow, file)?;
             if !arguments.lossy {
                 make_lossless(&mut dataflow);
             }
             dataflow
+        }
+        None if !arguments.overrides.variables.is_empty() => {
+            return Err(
+                Failure::invalid("`--env` needs a dataflow file").hint("name the file after the recording")
+            );
         }
         None => alone(&topics, player(arguments)?),
     };
@@ -54,15 +60,25 @@ pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
     // The player is the first node.
     let clock = arguments.playing.clock.then_some(ClockPlan { node: 0, origin_utc_nanos: first });
     let player = dataflow.nodes[0].id.clone();
-    run::run_replay(dataflow, &arguments.options, Replay { player, clock })
+    let file = arguments.file.as_ref().and_then(|file| file.canonicalize().ok());
+    run::run_replay(dataflow, file, &arguments.options, Replay { player, clock })
+}
+
+/// Refuses a dataflow of which a program is not built. That of a node that is replaced may be missing.
+fn require_programs(dataflow: &Dataflow, file: &Path) -> Result<(), Failure> {
+    let not_built = dataflow.nodes.iter().filter(|node| !node.is_built);
+    let places: Vec<_> =
+        not_built.map(|node| format!("of `{}` ({}:{})", node.id, file.display(), node.line)).collect();
+    match places.as_slice() {
+        [] => Ok(()),
+        places => Err(Failure::invalid(format!("programs are not built: that {}", places.join(", that ")))
+            .hint(format!("`nervure build {}`", file.display()))),
+    }
 }
 
 fn tell_damage(recording: &Recording, overview: &Overview) {
-    if let nervure_recorder::End::CutShort { at, what } = recording.end() {
-        eprintln!("{} was cut short at byte {at}: {what}", recording.path().display());
-    }
-    for damage in &overview.damaged {
-        eprintln!("damaged: {damage}");
+    for damage in info::damages(recording, overview) {
+        note!("{damage}");
     }
 }
 
@@ -79,6 +95,21 @@ fn renamed(arguments: &ReplayArguments, overview: &Overview) -> Result<BTreeMap<
     Ok(renamed)
 }
 
+/// Refuses parameters of nodes that the recording replaces.
+fn check_overrides(
+    arguments: &ReplayArguments,
+    dataflow: &Dataflow,
+    replaced: &BTreeSet<usize>,
+) -> Result<(), Failure> {
+    for node in replaced.iter().map(|&index| &dataflow.nodes[index]) {
+        if let Some(param) = arguments.overrides.param_of(dataflow, node) {
+            let text = format!("`{}={}` has no effect", param.name, param.value);
+            return Err(Failure::invalid(text).because(format!("`{}` is replaced by the recording", node.id)));
+        }
+    }
+    Ok(())
+}
+
 fn tell_replaced(dataflow: &Dataflow, replaced: &BTreeSet<usize>, topics: &BTreeSet<&str>) {
     for &index in replaced {
         let node = &dataflow.nodes[index];
@@ -91,7 +122,7 @@ fn tell_replaced(dataflow: &Dataflow, replaced: &BTreeSet<usize>, topics: &BTree
         if !silent.is_empty() {
             text += &format!("; {} is not in the recording and stays silent", silent.join(", "));
         }
-        eprintln!("{text}");
+        note!("{text}");
     }
 }
 
@@ -182,6 +213,7 @@ fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
         name: None,
         description: None,
         program: Program::Executable { file: std::env::current_exe().map_err(failed)? },
+        is_built: true,
         args,
         env: BTreeMap::new(),
         build: None,
@@ -219,16 +251,9 @@ fn output(name: String) -> Output {
     Output { name, history: 0, type_name: None, line: 0 }
 }
 
-/// The dataflow with the player in the place of the replaced nodes. The player's outputs are called as their topics.
-fn replace(dataflow: Dataflow, replaced: &BTreeSet<usize>, mut player: Node) -> Dataflow {
-    let mut player_outputs = BTreeMap::new();
-    for &index in replaced {
-        let node = &dataflow.nodes[index];
-        for (number, old) in node.outputs.iter().enumerate() {
-            player_outputs.insert((index, number), player.outputs.len());
-            player.outputs.push(Output { name: topic(node, old), ..old.clone() });
-        }
-    }
+/// The dataflow with the player, as its first node, in the place of the replaced nodes. The player's outputs are called as
+/// their topics.
+fn replace(dataflow: Dataflow, replaced: &BTreeSet<usize>, mut player: Node) -> Result<Dataflow, Failure> {
     let taken = |id: &str| {
         dataflow.nodes.iter().enumerate().any(|(index, node)| node.id == id && !replaced.contains(&index))
     };
@@ -237,33 +262,12 @@ fn replace(dataflow: Dataflow, replaced: &BTreeSet<usize>, mut player: Node) -> 
         number += 1;
         player.id = format!("{PLAYER}-{number}");
     }
-    // The player is the first node; the others keep their order.
-    let kept: Vec<usize> = (0..dataflow.nodes.len()).filter(|index| !replaced.contains(index)).collect();
-    let new_index: BTreeMap<usize, usize> =
-        kept.iter().enumerate().map(|(new, &old)| (old, new + 1)).collect();
-    let moved = |from: OutputIndex| match player_outputs.get(&(from.node, from.output)) {
-        Some(&output) => OutputIndex { node: 0, output },
-        None => OutputIndex { node: new_index[&from.node], output: from.output },
-    };
-    let edges = dataflow.edges.iter().filter_map(|edge| {
-        let to = InputIndex { node: *new_index.get(&edge.to.node)?, input: edge.to.input };
-        Some(Edge { from: moved(edge.from), to })
-    });
-    let edges = edges.collect();
-    let mut nodes = vec![player];
-    for (index, mut node) in dataflow.nodes.into_iter().enumerate() {
-        if replaced.contains(&index) {
-            continue;
-        }
-        for input in &mut node.inputs {
-            if let Source::Output { node, output } = input.source {
-                let OutputIndex { node, output } = moved(OutputIndex { node, output });
-                input.source = Source::Output { node, output };
-            }
-        }
-        nodes.push(node);
-    }
-    Dataflow { nodes, edges, ..dataflow }
+    dataflow.replace(replaced, player).map_err(|UnansweredClient { client, server, service }| {
+        Failure::invalid(format!(
+            "`{client}` asks `{server}` for `{service}`, and a recording in its place cannot answer"
+        ))
+        .hint(format!("replace `{client}` too, with `--replace {client}`, or leave `{server}` as it is"))
+    })
 }
 
 /// Makes producers wait on every edge, so that each sample is received and each replay gives the same; but not on those

@@ -2,37 +2,38 @@
 
 use std::{io::IsTerminal, path::Path};
 
-use nervure_dataflow::{Dataflow, Host, Surroundings, load_for};
+use nervure_dataflow::{Dataflow, Report, load};
 
-use crate::failure::Failure;
+use crate::{failure::Failure, output};
 
 /// The graph of a dataflow file; its findings go to stderr.
 ///
 /// # Errors
-/// When the file has errors; they were told.
+/// If the file has errors; they are shown.
 pub fn read(file: &Path) -> Result<Dataflow, Failure> {
-    read_for(file, &Host)
+    accept(load(file), file)
 }
 
-/// As [`read`], for other surroundings than the host as it is.
+/// The graph in a report; its findings go to stderr.
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_for(file: &Path, surroundings: &dyn Surroundings) -> Result<Dataflow, Failure> {
-    let report = load_for(file, surroundings);
+pub fn accept(report: Report, file: &Path) -> Result<Dataflow, Failure> {
+    show_findings(&report);
+    let summary = report.summary();
+    let Report { dataflow, diagnostics, .. } = report;
+    dataflow.ok_or_else(|| {
+        let summary = summary.as_deref().unwrap_or("it has errors");
+        Failure::invalid(format!("`{}` cannot be used: {summary}", file.display())).findings(&diagnostics)
+    })
+}
+
+/// Writes what was found in a file to stderr.
+pub fn show_findings(report: &Report) {
     let text = report.render(colour_on_stderr());
     if !text.is_empty() {
-        eprintln!("{text}");
+        output::write_styled_note(&text);
     }
-    let summary = report.summary();
-    report.dataflow.ok_or_else(|| {
-        let summary = summary.as_deref();
-        Failure::invalid(format!(
-            "`{}` cannot be used: {}",
-            file.display(),
-            summary.unwrap_or("it has errors")
-        ))
-    })
 }
 
 /// True when stderr shows colours and the user wants them.

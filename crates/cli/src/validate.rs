@@ -1,25 +1,29 @@
 //! `nervure validate`.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use nervure_dataflow::load;
+use nervure_dataflow::{Report, load};
+use serde_json::{Value, json};
 
 use crate::{
     failure::{Failure, INVALID},
-    output,
-    source::colour_on_stderr,
+    output, source,
 };
 
 /// Checks every file, and tells of each what was found.
-pub fn validate(files: &[PathBuf]) -> Result<ExitCode, Failure> {
+pub fn validate(files: &[PathBuf], as_json: bool) -> Result<ExitCode, Failure> {
     let mut has_errors = false;
     for file in files {
         let report = load(file);
-        let text = report.render(colour_on_stderr());
-        if !text.is_empty() {
-            eprintln!("{text}");
-        }
+        source::show_findings(&report);
         has_errors |= report.has_errors();
+        if as_json {
+            output::write(&format!("{}\n", json(file, &report)))?;
+            continue;
+        }
         let name = file.display();
         match (&report.dataflow, report.summary()) {
             (Some(dataflow), found) => {
@@ -37,6 +41,17 @@ pub fn validate(files: &[PathBuf]) -> Result<ExitCode, Failure> {
         }
     }
     Ok(if has_errors { ExitCode::from(INVALID) } else { ExitCode::SUCCESS })
+}
+
+fn json(file: &Path, report: &Report) -> Value {
+    let dataflow = report.dataflow.as_ref();
+    json!({
+        "file": file.display().to_string(),
+        "is_valid": !report.has_errors(),
+        "nodes": dataflow.map(|dataflow| dataflow.nodes.len()),
+        "edges": dataflow.map(|dataflow| dataflow.edges.len()),
+        "findings": report.diagnostics,
+    })
 }
 
 /// `1 node`, `2 nodes`.

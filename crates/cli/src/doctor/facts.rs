@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, fs, io, path::Path, process::Command};
 
 use rustix::process::Resource;
 
+use nervure_keeper::cgroups::NodeGroups;
+
 use crate::run::log_folder;
 
 /// What `nervure doctor` looks at.
@@ -30,6 +32,8 @@ pub(super) struct Facts {
     /// Version of the module `nervure` of the Python that nodes would run on, or why there is none.
     pub python: Result<String, String>,
     pub ptrace_scope: Option<u32>,
+    /// Whether nodes can have control groups, or why not.
+    pub control_groups: Result<(), String>,
     pub is_root: bool,
     pub receive_buffer_bytes: Option<u64>,
     pub has_tun: bool,
@@ -52,6 +56,7 @@ impl Facts {
             clock_source: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             logs: logs(),
             python: python(),
+            control_groups: NodeGroups::probe(),
             ptrace_scope: number("/proc/sys/kernel/yama/ptrace_scope"),
             is_root,
             receive_buffer_bytes: number("/proc/sys/net/core/rmem_max"),
@@ -92,7 +97,7 @@ fn memory_limit() -> Option<u64> {
 
 /// The folder need not be there yet: the first of its ancestors that is must be writable.
 fn logs() -> Result<(String, u64), String> {
-    let root = log_folder::root().ok_or("neither NERVURE_LOG_DIR nor HOME is set")?;
+    let root = log_folder::root()?;
     let exists = root.ancestors().find(|folder| folder.exists()).ok_or("there is no such folder")?;
     let failed = |error: rustix::io::Errno| format!("{}: {error}", exists.display());
     rustix::fs::access(exists, rustix::fs::Access::WRITE_OK).map_err(failed)?;

@@ -75,7 +75,7 @@ pub struct SendArguments {
     pub peer: PublicKey,
     /// A stream, such as `size=512KiB,rate_hz=30,qos=keep_last:1`. Can be repeated.
     ///
-    /// Keys: size (bytes, KB, KiB, MB, MiB), rate_hz, qos (keep_all:N, keep_last:N, best_effort:N, latest),
+    /// Keys: size (such as 64kB or 512KiB, or bytes), rate_hz, qos (keep_all:N, keep_last:N, best_effort:N, latest),
     /// class (control, default, bulk), lifespan, deadline (such as 200ms), count (samples), copies (so many
     /// streams of this kind).
     #[arg(long = "stream", value_name = "STREAM", default_value = "size=512KiB,rate_hz=30,qos=keep_last:1")]
@@ -164,20 +164,10 @@ fn parse_delivery(text: &str) -> Option<Delivery> {
     })
 }
 
-/// Bytes with a unit: powers of 1000 (KB, MB) or of 1024 (KiB, MiB), or none.
+/// Bytes with a unit, as in a dataflow file, or a bare number of bytes.
 fn parse_bytes(text: &str) -> Option<usize> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let unit = match unit {
-        "" | "B" => 1,
-        "KB" => 1000,
-        "KiB" => 1 << 10,
-        "MB" => 1_000_000,
-        "MiB" => 1 << 20,
-        _ => return None,
-    };
-    let bytes = number.parse::<usize>().ok()?.checked_mul(unit)?;
-    (bytes <= nervure_link::coding::geometry::SAMPLE_BYTES_MAX).then_some(bytes)
+    let bytes = text.parse().ok().or_else(|| nervure_dataflow::parse_size(text).ok())?;
+    usize::try_from(bytes).ok().filter(|bytes| *bytes <= nervure_link::coding::geometry::SAMPLE_BYTES_MAX)
 }
 
 #[cfg(test)]
@@ -192,6 +182,9 @@ mod tests {
         assert_eq!(spec.qos.delivery, Delivery::keep_all(8));
         assert_eq!(spec.qos.traffic_class, TrafficClass::Bulk);
         assert_eq!(spec.qos.lifespan, Some(Duration::from_millis(250)));
+        for (size, bytes) in [("512KiB", 512 << 10), ("1.5MB", 1_500_000), ("1000", 1000)] {
+            assert_eq!(format!("size={size}").parse::<StreamSpec>().unwrap().sample_bytes, bytes, "{size}");
+        }
     }
 
     #[test]

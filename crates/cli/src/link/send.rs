@@ -118,7 +118,7 @@ impl Run {
             }
             if !told && clock::monotonic() - began > Duration::from_secs(2) {
                 told = true;
-                eprintln!("waiting for {}: {}", arguments.connect, unheard(self.connected));
+                note!("waiting for {}: {}", arguments.connect, unheard(self.connected));
             }
             let waited = clock::monotonic() - began;
             if link.failure().is_some() {
@@ -247,11 +247,11 @@ fn tell_events(link: &Link, connected: &mut bool) -> Result<(), Failure> {
             LinkEvent::Disconnected { why, .. } if !*connected || matches!(why, Lost::Refused(_)) => {
                 return Err(refused(link, &why));
             }
-            LinkEvent::Disconnected { why, .. } => eprintln!("the connection is lost: {why}"),
-            LinkEvent::Connected { address, .. } if *connected => eprintln!("connected to {address} again"),
+            LinkEvent::Disconnected { why, .. } => note!("the connection is lost: {why}"),
+            LinkEvent::Connected { address, .. } if *connected => note!("connected to {address} again"),
             LinkEvent::Connected { .. } => *connected = true,
             LinkEvent::PeerLost { unconfirmed, .. } => {
-                eprintln!("the other end was started anew; {unconfirmed} samples were under way");
+                note!("the other end restarted; {unconfirmed} samples were in flight");
             }
             _ => {}
         }

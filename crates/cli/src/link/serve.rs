@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 
 pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let link = bind(arguments.listen, &arguments.end, arguments.allow.clone())?;
-    eprintln!("listening on {}, public key {}", link.local_address(), link.public_key());
+    note!("listening on {}, public key {}", link.local_address(), link.public_key());
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         flag::register(signal, Arc::clone(&stop))
@@ -127,12 +127,12 @@ impl Run {
         while let Some(event) = self.link.next_event(Duration::ZERO) {
             match event {
                 LinkEvent::Connected { peer, address } => {
-                    eprintln!("connected: {peer} at {address}");
+                    note!("connected: {peer} at {address}");
                     self.peer.get_or_insert(peer);
                     self.gone_since = self.gone_since.filter(|_| self.peer != Some(peer));
                 }
                 LinkEvent::Disconnected { peer, why } => {
-                    eprintln!("the connection is lost: {why}");
+                    note!("the connection is lost: {why}");
                     if why == Lost::ClosedByPeer && self.peer == Some(peer) {
                         self.gone_since = Some(clock::monotonic());
                     }
@@ -151,11 +151,11 @@ impl Run {
                     self.streams.insert((peer, sink.stream.id()), sink);
                 }
                 LinkEvent::PeerRestarted { lost, .. } => {
-                    eprintln!("the other end was started anew; {lost} samples were on their way");
+                    note!("the other end restarted; {lost} samples were in flight");
                 }
                 LinkEvent::Refused { peer, address, why, .. } => {
                     let who = peer.map_or_else(|| "someone".to_owned(), |peer| peer.to_string());
-                    eprintln!("turned away {who} at {address}: {why}");
+                    note!("turned away {who} at {address}: {why}");
                 }
                 LinkEvent::Forgotten { .. } | LinkEvent::PeerLost { .. } => {}
             }

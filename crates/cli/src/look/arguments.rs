@@ -3,15 +3,19 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
+use clap_complete::ArgValueCandidates;
 use regex_lite::Regex;
 
-use crate::arguments::{LogLevel, parse_duration};
+use crate::{
+    arguments::{LogLevel, parse_duration},
+    complete,
+};
 
 /// Which dataflow, and how to answer.
 #[derive(Debug, Args)]
 pub struct Target {
     /// The dataflow: its name, or the process id of its keeper. Not needed when only one runs.
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", add = ArgValueCandidates::new(complete::dataflows))]
     pub dataflow: Option<String>,
     /// Write JSON to stdout.
     #[arg(long)]
@@ -64,6 +68,7 @@ pub enum NodeOrder {
     /// its `startup_timeout` (30s where the file has none).
     Replace {
         /// A node, `node` or `dataflow:node`.
+        #[arg(add = ArgValueCandidates::new(complete::nodes))]
         node: String,
         /// The program: a Python script (`.py`), an executable, or a command on the PATH.
         program: String,
@@ -90,17 +95,21 @@ pub struct LintArguments {
 #[derive(Debug, Args)]
 pub struct AttachArguments {
     /// A node, `node` or `dataflow:node`.
+    #[arg(add = ArgValueCandidates::new(complete::nodes))]
     pub node: String,
     /// What to run, after `--`: `{}` stands for the node's own program with its arguments, which is also what runs
     /// without a command.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
     /// The dataflow: its name, or the process id of its keeper. Not needed when only one runs.
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", add = ArgValueCandidates::new(complete::dataflows))]
     pub dataflow: Option<String>,
     /// Leave the node stopped afterwards: `nervure node start` starts it.
     #[arg(long)]
     pub leave_stopped: bool,
+    /// Write how COMMAND ended as JSON, behind what it has written itself.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -114,6 +123,7 @@ pub enum ParamOrder {
     /// List the parameters of all nodes, or of one.
     List {
         /// A node, `node` or `dataflow:node`.
+        #[arg(add = ArgValueCandidates::new(complete::nodes))]
         node: Option<String>,
         #[command(flatten)]
         target: Target,
@@ -121,8 +131,10 @@ pub enum ParamOrder {
     /// Print the value of a parameter.
     Get {
         /// A node, `node` or `dataflow:node`.
+        #[arg(add = ArgValueCandidates::new(complete::nodes))]
         node: String,
         /// The parameter.
+        #[arg(add = ArgValueCandidates::new(complete::params))]
         name: String,
         #[command(flatten)]
         target: Target,
@@ -130,8 +142,10 @@ pub enum ParamOrder {
     /// Change a parameter. The node is told if it takes the value.
     Set {
         /// A node, `node` or `dataflow:node`.
+        #[arg(add = ArgValueCandidates::new(complete::nodes))]
         node: String,
         /// The parameter.
+        #[arg(add = ArgValueCandidates::new(complete::params))]
         name: String,
         /// The value: `30`, `0.5`, `true`, `fast`, `[1, 2]`.
         #[arg(allow_hyphen_values = true)]
@@ -144,6 +158,7 @@ pub enum ParamOrder {
 #[derive(Debug, Args)]
 pub struct OneNode {
     /// A node, `node` or `dataflow:node`.
+    #[arg(add = ArgValueCandidates::new(complete::nodes))]
     pub node: String,
     #[command(flatten)]
     pub target: Target,
@@ -175,7 +190,7 @@ pub enum TopicAction {
 #[derive(Debug, Args)]
 pub struct TopicsArguments {
     /// Topics: `node/output`, or `dataflow:node/output`. `*` stands for anything. By default all.
-    #[arg(value_name = "TOPIC")]
+    #[arg(value_name = "TOPIC", add = ArgValueCandidates::new(complete::topics))]
     pub topics: Vec<String>,
     #[command(flatten)]
     pub target: Target,
@@ -184,7 +199,7 @@ pub struct TopicsArguments {
 #[derive(Debug, Args)]
 pub struct EchoArguments {
     /// Topics: `node/output`, or `dataflow:node/output`. `*` stands for anything.
-    #[arg(value_name = "TOPIC", required = true)]
+    #[arg(value_name = "TOPIC", required = true, add = ArgValueCandidates::new(complete::topics))]
     pub topics: Vec<String>,
     #[command(flatten)]
     pub target: Target,
@@ -202,7 +217,7 @@ pub struct EchoArguments {
 #[derive(Debug, Args)]
 pub struct MeasureArguments {
     /// Topics: `node/output`, or `dataflow:node/output`. `*` stands for anything.
-    #[arg(value_name = "TOPIC", required = true)]
+    #[arg(value_name = "TOPIC", required = true, add = ArgValueCandidates::new(complete::topics))]
     pub topics: Vec<String>,
     #[command(flatten)]
     pub target: Target,
@@ -222,7 +237,7 @@ pub struct LogsArguments {
     #[arg(short, long)]
     pub follow: bool,
     /// Only lines of this node; may be given several times. `nervure` is the keeper.
-    #[arg(long, value_name = "NODE")]
+    #[arg(long, value_name = "NODE", add = ArgValueCandidates::new(complete::nodes))]
     pub node: Vec<String>,
     /// Only lines of this level and above.
     #[arg(long, value_name = "LEVEL", default_value = "trace")]

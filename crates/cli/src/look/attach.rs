@@ -13,6 +13,7 @@ use nervure_protocol::{
     wiring::Program,
 };
 use rustix::process::{Pid, Signal};
+use serde_json::json;
 use signal_hook::{
     consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM},
     iterator::Signals,
@@ -25,7 +26,7 @@ use super::{
     split_name,
     state::State,
 };
-use crate::{failure::Failure, token};
+use crate::{failure::Failure, output, token};
 
 /// How often the user is told that something is still being waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -63,10 +64,17 @@ pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     let is_over = !state.follow_until(Instant::now())?;
     let before = find(&state, node).and_then(incarnation);
     drop(place);
-    if !arguments.leave_stopped && !is_over && comes_back(&mut state, node, before)? {
-        eprintln!("node `{node}` runs its own program again");
+    let is_given_back = !arguments.leave_stopped && !is_over && comes_back(&mut state, node, before)?;
+    if is_given_back {
+        note!("node `{node}` runs its own program again");
     }
     let code = ended.code().or_else(|| Some(128 + ended.signal()?)).unwrap_or(1);
+    if arguments.json {
+        let dataflow = &state.welcome().dataflow;
+        let told =
+            json!({"dataflow": dataflow, "node": node, "exit_code": code, "is_given_back": is_given_back});
+        output::write(&format!("{told}\n"))?;
+    }
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
 }
 
@@ -149,7 +157,7 @@ fn wait_until(
     while !holds(state) {
         match state.follow_until_news(Instant::now() + PATIENCE)? {
             Some(true) => {}
-            Some(false) => eprintln!("waiting for node `{node}` to {what}"),
+            Some(false) => note!("waiting for node `{node}` to {what}"),
             None => return Err(Failure::internal("the dataflow has ended")),
         }
     }

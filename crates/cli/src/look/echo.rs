@@ -50,14 +50,14 @@ pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
                 missed.add(&id, &sample);
                 if let Some(folder) = &arguments.save {
                     let path = save(folder, &id, &sample)?;
-                    eprintln!("wrote {}", path.display());
+                    note!("wrote {}", path.display());
                 }
                 show(&id, &sample, limits, arguments.target.json, observer.now())?;
                 left -= 1;
             }
-            Some(Event::InputClosed { id }) => eprintln!("{id}: its node has ended"),
-            Some(Event::NodeFailed { node, reason, .. }) => eprintln!("node `{node}` failed: {reason}"),
-            Some(Event::NodeRestarted { node, .. }) => eprintln!("node `{node}` runs again"),
+            Some(Event::InputClosed { id }) => note!("{id}: its node has ended"),
+            Some(Event::NodeFailed { node, reason, .. }) => note!("node `{node}` failed: {reason}"),
+            Some(Event::NodeRestarted { node, .. }) => note!("node `{node}` runs again"),
             Some(_) => {}
             None => break,
         }
@@ -90,7 +90,7 @@ impl Missed {
     fn tell(&mut self) {
         if self.count > 0 {
             let missed = crate::validate::count(self.count as usize, "sample");
-            eprintln!("{missed} came faster than this could show, and were passed over");
+            note!("{missed} came faster than this could show, and were passed over");
             self.count = 0;
             self.told_at = Instant::now();
         }

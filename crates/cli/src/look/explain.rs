@@ -1,6 +1,6 @@
 //! `nervure explain`: where and why samples were lost.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Instant};
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     failure::Failure,
     output,
-    run::{edges::Edge, format, losses},
+    run::{edges::Edge, format, intake::Intake, losses},
     validate::count,
 };
 
@@ -21,6 +21,10 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
     let Chosen { mut state, topics } =
         choose(&arguments.topics, arguments.target.dataflow.as_deref(), "explain")?;
     state.sample();
+    if state.edges.iter().any(|edge| edge.intake().is_undecided()) {
+        state.follow_until(Instant::now() + Intake::decided_after())?;
+        state.sample();
+    }
     let edges: Vec<&Edge> = topics.iter().flat_map(|topic| edges_of(&state, topic)).collect();
     if arguments.target.json {
         let edges: Vec<_> = edges.iter().map(|edge| as_json(edge)).collect();
@@ -29,6 +33,12 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
     }
     let lossy: Vec<_> = edges.iter().filter(|edge| edge.lost() > 0).collect();
     let mut paragraphs: Vec<String> = lossy.iter().map(|edge| explanation(edge)).collect();
+    for edge in edges.iter().filter(|edge| edge.lost() == 0) {
+        if let Some((what, remedy)) = losses::takes_nothing(edge) {
+            let queued = count(edge.totals().queued() as usize, "sample");
+            paragraphs.push(format!("{}: {what}, and {queued} wait for it\n      {remedy}\n", edge.name()));
+        }
+    }
     for edge in edges.iter().filter(|edge| edge.totals().output.blocked_nanos > 0) {
         let waited = format::latency(Some(edge.totals().output.blocked_nanos));
         paragraphs.push(format!(
@@ -37,8 +47,13 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
             edge.consumer_name()
         ));
     }
-    let intact = edges.len() - lossy.len();
-    paragraphs.extend(match (edges.is_empty(), lossy.is_empty()) {
+    let unknown: Vec<_> = edges.iter().filter(|edge| !edge.has_output()).collect();
+    paragraphs.extend(unknown.iter().filter_map(|edge| {
+        let why = edge.unreadable()?;
+        Some(format!("{}: what was lost is not known, because {why}\n", edge.name()))
+    }));
+    let intact = edges.len() - lossy.len() - unknown.len();
+    paragraphs.extend(match (edges.is_empty(), lossy.is_empty() && unknown.is_empty()) {
         (true, _) => Some("nobody receives that: nothing can be lost\n".to_owned()),
         (_, true) => Some(format!("nothing was lost on {}\n", count(edges.len(), "edge"))),
         _ if intact > 0 => Some(format!("nothing was lost on {}\n", count(intact, "other edge"))),
@@ -50,9 +65,8 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
 
 fn explanation(edge: &Edge) -> String {
     let totals = edge.totals();
-    let mut text =
-        format!("{}: {} of {} lost\n", edge.name(), totals.output.lost(), totals.output.published());
-    for loss in losses::explanations(&totals.output, edge) {
+    let mut text = format!("{}: {} of {} lost\n", edge.name(), totals.lost(), totals.output.published());
+    for loss in losses::explanations(&totals, edge) {
         text.push_str(&format!("  {}: {}\n", loss.count, loss.what));
         text.push_str(&format!("      {}\n", loss.remedy));
     }
@@ -64,13 +78,16 @@ fn explanation(edge: &Edge) -> String {
 
 fn as_json(edge: &Edge) -> Value {
     let totals = edge.totals();
-    let causes = losses::explanations(&totals.output, edge).into_iter();
+    let causes = losses::explanations(&totals, edge).into_iter();
+    let counted = |value: u64| edge.has_output().then_some(value);
     json!({
         "topic": edge.topic,
         "consumer": edge.consumer_name(),
-        "sent": totals.output.published(),
-        "lost": totals.output.lost(),
-        "blocked_nanos": totals.output.blocked_nanos,
+        "sent": counted(totals.output.published()),
+        "lost": edge.unreadable().is_none().then(|| totals.lost()),
+        "took_nothing_seconds": edge.intake().took_nothing_for().map(|idle| idle.as_secs_f64()),
+        "blocked_nanos": counted(totals.output.blocked_nanos),
+        "unreadable": edge.unreadable(),
         "causes": causes
             .map(|loss| json!({"count": loss.count, "what": loss.what, "remedy": loss.remedy}))
             .collect::<Vec<_>>(),

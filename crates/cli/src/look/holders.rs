@@ -14,6 +14,7 @@ use crate::{
     failure::Failure,
     output,
     run::{
+        edge_table::known,
         edges::Edge,
         table::{Align, Table},
     },
@@ -33,10 +34,11 @@ pub fn holders(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
                 "topic": edge.topic,
                 "consumer": edge.consumer_name(),
                 "pid": pid(edge),
-                "held": totals.input.held,
-                "queued": totals.queued(),
+                "held": edge.has_input().then_some(totals.input.held),
+                "queued": (edge.has_input() && edge.has_output()).then(|| totals.queued()),
                 "max_held": edge.queue.max_held,
-                "missed_held": totals.output.missed_held,
+                "missed_held": edge.has_output().then_some(totals.output.missed_held),
+                "unreadable": edge.unreadable(),
             })
         };
         let edges: Vec<_> = edges.iter().map(edge).collect();
@@ -58,16 +60,19 @@ pub fn holders(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
             edge.topic.clone(),
             edge.consumer_name().to_owned(),
             pid(edge).map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
-            totals.input.held.to_string(),
-            totals.queued().to_string(),
+            known(edge.has_input(), totals.input.held),
+            known(edge.has_input() && edge.has_output(), totals.queued()),
             edge.queue.max_held.to_string(),
-            totals.output.missed_held.to_string(),
+            known(edge.has_output(), totals.output.missed_held),
         ]);
     }
     output::write(&table.render(None))?;
+    for unreadable in state.edges.unreadable() {
+        note!("{unreadable}");
+    }
     let full = edges.iter().filter(|edge| edge.totals().input.held >= u64::from(edge.queue.max_held));
     for edge in full {
-        eprintln!(
+        note!(
             "{} holds as many samples of {} as it may: it receives no more until it lets go of one",
             edge.consumer_name(),
             edge.topic

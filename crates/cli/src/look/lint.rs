@@ -17,7 +17,7 @@ use crate::{
     failure::{Failure, IMPERFECT},
     output,
     run::format,
-    source::colour_on_stderr,
+    source,
     validate::count,
 };
 
@@ -55,12 +55,13 @@ pub fn lint(arguments: &LintArguments) -> Result<ExitCode, Failure> {
 
 fn lint_file(path: &Path, as_json: bool) -> Result<ExitCode, Failure> {
     let report = load(path);
-    let Some(dataflow) = &report.dataflow else {
-        eprintln!("{}", report.render(colour_on_stderr()));
+    if report.has_errors() {
+        source::accept(report, path)?;
         return Err(Failure::invalid(format!("`{}` cannot be used", path.display())));
-    };
-    let hints = file::hints(dataflow, &report.diagnostics);
-    let lines = Lines { file: path.display().to_string(), dataflow: Some(dataflow) };
+    }
+    let hints = report.dataflow.as_ref().map(|dataflow| file::hints(dataflow, &report.diagnostics));
+    let hints = hints.unwrap_or_default();
+    let lines = Lines { file: path.display().to_string(), dataflow: report.dataflow.as_ref() };
     let name = json!({"file": path.display().to_string()});
     tell(&hints, &lines, as_json, name, &path.display().to_string())
 }

@@ -1,6 +1,6 @@
 //! `nervure list`: the dataflows that run.
 
-use std::{process::ExitCode, time::Duration};
+use std::{collections::BTreeMap, process::ExitCode, time::Duration};
 
 use nervure_node::running::{self, Connection, ConnectionError};
 use nervure_protocol::{address::KeeperAddress, keeper_to_cli::DataflowState};
@@ -14,6 +14,7 @@ use crate::{
         format,
         table::{Align, Table},
     },
+    validate::count,
 };
 
 /// Lists them. A keeper that does not answer is listed too.
@@ -26,15 +27,34 @@ pub fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
             opened => all.push((address, opened)),
         }
     }
+    let others = running::dataflows_of_others()?;
     if arguments.json {
         let all: Vec<_> = all.iter().map(|(address, opened)| as_json(address, opened)).collect();
-        output::write(&format!("{}\n", json!({ "dataflows": all })))?;
-    } else if all.is_empty() {
-        eprintln!("no dataflow runs; start one with `nervure run FILE`");
-    } else {
-        output::write(&table(&all).render(None))?;
+        let other =
+            |one: &KeeperAddress| json!({"dataflow": one.dataflow, "keeper": one.keeper, "uid": one.uid});
+        let others: Vec<_> = others.iter().map(other).collect();
+        output::write(&format!("{}\n", json!({ "dataflows": all, "of_other_users": others })))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match all.as_slice() {
+        [] => note!("no dataflow runs; start one with `nervure run FILE`"),
+        all => output::write(&table(all).render(None))?,
+    }
+    if !others.is_empty() {
+        note!("{}", of_others(&others));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// `3 dataflows of other users run on this host (uid 1000: drive, arm; uid 1001: drive)`
+fn of_others(others: &[KeeperAddress]) -> String {
+    let mut users: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+    for one in others {
+        users.entry(one.uid).or_default().push(&one.dataflow);
+    }
+    let users: Vec<_> = users.iter().map(|(uid, names)| format!("uid {uid}: {}", names.join(", "))).collect();
+    let (dataflows, verb) = (count(others.len(), "dataflow"), if others.len() == 1 { "runs" } else { "run" });
+    format!("{dataflows} of other users {verb} on this host ({})", users.join("; "))
 }
 
 type Found = (KeeperAddress, Result<Connection, ConnectionError>);
@@ -110,4 +130,20 @@ pub fn state_name(state: DataflowState) -> &'static str {
 pub fn age(utc_nanos: i64) -> Duration {
     let nanos = nervure_shm::utc_nanos().saturating_sub(utc_nanos);
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dataflows_of_others_are_counted_by_user() {
+        let one = |uid, dataflow: &str| KeeperAddress { dataflow: dataflow.to_owned(), keeper: 1, uid };
+        let others = [one(1001, "drive"), one(1000, "drive"), one(1000, "arm")];
+        assert_eq!(
+            of_others(&others),
+            "3 dataflows of other users run on this host (uid 1000: drive, arm; uid 1001: drive)"
+        );
+        assert_eq!(of_others(&others[..1]), "1 dataflow of other users runs on this host (uid 1001: drive)");
+    }
 }

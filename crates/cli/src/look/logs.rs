@@ -49,6 +49,9 @@ pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
         }
         Err(error) => return Err(error.into()),
     };
+    if folder.as_os_str().is_empty() {
+        return Err(Failure::invalid("this dataflow writes no logs: it was started with `--no-logs`"));
+    }
     let filter = Filter::new(arguments);
     let Found { mut records, nodes } = read(&folder, &filter)?;
     check_nodes(&arguments.node, nodes, connection.as_ref())?;
@@ -136,15 +139,19 @@ fn show(record: &LogRecord, as_json: bool) -> Result<(), Failure> {
     })
 }
 
-/// `09:15:00.123 camera  | 30 frames`, with the level where it matters.
+/// `09:15:00.123 camera  | 30 frames`, with the level where it matters and the text does not name it.
 fn line(record: &LogRecord) -> String {
+    let (name, text) = record_line(record);
     let level = match record.level {
-        Level::Error => "ERROR ",
-        Level::Warn => "WARN ",
+        Level::Error if !has_word(&text, &["ERROR", "CRITICAL", "FATAL"]) => "ERROR ",
+        Level::Warn if !has_word(&text, &["WARN", "WARNING"]) => "WARN ",
         _ => "",
     };
-    let (name, text) = record_line(record);
     format!("{} {name:10} | {level}{text}\n", format::utc_time(record.utc_nanos))
+}
+
+fn has_word(text: &str, words: &[&str]) -> bool {
+    text.split(|letter: char| !letter.is_ascii_alphanumeric()).any(|word| words.contains(&word))
 }
 
 /// What the files of a run have.
@@ -213,7 +220,7 @@ fn last_folder(dataflow: Option<&str>) -> Result<PathBuf, Failure> {
         })
         .hint("run a dataflow with `nervure run FILE`; NERVURE_LOG_DIR says where its logs are")
     };
-    let root = log_folder::root().ok_or_else(none)?;
+    let root = log_folder::root().map_err(|why| none().because(why))?;
     let dataflows = match dataflow {
         Some(name) => vec![root.join(name)],
         None => folders_in(&root),
@@ -266,5 +273,15 @@ mod tests {
             line(&record(1_773_479_700_123_000_000, "camera", Level::Warn, "dark\x1b[2J")),
             "09:15:00.123 camera     | WARN dark\n"
         );
+        for (level, text) in [
+            (Level::Warn, "WARNING: dark"),
+            (Level::Warn, "[2026-01-31 WARN camera] dark"),
+            (Level::Error, "FATAL: gone"),
+        ] {
+            let told = line(&record(1_773_479_700_123_000_000, "camera", level, text));
+            assert_eq!(told, format!("09:15:00.123 camera     | {text}\n"));
+        }
+        let told = line(&record(0, "camera", Level::Error, "no WARNING before"));
+        assert_eq!(told, "00:00:00.000 camera     | ERROR no WARNING before\n");
     }
 }

@@ -81,7 +81,7 @@ pub fn measure(arguments: &MeasureArguments, what: What) -> Result<ExitCode, Fai
         windows.values_mut().for_each(Window::renew);
         left -= 1;
         if is_over {
-            eprintln!("{} has ended", observer.dataflow());
+            note!("{} has ended", observer.dataflow());
             break;
         }
     }
@@ -152,7 +152,7 @@ impl Window {
 fn table(windows: &BTreeMap<String, Window>, what: What, seconds: f64) -> Table {
     let heading: &[&str] = match what {
         What::Rate => &["hz", "interval", "min", "max", "deviation"],
-        What::Bandwidth => &["mb/s", "hz", "bytes", "min", "max"],
+        What::Bandwidth => &["bandwidth", "hz", "bytes", "min", "max"],
         What::Delay => &["age", "min", "max", "on the way", "max"],
     };
     let mut columns = vec![("topic", Align::Left)];
@@ -172,7 +172,7 @@ fn table(windows: &BTreeMap<String, Window>, what: What, seconds: f64) -> Table 
                 time(intervals.deviation()),
             ],
             What::Bandwidth => [
-                format::megabytes(window.bytes_per_second(seconds)),
+                format::bandwidth(window.bytes_per_second(seconds)),
                 format::rate(window.rate(seconds)),
                 bytes(sizes.mean()),
                 bytes(sizes.min()),

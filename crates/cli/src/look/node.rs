@@ -44,7 +44,7 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
         match is_alive {
             _ if is_done => break,
             None => return Err(Failure::internal(format!("the dataflow ended before node `{name}` {done}"))),
-            Some(false) => eprintln!("waiting for node `{name}` to end"),
+            Some(false) => note!("waiting for node `{name}` to end"),
             Some(true) => {}
         }
     }

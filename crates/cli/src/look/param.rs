@@ -2,7 +2,7 @@
 
 use std::{process::ExitCode, time::Instant};
 
-use nervure_dataflow::ParamKind;
+use nervure_dataflow::param_value;
 use nervure_node::running::{Connection, ConnectionError, PATIENCE};
 use nervure_protocol::{
     cli_to_keeper::{Message, SetParam},
@@ -31,7 +31,7 @@ pub fn param(arguments: &ParamArguments) -> Result<ExitCode, Failure> {
 }
 
 /// The parameters of a node.
-type OfNode = (String, Vec<NodeParam>);
+pub type OfNode = (String, Vec<NodeParam>);
 
 fn list(node: Option<&str>, target: &Target) -> Result<String, Failure> {
     let (dataflow, node) = match node {
@@ -46,7 +46,7 @@ fn list(node: Option<&str>, target: &Target) -> Result<String, Failure> {
         return Ok(format!("{}\n", json!({"dataflow": connection.welcome().dataflow, "params": params})));
     }
     if nodes.iter().all(|(_, params)| params.is_empty()) {
-        eprintln!("no node has parameters; declare them in `params` of the dataflow file");
+        note!("no node has parameters; declare them in `params` of the dataflow file");
         return Ok(String::new());
     }
     Ok(table(&nodes).render(None))
@@ -67,12 +67,8 @@ fn set(node: &str, name: &str, text: &str, target: &Target) -> Result<String, Fa
     let (dataflow, node) = split_name(node, target.dataflow.as_deref())?;
     let mut connection = connect(dataflow, "param")?;
     let before = find(&mut connection, node, name)?;
-    let as_text = || Value::String(text.to_owned());
-    let value = match before.spec.kind {
-        ParamKind::Str => as_text(),
-        // What is no JSON is refused by the keeper, which says what is expected.
-        _ => serde_json::from_str(text).unwrap_or_else(|_| as_text()),
-    };
+    // A value of another type is refused by the keeper, which says what is expected.
+    let value = param_value(text, before.spec.kind);
     let set = SetParam { node: node.to_owned(), name: name.to_owned(), value };
     order(&mut connection, &Message::SetParam(set))?;
     let after = find(&mut connection, node, name)?;
@@ -83,7 +79,7 @@ fn set(node: &str, name: &str, text: &str, target: &Target) -> Result<String, Fa
 }
 
 /// The parameters of one node, or of all.
-fn ask(connection: &mut Connection, node: Option<&str>) -> Result<Vec<OfNode>, Failure> {
+pub fn ask(connection: &mut Connection, node: Option<&str>) -> Result<Vec<OfNode>, Failure> {
     let mut answer = connection.ask(&Message::Params { node: node.map(str::to_owned) })?;
     let mut nodes = Vec::new();
     loop {

@@ -1,8 +1,10 @@
-//! What /proc says of the processes of nodes.
+//! What /proc and control groups say of the processes of nodes.
 
-use std::{collections::HashMap, fs, time::Instant};
+use std::{collections::HashMap, fs, path::PathBuf, time::Instant};
 
-/// What a process uses.
+use nervure_keeper::cgroups;
+
+/// What a node uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// 100 is one CPU; `None` at the first look.
@@ -13,31 +15,57 @@ pub struct Usage {
     pub threads: u64,
 }
 
-/// Processes that are looked at again and again.
+/// Nodes that are looked at again and again, by their processes.
 #[derive(Debug, Default)]
 pub struct Processes {
-    /// When each was looked at last, and the CPU time that it had used.
-    looks: HashMap<u32, (Instant, u64)>,
+    looks: HashMap<u32, Look>,
+}
+
+/// What was seen of a node.
+#[derive(Debug)]
+struct Look {
+    at: Instant,
+    cpu_micros: u64,
+    /// The node's control group, where it has one.
+    group: Option<PathBuf>,
 }
 
 impl Processes {
-    /// What a process uses; `None` when it has ended. A child of a node's process is not counted.
+    /// What a node uses whose process that is; `None` when it has ended. With a control group all its processes count, else
+    /// that one alone.
     pub fn usage(&mut self, pid: u32) -> Option<Usage> {
-        let Some(stat) =
-            fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|text| Stat::parse(&text))
-        else {
+        let Some(stat) = Stat::read(pid) else {
             self.looks.remove(&pid);
             return None;
         };
+        let earlier = self.looks.remove(&pid);
+        let group = match &earlier {
+            Some(look) => look.group.clone(),
+            None => cgroups::of_node(pid),
+        };
+        let members = group.as_deref().map(cgroups::members).unwrap_or_default();
+        let of_others = members.into_iter().filter_map(|other| u32::try_from(other.as_raw_pid()).ok());
+        let of_others = of_others.filter(|&other| other != pid).filter_map(Stat::read);
+        let total = of_others.fold(Usage::default(), |sum, other| sum.with(&other)).with(&stat);
+        // Of a group, those that have ended count too.
+        let cpu_micros = group.as_deref().and_then(cgroups::cpu_micros).unwrap_or_else(|| stat.cpu_micros());
         let now = Instant::now();
-        let earlier = self.looks.insert(pid, (now, stat.cpu_ticks));
-        let cpu_percent = earlier.map(|(then, ticks)| {
-            let seconds = now.duration_since(then).as_secs_f64().max(1e-9);
-            let used = stat.cpu_ticks.saturating_sub(ticks) as f64;
-            100.0 * used / rustix::param::clock_ticks_per_second() as f64 / seconds
+        let cpu_percent = earlier.map(|then| {
+            let seconds = now.duration_since(then.at).as_secs_f64().max(1e-9);
+            100.0 * cpu_micros.saturating_sub(then.cpu_micros) as f64 / 1e6 / seconds
         });
-        let resident_bytes = stat.resident_pages * rustix::param::page_size() as u64;
-        Some(Usage { cpu_percent, resident_bytes, threads: stat.threads })
+        self.looks.insert(pid, Look { at: now, cpu_micros, group });
+        Some(Usage { cpu_percent, ..total })
+    }
+}
+
+impl Usage {
+    fn with(self, stat: &Stat) -> Self {
+        Self {
+            resident_bytes: self.resident_bytes + stat.resident_pages * rustix::param::page_size() as u64,
+            threads: self.threads + stat.threads,
+            ..self
+        }
     }
 }
 
@@ -51,6 +79,14 @@ struct Stat {
 }
 
 impl Stat {
+    fn read(pid: u32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn cpu_micros(&self) -> u64 {
+        self.cpu_ticks * 1_000_000 / rustix::param::clock_ticks_per_second()
+    }
+
     fn parse(text: &str) -> Option<Self> {
         // The name may hold anything; what follows it is field 3.
         let fields: Vec<_> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();

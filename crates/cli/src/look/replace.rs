@@ -30,7 +30,7 @@ pub fn replace(node: &str, program: &str, args: &[String], target: &Target) -> R
     let answer = loop {
         match connection.receive_until(Instant::now() + PATIENCE)? {
             Some((answer, _)) => break answer,
-            None => eprintln!("waiting for {program} to be ready"),
+            None => note!("waiting for {program} to be ready"),
         }
     };
     match answer {

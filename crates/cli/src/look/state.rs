@@ -9,7 +9,10 @@ use nervure_protocol::{
     keeper_to_cli::{Message, NodeDeclared, Welcome},
     keeper_to_run::{self, NodeEnded, NodeStarted},
 };
-use rustix::fd::OwnedFd;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    fd::{BorrowedFd, OwnedFd},
+};
 
 use crate::{failure::Failure, run::edges::Edges};
 
@@ -33,6 +36,17 @@ pub struct NodeState {
     pub started: Option<NodeStarted>,
     /// How that ended, if it did.
     pub ended: Option<NodeEnded>,
+}
+
+/// Why [`State::follow_beside`] returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// There is something to read, or a signal has come.
+    Other,
+    /// The other end is closed.
+    OtherIsGone,
+    Deadline,
+    KeeperIsGone,
 }
 
 impl NodeState {
@@ -114,6 +128,42 @@ impl State {
         }
     }
 
+    /// Takes in news until `deadline`, or until `other` can be read.
+    pub fn follow_beside(&mut self, other: BorrowedFd<'_>, deadline: Instant) -> Result<Beside, Failure> {
+        loop {
+            match self.connection.try_receive() {
+                Ok(Some((message, descriptor))) => {
+                    self.take(message, descriptor)?;
+                    continue;
+                }
+                Ok(None) => {}
+                Err(ConnectionError::Gone(_)) => return Ok(Beside::KeeperIsGone),
+                Err(error) => return Err(error.into()),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Beside::Deadline);
+            }
+            let mut polled = [
+                PollFd::new(&self.connection, PollFlags::IN),
+                PollFd::from_borrowed_fd(other, PollFlags::IN),
+            ];
+            let left = Timespec::try_from(left).expect("a deadline is some days ahead at most");
+            match rustix::event::poll(&mut polled, Some(&left)) {
+                Ok(_) if polled[1].revents().intersects(PollFlags::HUP | PollFlags::ERR) => {
+                    return Ok(Beside::OtherIsGone);
+                }
+                Ok(_) if !polled[1].revents().is_empty() => return Ok(Beside::Other),
+                Ok(_) => {}
+                // A signal may be the change of the terminal's size.
+                Err(rustix::io::Errno::INTR) => return Ok(Beside::Other),
+                Err(error) => {
+                    return Err(Failure::internal("cannot wait for the keeper").because(error));
+                }
+            }
+        }
+    }
+
     /// Waits for news until `deadline`: whether there were any, and `None` when the keeper is gone.
     pub fn follow_until_news(&mut self, deadline: Instant) -> Result<Option<bool>, Failure> {
         match self.connection.receive_until(deadline) {
@@ -151,10 +201,7 @@ impl State {
         match report {
             Message::NodeStarted(started) => {
                 if let Some(page) = descriptor {
-                    self.edges.add_node(&started, &page).map_err(|error| {
-                        Failure::internal(format!("the counters of node `{}` cannot be read", started.id))
-                            .because(error)
-                    })?;
+                    self.edges.add_node(&started, &page);
                 }
                 if !self.nodes.contains_key(&started.node) {
                     // An observer that came later.
@@ -177,6 +224,7 @@ impl State {
                 }
             }
             Message::EdgeWired(wired) => self.edges.add(&wired),
+            Message::EdgeStatus(status) => self.edges.note(&status),
             Message::NodeEnded(ended) => {
                 if self.nodes.get(&ended.node).is_some_and(|node| node.declared.observer) {
                     self.nodes.remove(&ended.node);

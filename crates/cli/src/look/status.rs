@@ -16,7 +16,7 @@ use crate::{
     output,
     run::{
         display::plain_text,
-        edges::Edge,
+        edges::{Edge, Unreadable},
         format, losses,
         table::{Align, Table},
     },
@@ -43,7 +43,7 @@ fn text(state: &State) -> String {
         format::elapsed(age(welcome.started_utc_nanos)),
         state.keeper(),
         welcome.folder,
-        welcome.log_folder,
+        if welcome.log_folder.is_empty() { "none" } else { &welcome.log_folder },
     );
     let mut table = Table::new(&[
         ("node", Align::Left),
@@ -75,12 +75,15 @@ fn text(state: &State) -> String {
             }
         }
     }
+    for unreadable in state.edges.unreadable() {
+        text.push_str(&format!("\n{unreadable}\n"));
+    }
     let lossy: Vec<&Edge> =
         state.edges.iter().filter(|edge| edge.lost() > 0 && !edge.is_latest() && !edge.observer).collect();
     if !lossy.is_empty() {
         text.push('\n');
         for edge in &lossy {
-            let causes = losses::causes(&edge.totals().output);
+            let causes = losses::causes(&edge.totals());
             text.push_str(&format!("{} lost {}: {causes}\n", edge.name(), edge.lost()));
         }
         text.push_str("`nervure explain` says what would change it\n");
@@ -108,13 +111,14 @@ fn observers(state: &State) -> impl Iterator<Item = &str> {
     state.nodes.values().filter(|node| node.declared.observer).map(|node| node.declared.id.as_str())
 }
 
-fn restarts(node: &NodeState) -> u32 {
-    node.started.as_ref().map_or(0, |started| started.incarnation)
+pub fn restarts(node: &NodeState) -> u32 {
+    node.started.as_ref().map_or(0, |started| started.restarts)
 }
 
 fn as_json(state: &State) -> serde_json::Value {
     let welcome = state.welcome();
     let node = |node: &NodeState| {
+        let is_its = |unreadable: &&Unreadable| unreadable.node == node.declared.id;
         json!({
             "id": node.declared.id,
             "state": node.state(),
@@ -125,9 +129,14 @@ fn as_json(state: &State) -> serde_json::Value {
             "attached": node.declared.attached,
             "last_end": node.ended,
             "not_done": node.awaited(),
+            "unreadable_counters": state.edges.unreadable().find(is_its).map(|unreadable| &unreadable.why),
         })
     };
-    let edge = |edge: &Edge| json!({"topic": edge.topic, "input": edge.input, "lost": edge.lost()});
+    let edge = |edge: &Edge| {
+        let lost = edge.has_output().then(|| edge.lost());
+        json!({"topic": edge.topic, "input": edge.input, "lost": lost, "unreadable": edge.unreadable()})
+    };
+    let is_lossy = |edge: &&Edge| edge.lost() > 0 || !edge.has_output();
     json!({
         "dataflow": welcome.dataflow,
         "state": welcome.state,
@@ -137,7 +146,7 @@ fn as_json(state: &State) -> serde_json::Value {
         "folder": welcome.folder,
         "log_folder": welcome.log_folder,
         "nodes": own_nodes(state).map(node).collect::<Vec<_>>(),
-        "lossy_edges": state.edges.iter().filter(|edge| edge.lost() > 0).map(edge).collect::<Vec<_>>(),
+        "lossy_edges": state.edges.iter().filter(is_lossy).map(edge).collect::<Vec<_>>(),
         "observers": observers(state).collect::<Vec<_>>(),
     })
 }

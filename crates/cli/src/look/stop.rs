@@ -1,16 +1,21 @@
 //! `nervure stop`: ends a dataflow from outside.
 
 use std::{
+    io,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
-use nervure_node::running::ConnectionError;
-use nervure_protocol::cli_to_keeper::Message;
+use nervure_keeper::descendants::{self, Stat};
+use nervure_node::running::{self, Connection, ConnectionError};
+use nervure_protocol::{address::KeeperAddress, cli_to_keeper::Message};
+use rustix::{
+    fd::AsFd,
+    process::{Pid, PidfdFlags},
+};
 use serde_json::json;
 
-use super::arguments::StopArguments;
-use super::{connect, order};
+use super::{arguments::StopArguments, order};
 use crate::{failure::Failure, output};
 
 /// How often the user is told that it is still being waited for.
@@ -18,7 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Stops it, and waits until its keeper is gone.
 pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {
-    let mut connection = connect(arguments.target.dataflow.as_deref(), "stop")?;
+    let address = running::find(arguments.target.dataflow.as_deref())?;
+    let mut connection = match Connection::open(&address, "stop") {
+        Err(ConnectionError::NoAnswer { .. }) => return hangs(&address, arguments),
+        other => other?,
+    };
     let dataflow = connection.welcome().dataflow.clone();
     let message = match arguments.kill {
         true => Message::Kill,
@@ -37,7 +46,11 @@ pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {
             Err(error) => return Err(error.into()),
             Ok(Some(_)) => {}
             Ok(None) => {
-                eprintln!("waiting for the nodes of {dataflow} to end; `nervure stop --kill` does not wait");
+                // One that ends does not listen any more.
+                if let Err(ConnectionError::NoAnswer { .. }) = Connection::open(&address, "stop") {
+                    return hangs(&address, arguments);
+                }
+                note!("waiting for the nodes of {dataflow} to end; `nervure stop --kill` does not wait");
                 told_at = Instant::now() + PATIENCE;
             }
         }
@@ -47,4 +60,41 @@ pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {
         false => format!("{dataflow} has stopped\n"),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is left to do about a keeper that takes no orders: `--kill` kills it and its nodes.
+fn hangs(address: &KeeperAddress, arguments: &StopArguments) -> Result<ExitCode, Failure> {
+    let KeeperAddress { dataflow, keeper, .. } = address;
+    let failed = |error: io::Error| {
+        Failure::internal(format!("the keeper of {dataflow} (process {keeper}) cannot be killed"))
+            .because(error)
+    };
+    let pid = i32::try_from(*keeper).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| failed(rustix::io::Errno::SRCH.into()))?;
+    let pidfd =
+        rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
+    let state = Stat::read(pid.as_raw_pid()).map_or("it is gone", |stat| stat.state_text());
+    let hangs = format!("the keeper of {dataflow} (process {keeper}) does not answer: {state}");
+    if !arguments.kill {
+        return Err(Failure::internal(hangs).hint(format!(
+            "`kill -CONT {keeper}` lets one that is stopped go on; `nervure stop --kill -d {keeper}` kills it and its nodes"
+        )));
+    }
+    // Any user may listen on a name that has the number of any process.
+    if !is_keeper(pid) {
+        return Err(failed(io::Error::other("it is another program")));
+    }
+    note!("{hangs}; killing it and its nodes");
+    let killed = descendants::kill_tree(pid, pidfd.as_fd()).map_err(failed)?;
+    output::write(&match arguments.target.json {
+        true => format!("{}\n", json!({"dataflow": dataflow, "stopped": true, "killed_keeper": true})),
+        false => format!("{dataflow} was killed: its keeper, and {killed} process(es) below it\n"),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a process was started as `run` starts keepers.
+fn is_keeper(pid: Pid) -> bool {
+    let arguments = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_pid())).unwrap_or_default();
+    arguments == b"nervure\0__keeper\0"
 }

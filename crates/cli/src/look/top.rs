@@ -1,14 +1,20 @@
 //! `nervure top`: what nodes and edges do, in a table that is renewed.
 
+mod screen;
+mod view;
+
 use std::{
     io::{self, IsTerminal},
     process::ExitCode,
     time::Instant,
 };
 
-use rustix::fd::AsFd;
 use serde_json::{Value, json};
 
+use self::{
+    screen::{Screen, Turn},
+    view::{Then, View},
+};
 use super::{
     arguments::TopArguments,
     connect,
@@ -21,17 +27,15 @@ use crate::{
     failure::Failure,
     output,
     run::{
-        edge_table::{self, most_lossy},
+        edge_table,
+        edges::Edge,
         format,
         json::edge as edge_json,
-        table::{Align, Table, cut},
+        table::{Align, Colour, Table},
     },
+    source::wants_colour,
     validate::count,
 };
-
-/// Clears the screen, and shows what follows at once on terminals that can.
-const BEGIN_SCREEN: &str = "\x1b[?2026h\x1b[H\x1b[2J";
-const END_SCREEN: &str = "\x1b[?2026l";
 
 const EDGE_COLUMNS: [edge_table::Column; 9] = [
     edge_table::EDGE,
@@ -49,28 +53,62 @@ const EDGE_COLUMNS: [edge_table::Column; 9] = [
 pub fn top(arguments: &TopArguments) -> Result<ExitCode, Failure> {
     let connection = connect(arguments.target.dataflow.as_deref(), "top")?;
     let mut state = State::open(connection, true)?;
-    let is_screen = io::stdout().is_terminal() && !arguments.target.json;
-    let default_count = if is_screen || arguments.target.json { u64::MAX } else { 1 };
     step_back();
     let mut processes = Processes::default();
     look(&mut state, &mut processes);
-    for _ in 0..arguments.count.unwrap_or(default_count) {
-        let is_alive = state.follow_until(Instant::now() + arguments.interval)?;
-        let usages = look(&mut state, &mut processes);
-        if arguments.target.json {
-            output::write_or_end(&format!("{}\n", as_json(&state, &usages)))?;
-        } else if is_screen {
-            let screen = screen(&state, &usages, screen_size());
-            output::write_or_end(&format!("{BEGIN_SCREEN}{screen}{END_SCREEN}"))?;
-        } else {
-            output::write_or_end(&text(&state, &usages, None, usize::MAX))?;
-        }
-        if !is_alive {
-            eprintln!("{} has ended", state.welcome().dataflow);
-            break;
-        }
+    let has_ended = match arguments.target.json || arguments.count.is_some() || !screen::is_interactive() {
+        true => print(arguments, &mut state, &mut processes)?,
+        false => watch(arguments, &mut state, &mut processes)?,
+    };
+    if has_ended {
+        note!("{} has ended", state.welcome().dataflow);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints one table after another, or JSON. True when the dataflow has ended.
+fn print(arguments: &TopArguments, state: &mut State, processes: &mut Processes) -> Result<bool, Failure> {
+    let is_json = arguments.target.json;
+    let is_terminal = io::stdout().is_terminal();
+    let default_count = if is_json || is_terminal { u64::MAX } else { 1 };
+    for _ in 0..arguments.count.unwrap_or(default_count) {
+        let is_alive = state.follow_until(Instant::now() + arguments.interval)?;
+        let usages = look(state, processes);
+        if is_json {
+            output::write_or_end(&format!("{}\n", as_json(state, &usages)))?;
+        } else {
+            output::write_styled_or_end(&text(state, &usages, is_terminal && wants_colour()))?;
+        }
+        if !is_alive {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Shows a screen until a key ends it. True when the dataflow has ended.
+fn watch(arguments: &TopArguments, state: &mut State, processes: &mut Processes) -> Result<bool, Failure> {
+    let screen = Screen::open()?;
+    let mut view = View::default();
+    let mut usages = look(state, processes);
+    let mut next = Instant::now() + arguments.interval;
+    loop {
+        let rows = rows(state, &usages);
+        screen.show(&view.lines(state, &rows, screen::size(), wants_colour()))?;
+        match screen.wait(state, next)? {
+            Turn::Keys(keys) => {
+                if keys.into_iter().any(|key| view.key(key) == Then::Quit) {
+                    return Ok(false);
+                }
+            }
+            Turn::Deadline => {
+                usages = look(state, processes);
+                next = Instant::now() + arguments.interval;
+            }
+            Turn::Ended => return Ok(true),
+            Turn::Quit => return Ok(false),
+        }
+    }
 }
 
 /// A node and what its process uses.
@@ -82,51 +120,68 @@ fn look(state: &mut State, processes: &mut Processes) -> Usages {
     state.nodes.iter().map(usage).collect()
 }
 
-/// What fits the screen: the nodes, and the edges with the most losses when not all of them do.
-fn screen(state: &State, usages: &Usages, (width, height): (usize, usize)) -> String {
-    // Title, two headings, two empty lines, two lines that say how many are not shown, and the cursor's.
-    let rows = height.saturating_sub(8);
-    let text = text(state, usages, Some(width), rows.max(2));
-    text.lines().map(|line| cut(line, width) + "\n").collect()
+/// A node, and what its process uses.
+#[derive(Clone, Debug)]
+struct NodeRow<'a> {
+    node: &'a NodeState,
+    usage: Option<Usage>,
 }
 
-fn text(state: &State, usages: &Usages, width: Option<usize>, rows: usize) -> String {
-    let edges = state.edges.iter().len();
-    // Half for each, and what one does not need for the other.
-    let node_rows = usages.len().min((rows / 2).max(rows.saturating_sub(edges)));
-    let edge_rows = rows - node_rows.min(rows);
+impl NodeRow<'_> {
+    fn cpu(&self) -> f64 {
+        self.usage.and_then(|usage| usage.cpu_percent).unwrap_or(0.0)
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        self.usage.map_or(0, |usage| usage.resident_bytes)
+    }
+
+    fn restarts(&self) -> u32 {
+        self.node.started.as_ref().map_or(0, |started| started.restarts)
+    }
+}
+
+/// Those that are still there.
+fn rows<'a>(state: &'a State, usages: &Usages) -> Vec<NodeRow<'a>> {
+    let row = |(index, usage): &(u32, Option<Usage>)| {
+        Some(NodeRow { node: state.nodes.get(index)?, usage: *usage })
+    };
+    usages.iter().filter_map(row).collect()
+}
+
+fn title(state: &State, nodes: usize) -> String {
     let welcome = state.welcome();
-    let mut text = format!(
-        "{}: {} for {}, {}, {}\n\n",
-        welcome.dataflow,
+    format!(
+        "{}: {} for {}, {}, {}",
+        output::safe_part(&welcome.dataflow),
         state_name(welcome.state),
         format::elapsed(age(welcome.started_utc_nanos)),
-        count(usages.len(), "node"),
-        count(edges, "edge"),
-    );
-    text.push_str(&node_table(state, usages, node_rows).render(width));
-    if usages.len() > node_rows {
-        text.push_str(&format!(".. and {} more nodes\n", usages.len() - node_rows));
+        count(nodes, "node"),
+        count(state.edges.iter().len(), "edge"),
+    )
+}
+
+/// All of it, however much there is.
+fn text(state: &State, usages: &Usages, coloured: bool) -> String {
+    let rows = rows(state, usages);
+    let render = |table: Table| if coloured { table.render_coloured(None) } else { table.render(None) };
+    let mut text = format!("{}\n\n{}", title(state, rows.len()), render(node_table(&rows)));
+    let edges: Vec<&Edge> = state.edges.iter().collect();
+    if !edges.is_empty() {
+        text.push_str(&format!("\n{}", render(edge_table_of(edges, None))));
     }
-    if edges > 0 {
-        text.push('\n');
-        let shown = most_lossy(&state.edges, edge_rows);
-        let table = edge_table::table_within(shown, &EDGE_COLUMNS, width.unwrap_or(usize::MAX));
-        text.push_str(&table.render(width));
-    }
-    if edges > edge_rows {
-        text.push_str(&format!(".. and {} more edges\n", edges - edge_rows));
+    for unreadable in state.edges.unreadable() {
+        text.push_str(&format!("{unreadable}\n"));
     }
     text
 }
 
-fn node_table(state: &State, usages: &Usages, rows: usize) -> Table {
-    let mut shown: Vec<_> = usages.iter().collect();
-    if shown.len() > rows {
-        let cpu = |usage: &Option<Usage>| usage.and_then(|usage| usage.cpu_percent).unwrap_or(0.0);
-        shown.sort_by(|(_, a), (_, b)| cpu(b).total_cmp(&cpu(a)));
-        shown.truncate(rows);
-    }
+fn edge_table_of(edges: Vec<&Edge>, width: Option<usize>) -> Table {
+    edge_table::table_within(edges, &EDGE_COLUMNS, width.unwrap_or(usize::MAX))
+}
+
+fn node_table(rows: &[NodeRow<'_>]) -> Table {
+    const STATE: usize = 1;
     let mut table = Table::new(&[
         ("node", Align::Left),
         ("state", Align::Left),
@@ -137,10 +192,10 @@ fn node_table(state: &State, usages: &Usages, rows: usize) -> Table {
         ("restarts", Align::Right),
     ]);
     let dash = || "-".to_owned();
-    for (index, usage) in shown {
-        let node = &state.nodes[index];
-        let restarts = node.started.as_ref().map_or(0, |started| started.incarnation);
-        let state = if node.declared.observer { "observes" } else { node.state() };
+    for row in rows {
+        let NodeRow { node, usage } = row;
+        let is_observer = node.declared.observer;
+        let state = if is_observer { "observes" } else { node.state() };
         table.row(vec![
             node.declared.id.clone(),
             state.to_owned(),
@@ -148,8 +203,16 @@ fn node_table(state: &State, usages: &Usages, rows: usize) -> Table {
             usage.and_then(|usage| usage.cpu_percent).map_or_else(dash, |cpu| format!("{cpu:.1}")),
             usage.map_or_else(dash, |usage| format!("{:.1}", usage.resident_bytes as f64 / 1e6)),
             usage.map_or_else(dash, |usage| usage.threads.to_string()),
-            if node.declared.observer { dash() } else { restarts.to_string() },
+            if is_observer { dash() } else { row.restarts().to_string() },
         ]);
+        table.colour(
+            STATE,
+            match state {
+                "failed" => Some(Colour::Red),
+                "restarts" | "starts" => Some(Colour::Yellow),
+                _ => None,
+            },
+        );
     }
     table
 }
@@ -163,7 +226,7 @@ fn as_json(state: &State, usages: &Usages) -> Value {
             "observer": node.declared.observer,
             "state": node.state(),
             "pid": node.pid(),
-            "restarts": node.started.as_ref().map_or(0, |started| started.incarnation),
+            "restarts": node.started.as_ref().map_or(0, |started| started.restarts),
             "cpu_percent": usage.and_then(|usage| usage.cpu_percent),
             "resident_bytes": usage.map(|usage| usage.resident_bytes),
             "threads": usage.map(|usage| usage.threads),
@@ -176,12 +239,4 @@ fn as_json(state: &State, usages: &Usages) -> Value {
         "nodes": usages.iter().map(node).collect::<Vec<_>>(),
         "edges": state.edges.iter().map(edge_json).collect::<Vec<_>>(),
     })
-}
-
-/// Columns and lines of the terminal.
-fn screen_size() -> (usize, usize) {
-    match rustix::termios::tcgetwinsize(io::stdout().as_fd()) {
-        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
-        _ => (80, 24),
-    }
 }

@@ -1,6 +1,6 @@
 //! `nervure topic`: what a dataflow sends.
 
-use std::process::ExitCode;
+use std::{collections::BTreeSet, process::ExitCode};
 
 use nervure_protocol::wiring::{Policy, Queue};
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use crate::{
     failure::Failure,
     output,
     run::{
+        edge_table::known,
         edges::Edge,
         json::edge as edge_json,
         table::{Align, Table},
@@ -130,19 +131,21 @@ fn info_text(state: &State, topic: &Topic) -> String {
         text.push_str("  received by nobody\n");
         return text;
     }
+    let mut unreadable = BTreeSet::new();
     for edge in edges {
         let totals = edge.totals();
         table.row(vec![
             format!("  {}", edge.consumer_name()),
             policy_name(edge.queue).to_owned(),
-            format!("{}/{}", totals.queued(), edge.queue.depth),
+            format!("{}/{}", known(edge.has_output() && edge.has_input(), totals.queued()), edge.queue.depth),
             edge.queue.max_held.to_string(),
-            totals.output.published().to_string(),
-            totals.input.received.to_string(),
-            totals.output.lost().to_string(),
+            known(edge.has_output(), totals.output.published()),
+            known(edge.has_input(), totals.input.received),
+            known(edge.unreadable().is_none(), totals.lost()),
         ]);
+        unreadable.extend(edge.unreadable().map(|why| format!("  {why}\n")));
     }
-    text + &table.render(None)
+    text + &table.render(None) + &unreadable.into_iter().collect::<String>()
 }
 
 fn info_json(state: &State, topic: &Topic) -> Value {

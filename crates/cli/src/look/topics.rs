@@ -60,7 +60,8 @@ fn common_dataflow<'a>(
     Ok((common, names))
 }
 
-fn all(state: &State) -> Vec<Topic> {
+/// Every topic of a dataflow.
+pub fn all(state: &State) -> Vec<Topic> {
     let nodes = state.nodes.values().filter(|node| !node.declared.observer);
     let of_node = nodes.flat_map(|node| {
         node.declared.outputs.iter().map(|output| Topic {

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use arrow_data::ArrayData;
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field};
 use nervure_node::{
     Sample, SampleError, Value as MetadataValue,
-    message::{DType, Layout, PYTHON_KIND, Scalar, TensorLayout},
+    message::{DType, Layout, PYTHON_KIND, Scalar, Schema, TensorColumn, TensorLayout, ViewError},
 };
 use serde_json::{Map, Value, json};
 
@@ -73,19 +73,18 @@ pub fn shown(sample: &Sample, limits: Limits) -> Result<Shown, SampleError> {
         }
         Layout::Array(_) => {
             let array = sample.array()?;
-            if array.len() == 1 && is_map(sample)? {
-                return Ok(item(&array, 0, limits));
+            let schema = sample.schema()?.ok_or(ViewError::SchemaMissing)?;
+            if array.len() == 1 && is_map(&schema) {
+                return Ok(item(schema.root(), &array, 0, limits));
             }
-            list((0..array.len()).map(|at| item(&array, at, limits)), array.len(), limits)
+            items(schema.root(), &array, 0..array.len(), limits)
         }
     })
 }
 
 /// True for an array that stands for one map, as a Python node sends a dict.
-fn is_map(sample: &Sample) -> Result<bool, SampleError> {
-    let schema = sample.schema()?;
-    let kind = schema.as_ref().and_then(|schema| schema.root().metadata().get(PYTHON_KIND));
-    Ok(kind.is_some_and(|kind| kind == "dict"))
+fn is_map(schema: &Schema) -> bool {
+    schema.root().metadata().get(PYTHON_KIND).is_some_and(|kind| kind == "dict")
 }
 
 /// A value of the metadata.
@@ -256,8 +255,8 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An item of an Arrow array.
-fn item(array: &ArrayData, at: usize, limits: Limits) -> Shown {
+/// An item of an Arrow array of that field.
+fn item(field: &Field, array: &ArrayData, at: usize, limits: Limits) -> Shown {
     macro_rules! native {
         ($type:ty) => {
             Shown::Plain(array.buffer::<$type>(0)[at].into())
@@ -265,6 +264,12 @@ fn item(array: &ArrayData, at: usize, limits: Limits) -> Shown {
     }
     if array.is_null(at) {
         return Shown::Plain(Value::Null);
+    }
+    match TensorColumn::new(field, array).and_then(|tensors| tensors.map(|it| it.get(at)).transpose()) {
+        Ok(None) => {}
+        Ok(Some(None)) => return Shown::Plain(Value::Null),
+        Ok(Some(Some(found))) => return tensor(&found.layout, &found.elements, limits),
+        Err(error) => return Shown::Text(format!("({error})"), 0),
     }
     match array.data_type() {
         DataType::Null => Shown::Plain(Value::Null),
@@ -290,28 +295,29 @@ fn item(array: &ArrayData, at: usize, limits: Limits) -> Shown {
         DataType::LargeUtf8 => text(&String::from_utf8_lossy(variable::<i64>(array, at)), limits),
         DataType::Binary => bytes(variable::<i32>(array, at), limits),
         DataType::LargeBinary => bytes(variable::<i64>(array, at), limits),
-        DataType::List(_) | DataType::Map(_, _) => {
-            items(&array.child_data()[0], range::<i32>(array, at), limits)
+        DataType::List(field) | DataType::Map(field, _) => {
+            items(field, &array.child_data()[0], range::<i32>(array, at), limits)
         }
-        DataType::LargeList(_) => items(&array.child_data()[0], range::<i64>(array, at), limits),
-        DataType::FixedSizeList(_, length) => {
+        DataType::LargeList(field) => items(field, &array.child_data()[0], range::<i64>(array, at), limits),
+        DataType::FixedSizeList(field, length) => {
             let length = usize::try_from(*length).unwrap_or(0);
             let begin = (array.offset() + at) * length;
-            items(&array.child_data()[0], begin..begin + length, limits)
+            items(field, &array.child_data()[0], begin..begin + length, limits)
         }
         DataType::Struct(fields) => {
             let at = array.offset() + at;
             let values = fields.iter().zip(array.child_data());
-            Shown::Row(values.map(|(field, child)| (field.name().clone(), item(child, at, limits))).collect())
+            let shown = values.map(|(field, child)| (field.name().clone(), item(field, child, at, limits)));
+            Shown::Row(shown.collect())
         }
         other => Shown::Text(format!("({other})"), 0),
     }
 }
 
-fn items(array: &ArrayData, range: std::ops::Range<usize>, limits: Limits) -> Shown {
+fn items(field: &Field, array: &ArrayData, range: std::ops::Range<usize>, limits: Limits) -> Shown {
     let range = range.start.min(array.len())..range.end.min(array.len());
     let count = range.len();
-    list(range.map(|at| item(array, at, limits)), count, limits)
+    list(range.map(|at| item(field, array, at, limits)), count, limits)
 }
 
 /// Where an item of variable length lies.
@@ -326,6 +332,11 @@ fn variable<O: arrow_buffer::ArrowNativeType>(array: &ArrayData, at: usize) -> &
 
 #[cfg(test)]
 mod tests {
+    use nervure_node::{
+        Encode, Tensor,
+        message::{Column, Record, View, payload_buffer},
+    };
+
     use super::*;
 
     #[test]
@@ -356,6 +367,26 @@ mod tests {
         let shown = tensor(&layout, &payload, Limits::SHORT);
         assert_eq!(shown.to_string(), "float32 3, min -2, max 0.5, mean -0.75, 1 not finite: 0.5 NaN -2");
         assert_eq!(shown.json()["begin"], json!([0.5, "NaN", -2.0]));
+    }
+
+    #[test]
+    fn a_tensor_in_a_struct_is_shown_as_one_that_is_sent_alone() {
+        let pixels = vec![10_u8; 16 * 16];
+        let image = Tensor::new(&pixels, &[16, 16]).unwrap();
+        let mut column = Column::default();
+        let fields = column.begin_fields().unwrap();
+        fields.field("img").unwrap().push_tensor(image.layout(), &image).unwrap();
+        fields.field("t").unwrap().push_float(1.5).unwrap();
+        column.end_fields();
+        let record = Record::new(column, "dict").unwrap();
+        let mut payload = vec![0; record.payload_bytes()];
+        record.write(&mut payload);
+        let (schema, layout) = (record.schema().unwrap(), record.layout());
+        let payload = payload_buffer(payload);
+        let array = View::new(&layout, &payload).unwrap().array(Some(schema), &payload).unwrap();
+        let shown = item(schema.root(), &array, 0, Limits::SHORT);
+        assert_eq!(shown.to_string(), "{img: uint8 16x16, min 10, max 10, mean 10, t: 1.5}");
+        assert_eq!(shown.json()["img"]["shape"], json!([16, 16]));
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl Aftermath {
     /// Whether it is over. To be asked every half second.
     pub fn is_over(&mut self, edges: &Edges) -> bool {
         let totals = || edges.iter().map(super::edges::Edge::totals);
-        let received = totals().map(|totals| totals.input.received).sum();
+        let received = totals().map(|totals| totals.input.received).fold(0, u64::saturating_add);
         let is_quiet = received == self.received && totals().all(|totals| totals.queued() == 0);
         self.received = received;
         self.quiet_looks = if self.has_ended && is_quiet { self.quiet_looks + 1 } else { 0 };

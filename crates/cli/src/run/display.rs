@@ -1,6 +1,7 @@
 //! What `run` shows. There are three ways, each a binding of one contract: a live table, plain lines, JSON.
 
 use std::{
+    borrow::Cow,
     io::{self, IsTerminal},
     time::Duration,
 };
@@ -8,9 +9,12 @@ use std::{
 use nervure_keeper::plan::Plan;
 use nervure_protocol::keeper_to_run::{Level, LogRecord, Message};
 
-use super::{edges::Edges, json::Json, live::Live, plain::Plain, summary::Summary};
+use super::{
+    edges::Edges, json::Json, live::Live, nodes::Nodes, plain::Plain, streams::Streams, summary::Summary,
+};
 use crate::{
     arguments::RunOptions,
+    output::{safe_part, steers},
     source::{colour_on_stderr, wants_colour},
 };
 
@@ -19,13 +23,13 @@ pub trait Display {
     /// Something happened.
     fn message(&mut self, message: &Message);
     /// The counters were read.
-    fn figures(&mut self, edges: &Edges, elapsed: Duration);
+    fn figures(&mut self, nodes: &Nodes, edges: &Edges, elapsed: Duration);
     /// No message follows for now.
     fn flush(&mut self) {}
     /// It is over.
     fn conclude(&mut self, summary: &Summary, edges: &Edges, elapsed: Duration);
-    /// True once nobody can see it any more.
-    fn is_closed(&self) -> bool;
+    /// Where it is shown.
+    fn streams(&mut self) -> &mut Streams;
 }
 
 /// The way that fits the options and the terminal.
@@ -85,13 +89,13 @@ impl Lines {
 }
 
 /// Who says something, and what: what is said of a node is said by `nervure`.
-pub fn record_line(record: &LogRecord) -> (&str, String) {
+pub fn record_line(record: &LogRecord) -> (Cow<'_, str>, String) {
     let is_nodes_own = matches!(record.stream.as_str(), "stdout" | "stderr");
     let text = plain_text(&record.text);
     match record.node.as_str() {
-        "nervure" => ("nervure", text),
-        node if is_nodes_own => (node, text),
-        node => ("nervure", format!("{node}: {text}")),
+        "nervure" => ("nervure".into(), text),
+        node if is_nodes_own => (safe_part(node), text),
+        node => ("nervure".into(), format!("{}: {text}", safe_part(node))),
     }
 }
 
@@ -103,7 +107,7 @@ pub fn plain_text(text: &str) -> String {
         match character {
             '\x1b' => skip_escape(&mut characters),
             '\t' => plain.push('\t'),
-            other if other.is_control() => plain.push('\u{b7}'),
+            other if steers(other) => plain.push('\u{b7}'),
             other => plain.push(other),
         }
     }
@@ -126,6 +130,7 @@ mod tests {
         assert_eq!(plain_text("\x1b[31mred\x1b[0m and\ttab"), "red and\ttab");
         assert_eq!(plain_text("a\x1b[2J\x1b]0b\rc\x07"), "a0b\u{b7}c\u{b7}");
         assert_eq!(plain_text("ends in \x1b["), "ends in ");
+        assert_eq!(plain_text("a\u{9b}31mb \u{202e}c"), "a\u{b7}31mb \u{b7}c");
     }
 
     #[test]

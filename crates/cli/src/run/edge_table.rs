@@ -3,14 +3,26 @@
 use super::{
     edges::{Edge, Edges, Figures, Totals},
     format, losses,
-    table::{Align, Table},
+    table::{Align, Colour, Table},
 };
 
 /// A column: its heading, and what it says of an edge.
 pub struct Column {
     name: &'static str,
     align: Align,
+    /// Of whose counters it is.
+    of: Of,
     value: fn(&Row<'_>) -> String,
+    colour: fn(&Row<'_>) -> Option<Colour>,
+}
+
+/// Whose counters a value is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Nobody,
+    Producer,
+    Consumer,
+    Both,
 }
 
 /// An edge, with what was counted on it.
@@ -20,34 +32,92 @@ pub struct Row<'a> {
     figures: Figures,
 }
 
-const fn number(name: &'static str, value: fn(&Row<'_>) -> String) -> Column {
-    Column { name, align: Align::Right, value }
+const fn number(name: &'static str, of: Of, value: fn(&Row<'_>) -> String) -> Column {
+    Column { name, align: Align::Right, of, value, colour: |_| None }
 }
 
-pub const EDGE: Column = Column { name: "edge", align: Align::Left, value: |row| row.edge.name() };
-pub const RATE: Column = number("hz", |row| format::rate(row.figures.rate_hz));
-pub const BANDWIDTH: Column = number("mb/s", |row| format::megabytes(row.figures.bytes_per_second));
-pub const SENT: Column = number("sent", |row| row.totals.output.published().to_string());
-pub const RECEIVED: Column = number("received", |row| row.totals.input.received.to_string());
+const fn text(name: &'static str, value: fn(&Row<'_>) -> String) -> Column {
+    Column { name, align: Align::Left, of: Of::Nobody, value, colour: |_| None }
+}
+
+impl Column {
+    /// What it says of an edge: `?` where the counters are not readable.
+    fn text(&self, row: &Row<'_>) -> String {
+        if self.is_known(row) { (self.value)(row) } else { UNKNOWN.to_owned() }
+    }
+
+    fn colour(&self, row: &Row<'_>) -> Option<Colour> {
+        if self.is_known(row) { (self.colour)(row) } else { Some(Colour::Red) }
+    }
+
+    fn is_known(&self, row: &Row<'_>) -> bool {
+        let needs = |end| self.of == end || self.of == Of::Both;
+        (!needs(Of::Producer) || row.edge.has_output()) && (!needs(Of::Consumer) || row.edge.has_input())
+    }
+}
+
+/// In the place of what was counted and cannot be read.
+const UNKNOWN: &str = "?";
+
+/// A count, or `?` where it cannot be read.
+pub fn known(is_known: bool, count: u64) -> String {
+    if is_known { count.to_string() } else { UNKNOWN.to_owned() }
+}
+
+pub const EDGE: Column = text("edge", |row| row.edge.name());
+pub const RATE: Column = number("hz", Of::Consumer, |row| format::rate(row.figures.rate_hz));
+pub const BANDWIDTH: Column =
+    number("mb/s", Of::Consumer, |row| format::megabytes(row.figures.bytes_per_second));
+pub const SENT: Column = number("sent", Of::Producer, |row| row.totals.output.published().to_string());
+pub const RECEIVED: Column = number("received", Of::Consumer, |row| row.totals.input.received.to_string());
 /// Of the last samples, as [`RATE`] and [`BANDWIDTH`].
-pub const P50: Column = number("p50", |row| format::latency(row.figures.p50_nanos));
-pub const P99: Column = number("p99", |row| format::latency(row.figures.p99_nanos));
+pub const P50: Column = number("p50", Of::Consumer, |row| format::latency(row.figures.p50_nanos));
+pub const P99: Column = number("p99", Of::Consumer, |row| format::latency(row.figures.p99_nanos));
 /// Of all samples.
-pub const TOTAL_P50: Column = number("p50", |row| format::latency(row.totals.input.latency.quantile(0.5)));
-pub const TOTAL_P99: Column = number("p99", |row| format::latency(row.totals.input.latency.quantile(0.99)));
-pub const MAX: Column = number("max", |row| {
+pub const TOTAL_P50: Column =
+    number("p50", Of::Consumer, |row| format::latency(row.totals.input.latency.quantile(0.5)));
+pub const TOTAL_P99: Column =
+    number("p99", Of::Consumer, |row| format::latency(row.totals.input.latency.quantile(0.99)));
+pub const MAX: Column = number("max", Of::Consumer, |row| {
     let latency = &row.totals.input.latency;
     format::latency((latency.count() > 0).then(|| latency.max_nanos()))
 });
-pub const QUEUE: Column = number("queue", |row| format!("{}/{}", row.totals.queued(), row.edge.queue.depth));
-pub const HELD: Column = number("held", |row| row.totals.input.held.to_string());
-pub const LOST: Column = number("lost", |row| row.totals.output.lost().to_string());
-pub const WAITED: Column = number("waited", |row| {
+pub const QUEUE: Column = Column {
+    colour: how_full,
+    ..number("queue", Of::Both, |row| format!("{}/{}", row.totals.queued(), row.edge.queue.depth))
+};
+pub const HELD: Column = number("held", Of::Consumer, |row| row.totals.input.held.to_string());
+pub const LOST: Column =
+    Column { colour: how_lossy, ..number("lost", Of::Both, |row| row.totals.lost().to_string()) };
+pub const WAITED: Column = number("waited", Of::Producer, |row| {
     let nanos = row.totals.output.blocked_nanos;
     format::latency((nanos > 0).then_some(nanos))
 });
 pub const WHY_LOST: Column =
-    Column { name: "why lost", align: Align::Left, value: |row| losses::causes(&row.totals.output) };
+    text("why lost", |row| row.edge.unreadable().unwrap_or_else(|| losses::causes(&row.totals)));
+
+/// A full queue is red, one with little room yellow. Of `latest` it is meant to be full.
+fn how_full(row: &Row<'_>) -> Option<Colour> {
+    let (queued, depth) = (row.totals.queued(), u64::from(row.edge.queue.depth));
+    match queued {
+        _ if row.edge.is_latest() => None,
+        _ if queued >= depth => Some(Colour::Red),
+        _ if queued * 5 >= depth * 4 => Some(Colour::Yellow),
+        _ => None,
+    }
+}
+
+/// An edge that loses samples is red, one that has lost some yellow. `latest` loses them on purpose.
+fn how_lossy(row: &Row<'_>) -> Option<Colour> {
+    let lost = row.totals.lost();
+    let before = row.edge.span().map_or(lost, |(first, _, _)| first.lost());
+    match lost {
+        _ if row.edge.is_latest() => None,
+        0 => None,
+        _ if lost > before => Some(Colour::Red),
+        _ => Some(Colour::Yellow),
+    }
+}
 
 /// Columns that a narrow terminal does not get, the first ones first: what is lost matters more.
 const GIVE_WAY: [&str; 4] = [MAX.name, BANDWIDTH.name, HELD.name, P50.name];
@@ -82,16 +152,19 @@ pub fn table<'a, 'c>(
     let mut table = Table::new(&headings);
     for edge in edges {
         let row = Row { edge, totals: edge.totals(), figures: edge.figures() };
-        table.row(columns.clone().into_iter().map(|column| (column.value)(&row)).collect());
+        table.row(columns.clone().into_iter().map(|column| column.text(&row)).collect());
+        for (index, column) in columns.clone().into_iter().enumerate() {
+            table.colour(index, column.colour(&row));
+        }
     }
     table
 }
 
-/// At most so many edges: those with the most losses, where not all fit.
+/// At most `most` edges: those whose counters are not readable, then those with the most losses, where not all fit.
 pub fn most_lossy(edges: &Edges, most: usize) -> Vec<&Edge> {
     let mut shown: Vec<&Edge> = edges.iter().collect();
     if shown.len() > most {
-        shown.sort_by_key(|edge| std::cmp::Reverse(edge.lost()));
+        shown.sort_by_key(|edge| std::cmp::Reverse((edge.unreadable().is_some(), edge.lost())));
         shown.truncate(most);
     }
     shown
@@ -99,8 +172,12 @@ pub fn most_lossy(edges: &Edges, most: usize) -> Vec<&Edge> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
+
     use nervure_protocol::wiring::{Policy, Queue};
+    use nervure_shm::{InputCounters, OutputCounters};
+
+    use super::*;
 
     #[test]
     fn columns_give_way_before_names_and_what_is_lost() {
@@ -120,5 +197,34 @@ mod tests {
         // Nothing is left to give way: the name does.
         assert_eq!(heading(40), "HZ P99 QUEUE LOST");
         assert!(shown(40).contains("camera/image -> d\u{2026}"), "{}", shown(40));
+    }
+
+    #[test]
+    fn full_queues_and_losses_have_colours() {
+        let queue = |policy, depth| Queue { policy, depth, max_held: depth + 8 };
+        let mut edges = Edges::imagined(vec![
+            ("a/out", "full/in", queue(Policy::DropOldest, 10)),
+            ("a/out", "nearly/in", queue(Policy::DropOldest, 10)),
+            ("a/out", "latest/in", queue(Policy::DropOldest, 1)),
+        ]);
+        let output =
+            |sent, dropped_newest| OutputCounters { sent, dropped_newest, ..OutputCounters::default() };
+        for (edge, sent, lost) in [(0, 10, [0, 3]), (1, 8, [3, 3]), (2, 1, [0, 3])] {
+            for (second, lost) in lost.into_iter().enumerate() {
+                let elapsed = Duration::from_secs(second as u64);
+                edges.imagine(edge, elapsed, output(sent, lost), InputCounters::default());
+            }
+        }
+        let shown = table(edges.iter(), &[EDGE, QUEUE, LOST]).render_coloured(None);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(
+            lines[1].contains("\x1b[31m10/10\x1b[0m") && lines[1].ends_with("\x1b[31m3\x1b[0m"),
+            "{shown:?}"
+        );
+        assert!(
+            lines[2].contains("\x1b[33m8/10\x1b[0m") && lines[2].ends_with("\x1b[33m3\x1b[0m"),
+            "{shown:?}"
+        );
+        assert!(!lines[3].contains('\x1b'), "{shown:?}");
     }
 }

@@ -10,6 +10,13 @@ pub fn utc_name(utc_seconds: i64) -> String {
     format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
 }
 
+/// `2026-01-31 23:59:59 +01:00`, in the time zone of the host, or of `TZ` in the environment.
+pub fn local_time(utc_nanos: i64) -> String {
+    let time =
+        jiff::Timestamp::from_nanosecond(utc_nanos.into()).expect("64 bits of nanoseconds are 292 years");
+    time.to_zoned_datetime(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string()
+}
+
 /// `23:59:59.123`
 pub fn utc_time(utc_nanos: i64) -> String {
     let millis = utc_nanos.div_euclid(1_000_000).rem_euclid(86_400_000);
@@ -62,6 +69,16 @@ pub fn rate(per_second: f64) -> String {
     }
 }
 
+/// `850 B/s`, `12.3 kB/s`, `4.56 MB/s`, `1.23 GB/s`: powers of 1000.
+pub fn bandwidth(bytes_per_second: f64) -> String {
+    match bytes_per_second {
+        ..1e3 => format!("{bytes_per_second:.0} B/s"),
+        1e3..1e6 => three_digits(bytes_per_second / 1e3, "kB/s"),
+        1e6..1e9 => three_digits(bytes_per_second / 1e6, "MB/s"),
+        _ => three_digits(bytes_per_second / 1e9, "GB/s"),
+    }
+}
+
 /// Megabytes a second.
 pub fn megabytes(bytes_per_second: f64) -> String {
     digits(bytes_per_second / 1e6)
@@ -103,6 +120,11 @@ mod tests {
         assert_eq!(rate(24.99), "25.0");
         assert_eq!(rate(1_234_567.0), "1235k");
         assert_eq!(megabytes(38_880_000.0), "38.9");
+        assert_eq!(bandwidth(0.0), "0 B/s");
+        assert_eq!(bandwidth(850.0), "850 B/s");
+        assert_eq!(bandwidth(12_345.0), "12.3 kB/s");
+        assert_eq!(bandwidth(38_880_000.0), "38.9 MB/s");
+        assert_eq!(bandwidth(1.234e9), "1.23 GB/s");
         assert_eq!(elapsed(Duration::from_millis(12_340)), "12.3 s");
         assert_eq!(elapsed(Duration::from_secs(3_725)), "1 h 02 min");
     }

@@ -3,19 +3,19 @@
 //! What the keeper reports is written as it is (`"message": "log"`, `"node_started"`, `"edge_wired"`, `"ready"`,
 //! `"node_ended"`, `"finished"`); `"edges"` has the counters of every edge once a second, and `"summary"` ends it.
 
-use std::{
-    io::{self, Write},
-    time::Duration,
-};
+use std::time::Duration;
 
 use nervure_protocol::keeper_to_run::Message;
 use serde_json::{Value, json};
 
 use super::{
-    display::{Display, record_line},
+    display::{Display, Target, record_line},
     edges::{Edge, Edges},
+    nodes::Nodes,
+    streams::Streams,
     summary::Summary,
 };
+use crate::output::safe;
 
 const FIGURES_PERIOD: Duration = Duration::from_secs(1);
 
@@ -23,13 +23,13 @@ const FIGURES_PERIOD: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct Json {
     next_figures: Duration,
-    is_closed: bool,
+    streams: Streams,
 }
 
 impl Json {
     fn write(&mut self, value: &impl serde::Serialize) {
         let text = serde_json::to_string(value).expect("these values have text keys only");
-        self.is_closed |= writeln!(io::stdout(), "{text}").is_err();
+        self.streams.write(Target::Stdout, &format!("{}\n", safe(&text)));
     }
 }
 
@@ -38,19 +38,19 @@ impl Display for Json {
         self.write(message);
         if let Message::Log(record) = message
             && record.stream == "run"
-            && self.is_closed
+            && !self.streams.stdout_is_intact()
         {
             let (name, text) = record_line(record);
-            let _ = writeln!(io::stderr(), "{name} | {text}");
+            self.streams.write(Target::Stderr, &format!("{name} | {text}\n"));
         }
     }
 
-    fn figures(&mut self, edges: &Edges, elapsed: Duration) {
+    fn figures(&mut self, nodes: &Nodes, edges: &Edges, elapsed: Duration) {
         if elapsed >= self.next_figures {
             self.next_figures = elapsed + FIGURES_PERIOD;
             let edges: Vec<_> = edges.iter().map(edge).collect();
             self.write(
-                &json!({"message": "edges", "elapsed_seconds": elapsed.as_secs_f64(), "edges": edges}),
+                &json!({"message": "edges", "elapsed_seconds": elapsed.as_secs_f64(), "nodes": nodes.json(), "edges": edges}),
             );
         }
     }
@@ -62,14 +62,20 @@ impl Display for Json {
             "elapsed_seconds": elapsed.as_secs_f64(),
             "is_perfect": summary.is_perfect(),
             "failed": summary.failures().collect::<Vec<_>>(),
+            "failed_edges": summary.failed_edges(),
             "log_folder": summary.log_folder(),
+            "unwritten": self.streams.json(),
+            "nodes": summary.nodes().json(),
             "unmet": summary.watched().json(),
             "edges": edges,
         }));
+        if let Some(missing) = self.streams.missing() {
+            self.streams.write(Target::Stderr, &format!("{missing}\n"));
+        }
     }
 
-    fn is_closed(&self) -> bool {
-        self.is_closed
+    fn streams(&mut self) -> &mut Streams {
+        &mut self.streams
     }
 }
 
@@ -77,29 +83,33 @@ impl Display for Json {
 pub fn edge(edge: &Edge) -> Value {
     let (totals, figures) = (edge.totals(), edge.figures());
     let (output, input) = (&totals.output, &totals.input);
+    let sent = |value: u64| edge.has_output().then_some(value);
+    let received = |value: u64| edge.has_input().then_some(value);
     json!({
         "topic": edge.topic,
         "input": edge.input,
         "queue": edge.queue,
-        "sent": output.published(),
-        "received": input.received,
-        "received_bytes": input.bytes,
-        "lost": output.lost(),
-        "dropped_oldest": output.dropped_oldest,
-        "dropped_newest": output.dropped_newest,
-        "missed_held": output.missed_held,
-        "missed_memory": output.missed_memory,
-        "missed_control": output.missed_control,
-        "lost_in_crash": output.lost_in_crash,
-        "undelivered": output.undelivered,
-        "queued": totals.queued(),
-        "held": input.held,
-        "stale": input.stale,
-        "blocked_nanos": output.blocked_nanos,
-        "rate_hz": figures.rate_hz,
-        "bytes_per_second": figures.bytes_per_second,
+        "sent": sent(output.published()),
+        "received": received(input.received),
+        "received_bytes": received(input.bytes),
+        "lost": sent(totals.lost()).filter(|_| edge.has_input()),
+        "dropped_oldest": sent(output.dropped_oldest),
+        "dropped_newest": sent(output.dropped_newest),
+        "missed_held": sent(output.missed_held),
+        "missed_memory": sent(output.missed_memory),
+        "missed_control": sent(output.missed_control),
+        "lost_in_crash": sent(output.lost_in_crash),
+        "lost_with_producer": received(input.lost),
+        "undelivered": sent(output.undelivered),
+        "queued": sent(totals.queued()).filter(|_| edge.has_input()),
+        "held": received(input.held),
+        "stale": received(input.stale),
+        "blocked_nanos": sent(output.blocked_nanos),
+        "rate_hz": edge.has_input().then_some(figures.rate_hz),
+        "bytes_per_second": edge.has_input().then_some(figures.bytes_per_second),
         "latency_p50_nanos": input.latency.quantile(0.5),
         "latency_p99_nanos": input.latency.quantile(0.99),
         "latency_max_nanos": (input.latency.count() > 0).then(|| input.latency.max_nanos()),
+        "unreadable": edge.unreadable(),
     })
 }

@@ -2,27 +2,26 @@
 
 use std::{
     fs::File,
-    io::{self, Write},
+    io::{self, Read, Seek, Write},
     os::unix::process::{CommandExt, ExitStatusExt},
-    path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
-use nervure_keeper::{descendants, plan::Plan};
+use nervure_keeper::{cgroups, descendants, plan::Plan};
 use nervure_protocol::{MAX_MESSAGE_BYTES, decode, encode, keeper_to_run, run_to_keeper};
 use nervure_shm::{Received, Seqpacket};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::MemfdFlags,
-    process::{Resource, Rlimit},
+    process::{Pid, Resource, Rlimit},
 };
 
 use super::signals::Signals;
 use crate::failure::{Failure, INTERNAL};
 
-/// How long a keeper may take to end after its last word.
+/// How long a keeper may take to end after its last word, and again after SIGKILL.
 const FAREWELL: Duration = Duration::from_secs(10);
 
 /// A keeper that was started.
@@ -33,7 +32,7 @@ pub struct Keeper {
     buffer: Vec<u8>,
     has_finished: bool,
     /// Where its stderr goes, when not to that of `run`.
-    stderr: Option<PathBuf>,
+    stderr: Option<File>,
 }
 
 /// A message and its descriptor.
@@ -79,12 +78,14 @@ impl Keeper {
         command
             .arg0("nervure")
             .arg("__keeper")
+            // A node of another dataflow may have started this one.
+            .env_remove(descendants::MARK_VARIABLE)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null());
         // Whoever reads the stderr of `run` shall see its end when `run` ends.
-        let stderr = plan.detached.then(|| plan.log_folder.join("keeper.stderr"));
+        let stderr = plan.detached.then(|| stderr_file(plan)).transpose()?;
         match &stderr {
-            Some(path) => command.stderr(File::create(path)?),
+            Some(file) => command.stderr(file.try_clone()?),
             // Ctrl-C is for `run`, which stops the keeper in order. A detached one leaves the session by itself, which the
             // leader of a group cannot.
             None => command.process_group(0),
@@ -102,14 +103,19 @@ impl Keeper {
     }
 
     /// Its process.
-    pub fn pid(&self) -> u32 {
-        self.process.id()
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
     }
 
     /// What it has told on a stderr that nobody saw.
     pub fn repeat_its_last_words(&self) {
-        if let Some(text) = self.stderr.as_ref().and_then(|path| std::fs::read_to_string(path).ok()) {
-            eprint!("{text}");
+        let read = |mut file: &File| {
+            let mut text = String::new();
+            file.rewind()?;
+            file.read_to_string(&mut text).map(|_| text)
+        };
+        if let Some(text) = self.stderr.as_ref().and_then(|file| read(file).ok()) {
+            note!("{}", text.trim_end());
         }
     }
 
@@ -150,20 +156,18 @@ impl Keeper {
     pub fn end(&mut self) -> Result<End, Failure> {
         let failed =
             |error: io::Error| Failure::internal("cannot wait for the end of the keeper").because(error);
-        let deadline = Instant::now() + FAREWELL;
-        let status = loop {
-            match self.process.try_wait().map_err(failed)? {
-                Some(status) => break status,
-                None if Instant::now() > deadline => {
-                    self.process.kill().map_err(failed)?;
-                    break self.process.wait().map_err(failed)?;
-                }
-                None => std::thread::sleep(Duration::from_millis(1)),
+        let status = match self.wait_for_exit(FAREWELL).map_err(failed)? {
+            Some(status) => status,
+            None => {
+                self.process.kill().map_err(failed)?;
+                let held = io::Error::other("it does not end on SIGKILL: the kernel holds it");
+                self.wait_for_exit(descendants::KILL_PATIENCE).map_err(failed)?.ok_or_else(|| failed(held))?
             }
         };
         if status.success() && self.has_finished {
             return Ok(End::Orderly);
         }
+        cgroups::remove_orphans();
         let leftovers = descendants::kill_all();
         if status.code() == Some(INTERNAL.into()) {
             return Ok(End::Failed);
@@ -173,6 +177,32 @@ impl Keeper {
             None => status.to_string(),
         };
         Ok(End::Killed { how, leftovers })
+    }
+}
+
+/// What a detached keeper writes to.
+fn stderr_file(plan: &Plan) -> io::Result<File> {
+    match &plan.log_folder {
+        Some(folder) => File::options()
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .open(folder.join("keeper.stderr")),
+        None => Ok(rustix::fs::memfd_create("nervure-keeper-stderr", MemfdFlags::CLOEXEC)?.into()),
+    }
+}
+
+impl Keeper {
+    /// `None` when it has not exited in time.
+    fn wait_for_exit(&mut self, timeout: Duration) -> io::Result<Option<ExitStatus>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            match self.process.try_wait()? {
+                None if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
+                status => return Ok(status),
+            }
+        }
     }
 }
 

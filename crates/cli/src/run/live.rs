@@ -1,7 +1,7 @@
 //! A table that stays below the log lines and is redrawn in place, for terminals.
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     time::Duration,
 };
 
@@ -13,6 +13,8 @@ use super::{
     edge_table::{self, most_lossy},
     edges::Edges,
     format,
+    nodes::Nodes,
+    streams::Streams,
     summary::Summary,
     table::cut,
 };
@@ -43,24 +45,20 @@ pub struct Live {
     drawn: usize,
     /// Lines that wait to be shown above the table, so that many cost one redraw.
     waiting: Vec<(Target, String)>,
-    is_closed: bool,
+    streams: Streams,
 }
 
 impl Live {
     pub fn new(lines: Lines) -> Self {
         let shares_screen = io::stdout().is_terminal();
-        Self { lines, shares_screen, table: Vec::new(), drawn: 0, waiting: Vec::new(), is_closed: false }
-    }
-
-    fn write(&mut self, target: Target, text: &str) {
-        if text.is_empty() {
-            return;
+        Self {
+            lines,
+            shares_screen,
+            table: Vec::new(),
+            drawn: 0,
+            waiting: Vec::new(),
+            streams: Streams::default(),
         }
-        let written = match target {
-            Target::Stdout => io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()),
-            Target::Stderr => io::stderr().write_all(text.as_bytes()),
-        };
-        self.is_closed |= written.is_err();
     }
 
     /// Shows the lines that wait, and the table below them.
@@ -71,14 +69,14 @@ impl Live {
                 Target::Stderr => text.push_str(&line),
                 Target::Stdout => {
                     if self.shares_screen {
-                        self.write(Target::Stderr, &std::mem::take(&mut text));
+                        self.streams.write(Target::Stderr, &std::mem::take(&mut text));
                     }
-                    self.write(Target::Stdout, &line);
+                    self.streams.write(Target::Stdout, &line);
                 }
             }
         }
         text += &self.table_text();
-        self.write(Target::Stderr, &(text + END_UPDATE));
+        self.streams.write(Target::Stderr, &(text + END_UPDATE));
     }
 
     /// The sequence that removes the table.
@@ -105,8 +103,8 @@ impl Display for Live {
         }
     }
 
-    fn figures(&mut self, edges: &Edges, elapsed: Duration) {
-        self.table = table(edges, elapsed, screen_size());
+    fn figures(&mut self, nodes: &Nodes, edges: &Edges, elapsed: Duration) {
+        self.table = table(nodes, edges, elapsed, screen_size());
         self.redraw();
     }
 
@@ -119,21 +117,22 @@ impl Display for Live {
     fn conclude(&mut self, summary: &Summary, edges: &Edges, elapsed: Duration) {
         self.table.clear();
         self.redraw();
-        self.write(Target::Stderr, &summary.text(edges, elapsed));
+        self.streams.write(Target::Stderr, &summary.text(edges, self.streams.missing(), elapsed));
     }
 
-    fn is_closed(&self) -> bool {
-        self.is_closed
+    fn streams(&mut self) -> &mut Streams {
+        &mut self.streams
     }
 }
 
 /// The lines of the table: the edges with losses first when not all fit.
-fn table(edges: &Edges, elapsed: Duration, (width, height): (usize, usize)) -> Vec<String> {
+fn table(nodes: &Nodes, edges: &Edges, elapsed: Duration, (width, height): (usize, usize)) -> Vec<String> {
     // Title, heading, and the line that says how many are not shown.
     let most = (height / 2).saturating_sub(3).max(1);
     let shown = most_lossy(edges, most);
     let hidden = edges.iter().len() - shown.len();
-    let mut lines = vec![format!("-- {} --", format::elapsed(elapsed))];
+    let trouble = nodes.trouble().map(|trouble| format!("; {trouble}")).unwrap_or_default();
+    let mut lines = vec![format!("-- {}{trouble} --", format::elapsed(elapsed))];
     if edges.iter().len() > 0 {
         lines.extend(
             edge_table::table_within(shown, &COLUMNS, width).render(Some(width)).lines().map(str::to_owned),
@@ -142,6 +141,7 @@ fn table(edges: &Edges, elapsed: Duration, (width, height): (usize, usize)) -> V
     if hidden > 0 {
         lines.push(format!(".. and {hidden} more edges"));
     }
+    lines.extend(edges.unreadable().map(ToString::to_string));
     lines
 }
 

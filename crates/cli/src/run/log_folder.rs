@@ -1,104 +1,199 @@
 //! The folder of a run's log files.
 
 use std::{
-    env, fs, io,
+    env,
+    fs::{self, DirBuilder, File},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
 };
 
-use nervure_node::running::{self, Connection};
+use nervure_dataflow::parse_size;
+use nervure_keeper::log_space::{self, LogLimit};
 
 use crate::{failure::Failure, run::format};
 
-/// Runs of a dataflow whose logs are kept.
-const KEPT_RUNS: usize = 20;
+/// Bytes of the logs of all runs, unless NERVURE_LOG_LIMIT has another number.
+const DEFAULT_LIMIT: u64 = 2_000_000_000;
 
-/// Makes the folder of a new run, and removes those of runs long ago.
-pub fn create(dataflow: &str) -> Result<PathBuf, Failure> {
+/// The folder of a run. It is not removed as long as this, or its keeper, lives.
+#[derive(Debug)]
+pub struct LogFolder {
+    pub path: PathBuf,
+    pub limit: LogLimit,
+    _lock: File,
+}
+
+/// Makes the folder of a new run, and removes the logs of runs for which there is no room.
+pub fn create(dataflow: &str) -> Result<LogFolder, Failure> {
+    let bytes = limit()?;
+    let refused = |why: String| {
+        Failure::internal(why).hint("set NERVURE_LOG_DIR to another folder, or run without: `--no-logs`")
+    };
+    let root = root().map_err(refused)?;
     let failed = |folder: &Path, error: io::Error| {
         Failure::internal(format!("the log folder `{}` cannot be made", folder.display()))
             .because(error)
-            .hint("set NERVURE_LOG_DIR to a folder that can be written")
+            .hint("set NERVURE_LOG_DIR to a folder that can be written, or run without: `--no-logs`")
     };
-    let root = root().ok_or_else(|| {
-        Failure::internal("there is no place for log files: neither NERVURE_LOG_DIR nor HOME is set")
-    })?;
+    make_root(&root).map_err(|error| failed(&root, error))?;
+    let root = std::path::absolute(&root).map_err(|error| failed(&root, error))?;
     let runs = root.join(dataflow);
+    fs::create_dir_all(&runs).map_err(|error| failed(&runs, error))?;
     let utc_seconds = nervure_shm::utc_nanos().div_euclid(1_000_000_000);
-    let folder = runs.join(format!("{}-{}", format::utc_name(utc_seconds), std::process::id()));
-    fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
-    let folder = std::path::absolute(&folder).map_err(|error| failed(&folder, error))?;
-    remove_old(&runs).map_err(|error| {
-        Failure::internal(format!("old logs in `{}` cannot be removed", runs.display())).because(error)
+    let name = format!("{}-{}", format::utc_name(utc_seconds), std::process::id());
+    let (path, lock) = create_locked(&runs, &name).map_err(|error| failed(&runs.join(&name), error))?;
+    let limit = LogLimit { root, bytes };
+    limit.enforce(&path).map_err(|error| {
+        Failure::internal(format!("old logs in `{}` cannot be removed", limit.root.display())).because(error)
     })?;
-    Ok(folder)
+    Ok(LogFolder { path, limit, _lock: lock })
 }
 
-/// Where the logs of all dataflows are, if anywhere.
-pub fn root() -> Option<PathBuf> {
-    let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    variable("NERVURE_LOG_DIR")
-        .or_else(|| Some(variable("XDG_STATE_HOME")?.join("nervure")))
-        .or_else(|| Some(variable("HOME")?.join(".local/state/nervure")))
-}
-
-/// Removes all but the last runs. Touches nothing but folders that are named as runs are.
-fn remove_old(runs: &Path) -> io::Result<()> {
-    let mut names: Vec<_> = fs::read_dir(runs)?
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| run_process(name).is_some())
-        .collect();
-    names.sort_unstable();
-    let old = names.len().saturating_sub(KEPT_RUNS);
-    let in_use = if old > 0 { folders_in_use() } else { Vec::new() };
-    for name in &names[..old] {
-        let is_running =
-            run_process(name).is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists());
-        if !is_running && !in_use.contains(&std::path::absolute(runs.join(name))?) {
-            match fs::remove_dir_all(runs.join(name)) {
-                // Another `run` removes it at the same time.
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+/// A folder that no other run has: in containers all processes may have the same number.
+fn create_locked(runs: &Path, name: &str) -> io::Result<(PathBuf, File)> {
+    let mut number = 1;
+    loop {
+        let suffix = if number == 1 { String::new() } else { format!(".{number}") };
+        let path = runs.join(format!("{name}{suffix}"));
+        number += 1;
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            other => other?,
+        }
+        let lock = match log_space::lock(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        // Another run may have removed it before it was locked.
+        if path.is_dir() {
+            return Ok((path, lock));
         }
     }
-    Ok(())
 }
 
-/// Those of dataflows that outlived their `run`.
-fn folders_in_use() -> Vec<PathBuf> {
-    let running = running::dataflows().unwrap_or_default();
-    let connections = running.iter().filter_map(|address| Connection::open(address, "run").ok());
-    connections.map(|connection| PathBuf::from(&connection.welcome().log_folder)).collect()
+/// What NERVURE_LOG_LIMIT has: `500MB`, say.
+fn limit() -> Result<u64, Failure> {
+    const NAME: &str = "NERVURE_LOG_LIMIT";
+    let Some(text) = env::var_os(NAME).filter(|text| !text.is_empty()) else { return Ok(DEFAULT_LIMIT) };
+    let text = text.to_string_lossy();
+    parse_size(&text).map_err(|error| {
+        Failure::invalid(format!("{NAME}: `{text}` {error}")).hint("a size is a number and a unit: `500MB`")
+    })
 }
 
-/// The process id in the name of a run's folder, `20260131T235959Z-4711`.
-fn run_process(name: &str) -> Option<u32> {
-    let (time, pid) = name.split_once('-')?;
-    let is_time = time.len() == 16
-        && time.bytes().enumerate().all(|(at, byte)| match at {
-            8 => byte == b'T',
-            15 => byte == b'Z',
-            _ => byte.is_ascii_digit(),
-        });
-    is_time.then(|| pid.parse().ok())?
+/// Where the logs of all dataflows are.
+///
+/// # Errors
+/// When that is a folder to which other users have access.
+pub fn root() -> Result<PathBuf, String> {
+    if let Some(root) = configured_root(|name| env::var_os(name).map(PathBuf::from)) {
+        return Ok(root);
+    }
+    let root = shared_root(rustix::process::geteuid().as_raw());
+    match fs::symlink_metadata(&root) {
+        Ok(metadata) if !is_own(&metadata) => Err(format!(
+            "`{}` is not a folder that only this user can write, and is not used for logs",
+            root.display()
+        )),
+        _ => Ok(root),
+    }
+}
+
+/// As the environment has it.
+fn configured_root(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let variable = |name: &str| variable(name).filter(|value| !value.as_os_str().is_empty());
+    // systemd gives a unit with `LogsDirectory=` these, with colons between.
+    let of_unit = || Some(env::split_paths(&variable("LOGS_DIRECTORY")?).next()?.join("nervure"));
+    // Containers give users without a home directory this one.
+    let home = || variable("HOME").filter(|home| home != Path::new("/"));
+    variable("NERVURE_LOG_DIR")
+        .or_else(of_unit)
+        .or_else(|| Some(variable("XDG_STATE_HOME")?.join("nervure")))
+        .or_else(|| Some(home()?.join(".local/state/nervure")))
+}
+
+/// Of users without a home directory.
+fn shared_root(uid: u32) -> PathBuf {
+    match uid {
+        0 => PathBuf::from("/var/log/nervure"),
+        _ => env::temp_dir().join(format!("nervure-{uid}")),
+    }
+}
+
+/// Makes it so that only its user gets in where others may write beside it.
+fn make_root(root: &Path) -> io::Result<()> {
+    if root != shared_root(rustix::process::geteuid().as_raw()) {
+        return fs::create_dir_all(root);
+    }
+    match DirBuilder::new().mode(0o700).create(root) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    match is_own(&fs::symlink_metadata(root)?) {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::PermissionDenied, "other users have access to it")),
+    }
+}
+
+/// Whether it is a folder, and no symbolic link to one, in which only this user can make files.
+fn is_own(metadata: &fs::Metadata) -> bool {
+    const WRITABLE_BY_OTHERS: u32 = 0o022;
+    metadata.is_dir()
+        && metadata.uid() == rustix::process::geteuid().as_raw()
+        && metadata.mode() & WRITABLE_BY_OTHERS == 0
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
     use super::*;
 
     #[test]
-    fn only_old_runs_are_removed() {
+    fn the_environment_says_where_logs_are() {
+        let root = |variables: &[(&str, &str)]| {
+            configured_root(|name| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| PathBuf::from(value))
+            })
+        };
+        let home = ("HOME", "/home/robot");
+        assert_eq!(root(&[home]), Some("/home/robot/.local/state/nervure".into()));
+        assert_eq!(root(&[home, ("XDG_STATE_HOME", "/state")]), Some("/state/nervure".into()));
+        let unit = ("LOGS_DIRECTORY", "/var/log/robot:/var/log/other");
+        assert_eq!(root(&[home, unit]), Some("/var/log/robot/nervure".into()));
+        assert_eq!(root(&[home, unit, ("NERVURE_LOG_DIR", "/logs")]), Some("/logs".into()));
+        assert_eq!(root(&[("HOME", "/")]), None);
+        assert_eq!(root(&[("NERVURE_LOG_DIR", "")]), None);
+    }
+
+    #[test]
+    fn users_without_a_home_directory_have_a_place_of_their_own() {
+        assert_eq!(shared_root(0), Path::new("/var/log/nervure"));
+        assert_eq!(shared_root(1000), env::temp_dir().join("nervure-1000"));
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_or_have_linked_is_not_used() {
         let folder = tempfile::tempdir().unwrap();
-        let names: Vec<_> = (0..25).map(|n| format!("202601{:02}T000000Z-{}", n + 1, u32::MAX - n)).collect();
-        for name in names.iter().map(String::as_str).chain(["precious", "20260101T000000Z-1", "20260101-5"]) {
-            fs::create_dir(folder.path().join(name)).unwrap();
-        }
-        remove_old(folder.path()).unwrap();
-        let exists = |name: &str| folder.path().join(name).exists();
-        assert!(exists("precious") && exists("20260101-5"));
-        assert!(exists("20260101T000000Z-1"), "process 1 runs");
-        assert_eq!(names.iter().filter(|name| exists(name)).count(), KEPT_RUNS);
-        assert!(exists(&names[24]) && !exists(&names[0]));
+        let is_own = |path: &Path| is_own(&fs::symlink_metadata(path).unwrap());
+        let own = folder.path().join("own");
+        DirBuilder::new().mode(0o700).create(&own).unwrap();
+        assert!(is_own(&own));
+        let link = folder.path().join("link");
+        symlink(&own, &link).unwrap();
+        assert!(!is_own(&link));
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o770)).unwrap();
+        assert!(!is_own(&own));
+    }
+
+    #[test]
+    fn runs_of_the_same_second_and_process_number_have_folders_of_their_own() {
+        let runs = tempfile::tempdir().unwrap();
+        let (first, _lock) = create_locked(runs.path(), "20260101T000000Z-1").unwrap();
+        let (second, _lock) = create_locked(runs.path(), "20260101T000000Z-1").unwrap();
+        assert_eq!(first, runs.path().join("20260101T000000Z-1"));
+        assert_eq!(second, runs.path().join("20260101T000000Z-1.2"));
     }
 }

@@ -1,10 +1,13 @@
 //! Tells of losses while a dataflow runs: never silent, never a flood.
 
-use std::{collections::HashMap, time::Duration};
+use std::{borrow::Cow, collections::HashMap, time::Duration};
 
-use nervure_shm::OutputCounters;
+use nervure_shm::{InputCounters, OutputCounters};
 
-use super::edges::{Edge, Edges};
+use super::{
+    edges::{Edge, Edges, Totals},
+    format,
+};
 use crate::validate::count;
 
 /// The pause after the first line; it doubles while losses go on.
@@ -17,7 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub struct Losses {
     /// Per input, the counters when its edge was last told of, or looked at.
-    told: HashMap<String, OutputCounters>,
+    told: HashMap<String, Totals>,
     next: Duration,
     pause: Duration,
 }
@@ -28,9 +31,13 @@ impl Losses {
         if elapsed < self.next {
             return None;
         }
-        let mut losing: Vec<(u64, &Edge, OutputCounters)> = edges
+        for edge in edges.iter().filter(|edge| edge.unreadable().is_some()) {
+            // Its next process counts from zero.
+            self.told.remove(&edge.input);
+        }
+        let mut losing: Vec<(u64, &Edge, Totals)> = edges
             .iter()
-            .filter(|edge| !edge.is_latest())
+            .filter(|edge| !edge.is_latest() && !edge.intake().is_undecided())
             .filter_map(|edge| {
                 let since = self.since_told(edge);
                 (since.lost() > 0).then(|| (since.lost(), edge, since))
@@ -42,7 +49,7 @@ impl Losses {
         }
         losing.sort_by_key(|(lost, ..)| std::cmp::Reverse(*lost));
         for (_, edge, _) in &losing {
-            self.told.insert(edge.input.clone(), edge.totals().output);
+            self.told.insert(edge.input.clone(), edge.totals());
         }
         self.pause = (self.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         self.next = elapsed + self.pause;
@@ -61,10 +68,11 @@ impl Losses {
         ))
     }
 
-    fn since_told(&self, edge: &Edge) -> OutputCounters {
-        let now = edge.totals().output;
-        let then = self.told.get(&edge.input).copied().unwrap_or_default();
-        OutputCounters {
+    fn since_told(&self, edge: &Edge) -> Totals {
+        let Totals { output: now, input } = edge.totals();
+        let Totals { output: then, input: input_then } =
+            self.told.get(&edge.input).cloned().unwrap_or_default();
+        let output = OutputCounters {
             dropped_oldest: now.dropped_oldest.saturating_sub(then.dropped_oldest),
             dropped_newest: now.dropped_newest.saturating_sub(then.dropped_newest),
             missed_held: now.missed_held.saturating_sub(then.missed_held),
@@ -72,18 +80,22 @@ impl Losses {
             missed_control: now.missed_control.saturating_sub(then.missed_control),
             lost_in_crash: now.lost_in_crash.saturating_sub(then.lost_in_crash),
             ..OutputCounters::default()
-        }
+        };
+        let lost = input.lost.saturating_sub(input_then.lost);
+        Totals { output, input: InputCounters { lost, ..InputCounters::default() } }
     }
 }
 
 /// Why samples were lost, with how many: `12 queue full, 3 held`.
-pub fn causes(counters: &OutputCounters) -> String {
+pub fn causes(totals: &Totals) -> String {
+    let counters = &totals.output;
     let causes = [
-        (counters.dropped_oldest + counters.dropped_newest, "queue full"),
+        (counters.dropped_oldest.saturating_add(counters.dropped_newest), "queue full"),
         (counters.missed_held, "too many held"),
         (counters.missed_memory, "memory budget"),
         (counters.missed_control, "not accepted in time"),
         (counters.lost_in_crash, "in a crash"),
+        (totals.input.lost, "with their producer"),
     ];
     let named: Vec<_> = causes
         .into_iter()
@@ -93,25 +105,47 @@ pub fn causes(counters: &OutputCounters) -> String {
     named.join(", ")
 }
 
+/// What is known of a consumer that takes nothing although samples wait for it, and what to look at. With `block` its
+/// producer would wait for ever, so that no queue policy is a remedy.
+pub fn takes_nothing(edge: &Edge) -> Option<(String, String)> {
+    if edge.shortage().is_some_and(|short| !short.is_over) {
+        // It would, if it could.
+        return None;
+    }
+    let idle = format::elapsed(edge.intake().took_nothing_for()?);
+    let consumer = edge.consumer_name().split('/').next().unwrap_or_default();
+    Some(match edge.observer {
+        true => (format!("the observer took nothing for {idle}"), "is it stopped?".to_owned()),
+        false => (
+            format!("the consumer took nothing for {idle}"),
+            format!(
+                "is `{consumer}` stuck, stopped, or busy elsewhere? `nervure logs --node {consumer}` has its last words, and \
+                 `health_check_timeout` restarts a node that hangs"
+            ),
+        ),
+    })
+}
+
 /// A cause of losses.
 #[derive(Debug)]
 pub struct Loss {
     /// How many samples.
     pub count: u64,
     /// Why.
-    pub what: &'static str,
+    pub what: Cow<'static, str>,
     /// The setting that would change it.
     pub remedy: String,
 }
 
 /// The cause of most of the losses, and the setting that would change it.
-fn main_cause(counters: &OutputCounters, edge: &Edge) -> (&'static str, String) {
-    let worst = explanations(counters, edge).into_iter().max_by_key(|loss| loss.count);
+fn main_cause(totals: &Totals, edge: &Edge) -> (Cow<'static, str>, String) {
+    let worst = explanations(totals, edge).into_iter().max_by_key(|loss| loss.count);
     worst.map(|loss| (loss.what, loss.remedy)).expect("only asked when there are some")
 }
 
 /// Every cause of losses on an edge, and the setting that would change it.
-pub fn explanations(counters: &OutputCounters, edge: &Edge) -> Vec<Loss> {
+pub fn explanations(totals: &Totals, edge: &Edge) -> Vec<Loss> {
+    let counters = &totals.output;
     let depth = edge.queue.depth;
     let queue = match edge.observer {
         true => {
@@ -124,36 +158,52 @@ pub fn explanations(counters: &OutputCounters, edge: &Edge) -> Vec<Loss> {
     };
     let held = edge.queue.max_held;
     let producer = edge.topic.split('/').next().unwrap_or(&edge.topic);
-    let all = [
-        (
-            counters.dropped_oldest,
-            "the consumer is slower than the producer, and the oldest made room",
-            queue.clone(),
+    let (full, queue) = match edge.shortage() {
+        _ if let Some((what, remedy)) = takes_nothing(edge) => (what, remedy),
+        Some(short) if short.is_over => (
+            format!(
+                "the consumer could not take new memory for a time, or is slower than the producer ({})",
+                short.cause
+            ),
+            queue,
         ),
-        (counters.dropped_newest, "the consumer is slower than the producer, and its queue was full", queue),
+        Some(short) => (
+            format!("the consumer cannot take new memory ({})", short.cause),
+            "nothing is dropped once the resource is there".to_owned(),
+        ),
+        None => ("the consumer is slower than the producer".to_owned(), queue),
+    };
+    let all: [(u64, Cow<'static, str>, String); 7] = [
+        (counters.dropped_oldest, format!("{full}, and the oldest made room").into(), queue.clone()),
+        (counters.dropped_newest, format!("{full}, and its queue was full").into(), queue),
         (
             counters.missed_held,
-            "the consumer holds as many samples as it may",
+            "the consumer holds as many samples as it may".into(),
             match edge.observer {
-                true => format!("observers may keep {held} samples: let go of them sooner"),
+                true => format!("observers may keep {held} samples: keep copies (`copied()`)"),
                 false => {
-                    format!("let go of them sooner, or give that input a larger `max_held` (now {held})")
+                    format!("keep copies (`copied()`), or give that input a larger `max_held` (now {held})")
                 }
             },
         ),
         (
             counters.missed_memory,
-            "the producer's shared memory is used up",
+            "the producer's shared memory is used up".into(),
             format!(
                 "a larger `shared_memory` for node `{producer}`, or consumers that hold less, would keep them"
             ),
         ),
         (
             counters.missed_control,
-            "the consumer did not accept new memory in time",
+            "the consumer did not accept new memory in time".into(),
             "is its process stopped, or the machine overloaded?".to_owned(),
         ),
-        (counters.lost_in_crash, "the consumer had taken them when it died", "see its log".to_owned()),
+        (counters.lost_in_crash, "the consumer had taken them when it died".into(), "see its log".to_owned()),
+        (
+            totals.input.lost,
+            "they were queued, and their producer ended before the consumer was started again".into(),
+            format!("let node `{producer}` live until its consumers have received everything"),
+        ),
     ];
     let losses = all.into_iter().map(|(count, what, remedy)| Loss { count, what, remedy });
     losses.filter(|loss| loss.count > 0).collect()
@@ -162,8 +212,10 @@ pub fn explanations(counters: &OutputCounters, edge: &Edge) -> Vec<Loss> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nervure_protocol::wiring::{Policy, Queue};
-    use nervure_shm::InputCounters;
+    use nervure_protocol::{
+        keeper_to_run::EdgeStatus,
+        wiring::{EdgeState, Policy, Queue},
+    };
 
     fn queue(policy: Policy, depth: u32) -> Queue {
         Queue { policy, depth, max_held: 18 }
@@ -218,9 +270,49 @@ mod tests {
     }
 
     #[test]
+    fn a_consumer_that_is_short_of_something_is_not_called_slow() {
+        let mut edges = Edges::imagined(vec![("cam/out", "sink/in", queue(Policy::DropOldest, 10))]);
+        lose(&mut edges, 0, dropped_oldest(5));
+        let status = |state| EdgeStatus {
+            topic: "cam/out".to_owned(),
+            input: "sink/in".to_owned(),
+            state,
+            cause: "node `sink`: out of file descriptors".to_owned(),
+        };
+        edges.note(&status(EdgeState::Waiting));
+        let line = Losses::default().tell(&edges, Duration::ZERO).unwrap();
+        assert!(
+            line.contains("the consumer cannot take new memory (node `sink`: out of file descriptors)")
+                && !line.contains("slower"),
+            "{line}"
+        );
+        edges.note(&status(EdgeState::Working));
+        let line = Losses::default().tell(&edges, Duration::ZERO).unwrap();
+        assert!(line.contains("could not take new memory for a time"), "{line}");
+    }
+
+    #[test]
+    fn a_consumer_that_takes_nothing_gets_no_advice_to_wait_for_it() {
+        let mut edges = Edges::imagined(vec![("cam/out", "stuck/in", queue(Policy::DropOldest, 10))]);
+        let mut losses = Losses::default();
+        let mut tell = |edges: &mut Edges, seconds: u64| {
+            let output = OutputCounters { sent: 100 * seconds, ..dropped_oldest(100 * seconds - 10) };
+            edges.imagine(0, Duration::from_secs(seconds), output, InputCounters::default());
+            losses.tell(edges, Duration::from_secs(seconds))
+        };
+        assert_eq!(tell(&mut edges, 1), None, "it may be about to start");
+        let line = tell(&mut edges, 5).unwrap();
+        assert!(line.starts_with(
+            "cam/out -> stuck/in lost 490 samples: the consumer took nothing for 4.0 s, and the oldest made room; is `stuck` "
+        ));
+        assert!(!line.contains("block") && !line.contains("slower"), "{line}");
+    }
+
+    #[test]
     fn causes_are_listed_with_their_counts() {
-        let counters = OutputCounters { dropped_newest: 2, lost_in_crash: 3, ..OutputCounters::default() };
-        assert_eq!(causes(&counters), "2 queue full, 3 in a crash");
-        assert_eq!(causes(&OutputCounters::default()), "");
+        let output = OutputCounters { dropped_newest: 2, lost_in_crash: 3, ..OutputCounters::default() };
+        let input = InputCounters { lost: 4, ..InputCounters::default() };
+        assert_eq!(causes(&Totals { output, input }), "2 queue full, 3 in a crash, 4 with their producer");
+        assert_eq!(causes(&Totals::default()), "");
     }
 }

@@ -1,9 +1,6 @@
 //! Plain lines, for pipes and files.
 
-use std::{
-    io::{self, Write},
-    time::Duration,
-};
+use std::time::Duration;
 
 use nervure_protocol::keeper_to_run::Message;
 
@@ -11,6 +8,8 @@ use super::{
     display::{Display, Lines, Target},
     edges::Edges,
     format,
+    nodes::Nodes,
+    streams::Streams,
     summary::Summary,
 };
 use crate::validate::count;
@@ -23,20 +22,16 @@ const STATUS_PERIOD: Duration = Duration::from_secs(5);
 pub struct Plain {
     lines: Lines,
     next_status: Duration,
-    is_closed: bool,
+    streams: Streams,
 }
 
 impl Plain {
     pub fn new(lines: Lines) -> Self {
-        Self { lines, next_status: STATUS_PERIOD, is_closed: false }
+        Self { lines, next_status: STATUS_PERIOD, streams: Streams::default() }
     }
 
     fn write(&mut self, target: Target, text: &str) {
-        let written = match target {
-            Target::Stdout => writeln!(io::stdout(), "{text}"),
-            Target::Stderr => writeln!(io::stderr(), "{text}"),
-        };
-        self.is_closed |= written.is_err();
+        self.streams.write(target, &format!("{text}\n"));
     }
 }
 
@@ -48,20 +43,20 @@ impl Display for Plain {
         }
     }
 
-    fn figures(&mut self, edges: &Edges, elapsed: Duration) {
+    fn figures(&mut self, nodes: &Nodes, edges: &Edges, elapsed: Duration) {
         if elapsed >= self.next_status {
             self.next_status = elapsed + STATUS_PERIOD;
-            self.write(Target::Stderr, &status(edges, elapsed));
+            self.write(Target::Stderr, &(status(edges, elapsed) + &trouble(nodes)));
         }
     }
 
     fn conclude(&mut self, summary: &Summary, edges: &Edges, elapsed: Duration) {
-        let text = summary.text(edges, elapsed);
+        let text = summary.text(edges, self.streams.missing(), elapsed);
         self.write(Target::Stderr, text.trim_end());
     }
 
-    fn is_closed(&self) -> bool {
-        self.is_closed
+    fn streams(&mut self) -> &mut Streams {
+        &mut self.streams
     }
 }
 
@@ -72,15 +67,24 @@ fn status(edges: &Edges, elapsed: Duration) -> String {
         let figures = edge.figures();
         rate += figures.rate_hz;
         bytes += figures.bytes_per_second;
-        lost += edge.lost();
+        lost = edge.lost().saturating_add(lost);
     }
+    let unreadable = match edges.unreadable().count() {
+        0 => String::new(),
+        nodes => format!(", the counters of {} not readable", count(nodes, "node")),
+    };
     format!(
-        "nervure: {}, {}: {} samples/s, {} MB/s, {lost} lost",
+        "nervure: {}, {}: {} samples/s, {} MB/s, {lost} lost{unreadable}",
         format::elapsed(elapsed),
         count(edges.iter().len(), "edge"),
         format::rate(rate),
         format::megabytes(bytes)
     )
+}
+
+/// `; `camera` failed`
+fn trouble(nodes: &Nodes) -> String {
+    nodes.trouble().map(|trouble| format!("; {trouble}")).unwrap_or_default()
 }
 
 #[cfg(test)]

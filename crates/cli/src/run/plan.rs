@@ -22,10 +22,10 @@ use nervure_protocol::{
 
 use crate::{failure::Failure, token};
 
-/// The plan of a dataflow.
+/// The plan of a dataflow. With nodes that join it needs a folder for their token.
 pub fn plan(
     dataflow: &Dataflow,
-    log_folder: PathBuf,
+    log_folder: Option<PathBuf>,
     grace: Duration,
     detached: bool,
 ) -> Result<Plan, Failure> {
@@ -38,8 +38,8 @@ pub fn plan(
         queue: queue(dataflow.input(edge).queue),
     });
     let edges: Vec<_> = edges.collect();
-    let has_dynamic = dataflow.nodes.iter().any(|node| node.program == dataflow::Program::Dynamic);
-    let join_token = has_dynamic.then(|| write_token(&log_folder)).transpose()?;
+    let token_folder = log_folder.as_deref().filter(|_| has_dynamic_nodes(dataflow));
+    let join_token = token_folder.map(write_token).transpose()?;
     let nodes = dataflow
         .nodes
         .iter()
@@ -50,6 +50,7 @@ pub fn plan(
         folder: dataflow.directory.clone(),
         file: None,
         log_folder,
+        log_limit: None,
         started_utc_nanos: nervure_shm::utc_nanos(),
         detached,
         clock: None,
@@ -58,6 +59,11 @@ pub fn plan(
         nodes: nodes.collect(),
         edges,
     })
+}
+
+/// Whether processes can join it.
+pub fn has_dynamic_nodes(dataflow: &Dataflow) -> bool {
+    dataflow.nodes.iter().any(|node| node.program == dataflow::Program::Dynamic)
 }
 
 /// Makes up the token for nodes with `path: dynamic`, and leaves it where only this user finds it.
@@ -103,6 +109,10 @@ fn node_plan(
         queue: matches!(input.source, dataflow::Source::Output { .. }).then(|| queue(input.queue)),
         type_name: input.type_name.as_ref().map(ToString::to_string),
         expect_every_nanos: input.expect_every.map(nanos),
+        history: match input.source {
+            dataflow::Source::Timer { .. } => 0,
+            dataflow::Source::Output { node, output } => dataflow.nodes[node].outputs[output].history,
+        },
     };
     NodePlan {
         id: node.id.clone(),

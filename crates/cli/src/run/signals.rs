@@ -23,7 +23,10 @@ use signal_hook::{
     low_level::signal_name,
 };
 
-use super::keeper::{Keeper, send};
+use super::{
+    escalation::{AFTER_KILL, Escalation},
+    keeper::{Keeper, send},
+};
 use crate::failure::{Failure, KILLED};
 
 /// A second signal within this time is the first once more: `timeout` sends its own to a process and to its group.
@@ -34,17 +37,21 @@ const SAME_WITHIN: Duration = Duration::from_millis(100);
 pub struct Signals {
     count: Arc<AtomicUsize>,
     told: usize,
-    /// Readable when a signal has come.
+    /// Readable when a signal has come, or the keeper is killed because it does not end.
     bell: UnixStream,
+    escalation: Escalation,
 }
 
-/// Passes signals on to the keeper: the first stops the nodes, the second kills them, the third ends `run` at once.
+/// Passes signals on to the keeper: the first stops the nodes, the second kills them, if need be without the keeper, and
+/// the third does so at once.
 pub fn forward(keeper: &Keeper) -> Result<Signals, Failure> {
     let failed = |error| Failure::internal("cannot watch for Ctrl-C").because(error);
     let mut signals = iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     let (bell, ringer) = UnixStream::pair().map_err(failed)?;
     bell.set_nonblocking(true).map_err(failed)?;
     let socket = keeper.second_socket().map_err(failed)?;
+    let escalation = Escalation::new(keeper.pid(), ringer.try_clone().map_err(failed)?).map_err(failed)?;
+    let escalate = escalation.clone();
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     let mut counted_at = None;
@@ -55,15 +62,22 @@ pub fn forward(keeper: &Keeper) -> Result<Signals, Failure> {
             }
             let message = match counted.fetch_add(1, SeqCst) {
                 0 => Message::Stop { reason: signal_name(signal).unwrap_or("a signal").to_owned() },
-                1 => Message::Kill,
-                _ => exit(KILLED.into()),
+                1 => {
+                    escalate
+                        .order(AFTER_KILL, format!("within {AFTER_KILL:?} of the order to kill its nodes"));
+                    Message::Kill
+                }
+                _ => {
+                    escalate.kill_now();
+                    exit(KILLED.into())
+                }
             };
             send(&socket, &message);
             let _ = std::io::Write::write(&mut &ringer, b"!");
         }
     };
     thread::Builder::new().name("signals".to_owned()).spawn(forward).map_err(failed)?;
-    Ok(Signals { count, told: 0, bell })
+    Ok(Signals { count, told: 0, bell, escalation })
 }
 
 /// Whether a signal is another one than that which counted last.
@@ -93,6 +107,11 @@ impl Signals {
             1 => "stopping the nodes; once more kills them".to_owned(),
             _ => "killing the nodes".to_owned(),
         })
+    }
+
+    /// Kills the keeper when it does not end.
+    pub fn escalation(&self) -> &Escalation {
+        &self.escalation
     }
 
     /// True when a signal came.

@@ -4,9 +4,17 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use nervure_keeper::plan::Plan;
 use nervure_protocol::keeper_to_run::NodeEnded;
+use serde::Serialize;
 
-use super::{display::plain_text, edge_table, edges::Edges, format, is_final_failure, watched::Watched};
-use crate::validate::count;
+use super::{
+    display::plain_text,
+    edge_table,
+    edges::{Edge, Edges},
+    format, is_final_failure,
+    nodes::Nodes,
+    watched::Watched,
+};
+use crate::{output::safe, validate::count};
 
 /// Lines of a failed node's stderr that are repeated.
 const SHOWN_STDERR: usize = 8;
@@ -28,13 +36,25 @@ const COLUMNS: [edge_table::Column; 9] = [
 pub struct Summary {
     dataflow: String,
     nodes: usize,
-    log_folder: PathBuf,
+    log_folder: Option<PathBuf>,
     /// The last end of each node that ended.
     ends: BTreeMap<u32, NodeEnded>,
-    restarts: usize,
+    states: Nodes,
     has_finished: bool,
     lossless_lost: bool,
+    /// Edges that did not work to the end.
+    failed_edges: Vec<FailedEdge>,
+    /// The counters of an edge that may lose nothing are not readable.
+    lossless_unknown: bool,
     watched: Watched,
+}
+
+/// An edge that did not work to the end.
+#[derive(Debug, Serialize)]
+pub struct FailedEdge {
+    topic: String,
+    input: String,
+    cause: String,
 }
 
 impl Summary {
@@ -42,18 +62,19 @@ impl Summary {
         Self {
             dataflow: plan.dataflow.clone(),
             nodes: plan.nodes.len(),
-            log_folder: plan.log_folder.clone(),
+            log_folder: plan.log_folder.clone().filter(|_| plan.log_limit.is_some()),
             ends: BTreeMap::new(),
-            restarts: 0,
+            states: Nodes::new(plan),
             has_finished: false,
             lossless_lost: false,
+            failed_edges: Vec::new(),
+            lossless_unknown: false,
             watched: Watched::new(plan),
         }
     }
 
     /// A process ended.
     pub fn node_ended(&mut self, ended: &NodeEnded) {
-        self.restarts += usize::from(ended.restarts);
         self.ends.insert(ended.node, ended.clone());
     }
 
@@ -65,12 +86,30 @@ impl Summary {
     /// The counters were read for the last time.
     pub fn edges(&mut self, edges: &Edges) {
         self.watched.read(edges);
-        self.lossless_lost = edges.iter().any(|edge| edge.is_lossless() && edge.lost() > 0);
+        let mut lossless = edges.iter().filter(|edge| edge.is_lossless());
+        self.lossless_unknown = lossless.clone().any(|edge| !edge.has_output());
+        self.lossless_lost = lossless.any(|edge| edge.lost() > 0);
+        let failed = |edge: &Edge| {
+            let shortage = edge.shortage().filter(|shortage| !shortage.is_over);
+            let cause = edge.failure().or(shortage.map(|shortage| shortage.cause.as_str()))?.to_owned();
+            Some(FailedEdge { topic: edge.topic.clone(), input: edge.input.clone(), cause })
+        };
+        self.failed_edges = edges.iter().filter_map(failed).collect();
     }
 
-    /// True when every node ended well, and no lossless edge lost anything.
+    /// True when every node ended well, every edge worked to the end, and no lossless edge lost anything, as
+    /// far as all that is known.
     pub fn is_perfect(&self) -> bool {
-        self.has_finished && !self.lossless_lost && self.failures().next().is_none()
+        self.has_finished
+            && !self.lossless_lost
+            && !self.lossless_unknown
+            && self.failed_edges.is_empty()
+            && self.failures().next().is_none()
+    }
+
+    /// Edges that did not work to the end.
+    pub fn failed_edges(&self) -> &[FailedEdge] {
+        &self.failed_edges
     }
 
     /// Nodes that failed in the end.
@@ -83,21 +122,45 @@ impl Summary {
         &self.watched
     }
 
-    /// Where the log files are.
-    pub fn log_folder(&self) -> &std::path::Path {
-        &self.log_folder
+    /// Where the log files are, if there are any.
+    pub fn log_folder(&self) -> Option<&std::path::Path> {
+        self.log_folder.as_deref()
+    }
+
+    /// The nodes, as last looked at.
+    pub fn nodes(&self) -> &Nodes {
+        &self.states
+    }
+
+    /// The nodes, to report on.
+    pub fn nodes_mut(&mut self) -> &mut Nodes {
+        &mut self.states
+    }
+
+    /// What failed, with the last lines of stderr, for people.
+    pub fn failures_text(&self) -> String {
+        let mut text = String::new();
+        for ended in self.failures() {
+            text.push_str(&format!("\nnode `{}` failed: {}\n", ended.id, plain_text(&ended.reason)));
+            let skipped = ended.stderr_tail.len().saturating_sub(SHOWN_STDERR);
+            for line in &ended.stderr_tail[skipped..] {
+                text.push_str(&format!("    {}\n", plain_text(line)));
+            }
+        }
+        text
     }
 
     /// For people.
-    pub fn text(&self, edges: &Edges, elapsed: Duration) -> String {
+    pub fn text(&self, edges: &Edges, unwritten: Option<String>, elapsed: Duration) -> String {
         let mut text = String::from("\n");
         let failed = self.failures().count();
         let mut facts = vec![count(self.nodes, "node")];
         if failed > 0 {
             facts.push(format!("{failed} failed"));
         }
-        if self.restarts > 0 {
-            facts.push(count(self.restarts, "restart"));
+        match self.states.restarts() {
+            0 => {}
+            restarts => facts.push(count(restarts, "restart")),
         }
         text.push_str(&format!(
             "{} ran for {}: {}\n",
@@ -112,17 +175,28 @@ impl Summary {
         if self.lossless_lost {
             text.push_str("\nan edge with `queue_policy: block` lost samples\n");
         }
+        if self.lossless_unknown {
+            text.push_str("\nwhether an edge with `queue_policy: block` lost samples is not known\n");
+        }
+        for FailedEdge { topic, input, cause } in &self.failed_edges {
+            text.push_str(&format!("\nedge {topic} -> {input} failed: {cause}\n"));
+        }
+        for line in self.states.restarted() {
+            text.push_str(&format!("\n{line}\n"));
+        }
         for line in self.watched.lines() {
             text.push_str(&format!("\n{line}\n"));
         }
-        for ended in self.failures() {
-            text.push_str(&format!("\nnode `{}` failed: {}\n", ended.id, ended.reason));
-            let skipped = ended.stderr_tail.len().saturating_sub(SHOWN_STDERR);
-            for line in &ended.stderr_tail[skipped..] {
-                text.push_str(&format!("    {}\n", plain_text(line)));
-            }
+        for ended in self.ends.values().filter(|ended| ended.overdue && !is_final_failure(ended)) {
+            text.push_str(&format!("\nnode `{}`: {}\n", ended.id, ended.reason));
         }
-        text.push_str(&format!("\nlogs: {}\n", self.log_folder.display()));
-        text
+        text.push_str(&self.failures_text());
+        if let Some(unwritten) = unwritten {
+            text.push_str(&format!("\n{unwritten}\n"));
+        }
+        if let Some(folder) = &self.log_folder {
+            text.push_str(&format!("\nlogs: {}\n", folder.display()));
+        }
+        safe(&text).into_owned()
     }
 }

@@ -1,6 +1,10 @@
 //! Tables of text.
 
+use std::collections::HashMap;
+
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::output::safe_part;
 
 /// Between columns.
 const GAP: &str = "  ";
@@ -15,23 +19,49 @@ pub enum Align {
     Right,
 }
 
+/// What needs a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    Red,
+    Yellow,
+}
+
+impl Colour {
+    fn paint(self, text: &str) -> String {
+        let code = match self {
+            Self::Red => 31,
+            Self::Yellow => 33,
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
 /// A table with a heading.
 #[derive(Debug)]
 pub struct Table {
     aligns: Vec<Align>,
     rows: Vec<Vec<String>>,
+    /// By row and column.
+    colours: HashMap<(usize, usize), Colour>,
 }
 
 impl Table {
     pub fn new(columns: &[(&str, Align)]) -> Self {
         let aligns = columns.iter().map(|(_, align)| *align).collect();
         let heading = columns.iter().map(|(name, _)| name.to_uppercase()).collect();
-        Self { aligns, rows: vec![heading] }
+        Self { aligns, rows: vec![heading], colours: HashMap::new() }
     }
 
     /// Adds a row with a value per column.
     pub fn row(&mut self, values: Vec<String>) {
-        self.rows.push(values);
+        self.rows.push(values.iter().map(|value| safe_part(value).into_owned()).collect());
+    }
+
+    /// Gives a value of the last row a colour, which [`Table::render_coloured`] shows.
+    pub fn colour(&mut self, column: usize, colour: Option<Colour>) {
+        if let Some(colour) = colour {
+            self.colours.insert((self.rows.len() - 1, column), colour);
+        }
     }
 
     /// By how much the table is wider than that, when names are cut to so much and no further.
@@ -48,22 +78,41 @@ impl Table {
 
     /// The lines of the table. They fit a width if there is one: the first column, which has names, gives way.
     pub fn render(&self, max_width: Option<usize>) -> String {
+        self.lines(max_width, |_| None)
+    }
+
+    /// As [`Table::render`], with colours.
+    pub fn render_coloured(&self, max_width: Option<usize>) -> String {
+        self.lines(max_width, |place| self.colours.get(&place).copied())
+    }
+
+    fn lines(&self, max_width: Option<usize>, colour: impl Fn((usize, usize)) -> Option<Colour>) -> String {
         let mut widths = self.widths();
         let excess = max_width.map_or(0, |max| total(&widths).saturating_sub(max));
         widths[0] = widths[0].saturating_sub(excess).max(widths[0].min(MIN_NAME_WIDTH));
         let mut text = String::new();
-        for row in &self.rows {
-            let cells = row.iter().zip(&widths).zip(&self.aligns).map(|((value, width), align)| {
-                let value = cut(value, *width);
-                let space = " ".repeat(width - value.width());
-                match align {
-                    Align::Left => format!("{value}{space}"),
-                    Align::Right => format!("{space}{value}"),
-                }
+        for (number, row) in self.rows.iter().enumerate() {
+            let line = |colour: &dyn Fn((usize, usize)) -> Option<Colour>| {
+                let cells = row.iter().zip(&widths).zip(&self.aligns).enumerate();
+                let cells = cells.map(|(column, ((value, width), align))| {
+                    let value = cut(value, *width);
+                    let space = " ".repeat(width - value.width());
+                    let value = match colour((number, column)) {
+                        Some(colour) => colour.paint(&value),
+                        None => value,
+                    };
+                    match align {
+                        Align::Left => format!("{value}{space}"),
+                        Align::Right => format!("{space}{value}"),
+                    }
+                });
+                cells.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
+            };
+            let plain = line(&|_| None);
+            text.push_str(&match max_width {
+                Some(width) if plain.width() > width => cut(&plain, width),
+                _ => line(&colour),
             });
-            let line = cells.collect::<Vec<_>>().join(GAP);
-            let line = line.trim_end();
-            text.push_str(&max_width.map_or_else(|| line.to_owned(), |width| cut(line, width)));
             text.push('\n');
         }
         text
@@ -103,6 +152,23 @@ mod tests {
         let text = table.render(Some(12));
         assert!(text.lines().all(|line| line.width() <= 12), "{text}");
         assert!(text.contains('\u{2026}'));
+    }
+
+    #[test]
+    fn colours_take_no_room_and_a_line_that_is_cut_has_none() {
+        let mut table = Table::new(&[("edge", Align::Left), ("lost", Align::Right)]);
+        table.row(vec!["a/b".to_owned(), "5".to_owned()]);
+        table.colour(1, Some(Colour::Red));
+        assert_eq!(table.render(None), "EDGE  LOST\na/b      5\n");
+        assert_eq!(table.render_coloured(None), "EDGE  LOST\na/b      \x1b[31m5\x1b[0m\n");
+        assert_eq!(table.render_coloured(Some(8)), "EDGE  L\u{2026}\na/b    \u{2026}\n");
+    }
+
+    #[test]
+    fn what_steers_a_terminal_is_shown() {
+        let mut table = Table::new(&[("topic", Align::Left)]);
+        table.row(vec!["a\x1b[2J\n".to_owned()]);
+        assert_eq!(table.render(None), "TOPIC\na\\u001b[2J\\u000a\n");
     }
 
     #[test]

@@ -65,7 +65,8 @@ impl Watched {
     /// Reads the counters.
     pub fn read(&mut self, edges: &Edges) {
         for expectation in &mut self.0 {
-            let counters = edges.input_of(expectation.node, expectation.input);
+            // What was read before its node overwrote it is better than nothing.
+            let Some(counters) = edges.input_of(expectation.node, expectation.input) else { continue };
             expectation.max_overrun_nanos = counters.max_overrun_nanos;
             expectation.count = match expectation.kind {
                 Kind::Sample => counters.stale,

@@ -43,8 +43,9 @@ impl Dataflow {
         Self { name: format!("test-{}-{number}", std::process::id()), ..Self::new() }
     }
 
-    /// Adds a node that is a shell script, with further keys.
+    /// Adds a node that is a shell script, with further keys. The variables in it are the shell's.
     pub fn shell(mut self, id: &str, script: &str, keys: Value) -> Self {
+        let script = script.replace('$', "$$");
         self.nodes.push(merged(json!({"id": id, "path": "sh", "args": ["-c", script]}), keys));
         self
     }
@@ -109,7 +110,7 @@ impl Dataflow {
     fn start(self, mut command: Command, arguments: &[&str]) -> Run {
         let file = self.write();
         let mut child =
-            command.args(arguments).arg(file).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            command.arg(file).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, messages) = mpsc::channel();
         thread::spawn(move || {
@@ -163,8 +164,7 @@ pub struct Outcome {
     pub stderr: String,
     /// Every message of `run`.
     pub told: Vec<Value>,
-    /// Goes with this.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Run {
@@ -245,11 +245,15 @@ impl Run {
         let mut stderr = String::new();
         self.child.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
         let code = self.child.0.wait().unwrap().code();
-        Outcome { code, stderr, told: self.told, _folder: self.folder }
+        Outcome { code, stderr, told: self.told, folder: self.folder }
     }
 }
 
 impl Outcome {
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Lines that a node wrote, or that were said of it.
     pub fn lines(&self, node: &str) -> Vec<&str> {
         self.told
@@ -315,6 +319,17 @@ impl Process {
     pub fn signal(&self, signal: Signal) {
         let pidfd = self.pidfd.as_ref().expect("a process that lives");
         rustix::process::pidfd_send_signal(pidfd, signal).unwrap();
+    }
+
+    /// Stops it, and waits until it has: a later signal may overtake SIGSTOP.
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+        let deadline = Instant::now() + PATIENCE;
+        let stat = || fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_pid())).unwrap();
+        while !stat().rsplit_once(')').unwrap().1.starts_with(" T") {
+            assert!(Instant::now() < deadline, "process {:?} does not stop", self.pid);
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Waits for its end.

@@ -49,3 +49,20 @@ fn duration_without_unit() {
 fn version() {
     assert!(output(&["--version"]).contains(&format!("nervure {}", env!("CARGO_PKG_VERSION"))));
 }
+
+#[test]
+fn what_cannot_be_printed_is_a_failure() {
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let root = std::path::Path::new("/");
+    for arguments in [&["--help"][..], &["--version"], &["list", "--json"], &["schema"]] {
+        let output = nervure(root).args(arguments).stdout(full()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
+        assert!(
+            stderr.starts_with("error: stdout cannot be written\n  caused by: No space left"),
+            "{stderr}"
+        );
+    }
+    let status = nervure(root).args(["validate", "none.yml"]).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(2), "also where the error cannot be printed");
+}

@@ -78,9 +78,13 @@ fn status(run: &Run) -> Value {
 }
 
 fn state_of(run: &Run, node: &str) -> Value {
+    node_of(run, node)["state"].clone()
+}
+
+fn node_of(run: &Run, node: &str) -> Value {
     let status = status(run);
     let nodes = status["nodes"].as_array().unwrap();
-    nodes.iter().find(|known| known["id"] == node).unwrap()["state"].clone()
+    nodes.iter().find(|known| known["id"] == node).unwrap().clone()
 }
 
 /// A source that waits for the plot while there is one, the plot, and a lamp that the plot switches.
@@ -245,6 +249,11 @@ fn a_program_runs_in_the_place_of_a_node_and_gives_it_back() {
     assert_eq!(attached.code(), Some(7));
     run.line("sink", "in ");
     assert_eq!(state_of(&run, "sink"), "runs");
+    let restarts = |run: &Run| node_of(run, "sink")["restarts"].clone();
+    assert_eq!(restarts(&run), 0, "nothing was started again but what had been stopped for the other");
+    let (code, _, stderr) = nervure(&run, &["node", "restart", "sink", "-d", run.name()]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(restarts(&run), 1);
     run.signal(Signal::INT);
     let outcome = run.finish();
     let edge = &outcome.summary()["edges"][0];

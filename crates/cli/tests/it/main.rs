@@ -1,9 +1,11 @@
 //! The `nervure` command with real processes.
 
 mod build;
+mod complete;
 mod dataflow;
 mod graph;
 mod help;
+mod hostile_text;
 mod joined;
 mod link;
 mod lint;
@@ -11,6 +13,7 @@ mod look;
 mod nodes;
 mod observer;
 mod on_failure;
+mod overrides;
 mod param;
 mod processes;
 mod recordings;
@@ -18,5 +21,8 @@ mod replace;
 mod run;
 mod schema;
 mod services;
+mod shortage;
+mod top;
 mod validate;
+mod vandal;
 mod watch;

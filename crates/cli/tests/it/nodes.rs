@@ -1,5 +1,7 @@
 //! Real nodes: data flows, and what is told of deaths.
 
+use std::{fs, path::Path};
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -73,6 +75,39 @@ fn a_consumer_that_fails_inherits_what_waited_for_it() {
 }
 
 #[test]
+fn what_an_ended_producer_had_queued_for_a_process_that_failed_is_counted() {
+    let (arguments, keys) = source("5 0 10000", json!({}));
+    let program = Path::new(env!("CARGO_BIN_EXE_nervure")).with_file_name("examples").join("test_node");
+    // The second process does not connect before the test has seen the end of the source.
+    let script = format!(
+        "[ -e second ] && until [ -e go ]; do sleep 0.01; done; touch second; exec {} failing-sink 1",
+        program.display()
+    );
+    let mut run = Dataflow::new()
+        .node("source", &arguments, keys)
+        .shell(
+            "sink",
+            &script,
+            json!({
+                "inputs": {"in": {"source": "source/out", "queue_policy": "block"}},
+                "restart_policy": "on-failure", "restart_delay": "1ms",
+            }),
+        )
+        .run(&[]);
+    run.ended("source");
+    fs::write(run.folder().join("go"), "").unwrap();
+    let outcome = run.finish();
+    let edge = &outcome.summary()["edges"][0];
+    assert_eq!(
+        (&edge["sent"], &edge["received"], &edge["queued"]),
+        (&json!(5), &json!(1), &json!(0)),
+        "{edge}"
+    );
+    assert_eq!((&edge["lost"], &edge["lost_with_producer"]), (&json!(4), &json!(4)), "{edge}");
+    assert_eq!(outcome.code, Some(3), "samples of a `block` edge are lost");
+}
+
+#[test]
 fn what_was_counted_before_a_crash_stays_counted() {
     let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms"});
     let outcome =
@@ -126,6 +161,8 @@ fn stop_reaches_every_node_and_deaf_ones_are_terminated() {
         (&outcome.ends("source")[0]["code"], &outcome.ends("deaf")[0]["signal"]),
         (&json!(0), &json!(15))
     );
+    let reason = &outcome.ends("deaf")[0]["reason"];
+    assert_eq!(reason, "it did not end within 200ms of Stop, and was ended by SIGTERM");
 }
 
 #[test]

@@ -202,6 +202,29 @@ fn clients_that_come_and_go_do_not_disturb_each_other() {
 }
 
 #[test]
+fn idle_clients_give_their_places_to_others() {
+    let run = numbers(json!({}));
+    let address = nervure_node::running::find(Some(run.name())).unwrap().to_string();
+    let observer = open(&run);
+    // More than there are places for; those that say nothing must not keep the commands out.
+    let connect = |_| std::iter::repeat_with(|| Seqpacket::connect(&address)).find_map(Result::ok).unwrap();
+    let idle: Vec<_> = (0..64).map(connect).collect();
+    let ask = || run.command(&["status", "-d", run.name()]).output().unwrap();
+    let status = std::iter::repeat_with(ask).take(5000).find(|status| status.status.success()).unwrap();
+    assert!(String::from_utf8_lossy(&status.stdout).contains("source"), "{status:?}");
+    let mut buffer = Vec::with_capacity(1 << 20);
+    let told = idle.iter().filter(|socket| {
+        matches!(socket.receive(&mut buffer), Ok(Received::Packet(_)))
+            && String::from_utf8_lossy(&buffer).contains("this connection was idle for")
+    });
+    assert!(told.count() > 0);
+    drop(observer);
+    run.signal(Signal::INT);
+    let outcome = run.finish();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+}
+
+#[test]
 fn whoever_talks_nonsense_to_the_keeper_is_cut_off_and_the_dataflow_goes_on() {
     let mut run = numbers(json!({}));
     let address = nervure_node::running::find(Some(run.name())).unwrap().to_string();

@@ -9,7 +9,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::dataflow::{Dataflow, Process};
+use crate::dataflow::{Dataflow, Process, Run};
 
 /// Tells its own and a child's number, and waits for ever.
 const WITH_CHILD: &str = "sleep 1000 & echo child $!; echo ready; wait";
@@ -69,10 +69,14 @@ fn a_node_that_ignores_sigterm_is_killed_in_the_end() {
     run.line("stubborn", "ready");
     run.signal(Signal::INT);
     let ended = run.ended("stubborn");
-    assert_eq!((&ended["signal"], &ended["failed"]), (&json!(9), &json!(false)));
+    assert_eq!((&ended["signal"], &ended["failed"]), (&json!(9), &json!(true)));
     let outcome = run.finish();
     node.assert_ends();
-    assert_eq!(outcome.code, Some(0), "it was asked to stop, and did");
+    assert_eq!(outcome.code, Some(3), "it did not stop");
+    assert_eq!(
+        outcome.summary()["failed"][0]["reason"],
+        "it did not end within 50ms of Stop, and was killed"
+    );
     assert!(outcome.lines("stubborn").iter().any(|line| line.contains("has not ended within 2s of SIGTERM")));
 }
 
@@ -82,9 +86,9 @@ fn a_node_that_is_stopped_by_a_signal_is_killed_too() {
         Dataflow::new().shell("frozen", "echo ready; sleep 1000", json!({})).run(&["--grace", "50ms"]);
     let node = run.started("frozen");
     run.line("frozen", "ready");
-    node.signal(Signal::STOP);
+    node.stop();
     run.signal(Signal::TERM);
-    assert_eq!(run.finish().code, Some(0));
+    assert_eq!(run.finish().code, Some(3));
     node.assert_ends();
 }
 
@@ -103,6 +107,96 @@ fn a_second_signal_kills() {
     node.assert_ends();
 }
 
+/// A dataflow whose keeper is stopped, with the processes below it: the keeper, a node, its child, and one in a session of its own.
+fn with_a_stopped_keeper(arguments: &[&str]) -> (Run, Vec<Process>) {
+    let dataflow =
+        Dataflow::named().shell("node", WITH_CHILD, json!({})).shell("far", WITH_DAEMON, json!({}));
+    let mut run = dataflow.run(arguments);
+    let (node, far) = (run.started("node"), run.started("far"));
+    let keeper = node.parent();
+    let (mut child, mut daemon) = (None, None);
+    while child.is_none() || daemon.is_none() {
+        let line = run.until("line", |message| message["message"] == "log");
+        let text = line["text"].as_str().unwrap();
+        child = child.or_else(|| text.strip_prefix("child ").map(Process::told));
+        daemon = daemon.or_else(|| text.strip_prefix("daemon ").map(Process::told));
+    }
+    keeper.stop();
+    (run, vec![keeper, node, far, child.unwrap(), daemon.unwrap()])
+}
+
+#[test]
+fn a_second_signal_kills_also_when_the_keeper_hangs() {
+    let (mut run, processes) = with_a_stopped_keeper(&["--grace", "1h"]);
+    run.signal(Signal::INT);
+    run.until("news", |message| message["text"] == "stopping the nodes; once more kills them");
+    // What comes at once is the same signal.
+    std::thread::sleep(Duration::from_millis(100));
+    run.signal(Signal::INT);
+    let keeper = processes[0].pid.as_raw_pid();
+    let outcome = run.finish();
+    processes.iter().for_each(Process::assert_ends);
+    assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
+    let said = format!(
+        "the keeper (process {keeper}) has not ended within 3s of the order to kill its nodes \
+         (it is stopped, by SIGSTOP or a debugger): killing it and its nodes"
+    );
+    assert!(outcome.lines("nervure").contains(&said.as_str()), "{:?}", outcome.lines("nervure"));
+}
+
+#[test]
+fn a_third_signal_leaves_nothing_running_either() {
+    let (mut run, processes) = with_a_stopped_keeper(&["--grace", "1h"]);
+    for news in ["stopping the nodes; once more kills them", "killing the nodes"] {
+        run.signal(Signal::INT);
+        run.until("news", |message| message["text"] == news);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    run.signal(Signal::INT);
+    assert_eq!(run.finish().code, Some(130));
+    processes.iter().for_each(Process::assert_ends);
+}
+
+#[test]
+fn a_stop_that_a_hanging_keeper_does_not_obey_ends_with_the_grace() {
+    let (run, processes) = with_a_stopped_keeper(&["--grace", "10ms"]);
+    run.signal(Signal::TERM);
+    let outcome = run.finish();
+    processes.iter().for_each(Process::assert_ends);
+    assert_eq!(outcome.code, Some(1));
+    let said = "error: the dataflow did not end in order\n  caused by: the keeper (process";
+    assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("has not ended within 7.01s of the order to stop (it is stopped"));
+}
+
+#[test]
+fn stop_says_that_the_keeper_hangs_and_kills_it_when_asked_to() {
+    let (run, processes) = with_a_stopped_keeper(&[]);
+    let keeper = processes[0].pid.as_raw_pid();
+    let stop = |arguments: &[&str]| {
+        let output = run.command(&["stop", "-d", run.name()]).args(arguments).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, _, stderr) = stop(&[]);
+    assert_eq!(code, Some(1));
+    let name = run.name();
+    let hangs = format!(
+        "the keeper of {name} (process {keeper}) does not answer: it is stopped, by SIGSTOP or a debugger"
+    );
+    let hint = format!(
+        "`kill -CONT {keeper}` lets one that is stopped go on; \
+         `nervure stop --kill -d {keeper}` kills it and its nodes"
+    );
+    assert_eq!(stderr, format!("error: {hangs}\n\nhint: {hint}\n"));
+    let (code, stdout, stderr) = stop(&["--kill"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(stdout, format!("{name} was killed: its keeper, and 4 process(es) below it\n"));
+    assert_eq!(stderr, format!("{hangs}; killing it and its nodes\n"));
+    processes.iter().for_each(Process::assert_ends);
+    assert_eq!(run.finish().code, Some(1));
+}
+
 #[test]
 fn what_a_node_leaves_in_its_group_ends_with_it() {
     let mut run = Dataflow::new()
@@ -118,14 +212,108 @@ fn what_a_node_leaves_in_its_group_ends_with_it() {
 }
 
 #[test]
-fn what_a_node_leaves_elsewhere_ends_with_the_dataflow() {
+fn what_a_node_leaves_elsewhere_ends_with_it() {
     let script = "setsid sh -c 'echo daemon $$; exec sleep 1000' >&1 & sleep 0.2";
     let mut run = Dataflow::new().shell("node", script, json!({})).run(&[]);
     let daemon = Process::told(&run.line("node", "daemon"));
     let outcome = run.finish();
     daemon.assert_ends();
     assert_eq!(outcome.code, Some(0));
-    assert!(outcome.lines("nervure").contains(&"killed 1 process(es) that nodes had left behind"));
+    let said = "killed 1 process(es) outside its process group that it had left behind";
+    assert!(outcome.lines("node").contains(&said), "{:?}", outcome.told);
+}
+
+/// Starts a daemon, waits until it is there, and fails; waits for ever when it is started again.
+const RESTARTED_WITH_DAEMON: &str = "test -e up && { echo again; exec sleep 1000; }; \
+    setsid sh -c 'echo daemon $$; touch up; exec sleep 1000' & while ! test -e up; do sleep 0.01; done; exit 1";
+
+/// The control group of a process below the keeper's, where nodes have some here; or why that is not tested.
+fn node_group(process: &Process) -> Option<String> {
+    let groups = fs::read_to_string(format!("/proc/{}/cgroup", process.pid.as_raw_pid())).unwrap();
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+    if !group.contains("/node-") {
+        eprintln!("not tested: no control groups can be made here ({groups})");
+        return None;
+    }
+    Some(group.to_owned())
+}
+
+#[test]
+fn what_a_node_leaves_elsewhere_ends_before_its_restart() {
+    for preparation in ["export NERVURE_CGROUPS=0", "true"] {
+        let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms"});
+        let mut run = Dataflow::new().shell("node", RESTARTED_WITH_DAEMON, keys).run_with(preparation, &[]);
+        let daemon = Process::told(&run.line("node", "daemon"));
+        run.line("node", "killed 1 process(es) outside its process group that it had left behind");
+        run.line("node", "again");
+        daemon.assert_ends();
+        run.signal(Signal::TERM);
+        assert_eq!(run.finish().code, Some(0), "{preparation}");
+    }
+}
+
+#[test]
+fn a_node_that_is_killed_takes_all_processes_of_its_control_group_with_it() {
+    // The daemon has a daemon's environment: none.
+    let script = "trap '' TERM; setsid env -i sh -c 'echo daemon $$; exec sleep 1000' & echo ready; \
+                  while :; do sleep 0.1; done";
+    let mut run = Dataflow::new().shell("cpu.stat", script, json!({})).run(&["--grace", "10ms"]);
+    let node = run.started("cpu.stat");
+    let daemon = Process::told(&run.line("cpu.stat", "daemon"));
+    let keeper = node.parent().pid.as_raw_pid();
+    let Some(group) = node_group(&node) else { return };
+    assert!(group.ends_with("/node-cpu.stat") && group.contains(&format!("/nervure-{keeper}-")), "{group}");
+    assert_eq!(node_group(&daemon), Some(group.clone()));
+    run.signal(Signal::INT);
+    assert_eq!(run.finish().code, Some(3), "it had to be killed");
+    daemon.assert_ends();
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    for line in mounts.lines().filter(|line| line.contains(" cgroup2 ")) {
+        let mount = line.split(' ').nth(1).unwrap();
+        let folder = format!("{mount}{}", group.strip_suffix("/node-cpu.stat").unwrap());
+        assert!(!fs::exists(&folder).unwrap(), "{folder} is left");
+    }
+}
+
+#[test]
+fn what_is_left_when_keeper_and_run_are_killed_ends_with_the_next_run() {
+    let logs = tempfile::tempdir().unwrap();
+    let logs = format!("export NERVURE_LOG_DIR={}", logs.path().display());
+    for preparation in [format!("{logs}; export NERVURE_CGROUPS=0"), logs.clone()] {
+        let preparation = preparation.as_str();
+        let mut run = Dataflow::new().shell("far", WITH_DAEMON, json!({})).run_with(preparation, &[]);
+        let far = run.started("far");
+        let daemon = Process::told(&run.line("far", "daemon"));
+        let keeper = far.parent();
+        keeper.stop();
+        run.signal(Signal::KILL);
+        keeper.signal(Signal::KILL);
+        [&far, &keeper].into_iter().for_each(Process::assert_ends);
+        assert_eq!(run.finish().code, None);
+        let next = Dataflow::new().shell("node", "true", json!({})).run_with(preparation, &[]).finish();
+        assert_eq!(next.code, Some(0), "{}", next.stderr);
+        daemon.assert_ends();
+    }
+}
+
+#[test]
+fn top_counts_the_children_of_a_node_in_its_control_group() {
+    let script = "sh -c 'while :; do :; done' & echo ready; wait";
+    let mut run = Dataflow::named().shell("node", script, json!({})).run(&[]);
+    let node = run.started("node");
+    run.line("node", "ready");
+    if node_group(&node).is_none() {
+        return;
+    }
+    let arguments = ["top", "-d", run.name(), "--json", "-n", "2", "--interval", "200ms"];
+    let output = run.command(&arguments).output().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let last: Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+    let usage = &last["nodes"][0];
+    assert!(usage["cpu_percent"].as_f64().unwrap() > 1.0, "{usage}");
+    assert_eq!(usage["threads"], 2);
+    run.signal(Signal::TERM);
+    assert_eq!(run.finish().code, Some(0));
 }
 
 #[test]
@@ -192,8 +380,8 @@ fn too_few_descriptors_are_told_with_the_sum() {
     let outcome = dataflow.run_with("ulimit -n 150", &[]).finish();
     let stderr = outcome.stderr;
     assert_eq!(outcome.code, Some(1), "{stderr}");
-    assert!(stderr.contains("needs 204 file descriptors in its keeper (7 for each of 20 nodes"), "{stderr}");
-    assert!(stderr.contains("the hard limit is 150") && stderr.contains("ulimit -Hn 204"), "{stderr}");
+    assert!(stderr.contains("needs 224 file descriptors in its keeper (8 for each of 20 nodes"), "{stderr}");
+    assert!(stderr.contains("the hard limit is 150") && stderr.contains("ulimit -Hn 224"), "{stderr}");
 }
 
 #[test]

@@ -18,10 +18,19 @@ fn output(mut command: Command) -> (Option<i32>, String, String) {
 }
 
 fn info(folder: &Path, file: &str) -> Value {
+    info_with_code(folder, file, 0)
+}
+
+/// Of a file of which a part is lost.
+fn damaged_info(folder: &Path, file: &str) -> Value {
+    info_with_code(folder, file, 3)
+}
+
+fn info_with_code(folder: &Path, file: &str, expected: i32) -> Value {
     let mut command = nervure(folder);
     command.args(["info", "--json", file]);
     let (code, stdout, stderr) = output(command);
-    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(code, Some(expected), "{stdout}{stderr}");
     serde_json::from_str(&stdout).unwrap()
 }
 
@@ -69,6 +78,15 @@ fn what_a_node_recorded_is_replayed_in_the_place_of_its_source_each_time_the_sam
     assert_eq!(code, Some(0), "{stderr}");
     let told = info(dataflow.folder(), "run.mcap");
     assert_eq!(told["is_complete"], true);
+    let begins = |zone: &str| {
+        let mut command = dataflow.command(&["info", "run.mcap"]);
+        command.env("TZ", zone);
+        let (_, text, _) = output(command);
+        text.lines().nth(1).unwrap().split(", written by").next().unwrap().to_owned()
+    };
+    // "begins 2026-01-31 23:59:59 +09:00"
+    assert!(begins("JST-9").ends_with(" +09:00") && begins("<-03>3").ends_with(" -03:00"));
+    assert_ne!(begins("JST-9")[..20], begins("<-03>3")[..20]);
     let topic = &told["topics"][0];
     assert_eq!(
         (&topic["topic"], &topic["samples"], &topic["lost"]),
@@ -96,6 +114,82 @@ fn what_a_node_recorded_is_replayed_in_the_place_of_its_source_each_time_the_sam
 }
 
 #[test]
+fn a_replay_beside_the_dataflow_needs_another_name_and_the_programs_of_the_nodes_that_stay() {
+    let recorder = json!({"id": "recorder", "path": env!("CARGO_BIN_EXE_nervure"), "args": "record -o run.mcap",
+        "inputs": {"in": "source/out"}});
+    let dataflow = numbers(3, 0).raw(recorder);
+    let recorded = dataflow.folder().join("run.mcap");
+    let (code, _, stderr) = output({
+        let mut run = dataflow.command(&["run"]);
+        run.arg(dataflow.write());
+        run
+    });
+    assert_eq!(code, Some(0), "{stderr}");
+    let keys = json!({"inputs": {"in": "source/out"}});
+    let not_built = |path: &str, id: &str, keys: &Value| {
+        let mut node = json!({"id": id, "path": path, "build": "true"});
+        node.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        node
+    };
+    let replay = |dataflow: &Dataflow| {
+        let mut replay = dataflow.command(&["replay", "--stop-after", "20s"]);
+        replay.arg(&recorded).arg(dataflow.write());
+        output(replay)
+    };
+    let source = not_built("none/source", "source", &json!({"outputs": ["out"]}));
+    let dataflow = Dataflow::named().raw(source.clone()).raw(not_built("none/sink", "sink", &keys));
+    let (code, _, stderr) = replay(&dataflow);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("error: programs are not built: that of `sink` ("), "{stderr}");
+    assert!(stderr.contains("hint: `nervure build "), "{stderr}");
+
+    let dataflow = Dataflow::named().raw(source).shell("sink", "sleep 1000", keys);
+    let mut command = dataflow.command(&["replay", "--json", "--name", dataflow.name()]);
+    let file = dataflow.write();
+    let mut first = command.arg(&recorded).arg(&file).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdout = std::io::BufReader::new(first.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut stdout, &mut String::new()).unwrap();
+    let (code, _, stderr) = replay(&dataflow);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("runs already from this file"), "{stderr}");
+}
+
+#[test]
+fn requests_and_answers_find_their_way_in_a_replay_whatever_the_order_of_nodes() {
+    let recorded = numbers(5, 0).raw(json!({
+        "id": "recorder", "path": env!("CARGO_BIN_EXE_nervure"), "args": "record -o run.mcap",
+        "inputs": {"in": {"source": "source/out", "queue_policy": "block"}},
+    }));
+    let folder = recorded.folder().to_owned();
+    let mut recorded = recorded.run(&[]);
+    recorded.ended("recorder");
+    for source_is_first in [true, false] {
+        let source = |dataflow: Dataflow| dataflow.node("source", "source 5 0", json!({"outputs": ["out"]}));
+        let mut dataflow = Dataflow::named();
+        if source_is_first {
+            dataflow = source(dataflow);
+        }
+        dataflow = dataflow
+            .node("client", "call 20", json!({"clients": {"twice": "server/double"}}))
+            .node("sink", "sink", json!({"inputs": {"in": "source/out"}}))
+            .node("server", "serve", json!({"services": ["double"]}));
+        if !source_is_first {
+            dataflow = source(dataflow);
+        }
+        let file = dataflow.write();
+        let mut replay = dataflow.command(&["replay", "--rate", "max", "--json"]);
+        replay.arg(folder.join("run.mcap")).arg(&file);
+        let (code, stdout, stderr) = output(replay);
+        assert_eq!(code, Some(0), "{stdout}{stderr}");
+        assert_eq!(lines(&stdout, "client")[0], "20 answers");
+        assert!(lines(&stdout, "sink").contains(&"in 4".to_owned()), "{stdout}");
+    }
+    drop(recorded);
+}
+
+#[test]
 fn a_recorder_that_is_killed_leaves_what_it_had_and_nobody_else_notices() {
     let mut run = endless();
     let name = run.name().to_owned();
@@ -105,16 +199,133 @@ fn a_recorder_that_is_killed_leaves_what_it_had_and_nobody_else_notices() {
     recorder.kill().unwrap();
     recorder.wait().unwrap();
     // As much as was received before, and the sink goes on.
-    let told = info(run.folder(), "killed.mcap");
+    let told = damaged_info(run.folder(), "killed.mcap");
     assert_eq!((&told["is_complete"], &told["damaged"]), (&json!(false), &json!([])));
     assert!(told["topics"][0]["samples"].as_u64().unwrap() > 50, "{told}");
     run.line("sink", "in ");
     let (code, stdout, stderr) =
         output(run.command(&["replay", "killed.mcap", "--rate", "max", "--name", &format!("{name}-replay")]));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(code, Some(3), "{stdout}{stderr}");
     assert!(stderr.contains("killed.mcap was cut short at byte"), "{stderr}");
     run.signal(Signal::INT);
     assert_eq!(run.finish().code, Some(0));
+}
+
+/// A recorder as a node, whose queue loses nothing.
+fn recorder(arguments: &str, keys: Value) -> Value {
+    let mut node = json!({
+        "id": "recorder", "path": env!("CARGO_BIN_EXE_nervure"), "args": arguments,
+        "inputs": {"in": {"source": "source/out", "queue_policy": "block"}},
+    });
+    node.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    node
+}
+
+#[test]
+fn what_is_damaged_is_named_and_the_exit_code_says_that_data_was_lost() {
+    let arguments = recorder("record -o run.mcap", json!({}));
+    let mut run = numbers(2500, 1).raw(arguments).run(&[]);
+    run.ended("recorder");
+    let file = run.folder().join("run.mcap");
+    let mut bytes = fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    fs::write(&file, bytes).unwrap();
+    let told = damaged_info(run.folder(), "run.mcap");
+    let topic = &told["topics"][0];
+    let missing = topic["missing"].as_u64().unwrap();
+    assert!(missing > 0, "{told}");
+    assert_eq!(topic["samples"].as_u64().unwrap() + missing, 2500);
+    let damage = told["damaged"][0].as_str().unwrap();
+    assert!(
+        damage.contains("run.mcap, at byte ") && damage.contains(&format!("; {missing} messages of ")),
+        "{damage}"
+    );
+    let plain = output(run.command(&["info", "run.mcap"]));
+    assert!(plain.1.contains(&format!("damaged: {damage}\n")), "{}", plain.1);
+    assert_eq!(plain.0, Some(3));
+    assert_eq!(output(run.command(&["info", "--quick", "run.mcap"])).0, Some(0));
+    let (code, stdout, stderr) = output(run.command(&["replay", "run.mcap", "--rate", "max"]));
+    assert_eq!(code, Some(3), "{stdout}{stderr}");
+    let said = format!("{stdout}{stderr}");
+    assert!(said.contains(&format!("; {missing} messages of ")), "{said}");
+    assert!(
+        said.contains(&format!("{} samples played; 1 damaged parts of the file not played", 2500 - missing)),
+        "{said}"
+    );
+    run.finish();
+}
+
+#[test]
+fn a_recorder_that_is_started_again_goes_on_in_the_next_file() {
+    let restarts = json!({"restart_policy": "on-failure", "restart_delay": "1ms"});
+    let mut run = numbers(u64::MAX, 1).raw(recorder("record -o run.mcap", restarts)).run(&[]);
+    let (first, second) = (run.folder().join("run.mcap"), run.folder().join("run-0002.mcap"));
+    run.line("recorder", "recording 1 topic in run.mcap");
+    wait_for_bytes(&first, 10_000);
+    run.started("recorder").signal(Signal::KILL);
+    run.line("recorder", "run.mcap is there already: the recording goes on in run-0002.mcap");
+    let kept = fs::read(&first).unwrap();
+    wait_for_bytes(&second, 10_000);
+    // The camera goes on too.
+    run.line("sink", "in ");
+    run.signal(Signal::INT);
+    run.ended("recorder");
+    assert!(kept == fs::read(&first).unwrap(), "what was recorded is as it was");
+    let (before, after) = (damaged_info(run.folder(), "run.mcap"), info(run.folder(), "run-0002.mcap"));
+    assert_eq!((&before["is_complete"], &after["is_complete"]), (&json!(false), &json!(true)));
+    assert_eq!(after["topics"][0]["lost"], 0);
+    run.finish();
+}
+
+#[test]
+fn a_recorder_splits_its_files_and_deletes_the_oldest() {
+    let arguments = "record -o {name}-{time}.mcap --split 1MB --max-disk 2MB";
+    let dataflow = Dataflow::named()
+        .node("source", "source 30000 0", json!({"outputs": ["out"]}))
+        .raw(recorder(arguments, json!({})));
+    let name = dataflow.name().to_owned();
+    let folder = dataflow.folder().to_owned();
+    fs::write(folder.join(format!("{name}-old.mcap")), vec![1; 3_000_000]).unwrap();
+    let outcome = dataflow.run(&[]).finish();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let said = outcome.lines("recorder");
+    assert!(said.iter().any(|line| line.contains("-0001.mcap is deleted")), "{said:?}");
+    let last = said.last().unwrap();
+    assert!(last.contains(" files: 30000 samples in") && last.ends_with("none lost"), "{last}");
+    let entries = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap());
+    let files: Vec<_> =
+        entries.filter(|entry| entry.path().extension().is_some_and(|end| end == "mcap")).collect();
+    let ours = files.iter().filter(|file| file.metadata().unwrap().len() < 2_000_000);
+    let bytes: u64 = ours.clone().map(|file| file.metadata().unwrap().len()).sum();
+    assert!(files.len() - ours.count() == 1, "the file of another name is there");
+    assert!(bytes < 3_000_000, "{bytes} bytes are left of the series");
+}
+
+#[test]
+fn a_recorder_as_a_node_counts_what_a_full_disk_loses_and_holds_nothing_up() {
+    let dataflow = numbers(3000, 1).raw(recorder("record -o full.mcap", json!({})));
+    let mut run = dataflow.run_with("trap '' XFSZ; ulimit -f 500", &[]);
+    run.line("recorder", "ERROR: full.mcap: File too large");
+    let lost = run.line("recorder", "lost: ");
+    assert!(lost.ends_with(" of source/out"), "{lost}");
+    run.line("sink", "in ");
+    let outcome = run.finish();
+    assert_eq!(outcome.code, Some(3), "{:?}", outcome.lines("recorder"));
+    assert!(outcome.lines("sink").contains(&"in 2999"), "the others have lost nothing");
+    let said = outcome.lines("recorder").join("\n");
+    assert!(
+        said.contains("full.mcap ends here, after") && said.contains(" later samples are lost"),
+        "{said}"
+    );
+    // Each sample is recorded or lost.
+    let number = |text: &str| text.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+    let (recorded, rest) = said.rsplit_once(" samples in ").unwrap();
+    let (_, lost) = rest.split_once("lost: ").unwrap();
+    let recorded = number(recorded);
+    assert_eq!(recorded + number(lost.split_once(" of ").unwrap().0), 3000, "{said}");
+    let topic = &info(outcome.folder(), "full.mcap")["topics"][0];
+    assert_eq!((&topic["samples"], &topic["lost"]), (&json!(recorded), &json!(0)));
 }
 
 #[test]
@@ -142,14 +353,17 @@ fn a_signal_ends_a_recording_in_order() {
     let mut run = endless();
     // Of which dataflow a topic is can stand before its name, as for all commands that look.
     let topics = format!("{}:source/*", run.name());
-    let mut recorder = run.command(&["record", &topics, "-o", "run.mcap"]);
-    let recorder = recorder.stderr(Stdio::piped()).spawn().unwrap();
+    let mut recorder = run.command(&["record", &topics, "-o", "run.mcap", "--json"]);
+    let recorder = recorder.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for_bytes(&run.folder().join("run.mcap"), 10_000);
     rustix::process::kill_process(rustix::process::Pid::from_child(&recorder), Signal::INT).unwrap();
     let ended = recorder.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(0));
     let told = info(run.folder(), "run.mcap");
     assert_eq!(told["is_complete"], true);
+    let at_the_end: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(at_the_end["topics"][0]["recorded"], told["topics"][0]["samples"]);
+    assert_eq!(at_the_end["files"], json!(["run.mcap"]));
     let said = String::from_utf8(ended.stderr).unwrap();
     assert!(said.contains(&format!("run.mcap: {} samples in", told["topics"][0]["samples"])), "{said}");
     run.line("sink", "in ");
@@ -203,7 +417,7 @@ fn mistakes_are_explained() {
     assert!(said(&["replay", "missing.mcap"]).contains("cannot read missing.mcap: No such file"));
     fs::write(dataflow.folder().join("other.mcap"), "#ROSBAG V2.0\n").unwrap();
     let text = said(&["replay", "other.mcap"]);
-    assert!(text.contains("other.mcap is no MCAP file: it begins with \"#ROSBAG"), "{text}");
+    assert!(text.contains("other.mcap is no recording: it begins with \"#ROSBAG"), "{text}");
     let text = said(&["replay", "other.mcap", "--clock", "--rate", "max"]);
     assert!(text.contains("`--clock` needs a rate"), "{text}");
     let text = said(&["replay", "other.mcap", "--rate", "0"]);

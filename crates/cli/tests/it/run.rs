@@ -122,6 +122,64 @@ fn a_flood_of_output_is_in_the_log_whole_and_what_is_not_shown_is_counted() {
 }
 
 #[test]
+fn a_disk_that_does_not_answer_stops_nothing() {
+    // A pipe without a reader in the place of the log: opening it waits, as a write to a hung disk does.
+    let script =
+        "mkfifo \"$(echo logs/test/*)/node.jsonl\"; echo made; yes $(seq 1000) | head -n 6000; exit 1";
+    let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms", "max_restarts": 1});
+    let mut run = Dataflow::new().shell("node", script, keys).run(&["--log-level", "warn"]);
+    assert_eq!(run.ended("node")["restarts"], true);
+    assert_eq!(run.ended("node")["restarts"], false);
+    let outcome = run.finish();
+    assert_eq!(outcome.code, Some(3));
+    // Twice 6,001 lines, and what the keeper says of the node's ends, and mkfifo the second time.
+    let said = outcome.lines("nervure");
+    let lost = said
+        .iter()
+        .find_map(|line| line.strip_suffix(" lines are not in the log files: the disk takes nothing"));
+    let lost: usize = lost.unwrap_or_else(|| panic!("{said:?}")).parse().unwrap();
+    assert!((12_002..12_020).contains(&lost), "{lost}");
+}
+
+#[test]
+fn a_limit_on_file_sizes_costs_log_lines_and_not_the_keeper() {
+    let script = "yes $(seq 1000) | head -n 1000";
+    let outcome = Dataflow::new().shell("node", script, json!({})).run_with("ulimit -f 1000", &[]).finish();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let said = outcome.lines("nervure");
+    assert!(
+        said.iter().any(|line| line.contains("/node.jsonl cannot be written (File too large")),
+        "{said:?}"
+    );
+    let is_sum = |line: &&&str| line.contains(" lines are not in the log of `node`: File too large");
+    let lost = said.iter().find(is_sum).unwrap_or_else(|| panic!("{said:?}"));
+    let lost: usize = lost.split(' ').next().unwrap().parse().unwrap();
+    let written = outcome.log_file("node").iter().filter(|record| record["stream"] == "stdout").count();
+    // And what the keeper says of the node's end.
+    assert_eq!(written + lost, 1001, "every line is in the file, or counted");
+}
+
+#[test]
+fn a_run_without_logs_leaves_none() {
+    let dataflow = Dataflow::new().shell("node", "echo one", json!({}));
+    let outcome = dataflow.run_with("HOME=/nonexistent", &["--no-logs"]).finish();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert_eq!(outcome.lines("node"), ["one"]);
+    assert_eq!(outcome.summary()["log_folder"], Value::Null);
+    assert!(!outcome.folder().join("logs").exists());
+}
+
+#[test]
+fn a_limit_of_the_logs_that_is_none_is_told() {
+    let dataflow = Dataflow::new().shell("node", "true", json!({}));
+    let file = dataflow.write();
+    let output = dataflow.command(&["run"]).arg(file).env("NERVURE_LOG_LIMIT", "500").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("error: NERVURE_LOG_LIMIT: `500` has no unit"), "{stderr}");
+}
+
+#[test]
 fn strange_output_becomes_records() {
     let script = r"printf 'WARN: caf\303\251 \377\nlast without end' >&2; printf '\033[2Jx\n'";
     let outcome = Dataflow::new().shell("node", script, json!({})).run(&[]).finish();
@@ -206,6 +264,26 @@ fn a_reader_that_leaves_stops_the_run() {
 }
 
 #[test]
+fn a_full_disk_under_the_output_is_reported_and_the_dataflow_goes_on() {
+    let script = "for n in 1 2 3 4 5 6; do echo line $n; sleep 0.05; done; echo > done";
+    let dataflow = Dataflow::new().shell("node", script, json!({}));
+    let file = dataflow.write();
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for arguments in [&["run"][..], &["run", "--json"]] {
+        let output = dataflow.command(arguments).arg(&file).stdout(full()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        let reports = stderr.matches("stdout cannot be written: No space left on device").count();
+        assert_eq!(reports, 1, "{stderr}");
+        assert!(stderr.contains("could not be written to stdout: No space left on device"), "{stderr}");
+        fs::remove_file(dataflow.folder().join("done")).expect("the node has done its work");
+    }
+    let status = dataflow.command(&["run"]).arg(&file).stdout(full()).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+    fs::remove_file(dataflow.folder().join("done")).expect("the node has done its work");
+}
+
+#[test]
 fn a_log_folder_that_cannot_be_made_is_told() {
     let dataflow = Dataflow::new().shell("node", "true", json!({}));
     let file = dataflow.write();
@@ -231,4 +309,77 @@ fn a_name_can_be_given() {
     let outcome = Dataflow::new().shell("node", "true", json!({})).run(&["--name", "../other"]).finish();
     assert_eq!(outcome.code, Some(2));
     assert!(outcome.stderr.contains("`--name ../other`"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_file_whose_dataflow_runs_is_not_started_again_under_that_name() {
+    let dataflow = Dataflow::named().shell("node", "echo up; sleep 1000", json!({}));
+    let (file, name) =
+        (dataflow.folder().join(format!("{}.yml", dataflow.name())), dataflow.name().to_owned());
+    let mut run = dataflow.run(&[]);
+    run.line("node", "up");
+    for arguments in [&["run"][..], &["run", "--detach"], &["run", "--name", &name]] {
+        let output = run.command(arguments).arg(&file).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(
+            stderr.contains(&format!("error: dataflow `{name}` runs already from this file: keeper ")),
+            "{stderr}"
+        );
+        assert!(stderr.contains("hint: `nervure stop -d ") && stderr.contains("`--name NAME`"), "{stderr}");
+    }
+    let other = format!("{name}-2");
+    let arguments = ["run", "--name", &other, "--stop-after", "10ms"];
+    let output = run.command(&arguments).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let copy = run.folder().join("copy");
+    fs::create_dir(&copy).unwrap();
+    let copied = copy.join(file.file_name().unwrap());
+    fs::copy(&file, &copied).unwrap();
+    let output = run.command(&["run", "--stop-after", "10ms"]).arg(&copied).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    run.signal(rustix::process::Signal::INT);
+    assert_eq!(run.finish().code, Some(0));
+}
+
+#[test]
+fn the_state_of_nodes_is_shown() {
+    let sink = json!({"inputs": {"in": {"source": "source/out", "queue_size": 2}}});
+    let mut run = Dataflow::new()
+        .node("source", "source 1000000 1", json!({"outputs": ["out"]}))
+        .node("stuck", "sink 1000000", sink.clone())
+        .node("halted", "sink", sink)
+        .shell("bad", "exit 1", json!({}))
+        .shell(
+            "unlucky",
+            "sleep 0.01; exit 1",
+            json!({"restart_policy": "on-failure", "restart_delay": "1h"}),
+        )
+        .run(&["--grace", "0ms"]);
+    run.line("halted", "in 1");
+    run.started("halted").signal(rustix::process::Signal::STOP);
+    let expected = ["runs", "takes-nothing", "halted", "failed", "restarts"];
+    let shown = run.until("states", |message| {
+        let nodes = message["nodes"].as_array();
+        nodes.is_some_and(|nodes| nodes.iter().map(|node| node["state"].as_str().unwrap()).eq(expected))
+    });
+    assert!(shown["nodes"][1]["took_nothing_seconds"].as_f64().unwrap() >= 1.0, "{shown}");
+    let line = run.line("nervure", "source/out -> stuck/in lost");
+    assert!(line.contains("the consumer took nothing for ") && !line.contains("`block`"), "{line}");
+    run.signal(rustix::process::Signal::INT);
+    let outcome = run.finish();
+    assert_eq!(outcome.code, Some(3));
+    assert_eq!(outcome.summary()["nodes"][4]["restarts"], 1);
+}
+
+#[test]
+fn plain_lines_name_nodes_in_trouble_and_the_summary_those_that_were_restarted() {
+    let dataflow = Dataflow::new()
+        .shell("bad", "exit 1", json!({}))
+        .shell("unlucky", THIRD_TIME_LUCKY, json!({"restart_policy": "on-failure", "restart_delay": "1ms"}))
+        .shell("good", "sleep 5.6", json!({}));
+    let output = dataflow.command(&["run"]).arg(dataflow.write()).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains(" lost; `bad` failed\n"), "{stderr}");
+    assert!(stderr.contains("\nnode `unlucky` was restarted 2 times\n"), "{stderr}");
 }

@@ -3,6 +3,7 @@
 use std::fs;
 
 use insta::assert_snapshot;
+use serde_json::{Value, json};
 
 use crate::dataflow::nervure;
 
@@ -42,4 +43,62 @@ fn a_valid_file() {
 fn a_file_with_errors_beside_a_valid_one() {
     let bad = GOOD.replace("source/image", "source/imaeg").replace("id: sink", "idd: sink");
     assert_snapshot!(validate(&[("bad.yml", &bad), ("good.yml", GOOD)]));
+}
+
+fn json_lines(output: &std::process::Output) -> Vec<Value> {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn findings_and_graphs_are_there_for_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("good.yml"), GOOD).unwrap();
+    fs::write(folder.path().join("bad.yml"), GOOD.replace("source/image", "source/imaeg")).unwrap();
+    let output = nervure(folder.path()).args(["validate", "--json", "good.yml", "bad.yml"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let told = json_lines(&output);
+    assert_eq!(
+        (&told[0]["is_valid"], &told[0]["nodes"], &told[0]["edges"]),
+        (&json!(true), &json!(2), &json!(1))
+    );
+    let finding = &told[1]["findings"][0];
+    assert_eq!(
+        (&told[1]["is_valid"], &finding["code"], &finding["line"], &finding["suggestion"]),
+        (&json!(false), &json!("unknown-output"), &json!(8), &json!("image"))
+    );
+    let output = nervure(folder.path()).args(["graph", "--json", "good.yml"]).output().unwrap();
+    assert_eq!(json_lines(&output)[0]["nodes"][1]["inputs"][0]["name"], "image");
+}
+
+#[test]
+fn errors_have_one_form_for_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("bad.yml"), GOOD.replace("source/image", "source/imaeg")).unwrap();
+    for command in ["run", "build", "graph", "lint"] {
+        let output = nervure(folder.path()).args([command, "--json", "bad.yml"]).output().unwrap();
+        let told = json_lines(&output);
+        assert_eq!(output.status.code(), Some(2), "{command}: {told:?}");
+        let error = &told[0]["error"];
+        assert_eq!((told.len(), &told[0]["message"]), (1, &json!("error")), "{command}");
+        assert_eq!(error["message"], "`bad.yml` cannot be used: 1 error", "{command}");
+        assert_eq!(
+            (&error["file"], &error["line"], &error["column"], &error["exit_code"]),
+            (&json!("bad.yml"), &json!(8), &json!(28), &json!(2)),
+            "{command}"
+        );
+        assert_eq!(error["hint"], "did you mean `image`?", "{command}");
+        assert_eq!(error["findings"].as_array().unwrap().len(), 1, "{command}");
+        assert!(!output.stderr.is_empty(), "people can read it too");
+    }
+    for arguments in [
+        &["status", "--json", "-d", "no-such"][..],
+        &["attach", "node", "--json", "-d", "no-such"],
+        &["record", "--json", "-d", "no-such"],
+    ] {
+        let output = nervure(folder.path()).args(arguments).output().unwrap();
+        let error = &json_lines(&output)[0]["error"];
+        assert_eq!(error["exit_code"].as_i64(), output.status.code().map(i64::from), "{arguments:?}");
+        assert!(error["line"].is_null() && error["caused_by"].is_array(), "{error}");
+    }
 }

@@ -139,6 +139,7 @@ impl Worker {
                 }
                 Some(Event::Input { id, sample }) => {
                     self.receive(&id, &sample)?;
+                    self.fail_if_told(&node)?;
                     let is_silent = self.orders.list("silent").any(|input| *input == *id);
                     if !is_source && !is_silent && !self.send_all(&node, Some(&sample))? {
                         return Ok(());
@@ -236,6 +237,14 @@ impl Worker {
         self.read = read;
         if let Some(clock) = &mut self.clock {
             clock.drive(node);
+        }
+        Ok(())
+    }
+
+    /// The first process fails once it has received so many samples.
+    fn fail_if_told(&self, node: &Handle) -> Result<(), Failure> {
+        if node.incarnation() == 0 && self.received == self.orders.number("fail_after") {
+            return Err("as it was told".into());
         }
         Ok(())
     }

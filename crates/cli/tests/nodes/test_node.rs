@@ -1,10 +1,16 @@
 //! A node that does what its first argument says, for tests with real processes.
 
-use std::{error::Error, thread::sleep, time::Duration};
+use std::{
+    error::Error,
+    fs::{File, OpenOptions, read_to_string},
+    os::unix::fs::FileExt,
+    thread::sleep,
+    time::Duration,
+};
 
 use futures_lite::{StreamExt, future};
 use nervure_node::{
-    CallError, Envelope, Event, EventStream, Metadata, Node, Tensor,
+    CallError, Envelope, Event, EventStream, Metadata, Node, SerdeSample, Tensor,
     message::{JsonSample, Scalar},
 };
 
@@ -12,8 +18,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize| arguments.get(at).map_or(Ok(0), |text| text.parse::<u64>());
     match arguments.first().map(String::as_str) {
-        Some("source") => source(number(1)?, number(2)?),
+        Some("source") => source(number(1)?, number(2)?, number(3)?),
+        Some("growing-source") => growing_source(number(1)?, number(2)?),
         Some("values") => values(),
+        Some("frames") => frames(),
+        Some("frame-sink") => frame_sink(),
         Some("sink") => sink(number(1)?),
         Some("doomed-sink") => doomed_sink(number(1)?, || std::process::abort()),
         Some("failing-sink") => doomed_sink(number(1)?, || Err("as it was told".into())),
@@ -23,6 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("idle") => idle(),
         Some("deaf") => deaf(),
         Some("hang") => hang(),
+        Some("vandal") => vandal(arguments.get(1).ok_or("which pages?")?),
         Some("serve") => serve(),
         Some("call") => call(number(1)?),
         Some("call-badly") => call_badly(),
@@ -33,14 +43,36 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Sends the numbers from 0 on, with a pause after each.
-fn source(count: u64, pause_millis: u64) -> Result<(), Box<dyn Error>> {
+/// Sends the numbers from 0 on, with zeros behind each and a pause after it.
+fn source(count: u64, pause_millis: u64, zeros: u64) -> Result<(), Box<dyn Error>> {
     let node = Node::connect()?;
     for number in 0..count {
-        node.send("out", &[number][..])?;
+        let mut sample = vec![0; 1 + zeros as usize];
+        sample[0] = number;
+        node.send("out", &sample[..])?;
         if pause_millis > 0 {
             sleep(Duration::from_millis(pause_millis));
         }
+    }
+    Ok(())
+}
+
+/// Sends the numbers from 0 on; once there is a file `grow`, so many more, each in a block of shared memory, with a pause
+/// after each.
+fn growing_source(count: u64, pause_millis: u64) -> Result<(), Box<dyn Error>> {
+    let node = Node::connect()?;
+    let mut number = 0;
+    while !std::path::Path::new("grow").exists() {
+        node.send("out", &[number][..])?;
+        number += 1;
+        sleep(Duration::from_millis(20));
+    }
+    for number in number..number + count {
+        if node.is_stopping() {
+            break;
+        }
+        node.send("out", &[number; 20_000][..])?;
+        sleep(Duration::from_millis(pause_millis));
     }
     Ok(())
 }
@@ -61,6 +93,42 @@ fn values() -> Result<(), Box<dyn Error>> {
         node.send("bytes", &b"\x01\x02\x03"[..])?;
         node.send("vector", &[0.5f32, -1.0, 2.0][..])?;
         sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Frame<'a> {
+    stamp: f64,
+    #[serde(borrow)]
+    image: Tensor<'a>,
+    labels: Vec<String>,
+}
+
+/// Sends a struct with a tensor, again and again.
+fn frames() -> Result<(), Box<dyn Error>> {
+    let node = Node::connect()?;
+    let image = vec![10u8; 20 * 30 * 3];
+    while !node.is_stopping() {
+        let image = Tensor::new(&image[..], &[20, 30, 3])?;
+        let frame = Frame { stamp: 1.5, image, labels: vec!["cup".to_owned()] };
+        node.send("frame", &SerdeSample::new(&frame)?)?;
+        sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// Tells what structs with a tensor hold, and whether it lies in the sample's memory.
+fn frame_sink() -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    while let Some(event) = node.next() {
+        if let Event::Input { sample, .. } = event {
+            let record = sample.record()?;
+            let Frame { stamp, image, labels } = record.deserialize()?;
+            let is_view = sample.bytes().as_ptr_range().contains(&image.bytes().as_ptr());
+            let sum: u64 = image.as_slice::<u8>()?.iter().map(|&pixel| u64::from(pixel)).sum();
+            println!("{stamp} {:?} {sum} {labels:?} {is_view}", image.layout().shape());
+        }
     }
     Ok(())
 }
@@ -165,6 +233,59 @@ fn hang() -> Result<(), Box<dyn Error>> {
         tell(&event)?;
     }
     Ok(())
+}
+
+/// Overwrites pages that it shares with others, as a wild pointer would: its own counters once, or the wake pages of its
+/// peers until it is stopped.
+fn vandal(pages: &str) -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    while !matches!(node.next(), Some(Event::Input { .. })) {}
+    let memory = OpenOptions::new().write(true).open("/proc/self/mem")?;
+    match pages {
+        "counters" => {
+            for (start, bytes) in mappings("nervure-counters")? {
+                memory.write_all_at(&vec![0xff; bytes], start)?;
+            }
+            println!("has overwritten");
+            while let Some(event) = node.next() {
+                if matches!(event, Event::Input { .. }) {
+                    node.send("out", &1)?;
+                }
+            }
+        }
+        "wake" => {
+            println!("overwrites");
+            while !node.is_stopping() {
+                overwrite_wake_pages(&memory)?;
+            }
+        }
+        other => return Err(format!("what are {other} pages?").into()),
+    }
+    Ok(())
+}
+
+/// With zeros: nobody sleeps, nobody rang, nobody waits.
+fn overwrite_wake_pages(memory: &File) -> Result<(), Box<dyn Error>> {
+    for (start, bytes) in mappings("nervure-wake")? {
+        for _ in 0..1000 {
+            memory.write_all_at(&vec![0; bytes], start)?;
+        }
+    }
+    Ok(())
+}
+
+/// Where memory of that name is mapped writable, and its length.
+fn mappings(name: &str) -> Result<Vec<(u64, usize)>, Box<dyn Error>> {
+    let mut found = Vec::new();
+    for line in read_to_string("/proc/self/maps")?.lines().filter(|line| line.contains(name)) {
+        let (range, rest) = line.split_once(' ').ok_or("a range")?;
+        let (start, end) = range.split_once('-').ok_or("two addresses")?;
+        let (start, end) = (u64::from_str_radix(start, 16)?, u64::from_str_radix(end, 16)?);
+        if rest.starts_with("rw") {
+            found.push((start, usize::try_from(end - start)?));
+        }
+    }
+    if found.is_empty() { Err(format!("no {name}").into()) } else { Ok(found) }
 }
 
 /// Doubles numbers, and does strange things for some.

@@ -10,7 +10,10 @@ use nervure_protocol::{
 use super::{Hint, Place, file::unread, megabytes, rounded};
 use crate::{
     look::state::State,
-    run::edges::{Edge, Edges, Totals},
+    run::{
+        edges::{Edge, Edges, Totals, Unreadable},
+        losses,
+    },
 };
 
 /// Losses below this share are no steady state.
@@ -41,6 +44,7 @@ fn hints_of(nodes: &[&NodeDeclared], edges: &Edges) -> Vec<Hint> {
     let measured: Vec<Measured> = edges.iter().filter_map(|edge| Measured::of(edge, nodes)).collect();
     for edge in &measured {
         let found = [
+            edge.takes_nothing(),
             edge.slow_consumer(),
             edge.keeps_samples(),
             edge.memory_used_up(),
@@ -52,7 +56,20 @@ fn hints_of(nodes: &[&NodeDeclared], edges: &Edges) -> Vec<Hint> {
         hints.extend(found.into_iter().flatten());
     }
     hints.extend(unread_outputs(nodes));
+    hints.extend(edges.unreadable().map(unreadable_counters));
     hints
+}
+
+fn unreadable_counters(Unreadable { node, why }: &Unreadable) -> Hint {
+    Hint {
+        code: "unreadable-counters",
+        about: node.clone(),
+        what: format!("its counters are not readable: {why}; nothing is known of its edges"),
+        setting: format!(
+            "no setting: `{node}` writes where it must not; `nervure node restart {node}` begins with zero"
+        ),
+        place: Place::Node(node.clone()),
+    }
 }
 
 fn unread_outputs(nodes: &[&NodeDeclared]) -> impl Iterator<Item = Hint> {
@@ -93,7 +110,8 @@ impl<'a> Measured<'a> {
         let (consumer, input) = edge.input.split_once('/')?;
         let producer = edge.topic.split('/').next()?;
         let is_service = input.contains('~') || edge.topic.contains('~');
-        if edge.observer || is_service || time.is_zero() {
+        let is_known = edge.has_output() && edge.has_input();
+        if edge.observer || is_service || time.is_zero() || !is_known {
             return None;
         }
         let spec = nodes.iter().find(|node| node.id == consumer)?.inputs.iter().find(|it| it.name == input);
@@ -121,9 +139,18 @@ impl<'a> Measured<'a> {
         Some(Hint { code, about: self.edge.name(), what, setting, place })
     }
 
+    fn takes_nothing(&self) -> Option<Hint> {
+        let (what, setting) = losses::takes_nothing(self.edge)?;
+        let queued = crate::validate::count(self.last.queued() as usize, "sample");
+        self.hint("takes-nothing", format!("{what}, and {queued} wait for it"), setting)
+    }
+
     fn slow_consumer(&self) -> Option<Hint> {
         let lost = self.rate(|totals| totals.output.dropped_oldest + totals.output.dropped_newest);
-        if self.edge.is_latest() || lost <= LOSING * self.published_hz() {
+        if self.edge.is_latest()
+            || self.edge.intake().took_nothing_for().is_some()
+            || lost <= LOSING * self.published_hz()
+        {
             return None;
         }
         let what = format!(
@@ -151,7 +178,7 @@ impl<'a> Measured<'a> {
         let what =
             format!("`{}` keeps {kept} samples ({memory}) of at most {max_held}{and_misses}", self.consumer);
         let setting = format!(
-            "copy what the node keeps (`event.numpy().copy()`), or a larger `max_held` (now {max_held})"
+            "copy what the node keeps (`copied()` of events in Python, of samples in Rust), or a larger `max_held` (now {max_held})"
         );
         self.hint("keeps-samples", what, setting)
     }
@@ -272,6 +299,7 @@ mod tests {
             queue: None,
             type_name: None,
             expect_every_nanos: every.map(|every| every.as_nanos() as u64),
+            history: 0,
         };
         NodeDeclared {
             node: 0,

@@ -1,0 +1,149 @@
+//! Completion of command lines in shells: commands and options, and what there is to name at the moment.
+//!
+//! The shell runs the command itself for each completion, with [`VARIABLE`] set and the words so far behind `--`. What
+//! fails is not completed: the command says why once it is run.
+
+use std::path::Path;
+
+use clap::{Command, CommandFactory};
+use clap_complete::{
+    CompleteEnv, CompletionCandidate, Shell,
+    env::{EnvCompleter, Shells},
+};
+use nervure_dataflow::{Anywhere, Dataflow, load_for};
+use nervure_node::running::{self, Connection};
+
+use crate::{
+    arguments::Arguments,
+    failure::Failure,
+    look::{
+        param,
+        state::{NodeState, State},
+        topics,
+    },
+    output::{self, steers},
+};
+
+/// Set by the scripts, to the name of the shell.
+const VARIABLE: &str = "NERVURE_COMPLETE";
+const PROGRAM: &str = "nervure";
+
+/// Completes a command line and ends, if that is what a shell asks for.
+pub fn complete_if_asked() {
+    CompleteEnv::with_factory(command).var(VARIABLE).bin(PROGRAM).completer(PROGRAM).complete();
+}
+
+/// Prints the script that makes a shell ask.
+pub fn print_script(shell: Shell) -> Result<(), Failure> {
+    let shells = Shells::builtins();
+    let completer: &dyn EnvCompleter = shells
+        .completer(&shell.to_string())
+        .ok_or_else(|| Failure::internal(format!("there is no completion for {shell}")))?;
+    let mut script = Vec::new();
+    completer
+        .write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)
+        .map_err(|error| Failure::internal("the script cannot be made").because(error))?;
+    output::write_styled(&String::from_utf8_lossy(&script))
+}
+
+/// The command line without what only Nervure itself starts.
+fn command() -> Command {
+    let all = Arguments::command();
+    let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    Command::new(PROGRAM).version(env!("CARGO_PKG_VERSION")).disable_help_subcommand(true).subcommands(shown)
+}
+
+/// Dataflows that run.
+pub fn dataflows() -> Vec<CompletionCandidate> {
+    candidates(running::dataflows().unwrap_or_default().into_iter().map(|address| address.dataflow))
+}
+
+/// Topics of running dataflows.
+pub fn topics() -> Vec<CompletionCandidate> {
+    let of_one = |(prefix, state): (String, State)| {
+        topics::all(&state).into_iter().map(move |topic| format!("{prefix}{}", topic.name))
+    };
+    candidates(states().into_iter().flat_map(of_one))
+}
+
+/// Nodes of running dataflows.
+pub fn nodes() -> Vec<CompletionCandidate> {
+    let of_one = |(prefix, state): (String, State)| {
+        let own = |node: &NodeState| !node.declared.observer;
+        let name = move |node: NodeState| format!("{prefix}{}", node.declared.id);
+        state.nodes.into_values().filter(own).map(name)
+    };
+    candidates(states().into_iter().flat_map(of_one))
+}
+
+/// Parameters of those nodes of running dataflows that the command line names.
+pub fn params() -> Vec<CompletionCandidate> {
+    let words = words();
+    let of_one = |mut connection: Connection| {
+        let dataflow = connection.welcome().dataflow.clone();
+        let is_named =
+            |node: &str| words.iter().any(|word| *word == node || *word == format!("{dataflow}:{node}"));
+        let nodes = param::ask(&mut connection, None).unwrap_or_default();
+        let named: Vec<_> = nodes.into_iter().filter(|(node, _)| is_named(node)).collect();
+        named.into_iter().flat_map(|(_, params)| params).map(|param| param.spec.name)
+    };
+    candidates(connections().into_iter().map(|(_, connection)| connection).flat_map(of_one))
+}
+
+/// Nodes of the dataflow file on the command line.
+pub fn nodes_of_file() -> Vec<CompletionCandidate> {
+    candidates(file().into_iter().flat_map(|dataflow| dataflow.nodes).map(|node| node.id))
+}
+
+/// `node.parameter=` of the dataflow file on the command line.
+pub fn params_of_file() -> Vec<CompletionCandidate> {
+    let nodes = file().into_iter().flat_map(|dataflow| dataflow.nodes);
+    candidates(nodes.flat_map(|node| {
+        let name = move |param: &str| format!("{}.{param}=", node.id);
+        node.params.into_iter().map(move |param| name(&param.name))
+    }))
+}
+
+fn candidates(names: impl IntoIterator<Item = String>) -> Vec<CompletionCandidate> {
+    // Anybody may give a socket a name.
+    let harmless = names.into_iter().filter(|name| !name.contains(steers));
+    harmless.map(CompletionCandidate::new).collect()
+}
+
+/// The command line so far.
+fn words() -> Vec<String> {
+    let arguments = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    arguments.skip_while(|word| word != "--").skip(1).collect()
+}
+
+/// The dataflow that the command line names.
+fn named_dataflow() -> Option<String> {
+    let words = words();
+    let joined = words.iter().find_map(|word| word.strip_prefix("--dataflow="));
+    let apart = || {
+        let option = words.iter().position(|word| matches!(word.as_str(), "-d" | "--dataflow"))?;
+        words.get(option + 1).map(String::as_str)
+    };
+    joined.or_else(apart).filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+/// A connection to each dataflow that may be meant, and what its names then begin with.
+fn connections() -> Vec<(String, Connection)> {
+    if let Ok(address) = running::find(named_dataflow().as_deref()) {
+        return Connection::open(&address, "complete").map(|one| (String::new(), one)).into_iter().collect();
+    }
+    let all = running::dataflows().unwrap_or_default();
+    let open = |address| Connection::open(&address, "complete").ok();
+    all.into_iter().filter_map(open).map(|one| (format!("{}:", one.welcome().dataflow), one)).collect()
+}
+
+fn states() -> Vec<(String, State)> {
+    let open = |(prefix, connection)| Some((prefix, State::open(connection, false).ok()?));
+    connections().into_iter().filter_map(open).collect()
+}
+
+/// The first dataflow file of the command line. Nothing of the host is asked for it, as for variables.
+fn file() -> Option<Dataflow> {
+    let is_file = |word: &&String| [".yml", ".yaml"].iter().any(|end| word.ends_with(end));
+    load_for(Path::new(words().iter().find(is_file)?), &Anywhere).dataflow
+}

@@ -1,0 +1,175 @@
+//! What a command line changes in a dataflow file for one run: parameters and environment variables.
+
+use std::{collections::BTreeMap, path::Path};
+
+use clap::Args;
+use clap_complete::ArgValueCandidates;
+use nervure_dataflow::{Dataflow, Entry, Host, Node, Surroundings, load_for, param_value};
+use nervure_protocol::{did_you_mean, params::MAX_NODE_PARAMS_BYTES};
+
+use crate::{build::BuiltHost, complete, failure::Failure, source};
+
+#[derive(Debug, Args)]
+pub struct Overrides {
+    /// Parameters to start with instead of those of the file, such as `camera.fps=60`. Values are read as in the file.
+    #[arg(value_name = "NODE.PARAMETER=VALUE", value_parser = parse_param, add = ArgValueCandidates::new(complete::params_of_file))]
+    pub params: Vec<Assignment>,
+    /// Set an environment variable of all nodes, and for `${NAME}` in the file. May be given several times.
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_variable)]
+    pub variables: Vec<Assignment>,
+}
+
+/// `name=value`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assignment {
+    pub name: String,
+    pub value: String,
+}
+
+impl Overrides {
+    /// The graph of a dataflow file with all of this in it. Programs may not be built yet.
+    ///
+    /// # Errors
+    /// As [`source::read`], and for parameters that do not exist or do not take their value.
+    pub fn read(&self, file: &Path) -> Result<Dataflow, Failure> {
+        self.apply(source::accept(load_for(file, &self.host()), file)?)
+    }
+
+    /// As [`Self::read`], for a command that starts the nodes: programs that are not built yet are errors.
+    pub fn read_to_start(&self, file: &Path) -> Result<Dataflow, Failure> {
+        let mut report = load_for(file, &self.host());
+        report.require_programs();
+        self.apply(source::accept(report, file)?)
+    }
+
+    /// As [`Self::read`], before a build that may make any program. Shows no warnings: the file is read again after it.
+    pub fn read_to_build(&self, file: &Path) -> Result<Dataflow, Failure> {
+        let report = load_for(file, &BuiltHost { host: &self.host() });
+        self.apply(match report.dataflow {
+            Some(dataflow) => dataflow,
+            None => source::accept(report, file)?,
+        })
+    }
+
+    fn host(&self) -> OverriddenHost {
+        let variables = self.variables.iter().map(|one| (one.name.clone(), one.value.clone())).collect();
+        OverriddenHost { variables }
+    }
+
+    fn apply(&self, mut dataflow: Dataflow) -> Result<Dataflow, Failure> {
+        let OverriddenHost { variables } = self.host();
+        dataflow.env.extend(variables.clone());
+        for node in &mut dataflow.nodes {
+            node.env.extend(variables.clone());
+        }
+        for param in &self.params {
+            set_param(&mut dataflow, param)?;
+        }
+        Ok(dataflow)
+    }
+
+    /// The first of the parameters that belongs to this node.
+    pub fn param_of(&self, dataflow: &Dataflow, node: &Node) -> Option<&Assignment> {
+        let is_of_node = |one: &&Assignment| matches!(places(dataflow, &one.name).as_slice(), [(index, _)] if dataflow.nodes[*index].id == node.id);
+        self.params.iter().find(is_of_node)
+    }
+}
+
+/// The host with other environment variables.
+struct OverriddenHost {
+    variables: BTreeMap<String, String>,
+}
+
+impl Surroundings for OverriddenHost {
+    fn variable(&self, name: &str) -> Option<String> {
+        self.variables.get(name).cloned().or_else(|| Host.variable(name))
+    }
+
+    fn entry(&self, path: &Path) -> Entry {
+        Host.entry(path)
+    }
+
+    fn names_in(&self, folder: &Path) -> Vec<String> {
+        Host.names_in(folder)
+    }
+
+    fn has_command(&self, name: &str) -> bool {
+        Host.has_command(name)
+    }
+}
+
+fn set_param(dataflow: &mut Dataflow, assignment: &Assignment) -> Result<(), Failure> {
+    let Assignment { name, value } = assignment;
+    let (node, param) = match places(dataflow, name).as_slice() {
+        [place] => *place,
+        [] => return Err(unknown_param(dataflow, name)),
+        [first, second, ..] => {
+            let (first, second) = (&dataflow.nodes[first.0].id, &dataflow.nodes[second.0].id);
+            let text = format!("`{name}` may be of node `{first}` or of node `{second}`");
+            return Err(Failure::invalid(text).hint("rename one of them in the dataflow file"));
+        }
+    };
+    let node = &mut dataflow.nodes[node];
+    let spec = &node.params[param];
+    let accepted = spec.accept(param_value(value, spec.kind));
+    let accepted = accepted.map_err(|error| Failure::invalid(format!("`{name}={value}`: {error}")))?;
+    node.params[param].value = accepted;
+    let bytes = serde_json::to_vec(&node.params).map_or(usize::MAX, |json| json.len());
+    if bytes > MAX_NODE_PARAMS_BYTES {
+        let text = format!("`{name}`: the parameters of `{}` then take {bytes} bytes as JSON", node.id);
+        return Err(Failure::invalid(text).hint(format!("at most {MAX_NODE_PARAMS_BYTES} are possible")));
+    }
+    Ok(())
+}
+
+/// The nodes and parameters that `node.parameter` may name: both may have dots in their names.
+fn places(dataflow: &Dataflow, name: &str) -> Vec<(usize, usize)> {
+    let place = |(dot, _): (usize, &str)| {
+        let node = dataflow.nodes.iter().position(|node| node.id == name[..dot])?;
+        let param = dataflow.nodes[node].params.iter().position(|param| param.name == name[dot + 1..])?;
+        Some((node, param))
+    };
+    name.match_indices('.').filter_map(place).collect()
+}
+
+fn unknown_param(dataflow: &Dataflow, name: &str) -> Failure {
+    let splits = || name.match_indices('.').map(|(dot, _)| (&name[..dot], &name[dot + 1..]));
+    let known = splits().find_map(|(node, param)| Some((dataflow.node(node)?, param)));
+    if let Some((node, param)) = known {
+        let names = node.params.iter().map(|param| param.name.as_str());
+        let hint = match node.params.is_empty() {
+            true => "it has none: declare them in `params` of the dataflow file".to_owned(),
+            false => did_you_mean(param, "its parameters are", names),
+        };
+        return Failure::invalid(format!("node `{}` has no parameter `{param}`", node.id)).hint(hint);
+    }
+    let (node, _) = name.rsplit_once('.').unwrap_or((name, ""));
+    let names = dataflow.nodes.iter().map(|node| node.id.as_str());
+    Failure::invalid(format!("`{name}`: the dataflow has no node `{node}`")).hint(did_you_mean(
+        node,
+        "its nodes are",
+        names,
+    ))
+}
+
+fn parse_param(text: &str) -> Result<Assignment, String> {
+    let is_param = |(name, _): &(&str, &str)| name.contains('.');
+    let (name, value) = text
+        .split_once('=')
+        .filter(is_param)
+        .ok_or("expected `NODE.PARAMETER=VALUE`, such as `camera.fps=60`")?;
+    Ok(Assignment { name: name.to_owned(), value: value.to_owned() })
+}
+
+fn parse_variable(text: &str) -> Result<Assignment, String> {
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && !name.starts_with(|first: char| first.is_ascii_digit())
+            && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+    };
+    let (name, value) = text
+        .split_once('=')
+        .filter(|(name, _)| is_name(name))
+        .ok_or("expected `NAME=VALUE`, such as `LOG_LEVEL=debug`; names have letters, digits and `_`")?;
+    Ok(Assignment { name: name.to_owned(), value: value.to_owned() })
+}

@@ -1,0 +1,137 @@
+//! How the nodes of a run are: what the keeper reported of them, and what their processes and counters show.
+
+use std::{fs, time::Duration};
+
+use nervure_keeper::plan::{Plan, Program};
+use nervure_protocol::keeper_to_run::{Message, NodeEnded};
+use serde_json::{Value, json};
+
+use super::{edges::Edges, format};
+use crate::validate::count;
+
+/// The nodes of a dataflow, in the order of its file.
+#[derive(Debug)]
+pub struct Nodes(Vec<Node>);
+
+#[derive(Debug)]
+struct Node {
+    id: String,
+    /// It joins by itself.
+    dynamic: bool,
+    pid: Option<u32>,
+    restarts: u32,
+    /// How its last process ended, until another one is started.
+    ended: Option<NodeEnded>,
+    /// A signal has stopped its process (SIGSTOP), or a debugger.
+    is_stopped: bool,
+    took_nothing_for: Option<Duration>,
+}
+
+impl Nodes {
+    /// Before their start.
+    pub fn new(plan: &Plan) -> Self {
+        let node = |plan: &nervure_keeper::plan::NodePlan| Node {
+            id: plan.id.clone(),
+            dynamic: plan.program == Program::Dynamic,
+            pid: None,
+            restarts: 0,
+            ended: None,
+            is_stopped: false,
+            took_nothing_for: None,
+        };
+        Self(plan.nodes.iter().map(node).collect())
+    }
+
+    /// Takes in a report of the keeper.
+    pub fn report(&mut self, message: &Message) {
+        let index = match message {
+            Message::NodeStarted(started) => started.node,
+            Message::NodeEnded(ended) => ended.node,
+            _ => return,
+        };
+        let Some(node) = self.0.get_mut(index as usize) else { return };
+        match message {
+            Message::NodeStarted(started) => (node.pid, node.ended) = (Some(started.pid), None),
+            Message::NodeEnded(ended) => {
+                node.restarts += u32::from(ended.restarts);
+                (node.pid, node.ended) = (None, Some(ended.clone()));
+            }
+            _ => {}
+        }
+    }
+
+    /// Looks at the processes, and at the edges as last read.
+    pub fn look(&mut self, edges: &Edges) {
+        for (index, node) in (0..).zip(&mut self.0) {
+            node.is_stopped = node.pid.is_some_and(is_stopped);
+            let inputs = edges.iter().filter(|edge| edge.consumer_node() == index && !edge.observer);
+            node.took_nothing_for = inputs.filter_map(|edge| edge.intake().took_nothing_for()).max();
+        }
+    }
+
+    /// What is wrong with nodes, for people; `None` when all run, or have ended well.
+    pub fn trouble(&self) -> Option<String> {
+        let trouble: Vec<_> = self.0.iter().filter_map(Node::trouble).collect();
+        (!trouble.is_empty()).then(|| trouble.join(", "))
+    }
+
+    /// Restarts of all nodes.
+    pub fn restarts(&self) -> usize {
+        self.0.iter().map(|node| node.restarts as usize).sum()
+    }
+
+    /// That nodes were restarted, a line each.
+    pub fn restarted(&self) -> impl Iterator<Item = String> {
+        let restarted = self.0.iter().filter(|node| node.restarts > 0);
+        restarted
+            .map(|node| format!("node `{}` was restarted {}", node.id, count(node.restarts as usize, "time")))
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        self.0.iter().map(Node::json).collect()
+    }
+}
+
+impl Node {
+    fn state(&self) -> &'static str {
+        match &self.ended {
+            Some(ended) if ended.restarts => "restarts",
+            Some(ended) if ended.failed => "failed",
+            Some(_) | None if self.dynamic && self.pid.is_none() => "absent",
+            Some(_) => "ended",
+            None if self.is_stopped => "halted",
+            None if self.took_nothing_for.is_some() => "takes-nothing",
+            None if self.pid.is_some() => "runs",
+            None => "starts",
+        }
+    }
+
+    fn trouble(&self) -> Option<String> {
+        let id = &self.id;
+        Some(match (self.state(), self.took_nothing_for) {
+            ("restarts", _) => format!("`{id}` restarts"),
+            ("failed", _) => format!("`{id}` failed"),
+            ("halted", _) => format!("`{id}` is halted by a signal"),
+            ("takes-nothing", Some(idle)) => format!("`{id}` took nothing for {}", format::elapsed(idle)),
+            _ => return None,
+        })
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "id": self.id,
+            "state": self.state(),
+            "pid": self.pid,
+            "restarts": self.restarts,
+            "took_nothing_seconds": self.took_nothing_for.map(|idle| idle.as_secs_f64()),
+        })
+    }
+}
+
+/// Whether a process is in state `T` or `t` of proc(5).
+fn is_stopped(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('T' | 't'))
+}

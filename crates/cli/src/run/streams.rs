@@ -1,0 +1,74 @@
+//! The standard streams of `run`. The dataflow does not depend on them: a full disk under stdout is reported, and the
+//! nodes go on. Only a reader that has left (`| head`) ends it.
+
+use rustix::{fd::BorrowedFd, io::Errno, stdio};
+use serde_json::{Value, json};
+
+use super::display::Target;
+use crate::{output::Stream, validate::count};
+
+/// Stdout and stderr.
+#[derive(Debug)]
+pub struct Streams {
+    stdout: Stream<BorrowedFd<'static>>,
+    stderr: Stream<BorrowedFd<'static>>,
+    is_reported: bool,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        let (stdout, stderr) = (Stream::new(stdio::stdout()), Stream::new(stdio::stderr()));
+        Self { stdout, stderr, is_reported: false }
+    }
+}
+
+impl Streams {
+    /// Writes whole lines, as far as that is possible.
+    pub fn write(&mut self, target: Target, lines: &str) {
+        match target {
+            Target::Stdout => self.stdout.write(lines),
+            Target::Stderr => self.stderr.write(lines),
+        }
+    }
+
+    /// True once the reader of one of them is gone.
+    pub fn is_closed(&self) -> bool {
+        self.stdout.is_closed() || self.stderr.is_closed()
+    }
+
+    /// True once something could not be written although there may be a reader.
+    pub fn have_failed(&self) -> bool {
+        self.failed().is_some()
+    }
+
+    /// True while what is written to stdout arrives, as far as is known.
+    pub fn stdout_is_intact(&self) -> bool {
+        !self.stdout.is_closed() && self.stdout.error().is_none()
+    }
+
+    /// That a stream has failed, once.
+    pub fn news(&mut self) -> Option<String> {
+        let (name, error, _) = self.failed().filter(|_| !self.is_reported)?;
+        self.is_reported = true;
+        Some(format!(
+            "{name} cannot be written: {error}; the dataflow goes on, and the log files have its output"
+        ))
+    }
+
+    /// How much of the output is missing, for people.
+    pub fn missing(&self) -> Option<String> {
+        let (name, error, lines) = self.failed()?;
+        Some(format!("{} could not be written to {name}: {error}", count(lines as usize, "line")))
+    }
+
+    /// The same for programs.
+    pub fn json(&self) -> Value {
+        let stream = |(name, error, lines): (&str, Errno, u64)| json!({"stream": name, "error": error.to_string(), "lines": lines});
+        self.failed().map(stream).into()
+    }
+
+    fn failed(&self) -> Option<(&'static str, Errno, u64)> {
+        let failed = |name, stream: &Stream| Some((name, stream.error()?, stream.unwritten_lines()));
+        failed("stdout", &self.stdout).or_else(|| failed("stderr", &self.stderr))
+    }
+}

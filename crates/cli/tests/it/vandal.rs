@@ -1,0 +1,189 @@
+//! Nodes that overwrite memory that they share with others.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Output, Stdio},
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::dataflow::{Dataflow, Run};
+
+/// Exit code, stdout and stderr of a command.
+fn run(mut command: Command) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+/// What a command tells of a dataflow, as text.
+fn said(run: &Run, arguments: &[&str], code: i32) -> String {
+    let result = self::run(run.command(&[arguments, &["-d", run.name()]].concat()));
+    assert_eq!(result.0, Some(code), "{arguments:?}: {result:?}");
+    result.1 + &result.2
+}
+
+/// The same, as JSON.
+fn told(run: &Run, arguments: &[&str], code: i32) -> Value {
+    let result = self::run(run.command(&[arguments, &["--json", "-d", run.name()]].concat()));
+    assert_eq!(result.0, Some(code), "{arguments:?}: {result:?}");
+    serde_json::from_str(&result.1).unwrap()
+}
+
+/// The one with that value of that key.
+fn one<'a>(list: &'a Value, key: &str, value: &str) -> &'a Value {
+    list.as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one[key] == value)
+        .unwrap_or_else(|| panic!("{value}: {list:#}"))
+}
+
+/// What is said where the page is mapped after that; `run` has mapped it before.
+const WHY: &str = "its counters page was overwritten: the descriptor received is no counters page";
+
+/// A vandal of its own counters between two nodes in order, which another edge joins as well.
+fn with_vandal() -> Run {
+    let relayed = json!({"source": "vandal/out", "queue_policy": "block"});
+    let mut run = Dataflow::named()
+        .node("source", "source 1000000 10", json!({"outputs": ["out"]}))
+        .node("vandal", "vandal counters", json!({"inputs": {"in": "source/out"}, "outputs": ["out"]}))
+        .node("sink", "sink", json!({"inputs": {"in": "source/out", "relayed": relayed}}))
+        .run(&[]);
+    run.line("vandal", "has overwritten");
+    run.line("sink", "relayed");
+    run
+}
+
+#[test]
+fn a_node_that_overwrites_its_counters_costs_its_own_row() {
+    let mut run = with_vandal();
+    let status = told(&run, &["status"], 0);
+    assert_eq!(one(&status["nodes"], "id", "vandal")["unreadable_counters"], WHY, "{status}");
+    assert_eq!(one(&status["nodes"], "id", "sink")["unreadable_counters"], Value::Null, "{status}");
+    assert_eq!(one(&status["lossy_edges"], "topic", "vandal/out")["lost"], Value::Null, "{status}");
+    let unreadable = format!("the counters of node `vandal` are not readable: {WHY}");
+    for arguments in [
+        &["status"][..],
+        &["holders"],
+        &["explain"],
+        &["topic", "info"],
+        &["top", "--count", "1", "--interval", "10ms"],
+    ] {
+        let text = said(&run, arguments, 0);
+        assert!(text.contains(&unreadable), "{arguments:?}: {text}");
+        assert!(arguments == ["explain"] || text.contains("sink"), "{arguments:?}: {text}");
+    }
+
+    let holders = &told(&run, &["holders"], 0)["holders"];
+    let bad = one(holders, "consumer", "vandal/in");
+    assert_eq!((&bad["held"], &bad["queued"], &bad["missed_held"]), (&Value::Null, &Value::Null, &json!(0)));
+    assert!(bad["unreadable"].as_str().unwrap().contains(WHY), "{bad}");
+    let good = one(holders, "consumer", "sink/in");
+    assert!(good["held"].is_u64() && good["queued"].is_u64() && good["unreadable"].is_null(), "{good}");
+    let explained = &told(&run, &["explain"], 0)["edges"];
+    assert_eq!(one(explained, "consumer", "sink/relayed")["lost"], Value::Null, "{explained}");
+    assert!(one(explained, "consumer", "vandal/in")["sent"].as_u64().unwrap() > 0, "{explained}");
+    let topics = &told(&run, &["topic", "list"], 0)["topics"];
+    assert_eq!(one(topics, "topic", "vandal/out")["consumers"], 1);
+
+    // Something is wrong, and what is right is told beside it.
+    let hints = told(&run, &["lint", "--window", "100ms"], 3);
+    let hint = one(&hints["hints"], "code", "unreadable-counters");
+    assert!(hint["about"] == "vandal" && hint["what"].as_str().unwrap().contains(WHY), "{hints}");
+
+    said(&run, &["node", "restart", "sink"], 0);
+    said(&run, &["node", "restart", "vandal"], 0);
+    run.line("vandal", "has overwritten");
+    let mut recorder =
+        run.command(&["record", "-d", run.name(), "-o", "run.mcap"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(recorder.stderr.take().unwrap()).lines();
+    let begun = lines.next().unwrap().unwrap();
+    assert!(begun.starts_with("recording 2 topics"), "{begun}");
+    run.until("sight of it", |message| {
+        let edges = message["edges"].as_array().into_iter().flatten();
+        message["message"] == "edges" && edges.into_iter().any(|edge| edge["unreadable"].is_string())
+    });
+    run.signal(Signal::INT);
+    let outcome = run.finish();
+    assert_eq!(recorder.wait().unwrap().code(), Some(0), "{:?}", lines.collect::<Vec<_>>());
+
+    // What a `block` edge lost is not known, so it is not said that it lost nothing.
+    assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
+    // The reason depends on whether `run` had mapped the page of the last process before.
+    let said = outcome.lines("nervure");
+    let is_said = |line: &&str| line.starts_with("the counters of node `vandal` are not readable: ");
+    assert!(said.iter().any(is_said), "{said:?}");
+    let edges = &outcome.summary()["edges"];
+    let bad = one(edges, "input", "sink/relayed");
+    assert_eq!((&bad["sent"], &bad["lost"], &bad["queued"]), (&Value::Null, &Value::Null, &Value::Null));
+    assert!(bad["received"].as_u64().unwrap() > 0, "{bad}");
+    let good = one(edges, "input", "sink/in");
+    assert!(good["sent"].as_u64().unwrap() > 0 && good["unreadable"].is_null(), "{good}");
+}
+
+/// A healthy node shares its wake page with a hostile consumer of it, and with an honest producer.
+#[test]
+fn a_node_whose_wake_page_is_overwritten_goes_on_and_hears_of_everything() {
+    let sink = json!({
+        "inputs": {"in": "source/out", "tick": "nervure/timer/hz/50"},
+        "outputs": ["out"],
+        "health_check_timeout": "500ms",
+    });
+    // Without a timer, only what others do wakes it.
+    let sleeper = json!({
+        "inputs": {"in": "sink/out", "late": "source/out"},
+        "outputs": ["out"],
+        "health_check_timeout": "500ms",
+    });
+    let mut run = Dataflow::named()
+        .node("source", "source 1000000 20", json!({"outputs": ["out"]}))
+        .node("sink", "sink", sink)
+        .node("sleeper", "sink", sleeper)
+        .node(
+            "vandal",
+            "vandal wake",
+            json!({"inputs": {"in": "source/out", "a": "sink/out", "b": "sleeper/out"}}),
+        )
+        .run(&[]);
+    let pid = run.started("vandal");
+    run.line("vandal", "overwrites");
+    // Each is one of the vandal's producers, and so it has their pages.
+    for node in ["sink", "sleeper"] {
+        let begin = "its wake page was overwritten";
+        let is_told = |run: &Run| {
+            let lines = run.told_lines(node);
+            lines.into_iter().find(|line| line.starts_with(begin)).map(str::to_owned)
+        };
+        let told = is_told(&run).unwrap_or_else(|| run.line(node, begin));
+        assert!(
+            told.contains("these, and the node itself, can write to it: ") && told.contains("`vandal`"),
+            "{told}"
+        );
+    }
+    for node in ["sink", "sleeper"] {
+        for _ in 0..20 {
+            run.until("sample", |message| {
+                let text = message["text"].as_str().unwrap_or_default();
+                message["node"] == node && (text.starts_with("in ") || text.starts_with("late "))
+            });
+        }
+    }
+    run.line("sink", "INPUT");
+    // A death, and then the stop.
+    pid.signal(Signal::KILL);
+    run.line("sleeper", "NODE_FAILED");
+    run.signal(Signal::INT);
+    let outcome = run.finish();
+    for node in ["sink", "sleeper", "source"] {
+        let [ended] = outcome.ends(node)[..] else { panic!("{node}: {:?}", outcome.ends(node)) };
+        assert_eq!(ended["failed"], false, "{ended}");
+    }
+    for node in ["sink", "sleeper"] {
+        assert!(
+            outcome.lines(node).last().is_some_and(|line| line.starts_with("STOP")),
+            "{:?}",
+            outcome.lines(node)
+        );
+    }
+}
