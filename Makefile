@@ -10,7 +10,7 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 RUST_SOURCES := $(shell find crates bindings -name '*.rs' -o -name Cargo.toml 2>/dev/null) Cargo.toml Cargo.lock
 PYTHON_SOURCES := $(shell find bindings/python -name '*.py' -o -name '*.pyi' -o -name pyproject.toml 2>/dev/null)
 
-.PHONY: help demo test lint test-rust test-loom test-asan test-python test-fuzz test-soak bench bench-link linkemu soak fuzz asan miri clean
+.PHONY: help demo test lint test-rust test-loom test-asan test-python test-fuzz test-soak test-faults test-long bench bench-link wheel linkemu soak fuzz asan miri clean
 .DELETE_ON_ERROR:
 
 help: ## This list
@@ -20,7 +20,7 @@ demo: $(VENV)/.installed $(VENV)/.demo ## Build Nervure and run a dataflow on re
 	$(call say,Running examples/drive: camera and lanes and IMU and fusion in five processes)
 	@$(BIN)/nervure run examples/drive/dataflow.yml
 
-test: lint test-rust test-loom test-asan test-fuzz test-python test-soak ## Everything that must pass, with its own set-up
+test: lint test-rust test-faults test-loom test-asan test-fuzz test-python test-soak ## Everything that must pass, with its own set-up
 	$(call say,All tests passed)
 
 lint: $(VENV)/.test ## Formatting, clippy, dependency rules, ruff, mypy
@@ -48,6 +48,16 @@ test-python: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.test $(VENV)/.demo ## 
 	$(call say,Running the Python tests and the examples)
 	@for suite in bindings/python/tests lab/tests tests; do echo "--- $$suite"; $(BIN)/python -m pytest -q $$suite || exit; done
 
+FAULTS = $(CARGO) build --locked --quiet -p nervure-cli --all-features --bins --examples && PYTHONPATH=tests $(PYTHON) -m soak.injection
+
+test-faults: ## Some hundred runs with one fault in each: a system call fails, or a process is killed (MOST=, SEED=, CASE=)
+	$(call say,Letting a system call fail or killing a process: once a run)
+	@$(FAULTS) $(if $(CASE),--case $(CASE),--brief --most $(or $(MOST),300) --seed $(or $(SEED),1))
+
+test-long: ## The same for every system call of the runs and every store to shared memory (20 minutes)
+	$(call say,Letting every system call fail and killing at every step: once a run)
+	@$(FAULTS) --known
+
 test-soak: $(VENV)/.installed ## Two minutes of the fault campaign, and some hundred kills
 	$(call say,Killing and stopping what runs: rounds from a seed; then 300 kills)
 	@$(MAKE) --no-print-directory soak MINUTES=2 SEED=1
@@ -72,6 +82,10 @@ bench-link: $(VENV)/.installed ## Measure the link and its peers over an emulate
 	$(call say,Measuring over the emulated link: Nervure and TCP and UDP and peers, in turns)
 	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run link $(if $(RESUME),--resume) --report docs/reference/link.md
 
+wheel: $(VENV)/.zig ## Build a wheel with module and command for this machine into dist/ (ARCHITECTURES="x86_64 aarch64" for others)
+	$(call say,Building the wheel (release) against the glibc of manylinux2014)
+	@./scripts/wheel.sh $(ARCHITECTURES)
+
 linkemu: $(VENV)/.linkemu ## Build nervure-linkemu, the bad link on one machine, into .venv
 
 asan: ## AddressSanitizer over the crates with unsafe code (nightly toolchain)
@@ -81,7 +95,7 @@ miri: ## Miri over the crates with unsafe code, where it is installed
 	@./scripts/miri.sh
 
 clean: ## Remove everything that was built
-	rm -rf target $(VENV) out
+	rm -rf target $(VENV) out dist bindings/python/data
 
 # The environment with Nervure in it: the module and the command.
 $(VENV)/.created:
@@ -97,11 +111,16 @@ $(VENV)/.tools: $(VENV)/.created
 	@$(PIP) install 'maturin>=1.8,<2'
 	@touch $@
 
+$(VENV)/.zig: $(VENV)/.tools
+	$(call say,Installing zig, which links against an old glibc and for other architectures)
+	@$(PIP) install 'ziglang>=0.15' 'cargo-zigbuild>=0.22,<0.30'
+	@touch $@
+
 $(VENV)/.installed: $(VENV)/.tools $(RUST_SOURCES) $(PYTHON_SOURCES)
 	$(call say,Building Nervure (release): the command and the Python module)
 	@$(CARGO) build --release --locked -p nervure-cli
+	@install -D -m 755 target/release/nervure bindings/python/data/scripts/nervure
 	@cd bindings/python && VIRTUAL_ENV=$(CURDIR)/$(VENV) ../../$(BIN)/maturin develop --release --locked --quiet
-	@install -m 755 target/release/nervure $(BIN)/nervure
 	@touch $@
 
 # The emulated link: apart, so that the demo need not wait for it.

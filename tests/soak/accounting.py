@@ -1,9 +1,9 @@
 """Holds what the nodes wrote down against what was counted.
 
 The identities are those of `crates/shm/src/counters.rs`: published = sent + dropped_newest + missed_*, and
-sent = received + queued + dropped_oldest + undelivered. A process that is killed between an act and its count
-leaves that one act uncounted, so an identity may be out by one for each process that was killed, and by no
-more.
+sent = received + queued + dropped_oldest + undelivered + lost_with_producer. A process that is killed between
+an act and its count leaves that one act uncounted, so an identity may be out by one for each process that was
+killed, and by no more.
 """
 
 from collections import Counter
@@ -201,6 +201,7 @@ class Account:
             "dropped_newest": policy != "drop_newest",
             "missed_memory": not self.has_budget,
             "lost_in_crash": self.consumer_crashes == 0,
+            "lost_with_producer": len(self.consumer_ends) < 2,
         }
         found = [cause for cause, cannot in impossible.items() if cannot and self.edge[cause] > 0]
         if self.edge["lost_in_crash"] > self.consumer_crashes * self.max_held:
@@ -218,10 +219,11 @@ class Account:
         return []
 
     def check_sent(self) -> list[str]:
-        """sent = received + queued + dropped_oldest + undelivered."""
+        """sent = received + queued + dropped_oldest + undelivered + lost_with_producer."""
         edge = self.edge
         sent = edge["sent"] - sum(edge[cause] for cause in MISSED)
         queued = sent - edge["received"] - edge["dropped_oldest"] - edge["undelivered"]
+        queued -= edge["lost_with_producer"]
         least = -self.producer_crashes
         # Rings whose producer was gone when their consumer went: nobody is left to count what was in them.
         most = self.depth * len(self.producer_ends) + self.consumer_crashes

@@ -487,7 +487,7 @@ class Performer:
         )
 
     def has_told_full_disk(self) -> bool:
-        return any("cannot be written any more" in message.get("text", "") for message in self.running.told)
+        return any("cannot be written (" in message.get("text", "") for message in self.running.told)
 
     def expected_codes(self) -> set[int]:
         running = self.running
