@@ -46,6 +46,7 @@ FORBIDDEN = [
 # Where `unsafe` may stand: these crates, and these files of others (starting, reaping, namespaces).
 UNSAFE_CRATES = {"nervure-shm", "nervure-python"}
 UNSAFE_FILES = {
+    "crates/cli/tests/inject/seccomp.rs",
     "crates/keeper/src/descendants.rs",
     "crates/keeper/src/shell/process.rs",
     "crates/linkemu/src/bin/nervure-linkemu/sys.rs",
@@ -109,7 +110,8 @@ def paths(start: str, edges: dict[str, list[str]]) -> dict[str, list[str]]:
 def opting_in(package: dict) -> list[str]:
     folder = pathlib.Path(package["manifest_path"]).parent
     root = pathlib.Path(__file__).resolve().parent.parent
-    sources = {str(path.relative_to(root)): path for path in sorted(folder.glob("src/**/*.rs"))}
+    paths = [path for pattern in ("src", "tests", "examples") for path in folder.glob(f"{pattern}/**/*.rs")]
+    sources = {str(path.relative_to(root)): path for path in sorted(paths)}
     return [
         name
         for name, path in sources.items()

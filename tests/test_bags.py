@@ -1,4 +1,4 @@
-"""Bags of ROS 2, as `rosbag2` writes them, played: made here with the writer of the MCAP project."""
+"""Bags of ROS 2, as `rosbag2` writes them, played: made here with the MCAP project's writer and `rosbags`."""
 
 import json
 import os
@@ -14,6 +14,8 @@ import pytest
 
 mcap_writer = pytest.importorskip("mcap.writer", reason="pip install -r requirements-test.txt")
 ros2_writer = pytest.importorskip("mcap_ros2.writer", reason="pip install -r requirements-test.txt")
+rosbag2 = pytest.importorskip("rosbags.rosbag2", reason="pip install -r requirements-test.txt")
+typesys = pytest.importorskip("rosbags.typesys", reason="pip install -r requirements-test.txt")
 
 STAMP = {"sec": 1_700_000_000, "nanosec": 123_456_789}
 STAMP_NANOS = 1_700_000_000_123_456_789
@@ -298,6 +300,35 @@ def test_common_messages_are_played_as_values(tmp_path: Path, compression: str) 
             assert metadata["encoding"] == message["encoding"]
         if kind == "sensor_msgs/msg/PointCloud2":
             assert metadata["fields"] == [field["name"] for field in message["fields"]]
+
+
+@pytest.mark.parametrize("storage", ["SQLITE3", "MCAP"])
+@pytest.mark.parametrize("compression", ["NONE", "FILE", "MESSAGE"])
+def test_folders_are_played_as_ros_writes_them(tmp_path: Path, storage: str, compression: str) -> None:
+    types = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
+    text = types.types["std_msgs/msg/String"]
+    plugin = getattr(rosbag2.StoragePlugin, storage)
+    writer = rosbag2.Writer(tmp_path / "bag", version=8, storage_plugin=plugin)
+    if compression != "NONE":
+        mode = getattr(rosbag2.CompressionMode, compression)
+        writer.set_compression(mode, rosbag2.CompressionFormat.ZSTD)
+    with writer:
+        connection = writer.add_connection("/talker/words", text.__msgtype__, typestore=types)
+        for number in range(200):
+            message = types.serialize_cdr(text(data=f"word {number}"), text.__msgtype__)
+            writer.write(connection, STAMP_NANOS + number, bytes(message))
+    told = json.loads(nervure("info", tmp_path / "bag", "--json").stdout)
+    assert [(topic["samples"], topic["played_as"]) for topic in told["topics"]] == [(200, ["text"])]
+    (tmp_path / "sink.py").write_text(SINK)
+    nodes = [
+        {"id": "talker", "path": "sink.py", "outputs": ["words"]},
+        {"id": "sink", "path": "sink.py", "args": "received", "inputs": {"in": "talker/words"}},
+    ]
+    (tmp_path / "dataflow.yml").write_text(json.dumps({"nodes": nodes}))
+    ended = nervure("replay", tmp_path / "bag", tmp_path / "dataflow.yml", "--rate", "max")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "200 samples played" in ended.stdout + ended.stderr
+    assert pickle.loads((tmp_path / "received").read_bytes())["in"][0] == "word 199"
 
 
 def test_info_says_what_each_topic_becomes(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """What `nervure new` makes runs, and passes its own tests, as it is."""
 
+import importlib.metadata
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +15,16 @@ REPOSITORY = Path(__file__).parents[1]
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "NERVURE_LOG_DIR": str(cwd / "logs"), "PATH": path}
+    environment = {
+        **os.environ,
+        "NERVURE_LOG_DIR": str(cwd / "logs"),
+        "PATH": path,
+        # Rust crates share what this repository has built.
+        "CARGO_BUILD_BUILD_DIR": str(REPOSITORY / "target"),
+        "CARGO_PROFILE_DEV_DEBUG": "line-tables-only",
+        # What is tested is that it builds and runs, not how fast.
+        "CARGO_PROFILE_RELEASE_OPT_LEVEL": "0",
+    }
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
 
 
@@ -38,6 +49,34 @@ def test_python_project(tmp_path: Path) -> None:
     assert "camera/image -> extra/input" in told
 
 
+def test_python_project_is_known_to_its_tools(tmp_path: Path) -> None:
+    checked("nervure", "new", "follower", cwd=tmp_path)
+    project = tmp_path / "follower"
+    first, _ = (project / "dataflow.yml").read_text().split("\n", 1)
+    assert first == "# yaml-language-server: $schema=dataflow.schema.json"
+    schema = (project / "dataflow.schema.json").read_text()
+    assert json.loads(schema) == json.loads(checked("nervure", "schema", cwd=project))
+    # pip can read the file, and what the project depends on is what is installed here.
+    pip = ("python", "-m", "pip", "--disable-pip-version-check")
+    checked(*pip, "install", "--quiet", "--dry-run", "--no-deps", ".", cwd=project)
+    version = importlib.metadata.version("nervure")
+    assert f'dependencies = ["nervure~={version}", "numpy"]' in (project / "pyproject.toml").read_text()
+
+
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="a Rust node is built by cargo")
+def test_rust_node_in_a_python_project(tmp_path: Path) -> None:
+    checked("nervure", "new", "follower", cwd=tmp_path)
+    project = tmp_path / "follower"
+    made = run("nervure", "new", "--kind", "node", "--language", "rust", "extra", cwd=project)
+    assert f"nervure-node is built from {REPOSITORY / 'crates/node'}" in made.stderr
+    entry = made.stdout[made.stdout.index("  - id: extra") :].replace("NODE/OUTPUT", "camera/image")
+    flow = (project / "dataflow.yml").read_text()
+    (project / "dataflow.yml").write_text(flow + entry)
+    checked("nervure", "build", "dataflow.yml", cwd=project)
+    told = checked("nervure", "run", "--stop-after", "1s", "dataflow.yml", cwd=project)
+    assert "camera/image -> extra/input" in told
+
+
 @pytest.mark.skipif(shutil.which("cargo") is None, reason="a Rust project is built by cargo")
 def test_rust_project(tmp_path: Path) -> None:
     checked(
@@ -53,7 +92,7 @@ def test_rust_project(tmp_path: Path) -> None:
     [
         (["Robot One"], "cannot be the name"),
         (["there"], "there is a `there` already"),
-        (["--kind", "node", "--language", "rust", "x"], "no Cargo.toml here"),
+        (["--kind", "node", "--language", "rust", "there"], "there is a `there` already"),
         (["--language", "rust", "--nervure", "/nowhere", "x"], "no clone of Nervure's repository"),
     ],
 )

@@ -5,11 +5,13 @@
 //! <https://numpy.org/doc/stable/reference/arrays.interface.html#c-struct-access>
 
 use crate::error::exception;
+use arrow_buffer::Buffer;
+use nervure_node::message::record::Elements;
 use nervure_node::message::{DType, TensorLayout};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyMemoryView};
 use std::ffi::{c_char, c_int, c_void};
 
 /// What may be done with exported memory.
@@ -20,7 +22,9 @@ pub(crate) enum Access {
 }
 
 /// An array that was read: where its elements are, as its owner keeps them.
-pub(crate) struct ForeignArray {
+pub(crate) struct ForeignArray<'py> {
+    /// Keeps the memory, beside its owner: a scalar of NumPy makes an array for as long as the capsule is.
+    pub(crate) memory: Bound<'py, PyCapsule>,
     pub(crate) data: *const u8,
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
@@ -28,10 +32,10 @@ pub(crate) struct ForeignArray {
     pub(crate) strides: Option<Vec<isize>>,
 }
 
-impl ForeignArray {
+impl<'py> ForeignArray<'py> {
     /// Reads NumPy arrays, NumPy scalars, and whatever else has the interface; `None` for what has it not. The memory is
-    /// valid as long as the object is.
-    pub(crate) fn read(value: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+    /// valid as long as the object and [`Self::memory`] are.
+    pub(crate) fn read(value: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
         let py = value.py();
         let Some(capsule) = value.getattr_opt(pyo3::intern!(py, "__array_struct__"))? else {
             return Ok(None);
@@ -50,23 +54,24 @@ impl ForeignArray {
             count => unsafe { std::slice::from_raw_parts(start, count) }.to_vec(),
         };
         let shape = numbers(interface.shape).into_iter().map(|length| length as usize).collect();
-        Ok(Some(Self {
-            data: interface.data.cast_const().cast(),
-            dtype: dtype(value, interface)?,
-            shape,
-            strides: (interface.flags & C_CONTIGUOUS == 0).then(|| numbers(interface.strides)),
-        }))
+        let strides = (interface.flags & C_CONTIGUOUS == 0).then(|| numbers(interface.strides));
+        let (data, dtype) = (interface.data.cast_const().cast(), dtype(value, interface)?);
+        Ok(Some(Self { memory: capsule.clone(), data, dtype, shape, strides }))
+    }
+
+    /// The layout that its elements have without gaps, with the axes in the order that they have in memory.
+    pub(crate) fn packed_layout(&self) -> Result<TensorLayout, String> {
+        let layout = match &self.strides {
+            Some(strides) => TensorLayout::packed_like(self.dtype.clone(), &self.shape, strides),
+            None => TensorLayout::contiguous(self.dtype.clone(), &self.shape),
+        };
+        layout.map_err(|error| error.to_string())
     }
 
     /// The layout under which its memory can be sent as it is; `None` where it has gaps, repeats or runs backwards.
     pub(crate) fn layout_in_place(&self) -> Result<Option<TensorLayout>, String> {
-        let refused = |error: &dyn std::fmt::Display| error.to_string();
-        let Some(strides) = &self.strides else {
-            let layout = TensorLayout::contiguous(self.dtype.clone(), &self.shape);
-            return layout.map(Some).map_err(|error| refused(&error));
-        };
-        let layout = TensorLayout::packed_like(self.dtype.clone(), &self.shape, strides)
-            .map_err(|error| refused(&error))?;
+        let layout = self.packed_layout()?;
+        let Some(strides) = &self.strides else { return Ok(Some(layout)) };
         let packed = layout.strides();
         let is_packed = layout.is_empty()
             || (0..self.shape.len())
@@ -76,10 +81,103 @@ impl ForeignArray {
     }
 }
 
+/// A tensor that is to be sent as a part of a value: an array that is not copied before.
+pub(crate) struct PythonTensor {
+    data: *const u8,
+    item_bytes: usize,
+    shape: Vec<usize>,
+    /// In bytes; `None` for an array in C order.
+    strides: Option<Vec<isize>>,
+    /// Keep the memory, also where another thread takes the array out of its list meanwhile.
+    _owner: Py<PyAny>,
+    _memory: Py<PyCapsule>,
+}
+
+// SAFETY: the memory belongs to the owner, and is only read. That other Python threads may write to it meanwhile is so for
+// every extension that releases the interpreter; what arrives may then be torn.
+unsafe impl Send for PythonTensor {}
+// SAFETY: as above.
+unsafe impl Sync for PythonTensor {}
+
+impl PythonTensor {
+    /// The array that was read from `owner`.
+    pub(crate) fn new(array: &ForeignArray<'_>, owner: &Bound<'_, PyAny>) -> Self {
+        Self {
+            data: array.data,
+            item_bytes: array.dtype.item_bytes(),
+            shape: array.shape.clone(),
+            strides: array.strides.clone(),
+            _owner: owner.clone().unbind(),
+            _memory: array.memory.clone().unbind(),
+        }
+    }
+}
+
+impl Elements for PythonTensor {
+    fn write_elements(&self, axes: &[usize], out: &mut [u8]) {
+        let strides = self.strides.clone().unwrap_or_else(|| {
+            let mut strides = vec![0; self.shape.len()];
+            let mut step = self.item_bytes;
+            for (stride, length) in strides.iter_mut().zip(&self.shape).rev() {
+                *stride = step as isize;
+                step *= (*length).max(1);
+            }
+            strides
+        });
+        let axes: Vec<_> =
+            axes.iter().map(|&axis| Axis { length: self.shape[axis], stride: strides[axis] }).collect();
+        // SAFETY: shape and strides are those that the array's owner gave for its memory.
+        unsafe { gather(self.data, &axes, self.item_bytes, out) };
+    }
+}
+
 /// NumPy's array over `memory`, an object whose `__array_struct__` was made by [`export`]. It keeps the object alive.
 pub(crate) fn over<'py>(memory: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     static AS_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     AS_ARRAY.import(memory.py(), "numpy", "asarray")?.call1((memory,))
+}
+
+/// NumPy's read-only array over the elements in `buffer`, which it keeps.
+pub(crate) fn view_of<'py>(
+    py: Python<'py>,
+    layout: TensorLayout,
+    buffer: Buffer,
+) -> PyResult<Bound<'py, PyAny>> {
+    assert!(layout.payload_bytes() <= buffer.len(), "the layout was checked to fit its elements");
+    if is_plain(layout.dtype()) {
+        return over(Bound::new(py, BufferMemory { buffer, layout })?.as_any());
+    }
+    let flat = TensorLayout::contiguous(DType::U8, &[buffer.len()]);
+    let flat = flat.expect("the elements are in memory, so their size fits");
+    custom_over(&over(Bound::new(py, BufferMemory { buffer, layout: flat })?.as_any())?, &layout)
+}
+
+/// A buffer's memory as NumPy asks for it. NumPy keeps it as the base of the array, and so the sample's block.
+#[pyclass(frozen, module = "nervure._native")]
+struct BufferMemory {
+    buffer: Buffer,
+    layout: TensorLayout,
+}
+
+#[pymethods]
+impl BufferMemory {
+    #[getter]
+    fn __array_struct__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        export(py, self.buffer.as_ptr(), &self.layout, Access::ReadOnly)
+    }
+}
+
+/// Whether it views plain bytes.
+pub(crate) fn is_of_bytes(view: &Bound<'_, PyMemoryView>) -> bool {
+    let format = view.getattr("format").and_then(|format| format.extract::<String>());
+    let dimensions = view.getattr("ndim").and_then(|count| count.extract::<usize>());
+    format.is_ok_and(|format| format == "B") && dimensions.is_ok_and(|count| count == 1)
+}
+
+/// Whether it is an array of Python objects.
+pub(crate) fn is_of_objects(value: &Bound<'_, PyAny>) -> bool {
+    let kind = value.getattr("dtype").and_then(|dtype| dtype.getattr("kind")?.extract::<char>());
+    kind.is_ok_and(|kind| kind == 'O')
 }
 
 /// Whether NumPy knows the type under the two letters of its interface; others go through [`custom_over`].
@@ -253,4 +351,91 @@ fn named_dtype(dtype: &Bound<'_, PyAny>, kind: u8) -> PyResult<DType> {
         return Err(exception(py, "NotSendable", text));
     }
     Ok(DType::Custom { name: name.into(), item_bytes })
+}
+
+/// An axis of memory; the stride is in bytes.
+#[derive(Clone, Copy)]
+struct Axis {
+    length: usize,
+    stride: isize,
+}
+
+/// Copies elements, the last axis fastest, to where they lie without gaps.
+///
+/// # Safety
+/// Every element that the axes reach from `data` must be readable, and none of them in `out`.
+unsafe fn gather(data: *const u8, axes: &[Axis], item_bytes: usize, out: &mut [u8]) {
+    let elements: usize = axes.iter().map(|axis| axis.length).product();
+    assert_eq!(elements * item_bytes, out.len(), "as many bytes as elements");
+    if out.is_empty() {
+        return;
+    }
+    // Neighbouring axes without a gap between them are one.
+    let mut merged: Vec<Axis> = Vec::with_capacity(axes.len());
+    for &axis in axes.iter().filter(|axis| axis.length > 1) {
+        match merged.last_mut() {
+            Some(outer) if outer.stride == axis.stride * axis.length as isize => {
+                *outer = Axis { length: outer.length * axis.length, stride: axis.stride };
+            }
+            _ => merged.push(axis),
+        }
+    }
+    let mut run_bytes = item_bytes;
+    if let Some(inner) = merged.pop_if(|inner| inner.stride == item_bytes as isize) {
+        run_bytes *= inner.length;
+    }
+    let out = out.as_mut_ptr();
+    // SAFETY: handed on to the caller; `out` has the bytes of all runs.
+    unsafe {
+        match run_bytes {
+            1 => copy_runs::<1>(data, &merged, out),
+            2 => copy_runs::<2>(data, &merged, out),
+            4 => copy_runs::<4>(data, &merged, out),
+            8 => copy_runs::<8>(data, &merged, out),
+            _ => copy_long_runs(data, &merged, out, run_bytes),
+        };
+    }
+}
+
+/// Copies runs of a few bytes, and returns where the next goes.
+///
+/// # Safety
+/// As [`copy_long_runs`].
+unsafe fn copy_runs<const BYTES: usize>(from: *const u8, axes: &[Axis], to: *mut u8) -> *mut u8 {
+    // SAFETY: handed on to the caller. An array of bytes needs no alignment.
+    unsafe {
+        match axes {
+            [] => {
+                to.cast::<[u8; BYTES]>().write(from.cast::<[u8; BYTES]>().read());
+                to.add(BYTES)
+            }
+            [axis] => {
+                for index in 0..axis.length {
+                    let from = from.offset(index as isize * axis.stride).cast::<[u8; BYTES]>();
+                    to.add(index * BYTES).cast::<[u8; BYTES]>().write(from.read());
+                }
+                to.add(axis.length * BYTES)
+            }
+            [axis, inner @ ..] => (0..axis.length).fold(to, |to, index| {
+                copy_runs::<BYTES>(from.offset(index as isize * axis.stride), inner, to)
+            }),
+        }
+    }
+}
+
+/// Copies runs, and returns where the next goes.
+///
+/// # Safety
+/// Every run that the axes reach must be readable, and `to` must have room for all of them elsewhere.
+unsafe fn copy_long_runs(from: *const u8, axes: &[Axis], to: *mut u8, run_bytes: usize) -> *mut u8 {
+    // SAFETY: handed on to the caller.
+    unsafe {
+        let Some((axis, inner)) = axes.split_first() else {
+            to.copy_from_nonoverlapping(from, run_bytes);
+            return to.add(run_bytes);
+        };
+        (0..axis.length).fold(to, |to, index| {
+            copy_long_runs(from.offset(index as isize * axis.stride), inner, to, run_bytes)
+        })
+    }
 }

@@ -3,6 +3,7 @@
 //!
 //! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>
 
+use crate::array;
 use crate::arrow_import::import_array;
 use crate::error::{chain, exception};
 use crate::objects;
@@ -10,7 +11,7 @@ use arrow_data::ArrayData;
 use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Field};
-use nervure_node::message::Schema;
+use nervure_node::message::{DType, Schema, TensorColumn, TensorLayout};
 use nervure_node::{Sample, SampleError};
 use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
@@ -46,13 +47,40 @@ pub(crate) fn to_object<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound
     {
         return Ok(object);
     }
-    exported(py, array, schema)
+    exported(py, array, schema, "event.object is a pyarrow array, as it was sent")
 }
 
 /// The sample as pyarrow's array or record batch.
 pub(crate) fn to_pyarrow<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyAny>> {
     let (array, schema) = read(py, sample)?;
-    exported(py, array, schema)
+    exported(py, array, schema, "event.value is a pyarrow array")
+}
+
+/// The elements as NumPy's: in place where they are numbers without nulls, else as pyarrow converts them.
+pub(crate) fn to_numpy<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyAny>> {
+    let (array, schema) = read(py, sample)?;
+    let kind = schema.as_ref().and_then(objects::python_kind);
+    let is_list_of_arrays = schema.as_ref().is_some_and(|schema| {
+        TensorColumn::new(schema.root(), &array).is_ok_and(|tensors| tensors.is_some())
+    });
+    if kind == Some("dict") || is_list_of_arrays {
+        let what = if is_list_of_arrays { "a list of arrays" } else { "a dict" };
+        let text = format!("the value is {what}, no array: use event.object; arrays in it are NumPy arrays");
+        return Err(exception(py, "SampleError", text));
+    }
+    let dtype = plain_dtype(array.data_type()).filter(|_| array.null_count() == 0 && array.offset() == 0);
+    if let Some((dtype, [elements, ..])) = dtype.zip(Some(array.buffers())) {
+        let layout = TensorLayout::contiguous(dtype, &[array.len()]);
+        let layout = layout.map_err(|error| exception(py, "SampleError", error))?;
+        return array::view_of(py, layout, elements.clone());
+    }
+    let value = exported(
+        py,
+        array,
+        schema,
+        "event.numpy() of an Arrow array that is more than numbers needs pyarrow",
+    )?;
+    py.import("nervure._arrow")?.getattr("to_numpy")?.call1((value,))
 }
 
 fn read(py: Python<'_>, sample: &Sample) -> PyResult<(ArrayData, Option<Schema>)> {
@@ -60,7 +88,13 @@ fn read(py: Python<'_>, sample: &Sample) -> PyResult<(ArrayData, Option<Schema>)
     Ok((sample.array().map_err(error)?, sample.schema().map_err(error)?))
 }
 
-fn exported(py: Python<'_>, array: ArrayData, schema: Option<Schema>) -> PyResult<Bound<'_, PyAny>> {
+/// The array as pyarrow's, for what is said to those who have no pyarrow.
+fn exported<'py>(
+    py: Python<'py>,
+    array: ArrayData,
+    schema: Option<Schema>,
+    wanted: &str,
+) -> PyResult<Bound<'py, PyAny>> {
     static ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static RECORD_BATCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let (field, is_record_batch) = match &schema {
@@ -73,18 +107,35 @@ fn exported(py: Python<'_>, array: ArrayData, schema: Option<Schema>) -> PyResul
     } else {
         ARRAY.import(py, "pyarrow", "array")
     };
-    convert.map_err(|error| without_pyarrow(py, error))?.call1((exported,))
+    convert.map_err(|error| without_pyarrow(py, error, wanted))?.call1((exported,))
 }
 
 /// Says what to do where pyarrow, which only Arrow values need, is not installed.
-fn without_pyarrow(py: Python<'_>, error: PyErr) -> PyErr {
+fn without_pyarrow(py: Python<'_>, error: PyErr, wanted: &str) -> PyErr {
     if !error.is_instance_of::<PyModuleNotFoundError>(py) {
         return error;
     }
-    PyModuleNotFoundError::new_err(
-        "event.value is a pyarrow array, and pyarrow is not installed: pip install pyarrow \
-         (event.numpy(), event.text and event.object do without it)",
-    )
+    PyModuleNotFoundError::new_err(format!(
+        "{wanted}, and pyarrow is not installed: pip install pyarrow. Without it: event.object for what was sent as \
+         a list, dict or dataclass, event.numpy() for arrays, event.text, event.bytes"
+    ))
+}
+
+fn plain_dtype(data_type: &DataType) -> Option<DType> {
+    Some(match data_type {
+        DataType::Int8 => DType::I8,
+        DataType::Int16 => DType::I16,
+        DataType::Int32 => DType::I32,
+        DataType::Int64 => DType::I64,
+        DataType::UInt8 => DType::U8,
+        DataType::UInt16 => DType::U16,
+        DataType::UInt32 => DType::U32,
+        DataType::UInt64 => DType::U64,
+        DataType::Float16 => DType::F16,
+        DataType::Float32 => DType::F32,
+        DataType::Float64 => DType::F64,
+        _ => return None,
+    })
 }
 
 /// An array on its way to another library.

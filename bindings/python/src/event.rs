@@ -130,11 +130,21 @@ impl Event {
             Layout::Scalar(scalar) => {
                 py.import("numpy")?.getattr("array")?.call1((scalar_object(py, *scalar)?,))
             }
-            Layout::Array(_) => {
-                let value = arrow::to_pyarrow(py, sample)?;
-                py.import("nervure._arrow")?.getattr("to_numpy")?.call1((value,))
-            }
+            Layout::Array(_) => arrow::to_numpy(py, sample),
         }
+    }
+
+    /// The same event with a copy of the sample, which holds no shared memory: for what is kept.
+    fn copied(&self, py: Python<'_>) -> PyResult<Self> {
+        let event = match &self.event {
+            NodeEvent::Input { id, sample } => NodeEvent::Input { id: id.clone(), sample: sample.copied() },
+            NodeEvent::Request(_) => {
+                let text = "a request is answered, not kept: copy what you need of it, e.g. event.bytes";
+                return Err(exception(py, "SampleError", text));
+            }
+            other => other.clone(),
+        };
+        Ok(Self { event, handle: self.handle.clone() })
     }
 
     /// The text.

@@ -23,6 +23,7 @@ mod observer;
 mod outgoing;
 mod params;
 mod receiving;
+mod refusal;
 mod sending;
 mod signals;
 

@@ -1,321 +1,308 @@
-//! Python lists and dicts as Arrow arrays, and back.
+//! Python lists, dicts and dataclasses as records, and back.
 //!
 //! pyarrow could do both, but costs a tenth of a second and tens of megabytes when it is first imported, which a node
 //! that sends a dict now and then should not pay, nor its queue overflow meanwhile.
 //!
-//! A list is an array of its elements; a dict is an array of one struct. Elements must be of one type, where integers
-//! become floats beside floats, and `None` is a null of any type.
+//! A list is an array of its elements; a dict or dataclass is an array of one struct. Elements must be of one type, where
+//! integers become floats beside floats, and `None` is a null of any type. NumPy's arrays are tensors: they are copied once,
+//! into the memory that the receiver views.
 
+use crate::array::{self, ForeignArray, PythonTensor};
 use crate::error::{chain, exception};
-use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
+use crate::refusal::{Refusal, Step, type_name};
+use arrow_buffer::BooleanBuffer;
 use arrow_data::ArrayData;
-use arrow_schema::{DataType, Field, Fields};
-use nervure_node::message::{PYTHON_KIND, Schema};
+use arrow_schema::{DataType, Field};
+use nervure_node::message::{Column, DType, PYTHON_KIND, Record, Schema, TensorColumn, record::Kind};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
-use std::collections::HashMap;
-use std::sync::Arc;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple, PyType,
+};
 
 /// How deeply lists and dicts may nest: a little less than schemas may.
-const MAX_DEPTH: usize = 28;
+pub(crate) const MAX_DEPTH: usize = 28;
 
-/// The array for a list, tuple or dict; `None` for other objects.
-pub(crate) fn to_array(value: &Bound<'_, PyAny>) -> PyResult<Option<(ArrayData, Schema)>> {
-    let mut column = Column::default();
-    let kind = if value.is_instance_of::<PyDict>() {
-        column.push(value, MAX_DEPTH).map(|()| "dict")
+/// The record for a list, tuple or dict; `None` for other objects.
+pub(crate) fn to_record(value: &Bound<'_, PyAny>) -> PyResult<Option<Record<PythonTensor>>> {
+    if value.is_instance_of::<PyDict>() {
+        record("dict", value, |column| push(column, value, MAX_DEPTH)).map(Some)
     } else if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-        value.try_iter()?.try_for_each(|item| column.push(&item?, MAX_DEPTH)).map(|()| "list")
+        record("list", value, |column| push_items(column, value, MAX_DEPTH)).map(Some)
     } else {
-        return Ok(None);
-    };
-    let refused = |error: &dyn std::error::Error| exception(value.py(), "NotSendable", chain(error));
-    let kind = kind?;
-    let array = column.build().map_err(|error| refused(&error))?;
-    let field = Field::new("", array.data_type().clone(), true);
-    let field = field.with_metadata(HashMap::from([(PYTHON_KIND.to_owned(), kind.to_owned())]));
-    let schema = Schema::array(field).map_err(|error| refused(&error))?;
-    Ok(Some((array, schema)))
+        Ok(None)
+    }
 }
 
-/// The list or dict that the array was made of; `None` where it was not made by [`to_array`].
+/// The record for a dataclass; `None` for other objects.
+pub(crate) fn dataclass_to_record(value: &Bound<'_, PyAny>) -> PyResult<Option<Record<PythonTensor>>> {
+    if !is_dataclass(value)? {
+        return Ok(None);
+    }
+    record("dict", value, |column| push_dataclass(column, value, MAX_DEPTH)).map(Some)
+}
+
+/// The list or dict that the array was made of; `None` where it was made of something else.
 pub(crate) fn from_array<'py>(
     py: Python<'py>,
     array: &ArrayData,
     schema: &Schema,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    match schema.root().metadata().get(PYTHON_KIND).map(String::as_str) {
-        Some("list") => items(py, array, 0, array.len()),
-        Some("dict") if array.len() == 1 => element(py, array, 0),
+    let Some(kind) = python_kind(schema) else { return Ok(None) };
+    let Some(objects) = Objects::new(py, schema.root(), array)? else { return Ok(None) };
+    match kind {
+        "list" => objects.list(py, 0..array.len()).map(Some),
+        "dict" if array.len() == 1 => objects.get(py, 0).map(Some),
         _ => Ok(None),
     }
 }
 
-/// Values of one type.
-#[derive(Default)]
-struct Column {
-    /// Whether each is there, `None` apart.
-    valid: Vec<bool>,
-    values: Values,
+/// `list` or `dict`, where the array was made of one.
+pub(crate) fn python_kind(schema: &Schema) -> Option<&str> {
+    schema.root().metadata().get(PYTHON_KIND).map(String::as_str)
 }
 
-#[derive(Default)]
-enum Values {
-    /// Nothing but nulls so far.
-    #[default]
-    Unknown,
-    Bool(Vec<bool>),
-    Integer(Vec<i64>),
-    Unsigned(Vec<u64>),
-    Float(Vec<f64>),
-    Text {
-        ends: Vec<i64>,
-        bytes: Vec<u8>,
-    },
-    Bytes {
-        ends: Vec<i64>,
-        bytes: Vec<u8>,
-    },
-    List {
-        ends: Vec<i64>,
-        items: Box<Column>,
-    },
-    Struct(Vec<(String, Column)>),
+fn record(
+    kind: &str,
+    value: &Bound<'_, PyAny>,
+    fill: impl FnOnce(&mut Column<PythonTensor>) -> Result<(), Refusal>,
+) -> PyResult<Record<PythonTensor>> {
+    let mut column = Column::default();
+    fill(&mut column).map_err(|refusal| refusal.raise(value.py()))?;
+    Record::new(column, kind).map_err(|error| exception(value.py(), "NotSendable", chain(&error)))
 }
 
-impl Column {
-    /// Appends an object.
-    fn push(&mut self, value: &Bound<'_, PyAny>, depth_left: usize) -> PyResult<()> {
-        if value.is_none() {
-            self.push_null();
-            return Ok(());
-        }
-        let Some(depth_left) = depth_left.checked_sub(1) else {
-            let text = format!("the value nests more than {MAX_DEPTH} lists and dicts, or contains itself");
-            return Err(exception(value.py(), "NotSendable", text));
-        };
-        if let Values::Unknown = self.values {
-            self.values = Values::of(value)?;
-            (0..self.valid.len()).for_each(|_| self.values.push_default());
-        }
-        if self.values.push(value, depth_left)? {
-            self.valid.push(true);
-            return Ok(());
-        }
-        // NumPy's arrays and scalars, and others' that are made after them.
-        if let Some(to_list) = value.getattr_opt(pyo3::intern!(value.py(), "tolist"))? {
-            return self.push(&to_list.call0()?, depth_left);
-        }
-        Err(mixed(&self.values, value))
-    }
-
-    fn push_null(&mut self) {
-        self.values.push_default();
-        self.valid.push(false);
-    }
-
-    fn build(self) -> Result<ArrayData, arrow_schema::ArrowError> {
-        let length = self.valid.len();
-        let (data_type, buffers, children) = self.values.build(length)?;
-        let nulls = NullBuffer::new(BooleanBuffer::from(self.valid));
-        let is_null_type = data_type == DataType::Null;
-        let mut array = ArrayData::builder(data_type).len(length).buffers(buffers).child_data(children);
-        if !is_null_type && nulls.null_count() > 0 {
-            array = array.nulls(Some(nulls));
-        }
-        array.build()
-    }
-}
-
-impl Values {
-    /// No values yet, of the type that fits the object.
-    fn of(value: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let first = || vec![0];
-        Ok(if value.is_instance_of::<PyBool>() {
-            Self::Bool(Vec::new())
-        } else if value.is_instance_of::<PyInt>() {
-            Self::Integer(Vec::new())
-        } else if value.is_instance_of::<PyFloat>() {
-            Self::Float(Vec::new())
-        } else if value.is_instance_of::<PyString>() {
-            Self::Text { ends: first(), bytes: Vec::new() }
-        } else if value.is_instance_of::<PyBytes>() {
-            Self::Bytes { ends: first(), bytes: Vec::new() }
-        } else if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-            Self::List { ends: first(), items: Box::default() }
-        } else if value.is_instance_of::<PyDict>() {
-            Self::Struct(Vec::new())
-        } else if let Some(to_list) = value.getattr_opt(pyo3::intern!(value.py(), "tolist"))? {
-            let list = to_list.call0()?;
-            return if list.get_type().is(value.get_type()) {
-                Err(unsendable(value))
-            } else {
-                Self::of(&list)
-            };
-        } else {
-            return Err(unsendable(value));
-        })
-    }
-
-    /// Appends an object. False where it is of another type.
-    fn push(&mut self, value: &Bound<'_, PyAny>, depth_left: usize) -> PyResult<bool> {
-        let is_number = value.is_instance_of::<PyInt>() && !value.is_instance_of::<PyBool>();
-        match self {
-            Self::Unknown => return Ok(false),
-            Self::Bool(values) => match value.cast::<PyBool>() {
-                Ok(value) => values.push(value.is_true()),
-                Err(_) => return Ok(false),
-            },
-            Self::Integer(values) if is_number => match value.extract() {
-                Ok(value) => values.push(value),
-                Err(_) => return self.widen(value, depth_left),
-            },
-            Self::Integer(_) if value.is_instance_of::<PyFloat>() => return self.widen(value, depth_left),
-            Self::Unsigned(values) if is_number => values.push(value.extract().map_err(|_| too_wide(value))?),
-            Self::Float(values) if is_number || value.is_instance_of::<PyFloat>() => {
-                values.push(value.extract()?);
-            }
-            Self::Text { ends, bytes } => match value.cast::<PyString>() {
-                Ok(text) => append(ends, bytes, text.to_str()?.as_bytes()),
-                Err(_) => return Ok(false),
-            },
-            Self::Bytes { ends, bytes } => match value.cast::<PyBytes>() {
-                Ok(added) => append(ends, bytes, added.as_bytes()),
-                Err(_) => return Ok(false),
-            },
-            Self::List { ends, items } => {
-                if !value.is_instance_of::<PyList>() && !value.is_instance_of::<PyTuple>() {
-                    return Ok(false);
-                }
-                for item in value.try_iter()? {
-                    items.push(&item?, depth_left)?;
-                }
-                ends.push(items.valid.len() as i64);
-            }
-            Self::Struct(fields) => match value.cast::<PyDict>() {
-                Ok(dict) => push_fields(fields, dict, depth_left)?,
-                Err(_) => return Ok(false),
-            },
-            Self::Integer(_) | Self::Unsigned(_) | Self::Float(_) => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// Makes integers into what holds them and the number as well: unsigned ones, or floats.
-    fn widen(&mut self, value: &Bound<'_, PyAny>, depth_left: usize) -> PyResult<bool> {
-        let Self::Integer(values) = self else { return Ok(false) };
-        *self = if value.is_instance_of::<PyFloat>() {
-            Self::Float(values.iter().map(|&value| value as f64).collect())
-        } else {
-            let unsigned = values.iter().map(|&value| u64::try_from(value)).collect::<Result<_, _>>();
-            Self::Unsigned(unsigned.map_err(|_| too_wide(value))?)
-        };
-        self.push(value, depth_left)
-    }
-
-    /// Appends what stands in the place of a null.
-    fn push_default(&mut self) {
-        match self {
-            Self::Unknown => {}
-            Self::Bool(values) => values.push(false),
-            Self::Integer(values) => values.push(0),
-            Self::Unsigned(values) => values.push(0),
-            Self::Float(values) => values.push(0.0),
-            Self::Text { ends, .. } | Self::Bytes { ends, .. } | Self::List { ends, .. } => {
-                ends.push(ends.last().copied().unwrap_or(0));
-            }
-            Self::Struct(fields) => fields.iter_mut().for_each(|(_, column)| column.push_null()),
-        }
-    }
-
-    /// Type, buffers and children of an array of so many.
-    fn build(
-        self,
-        length: usize,
-    ) -> Result<(DataType, Vec<Buffer>, Vec<ArrayData>), arrow_schema::ArrowError> {
-        Ok(match self {
-            Self::Unknown => (DataType::Null, vec![], vec![]),
-            Self::Bool(values) => (DataType::Boolean, vec![BooleanBuffer::from(values).into_inner()], vec![]),
-            Self::Integer(values) => (DataType::Int64, vec![Buffer::from_vec(values)], vec![]),
-            Self::Unsigned(values) => (DataType::UInt64, vec![Buffer::from_vec(values)], vec![]),
-            Self::Float(values) => (DataType::Float64, vec![Buffer::from_vec(values)], vec![]),
-            Self::Text { ends, bytes } => {
-                (DataType::LargeUtf8, vec![Buffer::from_vec(ends), Buffer::from_vec(bytes)], vec![])
-            }
-            Self::Bytes { ends, bytes } => {
-                (DataType::LargeBinary, vec![Buffer::from_vec(ends), Buffer::from_vec(bytes)], vec![])
-            }
-            Self::List { ends, items } => {
-                let items = items.build()?;
-                let field = Field::new("item", items.data_type().clone(), true);
-                (DataType::LargeList(Arc::new(field)), vec![Buffer::from_vec(ends)], vec![items])
-            }
-            Self::Struct(fields) => {
-                let (mut types, mut children) = (Vec::new(), Vec::new());
-                for (name, column) in fields {
-                    let child = column.build()?;
-                    debug_assert_eq!(child.len(), length, "each field has a value a row");
-                    types.push(Field::new(name, child.data_type().clone(), true));
-                    children.push(child);
-                }
-                (DataType::Struct(Fields::from(types)), vec![], children)
-            }
-        })
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Unknown => "None",
-            Self::Bool(_) => "bool",
-            Self::Integer(_) | Self::Unsigned(_) => "int",
-            Self::Float(_) => "float",
-            Self::Text { .. } => "str",
-            Self::Bytes { .. } => "bytes",
-            Self::List { .. } => "list",
-            Self::Struct(_) => "dict",
-        }
-    }
-}
-
-/// Appends a row. Fields that it lacks are null in it, and those that it is the first to have are null before.
-fn push_fields(
-    fields: &mut Vec<(String, Column)>,
-    dict: &Bound<'_, PyDict>,
+/// Appends an object.
+fn push(
+    column: &mut Column<PythonTensor>,
+    value: &Bound<'_, PyAny>,
     depth_left: usize,
-) -> PyResult<()> {
-    let rows = fields.first().map(|(_, column)| column.valid.len());
-    for (key, value) in dict {
-        let Ok(key) = key.cast::<PyString>() else {
-            let text = format!("keys of a dict that is sent are str, got {}", type_name(&key));
-            return Err(exception(dict.py(), "NotSendable", text));
-        };
-        let key = key.to_str()?;
-        let index = fields.iter().position(|(known, _)| known == key).unwrap_or_else(|| {
-            let mut column = Column::default();
-            (0..rows.unwrap_or(0)).for_each(|_| column.push_null());
-            fields.push((key.to_owned(), column));
-            fields.len() - 1
-        });
-        fields[index].1.push(&value, depth_left)?;
-    }
-    let rows = rows.unwrap_or(0) + 1;
-    for (_, column) in fields.iter_mut().filter(|(_, column)| column.valid.len() < rows) {
+) -> Result<(), Refusal> {
+    if value.is_none() {
         column.push_null();
+        return Ok(());
+    }
+    let depth_left = depth_left.checked_sub(1).ok_or_else(Refusal::too_deep)?;
+    if let Ok(value) = value.cast::<PyBool>() {
+        column.push_bool(value.is_true())?;
+    } else if let Ok(value) = value.cast::<PyInt>() {
+        push_integer(column, value)?;
+    } else if let Ok(value) = value.cast::<PyFloat>() {
+        column.push_float(value.value())?;
+    } else if let Ok(value) = value.cast::<PyString>() {
+        column.push_text(value.to_str()?)?;
+    } else if let Ok(value) = value.cast::<PyBytes>() {
+        column.push_bytes(value.as_bytes())?;
+    } else if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        push_items(column.begin_list()?, value, depth_left)?;
+        column.end_list();
+    } else if let Ok(dict) = value.cast::<PyDict>() {
+        push_dict(column, dict, depth_left)?;
+    } else {
+        push_other(column, value, depth_left)?;
     }
     Ok(())
 }
 
-fn append(ends: &mut Vec<i64>, bytes: &mut Vec<u8>, added: &[u8]) {
-    bytes.extend_from_slice(added);
-    ends.push(bytes.len() as i64);
+fn push_items(
+    items: &mut Column<PythonTensor>,
+    list: &Bound<'_, PyAny>,
+    depth_left: usize,
+) -> Result<(), Refusal> {
+    for (index, item) in list.try_iter()?.enumerate() {
+        push(items, &item?, depth_left).map_err(|refusal| refusal.within(Step::Index(index)))?;
+    }
+    Ok(())
 }
 
-/// An element as a Python object; `None` where the array is of a type that [`to_array`] does not make.
-fn element<'py>(py: Python<'py>, array: &ArrayData, index: usize) -> PyResult<Option<Bound<'py, PyAny>>> {
-    if array.is_null(index) || *array.data_type() == DataType::Null {
-        return Ok(Some(py.None().into_bound(py)));
+fn push_dict(
+    column: &mut Column<PythonTensor>,
+    dict: &Bound<'_, PyDict>,
+    depth_left: usize,
+) -> Result<(), Refusal> {
+    let fields = column.begin_fields()?;
+    for (key, value) in dict {
+        let Ok(key) = key.cast::<PyString>() else {
+            return Err(Refusal::text(format!(
+                "keys of a dict that is sent are str, got {} (hint: {{str(key): ..}})",
+                type_name(&key)
+            )));
+        };
+        let key = key.to_str()?;
+        let pushed = fields.field(key).map_err(Refusal::from);
+        let pushed = pushed.and_then(|column| push(column, &value, depth_left));
+        pushed.map_err(|refusal| refusal.within(Step::Key(key.to_owned())))?;
     }
-    Ok(Some(match array.data_type() {
+    column.end_fields();
+    Ok(())
+}
+
+fn push_dataclass(
+    column: &mut Column<PythonTensor>,
+    value: &Bound<'_, PyAny>,
+    depth_left: usize,
+) -> Result<(), Refusal> {
+    static FIELDS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = value.py();
+    let declared = FIELDS.import(py, "dataclasses", "fields")?.call1((value,))?;
+    let fields = column.begin_fields()?;
+    for field in declared.try_iter()? {
+        let name = field?.getattr(pyo3::intern!(py, "name"))?.cast_into::<PyString>().map_err(PyErr::from)?;
+        let name_text = name.to_str()?;
+        let pushed = fields.field(name_text).map_err(Refusal::from);
+        let pushed = pushed.and_then(|column| push(column, &value.getattr(&name)?, depth_left));
+        pushed.map_err(|refusal| refusal.within(Step::Attribute(name_text.to_owned())))?;
+    }
+    column.end_fields();
+    Ok(())
+}
+
+fn push_integer(column: &mut Column<PythonTensor>, value: &Bound<'_, PyInt>) -> Result<(), Refusal> {
+    if let Ok(value) = value.extract::<i64>() {
+        column.push_integer(value)?;
+    } else if let Ok(value) = value.extract::<u64>() {
+        column.push_unsigned(value)?;
+    } else if column.kind() == Kind::Float {
+        column.push_float(value.extract()?)?;
+    } else {
+        return Err(Refusal::text(format!("the integer {value} does not fit 64 bits; send it as str")));
+    }
+    Ok(())
+}
+
+/// Appends what is none of Python's own types.
+fn push_other(
+    column: &mut Column<PythonTensor>,
+    value: &Bound<'_, PyAny>,
+    depth_left: usize,
+) -> Result<(), Refusal> {
+    if let Ok(bytes) = value.cast::<PyByteArray>() {
+        return Ok(column.push_bytes(&bytes.to_vec())?);
+    }
+    if let Ok(view) = value.cast::<PyMemoryView>()
+        && array::is_of_bytes(view)
+    {
+        let bytes = view.call_method0("tobytes")?.cast_into::<PyBytes>().map_err(PyErr::from)?;
+        return Ok(column.push_bytes(bytes.as_bytes())?);
+    }
+    match ForeignArray::read(value) {
+        Ok(Some(found)) if is_number(value, &found)? => {
+            return push(column, &value.call_method0("item")?, depth_left);
+        }
+        Ok(Some(found)) => return push_array(column, value, &found),
+        Ok(None) if is_dataclass(value)? => return push_dataclass(column, value, depth_left),
+        Ok(None) => {}
+        Err(error) if !array::is_of_objects(value) => return Err(error.into()),
+        Err(_) => {}
+    }
+    let converted = value.py().import("nervure._numpy")?.getattr("inside")?.call1((value,))?;
+    if let Some(found) = ForeignArray::read(&converted)? {
+        return push_array(column, &converted, &found);
+    }
+    push(column, &converted, depth_left)
+}
+
+fn push_array(
+    column: &mut Column<PythonTensor>,
+    value: &Bound<'_, PyAny>,
+    found: &ForeignArray<'_>,
+) -> Result<(), Refusal> {
+    let layout = found.packed_layout().map_err(Refusal::text)?;
+    Ok(column.push_tensor(&layout, PythonTensor::new(found, value))?)
+}
+
+/// Whether it is a scalar of NumPy that Python has a type for: such are numbers among numbers.
+fn is_number(value: &Bound<'_, PyAny>, found: &ForeignArray<'_>) -> PyResult<bool> {
+    static GENERIC: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let is_real = !matches!(found.dtype, DType::Bf16 | DType::C64 | DType::C128 | DType::Custom { .. });
+    if !found.shape.is_empty() || !is_real {
+        return Ok(false);
+    }
+    value.is_instance(GENERIC.import(value.py(), "numpy", "generic")?)
+}
+
+fn is_dataclass(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if value.is_instance_of::<PyType>() {
+        return Ok(false);
+    }
+    Ok(value.get_type().getattr_opt(pyo3::intern!(value.py(), "__dataclass_fields__"))?.is_some())
+}
+
+/// The values of an array as Python's objects.
+enum Objects<'a, 'py> {
+    Plain(&'a ArrayData),
+    List { lists: &'a ArrayData, items: Box<Self> },
+    Dicts { rows: &'a ArrayData, columns: Vec<(Bound<'py, PyString>, Self)> },
+    Arrays(TensorColumn<'a>),
+}
+
+impl<'a, 'py> Objects<'a, 'py> {
+    /// `None` where the array is of a type that [`to_record`] does not make.
+    fn new(py: Python<'py>, field: &Field, array: &'a ArrayData) -> PyResult<Option<Self>> {
+        let damaged = |error| exception(py, "SampleError", chain(&error));
+        if let Some(tensors) = TensorColumn::new(field, array).map_err(damaged)? {
+            return Ok(Some(Self::Arrays(tensors)));
+        }
+        Ok(match array.data_type() {
+            DataType::Null
+            | DataType::Boolean
+            | DataType::Int64
+            | DataType::UInt64
+            | DataType::Float64
+            | DataType::LargeUtf8
+            | DataType::LargeBinary => Some(Self::Plain(array)),
+            DataType::LargeList(item) => Self::new(py, item, &array.child_data()[0])?
+                .map(|items| Self::List { lists: array, items: Box::new(items) }),
+            DataType::Struct(fields) => {
+                let mut columns = Vec::with_capacity(fields.len());
+                for (field, column) in fields.iter().zip(array.child_data()) {
+                    let Some(column) = Self::new(py, field, column)? else { return Ok(None) };
+                    columns.push((PyString::new(py, field.name()), column));
+                }
+                Some(Self::Dicts { rows: array, columns })
+            }
+            _ => None,
+        })
+    }
+
+    fn get(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
+        let none = || Ok(py.None().into_bound(py));
+        match self {
+            Self::Plain(array) => plain(py, array, index),
+            Self::List { lists, .. } if lists.is_null(index) => none(),
+            Self::List { lists, items } => items.list(py, range(lists, index)),
+            Self::Dicts { rows, .. } if rows.is_null(index) => none(),
+            Self::Dicts { columns, .. } => {
+                let dict = PyDict::new(py);
+                for (name, column) in columns {
+                    dict.set_item(name, column.get(py, index)?)?;
+                }
+                Ok(dict.into_any())
+            }
+            Self::Arrays(tensors) => {
+                let tensor = tensors.get(index);
+                match tensor.map_err(|error| exception(py, "SampleError", chain(&error)))? {
+                    Some(tensor) => array::view_of(py, tensor.layout, tensor.elements),
+                    None => none(),
+                }
+            }
+        }
+    }
+
+    fn list(&self, py: Python<'py>, range: std::ops::Range<usize>) -> PyResult<Bound<'py, PyAny>> {
+        let list = PyList::empty(py);
+        for index in range {
+            list.append(self.get(py, index)?)?;
+        }
+        Ok(list.into_any())
+    }
+}
+
+fn plain<'py>(py: Python<'py>, array: &ArrayData, index: usize) -> PyResult<Bound<'py, PyAny>> {
+    if array.is_null(index) {
+        return Ok(py.None().into_bound(py));
+    }
+    Ok(match array.data_type() {
         DataType::Boolean => {
             let bits = BooleanBuffer::new(array.buffers()[0].clone(), array.offset(), array.len());
             PyBool::new(py, bits.value(index)).to_owned().into_any()
@@ -329,68 +316,12 @@ fn element<'py>(py: Python<'py>, array: &ArrayData, index: usize) -> PyResult<Op
             PyString::new(py, text).into_any()
         }
         DataType::LargeBinary => PyBytes::new(py, &array.buffers()[1][range(array, index)]).into_any(),
-        DataType::LargeList(_) => {
-            let range = range(array, index);
-            return items(py, &array.child_data()[0], range.start, range.end);
-        }
-        DataType::Struct(fields) => {
-            let dict = PyDict::new(py);
-            for (field, column) in fields.iter().zip(array.child_data()) {
-                let Some(value) = element(py, column, index)? else { return Ok(None) };
-                dict.set_item(field.name(), value)?;
-            }
-            dict.into_any()
-        }
-        _ => return Ok(None),
-    }))
-}
-
-fn items<'py>(
-    py: Python<'py>,
-    array: &ArrayData,
-    start: usize,
-    end: usize,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let list = PyList::empty(py);
-    for index in start..end {
-        let Some(item) = element(py, array, index)? else { return Ok(None) };
-        list.append(item)?;
-    }
-    Ok(Some(list.into_any()))
+        _ => py.None().into_bound(py),
+    })
 }
 
 /// Offsets were validated when the array was read; they lie in private memory.
 fn range(array: &ArrayData, index: usize) -> std::ops::Range<usize> {
     let ends = array.buffer::<i64>(0);
     ends[index] as usize..ends[index + 1] as usize
-}
-
-fn mixed(values: &Values, value: &Bound<'_, PyAny>) -> PyErr {
-    let text = format!(
-        "the elements of a list, and what dicts of a list have under one key, must be of one type (None apart): \
-         {} stands beside {}",
-        type_name(value),
-        values.name()
-    );
-    exception(value.py(), "NotSendable", text)
-}
-
-fn unsendable(value: &Bound<'_, PyAny>) -> PyErr {
-    let text = format!(
-        "a list or dict that is sent holds bool, int, float, str, bytes, None, and lists and dicts of those; got {}",
-        type_name(value)
-    );
-    exception(value.py(), "NotSendable", text)
-}
-
-fn too_wide(value: &Bound<'_, PyAny>) -> PyErr {
-    exception(
-        value.py(),
-        "NotSendable",
-        format!("the integers of a list do not fit 64 bits together: {value}"),
-    )
-}
-
-fn type_name(value: &Bound<'_, PyAny>) -> String {
-    value.get_type().fully_qualified_name().map_or_else(|_| "an object".to_owned(), |name| name.to_string())
 }

@@ -123,11 +123,11 @@ impl Observer {
         }
     }
 
-    /// Asks for the eventfd to become readable: its number, and seconds until a timer is due; None when there is news.
-    fn _arm(&self, py: Python<'_>) -> PyResult<Option<(Option<RawFd>, Option<f64>)>> {
+    /// Asks for the eventfd to become readable: its number, and seconds until the next look; None when there is news.
+    fn _arm(&self, py: Python<'_>) -> PyResult<Option<(Option<RawFd>, f64)>> {
         let in_seconds = |deadline: u64| deadline.saturating_sub(monotonic_nanos()) as f64 / 1e9;
         let armed = self.receiver.arm(py)?;
-        Ok(armed.map(|Armed { eventfd, deadline }| (eventfd, deadline.map(in_seconds))))
+        Ok(armed.map(|Armed { eventfd, deadline }| (eventfd, in_seconds(deadline))))
     }
 
     fn _disarm(&self, py: Python<'_>) -> PyResult<()> {

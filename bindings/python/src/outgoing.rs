@@ -1,26 +1,28 @@
 //! What is to be sent: from any Python object to something that can be written into shared memory.
 
-use crate::array::ForeignArray;
+use crate::array::{self, ForeignArray, PythonTensor};
 use crate::arrow;
 use crate::error::exception;
 use crate::objects;
 use arrow_data::ArrayData;
 use nervure_node::Encode;
-use nervure_node::message::{Layout, Scalar, Schema, TensorLayout};
+use nervure_node::message::{Layout, Record, Scalar, Schema, TensorLayout};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyMemoryView, PyString};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyCapsule, PyFloat, PyInt, PyMemoryView, PyString};
 
 /// A value that is ready to be sent.
 pub(crate) struct Outgoing<'py> {
     pub(crate) content: Content,
-    /// Keeps the memory that `content` points to.
+    /// Keep the memory that `content` points to.
     _owner: Bound<'py, PyAny>,
+    _memory: Option<Bound<'py, PyCapsule>>,
 }
 
 /// See [`Outgoing`].
 pub(crate) enum Content {
     Plain(Plain),
     Arrow { array: ArrayData, schema: Schema },
+    Record(Record<PythonTensor>),
 }
 
 /// A value that is one piece of memory, or none.
@@ -47,14 +49,16 @@ impl<'py> Outgoing<'py> {
         if let Some(array) = ForeignArray::read(value)? {
             return Self::array(value, array);
         }
-        let arrow = match objects::to_array(value)? {
-            Some(arrow) => Some(arrow),
-            None => arrow::import(value)?,
+        let content = if let Some(record) = objects::to_record(value)? {
+            Content::Record(record)
+        } else if let Some((array, schema)) = arrow::import(value)? {
+            Content::Arrow { array, schema }
+        } else if let Some(record) = objects::dataclass_to_record(value)? {
+            Content::Record(record)
+        } else {
+            return Self::converted(value);
         };
-        if let Some((array, schema)) = arrow {
-            return Ok(Self { content: Content::Arrow { array, schema }, _owner: value.clone() });
-        }
-        Self::converted(value)
+        Ok(Self { content, _owner: value.clone(), _memory: None })
     }
 
     fn builtin(value: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
@@ -72,41 +76,42 @@ impl<'py> Outgoing<'py> {
             // A copy: another thread may resize a bytearray while it is sent.
             let owner = PyBytes::new(value.py(), &bytes.to_vec());
             let plain = Plain::memory(Layout::Bytes, owner.as_bytes());
-            return Ok(Some(Self { content: Content::Plain(plain), _owner: owner.into_any() }));
+            return Ok(Some(Self {
+                content: Content::Plain(plain),
+                _owner: owner.into_any(),
+                _memory: None,
+            }));
         } else {
             return Ok(None);
         };
-        Ok(Some(Self { content: Content::Plain(plain), _owner: value.clone() }))
+        Ok(Some(Self { content: Content::Plain(plain), _owner: value.clone(), _memory: None }))
     }
 
-    fn array(value: &Bound<'py, PyAny>, array: ForeignArray) -> PyResult<Self> {
+    fn array(value: &Bound<'py, PyAny>, array: ForeignArray<'py>) -> PyResult<Self> {
         let refused = |reason| exception(value.py(), "NotSendable", reason);
         if let Some(layout) = array.layout_in_place().map_err(refused)? {
-            return Ok(Self::tensor(value.clone(), array.data, layout));
+            return Ok(Self::tensor(value.clone(), array, layout));
         }
         // One pass more over the elements, in the order that they have in memory.
         let packed = value.call_method1("copy", ("K",))?;
-        let array = ForeignArray::read(&packed)?.map(|array| (array.layout_in_place(), array.data));
-        match array {
-            Some((Ok(Some(layout)), data)) => Ok(Self::tensor(packed, data, layout)),
-            Some((Err(reason), _)) => Err(refused(reason)),
-            _ => Err(refused("NumPy's copy of the array is not contiguous".to_owned())),
+        let Some(array) = ForeignArray::read(&packed)? else {
+            return Err(refused("NumPy's copy of the array is no array".to_owned()));
+        };
+        match array.layout_in_place().map_err(refused)? {
+            Some(layout) => Ok(Self::tensor(packed, array, layout)),
+            None => Err(refused("NumPy's copy of the array is not contiguous".to_owned())),
         }
     }
 
-    fn tensor(owner: Bound<'py, PyAny>, data: *const u8, layout: TensorLayout) -> Self {
+    fn tensor(owner: Bound<'py, PyAny>, array: ForeignArray<'py>, layout: TensorLayout) -> Self {
         let bytes = layout.payload_bytes();
-        let plain = Plain { layout: Layout::Tensor(layout), data, bytes };
-        Self { content: Content::Plain(plain), _owner: owner }
+        let plain = Plain { layout: Layout::Tensor(layout), data: array.data, bytes };
+        Self { content: Content::Plain(plain), _owner: owner, _memory: Some(array.memory) }
     }
 
     /// What NumPy can make an array of: the buffer protocol, DLPack, and whatever has `__array__`.
     fn converted(value: &Bound<'py, PyAny>) -> PyResult<Self> {
-        let is_bytes = value.cast::<PyMemoryView>().is_ok_and(|view| {
-            let format = view.getattr("format").and_then(|format| format.extract::<String>());
-            let dimensions = view.getattr("ndim").and_then(|count| count.extract::<usize>());
-            format.is_ok_and(|format| format == "B") && dimensions.is_ok_and(|count| count == 1)
-        });
+        let is_bytes = value.cast::<PyMemoryView>().is_ok_and(array::is_of_bytes);
         let array = py_call(value, "nervure._numpy", "to_array")?;
         let Some(foreign) = ForeignArray::read(&array)? else {
             return Err(exception(value.py(), "NotSendable", "NumPy made no array of it"));

@@ -44,8 +44,8 @@ type Answer = Result<Sample, CallError>;
 pub(crate) struct Armed {
     /// None where nobody writes to it, and `deadline` is all there is.
     pub(crate) eventfd: Option<RawFd>,
-    /// When a timer is due, or an observer is to look again, in nanoseconds of CLOCK_MONOTONIC.
-    pub(crate) deadline: Option<u64>,
+    /// When to look again at the latest, in nanoseconds of CLOCK_MONOTONIC.
+    pub(crate) deadline: u64,
 }
 
 /// How a wait ended.

@@ -101,6 +101,7 @@ pub(crate) fn send(
     let outgoing = Outgoing::new(value)?;
     match &outgoing.content {
         Content::Plain(plain) => send_encoded(py, publisher, plain, given, wait),
+        Content::Record(record) => send_encoded(py, publisher, record, given, wait),
         Content::Arrow { array, schema } => {
             let sample = ArraySample::new(array, schema)
                 .map_err(|error| exception(py, "NotSendable", chain(&error)))?;

@@ -367,3 +367,56 @@ def test_a_forked_child_cannot_use_the_node_and_does_no_harm(dataflow: Dataflow)
         inputs={"out": lossless("parent/out")},
     )
     assert dataflow.run().lines("parent") == ["done"]
+
+
+def test_the_end_of_a_dataflow_is_no_error_that_a_loop_swallows(dataflow: Dataflow) -> None:
+    """Senders that catch every `Exception` wait for a consumer that takes nothing, in three ways."""
+    body = """
+        import asyncio
+        import threading
+        from nervure import NervureError, Node, Stopped
+
+        assert not issubclass(Stopped, (Exception, NervureError)) and issubclass(Stopped, SystemExit)
+        node = Node()
+
+        def forever():
+            while True:
+                try:
+                    node.send("value", 1)
+                except Exception as error:
+                    print(f"swallowed {error!r}")
+
+        async def forever_async():
+            while True:
+                try:
+                    await node.send_async("value", 1)
+                except Exception as error:
+                    print(f"swallowed {error!r}")
+
+        async def main():
+            await asyncio.gather(forever_async(), asyncio.sleep(1000))
+
+        try:
+            START
+        finally:
+            print("end")
+    """
+    for name, start in [("plain", "forever()"), ("tasks", "asyncio.run(main())")]:
+        dataflow.node(name, body.replace("START", start), outputs=["value"])
+    thread = "thread = threading.Thread(target=forever); thread.start(); thread.join()"
+    dataflow.node("thread", body.replace("START", thread), outputs=["value"])
+    dataflow.node(
+        "consumer",
+        """
+        import time
+        from nervure import Node
+
+        node = Node()
+        while not node.stopping:
+            time.sleep(0.01)
+        """,
+        inputs={name: lossless(f"{name}/value") for name in ("plain", "tasks", "thread")},
+    )
+    result = dataflow.run("--stop-after", "1s")
+    for name in ("plain", "tasks", "thread"):
+        assert result.lines(name) == ["end"], result

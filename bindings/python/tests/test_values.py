@@ -69,10 +69,16 @@ def test_what_cannot_be_sent_is_refused_with_the_reason(dataflow: Dataflow) -> N
             (1j, "type complex"),
             (np.array([object()]), "dtype=object"),
             (np.zeros(2, [("a", "O")]), "cannot be shared"),
-            ([1, "a"], "str stands beside int"),
-            ([object()], "got object"),
-            ({"a": {1}}, "got set"),
-            ({1: 2}, "keys of a dict that is sent are str, got int"),
+            ([1, "a"], r"value\\[1\\]: .*str stands beside int"),
+            ([object()], r"value\\[0\\]: a value of type object cannot be sent in a list"),
+            ({"a": [{}, {"b": {1}}]}, r'value\\["a"\\]\\[1\\]\\["b"\\]: .*type set .*send a list of its'),
+            ({"a": values.Pose({1}, "")}, r'value\\["a"\\]\\.position: a value of type set'),
+            ({"a": {1: 2}}, r'value\\["a"\\]: keys of a dict that is sent are str, got int'),
+            ({"a": [np.zeros(2), np.zeros(2, "f4")]}, r'value\\["a"\\]\\[1\\]: .*f4 .*stands beside .*f8'),
+            ([np.zeros(2), np.zeros((2, 2))], r"value\\[1\\]: .*2 dimension.* stands beside .*1 dimension"),
+            ([np.zeros(2), [0.0]], r"value\\[1\\]: .*list stands beside an array"),
+            ({"a": np.zeros(2, [("a", "O")])}, r'value\\["a"\\]: .*cannot be shared'),
+            ({"a": values.OnlyDlpack(np.zeros(3), device=(2, 0))}, r'value\\["a"\\]: .*device memory'),
             (cyclic, "contains itself"),
             ([2**64], "64 bits"),
             (values.OnlyDlpack(np.zeros(3), device=(2, 0)), "device memory"),
@@ -106,6 +112,76 @@ def test_what_cannot_be_sent_is_refused_with_the_reason(dataflow: Dataflow) -> N
         inputs={"value": "sender/value"},
     )
     assert dataflow.run().lines("sender") == ["all refused"]
+
+
+def test_values_arrive_without_pyarrow(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "sender",
+        """
+        import sys
+
+        sys.modules["pyarrow"] = None
+        import numpy as np
+        from nervure import Node
+
+        node = Node()
+        for value in ({"img": np.ones((2, 3), "u1"), "t": 1.0}, [1, 2], [np.ones(2)], ["a"]):
+            node.send("value", value)
+        """,
+        outputs=["value"],
+    )
+    dataflow.node(
+        "receiver",
+        """
+        import sys
+
+        sys.modules["pyarrow"] = None
+        import numpy as np
+        import pytest
+        from nervure import Node, SampleError
+
+        node = Node()
+        event = next(node)
+        assert event.object["img"].shape == (2, 3) and event.object["t"] == 1.0
+        with pytest.raises(SampleError, match="the value is a dict, no array: use event.object"):
+            event.numpy()
+        with pytest.raises(ModuleNotFoundError, match="event.value is a pyarrow array.*pip install pyarrow"):
+            event.value
+        event = next(node)
+        assert event.numpy().tolist() == event.object == [1, 2] and not event.numpy().flags.writeable
+        event = next(node)
+        with pytest.raises(SampleError, match="the value is a list of arrays, no array: use event.object"):
+            event.numpy()
+        event = next(node)
+        assert event.object == ["a"]
+        with pytest.raises(ModuleNotFoundError, match=r"event.numpy\\(\\) of .* needs pyarrow"):
+            event.numpy()
+        print("done")
+        """,
+        inputs={"value": lossless("sender/value")},
+    )
+    assert dataflow.run().lines("receiver") == ["done"]
+
+
+def test_only_a_module_that_is_missing_is_looked_for_elsewhere(dataflow: Dataflow) -> None:
+    dataflow.node("importer", "import no_such_module")
+    dataflow.node(
+        "reader",
+        """
+        import sys
+
+        sys.modules["pyarrow"] = None
+        from nervure import Node
+
+        for event in Node():
+            event.value
+        """,
+        inputs={"value": lossless("sender/value")},
+    )
+    dataflow.node("sender", 'from nervure import Node; Node().send("value", {"a": 1})', outputs=["value"])
+    output = dataflow.run("--stop-after", "20s", returncode=None)
+    said = [line for line in (output.stdout + output.stderr).splitlines() if "another environment" in line]
+    assert len(said) == 1 and "importer: it ran on" in said[0], said
 
 
 def test_names_of_types_from_another_process_are_not_trusted() -> None:
@@ -220,6 +296,7 @@ def test_any_array_survives(dataflow: Dataflow) -> None:
         "loop",
         """
         import numpy as np
+        import values
         from hypothesis import HealthCheck, given, settings
         from hypothesis import strategies as st
         from hypothesis.extra import numpy as nps
@@ -253,6 +330,14 @@ def test_any_array_survives(dataflow: Dataflow) -> None:
             assert found.tobytes() == part.tobytes()
             assert not found.flags.writeable
 
+        @given(st.data(), nps.arrays(dtypes, shapes))
+        def inside(data, whole):
+            part = np.asarray(whole[data.draw(nps.basic_indices(whole.shape, allow_ellipsis=True))])
+            if part.ndim > 1:
+                part = part.transpose(data.draw(st.permutations(range(part.ndim))))
+            tree = {"part": part, "rows": [{"both": whole}, None, {"n": 1}], "list": [part, part.copy("C")]}
+            values.same(through(tree).object, tree)
+
         integers, floats = st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False)
         json = st.recursive(
             st.none() | st.booleans() | integers | floats | st.text(),
@@ -275,6 +360,7 @@ def test_any_array_survives(dataflow: Dataflow) -> None:
             assert node.next(timeout=30).metadata == value
 
         array()
+        inside()
         dictionary()
         metadata()
         print("hold")

@@ -68,6 +68,53 @@ def test_views_are_read_only_and_keep_their_block(dataflow: Dataflow) -> None:
     assert dataflow.run().lines("receiver") == ["done"]
 
 
+def test_arrays_in_a_dict_are_views_that_keep_their_block(dataflow: Dataflow) -> None:
+    """The sender waits while the receiver holds what it may; a copy holds nothing."""
+    dataflow.node(
+        "sender",
+        """
+        import numpy as np
+        from nervure import Node
+
+        node = Node()
+        for number in range(40):
+            node.send("image", {"img": np.full((300, 400), number, "u2"), "n": [number]})
+        """,
+        outputs=["image"],
+    )
+    dataflow.node(
+        "receiver",
+        """
+        import pytest
+        from nervure import Node
+
+        views, copies = [], []
+        for event in Node():
+            if event.type == "INPUT":
+                value = event.object
+                assert value["n"] == [event.sequence] and (value["img"] == event.sequence).all()
+                with pytest.raises(ValueError):
+                    value["img"][0, 0] = 1
+                with pytest.raises(ValueError):
+                    value["img"].setflags(write=True)
+                if event.sequence < 5:
+                    views.append(value["img"][::2])
+                else:
+                    copies.append(event.copied())
+                    assert copies[-1].sequence == event.sequence and copies[-1].stamp == event.stamp
+        for number, view in enumerate(views):
+            assert (view == number).all(), number
+        # More than one input may hold.
+        assert len(copies) == 35
+        for copy in copies:
+            assert (copy.object["img"] == copy.sequence).all() and copy.id == "image"
+        print("done")
+        """,
+        inputs={"image": {**lossless("sender/image"), "max_held": 12}},
+    )
+    assert dataflow.run().lines("receiver") == ["done"]
+
+
 def test_a_view_that_is_dropped_gives_its_block_back(dataflow: Dataflow) -> None:
     """Far more samples than there is memory for, through a lossless queue."""
     dataflow.node(

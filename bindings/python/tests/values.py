@@ -24,7 +24,7 @@ class Value:
 
 
 def values() -> list[Value]:
-    return [*_plain(), *_tensors(), *_python(), *_arrow(), *_foreign()]
+    return [*_plain(), *_tensors(), *_python(), *_nested(), *_arrow(), *_foreign()]
 
 
 class OnlyDlpack:
@@ -138,10 +138,61 @@ def _python() -> Iterator[Value]:
     yield Value("integers and floats", [1, 2.5], _object([1.0, 2.5]))
     yield Value("large integers", [1, 2**64 - 1], _object([1, 2**64 - 1]))
     yield Value(
-        "array in a dict", {"a": np.arange(3), "b": np.float32(0.5)}, _object({"a": [0, 1, 2], "b": 0.5})
+        "NumPy's scalars are numbers",
+        {"a": np.float32(0.5), "b": [np.int8(1), 2.5], "c": np.bool_(True)},
+        _object({"a": 0.5, "b": [1.0, 2.5], "c": True}),
     )
+    yield Value(
+        "bytes of other types",
+        {"a": bytearray(b"x"), "b": memoryview(b"yz")},
+        _object({"a": b"x", "b": b"yz"}),
+    )
+    yield Value("array of objects", {"a": np.array(["x", None], dtype=object)}, _object({"a": ["x", None]}))
+    yield Value("Arrow array in a dict", {"a": pa.array([1, None])}, _object({"a": [1, None]}))
     ragged = [{"a": 1}, {"b": "x"}, None]
     yield Value("dicts of other keys", ragged, _object([{"a": 1, "b": None}, {"a": None, "b": "x"}, None]))
+
+
+@dataclass
+class Pose:
+    position: np.ndarray[Any, Any]
+    name: str
+
+
+@dataclass
+class Frame:
+    image: np.ndarray[Any, Any]
+    stamp: float
+    poses: list[Pose]
+
+
+def _nested() -> Iterator[Value]:
+    image = np.arange(24, dtype="u1").reshape(2, 4, 3)
+    # Arrays of all that can be sent alone: with their dtype, shape and order of axes.
+    for value in _tensors():
+        if isinstance(value.value, np.ndarray):
+            yield Value(f"{value.name} in a dict", {"array": value.value}, _tree({"array": value.value}))
+    big = np.arange(720 * 1280 * 3, dtype="u4").astype("u1").reshape(720, 1280, 3)
+    trees: list[Any] = [
+        {"img": big, "t": 1.0},
+        {"img": big[::2, ::-1, ::-1], "t": 1.0},
+        [np.arange(3), None, np.arange(4), np.zeros(0, int)],
+        [image, image.transpose(1, 0, 2), np.asfortranarray(image)],
+        {"a": {"b": {"c": [{"d": image}, {"e": 1}, None]}}},
+        [{"mask": image > 3, "box": np.arange(4.0)}, {"mask": image > 5}],
+        [[np.arange(2.0)], [], [np.arange(3.0), np.arange(1.0)]],
+        {"point": np.array(2.5), "day": np.datetime64("2026-01-01"), "complex": np.complex64(1j)},
+    ]
+    for number, tree in enumerate(trees):
+        yield Value(f"tree {number}", tree, _tree(tree))
+    frame = Frame(image, 1.5, [Pose(np.arange(3.0), "a"), Pose(np.ones(3), "b")])
+    poses = [{"position": np.arange(3.0), "name": "a"}, {"position": np.ones(3), "name": "b"}]
+    as_dict = {"image": image, "stamp": 1.5, "poses": poses}
+    yield Value("dataclass", frame, _tree(as_dict))
+    yield Value("dataclass in a dict", {"frame": frame, "n": 1}, _tree({"frame": as_dict, "n": 1}))
+    foreign = {"dlpack": OnlyDlpack(image), "array": OnlyArray(image), "machine": machine_array("h", [1, -2])}
+    arrays = {"dlpack": image, "array": image, "machine": np.array([1, -2], "i2")}
+    yield Value("arrays of other libraries in a dict", foreign, _tree(arrays))
 
 
 def _arrow() -> Iterator[Value]:
@@ -240,6 +291,34 @@ def _object(expected: Any) -> Check:
         assert event.value.to_pylist() == (expected if isinstance(expected, list) else [expected])
 
     return check
+
+
+def _tree(expected: Any) -> Check:
+    def check(event: Any) -> None:
+        same(event.object, expected)
+        event.value.validate(full=True)
+
+    return check
+
+
+def same(found: Any, expected: Any) -> None:
+    """Equal trees of dicts, lists and arrays. Fields that a dict of a list lacks are None."""
+    if isinstance(expected, dict):
+        assert type(found) is dict and set(expected) <= set(found), found
+        for key, value in found.items():
+            same(value, expected.get(key))
+    elif isinstance(expected, list):
+        assert type(found) is list and len(found) == len(expected), found
+        for value, wanted in zip(found, expected, strict=True):
+            same(value, wanted)
+    elif isinstance(expected, (np.ndarray, np.generic)):
+        array = np.asarray(expected)
+        assert isinstance(found, np.ndarray) and not found.flags.writeable
+        assert found.dtype == array.dtype, (found.dtype, array.dtype)
+        assert found.shape == array.shape, (found.shape, array.shape)
+        assert found.tobytes() == array.tobytes() or np.array_equal(found, array)
+    else:
+        assert type(found) is type(expected) and found == expected, (found, expected)
 
 
 def _equal(expected: Any) -> Check:

@@ -76,14 +76,14 @@ async def call(
 class _News:
     """One watch of a node's eventfd, for all tasks that wait: one for events, others for answers."""
 
-    def __init__(self, node: Node | Observer, eventfd: int, seconds: float | None) -> None:
+    def __init__(self, node: Node | Observer, eventfd: int, seconds: float) -> None:
         self.node = node
         self.eventfd = eventfd
         self.waiting: set[asyncio.Future[None]] = set()
         self.has_receiver = False
         self.loop = asyncio.get_running_loop()
         self.loop.add_reader(eventfd, self.wake)
-        self.timer = None if seconds is None else self.loop.call_later(seconds, self.wake)
+        self.timer = self.loop.call_later(seconds, self.wake)
 
     def wake(self) -> None:
         for future in self.waiting:
@@ -95,8 +95,7 @@ class _News:
         if _watched.get(self.node) is self:
             del _watched[self.node]
             self.loop.remove_reader(self.eventfd)
-            if self.timer is not None:
-                self.timer.cancel()
+            self.timer.cancel()
             self.node._disarm()
 
 
@@ -114,7 +113,7 @@ async def _wait(node: Node | Observer, *, for_events: bool = False) -> None:
         if eventfd is None:
             # An observer, whom nobody wakes.
             try:
-                return await asyncio.sleep(seconds or 0)
+                return await asyncio.sleep(seconds)
             finally:
                 node._disarm()
         news = _watched[node] = _News(node, eventfd, seconds)

@@ -22,6 +22,23 @@ __version__: str
 _CONTROL_FD_VARIABLE: str
 _STACKS_SIGNAL: int
 
+# `RELOAD`, `SYNC`, `PAUSE`, `RESUME` and `CLOCK_JUMP` are reserved.
+_EventType = Literal[
+    "INPUT",
+    "INPUT_CLOSED",
+    "STALE",
+    "DEADLINE_MISSED",
+    "REQUEST",
+    "PARAM",
+    "NODE_FAILED",
+    "NODE_RESTARTED",
+    "STOP",
+    "PAUSE",
+    "RESUME",
+    "SYNC",
+    "CLOCK_JUMP",
+    "RELOAD",
+]
 # `Event` has properties of these names.
 _Bytes = bytes
 _Object = object
@@ -241,7 +258,7 @@ class Node:
     def __anext__(self) -> Awaitable[Event]:
         """Waits for the next event without blocking the event loop of asyncio."""
     def _poll(self) -> Event | None: ...
-    def _arm(self) -> tuple[int | None, float | None] | None: ...
+    def _arm(self) -> tuple[int | None, float] | None: ...
     def _disarm(self) -> None: ...
     def _begin_call(self, client: str, value: object, metadata: _Metadata | None) -> Any: ...
     def _take_answer(self, client: str, call: Any) -> Event | None: ...
@@ -303,7 +320,7 @@ class Observer:
     def __anext__(self) -> Awaitable[Event]:
         """Waits for the next sample without blocking the event loop of asyncio."""
     def _poll(self) -> Event | None: ...
-    def _arm(self) -> tuple[int | None, float | None] | None: ...
+    def _arm(self) -> tuple[int | None, float] | None: ...
     def _disarm(self) -> None: ...
 
 @final
@@ -318,7 +335,7 @@ class Event:
     """
 
     @property
-    def type(self) -> str:
+    def type(self) -> _EventType:
         """``INPUT``, ``INPUT_CLOSED``, ``STALE``, ``DEADLINE_MISSED``, ``REQUEST``, ``PARAM``,
         ``NODE_FAILED``, ``NODE_RESTARTED``, ``STOP``; ignore what you do not know.
         """
@@ -339,13 +356,22 @@ class Event:
     def object(self) -> Any:
         """The value as it was sent: ``bytes``, ``str``, a number, a NumPy array, a list or dict, an Arrow
         array. Of ``PARAM``, the parameter's value.
+
+        A dataclass arrives as a dict. Arrays in lists and dicts are NumPy arrays with dtype and shape as
+        sent, in place and read-only.
         """
     def numpy(self) -> npt.NDArray[Any]:
         """The value as a NumPy array: a tensor with its dtype and shape, in place and read-only; bytes as
         ``uint8``.
 
         Raises:
-            SampleError: there is no value, or it is a record batch.
+            SampleError: there is no value, or it is a dict, a list of arrays or a record batch.
+        """
+    def copied(self) -> Self:
+        """The same event with a copy of the sample, which holds no shared memory: for what is kept.
+
+        Raises:
+            SampleError: it is a request, which is answered and not kept.
         """
     @property
     def text(self) -> str:
@@ -424,7 +450,7 @@ class Event:
         failure or restart concerns.
         """
     @overload
-    def __getitem__(self, key: Literal["type"], /) -> str: ...
+    def __getitem__(self, key: Literal["type"], /) -> _EventType: ...
     @overload
     def __getitem__(self, key: Literal["metadata"], /) -> dict[str, Any]: ...
     @overload

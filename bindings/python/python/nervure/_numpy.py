@@ -16,17 +16,17 @@ _SENDABLE_KINDS = "biufcMmSUV"
 
 def to_array(value: Any) -> np.ndarray[Any, Any]:
     """Makes an array of whatever offers its memory: DLPack, the buffer protocol, ``__array__``."""
-    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    kind = _kind(value)
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value, kind)
-    if not hasattr(value, "__array__") and not hasattr(value, "__array_interface__"):
+    if not _is_array(value):
         try:
             value = memoryview(value)
         except TypeError:
             raise NotSendable(
                 f"a value of type {kind} cannot be sent: expected a NumPy array, bytes, str, bool, int, "
-                "float, a list or dict of those, an Arrow array, table or record batch, or an object with "
-                f"the buffer protocol or __dlpack__{_hint(value)}"
+                "float, a list, dict or dataclass of those, an Arrow array, table or record batch, or an "
+                f"object with the buffer protocol or __dlpack__{_hint(value)}"
             ) from None
     array = np.asarray(value)
     if array.dtype.kind == "O":
@@ -36,6 +36,34 @@ def to_array(value: Any) -> np.ndarray[Any, Any]:
     return array
 
 
+def inside(value: Any) -> Any:
+    """Makes an array of an object in a list or dict, or else what Python has for it: a list."""
+    kind = _kind(value)
+    if hasattr(value, "to_pylist"):
+        return value.to_pylist()
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array_struct__"):
+        return _from_dlpack(value, kind)
+    try:
+        if hasattr(value, "columns"):
+            raise TypeError
+        array = np.asarray(value if _is_array(value) else memoryview(value))
+    except TypeError:
+        raise NotSendable(
+            f"a value of type {kind} cannot be sent in a list, dict or dataclass: expected bool, int, float, "
+            "str, bytes, None, a NumPy array, an object with the buffer protocol or __dlpack__, or a list, "
+            f"dict or dataclass of those{_hint(value)}"
+        ) from None
+    return array.tolist() if array.dtype.kind == "O" else array
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "__array__") or hasattr(value, "__array_interface__")
+
+
 def _hint(value: Any) -> str:
     if value is None:
         return " (hint: did the function that made it return nothing?)"
@@ -43,6 +71,12 @@ def _hint(value: Any) -> str:
         return " (hint: pass the event's value on: event.numpy() or event.object, with like=event)"
     if isinstance(value, (set, frozenset)):
         return " (hint: send a list of its elements)"
+    if hasattr(value, "columns"):
+        return " (hint: send the table as a value of its own)"
+    if isinstance(value, complex):
+        return " (hint: send it as a NumPy array: numpy.array(value))"
+    if hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
+        return " (hint: make its class a dataclass, or send vars(value))"
     return ""
 
 

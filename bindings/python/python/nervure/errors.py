@@ -1,12 +1,12 @@
-"""What can go wrong, as exceptions. Each is a :class:`NervureError`, and an exception of Python's own where
-one fits.
+"""What can go wrong, as exceptions. Each but :class:`Stopped` is a :class:`NervureError`, and an exception of
+Python's own where one fits.
 """
 
 from __future__ import annotations
 
 
 class NervureError(Exception):
-    """The base of all exceptions of this package."""
+    """The base of all exceptions of this package but :class:`Stopped`."""
 
 
 class ConnectError(NervureError, ConnectionError):
@@ -41,11 +41,11 @@ class ServiceGone(ServiceError, ConnectionError):
     """The node that answers does not run, or ended before it answered."""
 
 
-class Stopped(NervureError, SystemExit):
+class Stopped(SystemExit):
     """The dataflow stops, and what was waited for will not come.
 
-    Where nobody catches it, it ends the program as ``sys.exit()`` does: a node that is told to stop has not
-    failed.
+    Uncaught, it ends the program as ``sys.exit()`` does: a node that is told to stop has not failed. It is no
+    ``Exception``, so that ``except Exception`` does not keep a node running that has to end.
     """
 
     code = 0

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Builds one wheel per architecture, with module and command, into dist/: `scripts/wheel.sh [ARCHITECTURE..]`.
+#
+# zig links against the glibc of manylinux2014 (2.17), whatever the glibc of this machine, and for other architectures.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+architectures=("${@:-$(uname -m)}")
+bin=$PWD/.venv/bin
+installed=$(rustup target list --installed)
+for architecture in "${architectures[@]}"; do
+    target=$architecture-unknown-linux-gnu
+    if ! grep -qx "$target" <<<"$installed"; then
+        echo "error: Rust has no standard library for $architecture here: rustup target add $target" >&2
+        exit 1
+    fi
+done
+for architecture in "${architectures[@]}"; do
+    target=$architecture-unknown-linux-gnu
+    # cargo-zigbuild finds zig as a Python package beside it.
+    PATH=$bin:$PATH "$bin/cargo-zigbuild" zigbuild --release --locked --package nervure-cli --target "$target.2.17"
+    install -D -m 755 "target/$target/release/nervure" bindings/python/data/scripts/nervure
+    (cd bindings/python && PATH=$bin:$PATH "$bin/maturin" build --release --locked --zig --target "$target" \
+        --compatibility manylinux2014 --out ../../dist)
+done
