@@ -20,9 +20,7 @@ pub(crate) enum Filled {
 impl Reader<'_> {
     /// `text` with `$NAME`, `${NAME}` and `${NAME:-default}` replaced, as dora does it; `$$` is a dollar.
     pub fn expanded(&mut self, text: &str, span: Span) -> Option<String> {
-        if let Some(start) = text.find("${")
-            && !text[start..].contains('}')
-        {
+        if has_open_brace(text) {
             let finding = Finding::error(Code::InvalidValue, span, "`${` is never closed")
                 .hint("write `${NAME}`, or `$$` for a dollar");
             self.findings.push(finding);
@@ -69,5 +67,35 @@ impl Reader<'_> {
             _ => return Some(value.clone()),
         };
         Some(Value { kind, ..*value })
+    }
+}
+
+/// Whether a `${` has no `}` behind it; the `$$` of `$${` is a dollar.
+fn has_open_brace(text: &str) -> bool {
+    let mut rest = text;
+    while let Some((_, behind)) = rest.split_once('$') {
+        rest = match behind.strip_prefix('{') {
+            Some(name) => match name.split_once('}') {
+                Some((_, behind)) => behind,
+                None => return true,
+            },
+            None => behind.strip_prefix('$').unwrap_or(behind),
+        };
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_open_brace;
+
+    #[test]
+    fn braces_that_are_open() {
+        for open in ["${", "${A", "${A} ${B", "$$${A", "$a${"] {
+            assert!(has_open_brace(open), "{open}");
+        }
+        for closed in ["", "$", "$${", "$$${A}", "${A}{", "$A {", "${A:-}"] {
+            assert!(!has_open_brace(closed), "{closed}");
+        }
     }
 }
