@@ -40,23 +40,38 @@ impl<'py> ForeignArray<'py> {
         let Some(capsule) = value.getattr_opt(pyo3::intern!(py, "__array_struct__"))? else {
             return Ok(None);
         };
-        let Ok(capsule) = capsule.cast::<PyCapsule>() else { return Ok(None) };
+        let Ok(capsule) = capsule.cast::<PyCapsule>() else {
+            return Ok(None);
+        };
         let interface = capsule.pointer_checked(None)?.cast::<ArrayStruct>();
         // SAFETY: an unnamed capsule under `__array_struct__` holds NumPy's `PyArrayInterface`, whose first field says
         // so; it lives as long as the capsule.
         let interface = unsafe { interface.as_ref() };
         if interface.two != 2 || interface.dimensions < 0 {
-            return Err(exception(py, "NotSendable", "the object's __array_struct__ is not of version 2"));
+            return Err(exception(
+                py,
+                "NotSendable",
+                "the object's __array_struct__ is not of version 2",
+            ));
         }
         let numbers = |start: *const isize| match interface.dimensions as usize {
             0 => Vec::new(),
             // SAFETY: shape and strides have one number a dimension, by the interface.
             count => unsafe { std::slice::from_raw_parts(start, count) }.to_vec(),
         };
-        let shape = numbers(interface.shape).into_iter().map(|length| length as usize).collect();
+        let shape = numbers(interface.shape)
+            .into_iter()
+            .map(|length| length as usize)
+            .collect();
         let strides = (interface.flags & C_CONTIGUOUS == 0).then(|| numbers(interface.strides));
         let (data, dtype) = (interface.data.cast_const().cast(), dtype(value, interface)?);
-        Ok(Some(Self { memory: capsule.clone(), data, dtype, shape, strides }))
+        Ok(Some(Self {
+            memory: capsule.clone(),
+            data,
+            dtype,
+            shape,
+            strides,
+        }))
     }
 
     /// The layout that its elements have without gaps, with the axes in the order that they have in memory.
@@ -71,7 +86,9 @@ impl<'py> ForeignArray<'py> {
     /// The layout under which its memory can be sent as it is; `None` where it has gaps, repeats or runs backwards.
     pub(crate) fn layout_in_place(&self) -> Result<Option<TensorLayout>, String> {
         let layout = self.packed_layout()?;
-        let Some(strides) = &self.strides else { return Ok(Some(layout)) };
+        let Some(strides) = &self.strides else {
+            return Ok(Some(layout));
+        };
         let packed = layout.strides();
         let is_packed = layout.is_empty()
             || (0..self.shape.len())
@@ -124,8 +141,13 @@ impl Elements for PythonTensor {
             }
             strides
         });
-        let axes: Vec<_> =
-            axes.iter().map(|&axis| Axis { length: self.shape[axis], stride: strides[axis] }).collect();
+        let axes: Vec<_> = axes
+            .iter()
+            .map(|&axis| Axis {
+                length: self.shape[axis],
+                stride: strides[axis],
+            })
+            .collect();
         // SAFETY: shape and strides are those that the array's owner gave for its memory.
         unsafe { gather(self.data, &axes, self.item_bytes, out) };
     }
@@ -134,7 +156,9 @@ impl Elements for PythonTensor {
 /// NumPy's array over `memory`, an object whose `__array_struct__` was made by [`export`]. It keeps the object alive.
 pub(crate) fn over<'py>(memory: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     static AS_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    AS_ARRAY.import(memory.py(), "numpy", "asarray")?.call1((memory,))
+    AS_ARRAY
+        .import(memory.py(), "numpy", "asarray")?
+        .call1((memory,))
 }
 
 /// NumPy's read-only array over the elements in `buffer`, which it keeps.
@@ -143,13 +167,28 @@ pub(crate) fn view_of<'py>(
     layout: TensorLayout,
     buffer: Buffer,
 ) -> PyResult<Bound<'py, PyAny>> {
-    assert!(layout.payload_bytes() <= buffer.len(), "the layout was checked to fit its elements");
+    assert!(
+        layout.payload_bytes() <= buffer.len(),
+        "the layout was checked to fit its elements"
+    );
     if is_plain(layout.dtype()) {
         return over(Bound::new(py, BufferMemory { buffer, layout })?.as_any());
     }
     let flat = TensorLayout::contiguous(DType::U8, &[buffer.len()]);
     let flat = flat.expect("the elements are in memory, so their size fits");
-    custom_over(&over(Bound::new(py, BufferMemory { buffer, layout: flat })?.as_any())?, &layout)
+    custom_over(
+        &over(
+            Bound::new(
+                py,
+                BufferMemory {
+                    buffer,
+                    layout: flat,
+                },
+            )?
+            .as_any(),
+        )?,
+        &layout,
+    )
 }
 
 /// A buffer's memory as NumPy asks for it. NumPy keeps it as the base of the array, and so the sample's block.
@@ -169,14 +208,20 @@ impl BufferMemory {
 
 /// Whether it views plain bytes.
 pub(crate) fn is_of_bytes(view: &Bound<'_, PyMemoryView>) -> bool {
-    let format = view.getattr("format").and_then(|format| format.extract::<String>());
-    let dimensions = view.getattr("ndim").and_then(|count| count.extract::<usize>());
+    let format = view
+        .getattr("format")
+        .and_then(|format| format.extract::<String>());
+    let dimensions = view
+        .getattr("ndim")
+        .and_then(|count| count.extract::<usize>());
     format.is_ok_and(|format| format == "B") && dimensions.is_ok_and(|count| count == 1)
 }
 
 /// Whether it is an array of Python objects.
 pub(crate) fn is_of_objects(value: &Bound<'_, PyAny>) -> bool {
-    let kind = value.getattr("dtype").and_then(|dtype| dtype.getattr("kind")?.extract::<char>());
+    let kind = value
+        .getattr("dtype")
+        .and_then(|dtype| dtype.getattr("kind")?.extract::<char>());
     kind.is_ok_and(|kind| kind == 'O')
 }
 
@@ -192,13 +237,15 @@ pub(crate) fn custom_over<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     static CUSTOM_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let (dtype, strides) = (layout.dtype(), layout.strides().to_vec());
-    CUSTOM_ARRAY.import(bytes.py(), "nervure._numpy", "custom_array")?.call1((
-        bytes,
-        dtype.numpy_name(),
-        dtype.item_bytes(),
-        pyo3::types::PyTuple::new(bytes.py(), layout.shape())?,
-        pyo3::types::PyTuple::new(bytes.py(), strides)?,
-    ))
+    CUSTOM_ARRAY
+        .import(bytes.py(), "nervure._numpy", "custom_array")?
+        .call1((
+            bytes,
+            dtype.numpy_name(),
+            dtype.item_bytes(),
+            pyo3::types::PyTuple::new(bytes.py(), layout.shape())?,
+            pyo3::types::PyTuple::new(bytes.py(), strides)?,
+        ))
 }
 
 /// The type of tensor elements that NumPy calls so: whatever `numpy.dtype()` takes.
@@ -222,12 +269,25 @@ pub(crate) fn export<'py>(
     layout: &TensorLayout,
     access: Access,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    let signed = |numbers: &[usize]| numbers.iter().map(|&number| number as isize).collect::<Box<[_]>>();
+    let signed = |numbers: &[usize]| {
+        numbers
+            .iter()
+            .map(|&number| number as isize)
+            .collect::<Box<[_]>>()
+    };
     let (shape, strides) = (signed(layout.shape()), signed(&layout.strides()));
     let Some(kind) = typekind(layout.dtype()) else {
-        return Err(exception(py, "SampleError", format!("NumPy has no type {}", layout.dtype())));
+        return Err(exception(
+            py,
+            "SampleError",
+            format!("NumPy has no type {}", layout.dtype()),
+        ));
     };
-    let writeable = if access == Access::ReadWrite { WRITEABLE } else { 0 };
+    let writeable = if access == Access::ReadWrite {
+        WRITEABLE
+    } else {
+        0
+    };
     let exported = Box::new(Exported {
         interface: ArrayStruct {
             two: 2,
@@ -337,7 +397,9 @@ fn named_dtype(dtype: &Bound<'_, PyAny>, kind: u8) -> PyResult<DType> {
                     type, e.g. array.astype(float), or send a list";
         return Err(exception(py, "NotSendable", text));
     }
-    let name = DTYPE_NAME.import(py, "nervure._numpy", "dtype_name")?.call1((dtype,))?;
+    let name = DTYPE_NAME
+        .import(py, "nervure._numpy", "dtype_name")?
+        .call1((dtype,))?;
     let (name, item_bytes): (String, u32) = name.extract()?;
     if let Some(dtype) = DType::from_numpy_name(&name) {
         return Ok(dtype);
@@ -350,7 +412,10 @@ fn named_dtype(dtype: &Bound<'_, PyAny>, kind: u8) -> PyResult<DType> {
         );
         return Err(exception(py, "NotSendable", text));
     }
-    Ok(DType::Custom { name: name.into(), item_bytes })
+    Ok(DType::Custom {
+        name: name.into(),
+        item_bytes,
+    })
 }
 
 /// An axis of memory; the stride is in bytes.
@@ -366,7 +431,11 @@ struct Axis {
 /// Every element that the axes reach from `data` must be readable, and none of them in `out`.
 unsafe fn gather(data: *const u8, axes: &[Axis], item_bytes: usize, out: &mut [u8]) {
     let elements: usize = axes.iter().map(|axis| axis.length).product();
-    assert_eq!(elements * item_bytes, out.len(), "as many bytes as elements");
+    assert_eq!(
+        elements * item_bytes,
+        out.len(),
+        "as many bytes as elements"
+    );
     if out.is_empty() {
         return;
     }
@@ -375,7 +444,10 @@ unsafe fn gather(data: *const u8, axes: &[Axis], item_bytes: usize, out: &mut [u
     for &axis in axes.iter().filter(|axis| axis.length > 1) {
         match merged.last_mut() {
             Some(outer) if outer.stride == axis.stride * axis.length as isize => {
-                *outer = Axis { length: outer.length * axis.length, stride: axis.stride };
+                *outer = Axis {
+                    length: outer.length * axis.length,
+                    stride: axis.stride,
+                };
             }
             _ => merged.push(axis),
         }
@@ -406,13 +478,18 @@ unsafe fn copy_runs<const BYTES: usize>(from: *const u8, axes: &[Axis], to: *mut
     unsafe {
         match axes {
             [] => {
-                to.cast::<[u8; BYTES]>().write(from.cast::<[u8; BYTES]>().read());
+                to.cast::<[u8; BYTES]>()
+                    .write(from.cast::<[u8; BYTES]>().read());
                 to.add(BYTES)
             }
             [axis] => {
                 for index in 0..axis.length {
-                    let from = from.offset(index as isize * axis.stride).cast::<[u8; BYTES]>();
-                    to.add(index * BYTES).cast::<[u8; BYTES]>().write(from.read());
+                    let from = from
+                        .offset(index as isize * axis.stride)
+                        .cast::<[u8; BYTES]>();
+                    to.add(index * BYTES)
+                        .cast::<[u8; BYTES]>()
+                        .write(from.read());
                 }
                 to.add(axis.length * BYTES)
             }
@@ -435,7 +512,12 @@ unsafe fn copy_long_runs(from: *const u8, axes: &[Axis], to: *mut u8, run_bytes:
             return to.add(run_bytes);
         };
         (0..axis.length).fold(to, |to, index| {
-            copy_long_runs(from.offset(index as isize * axis.stride), inner, to, run_bytes)
+            copy_long_runs(
+                from.offset(index as isize * axis.stride),
+                inner,
+                to,
+                run_bytes,
+            )
         })
     }
 }

@@ -32,8 +32,14 @@ pub(crate) fn import(value: &Bound<'_, PyAny>) -> PyResult<Option<(ArrayData, Sc
         let is_record_batch = value.getattr_opt(pyo3::intern!(py, "schema"))?.is_some();
         return import_capsules(&export.call0()?, is_record_batch).map(Some);
     }
-    if value.getattr_opt(pyo3::intern!(py, "__arrow_c_stream__"))?.is_some() {
-        let whole = py.import("nervure._arrow")?.getattr("in_one_piece")?.call1((value,))?;
+    if value
+        .getattr_opt(pyo3::intern!(py, "__arrow_c_stream__"))?
+        .is_some()
+    {
+        let whole = py
+            .import("nervure._arrow")?
+            .getattr("in_one_piece")?
+            .call1((value,))?;
         return import(&whole);
     }
     Ok(None)
@@ -47,7 +53,12 @@ pub(crate) fn to_object<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound
     {
         return Ok(object);
     }
-    exported(py, array, schema, "event.object is a pyarrow array, as it was sent")
+    exported(
+        py,
+        array,
+        schema,
+        "event.object is a pyarrow array, as it was sent",
+    )
 }
 
 /// The sample as pyarrow's array or record batch.
@@ -64,11 +75,18 @@ pub(crate) fn to_numpy<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<
         TensorColumn::new(schema.root(), &array).is_ok_and(|tensors| tensors.is_some())
     });
     if kind == Some("dict") || is_list_of_arrays {
-        let what = if is_list_of_arrays { "a list of arrays" } else { "a dict" };
-        let text = format!("the value is {what}, no array: use event.object; arrays in it are NumPy arrays");
+        let what = if is_list_of_arrays {
+            "a list of arrays"
+        } else {
+            "a dict"
+        };
+        let text = format!(
+            "the value is {what}, no array: use event.object; arrays in it are NumPy arrays"
+        );
         return Err(exception(py, "SampleError", text));
     }
-    let dtype = plain_dtype(array.data_type()).filter(|_| array.null_count() == 0 && array.offset() == 0);
+    let dtype =
+        plain_dtype(array.data_type()).filter(|_| array.null_count() == 0 && array.offset() == 0);
     if let Some((dtype, [elements, ..])) = dtype.zip(Some(array.buffers())) {
         let layout = TensorLayout::contiguous(dtype, &[array.len()]);
         let layout = layout.map_err(|error| exception(py, "SampleError", error))?;
@@ -80,12 +98,17 @@ pub(crate) fn to_numpy<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<
         schema,
         "event.numpy() of an Arrow array that is more than numbers needs pyarrow",
     )?;
-    py.import("nervure._arrow")?.getattr("to_numpy")?.call1((value,))
+    py.import("nervure._arrow")?
+        .getattr("to_numpy")?
+        .call1((value,))
 }
 
 fn read(py: Python<'_>, sample: &Sample) -> PyResult<(ArrayData, Option<Schema>)> {
     let error = |error: SampleError| crate::error::sample_error(py, &error);
-    Ok((sample.array().map_err(error)?, sample.schema().map_err(error)?))
+    Ok((
+        sample.array().map_err(error)?,
+        sample.schema().map_err(error)?,
+    ))
 }
 
 /// The array as pyarrow's, for what is said to those who have no pyarrow.
@@ -107,7 +130,9 @@ fn exported<'py>(
     } else {
         ARRAY.import(py, "pyarrow", "array")
     };
-    convert.map_err(|error| without_pyarrow(py, error, wanted))?.call1((exported,))
+    convert
+        .map_err(|error| without_pyarrow(py, error, wanted))?
+        .call1((exported,))
 }
 
 /// Says what to do where pyarrow, which only Arrow values need, is not installed.
@@ -163,11 +188,16 @@ impl Exported {
     }
 }
 
-fn import_capsules(pair: &Bound<'_, PyAny>, is_record_batch: bool) -> PyResult<(ArrayData, Schema)> {
+fn import_capsules(
+    pair: &Bound<'_, PyAny>,
+    is_record_batch: bool,
+) -> PyResult<(ArrayData, Schema)> {
     let py = pair.py();
     let refused = |error: &dyn Display| exception(py, "NotSendable", error);
     let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) = pair.extract()?;
-    let schema = schema.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
+    let schema = schema
+        .pointer_checked(Some(SCHEMA))?
+        .cast::<FFI_ArrowSchema>();
     // SAFETY: a capsule of this name holds an `ArrowSchema`, and lives until the end of this function.
     let field = Field::try_from(unsafe { schema.as_ref() }).map_err(|error| refused(&error))?;
     let array = array.pointer_checked(Some(ARRAY))?.cast::<FFI_ArrowArray>();

@@ -30,12 +30,21 @@ struct Importer<'a> {
 impl Importer<'_> {
     /// # Safety
     /// As [`import_array`].
-    unsafe fn array(&self, array: &FFI_ArrowArray, data_type: &DataType) -> Result<ArrayData, ArrowError> {
+    unsafe fn array(
+        &self,
+        array: &FFI_ArrowArray,
+        data_type: &DataType,
+    ) -> Result<ArrayData, ArrowError> {
         let layout = arrow_data::layout(data_type);
         // Buffers hold what comes before the offset, too.
-        let length = array.len().checked_add(array.offset()).ok_or_else(|| invalid(data_type, "offset"))?;
-        let mut data =
-            ArrayData::builder(data_type.clone()).len(array.len()).offset(array.offset()).align_buffers(true);
+        let length = array
+            .len()
+            .checked_add(array.offset())
+            .ok_or_else(|| invalid(data_type, "offset"))?;
+        let mut data = ArrayData::builder(data_type.clone())
+            .len(array.len())
+            .offset(array.offset())
+            .align_buffers(true);
         let mut next = 0;
         if layout.can_contain_null_mask {
             // SAFETY: a validity bitmap has a bit for each element.
@@ -46,7 +55,9 @@ impl Importer<'_> {
         let mut offsets = None;
         for spec in &layout.buffers {
             let bytes = match spec {
-                BufferSpec::FixedWidth { byte_width, .. } => elements(data_type, length) * byte_width,
+                BufferSpec::FixedWidth { byte_width, .. } => {
+                    elements(data_type, length) * byte_width
+                }
                 BufferSpec::BitMap => length.div_ceil(8),
                 BufferSpec::VariableWidth => last_offset(offsets.as_ref(), data_type),
                 BufferSpec::AlwaysNull => 0,
@@ -63,17 +74,23 @@ impl Importer<'_> {
             // SAFETY: the last buffer has the sizes of the data buffers before it, 64 bits each.
             let sizes = unsafe { self.buffer(array, next + count, count * 8, data_type)? };
             for index in 0..count {
-                let size = sizes.as_ref().and_then(|sizes| sizes.get(index * 8..index * 8 + 8));
-                let size =
-                    size.map_or(0, |size| i64::from_le_bytes(size.try_into().expect("cut to 8 bytes")));
-                let size = usize::try_from(size).map_err(|_| invalid(data_type, "size of a data buffer"))?;
+                let size = sizes
+                    .as_ref()
+                    .and_then(|sizes| sizes.get(index * 8..index * 8 + 8));
+                let size = size.map_or(0, |size| {
+                    i64::from_le_bytes(size.try_into().expect("cut to 8 bytes"))
+                });
+                let size = usize::try_from(size)
+                    .map_err(|_| invalid(data_type, "size of a data buffer"))?;
                 // SAFETY: by the sizes.
                 let buffer = unsafe { self.buffer(array, next + index, size, data_type)? };
                 data = data.add_buffer(buffer.unwrap_or_default());
             }
         }
         if let DataType::Dictionary(_, values) = data_type {
-            let dictionary = array.dictionary().ok_or_else(|| invalid(data_type, "dictionary"))?;
+            let dictionary = array
+                .dictionary()
+                .ok_or_else(|| invalid(data_type, "dictionary"))?;
             // SAFETY: the dictionary is an array of the values' type.
             data = data.add_child_data(unsafe { self.array(dictionary, values)? });
         }
@@ -101,9 +118,13 @@ impl Importer<'_> {
         if index >= array.num_buffers() {
             return Err(invalid(data_type, "number of buffers"));
         }
-        let Some(start) = NonNull::new(array.buffer(index).cast_mut()) else { return Ok(None) };
+        let Some(start) = NonNull::new(array.buffer(index).cast_mut()) else {
+            return Ok(None);
+        };
         // SAFETY: the caller vouches for the bytes, which live as long as their owner.
-        Ok(Some(unsafe { Buffer::from_custom_allocation(start, bytes, self.owner.clone()) }))
+        Ok(Some(unsafe {
+            Buffer::from_custom_allocation(start, bytes, self.owner.clone())
+        }))
     }
 }
 
@@ -123,9 +144,12 @@ fn last_offset(offsets: Option<&Buffer>, data_type: &DataType) -> usize {
     let last = if is_large {
         offsets.last_chunk().map(|last| i64::from_le_bytes(*last))
     } else {
-        offsets.last_chunk().map(|last| i64::from(i32::from_le_bytes(*last)))
+        offsets
+            .last_chunk()
+            .map(|last| i64::from(i32::from_le_bytes(*last)))
     };
-    last.and_then(|last| usize::try_from(last).ok()).unwrap_or(0)
+    last.and_then(|last| usize::try_from(last).ok())
+        .unwrap_or(0)
 }
 
 fn children(data_type: &DataType) -> Vec<DataType> {
@@ -141,13 +165,23 @@ fn children(data_type: &DataType) -> Vec<DataType> {
         | Map(item, _) => {
             vec![item.data_type().clone()]
         }
-        Struct(fields) => fields.iter().map(|field| field.data_type().clone()).collect(),
-        Union(fields, _) => fields.iter().map(|(_, field)| field.data_type().clone()).collect(),
-        RunEndEncoded(run_ends, values) => vec![run_ends.data_type().clone(), values.data_type().clone()],
+        Struct(fields) => fields
+            .iter()
+            .map(|field| field.data_type().clone())
+            .collect(),
+        Union(fields, _) => fields
+            .iter()
+            .map(|(_, field)| field.data_type().clone())
+            .collect(),
+        RunEndEncoded(run_ends, values) => {
+            vec![run_ends.data_type().clone(), values.data_type().clone()]
+        }
         _ => Vec::new(),
     }
 }
 
 fn invalid(data_type: &DataType, what: &str) -> ArrowError {
-    ArrowError::CDataInterface(format!("the {what} of an array of type {data_type} is wrong"))
+    ArrowError::CDataInterface(format!(
+        "the {what} of an array of type {data_type} is wrong"
+    ))
 }

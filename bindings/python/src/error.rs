@@ -9,7 +9,9 @@ use std::fmt::Display;
 
 /// An exception of the class of that name in `nervure.errors`.
 pub(crate) fn exception(py: Python<'_>, class: &str, message: impl Display) -> PyErr {
-    let class = py.import("nervure.errors").and_then(|errors| errors.getattr(class));
+    let class = py
+        .import("nervure.errors")
+        .and_then(|errors| errors.getattr(class));
     match class.and_then(|class| class.call1((message.to_string(),))) {
         Ok(exception) => PyErr::from_value(exception),
         Err(error) => error,
@@ -25,7 +27,9 @@ pub(crate) fn observe_error(py: Python<'_>, error: &ObserveError) -> PyErr {
         ObserveError::Connection(error) => error.hint(),
         ObserveError::Connect(_) => None,
     };
-    let hint = hint.map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
+    let hint = hint
+        .map(|hint| format!(" (hint: {hint})"))
+        .unwrap_or_default();
     exception(py, "ConnectError", format!("{error}{hint}"))
 }
 
@@ -43,9 +47,9 @@ pub(crate) fn send_error(py: Python<'_>, error: &SendError) -> PyErr {
         SendError::Stopped => "Stopped",
         SendError::Forked(_) => "NodeForked",
         SendError::OutOfMemory { .. } | SendError::System(_) => "OutOfMemory",
-        SendError::TooLarge { .. } | SendError::HeadTooLarge { .. } | SendError::Announcement(_) => {
-            "TooLarge"
-        }
+        SendError::TooLarge { .. }
+        | SendError::HeadTooLarge { .. }
+        | SendError::Announcement(_) => "TooLarge",
         _ => "NervureError",
     };
     exception(py, class, chain(error))

@@ -67,7 +67,10 @@ impl Event {
 
     fn layout<'a>(py: Python<'_>, sample: &'a Sample) -> PyResult<&'a Layout> {
         // `view` checks the payload's size, too.
-        Ok(sample.view().map_err(|error| sample_error(py, &error))?.layout())
+        Ok(sample
+            .view()
+            .map_err(|error| sample_error(py, &error))?
+            .layout())
     }
 }
 
@@ -97,7 +100,9 @@ impl Event {
         if let NodeEvent::Param { value, .. } = &self.event {
             return params::to_object(py, value).map(Some);
         }
-        self.sample().map(|sample| arrow::to_pyarrow(py, sample)).transpose()
+        self.sample()
+            .map(|sample| arrow::to_pyarrow(py, sample))
+            .transpose()
     }
 
     /// The value as it was sent: `bytes`, `str`, a number, a NumPy array, a list or dict, an Arrow
@@ -107,7 +112,9 @@ impl Event {
         if let NodeEvent::Param { value, .. } = &self.event {
             return params::to_object(py, value).map(Some);
         }
-        let Some(sample) = self.sample() else { return Ok(None) };
+        let Some(sample) = self.sample() else {
+            return Ok(None);
+        };
         let object = match Self::layout(py, sample)? {
             Layout::Bytes => PyBytes::new(py, sample.bytes()).into_any(),
             Layout::Text => self.text(py)?.into_any(),
@@ -123,13 +130,19 @@ impl Event {
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let sample = self.expect_sample(py)?;
         match Self::layout(py, sample)? {
-            Layout::Tensor(layout) if array::is_plain(layout.dtype()) => view(py, sample, layout.clone()),
+            Layout::Tensor(layout) if array::is_plain(layout.dtype()) => {
+                view(py, sample, layout.clone())
+            }
             Layout::Tensor(layout) => array::custom_over(&flat(py, sample)?, layout),
             Layout::Bytes => flat(py, sample),
-            Layout::Text => py.import("numpy")?.getattr("array")?.call1((self.text(py)?,)),
-            Layout::Scalar(scalar) => {
-                py.import("numpy")?.getattr("array")?.call1((scalar_object(py, *scalar)?,))
-            }
+            Layout::Text => py
+                .import("numpy")?
+                .getattr("array")?
+                .call1((self.text(py)?,)),
+            Layout::Scalar(scalar) => py
+                .import("numpy")?
+                .getattr("array")?
+                .call1((scalar_object(py, *scalar)?,)),
             Layout::Array(_) => arrow::to_numpy(py, sample),
         }
     }
@@ -137,20 +150,30 @@ impl Event {
     /// The same event with a copy of the sample, which holds no shared memory: for what is kept.
     fn copied(&self, py: Python<'_>) -> PyResult<Self> {
         let event = match &self.event {
-            NodeEvent::Input { id, sample } => NodeEvent::Input { id: id.clone(), sample: sample.copied() },
+            NodeEvent::Input { id, sample } => NodeEvent::Input {
+                id: id.clone(),
+                sample: sample.copied(),
+            },
             NodeEvent::Request(_) => {
-                let text = "a request is answered, not kept: copy what you need of it, e.g. event.bytes";
+                let text =
+                    "a request is answered, not kept: copy what you need of it, e.g. event.bytes";
                 return Err(exception(py, "SampleError", text));
             }
             other => other.clone(),
         };
-        Ok(Self { event, handle: self.handle.clone() })
+        Ok(Self {
+            event,
+            handle: self.handle.clone(),
+        })
     }
 
     /// The text.
     #[getter]
     fn text<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
-        let text = self.expect_sample(py)?.text().map_err(|error| sample_error(py, &error))?;
+        let text = self
+            .expect_sample(py)?
+            .text()
+            .map_err(|error| sample_error(py, &error))?;
         Ok(PyString::new(py, &text))
     }
 
@@ -165,7 +188,9 @@ impl Event {
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         match self.sample() {
             Some(sample) => {
-                let metadata = sample.metadata().map_err(|error| sample_error(py, &error))?;
+                let metadata = sample
+                    .metadata()
+                    .map_err(|error| sample_error(py, &error))?;
                 metadata::to_dict(py, &metadata)
             }
             None => Ok(PyDict::new(py)),
@@ -191,7 +216,8 @@ impl Event {
         if let NodeEvent::Stale { age, .. } = &self.event {
             return Some(age.as_secs_f64());
         }
-        self.stamp().map(|stamp| seconds(self.handle.now().saturating_sub(stamp).max(0)))
+        self.stamp()
+            .map(|stamp| seconds(self.handle.now().saturating_sub(stamp).max(0)))
     }
 
     /// Seconds from the sending until this node took the sample from its queue.
@@ -204,7 +230,9 @@ impl Event {
     /// the sender did not send itself (`on_failure`).
     #[getter]
     fn sequence(&self) -> Option<u64> {
-        self.sample().map(|sample| sample.header().sequence).filter(|&number| number != Header::NO_SEQUENCE)
+        self.sample()
+            .map(|sample| sample.header().sequence)
+            .filter(|&number| number != Header::NO_SEQUENCE)
     }
 
     /// How often the sender had been restarted. Each restart begins a new sequence.
@@ -222,13 +250,21 @@ impl Event {
     /// Of a timer's tick: earlier ticks that were merged into this one.
     #[getter]
     fn missed(&self) -> Option<u64> {
-        if let NodeEvent::Tick { missed, .. } = &self.event { Some(*missed) } else { None }
+        if let NodeEvent::Tick { missed, .. } = &self.event {
+            Some(*missed)
+        } else {
+            None
+        }
     }
 
     /// Of `REQUEST`: the service that is asked for.
     #[getter]
     fn service(&self) -> Option<&str> {
-        if let NodeEvent::Request(request) = &self.event { Some(request.service()) } else { None }
+        if let NodeEvent::Request(request) = &self.event {
+            Some(request.service())
+        } else {
+            None
+        }
     }
 
     /// Answers a `REQUEST`.
@@ -240,17 +276,21 @@ impl Event {
         metadata: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         let request = self.expect_request(py)?;
-        let publisher = request.begin_reply().map_err(|error| reply_error(py, &error))?;
-        let given = Given::new(None, None, None, metadata, None)
-            .map(|given| Given { envelope: request.number(), ..given });
+        let publisher = request
+            .begin_reply()
+            .map_err(|error| reply_error(py, &error))?;
+        let given = Given::new(None, None, None, metadata, None).map(|given| Given {
+            envelope: request.number(),
+            ..given
+        });
         let sent = given
             .map_err(Failure::Python)
             .and_then(|given| sending::send(py, publisher, value, &given, Wait::Never));
         match sent {
             Ok(_) => Ok(()),
-            Err(Failure::Send(error)) => {
-                request.end_reply(Err(error)).map_err(|error| reply_error(py, &error))
-            }
+            Err(Failure::Send(error)) => request
+                .end_reply(Err(error))
+                .map_err(|error| reply_error(py, &error)),
             Err(Failure::Python(error)) => {
                 request.take_back_reply();
                 Err(error)
@@ -260,13 +300,19 @@ impl Event {
 
     /// Tells the caller of a `REQUEST` that there is no answer, and why.
     fn fail(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
-        self.expect_request(py)?.fail(reason).map_err(|error| reply_error(py, &error))
+        self.expect_request(py)?
+            .fail(reason)
+            .map_err(|error| reply_error(py, &error))
     }
 
     /// Of `PARAM`: the name of the parameter that was changed.
     #[getter]
     fn param(&self) -> Option<&str> {
-        if let NodeEvent::Param { name, .. } = &self.event { Some(name) } else { None }
+        if let NodeEvent::Param { name, .. } = &self.event {
+            Some(name)
+        } else {
+            None
+        }
     }
 
     /// Of `DEADLINE_MISSED`: seconds beyond the deadline.
@@ -283,7 +329,9 @@ impl Event {
     #[getter]
     fn count(&self) -> Option<u64> {
         match &self.event {
-            NodeEvent::Stale { count, .. } | NodeEvent::DeadlineMissed { count, .. } => Some(*count),
+            NodeEvent::Stale { count, .. } | NodeEvent::DeadlineMissed { count, .. } => {
+                Some(*count)
+            }
             _ => None,
         }
     }
@@ -334,14 +382,19 @@ impl Event {
         if KEYS.contains(&key) {
             return slf.as_any().getattr(key);
         }
-        Err(PyKeyError::new_err(format!("an event has {}; got {key:?}", KEYS.join(", "))))
+        Err(PyKeyError::new_err(format!(
+            "an event has {}; got {key:?}",
+            KEYS.join(", ")
+        )))
     }
 
     fn __repr__(&self) -> String {
         match &self.event {
             NodeEvent::Input { id, sample } => {
                 let what = match sample.layout() {
-                    Ok(Layout::Tensor(layout)) => format!("{} {:?}", layout.dtype(), layout.shape()),
+                    Ok(Layout::Tensor(layout)) => {
+                        format!("{} {:?}", layout.dtype(), layout.shape())
+                    }
                     Ok(Layout::Array(layout)) => format!("an Arrow array of {}", layout.len()),
                     Ok(Layout::Scalar(scalar)) => format!("{scalar:?}"),
                     Ok(layout) => format!("{}, {} bytes", layout.kind_name(), sample.bytes().len()),
@@ -349,19 +402,33 @@ impl Event {
                 };
                 format!("<Event INPUT {id:?}: {what}>")
             }
-            NodeEvent::Tick { id, missed, .. } => format!("<Event INPUT {id:?}: tick, {missed} missed>"),
+            NodeEvent::Tick { id, missed, .. } => {
+                format!("<Event INPUT {id:?}: tick, {missed} missed>")
+            }
             NodeEvent::InputClosed { id } => format!("<Event INPUT_CLOSED {id:?}>"),
             NodeEvent::Stale { id, age, .. } => {
-                format!("<Event STALE {id:?}: no sample for {:.3} s>", age.as_secs_f64())
+                format!(
+                    "<Event STALE {id:?}: no sample for {:.3} s>",
+                    age.as_secs_f64()
+                )
             }
             NodeEvent::DeadlineMissed { id, overrun, .. } => {
-                format!("<Event DEADLINE_MISSED {id:?}: {:.6} s late>", overrun.as_secs_f64())
+                format!(
+                    "<Event DEADLINE_MISSED {id:?}: {:.6} s late>",
+                    overrun.as_secs_f64()
+                )
             }
             NodeEvent::Request(request) => {
-                format!("<Event REQUEST {:?} of node {:?}>", request.service(), request.client())
+                format!(
+                    "<Event REQUEST {:?} of node {:?}>",
+                    request.service(),
+                    request.client()
+                )
             }
             NodeEvent::Param { name, value } => format!("<Event PARAM {name:?}: {value}>"),
-            NodeEvent::NodeFailed { node, reason, .. } => format!("<Event NODE_FAILED {node:?}: {reason}>"),
+            NodeEvent::NodeFailed { node, reason, .. } => {
+                format!("<Event NODE_FAILED {node:?}: {reason}>")
+            }
             NodeEvent::NodeRestarted { node, .. } => format!("<Event NODE_RESTARTED {node:?}>"),
             NodeEvent::Stop { reason } => format!("<Event STOP: {reason}>"),
             other => format!("<Event {}>", other.kind()),
@@ -370,7 +437,9 @@ impl Event {
 }
 
 /// What can be asked for as `event["id"]`.
-const KEYS: [&str; 8] = ["type", "id", "value", "metadata", "stamp", "node", "reason", "inputs"];
+const KEYS: [&str; 8] = [
+    "type", "id", "value", "metadata", "stamp", "node", "reason", "inputs",
+];
 
 /// A sample's memory as NumPy asks for it. NumPy keeps it as the base of the array, and so the sample's block.
 #[pyclass(frozen, module = "nervure._native")]
@@ -383,21 +452,43 @@ struct SampleMemory {
 impl SampleMemory {
     #[getter]
     fn __array_struct__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        array::export(py, self.sample.bytes().as_ptr(), &self.layout, Access::ReadOnly)
+        array::export(
+            py,
+            self.sample.bytes().as_ptr(),
+            &self.layout,
+            Access::ReadOnly,
+        )
     }
 }
 
 /// The payload under a layout that was checked to fit into it.
-fn view<'py>(py: Python<'py>, sample: &Sample, layout: TensorLayout) -> PyResult<Bound<'py, PyAny>> {
-    assert!(layout.payload_bytes() <= sample.bytes().len(), "the view's size was checked");
-    let memory = Bound::new(py, SampleMemory { sample: sample.clone(), layout })?;
+fn view<'py>(
+    py: Python<'py>,
+    sample: &Sample,
+    layout: TensorLayout,
+) -> PyResult<Bound<'py, PyAny>> {
+    assert!(
+        layout.payload_bytes() <= sample.bytes().len(),
+        "the view's size was checked"
+    );
+    let memory = Bound::new(
+        py,
+        SampleMemory {
+            sample: sample.clone(),
+            layout,
+        },
+    )?;
     array::over(memory.as_any())
 }
 
 /// The whole payload as bytes.
 fn flat<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyAny>> {
     let layout = TensorLayout::contiguous(DType::U8, &[sample.bytes().len()]);
-    view(py, sample, layout.expect("the payload is in memory, so its size fits"))
+    view(
+        py,
+        sample,
+        layout.expect("the payload is in memory, so its size fits"),
+    )
 }
 
 fn scalar_object<'py>(py: Python<'py>, scalar: Scalar) -> PyResult<Bound<'py, PyAny>> {

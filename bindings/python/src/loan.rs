@@ -46,26 +46,44 @@ impl Loan {
         let mapped = loan.mapped();
         let is_private = mapped.is_none();
         let payload = loan.payload_mut();
-        assert_eq!(payload.len(), layout.payload_bytes(), "the loan has the size that was asked for");
+        assert_eq!(
+            payload.len(),
+            layout.payload_bytes(),
+            "the loan has the size that was asked for"
+        );
         let memory = match mapped {
-            Some(mapped) => {
-                LoanMemory { data: payload.as_mut_ptr(), layout: exported, _owner: Owner::Block(mapped) }
-            }
+            Some(mapped) => LoanMemory {
+                data: payload.as_mut_ptr(),
+                layout: exported,
+                _owner: Owner::Block(mapped),
+            },
             None => LoanMemory::private(exported),
         };
         let memory = Bound::new(py, memory)?;
         let private = is_private.then(|| memory.clone().unbind());
         let root = array::over(memory.as_any())?;
-        let array = if plain { root.call_method0("view")? } else { array::custom_over(&root, layout)? };
+        let array = if plain {
+            root.call_method0("view")?
+        } else {
+            array::custom_over(&root, layout)?
+        };
         Ok(Self {
-            state: Mutex::new(Some(Filling { loan: Box::new(loan), private, given, wait })),
+            state: Mutex::new(Some(Filling {
+                loan: Box::new(loan),
+                private,
+                given,
+                wait,
+            })),
             root: root.unbind(),
             array: array.unbind(),
         })
     }
 
     fn take(&self) -> Option<Filling> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     fn put_back(&self, filling: Filling) {
@@ -93,7 +111,12 @@ impl Loan {
     /// The memory, writeable until it is sent or discarded.
     #[getter]
     fn array(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        if self.state.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+        if self
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_none()
+        {
             return Err(over(py));
         }
         Ok(self.array.clone_ref(py))
@@ -116,16 +139,23 @@ impl Loan {
         if let Some(memory) = filling.private.take() {
             memory.get().copy_to(filling.loan.payload_mut());
         }
-        let Filling { loan, given, wait, .. } = filling;
+        let Filling {
+            loan, given, wait, ..
+        } = filling;
         let mut unsent = Some(loan);
         let attempt = |wait| {
-            let loan = unsent.take().expect("a loan that was not sent for lack of room is given back");
-            loan.send_once(&given.envelope(), wait).map_err(|(again, cause)| {
-                unsent = again;
-                cause
-            })
+            let loan = unsent
+                .take()
+                .expect("a loan that was not sent for lack of room is given back");
+            loan.send_once(&given.envelope(), wait)
+                .map_err(|(again, cause)| {
+                    unsent = again;
+                    cause
+                })
         };
-        in_slices(py, wait, attempt).map(drop).map_err(|error| error.raise(py))
+        in_slices(py, wait, attempt)
+            .map(drop)
+            .map_err(|error| error.raise(py))
     }
 
     /// Gives the memory back unsent.
@@ -149,7 +179,11 @@ impl Loan {
         traceback: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         let _ = (value, traceback);
-        let is_over = self.state.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        let is_over = self
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_none();
         if is_over {
             return Ok(false);
         }
@@ -186,12 +220,20 @@ unsafe impl Sync for LoanMemory {}
 
 impl LoanMemory {
     fn private(layout: TensorLayout) -> Self {
-        let mut words = vec![0; layout.payload_bytes().div_ceil(size_of::<u128>())].into_boxed_slice();
-        Self { data: words.as_mut_ptr().cast(), layout, _owner: Owner::Private(words) }
+        let mut words =
+            vec![0; layout.payload_bytes().div_ceil(size_of::<u128>())].into_boxed_slice();
+        Self {
+            data: words.as_mut_ptr().cast(),
+            layout,
+            _owner: Owner::Private(words),
+        }
     }
 
     fn copy_to(&self, payload: &mut [u8]) {
-        assert!(payload.len() <= self.layout.payload_bytes(), "the loan has the size that was asked for");
+        assert!(
+            payload.len() <= self.layout.payload_bytes(),
+            "the loan has the size that was asked for"
+        );
         // SAFETY: the memory has that many bytes, checked above, and is another than the payload.
         unsafe { std::ptr::copy_nonoverlapping(self.data, payload.as_mut_ptr(), payload.len()) };
     }
@@ -211,5 +253,9 @@ fn flat(layout: &TensorLayout) -> TensorLayout {
 }
 
 fn over(py: Python<'_>) -> PyErr {
-    exception(py, "LoanError", "the loan is over: it was sent or discarded")
+    exception(
+        py,
+        "LoanError",
+        "the loan is over: it was sent or discarded",
+    )
 }

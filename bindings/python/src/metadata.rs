@@ -27,7 +27,10 @@ pub(crate) fn from_dict(dict: &Bound<'_, PyDict>) -> PyResult<Metadata> {
     let mut metadata = Metadata::new();
     for (key, value) in dict {
         let Ok(name) = key.cast::<PyString>() else {
-            return Err(PyTypeError::new_err(format!("keys of metadata are str, got {}", described(&key))));
+            return Err(PyTypeError::new_err(format!(
+                "keys of metadata are str, got {}",
+                described(&key)
+            )));
         };
         metadata.insert(name.to_str()?, self::value(name.to_str()?, &value)?);
     }
@@ -58,26 +61,40 @@ fn value(key: &str, given: &Bound<'_, PyAny>) -> PyResult<Value> {
     if given.hasattr("__index__")? {
         return Ok(Value::Integer(integer(key, given)?));
     }
-    given.extract().map(Value::Float).map_err(|_| refused(key, given))
+    given
+        .extract()
+        .map(Value::Float)
+        .map_err(|_| refused(key, given))
 }
 
 fn list(key: &str, given: &Bound<'_, PyAny>) -> PyResult<Value> {
-    let values: Vec<Value> = given.try_iter()?.map(|item| value(key, &item?)).collect::<PyResult<_>>()?;
+    let values: Vec<Value> = given
+        .try_iter()?
+        .map(|item| value(key, &item?))
+        .collect::<PyResult<_>>()?;
     let all = |is: fn(&Value) -> bool| values.iter().all(is);
     if all(|value| matches!(value, Value::Integer(_))) {
-        return Ok(Value::Integers(values.iter().filter_map(as_integer).collect()));
+        return Ok(Value::Integers(
+            values.iter().filter_map(as_integer).collect(),
+        ));
     }
     if all(|value| matches!(value, Value::Integer(_) | Value::Float(_))) {
         return Ok(Value::Floats(values.iter().filter_map(as_float).collect()));
     }
     if all(|value| matches!(value, Value::Text(_))) {
-        return Ok(Value::Texts(values.into_iter().filter_map(into_text).collect()));
+        return Ok(Value::Texts(
+            values.into_iter().filter_map(into_text).collect(),
+        ));
     }
     Err(refused(key, given))
 }
 
 fn as_integer(value: &Value) -> Option<i64> {
-    if let Value::Integer(value) = value { Some(*value) } else { None }
+    if let Value::Integer(value) = value {
+        Some(*value)
+    } else {
+        None
+    }
 }
 
 fn as_float(value: &Value) -> Option<f64> {
@@ -89,12 +106,17 @@ fn as_float(value: &Value) -> Option<f64> {
 }
 
 fn into_text(value: Value) -> Option<String> {
-    if let Value::Text(value) = value { Some(value) } else { None }
+    if let Value::Text(value) = value {
+        Some(value)
+    } else {
+        None
+    }
 }
 
 fn integer(key: &str, given: &Bound<'_, PyAny>) -> PyResult<i64> {
     given.extract().map_err(|_| {
-        let text = format!("metadata {key:?}: {given} does not fit 64 bits (signed); send it as str");
+        let text =
+            format!("metadata {key:?}: {given} does not fit 64 bits (signed); send it as str");
         exception(given.py(), "TooLarge", text)
     })
 }

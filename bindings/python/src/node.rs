@@ -10,7 +10,8 @@ use crate::receiving::{Armed, Receiver};
 use crate::sending::{Failure, Given, deadline, in_slices, send};
 use nervure_node::message::{Layout, TensorLayout};
 use nervure_node::{
-    CallError, Event as NodeEvent, Handle, Next, Publisher, Receipt, SendError, Ticket, Wait, monotonic_nanos,
+    CallError, Event as NodeEvent, Handle, Next, Publisher, Receipt, SendError, Ticket, Wait,
+    monotonic_nanos,
 };
 use pyo3::exceptions::{PyStopAsyncIteration, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -32,7 +33,8 @@ impl Node {
     #[pyo3(signature = (id = None, *, dataflow = None))]
     fn new(py: Python<'_>, id: Option<&str>, dataflow: Option<&str>) -> PyResult<Self> {
         if id.is_none() && dataflow.is_some() {
-            let text = "`dataflow` is for nodes that join by their id: Node(\"plot\", dataflow=\"drive\")";
+            let text =
+                "`dataflow` is for nodes that join by their id: Node(\"plot\", dataflow=\"drive\")";
             return Err(PyTypeError::new_err(text));
         }
         let mut raised = None;
@@ -49,8 +51,13 @@ impl Node {
         if let Some(error) = raised {
             return Err(error);
         }
-        let (handle, events) = connected.map_err(|error| connect_error(py, &error))?.split();
-        let publishers = handle.outputs().map(|name| handle.output(name)).collect::<Result<_, _>>();
+        let (handle, events) = connected
+            .map_err(|error| connect_error(py, &error))?
+            .split();
+        let publishers = handle
+            .outputs()
+            .map(|name| handle.output(name))
+            .collect::<Result<_, _>>();
         Ok(Self {
             publishers: publishers.map_err(|error| unknown_name(py, &error))?,
             receiver: Receiver::new(handle.clone(), events),
@@ -90,7 +97,10 @@ impl Node {
 
     /// The present value of a parameter.
     fn param<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        let value = self.handle.param(name).map_err(|error| unknown_name(py, &error))?;
+        let value = self
+            .handle
+            .param(name)
+            .map_err(|error| unknown_name(py, &error))?;
         params::to_object(py, &value)
     }
 
@@ -152,7 +162,12 @@ impl Node {
     fn latest(&self, py: Python<'_>, input: &str) -> PyResult<Option<Event>> {
         let sample = self.receiver.latest(py, input)?;
         let known = self.handle.inputs().find(|known| *known == input);
-        Ok(sample.zip(known).map(|(sample, id)| self.event(NodeEvent::Input { id: id.into(), sample })))
+        Ok(sample.zip(known).map(|(sample, id)| {
+            self.event(NodeEvent::Input {
+                id: id.into(),
+                sample,
+            })
+        }))
     }
 
     /// Sends a value. It is copied, once, into the memory that its receivers read.
@@ -175,7 +190,9 @@ impl Node {
         let wait = deadline(timeout)?.map_or(Wait::Forever, Wait::Until);
         let publisher = self.publisher(py, output)?;
         let given = Given::new(stamp, stamp_nanos, like, metadata, frame)?;
-        send(py, publisher, value, &given, wait).map(drop).map_err(|error| error.raise(py))
+        send(py, publisher, value, &given, wait)
+            .map(drop)
+            .map_err(|error| error.raise(py))
     }
 
     /// As :meth:`send`, but never waits. `False`, and nothing is sent, while a receiver has no
@@ -217,7 +234,10 @@ impl Node {
         let until = deadline(timeout)?;
         let ticket = self.begin(py, client, value, metadata)?;
         match self.receiver.wait_for_answer(py, ticket, until) {
-            Ok(Some(Ok(sample))) => Ok(self.event(NodeEvent::Input { id: client.into(), sample })),
+            Ok(Some(Ok(sample))) => Ok(self.event(NodeEvent::Input {
+                id: client.into(),
+                sample,
+            })),
             Ok(Some(Err(error))) => Err(call_error(py, &error)),
             Ok(None) => {
                 let service = self.receiver.forget_call(py, ticket)?;
@@ -279,7 +299,10 @@ impl Node {
         let publisher = self.publisher(py, output)?;
         let given = Given::new(stamp, stamp_nanos, like, metadata, frame)?;
         // A number is the shape of a vector, as for NumPy.
-        let lengths = shape.extract::<usize>().map(|length| vec![length]).or_else(|_| shape.extract());
+        let lengths = shape
+            .extract::<usize>()
+            .map(|length| vec![length])
+            .or_else(|_| shape.extract());
         let lengths: Vec<usize> = lengths.map_err(|_| {
             PyTypeError::new_err(format!(
                 "shape is {shape}, expected an int or a tuple of ints, each 0 or more"
@@ -299,11 +322,18 @@ impl Node {
 
     /// Waits for the next event without blocking the event loop of asyncio.
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("nervure._asyncio")?.getattr("next_event")?.call1((slf,))
+        slf.py()
+            .import("nervure._asyncio")?
+            .getattr("next_event")?
+            .call1((slf,))
     }
 
     fn __repr__(&self) -> String {
-        format!("<Node {:?} of dataflow {:?}>", self.handle.id(), self.handle.dataflow())
+        format!(
+            "<Node {:?} of dataflow {:?}>",
+            self.handle.id(),
+            self.handle.dataflow()
+        )
     }
 
     // -- for nervure._asyncio
@@ -335,13 +365,22 @@ impl Node {
         value: &Bound<'_, PyAny>,
         metadata: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Call> {
-        self.begin(py, client, value, metadata).map(|ticket| Call { ticket })
+        self.begin(py, client, value, metadata)
+            .map(|ticket| Call { ticket })
     }
 
     /// The answer to a request; None when it has not come.
-    fn _take_answer(&self, py: Python<'_>, client: &str, call: &Bound<'_, Call>) -> PyResult<Option<Event>> {
+    fn _take_answer(
+        &self,
+        py: Python<'_>,
+        client: &str,
+        call: &Bound<'_, Call>,
+    ) -> PyResult<Option<Event>> {
         match self.receiver.take_answer(py, call.get().ticket)? {
-            Some(Ok(sample)) => Ok(Some(self.event(NodeEvent::Input { id: client.into(), sample }))),
+            Some(Ok(sample)) => Ok(Some(self.event(NodeEvent::Input {
+                id: client.into(),
+                sample,
+            }))),
             Some(Err(error)) => Err(call_error(py, &error)),
             None => Ok(None),
         }
@@ -365,12 +404,17 @@ impl Node {
         value: &Bound<'_, PyAny>,
         metadata: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Ticket> {
-        let (ticket, publisher) =
-            self.receiver.prepare_call(py, client)?.map_err(|error| call_error(py, &error))?;
-        let given = Given::new(None, None, None, metadata, None)
-            .map(|given| Given { envelope: ticket.envelope(), ..given });
-        let sent =
-            given.map_err(Failure::Python).and_then(|given| send(py, &publisher, value, &given, Wait::Never));
+        let (ticket, publisher) = self
+            .receiver
+            .prepare_call(py, client)?
+            .map_err(|error| call_error(py, &error))?;
+        let given = Given::new(None, None, None, metadata, None).map(|given| Given {
+            envelope: ticket.envelope(),
+            ..given
+        });
+        let sent = given
+            .map_err(Failure::Python)
+            .and_then(|given| send(py, &publisher, value, &given, Wait::Never));
         let (sent, raised) = match sent {
             Ok(receipt) => (Ok(receipt), None),
             Err(Failure::Send(error)) => (Err(error), None),
@@ -392,10 +436,18 @@ impl Node {
     }
 
     fn publisher(&self, py: Python<'_>, output: &str) -> PyResult<&Publisher> {
-        self.handle.check_fork().map_err(|error| forked(py, error))?;
-        self.publishers.iter().find(|publisher| publisher.name() == output).ok_or_else(|| {
-            let unknown = self.handle.output(output).expect_err("the outputs of the node are all known");
-            unknown_name(py, &unknown)
-        })
+        self.handle
+            .check_fork()
+            .map_err(|error| forked(py, error))?;
+        self.publishers
+            .iter()
+            .find(|publisher| publisher.name() == output)
+            .ok_or_else(|| {
+                let unknown = self
+                    .handle
+                    .output(output)
+                    .expect_err("the outputs of the node are all known");
+                unknown_name(py, &unknown)
+            })
     }
 }

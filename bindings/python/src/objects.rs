@@ -13,11 +13,14 @@ use crate::refusal::{Refusal, Step, type_name};
 use arrow_buffer::BooleanBuffer;
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field};
-use nervure_node::message::{Column, DType, PYTHON_KIND, Record, Schema, TensorColumn, record::Kind};
+use nervure_node::message::{
+    Column, DType, PYTHON_KIND, Record, Schema, TensorColumn, record::Kind,
+};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{
-    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple, PyType,
+    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple,
+    PyType,
 };
 
 /// How deeply lists and dicts may nest: a little less than schemas may.
@@ -35,11 +38,16 @@ pub(crate) fn to_record(value: &Bound<'_, PyAny>) -> PyResult<Option<Record<Pyth
 }
 
 /// The record for a dataclass; `None` for other objects.
-pub(crate) fn dataclass_to_record(value: &Bound<'_, PyAny>) -> PyResult<Option<Record<PythonTensor>>> {
+pub(crate) fn dataclass_to_record(
+    value: &Bound<'_, PyAny>,
+) -> PyResult<Option<Record<PythonTensor>>> {
     if !is_dataclass(value)? {
         return Ok(None);
     }
-    record("dict", value, |column| push_dataclass(column, value, MAX_DEPTH)).map(Some)
+    record("dict", value, |column| {
+        push_dataclass(column, value, MAX_DEPTH)
+    })
+    .map(Some)
 }
 
 /// The list or dict that the array was made of; `None` where it was made of something else.
@@ -48,8 +56,12 @@ pub(crate) fn from_array<'py>(
     array: &ArrayData,
     schema: &Schema,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let Some(kind) = python_kind(schema) else { return Ok(None) };
-    let Some(objects) = Objects::new(py, schema.root(), array)? else { return Ok(None) };
+    let Some(kind) = python_kind(schema) else {
+        return Ok(None);
+    };
+    let Some(objects) = Objects::new(py, schema.root(), array)? else {
+        return Ok(None);
+    };
     match kind {
         "list" => objects.list(py, 0..array.len()).map(Some),
         "dict" if array.len() == 1 => objects.get(py, 0).map(Some),
@@ -59,7 +71,11 @@ pub(crate) fn from_array<'py>(
 
 /// `list` or `dict`, where the array was made of one.
 pub(crate) fn python_kind(schema: &Schema) -> Option<&str> {
-    schema.root().metadata().get(PYTHON_KIND).map(String::as_str)
+    schema
+        .root()
+        .metadata()
+        .get(PYTHON_KIND)
+        .map(String::as_str)
 }
 
 fn record(
@@ -144,10 +160,15 @@ fn push_dataclass(
 ) -> Result<(), Refusal> {
     static FIELDS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = value.py();
-    let declared = FIELDS.import(py, "dataclasses", "fields")?.call1((value,))?;
+    let declared = FIELDS
+        .import(py, "dataclasses", "fields")?
+        .call1((value,))?;
     let fields = column.begin_fields()?;
     for field in declared.try_iter()? {
-        let name = field?.getattr(pyo3::intern!(py, "name"))?.cast_into::<PyString>().map_err(PyErr::from)?;
+        let name = field?
+            .getattr(pyo3::intern!(py, "name"))?
+            .cast_into::<PyString>()
+            .map_err(PyErr::from)?;
         let name_text = name.to_str()?;
         let pushed = fields.field(name_text).map_err(Refusal::from);
         let pushed = pushed.and_then(|column| push(column, &value.getattr(&name)?, depth_left));
@@ -157,7 +178,10 @@ fn push_dataclass(
     Ok(())
 }
 
-fn push_integer(column: &mut Column<PythonTensor>, value: &Bound<'_, PyInt>) -> Result<(), Refusal> {
+fn push_integer(
+    column: &mut Column<PythonTensor>,
+    value: &Bound<'_, PyInt>,
+) -> Result<(), Refusal> {
     if let Ok(value) = value.extract::<i64>() {
         column.push_integer(value)?;
     } else if let Ok(value) = value.extract::<u64>() {
@@ -165,7 +189,9 @@ fn push_integer(column: &mut Column<PythonTensor>, value: &Bound<'_, PyInt>) -> 
     } else if column.kind() == Kind::Float {
         column.push_float(value.extract()?)?;
     } else {
-        return Err(Refusal::text(format!("the integer {value} does not fit 64 bits; send it as str")));
+        return Err(Refusal::text(format!(
+            "the integer {value} does not fit 64 bits; send it as str"
+        )));
     }
     Ok(())
 }
@@ -182,7 +208,10 @@ fn push_other(
     if let Ok(view) = value.cast::<PyMemoryView>()
         && array::is_of_bytes(view)
     {
-        let bytes = view.call_method0("tobytes")?.cast_into::<PyBytes>().map_err(PyErr::from)?;
+        let bytes = view
+            .call_method0("tobytes")?
+            .cast_into::<PyBytes>()
+            .map_err(PyErr::from)?;
         return Ok(column.push_bytes(bytes.as_bytes())?);
     }
     match ForeignArray::read(value) {
@@ -195,7 +224,11 @@ fn push_other(
         Err(error) if !array::is_of_objects(value) => return Err(error.into()),
         Err(_) => {}
     }
-    let converted = value.py().import("nervure._numpy")?.getattr("inside")?.call1((value,))?;
+    let converted = value
+        .py()
+        .import("nervure._numpy")?
+        .getattr("inside")?
+        .call1((value,))?;
     if let Some(found) = ForeignArray::read(&converted)? {
         return push_array(column, &converted, &found);
     }
@@ -214,7 +247,10 @@ fn push_array(
 /// Whether it is a scalar of NumPy that Python has a type for: such are numbers among numbers.
 fn is_number(value: &Bound<'_, PyAny>, found: &ForeignArray<'_>) -> PyResult<bool> {
     static GENERIC: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let is_real = !matches!(found.dtype, DType::Bf16 | DType::C64 | DType::C128 | DType::Custom { .. });
+    let is_real = !matches!(
+        found.dtype,
+        DType::Bf16 | DType::C64 | DType::C128 | DType::Custom { .. }
+    );
     if !found.shape.is_empty() || !is_real {
         return Ok(false);
     }
@@ -225,14 +261,23 @@ fn is_dataclass(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     if value.is_instance_of::<PyType>() {
         return Ok(false);
     }
-    Ok(value.get_type().getattr_opt(pyo3::intern!(value.py(), "__dataclass_fields__"))?.is_some())
+    Ok(value
+        .get_type()
+        .getattr_opt(pyo3::intern!(value.py(), "__dataclass_fields__"))?
+        .is_some())
 }
 
 /// The values of an array as Python's objects.
 enum Objects<'a, 'py> {
     Plain(&'a ArrayData),
-    List { lists: &'a ArrayData, items: Box<Self> },
-    Dicts { rows: &'a ArrayData, columns: Vec<(Bound<'py, PyString>, Self)> },
+    List {
+        lists: &'a ArrayData,
+        items: Box<Self>,
+    },
+    Dicts {
+        rows: &'a ArrayData,
+        columns: Vec<(Bound<'py, PyString>, Self)>,
+    },
     Arrays(TensorColumn<'a>),
 }
 
@@ -251,15 +296,24 @@ impl<'a, 'py> Objects<'a, 'py> {
             | DataType::Float64
             | DataType::LargeUtf8
             | DataType::LargeBinary => Some(Self::Plain(array)),
-            DataType::LargeList(item) => Self::new(py, item, &array.child_data()[0])?
-                .map(|items| Self::List { lists: array, items: Box::new(items) }),
+            DataType::LargeList(item) => {
+                Self::new(py, item, &array.child_data()[0])?.map(|items| Self::List {
+                    lists: array,
+                    items: Box::new(items),
+                })
+            }
             DataType::Struct(fields) => {
                 let mut columns = Vec::with_capacity(fields.len());
                 for (field, column) in fields.iter().zip(array.child_data()) {
-                    let Some(column) = Self::new(py, field, column)? else { return Ok(None) };
+                    let Some(column) = Self::new(py, field, column)? else {
+                        return Ok(None);
+                    };
                     columns.push((PyString::new(py, field.name()), column));
                 }
-                Some(Self::Dicts { rows: array, columns })
+                Some(Self::Dicts {
+                    rows: array,
+                    columns,
+                })
             }
             _ => None,
         })
@@ -315,7 +369,9 @@ fn plain<'py>(py: Python<'py>, array: &ArrayData, index: usize) -> PyResult<Boun
             let text = text.map_err(|error| exception(py, "SampleError", error))?;
             PyString::new(py, text).into_any()
         }
-        DataType::LargeBinary => PyBytes::new(py, &array.buffers()[1][range(array, index)]).into_any(),
+        DataType::LargeBinary => {
+            PyBytes::new(py, &array.buffers()[1][range(array, index)]).into_any()
+        }
         _ => py.None().into_bound(py),
     })
 }

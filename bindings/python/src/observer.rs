@@ -29,7 +29,11 @@ pub(crate) fn observe(
     depth: u32,
 ) -> PyResult<Observer> {
     if topics.is_empty() {
-        return Err(exception(py, "ConnectError", "no topic was named: observe(\"camera/image\")"));
+        return Err(exception(
+            py,
+            "ConnectError",
+            "no topic was named: observe(\"camera/image\")",
+        ));
     }
     let mut raised = None;
     let opened = py.detach(|| {
@@ -44,7 +48,11 @@ pub(crate) fn observe(
     }
     let (handle, events) = opened.map_err(|error| observe_error(py, &error))?.split();
     let receiver = Receiver::new(handle.clone(), events);
-    Ok(Observer { handle, receiver, gaps: Mutex::default() })
+    Ok(Observer {
+        handle,
+        receiver,
+        gaps: Mutex::default(),
+    })
 }
 
 #[pymethods]
@@ -70,7 +78,10 @@ impl Observer {
     /// How many samples were missed between those that were received.
     #[getter]
     fn dropped(&self) -> u64 {
-        self.gaps.lock().unwrap_or_else(PoisonError::into_inner).total()
+        self.gaps
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .total()
     }
 
     /// The dataflow's clock, in seconds since 1970-01-01 UTC.
@@ -99,12 +110,19 @@ impl Observer {
 
     /// Waits for the next sample without blocking the event loop of asyncio.
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("nervure._asyncio")?.getattr("next_event")?.call1((slf,))
+        slf.py()
+            .import("nervure._asyncio")?
+            .getattr("next_event")?
+            .call1((slf,))
     }
 
     fn __repr__(&self) -> String {
         let topics: Vec<_> = self.handle.inputs().collect();
-        format!("<Observer of {} of dataflow {:?}>", topics.join(", "), self.handle.dataflow())
+        format!(
+            "<Observer of {} of dataflow {:?}>",
+            topics.join(", "),
+            self.handle.dataflow()
+        )
     }
 
     // -- for nervure._asyncio
@@ -151,9 +169,17 @@ impl Observer {
     /// The event, if it is a sample. It is copied: a notebook keeps as many as it likes, and the producer's memory is free
     /// again.
     fn sample(&self, py: Python<'_>, event: NodeEvent) -> Option<Event> {
-        let NodeEvent::Input { id, sample } = event else { return None };
-        self.gaps.lock().unwrap_or_else(PoisonError::into_inner).before(&id, sample.header());
+        let NodeEvent::Input { id, sample } = event else {
+            return None;
+        };
+        self.gaps
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .before(&id, sample.header());
         let sample = py.detach(move || sample.copied());
-        Some(Event::new(NodeEvent::Input { id, sample }, self.handle.clone()))
+        Some(Event::new(
+            NodeEvent::Input { id, sample },
+            self.handle.clone(),
+        ))
     }
 }

@@ -8,7 +8,9 @@ use arrow_data::ArrayData;
 use nervure_node::Encode;
 use nervure_node::message::{Layout, Record, Scalar, Schema, TensorLayout};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyCapsule, PyFloat, PyInt, PyMemoryView, PyString};
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyCapsule, PyFloat, PyInt, PyMemoryView, PyString,
+};
 
 /// A value that is ready to be sent.
 pub(crate) struct Outgoing<'py> {
@@ -58,7 +60,11 @@ impl<'py> Outgoing<'py> {
         } else {
             return Self::converted(value);
         };
-        Ok(Self { content, _owner: value.clone(), _memory: None })
+        Ok(Self {
+            content,
+            _owner: value.clone(),
+            _memory: None,
+        })
     }
 
     fn builtin(value: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
@@ -84,7 +90,11 @@ impl<'py> Outgoing<'py> {
         } else {
             return Ok(None);
         };
-        Ok(Some(Self { content: Content::Plain(plain), _owner: value.clone(), _memory: None }))
+        Ok(Some(Self {
+            content: Content::Plain(plain),
+            _owner: value.clone(),
+            _memory: None,
+        }))
     }
 
     fn array(value: &Bound<'py, PyAny>, array: ForeignArray<'py>) -> PyResult<Self> {
@@ -99,14 +109,24 @@ impl<'py> Outgoing<'py> {
         };
         match array.layout_in_place().map_err(refused)? {
             Some(layout) => Ok(Self::tensor(packed, array, layout)),
-            None => Err(refused("NumPy's copy of the array is not contiguous".to_owned())),
+            None => Err(refused(
+                "NumPy's copy of the array is not contiguous".to_owned(),
+            )),
         }
     }
 
     fn tensor(owner: Bound<'py, PyAny>, array: ForeignArray<'py>, layout: TensorLayout) -> Self {
         let bytes = layout.payload_bytes();
-        let plain = Plain { layout: Layout::Tensor(layout), data: array.data, bytes };
-        Self { content: Content::Plain(plain), _owner: owner, _memory: Some(array.memory) }
+        let plain = Plain {
+            layout: Layout::Tensor(layout),
+            data: array.data,
+            bytes,
+        };
+        Self {
+            content: Content::Plain(plain),
+            _owner: owner,
+            _memory: Some(array.memory),
+        }
     }
 
     /// What NumPy can make an array of: the buffer protocol, DLPack, and whatever has `__array__`.
@@ -114,7 +134,11 @@ impl<'py> Outgoing<'py> {
         let is_bytes = value.cast::<PyMemoryView>().is_ok_and(array::is_of_bytes);
         let array = py_call(value, "nervure._numpy", "to_array")?;
         let Some(foreign) = ForeignArray::read(&array)? else {
-            return Err(exception(value.py(), "NotSendable", "NumPy made no array of it"));
+            return Err(exception(
+                value.py(),
+                "NotSendable",
+                "NumPy made no array of it",
+            ));
         };
         let mut outgoing = Self::array(&array, foreign)?;
         if is_bytes && let Content::Plain(plain) = &mut outgoing.content {
@@ -126,11 +150,19 @@ impl<'py> Outgoing<'py> {
 
 impl Plain {
     fn memory(layout: Layout, bytes: &[u8]) -> Self {
-        Self { layout, data: bytes.as_ptr(), bytes: bytes.len() }
+        Self {
+            layout,
+            data: bytes.as_ptr(),
+            bytes: bytes.len(),
+        }
     }
 
     fn scalar(scalar: Scalar) -> Self {
-        Self { layout: Layout::Scalar(scalar), data: std::ptr::null(), bytes: 0 }
+        Self {
+            layout: Layout::Scalar(scalar),
+            data: std::ptr::null(),
+            bytes: 0,
+        }
     }
 }
 
@@ -144,7 +176,11 @@ impl Encode for Plain {
     }
 
     fn write(&self, payload: &mut [u8]) {
-        assert_eq!(payload.len(), self.bytes, "the payload has the size that was asked for");
+        assert_eq!(
+            payload.len(),
+            self.bytes,
+            "the payload has the size that was asked for"
+        );
         if self.bytes > 0 {
             // SAFETY: both sides have that many bytes, and do not overlap: one is Python's, the other a loan's. No
             // reference to Python's side is made, because another thread may write to it: what arrives may then be torn.
@@ -158,12 +194,21 @@ fn integer(number: &Bound<'_, PyInt>) -> PyResult<Scalar> {
         return Ok(Scalar::Integer(value));
     }
     number.extract().map(Scalar::Unsigned).map_err(|_| {
-        let text =
-            format!("the integer {number} does not fit 64 bits; send it as str, or as an array of words");
+        let text = format!(
+            "the integer {number} does not fit 64 bits; send it as str, or as an array of words"
+        );
         exception(number.py(), "NotSendable", text)
     })
 }
 
-fn py_call<'py>(value: &Bound<'py, PyAny>, module: &str, function: &str) -> PyResult<Bound<'py, PyAny>> {
-    value.py().import(module)?.getattr(function)?.call1((value,))
+fn py_call<'py>(
+    value: &Bound<'py, PyAny>,
+    module: &str,
+    function: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    value
+        .py()
+        .import(module)?
+        .getattr(function)?
+        .call1((value,))
 }

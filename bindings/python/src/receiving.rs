@@ -10,8 +10,8 @@
 use crate::error::{exception, forked, unknown_name};
 use crate::signals::{Patience, Signals, Wakeup};
 use nervure_node::{
-    CallError, Events, Handle, Next, NodeForked, Publisher, Receipt, Sample, SendError, Ticket, UnknownName,
-    Waited, Waiter, monotonic_nanos,
+    CallError, Events, Handle, Next, NodeForked, Publisher, Receipt, Sample, SendError, Ticket,
+    UnknownName, Waited, Waiter, monotonic_nanos,
 };
 use pyo3::prelude::*;
 use std::os::fd::{AsRawFd, RawFd};
@@ -62,7 +62,10 @@ impl Receiver {
         let waiter = events.waiter();
         Self {
             handle,
-            incoming: Mutex::new(Incoming { events, is_armed: false }),
+            incoming: Mutex::new(Incoming {
+                events,
+                is_armed: false,
+            }),
             waiter,
             turn: Turn::default(),
             wakeup: Wakeup::default(),
@@ -154,7 +157,10 @@ impl Receiver {
                 return Ok(None);
             }
             let patience = signals.patience();
-            if py.detach(|| self.wait_for_news(deadline, patience)).is_err() {
+            if py
+                .detach(|| self.wait_for_news(deadline, patience))
+                .is_err()
+            {
                 return Err(busy(py));
             }
             signals.check(py)?;
@@ -163,7 +169,9 @@ impl Receiver {
 
     /// Waits until there may be an answer. An error where an event loop waits.
     fn wait_for_news(&self, deadline: Option<u64>, patience: Patience<'_>) -> Result<(), ()> {
-        let Some(_turn) = self.turn.take() else { return Ok(()) };
+        let Some(_turn) = self.turn.take() else {
+            return Ok(());
+        };
         let incoming = lock(&self.incoming);
         if incoming.is_armed {
             return Err(());
@@ -182,7 +190,10 @@ impl Receiver {
             }
             incoming.is_armed = incoming.events.arm();
             Ok(incoming.is_armed.then(|| Armed {
-                eventfd: incoming.events.is_woken().then(|| incoming.events.eventfd().as_raw_fd()),
+                eventfd: incoming
+                    .events
+                    .is_woken()
+                    .then(|| incoming.events.eventfd().as_raw_fd()),
                 deadline: incoming.events.next_deadline(),
             }))
         })?;
@@ -201,7 +212,11 @@ impl Receiver {
     fn wait(&self, deadline: Option<u64>, patience: Patience<'_>) -> Waiting {
         // From here on, whoever takes news in wakes this thread; so the events are looked at once more.
         let Some(_turn) = self.turn.take() else {
-            return if has_passed(deadline) { Waiting::TimedOut } else { Waiting::Interrupted };
+            return if has_passed(deadline) {
+                Waiting::TimedOut
+            } else {
+                Waiting::Interrupted
+            };
         };
         loop {
             let mut incoming = lock(&self.incoming);
@@ -263,7 +278,11 @@ impl Turn {
     fn take(&self) -> Option<InTurn<'_>> {
         let mut taking = lock(&self.taking);
         if self.is_taken() {
-            taking = self.over.wait_timeout(taking, DEAF).unwrap_or_else(PoisonError::into_inner).0;
+            taking = self
+                .over
+                .wait_timeout(taking, DEAF)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         let was_taken = self.is_taken.swap(true, Ordering::SeqCst);
         drop(taking);

@@ -27,11 +27,16 @@ pub(crate) enum Step {
 
 impl Refusal {
     pub(crate) fn text(text: impl Into<String>) -> Self {
-        Self { cause: Cause::Text(text.into()), path: Vec::new() }
+        Self {
+            cause: Cause::Text(text.into()),
+            path: Vec::new(),
+        }
     }
 
     pub(crate) fn too_deep() -> Self {
-        Self::text(format!("the value nests more than {MAX_DEPTH} lists and dicts, or contains itself"))
+        Self::text(format!(
+            "the value nests more than {MAX_DEPTH} lists and dicts, or contains itself"
+        ))
     }
 
     pub(crate) fn within(mut self, step: Step) -> Self {
@@ -70,7 +75,10 @@ impl Refusal {
 
 impl From<PyErr> for Refusal {
     fn from(error: PyErr) -> Self {
-        Self { cause: Cause::Python(error), path: Vec::new() }
+        Self {
+            cause: Cause::Python(error),
+            path: Vec::new(),
+        }
     }
 }
 
@@ -89,7 +97,9 @@ impl From<ColumnError> for Refusal {
                 };
                 format!("{rule}: {beside} (hint: a dict may hold values of different types)")
             }
-            ColumnError::Integers => "the integers of a list do not fit 64 bits together".to_owned(),
+            ColumnError::Integers => {
+                "the integers of a list do not fit 64 bits together".to_owned()
+            }
             error => error.to_string(),
         })
     }
@@ -97,7 +107,10 @@ impl From<ColumnError> for Refusal {
 
 /// What Python calls the type of an object.
 pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
-    value.get_type().fully_qualified_name().map_or_else(|_| "an object".to_owned(), |name| name.to_string())
+    value
+        .get_type()
+        .fully_qualified_name()
+        .map_or_else(|_| "an object".to_owned(), |name| name.to_string())
 }
 
 fn kind_name(kind: &Kind) -> String {
@@ -118,6 +131,8 @@ fn kind_name(kind: &Kind) -> String {
 }
 
 fn is_not_sendable(py: Python<'_>, error: &PyErr) -> bool {
-    let class = py.import("nervure.errors").and_then(|errors| errors.getattr("NotSendable"));
+    let class = py
+        .import("nervure.errors")
+        .and_then(|errors| errors.getattr("NotSendable"));
     class.is_ok_and(|class| error.matches(py, class).unwrap_or(false))
 }

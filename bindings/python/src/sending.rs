@@ -7,7 +7,8 @@ use crate::outgoing::{Content, Outgoing};
 use crate::signals::DEAF_NANOS;
 use nervure_node::message::ArraySample;
 use nervure_node::{
-    Encode, Envelope, Metadata, Publisher, Receipt, Sample, SendError, Wait, Written, monotonic_nanos,
+    Encode, Envelope, Metadata, Publisher, Receipt, Sample, SendError, Wait, Written,
+    monotonic_nanos,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -35,7 +36,11 @@ impl Given {
         metadata: Option<&Bound<'_, PyDict>>,
         frame: Option<String>,
     ) -> PyResult<Self> {
-        let mut given = Self { stamp: stamp_nanos, frame, ..Self::default() };
+        let mut given = Self {
+            stamp: stamp_nanos,
+            frame,
+            ..Self::default()
+        };
         if let Some(seconds) = stamp {
             if stamp_nanos.is_some() {
                 return Err(PyValueError::new_err("give stamp or stamp_nanos, not both"));
@@ -171,7 +176,9 @@ pub(crate) fn deadline(timeout: Option<f64>) -> PyResult<Option<u64>> {
             let nanos = (seconds * 1e9).min(u64::MAX as f64) as u64;
             Ok(Some(monotonic_nanos().saturating_add(nanos)))
         }
-        Some(seconds) => Err(PyValueError::new_err(format!("timeout is {seconds} s, expected 0 or more"))),
+        Some(seconds) => Err(PyValueError::new_err(format!(
+            "timeout is {seconds} s, expected 0 or more"
+        ))),
     }
 }
 

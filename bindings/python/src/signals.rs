@@ -59,7 +59,11 @@ pub(crate) struct Patience<'a> {
 
 impl<'a, 'py> Signals<'a, 'py> {
     pub(crate) fn new(wakeup: &'a Wakeup) -> Self {
-        Self { wakeup, deaf_until: monotonic_nanos() + DEAF_NANOS, watched: Watched::NotYet }
+        Self {
+            wakeup,
+            deaf_until: monotonic_nanos() + DEAF_NANOS,
+            watched: Watched::NotYet,
+        }
     }
 
     pub(crate) fn patience(&self) -> Patience<'_> {
@@ -90,13 +94,17 @@ impl Patience<'_> {
     pub(crate) fn wait(self, waiter: &Waiter, rest: Rest) -> Waited {
         match self.signals {
             Some(signals) => waiter.wait_beside(signals, rest),
-            None => waiter.wait(self.deaf_until.map_or(rest, |until| rest.no_later_than(until))),
+            None => waiter.wait(
+                self.deaf_until
+                    .map_or(rest, |until| rest.no_later_than(until)),
+            ),
         }
     }
 
     /// Whether signals have to be looked at.
     pub(crate) fn is_over(self) -> bool {
-        self.deaf_until.is_some_and(|until| monotonic_nanos() >= until)
+        self.deaf_until
+            .is_some_and(|until| monotonic_nanos() >= until)
     }
 }
 
@@ -111,9 +119,16 @@ struct Watch<'a, 'py> {
 
 impl<'a, 'py> Watch<'a, 'py> {
     fn begin(py: Python<'py>, wakeup: &'a Wakeup) -> PyResult<Watched<'a, 'py>> {
-        let Ok(sockets) = wakeup.sockets() else { return Ok(Watched::NotYet) };
+        let Ok(sockets) = wakeup.sockets() else {
+            return Ok(Watched::NotYet);
+        };
         match set_wakeup_fd(py, sockets.1.as_raw_fd()) {
-            Ok(before) => Ok(Watched::Here(Self { py, sockets, before, came: Vec::new() })),
+            Ok(before) => Ok(Watched::Here(Self {
+                py,
+                sockets,
+                before,
+                came: Vec::new(),
+            })),
             Err(error) if error.is_instance_of::<PyValueError>(py) => Ok(Watched::ByOthers),
             Err(error) => Err(error),
         }
@@ -137,7 +152,9 @@ impl<'a, 'py> Watch<'a, 'py> {
         self.drain();
         if self.before >= 0 && !self.came.is_empty() {
             let came = PyBytes::new(self.py, &self.came);
-            self.py.import("os")?.call_method1("write", (self.before, came))?;
+            self.py
+                .import("os")?
+                .call_method1("write", (self.before, came))?;
         }
         Ok(())
     }
@@ -156,5 +173,8 @@ impl Drop for Watch<'_, '_> {
 fn set_wakeup_fd(py: Python<'_>, fd: RawFd) -> PyResult<RawFd> {
     // A full socket wakes as well as one that is not.
     let options = [("warn_on_full_buffer", false)].into_py_dict(py)?;
-    py.import("signal")?.getattr("set_wakeup_fd")?.call((fd,), Some(&options))?.extract()
+    py.import("signal")?
+        .getattr("set_wakeup_fd")?
+        .call((fd,), Some(&options))?
+        .extract()
 }

@@ -303,7 +303,9 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
 }
 
 fn parse_rename(text: &str) -> Result<(String, String), String> {
-    let parts = text.split_once('=').filter(|(topic, name)| !topic.is_empty() && name.contains('/'));
+    let parts = text
+        .split_once('=')
+        .filter(|(topic, name)| !topic.is_empty() && name.contains('/'));
     let (topic, name) =
         parts.ok_or("expected `TOPIC=NODE/OUTPUT`, such as `/front/image_raw=camera/image`")?;
     Ok((topic.to_owned(), name.to_owned()))
@@ -312,9 +314,14 @@ fn parse_rename(text: &str) -> Result<(String, String), String> {
 /// A size or a duration with its unit.
 fn parse_split(text: &str) -> Result<Split, String> {
     const SMALLEST: u64 = 1_000_000;
-    match (nervure_dataflow::parse_size(text), nervure_dataflow::parse_duration(text)) {
+    match (
+        nervure_dataflow::parse_size(text),
+        nervure_dataflow::parse_duration(text),
+    ) {
         (Ok(bytes), _) if bytes < SMALLEST => Err("expected at least `1MB`".to_owned()),
-        (_, Ok(period)) if period < Duration::from_secs(1) => Err("expected at least `1s`".to_owned()),
+        (_, Ok(period)) if period < Duration::from_secs(1) => {
+            Err("expected at least `1s`".to_owned())
+        }
         (Ok(bytes), _) => Ok(Split::Bytes(bytes)),
         (_, Ok(period)) => Ok(Split::Period(period)),
         _ => Err("expected a size such as `1GB`, or a duration such as `10min`".to_owned()),
@@ -323,8 +330,9 @@ fn parse_split(text: &str) -> Result<Split, String> {
 
 /// A size with its unit, as in a dataflow file.
 fn parse_size(text: &str) -> Result<u64, String> {
-    nervure_dataflow::parse_size(text)
-        .map_err(|error| format!("it {error}; expected a number and its unit, such as `500MB` or `20GB`"))
+    nervure_dataflow::parse_size(text).map_err(|error| {
+        format!("it {error}; expected a number and its unit, such as `500MB` or `20GB`")
+    })
 }
 
 /// A duration with its unit, as in a dataflow file.

@@ -29,7 +29,10 @@ pub fn build(file: &Path, as_json: bool) -> Result<ExitCode, Failure> {
         }
     }
     if as_json {
-        output::write(&format!("{}\n", json!({"file": file.display().to_string(), "built": built})))?;
+        output::write(&format!(
+            "{}\n",
+            json!({"file": file.display().to_string(), "built": built})
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -45,8 +48,14 @@ pub fn build_first(overrides: &Overrides, file: &Path) -> Result<(), Failure> {
 fn run_commands(dataflow: &Dataflow) -> Result<Vec<&str>, Failure> {
     let mut built = Vec::new();
     for node in &dataflow.nodes {
-        let Some(commands) = &node.build else { continue };
-        for line in commands.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let Some(commands) = &node.build else {
+            continue;
+        };
+        for line in commands
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+        {
             run_command(line, node, &dataflow.directory)?;
         }
         built.push(node.id.as_str());
@@ -58,13 +67,24 @@ fn run_command(line: &str, node: &Node, folder: &Path) -> Result<(), Failure> {
     note!("{}: {line}", node.id);
     let mut command = Command::new("sh");
     // What a build says is not the data of this command.
-    command.args(["-c", line]).current_dir(folder).envs(&node.env).stdin(Stdio::null()).stdout(io::stderr());
+    command
+        .args(["-c", line])
+        .current_dir(folder)
+        .envs(&node.env)
+        .stdin(Stdio::null())
+        .stdout(io::stderr());
     let failed = |what: String| {
         Failure::internal(format!("the build of node `{}` failed: {what}", node.id))
             .because(format!("`{line}` in {}", folder.display()))
     };
-    let status = command.status().map_err(|error| failed(error.to_string()))?;
-    if status.success() { Ok(()) } else { Err(failed(status.to_string())) }
+    let status = command
+        .status()
+        .map_err(|error| failed(error.to_string()))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(failed(status.to_string()))
+    }
 }
 
 /// The host as it will be when all is built: programs that are not there yet are what `build` is for, of whichever node.

@@ -30,7 +30,11 @@ const PROGRAM: &str = "nervure";
 
 /// Completes a command line and ends, if that is what a shell asks for.
 pub fn complete_if_asked() {
-    CompleteEnv::with_factory(command).var(VARIABLE).bin(PROGRAM).completer(PROGRAM).complete();
+    CompleteEnv::with_factory(command)
+        .var(VARIABLE)
+        .bin(PROGRAM)
+        .completer(PROGRAM)
+        .complete();
 }
 
 /// Prints the script that makes a shell ask.
@@ -49,19 +53,32 @@ pub fn print_script(shell: Shell) -> Result<(), Failure> {
 /// The command line without what only Nervure itself starts.
 fn command() -> Command {
     let all = Arguments::command();
-    let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
-    Command::new(PROGRAM).version(env!("CARGO_PKG_VERSION")).disable_help_subcommand(true).subcommands(shown)
+    let shown = all
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set())
+        .cloned();
+    Command::new(PROGRAM)
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_help_subcommand(true)
+        .subcommands(shown)
 }
 
 /// Dataflows that run.
 pub fn dataflows() -> Vec<CompletionCandidate> {
-    candidates(running::dataflows().unwrap_or_default().into_iter().map(|address| address.dataflow))
+    candidates(
+        running::dataflows()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|address| address.dataflow),
+    )
 }
 
 /// Topics of running dataflows.
 pub fn topics() -> Vec<CompletionCandidate> {
     let of_one = |(prefix, state): (String, State)| {
-        topics::all(&state).into_iter().map(move |topic| format!("{prefix}{}", topic.name))
+        topics::all(&state)
+            .into_iter()
+            .map(move |topic| format!("{prefix}{}", topic.name))
     };
     candidates(states().into_iter().flat_map(of_one))
 }
@@ -81,18 +98,37 @@ pub fn params() -> Vec<CompletionCandidate> {
     let words = words();
     let of_one = |mut connection: Connection| {
         let dataflow = connection.welcome().dataflow.clone();
-        let is_named =
-            |node: &str| words.iter().any(|word| *word == node || *word == format!("{dataflow}:{node}"));
+        let is_named = |node: &str| {
+            words
+                .iter()
+                .any(|word| *word == node || *word == format!("{dataflow}:{node}"))
+        };
         let nodes = param::ask(&mut connection, None).unwrap_or_default();
-        let named: Vec<_> = nodes.into_iter().filter(|(node, _)| is_named(node)).collect();
-        named.into_iter().flat_map(|(_, params)| params).map(|param| param.spec.name)
+        let named: Vec<_> = nodes
+            .into_iter()
+            .filter(|(node, _)| is_named(node))
+            .collect();
+        named
+            .into_iter()
+            .flat_map(|(_, params)| params)
+            .map(|param| param.spec.name)
     };
-    candidates(connections().into_iter().map(|(_, connection)| connection).flat_map(of_one))
+    candidates(
+        connections()
+            .into_iter()
+            .map(|(_, connection)| connection)
+            .flat_map(of_one),
+    )
 }
 
 /// Nodes of the dataflow file on the command line.
 pub fn nodes_of_file() -> Vec<CompletionCandidate> {
-    candidates(file().into_iter().flat_map(|dataflow| dataflow.nodes).map(|node| node.id))
+    candidates(
+        file()
+            .into_iter()
+            .flat_map(|dataflow| dataflow.nodes)
+            .map(|node| node.id),
+    )
 }
 
 /// `node.parameter=` of the dataflow file on the command line.
@@ -119,22 +155,35 @@ fn words() -> Vec<String> {
 /// The dataflow that the command line names.
 fn named_dataflow() -> Option<String> {
     let words = words();
-    let joined = words.iter().find_map(|word| word.strip_prefix("--dataflow="));
+    let joined = words
+        .iter()
+        .find_map(|word| word.strip_prefix("--dataflow="));
     let apart = || {
-        let option = words.iter().position(|word| matches!(word.as_str(), "-d" | "--dataflow"))?;
+        let option = words
+            .iter()
+            .position(|word| matches!(word.as_str(), "-d" | "--dataflow"))?;
         words.get(option + 1).map(String::as_str)
     };
-    joined.or_else(apart).filter(|name| !name.is_empty()).map(str::to_owned)
+    joined
+        .or_else(apart)
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
 }
 
 /// A connection to each dataflow that may be meant, and what its names then begin with.
 fn connections() -> Vec<(String, Connection)> {
     if let Ok(address) = running::find(named_dataflow().as_deref()) {
-        return Connection::open(&address, "complete").map(|one| (String::new(), one)).into_iter().collect();
+        return Connection::open(&address, "complete")
+            .map(|one| (String::new(), one))
+            .into_iter()
+            .collect();
     }
     let all = running::dataflows().unwrap_or_default();
     let open = |address| Connection::open(&address, "complete").ok();
-    all.into_iter().filter_map(open).map(|one| (format!("{}:", one.welcome().dataflow), one)).collect()
+    all.into_iter()
+        .filter_map(open)
+        .map(|one| (format!("{}:", one.welcome().dataflow), one))
+        .collect()
 }
 
 fn states() -> Vec<(String, State)> {

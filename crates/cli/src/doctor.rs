@@ -23,13 +23,20 @@ pub fn doctor(json: bool) -> Result<ExitCode, Failure> {
     let findings = diagnose(&Facts::gather());
     let text = if json {
         let text = serde_json::to_string(&findings);
-        text.map_err(|error| Failure::internal("the findings cannot be written").because(error))? + "\n"
+        text.map_err(|error| Failure::internal("the findings cannot be written").because(error))?
+            + "\n"
     } else {
         render(&findings)
     };
     output::write(&text)?;
-    let can_run = findings.iter().all(|finding| finding.state != State::Failed);
-    Ok(if can_run { ExitCode::SUCCESS } else { ExitCode::from(failure::INTERNAL) })
+    let can_run = findings
+        .iter()
+        .all(|finding| finding.state != State::Failed);
+    Ok(if can_run {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(failure::INTERNAL)
+    })
 }
 
 /// How much it matters.
@@ -57,22 +64,47 @@ struct Finding {
 
 impl Finding {
     fn good(what: &'static str, found: impl Into<String>) -> Self {
-        Self { what, state: State::Good, found: found.into(), remedy: None }
+        Self {
+            what,
+            state: State::Good,
+            found: found.into(),
+            remedy: None,
+        }
     }
 
     fn limited(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { what, state: State::Limited, found: found.into(), remedy: Some(remedy.into()) }
+        Self {
+            what,
+            state: State::Limited,
+            found: found.into(),
+            remedy: Some(remedy.into()),
+        }
     }
 
     fn failed(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { what, state: State::Failed, found: found.into(), remedy: Some(remedy.into()) }
+        Self {
+            what,
+            state: State::Failed,
+            found: found.into(),
+            remedy: Some(remedy.into()),
+        }
     }
 }
 
 fn render(findings: &[Finding]) -> String {
-    let width = findings.iter().map(|finding| finding.what.len()).max().unwrap_or(0);
+    let width = findings
+        .iter()
+        .map(|finding| finding.what.len())
+        .max()
+        .unwrap_or(0);
     let mut text = String::new();
-    for Finding { what, state, found, remedy } in findings {
+    for Finding {
+        what,
+        state,
+        found,
+        remedy,
+    } in findings
+    {
         let state = match state {
             State::Good => "ok  ",
             State::Limited => "note",
@@ -95,11 +127,28 @@ fn render(findings: &[Finding]) -> String {
 
 /// What the facts mean.
 fn diagnose(facts: &Facts) -> Vec<Finding> {
-    let mut findings = vec![kernel(facts), sealed_memory(facts), open_files(facts), memory(facts)];
+    let mut findings = vec![
+        kernel(facts),
+        sealed_memory(facts),
+        open_files(facts),
+        memory(facts),
+    ];
     findings.extend(
-        [real_time(facts), locked_memory(facts), governor(facts), clock(facts)].into_iter().flatten(),
+        [
+            real_time(facts),
+            locked_memory(facts),
+            governor(facts),
+            clock(facts),
+        ]
+        .into_iter()
+        .flatten(),
     );
-    findings.extend([logs(facts), python(facts), attach(facts), control_groups(facts)]);
+    findings.extend([
+        logs(facts),
+        python(facts),
+        attach(facts),
+        control_groups(facts),
+    ]);
     findings.extend([socket_buffers(facts), emulated_link(facts)]);
     findings
 }
@@ -139,7 +188,9 @@ fn open_files(facts: &Facts) -> Finding {
     const WHAT: &str = "open files";
     match facts.open_files {
         None => Finding::good(WHAT, "no limit"),
-        Some(limit) if limit >= FILES_WANTED => Finding::good(WHAT, format!("at most {limit} a process")),
+        Some(limit) if limit >= FILES_WANTED => {
+            Finding::good(WHAT, format!("at most {limit} a process"))
+        }
         Some(limit) => Finding::limited(
             WHAT,
             format!("at most {limit} a process"),
@@ -154,10 +205,16 @@ fn memory(facts: &Facts) -> Finding {
     const WHAT: &str = "memory";
     let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
     let available = gigabytes(facts.available_memory_bytes);
-    match facts.memory_limit_bytes.filter(|&limit| limit < facts.available_memory_bytes) {
+    match facts
+        .memory_limit_bytes
+        .filter(|&limit| limit < facts.available_memory_bytes)
+    {
         Some(limit) => Finding::limited(
             WHAT,
-            format!("{} for this control group, {available} available on the machine", gigabytes(limit)),
+            format!(
+                "{} for this control group, {available} available on the machine",
+                gigabytes(limit)
+            ),
             "samples count against this limit: raise it (docker run --memory, MemoryMax= of systemd), or set \
              `shared_memory` of the nodes",
         ),
@@ -167,7 +224,11 @@ fn memory(facts: &Facts) -> Finding {
 
 fn real_time(facts: &Facts) -> Option<Finding> {
     const WHAT: &str = "real-time";
-    let preemption = if facts.is_real_time_kernel { ", real-time kernel" } else { "" };
+    let preemption = if facts.is_real_time_kernel {
+        ", real-time kernel"
+    } else {
+        ""
+    };
     Some(match facts.real_time_priority {
         None => Finding::good(WHAT, format!("any priority{preemption}")),
         Some(0) => Finding::limited(
@@ -181,7 +242,10 @@ fn real_time(facts: &Facts) -> Option<Finding> {
 }
 
 fn locked_memory(facts: &Facts) -> Option<Finding> {
-    facts.real_time_priority.is_none_or(|limit| limit > 0).then_some(())?;
+    facts
+        .real_time_priority
+        .is_none_or(|limit| limit > 0)
+        .then_some(())?;
     const WHAT: &str = "locked memory";
     Some(match facts.locked_memory_bytes {
         Some(limit) if limit < 1 << 30 => Finding::limited(
@@ -226,13 +290,19 @@ fn clock(facts: &Facts) -> Option<Finding> {
 fn logs(facts: &Facts) -> Finding {
     const WHAT: &str = "log files";
     match &facts.logs {
-        Err(error) => Finding::failed(WHAT, error, "set NERVURE_LOG_DIR to a folder that can be written"),
+        Err(error) => Finding::failed(
+            WHAT,
+            error,
+            "set NERVURE_LOG_DIR to a folder that can be written",
+        ),
         Ok((folder, free)) if *free < DISK_WANTED => Finding::limited(
             WHAT,
             format!("{folder}, {} MB free", free / 1_000_000),
             "make room, or set NERVURE_LOG_DIR to a folder on another disk",
         ),
-        Ok((folder, free)) => Finding::good(WHAT, format!("{folder}, {:.0} GB free", *free as f64 / 1e9)),
+        Ok((folder, free)) => {
+            Finding::good(WHAT, format!("{folder}, {:.0} GB free", *free as f64 / 1e9))
+        }
     }
 }
 
@@ -244,7 +314,10 @@ fn python(facts: &Facts) -> Finding {
         }
         Ok(version) => Finding::limited(
             WHAT,
-            format!("module nervure {version}, the command is {}", env!("CARGO_PKG_VERSION")),
+            format!(
+                "module nervure {version}, the command is {}",
+                env!("CARGO_PKG_VERSION")
+            ),
             "install the module of the same version into this environment",
         ),
         Err(why) => Finding::limited(
@@ -305,9 +378,11 @@ fn emulated_link(facts: &Facts) -> Finding {
             "there is no /dev/net/tun",
             "`sudo modprobe tun`; in a container: --device /dev/net/tun --cap-add net_admin",
         ),
-        (true, false) => {
-            Finding::limited(WHAT, "needs the rights of root", "run `nervure-linkemu` with sudo")
-        }
+        (true, false) => Finding::limited(
+            WHAT,
+            "needs the rights of root",
+            "run `nervure-linkemu` with sudo",
+        ),
     }
 }
 
@@ -327,7 +402,10 @@ mod tests {
             locked_memory_bytes: None,
             governor: Some("performance".to_owned()),
             clock_source: Some("tsc".to_owned()),
-            logs: Ok(("/home/robot/.local/state/nervure".to_owned(), 50_000_000_000)),
+            logs: Ok((
+                "/home/robot/.local/state/nervure".to_owned(),
+                50_000_000_000,
+            )),
             python: Ok(env!("CARGO_PKG_VERSION").to_owned()),
             ptrace_scope: Some(0),
             control_groups: Ok(()),
@@ -353,14 +431,22 @@ mod tests {
             logs: Ok(("/var/log/robot".to_owned(), 20_000_000)),
             python: Err("/usr/bin/python3 has no module nervure".to_owned()),
             ptrace_scope: Some(1),
-            control_groups: Err("/sys/fs/cgroup/user.slice/nervure-1-2: Permission denied".to_owned()),
+            control_groups: Err(
+                "/sys/fs/cgroup/user.slice/nervure-1-2: Permission denied".to_owned()
+            ),
             is_root: false,
             receive_buffer_bytes: Some(212_992),
             ..good()
         };
         insta::assert_snapshot!(render(&diagnose(&facts)));
-        let locked = Facts { locked_memory_bytes: Some(8 << 20), has_tun: false, ..good() };
-        let limited = diagnose(&locked).into_iter().filter(|finding| finding.state == State::Limited);
+        let locked = Facts {
+            locked_memory_bytes: Some(8 << 20),
+            has_tun: false,
+            ..good()
+        };
+        let limited = diagnose(&locked)
+            .into_iter()
+            .filter(|finding| finding.state == State::Limited);
         assert_eq!(
             limited.map(|finding| finding.what).collect::<Vec<_>>(),
             ["locked memory", "emulated link"]
@@ -379,6 +465,13 @@ mod tests {
             ..good()
         };
         insta::assert_snapshot!(render(&diagnose(&facts)));
-        assert_eq!(kernel(&Facts { kernel: "Plan 9".to_owned(), ..good() }).state, State::Limited);
+        assert_eq!(
+            kernel(&Facts {
+                kernel: "Plan 9".to_owned(),
+                ..good()
+            })
+            .state,
+            State::Limited
+        );
     }
 }

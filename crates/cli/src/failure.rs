@@ -31,12 +31,21 @@ pub struct Failure {
 impl Failure {
     /// Something in Nervure or in the system failed.
     pub fn internal(text: impl Into<String>) -> Self {
-        Self { code: INTERNAL, text: text.into(), causes: Vec::new(), hint: None, findings: Vec::new() }
+        Self {
+            code: INTERNAL,
+            text: text.into(),
+            causes: Vec::new(),
+            hint: None,
+            findings: Vec::new(),
+        }
     }
 
     /// The command line or a dataflow file is wrong.
     pub fn invalid(text: impl Into<String>) -> Self {
-        Self { code: INVALID, ..Self::internal(text) }
+        Self {
+            code: INVALID,
+            ..Self::internal(text)
+        }
     }
 
     /// Adds what caused it.

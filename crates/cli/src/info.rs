@@ -17,24 +17,48 @@ use crate::{
 /// Says what is in a recording, and what is damaged.
 pub fn info(file: &Path, quick: bool, as_json: bool) -> Result<ExitCode, Failure> {
     let recording = open(file)?;
-    let overview = if quick { recording.overview() } else { recording.checked_overview() };
-    let text =
-        if as_json { format!("{}\n", json(&recording, &overview)) } else { plain(&recording, &overview) };
+    let overview = if quick {
+        recording.overview()
+    } else {
+        recording.checked_overview()
+    };
+    let text = if as_json {
+        format!("{}\n", json(&recording, &overview))
+    } else {
+        plain(&recording, &overview)
+    };
     output::write(&text)?;
     let is_whole = damages(&recording, &overview).is_empty();
-    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(IMPERFECT) })
+    Ok(if is_whole {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(IMPERFECT)
+    })
 }
 
 /// What of a recording cannot be read, for people.
 pub fn damages(recording: &Recording, overview: &Overview) -> Vec<String> {
-    let cut_short = recording.cut_short().map(|CutShort { path, at, what, unreadable_bytes }| {
-        let unreadable = match unreadable_bytes {
-            0 => String::new(),
-            bytes => format!("; the last {bytes} bytes cannot be read"),
-        };
-        format!("{} was cut short at byte {at}: {what}{unreadable}", path.display())
-    });
-    let damaged = overview.damaged.iter().map(|damage| format!("damaged: {damage}"));
+    let cut_short = recording.cut_short().map(
+        |CutShort {
+             path,
+             at,
+             what,
+             unreadable_bytes,
+         }| {
+            let unreadable = match unreadable_bytes {
+                0 => String::new(),
+                bytes => format!("; the last {bytes} bytes cannot be read"),
+            };
+            format!(
+                "{} was cut short at byte {at}: {what}{unreadable}",
+                path.display()
+            )
+        },
+    );
+    let damaged = overview
+        .damaged
+        .iter()
+        .map(|damage| format!("damaged: {damage}"));
     cut_short.chain(damaged).collect()
 }
 
@@ -78,7 +102,10 @@ fn plain(recording: &Recording, overview: &Overview) -> String {
 
 /// With what messages of others become, if there are any.
 fn topic_table(overview: &Overview) -> Table {
-    let has_foreign = overview.topics.iter().any(|topic| !topic.becomes.is_empty());
+    let has_foreign = overview
+        .topics
+        .iter()
+        .any(|topic| !topic.becomes.is_empty());
     let mut columns = vec![
         ("topic", Align::Left),
         ("type", Align::Left),
@@ -147,11 +174,15 @@ fn json(recording: &Recording, overview: &Overview) -> serde_json::Value {
 }
 
 fn library(recording: &Recording) -> &str {
-    Some(recording.library()).filter(|name| !name.is_empty()).unwrap_or("an unknown program")
+    Some(recording.library())
+        .filter(|name| !name.is_empty())
+        .unwrap_or("an unknown program")
 }
 
 fn seconds(overview: &Overview) -> f64 {
-    overview.times.map_or(0.0, |(first, last)| (last - first) as f64 / 1e9)
+    overview
+        .times
+        .map_or(0.0, |(first, last)| (last - first) as f64 / 1e9)
 }
 
 /// Intervals a second; `None` for fewer than two messages.

@@ -46,7 +46,10 @@ fn bind(
     arguments: &EndArguments,
     allow: Vec<nervure_link::carrier::PublicKey>,
 ) -> Result<Link, Failure> {
-    let config = LinkConfig { allow, ..LinkConfig::new(address, key(&arguments.key)?) };
+    let config = LinkConfig {
+        allow,
+        ..LinkConfig::new(address, key(&arguments.key)?)
+    };
     Link::bind(config).map_err(|error| match &error {
         LinkError::Bind { .. } => Failure::invalid(error.to_string())
             .hint("the address must be one of this host (or 0.0.0.0), and its port free"),

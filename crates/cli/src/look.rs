@@ -52,14 +52,17 @@ fn order(connection: &mut Connection, message: &cli_to_keeper::Message) -> Resul
 }
 
 /// `dataflow:name` in its parts, where the dataflow may also be named by `-d`.
-fn split_name<'a>(text: &'a str, dataflow: Option<&'a str>) -> Result<(Option<&'a str>, &'a str), Failure> {
+fn split_name<'a>(
+    text: &'a str,
+    dataflow: Option<&'a str>,
+) -> Result<(Option<&'a str>, &'a str), Failure> {
     match (text.split_once(':'), dataflow) {
         (None, dataflow) => Ok((dataflow, text)),
         (Some((prefix, name)), None) => Ok((Some(prefix), name)),
         (Some((prefix, name)), Some(dataflow)) if prefix == dataflow => Ok((Some(prefix), name)),
-        (Some((prefix, _)), Some(dataflow)) => {
-            Err(Failure::invalid(format!("`{text}` is of dataflow `{prefix}`, and `-d` says `{dataflow}`")))
-        }
+        (Some((prefix, _)), Some(dataflow)) => Err(Failure::invalid(format!(
+            "`{text}` is of dataflow `{prefix}`, and `-d` says `{dataflow}`"
+        ))),
     }
 }
 
@@ -67,7 +70,9 @@ impl From<ObserveError> for Failure {
     fn from(error: ObserveError) -> Self {
         match error {
             ObserveError::Connection(error) => error.into(),
-            ObserveError::Connect(error) => Self::internal("cannot observe the dataflow").because(error),
+            ObserveError::Connect(error) => {
+                Self::internal("cannot observe the dataflow").because(error)
+            }
         }
     }
 }
@@ -81,8 +86,11 @@ impl From<ConnectionError> for Failure {
                 | ConnectionError::Refused(_)
                 | ConnectionError::OtherUser { .. }
         );
-        let failure =
-            if is_users { Self::invalid(error.to_string()) } else { Self::internal(error.to_string()) };
+        let failure = if is_users {
+            Self::invalid(error.to_string())
+        } else {
+            Self::internal(error.to_string())
+        };
         match error.hint() {
             Some(hint) => failure.hint(hint),
             None => failure,
@@ -97,9 +105,18 @@ mod tests {
     #[test]
     fn a_name_may_say_its_dataflow() {
         assert_eq!(split_name("camera", None).unwrap(), (None, "camera"));
-        assert_eq!(split_name("camera", Some("drive")).unwrap(), (Some("drive"), "camera"));
-        assert_eq!(split_name("drive:camera", None).unwrap(), (Some("drive"), "camera"));
-        assert_eq!(split_name("drive:camera", Some("drive")).unwrap(), (Some("drive"), "camera"));
+        assert_eq!(
+            split_name("camera", Some("drive")).unwrap(),
+            (Some("drive"), "camera")
+        );
+        assert_eq!(
+            split_name("drive:camera", None).unwrap(),
+            (Some("drive"), "camera")
+        );
+        assert_eq!(
+            split_name("drive:camera", Some("drive")).unwrap(),
+            (Some("drive"), "camera")
+        );
         assert!(split_name("drive:camera", Some("arm")).is_err());
     }
 }

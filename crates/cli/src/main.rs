@@ -109,10 +109,14 @@ fn survive_file_size_limit() {
 /// What stands alone where `-d NAME` is expected was probably meant to be that name.
 fn with_tip(mut error: clap::Error) -> clap::Error {
     let arguments = Arguments::command();
-    let command = std::env::args().nth(1).and_then(|name| arguments.find_subcommand(name));
+    let command = std::env::args()
+        .nth(1)
+        .and_then(|name| arguments.find_subcommand(name));
     let takes_dataflow_alone = command.is_some_and(|command| {
         command.get_positionals().next().is_none()
-            && command.get_arguments().any(|argument| argument.get_id() == "dataflow")
+            && command
+                .get_arguments()
+                .any(|argument| argument.get_id() == "dataflow")
     });
     if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidArg)
         && error.kind() == ErrorKind::UnknownArgument
@@ -120,7 +124,10 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
         && !name.starts_with('-')
     {
         let tip = format!("a dataflow is named by `-d {name}`");
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![tip.into()]),
+        );
     }
     error
 }
@@ -132,8 +139,9 @@ fn keep() -> Result<ExitCode, Failure> {
         rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
         Ok(control)
     };
-    let control = control()
-        .map_err(|error| Failure::internal("cannot take over the socket to `run`").because(error))?;
+    let control = control().map_err(|error| {
+        Failure::internal("cannot take over the socket to `run`").because(error)
+    })?;
     nervure_keeper::serve(control).map_err(|error| Failure::internal(error.to_string()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -53,22 +53,52 @@ pub fn new(arguments: &NewArguments) -> Result<ExitCode, Failure> {
 type Template = (&'static str, &'static str);
 
 const PYTHON_PROJECT: &[Template] = &[
-    ("pyproject.toml", include_str!("../templates/python/pyproject.toml.template")),
-    ("dataflow.yml", include_str!("../templates/python/dataflow.yml")),
+    (
+        "pyproject.toml",
+        include_str!("../templates/python/pyproject.toml.template"),
+    ),
+    (
+        "dataflow.yml",
+        include_str!("../templates/python/dataflow.yml"),
+    ),
     ("camera.py", include_str!("../templates/python/camera.py")),
-    ("brightness.py", include_str!("../templates/python/brightness.py")),
+    (
+        "brightness.py",
+        include_str!("../templates/python/brightness.py"),
+    ),
     ("show.py", include_str!("../templates/python/show.py")),
-    ("tests/test_nodes.py", include_str!("../templates/python/tests/test_nodes.py")),
+    (
+        "tests/test_nodes.py",
+        include_str!("../templates/python/tests/test_nodes.py"),
+    ),
     ("README.md", include_str!("../templates/python/README.md")),
 ];
 const RUST_PROJECT: &[Template] = &[
-    ("dataflow.yml", include_str!("../templates/rust/dataflow.yml")),
-    ("Cargo.toml", include_str!("../templates/rust/Cargo.toml.template")),
+    (
+        "dataflow.yml",
+        include_str!("../templates/rust/dataflow.yml"),
+    ),
+    (
+        "Cargo.toml",
+        include_str!("../templates/rust/Cargo.toml.template"),
+    ),
     ("src/lib.rs", include_str!("../templates/rust/src/lib.rs")),
-    ("src/bin/camera.rs", include_str!("../templates/rust/src/bin/camera.rs")),
-    ("src/bin/brightness.rs", include_str!("../templates/rust/src/bin/brightness.rs")),
-    ("src/bin/show.rs", include_str!("../templates/rust/src/bin/show.rs")),
-    ("tests/dataflow.rs", include_str!("../templates/rust/tests/dataflow.rs")),
+    (
+        "src/bin/camera.rs",
+        include_str!("../templates/rust/src/bin/camera.rs"),
+    ),
+    (
+        "src/bin/brightness.rs",
+        include_str!("../templates/rust/src/bin/brightness.rs"),
+    ),
+    (
+        "src/bin/show.rs",
+        include_str!("../templates/rust/src/bin/show.rs"),
+    ),
+    (
+        "tests/dataflow.rs",
+        include_str!("../templates/rust/tests/dataflow.rs"),
+    ),
     ("README.md", include_str!("../templates/rust/README.md")),
 ];
 const PYTHON_NODE: &str = include_str!("../templates/node/node.py");
@@ -78,7 +108,12 @@ const RUST_NODE_MANIFEST: &str = include_str!("../templates/node/Cargo.toml.temp
 const SCHEMA: &str = "dataflow.schema.json";
 
 fn new_project(arguments: &NewArguments) -> Result<ExitCode, Failure> {
-    let NewArguments { name, language, nervure, .. } = arguments;
+    let NewArguments {
+        name,
+        language,
+        nervure,
+        ..
+    } = arguments;
     let (templates, ignored) = match language {
         Language::Python => (PYTHON_PROJECT, "__pycache__/\n*.egg-info/\n"),
         Language::Rust => (RUST_PROJECT, "/target\n"),
@@ -90,7 +125,10 @@ fn new_project(arguments: &NewArguments) -> Result<ExitCode, Failure> {
         write(&folder.join(path), &fill(text, name, &source))?;
     }
     write(&folder.join(".gitignore"), ignored)?;
-    write(&folder.join(SCHEMA), &format!("{:#}\n", nervure_dataflow::schema()))?;
+    write(
+        &folder.join(SCHEMA),
+        &format!("{:#}\n", nervure_dataflow::schema()),
+    )?;
     let (build, test) = match language {
         Language::Python => ("", "python -m pytest  # after `pip install pytest`"),
         Language::Rust => ("  nervure build dataflow.yml\n", "cargo test"),
@@ -115,19 +153,28 @@ fn new_node(arguments: &NewArguments) -> Result<ExitCode, Failure> {
         Language::Rust if Path::new("Cargo.toml").is_file() => {
             let file = Path::new("src/bin").join(format!("{name}.rs"));
             write_new(&file, RUST_NODE)?;
-            (file, format!("build: cargo build --release\n    path: target/release/{name}"))
+            (
+                file,
+                format!("build: cargo build --release\n    path: target/release/{name}"),
+            )
         }
         Language::Rust => {
             let source = CrateSource::new(arguments.nervure.as_deref())?;
             let folder = Path::new(name);
             make_folder(folder)?;
-            write(&folder.join("Cargo.toml"), &fill(RUST_NODE_MANIFEST, name, &source))?;
+            write(
+                &folder.join("Cargo.toml"),
+                &fill(RUST_NODE_MANIFEST, name, &source),
+            )?;
             write(&folder.join(".gitignore"), "/target\n")?;
             let file = folder.join("src/main.rs");
             write(&file, RUST_NODE)?;
             note!("{}", source.note());
             let build = format!("build: cargo build --release --manifest-path {name}/Cargo.toml");
-            (file, format!("{build}\n    path: {name}/target/release/{name}"))
+            (
+                file,
+                format!("{build}\n    path: {name}/target/release/{name}"),
+            )
         }
     };
     output::write(&format!(
@@ -140,13 +187,18 @@ fn new_node(arguments: &NewArguments) -> Result<ExitCode, Failure> {
 /// A name that is a folder's, a crate's and a node's at once.
 fn check_name(name: &str) -> Result<(), Failure> {
     let is_valid = name.starts_with(|c: char| c.is_ascii_lowercase())
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c))
+        && name
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c))
         && name.len() <= 64;
     if is_valid {
         return Ok(());
     }
-    Err(Failure::invalid(format!("`{name}` cannot be the name of a project or node"))
-        .hint("up to 64 small letters, digits, `-` and `_`, a letter first, such as `line-follower`"))
+    Err(
+        Failure::invalid(format!("`{name}` cannot be the name of a project or node")).hint(
+            "up to 64 small letters, digits, `-` and `_`, a letter first, such as `line-follower`",
+        ),
+    )
 }
 
 /// Where cargo finds the crate `nervure-node`, of the version of this command.

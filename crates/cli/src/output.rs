@@ -69,7 +69,10 @@ fn escaped(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
 pub fn write(text: &str) -> Result<(), Failure> {
     let text = safe(text);
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritable(error)),
         _ => Ok(()),
     }
@@ -83,7 +86,10 @@ pub fn write_or_end(text: &str) -> Result<(), Failure> {
 /// As [`write_or_end`], for text with colours, in which everything from outside is safe already.
 pub fn write_styled_or_end(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         Err(error) => Err(unwritable(error)),
         Ok(()) => Ok(()),
@@ -93,7 +99,10 @@ pub fn write_styled_or_end(text: &str) -> Result<(), Failure> {
 /// Writes text with colours to a terminal, in which everything from outside is safe already.
 pub fn write_styled(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(unwritable)
+    stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+        .map_err(unwritable)
 }
 
 /// Stdout failed for another reason than that its reader is gone.
@@ -118,7 +127,13 @@ pub struct Stream<F = BorrowedFd<'static>> {
 impl<F: AsFd> Stream<F> {
     /// Of that descriptor.
     pub fn new(fd: F) -> Self {
-        Self { fd, is_closed: false, error: None, unwritten_lines: 0, ends_within_line: false }
+        Self {
+            fd,
+            is_closed: false,
+            error: None,
+            unwritten_lines: 0,
+            ends_within_line: false,
+        }
     }
 
     /// Writes whole lines, as far as that is possible.
@@ -133,7 +148,8 @@ impl<F: AsFd> Stream<F> {
             self.is_closed = error == Errno::PIPE;
             if !self.is_closed {
                 let unwritten = &lines.as_bytes()[written..];
-                self.unwritten_lines += unwritten.iter().filter(|byte| **byte == b'\n').count() as u64;
+                self.unwritten_lines +=
+                    unwritten.iter().filter(|byte| **byte == b'\n').count() as u64;
                 self.ends_within_line |= written > 0 && lines.as_bytes()[written - 1] != b'\n';
                 self.error = Some(error);
             }
@@ -188,17 +204,27 @@ mod tests {
     #[test]
     fn nothing_from_outside_steers_the_terminal() {
         let hostile = "a\x1b[2Jb\rc\u{9b}31md\x7f\u{202e}e\tf\n";
-        assert_eq!(safe(hostile), "a\\u001b[2Jb\\u000dc\\u009b31md\\u007f\\u202ee\tf\n");
+        assert_eq!(
+            safe(hostile),
+            "a\\u001b[2Jb\\u000dc\\u009b31md\\u007f\\u202ee\tf\n"
+        );
         assert_eq!(safe_part("a\nb"), "a\\u000ab");
-        assert_eq!(safe("caf\u{e9} \u{1f600} \u{5d0}"), "caf\u{e9} \u{1f600} \u{5d0}");
+        assert_eq!(
+            safe("caf\u{e9} \u{1f600} \u{5d0}"),
+            "caf\u{e9} \u{1f600} \u{5d0}"
+        );
     }
 
     #[test]
     fn json_stays_what_it_is() {
-        let value = serde_json::json!({"text\u{9b}": ["\x1b[0m", "\u{202e}", "a\nb\tc\x7f", "\\u0041"]});
+        let value =
+            serde_json::json!({"text\u{9b}": ["\x1b[0m", "\u{202e}", "a\nb\tc\x7f", "\\u0041"]});
         let text = format!("{value}\n");
         assert!(!safe(&text).contains(|character| steers(character) && character != '\n'));
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&safe(&text)).unwrap(), value);
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&safe(&text)).unwrap(),
+            value
+        );
     }
 
     #[test]
@@ -206,7 +232,10 @@ mod tests {
         let mut full = Stream::new(OpenOptions::new().write(true).open("/dev/full").unwrap());
         full.write("one\ntwo\n");
         full.write("three\n");
-        assert_eq!((full.error(), full.unwritten_lines(), full.is_closed()), (Some(Errno::NOSPC), 3, false));
+        assert_eq!(
+            (full.error(), full.unwritten_lines(), full.is_closed()),
+            (Some(Errno::NOSPC), 3, false)
+        );
     }
 
     #[test]
@@ -215,7 +244,10 @@ mod tests {
         drop(reader);
         let mut closed = Stream::new(writer);
         closed.write("one\n");
-        assert_eq!((closed.error(), closed.unwritten_lines(), closed.is_closed()), (None, 0, true));
+        assert_eq!(
+            (closed.error(), closed.unwritten_lines(), closed.is_closed()),
+            (None, 0, true)
+        );
     }
 
     #[test]

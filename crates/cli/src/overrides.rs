@@ -52,7 +52,11 @@ impl Overrides {
     }
 
     fn host(&self) -> OverriddenHost {
-        let variables = self.variables.iter().map(|one| (one.name.clone(), one.value.clone())).collect();
+        let variables = self
+            .variables
+            .iter()
+            .map(|one| (one.name.clone(), one.value.clone()))
+            .collect();
         OverriddenHost { variables }
     }
 
@@ -82,7 +86,10 @@ struct OverriddenHost {
 
 impl Surroundings for OverriddenHost {
     fn variable(&self, name: &str) -> Option<String> {
-        self.variables.get(name).cloned().or_else(|| Host.variable(name))
+        self.variables
+            .get(name)
+            .cloned()
+            .or_else(|| Host.variable(name))
     }
 
     fn entry(&self, path: &Path) -> Entry {
@@ -112,12 +119,18 @@ fn set_param(dataflow: &mut Dataflow, assignment: &Assignment) -> Result<(), Fai
     let node = &mut dataflow.nodes[node];
     let spec = &node.params[param];
     let accepted = spec.accept(param_value(value, spec.kind));
-    let accepted = accepted.map_err(|error| Failure::invalid(format!("`{name}={value}`: {error}")))?;
+    let accepted =
+        accepted.map_err(|error| Failure::invalid(format!("`{name}={value}`: {error}")))?;
     node.params[param].value = accepted;
     let bytes = serde_json::to_vec(&node.params).map_or(usize::MAX, |json| json.len());
     if bytes > MAX_NODE_PARAMS_BYTES {
-        let text = format!("`{name}`: the parameters of `{}` then take {bytes} bytes as JSON", node.id);
-        return Err(Failure::invalid(text).hint(format!("at most {MAX_NODE_PARAMS_BYTES} are possible")));
+        let text = format!(
+            "`{name}`: the parameters of `{}` then take {bytes} bytes as JSON",
+            node.id
+        );
+        return Err(
+            Failure::invalid(text).hint(format!("at most {MAX_NODE_PARAMS_BYTES} are possible"))
+        );
     }
     Ok(())
 }
@@ -125,15 +138,24 @@ fn set_param(dataflow: &mut Dataflow, assignment: &Assignment) -> Result<(), Fai
 /// The nodes and parameters that `node.parameter` may name: both may have dots in their names.
 fn places(dataflow: &Dataflow, name: &str) -> Vec<(usize, usize)> {
     let place = |(dot, _): (usize, &str)| {
-        let node = dataflow.nodes.iter().position(|node| node.id == name[..dot])?;
-        let param = dataflow.nodes[node].params.iter().position(|param| param.name == name[dot + 1..])?;
+        let node = dataflow
+            .nodes
+            .iter()
+            .position(|node| node.id == name[..dot])?;
+        let param = dataflow.nodes[node]
+            .params
+            .iter()
+            .position(|param| param.name == name[dot + 1..])?;
         Some((node, param))
     };
     name.match_indices('.').filter_map(place).collect()
 }
 
 fn unknown_param(dataflow: &Dataflow, name: &str) -> Failure {
-    let splits = || name.match_indices('.').map(|(dot, _)| (&name[..dot], &name[dot + 1..]));
+    let splits = || {
+        name.match_indices('.')
+            .map(|(dot, _)| (&name[..dot], &name[dot + 1..]))
+    };
     let known = splits().find_map(|(node, param)| Some((dataflow.node(node)?, param)));
     if let Some((node, param)) = known {
         let names = node.params.iter().map(|param| param.name.as_str());
@@ -141,7 +163,8 @@ fn unknown_param(dataflow: &Dataflow, name: &str) -> Failure {
             true => "it has none: declare them in `params` of the dataflow file".to_owned(),
             false => did_you_mean(param, "its parameters are", names),
         };
-        return Failure::invalid(format!("node `{}` has no parameter `{param}`", node.id)).hint(hint);
+        return Failure::invalid(format!("node `{}` has no parameter `{param}`", node.id))
+            .hint(hint);
     }
     let (node, _) = name.rsplit_once('.').unwrap_or((name, ""));
     let names = dataflow.nodes.iter().map(|node| node.id.as_str());
@@ -158,18 +181,28 @@ fn parse_param(text: &str) -> Result<Assignment, String> {
         .split_once('=')
         .filter(is_param)
         .ok_or("expected `NODE.PARAMETER=VALUE`, such as `camera.fps=60`")?;
-    Ok(Assignment { name: name.to_owned(), value: value.to_owned() })
+    Ok(Assignment {
+        name: name.to_owned(),
+        value: value.to_owned(),
+    })
 }
 
 fn parse_variable(text: &str) -> Result<Assignment, String> {
     let is_name = |name: &str| {
         !name.is_empty()
             && !name.starts_with(|first: char| first.is_ascii_digit())
-            && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+            && name
+                .chars()
+                .all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
     };
     let (name, value) = text
         .split_once('=')
         .filter(|(name, _)| is_name(name))
-        .ok_or("expected `NAME=VALUE`, such as `LOG_LEVEL=debug`; names have letters, digits and `_`")?;
-    Ok(Assignment { name: name.to_owned(), value: value.to_owned() })
+        .ok_or(
+            "expected `NAME=VALUE`, such as `LOG_LEVEL=debug`; names have letters, digits and `_`",
+        )?;
+    Ok(Assignment {
+        name: name.to_owned(),
+        value: value.to_owned(),
+    })
 }

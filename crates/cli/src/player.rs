@@ -25,13 +25,21 @@ pub fn play(arguments: &PlayerArguments) -> Result<ExitCode, Failure> {
         renamed: arguments.playing.rename.iter().cloned().collect(),
     };
     let mut say = |text: &str| note!("WARNING: {text}");
-    let report = play_recording(node, &recording, &options, &mut say).map_err(|error| failed(&error))?;
+    let report =
+        play_recording(node, &recording, &options, &mut say).map_err(|error| failed(&error))?;
     note!("{}", conclusion(&report));
     let is_cut_short = matches!(recording.end(), End::CutShort { .. }) && !report.is_stopped;
     // Of topics that cannot be played at all nothing is damaged: no reason is given for their messages.
-    let has_damaged_messages = report.skipped.values().any(|(_, reason)| !reason.is_empty());
+    let has_damaged_messages = report
+        .skipped
+        .values()
+        .any(|(_, reason)| !reason.is_empty());
     let is_damaged = is_cut_short || has_damaged_messages || report.damaged > 0;
-    Ok(if is_damaged { ExitCode::from(IMPERFECT) } else { ExitCode::SUCCESS })
+    Ok(if is_damaged {
+        ExitCode::from(IMPERFECT)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 fn conclusion(report: &PlayReport) -> String {

@@ -13,8 +13,8 @@ use std::{
 use nervure_node::{Event, Events, Next, Node, Observer, monotonic_nanos};
 use nervure_protocol::CONTROL_FD_VARIABLE;
 use nervure_recorder::{
-    FileNames, Incoming, Notice, RecordError, RecorderOptions, Report, Series, SeriesOptions, SeriesReport,
-    TopicId, TopicReport,
+    FileNames, Incoming, Notice, RecordError, RecorderOptions, Report, Series, SeriesOptions,
+    SeriesReport, TopicId, TopicReport,
 };
 use serde_json::{Value, json};
 use signal_hook::{
@@ -53,9 +53,15 @@ fn record_as_observer(arguments: &RecordArguments) -> Result<ExitCode, Failure> 
     let _ = rustix::process::nice(NICENESS);
     let chosen = choose(&arguments.topics, arguments.dataflow.as_deref(), "record")?;
     if chosen.topics.is_empty() {
-        return Err(Failure::invalid("there is nothing to record").hint("its nodes have no outputs"));
+        return Err(
+            Failure::invalid("there is nothing to record").hint("its nodes have no outputs")
+        );
     }
-    let names: Vec<&str> = chosen.topics.iter().map(|topic| topic.name.as_str()).collect();
+    let names: Vec<&str> = chosen
+        .topics
+        .iter()
+        .map(|topic| topic.name.as_str())
+        .collect();
     let mut observer = Observer::open_through(chosen.state.into_connection(), &names, QUEUE_DEPTH)
         .map_err(|error| Failure::internal("the dataflow cannot be observed").because(error))?;
     let topic = |topic: topics::Topic| Topic {
@@ -70,15 +76,22 @@ fn record_as_observer(arguments: &RecordArguments) -> Result<ExitCode, Failure> 
 
 fn record_as_node(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
     if !arguments.topics.is_empty() || arguments.dataflow.is_some() {
-        return Err(Failure::invalid("as a node, `nervure record` records its inputs")
-            .hint("name the topics in the node's `inputs`"));
+        return Err(
+            Failure::invalid("as a node, `nervure record` records its inputs")
+                .hint("name the topics in the node's `inputs`"),
+        );
     }
     let node = Node::connect().map_err(|error| Failure::internal(error.to_string()))?;
     let (handle, mut events) = node.split();
     let topic = |input: &str| {
         let name = handle.topic_of(input)?.to_owned();
         let type_name = handle.type_of(input).map(str::to_owned);
-        Some(Topic { id: input.to_owned(), name, type_name, history: handle.history_of(input) })
+        Some(Topic {
+            id: input.to_owned(),
+            name,
+            type_name,
+            history: handle.history_of(input),
+        })
     };
     let topics: Vec<Topic> = handle.inputs().filter_map(topic).collect();
     Session::begin(arguments, Role::Node, handle.dataflow(), &topics)?.run(&mut events)
@@ -132,7 +145,11 @@ impl Session {
             ("topics".to_owned(), names.join(" ")),
         ]);
         let options = SeriesOptions {
-            recorder: RecorderOptions { compress: arguments.compress, about, ..RecorderOptions::default() },
+            recorder: RecorderOptions {
+                compress: arguments.compress,
+                about,
+                ..RecorderOptions::default()
+            },
             goes_on: role == Role::Node,
             ..series_options(arguments)?
         };
@@ -153,7 +170,11 @@ impl Session {
                 .map_err(|error| Failure::internal("cannot watch for Ctrl-C").because(error))?;
         }
         tell(series.take_notices());
-        note!("recording {} in {}", count(topics.len(), "topic"), series.path().display());
+        note!(
+            "recording {} in {}",
+            count(topics.len(), "topic"),
+            series.path().display()
+        );
         Ok(Self {
             role,
             series,
@@ -172,7 +193,9 @@ impl Session {
         let reason = loop {
             let event = match events.poll() {
                 Ok(Next::Event(event)) => event,
-                Ok(Next::Nothing) if self.has_signal.load(Ordering::SeqCst) => break "a signal".to_owned(),
+                Ok(Next::Nothing) if self.has_signal.load(Ordering::SeqCst) => {
+                    break "a signal".to_owned();
+                }
                 Ok(Next::Nothing) => {
                     events.wait(Some(self.next_look()));
                     self.series.tick(Instant::now()).map_err(failed)?;
@@ -187,11 +210,14 @@ impl Session {
             };
             match event {
                 Event::Input { id, sample } => {
-                    let Some(&topic) = self.topics.get(&*id) else { continue };
+                    let Some(&topic) = self.topics.get(&*id) else {
+                        continue;
+                    };
                     match Incoming::new(&sample) {
-                        Ok(incoming) => {
-                            self.series.record(topic, &incoming, Instant::now()).map_err(failed)?
-                        }
+                        Ok(incoming) => self
+                            .series
+                            .record(topic, &incoming, Instant::now())
+                            .map_err(failed)?,
                         Err(error) => note!("a sample of {id} is not recorded: {error}"),
                     }
                 }
@@ -208,8 +234,10 @@ impl Session {
 
     /// When there is something to do although nothing came, in nanoseconds of CLOCK_MONOTONIC.
     fn next_look(&self) -> u64 {
-        let deadline =
-            self.series.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let deadline = self
+            .series
+            .deadline()
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let wait = deadline.unwrap_or(TELL_EVERY).min(TELL_EVERY);
         monotonic_nanos().saturating_add(wait.as_nanos() as u64)
     }
@@ -231,7 +259,9 @@ impl Session {
         {
             self.told_failure = true;
             let path = self.series.path().display();
-            note!("ERROR: {path}: {reason}; nothing more is recorded, later samples are counted as lost");
+            note!(
+                "ERROR: {path}: {reason}; nothing more is recorded, later samples are counted as lost"
+            );
         }
         let report = self.series.report();
         let lost: u64 = report.topics.iter().map(|topic| topic.lost).sum();
@@ -242,13 +272,31 @@ impl Session {
     }
 
     fn conclude(self, reason: &str) -> Result<ExitCode, Failure> {
-        let Self { series, begin, as_json, .. } = self;
-        let SeriesReport { files, report, failure, notices } = series.finish(reason);
+        let Self {
+            series,
+            begin,
+            as_json,
+            ..
+        } = self;
+        let SeriesReport {
+            files,
+            report,
+            failure,
+            notices,
+        } = series.finish(reason);
         tell(notices);
         let samples: u64 = report.topics.iter().map(|topic| topic.recorded).sum();
         let names = match files.as_slice() {
-            [first, .., last] => format!("{} to {}, {} files", first.display(), last.display(), files.len()),
-            files => files.iter().map(|file| file.display().to_string()).collect(),
+            [first, .., last] => format!(
+                "{} to {}, {} files",
+                first.display(),
+                last.display(),
+                files.len()
+            ),
+            files => files
+                .iter()
+                .map(|file| file.display().to_string())
+                .collect(),
         };
         note!(
             "{names}: {samples} samples in {:.1} s, {:.1} MB; {}",
@@ -278,7 +326,10 @@ impl Session {
 }
 
 fn series_options(arguments: &RecordArguments) -> Result<SeriesOptions, Failure> {
-    let mut options = SeriesOptions { max_disk_bytes: arguments.max_disk, ..SeriesOptions::default() };
+    let mut options = SeriesOptions {
+        max_disk_bytes: arguments.max_disk,
+        ..SeriesOptions::default()
+    };
     match arguments.split {
         None => {}
         Some(Split::Bytes(bytes)) => options.split_bytes = Some(bytes),
@@ -299,11 +350,18 @@ fn tell(notices: Vec<Notice>) {
     for notice in notices {
         match notice {
             Notice::GoesOn { taken, path } => {
-                note!("{} is there already: the recording goes on in {}", taken.display(), path.display());
+                note!(
+                    "{} is there already: the recording goes on in {}",
+                    taken.display(),
+                    path.display()
+                );
             }
             Notice::NextFile(path) => note!("the recording goes on in {}", path.display()),
             Notice::Deleted(path) => {
-                note!("{} is deleted: the recordings reached `--max-disk`", path.display());
+                note!(
+                    "{} is deleted: the recordings reached `--max-disk`",
+                    path.display()
+                );
             }
             Notice::Problem(text) => note!("WARNING: {text}"),
         }
@@ -311,22 +369,37 @@ fn tell(notices: Vec<Notice>) {
 }
 
 fn topic_json(topic: &TopicReport) -> Value {
-    let TopicReport { name, recorded, lost, damaged, .. } = topic;
+    let TopicReport {
+        name,
+        recorded,
+        lost,
+        damaged,
+        ..
+    } = topic;
     json!({"topic": name, "recorded": recorded, "lost": lost, "damaged": damaged})
 }
 
 fn losses(report: &Report) -> String {
-    let lost = report.topics.iter().filter(|topic| topic.lost + topic.damaged > 0);
-    let lost: Vec<_> =
-        lost.map(|topic| format!("{} of {}", topic.lost + topic.damaged, topic.name)).collect();
-    if lost.is_empty() { "none lost".to_owned() } else { format!("lost: {}", lost.join(", ")) }
+    let lost = report
+        .topics
+        .iter()
+        .filter(|topic| topic.lost + topic.damaged > 0);
+    let lost: Vec<_> = lost
+        .map(|topic| format!("{} of {}", topic.lost + topic.damaged, topic.name))
+        .collect();
+    if lost.is_empty() {
+        "none lost".to_owned()
+    } else {
+        format!("lost: {}", lost.join(", "))
+    }
 }
 
 fn not_created(error: &RecordError) -> Failure {
     let failure = Failure::invalid(error.to_string());
     match error.is_taken() {
-        true => failure
-            .hint("recordings are never overwritten: choose another name, such as `-o 'run-{time}.mcap'`"),
+        true => failure.hint(
+            "recordings are never overwritten: choose another name, such as `-o 'run-{time}.mcap'`",
+        ),
         false => failure,
     }
 }

@@ -27,19 +27,26 @@ const PLAYER: &str = "replay";
 /// Plays a recording, in a dataflow.
 pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
     if arguments.playing.clock && arguments.playing.rate == Rate::Max {
-        return Err(Failure::invalid("`--clock` needs a rate: a clock cannot go as fast as the nodes allow")
-            .hint("give a number, such as `--rate 10`"));
+        return Err(Failure::invalid(
+            "`--clock` needs a rate: a clock cannot go as fast as the nodes allow",
+        )
+        .hint("give a number, such as `--rate 10`"));
     }
     let recording = info::open(&arguments.recording)?;
     let overview = recording.overview();
     let renamed = renamed(arguments, &overview)?;
-    let topics: BTreeSet<&str> =
-        overview.topics.iter().map(|topic| played_name(&topic.topic, &renamed)).collect();
+    let topics: BTreeSet<&str> = overview
+        .topics
+        .iter()
+        .map(|topic| played_name(&topic.topic, &renamed))
+        .collect();
     tell_damage(&recording, &overview);
     let dataflow = match &arguments.file {
         Some(file) => {
             let dataflow = arguments.overrides.read(file)?;
-            let replaced = choose(&dataflow, &topics, arguments, || recorded(&overview, &renamed))?;
+            let replaced = choose(&dataflow, &topics, arguments, || {
+                recorded(&overview, &renamed)
+            })?;
             check_overrides(arguments, &dataflow, &replaced)?;
             tell_replaced(&dataflow, &replaced, &topics);
             let mut dataflow = replace(dataflow, &replaced, player(arguments)?)?;
@@ -50,29 +57,38 @@ pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
             dataflow
         }
         None if !arguments.overrides.variables.is_empty() => {
-            return Err(
-                Failure::invalid("`--env` needs a dataflow file").hint("name the file after the recording")
-            );
+            return Err(Failure::invalid("`--env` needs a dataflow file")
+                .hint("name the file after the recording"));
         }
         None => alone(&topics, player(arguments)?),
     };
     let first = overview.times.map_or(0, |(first, _)| first as i64);
     // The player is the first node.
-    let clock = arguments.playing.clock.then_some(ClockPlan { node: 0, origin_utc_nanos: first });
+    let clock = arguments.playing.clock.then_some(ClockPlan {
+        node: 0,
+        origin_utc_nanos: first,
+    });
     let player = dataflow.nodes[0].id.clone();
-    let file = arguments.file.as_ref().and_then(|file| file.canonicalize().ok());
+    let file = arguments
+        .file
+        .as_ref()
+        .and_then(|file| file.canonicalize().ok());
     run::run_replay(dataflow, file, &arguments.options, Replay { player, clock })
 }
 
 /// Refuses a dataflow of which a program is not built. That of a node that is replaced may be missing.
 fn require_programs(dataflow: &Dataflow, file: &Path) -> Result<(), Failure> {
     let not_built = dataflow.nodes.iter().filter(|node| !node.is_built);
-    let places: Vec<_> =
-        not_built.map(|node| format!("of `{}` ({}:{})", node.id, file.display(), node.line)).collect();
+    let places: Vec<_> = not_built
+        .map(|node| format!("of `{}` ({}:{})", node.id, file.display(), node.line))
+        .collect();
     match places.as_slice() {
         [] => Ok(()),
-        places => Err(Failure::invalid(format!("programs are not built: that {}", places.join(", that ")))
-            .hint(format!("`nervure build {}`", file.display()))),
+        places => Err(Failure::invalid(format!(
+            "programs are not built: that {}",
+            places.join(", that ")
+        ))
+        .hint(format!("`nervure build {}`", file.display()))),
     }
 }
 
@@ -83,9 +99,16 @@ fn tell_damage(recording: &Recording, overview: &Overview) {
 }
 
 /// The new names of topics, which must be there.
-fn renamed(arguments: &ReplayArguments, overview: &Overview) -> Result<BTreeMap<String, String>, Failure> {
+fn renamed(
+    arguments: &ReplayArguments,
+    overview: &Overview,
+) -> Result<BTreeMap<String, String>, Failure> {
     let renamed: BTreeMap<_, _> = arguments.playing.rename.iter().cloned().collect();
-    let known: Vec<&str> = overview.topics.iter().map(|topic| topic.topic.as_str()).collect();
+    let known: Vec<&str> = overview
+        .topics
+        .iter()
+        .map(|topic| topic.topic.as_str())
+        .collect();
     for topic in renamed.keys() {
         if !known.contains(&topic.as_str()) {
             let text = format!("`--rename`: the recording has no topic `{topic}`");
@@ -104,7 +127,8 @@ fn check_overrides(
     for node in replaced.iter().map(|&index| &dataflow.nodes[index]) {
         if let Some(param) = arguments.overrides.param_of(dataflow, node) {
             let text = format!("`{}={}` has no effect", param.name, param.value);
-            return Err(Failure::invalid(text).because(format!("`{}` is replaced by the recording", node.id)));
+            return Err(Failure::invalid(text)
+                .because(format!("`{}` is replaced by the recording", node.id)));
         }
     }
     Ok(())
@@ -118,9 +142,16 @@ fn tell_replaced(dataflow: &Dataflow, replaced: &BTreeSet<usize>, topics: &BTree
             .iter()
             .map(|output| topic(node, output))
             .partition(|name| topics.contains(name.as_str()));
-        let mut text = format!("`{}` is replaced by the recording of {}", node.id, played.join(", "));
+        let mut text = format!(
+            "`{}` is replaced by the recording of {}",
+            node.id,
+            played.join(", ")
+        );
         if !silent.is_empty() {
-            text += &format!("; {} is not in the recording and stays silent", silent.join(", "));
+            text += &format!(
+                "; {} is not in the recording and stays silent",
+                silent.join(", ")
+            );
         }
         note!("{text}");
     }
@@ -134,32 +165,52 @@ fn choose(
     recorded: impl Fn() -> Vec<String>,
 ) -> Result<BTreeSet<usize>, Failure> {
     let recording = &arguments.recording;
-    let is_recorded =
-        |node: &Node| node.outputs.iter().any(|output| topics.contains(topic(node, output).as_str()));
-    let is_source =
-        |node: &Node| node.inputs.iter().all(|input| matches!(input.source, Source::Timer { .. }));
+    let is_recorded = |node: &Node| {
+        node.outputs
+            .iter()
+            .any(|output| topics.contains(topic(node, output).as_str()))
+    };
+    let is_source = |node: &Node| {
+        node.inputs
+            .iter()
+            .all(|input| matches!(input.source, Source::Timer { .. }))
+    };
     let nodes = dataflow.nodes.iter().enumerate();
-    let mut replaced: BTreeSet<usize> =
-        nodes.filter(|(_, node)| is_source(node) && is_recorded(node)).map(|(index, _)| index).collect();
+    let mut replaced: BTreeSet<usize> = nodes
+        .filter(|(_, node)| is_source(node) && is_recorded(node))
+        .map(|(index, _)| index)
+        .collect();
     for name in &arguments.replace {
         let found = dataflow.nodes.iter().position(|node| node.id == *name);
         let index = found.ok_or_else(|| {
             let known = dataflow.nodes.iter().map(|node| node.id.as_str());
-            Failure::invalid(format!("`--replace {name}`: the dataflow has no node `{name}`"))
-                .hint(did_you_mean(name, "its nodes are", known))
+            Failure::invalid(format!(
+                "`--replace {name}`: the dataflow has no node `{name}`"
+            ))
+            .hint(did_you_mean(name, "its nodes are", known))
         })?;
         if !is_recorded(&dataflow.nodes[index]) {
-            let failure = format!("`--replace {name}`: no output of the node is in {}", recording.display());
-            return Err(Failure::invalid(failure).hint(format!("`nervure info {}`", recording.display())));
+            let failure = format!(
+                "`--replace {name}`: no output of the node is in {}",
+                recording.display()
+            );
+            return Err(
+                Failure::invalid(failure).hint(format!("`nervure info {}`", recording.display()))
+            );
         }
         replaced.insert(index);
     }
     if replaced.is_empty() {
-        let replaceable: Vec<_> =
-            dataflow.nodes.iter().filter(|node| is_recorded(node)).map(|node| node.id.as_str()).collect();
+        let replaceable: Vec<_> = dataflow
+            .nodes
+            .iter()
+            .filter(|node| is_recorded(node))
+            .map(|node| node.id.as_str())
+            .collect();
         let sources = dataflow.nodes.iter().filter(|node| is_source(node));
-        let sent: Vec<_> =
-            sources.flat_map(|node| node.outputs.iter().map(|output| topic(node, output))).collect();
+        let sent: Vec<_> = sources
+            .flat_map(|node| node.outputs.iter().map(|output| topic(node, output)))
+            .collect();
         let failure = Failure::invalid(format!(
             "{} has nothing of the sources of the dataflow `{}`",
             recording.display(),
@@ -188,7 +239,11 @@ fn recorded(overview: &Overview, renamed: &BTreeMap<String, String>) -> Vec<Stri
         Some(played) => format!("{topic} (played as {played})"),
         None => topic.to_owned(),
     };
-    overview.topics.iter().map(|topic| name(&topic.topic)).collect()
+    overview
+        .topics
+        .iter()
+        .map(|topic| name(&topic.topic))
+        .collect()
 }
 
 fn topic(node: &Node, output: &Output) -> String {
@@ -199,20 +254,35 @@ fn topic(node: &Node, output: &Output) -> String {
 fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
     let failed = |error| Failure::internal("cannot find this program").because(error);
     let absolute = |path: &Path| std::path::absolute(path).map_err(failed);
-    let mut args = vec!["__player".to_owned(), absolute(&arguments.recording)?.display().to_string()];
+    let mut args = vec![
+        "__player".to_owned(),
+        absolute(&arguments.recording)?.display().to_string(),
+    ];
     args.extend(match arguments.playing.rate {
         Rate::Times(times) => ["--rate".to_owned(), times.to_string()],
         Rate::Max => ["--rate".to_owned(), "max".to_owned()],
     });
-    let flags = [(arguments.playing.r#loop, "--loop"), (arguments.playing.clock, "--clock")];
+    let flags = [
+        (arguments.playing.r#loop, "--loop"),
+        (arguments.playing.clock, "--clock"),
+    ];
     let renamed = arguments.playing.rename.iter();
-    args.extend(renamed.flat_map(|(topic, name)| ["--rename".to_owned(), format!("{topic}={name}")]));
-    args.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| (*flag).to_owned()));
+    args.extend(
+        renamed.flat_map(|(topic, name)| ["--rename".to_owned(), format!("{topic}={name}")]),
+    );
+    args.extend(
+        flags
+            .iter()
+            .filter(|(is_set, _)| *is_set)
+            .map(|(_, flag)| (*flag).to_owned()),
+    );
     Ok(Node {
         id: PLAYER.to_owned(),
         name: None,
         description: None,
-        program: Program::Executable { file: std::env::current_exe().map_err(failed)? },
+        program: Program::Executable {
+            file: std::env::current_exe().map_err(failed)?,
+        },
         is_built: true,
         args,
         env: BTreeMap::new(),
@@ -237,7 +307,10 @@ fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
 
 /// A dataflow of the player alone, for observers to look at.
 fn alone(topics: &BTreeSet<&str>, mut player: Node) -> Dataflow {
-    player.outputs = topics.iter().map(|name| output((*name).to_owned())).collect();
+    player.outputs = topics
+        .iter()
+        .map(|name| output((*name).to_owned()))
+        .collect();
     Dataflow {
         name: PLAYER.to_owned(),
         directory: PathBuf::from("/"),
@@ -248,14 +321,27 @@ fn alone(topics: &BTreeSet<&str>, mut player: Node) -> Dataflow {
 }
 
 fn output(name: String) -> Output {
-    Output { name, history: 0, type_name: None, line: 0 }
+    Output {
+        name,
+        history: 0,
+        type_name: None,
+        line: 0,
+    }
 }
 
 /// The dataflow with the player, as its first node, in the place of the replaced nodes. The player's outputs are called as
 /// their topics.
-fn replace(dataflow: Dataflow, replaced: &BTreeSet<usize>, mut player: Node) -> Result<Dataflow, Failure> {
+fn replace(
+    dataflow: Dataflow,
+    replaced: &BTreeSet<usize>,
+    mut player: Node,
+) -> Result<Dataflow, Failure> {
     let taken = |id: &str| {
-        dataflow.nodes.iter().enumerate().any(|(index, node)| node.id == id && !replaced.contains(&index))
+        dataflow
+            .nodes
+            .iter()
+            .enumerate()
+            .any(|(index, node)| node.id == id && !replaced.contains(&index))
     };
     let mut number = 1;
     while taken(&player.id) {
@@ -280,15 +366,26 @@ fn make_lossless(dataflow: &mut Dataflow) {
             if node == to {
                 return true;
             }
-            let next = dataflow.edges.iter().filter(|edge| edge.from.node == node).map(|edge| edge.to.node);
+            let next = dataflow
+                .edges
+                .iter()
+                .filter(|edge| edge.from.node == node)
+                .map(|edge| edge.to.node);
             open.extend(next.filter(|&node| seen.insert(node)));
         }
         false
     };
-    let straight: Vec<Edge> =
-        dataflow.edges.iter().filter(|edge| !reaches(edge.to.node, edge.from.node)).copied().collect();
+    let straight: Vec<Edge> = dataflow
+        .edges
+        .iter()
+        .filter(|edge| !reaches(edge.to.node, edge.from.node))
+        .copied()
+        .collect();
     for edge in straight {
         let queue = &mut dataflow.nodes[edge.to.node].inputs[edge.to.input].queue;
-        *queue = Queue { policy: QueuePolicy::Block, ..*queue };
+        *queue = Queue {
+            policy: QueuePolicy::Block,
+            ..*queue
+        };
     }
 }

@@ -70,16 +70,30 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         build::build_first(&arguments.overrides, &arguments.file)?;
     }
     let dataflow = arguments.overrides.read_to_start(&arguments.file)?;
-    let clock = arguments.clock.as_deref().map(|node| driven_clock(&dataflow, node)).transpose()?;
+    let clock = arguments
+        .clock
+        .as_deref()
+        .map(|node| driven_clock(&dataflow, node))
+        .transpose()?;
     // What is read from there later, for messages, is looked for from another folder.
     let file = arguments.file.canonicalize().ok();
-    start(dataflow, file, &arguments.options, arguments.detach, clock, None)
+    start(
+        dataflow,
+        file,
+        &arguments.options,
+        arguments.detach,
+        clock,
+        None,
+    )
 }
 
 /// Refuses to start a dataflow a second time from one file under one name: two of a robot's drivers would compete for its
 /// hardware.
 fn refuse_second(dataflow: &str, file: &Path) -> Result<(), Failure> {
-    for address in running::dataflows()?.into_iter().filter(|address| address.dataflow == dataflow) {
+    for address in running::dataflows()?
+        .into_iter()
+        .filter(|address| address.dataflow == dataflow)
+    {
         let keeper = address.keeper;
         match Connection::open(&address, "run") {
             Ok(running) if running.welcome().file.as_deref().map(Path::new) == Some(file) => {
@@ -103,15 +117,19 @@ fn refuse_second(dataflow: &str, file: &Path) -> Result<(), Failure> {
 
 /// A clock that begins with the present time, and is driven by the node of that name.
 fn driven_clock(dataflow: &Dataflow, name: &str) -> Result<ClockPlan, Failure> {
-    let node = dataflow.nodes.iter().position(|node| node.id == name).ok_or_else(|| {
-        let known = dataflow.nodes.iter().map(|node| node.id.as_str());
-        Failure::invalid(format!("`--clock`: the dataflow has no node `{name}`")).hint(did_you_mean(
-            name,
-            "its nodes are",
-            known,
-        ))
-    })?;
-    Ok(ClockPlan { node, origin_utc_nanos: nervure_shm::utc_nanos() })
+    let node = dataflow
+        .nodes
+        .iter()
+        .position(|node| node.id == name)
+        .ok_or_else(|| {
+            let known = dataflow.nodes.iter().map(|node| node.id.as_str());
+            Failure::invalid(format!("`--clock`: the dataflow has no node `{name}`"))
+                .hint(did_you_mean(name, "its nodes are", known))
+        })?;
+    Ok(ClockPlan {
+        node,
+        origin_utc_nanos: nervure_shm::utc_nanos(),
+    })
 }
 
 /// What is different when a node plays a recording.
@@ -151,10 +169,15 @@ fn start(
     }
     // A node that joins finds its token there.
     let needs_folder = !options.no_logs || plan::has_dynamic_nodes(&dataflow);
-    let log_folder = needs_folder.then(|| log_folder::create(&dataflow.name)).transpose()?;
+    let log_folder = needs_folder
+        .then(|| log_folder::create(&dataflow.name))
+        .transpose()?;
     let path = log_folder.as_ref().map(|folder| folder.path.clone());
     let mut plan = plan::plan(&dataflow, path, options.grace, detached)?;
-    plan.log_limit = log_folder.as_ref().filter(|_| !options.no_logs).map(|folder| folder.limit.clone());
+    plan.log_limit = log_folder
+        .as_ref()
+        .filter(|_| !options.no_logs)
+        .map(|folder| folder.limit.clone());
     plan.clock = clock;
     plan.file = file;
     if let (Some(limit), Some(folder)) = (&plan.log_limit, &plan.log_folder) {
@@ -169,7 +192,10 @@ fn start(
     let mut session = Session {
         begin: Instant::now(),
         stop_after: options.stop_after,
-        stop_limit: options.grace.saturating_add(TERMINATE_GRACE).saturating_add(AFTER_GRACE),
+        stop_limit: options
+            .grace
+            .saturating_add(TERMINATE_GRACE)
+            .saturating_add(AFTER_GRACE),
         overdue_at: None,
         escalation: Progress::Idle,
         level: options.log_level.into(),
@@ -198,14 +224,22 @@ fn start(
                 false => {
                     let name = dataflow.name;
                     let is_only = running::find(Some(&name)).is_ok();
-                    let it = if is_only { name.clone() } else { keeper.to_string() };
+                    let it = if is_only {
+                        name.clone()
+                    } else {
+                        keeper.to_string()
+                    };
                     format!(
                         "{name} runs by itself (keeper {keeper}); `nervure top -d {it}` looks into it, `nervure stop -d {it}` ends it\n"
                     )
                 }
             };
             output::write(&text)?;
-            Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(IMPERFECT) })
+            Ok(if failed.is_empty() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::from(IMPERFECT)
+            })
         }
     }
 }
@@ -213,7 +247,8 @@ fn start(
 /// What is left of dataflows whose keeper and `run` were killed may keep devices from the new nodes.
 fn end_orphans(limit: &LogLimit) -> Result<(), Failure> {
     let failed = |error| {
-        Failure::internal("the processes that killed dataflows have left cannot be found").because(error)
+        Failure::internal("the processes that killed dataflows have left cannot be found")
+            .because(error)
     };
     if !log_space::take_killed_runs(&limit.root).map_err(failed)? {
         return Ok(());
@@ -272,7 +307,9 @@ impl Session {
             let reports = self.keeper.wait(&self.signals, until)?;
             let is_over = matches!(reports, Reports::Closed(_));
             let (Reports::Some(messages) | Reports::Closed(messages)) = reports;
-            let is_ready = messages.iter().any(|(message, _)| *message == Message::Ready);
+            let is_ready = messages
+                .iter()
+                .any(|(message, _)| *message == Message::Ready);
             for (message, descriptor) in messages {
                 self.report(message, descriptor);
             }
@@ -287,7 +324,10 @@ impl Session {
                 return Ok(Supervised::Ready);
             }
             let now = Instant::now();
-            if self.stop_after.is_some_and(|after| now >= self.begin + after) {
+            if self
+                .stop_after
+                .is_some_and(|after| now >= self.begin + after)
+            {
                 self.stop_after = None;
                 self.stop("`--stop-after` has passed");
             }
@@ -308,7 +348,10 @@ impl Session {
             if self.display.streams().is_closed() && !self.has_lost_its_reader {
                 // `| head`, say.
                 self.has_lost_its_reader = true;
-                self.say(Level::Warn, "stdout was closed: stopping the nodes".to_owned());
+                self.say(
+                    Level::Warn,
+                    "stdout was closed: stopping the nodes".to_owned(),
+                );
                 self.display.flush();
                 self.stop("the output of `run` was closed");
             }
@@ -316,7 +359,9 @@ impl Session {
     }
 
     fn stop(&mut self, reason: &str) {
-        self.keeper.send(&run_to_keeper::Message::Stop { reason: reason.to_owned() });
+        self.keeper.send(&run_to_keeper::Message::Stop {
+            reason: reason.to_owned(),
+        });
         self.watch_stop();
     }
 
@@ -346,7 +391,9 @@ impl Session {
                 self.display.flush();
                 Ok(())
             }
-            Progress::Failed(cause) => Err(Failure::internal("the dataflow cannot be ended").because(cause)),
+            Progress::Failed(cause) => {
+                Err(Failure::internal("the dataflow cannot be ended").because(cause))
+            }
         }
     }
 
@@ -385,8 +432,13 @@ impl Session {
             self.say(Level::Warn, text);
         }
         self.summary.nodes_mut().look(&self.edges);
-        self.display.figures(self.summary.nodes(), &self.edges, elapsed);
-        if self.aftermath.as_mut().is_some_and(|aftermath| aftermath.is_over(&self.edges)) {
+        self.display
+            .figures(self.summary.nodes(), &self.edges, elapsed);
+        if self
+            .aftermath
+            .as_mut()
+            .is_some_and(|aftermath| aftermath.is_over(&self.edges))
+        {
             self.aftermath = None;
             self.stop("the recording has ended");
         }
@@ -396,7 +448,16 @@ impl Session {
     fn say(&mut self, level: Level, text: String) {
         let utc_nanos = nervure_shm::utc_nanos();
         let (node, stream) = ("nervure".to_owned(), "run".to_owned());
-        self.report(Message::Log(LogRecord { utc_nanos, node, level, stream, text }), None);
+        self.report(
+            Message::Log(LogRecord {
+                utc_nanos,
+                node,
+                level,
+                stream,
+                text,
+            }),
+            None,
+        );
     }
 
     fn conclude(mut self) -> Result<ExitCode, Failure> {
@@ -407,7 +468,10 @@ impl Session {
         self.summary.edges(&self.edges);
         self.display.conclude(&self.summary, &self.edges, elapsed);
         match keeper_end {
-            keeper::End::Killed { leftovers: Err(error), .. } => {
+            keeper::End::Killed {
+                leftovers: Err(error),
+                ..
+            } => {
                 return Err(Failure::internal("the dataflow cannot be ended").because(error));
             }
             _ if self.signals.has_killed() => return Ok(ExitCode::from(KILLED)),
@@ -417,7 +481,10 @@ impl Session {
                 self.keeper.repeat_its_last_words();
                 return Ok(ExitCode::from(INTERNAL));
             }
-            keeper::End::Killed { how, leftovers: Ok(killed) } => {
+            keeper::End::Killed {
+                how,
+                leftovers: Ok(killed),
+            } => {
                 return Err(match self.escalation {
                     Progress::Begun(text) => {
                         Failure::internal("the dataflow did not end in order").because(text)

@@ -21,10 +21,15 @@ pub fn read(file: &Path) -> Result<Dataflow, Failure> {
 pub fn accept(report: Report, file: &Path) -> Result<Dataflow, Failure> {
     show_findings(&report);
     let summary = report.summary();
-    let Report { dataflow, diagnostics, .. } = report;
+    let Report {
+        dataflow,
+        diagnostics,
+        ..
+    } = report;
     dataflow.ok_or_else(|| {
         let summary = summary.as_deref().unwrap_or("it has errors");
-        Failure::invalid(format!("`{}` cannot be used: {summary}", file.display())).findings(&diagnostics)
+        Failure::invalid(format!("`{}` cannot be used: {summary}", file.display()))
+            .findings(&diagnostics)
     })
 }
 

@@ -36,11 +36,18 @@ pub fn validate(files: &[PathBuf], as_json: bool) -> Result<ExitCode, Failure> {
                 ))?;
             }
             (None, found) => {
-                output::write(&format!("{name}: {}\n", found.unwrap_or_else(|| "invalid".to_owned())))?;
+                output::write(&format!(
+                    "{name}: {}\n",
+                    found.unwrap_or_else(|| "invalid".to_owned())
+                ))?;
             }
         }
     }
-    Ok(if has_errors { ExitCode::from(INVALID) } else { ExitCode::SUCCESS })
+    Ok(if has_errors {
+        ExitCode::from(INVALID)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 fn json(file: &Path, report: &Report) -> Value {

@@ -45,9 +45,19 @@ fn connections<'p>(parsed: &'p ParsedDataflow, sources: &Sources) -> Vec<Connect
     let mut connections = Vec::new();
     for (consumer_index, (consumer, sources)) in parsed.nodes.iter().zip(sources).enumerate() {
         for (input, source) in consumer.inputs.iter().zip(sources) {
-            if let Some(Source::Output { node: producer_index, .. }) = *source {
+            if let Some(Source::Output {
+                node: producer_index,
+                ..
+            }) = *source
+            {
                 let producer = &parsed.nodes[producer_index];
-                connections.push(Connection { producer_index, consumer_index, producer, consumer, input });
+                connections.push(Connection {
+                    producer_index,
+                    consumer_index,
+                    producer,
+                    consumer,
+                    input,
+                });
             }
         }
     }
@@ -59,7 +69,9 @@ fn id(node: &ParsedNode) -> &str {
 }
 
 fn self_loops(connections: &[Connection<'_>], findings: &mut Findings<'_>) {
-    for connection in connections.iter().filter(|connection| connection.blocks() && connection.is_self_loop())
+    for connection in connections
+        .iter()
+        .filter(|connection| connection.blocks() && connection.is_self_loop())
     {
         let id = id(connection.consumer);
         let message = format!(
@@ -74,23 +86,36 @@ fn self_loops(connections: &[Connection<'_>], findings: &mut Findings<'_>) {
 
 /// A loop whose every connection blocks stops for ever once all its queues are full.
 fn deadlocks(node_count: usize, connections: &[Connection<'_>], findings: &mut Findings<'_>) {
-    let mut blocking: Vec<&Connection<'_>> =
-        connections.iter().filter(|connection| connection.blocks() && !connection.is_self_loop()).collect();
+    let mut blocking: Vec<&Connection<'_>> = connections
+        .iter()
+        .filter(|connection| connection.blocks() && !connection.is_self_loop())
+        .collect();
     while !findings.is_full()
         && let Some(cycle) = find_cycle(node_count, &blocking)
     {
-        let message = format!("these nodes can wait for each other for ever: {}", drawn(&cycle));
-        let [first, others @ ..] = cycle.as_slice() else { return };
+        let message = format!(
+            "these nodes can wait for each other for ever: {}",
+            drawn(&cycle)
+        );
+        let [first, others @ ..] = cycle.as_slice() else {
+            return;
+        };
         let mut finding = Finding::warning(Code::Deadlock, first.input.policy_span, message)
             .hint("when all queues of the loop are full, nobody can send: give one of its inputs a policy that drops");
         for other in others.iter().take(8) {
-            finding =
-                finding.related(other.input.policy_span, format!("`{}` waits here", id(other.producer)));
+            finding = finding.related(
+                other.input.policy_span,
+                format!("`{}` waits here", id(other.producer)),
+            );
         }
         findings.push(finding);
-        let reported: BTreeSet<usize> = cycle.iter().map(|connection| connection.producer_index).collect();
+        let reported: BTreeSet<usize> = cycle
+            .iter()
+            .map(|connection| connection.producer_index)
+            .collect();
         let touches = |connection: &&Connection<'_>| {
-            reported.contains(&connection.producer_index) || reported.contains(&connection.consumer_index)
+            reported.contains(&connection.producer_index)
+                || reported.contains(&connection.consumer_index)
         };
         blocking.retain(|connection| !touches(connection));
     }
@@ -99,7 +124,10 @@ fn deadlocks(node_count: usize, connections: &[Connection<'_>], findings: &mut F
 /// `a -> b -> a`
 fn drawn(cycle: &[&Connection<'_>]) -> String {
     const MOST_NAMES: usize = 16;
-    let mut names: Vec<&str> = cycle.iter().map(|connection| id(connection.producer)).collect();
+    let mut names: Vec<&str> = cycle
+        .iter()
+        .map(|connection| id(connection.producer))
+        .collect();
     let first = names[0];
     if names.len() > MOST_NAMES {
         names.truncate(MOST_NAMES);
@@ -110,7 +138,10 @@ fn drawn(cycle: &[&Connection<'_>]) -> String {
 }
 
 /// Some loop of `edges`, in the direction of the data, beginning with the node that the file names first.
-fn find_cycle<'c, 'p>(node_count: usize, edges: &[&'c Connection<'p>]) -> Option<Vec<&'c Connection<'p>>> {
+fn find_cycle<'c, 'p>(
+    node_count: usize,
+    edges: &[&'c Connection<'p>],
+) -> Option<Vec<&'c Connection<'p>>> {
     // Take away what nothing leads to, again and again: the rest is loops and what follows from them.
     let mut incoming = vec![Vec::new(); node_count];
     let mut outgoing = vec![Vec::new(); node_count];
@@ -135,32 +166,60 @@ fn find_cycle<'c, 'p>(node_count: usize, edges: &[&'c Connection<'p>]) -> Option
     let mut node = start;
     while step_of[node].is_none() {
         step_of[node] = Some(path.len());
-        let edge = *incoming[node].iter().find(|edge| missing[edge.producer_index] > 0)?;
+        let edge = *incoming[node]
+            .iter()
+            .find(|edge| missing[edge.producer_index] > 0)?;
         path.push(edge);
         node = edge.producer_index;
     }
     let mut cycle = path.split_off(step_of[node]?);
     cycle.reverse();
-    let first =
-        cycle.iter().enumerate().min_by_key(|(_, edge)| edge.producer_index).map_or(0, |(index, _)| index);
+    let first = cycle
+        .iter()
+        .enumerate()
+        .min_by_key(|(_, edge)| edge.producer_index)
+        .map_or(0, |(index, _)| index);
     cycle.rotate_left(first);
     Some(cycle)
 }
 
 /// A producer that waits for one consumer sends nothing to its others, who asked for nothing of the kind.
 fn stalls(connections: &[Connection<'_>], findings: &mut Findings<'_>) {
-    let producers: BTreeSet<usize> = connections.iter().map(|connection| connection.producer_index).collect();
-    let mut of_producer: std::collections::BTreeMap<usize, (Vec<&Connection<'_>>, Vec<&Connection<'_>>)> =
-        producers.into_iter().map(|producer| (producer, Default::default())).collect();
-    for connection in connections.iter().filter(|connection| !connection.is_self_loop()) {
+    let producers: BTreeSet<usize> = connections
+        .iter()
+        .map(|connection| connection.producer_index)
+        .collect();
+    let mut of_producer: std::collections::BTreeMap<
+        usize,
+        (Vec<&Connection<'_>>, Vec<&Connection<'_>>),
+    > = producers
+        .into_iter()
+        .map(|producer| (producer, Default::default()))
+        .collect();
+    for connection in connections
+        .iter()
+        .filter(|connection| !connection.is_self_loop())
+    {
         if let Some((blocking, others)) = of_producer.get_mut(&connection.producer_index) {
-            if connection.blocks() { blocking.push(connection) } else { others.push(connection) }
+            if connection.blocks() {
+                blocking.push(connection)
+            } else {
+                others.push(connection)
+            }
         }
     }
     for (blocking, others) in of_producer.into_values() {
-        let ([first, more @ ..], false) = (blocking.as_slice(), others.is_empty()) else { continue };
-        let blocking_names: Vec<String> = blocking.iter().map(|connection| connection.input_name()).collect();
-        let other_names: Vec<String> = others.iter().map(|connection| connection.input_name()).collect();
+        let ([first, more @ ..], false) = (blocking.as_slice(), others.is_empty()) else {
+            continue;
+        };
+        let blocking_names: Vec<String> = blocking
+            .iter()
+            .map(|connection| connection.input_name())
+            .collect();
+        let other_names: Vec<String> = others
+            .iter()
+            .map(|connection| connection.input_name())
+            .collect();
         let message = format!(
             "when {} cannot keep up, `{}` waits, and {} with it",
             listed(blocking_names.iter().map(String::as_str)),

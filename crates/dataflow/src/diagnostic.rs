@@ -228,7 +228,11 @@ impl Finding {
     }
 
     /// "did you mean .." when there is a near match, `otherwise` as the hint when there is none.
-    pub fn nearest(mut self, nearest: Option<&str>, otherwise: impl FnOnce() -> Option<String>) -> Finding {
+    pub fn nearest(
+        mut self,
+        nearest: Option<&str>,
+        otherwise: impl FnOnce() -> Option<String>,
+    ) -> Finding {
         self.hint = match nearest {
             Some(nearest) => Some(format!("did you mean `{nearest}`?")),
             None => otherwise(),
@@ -253,7 +257,12 @@ pub(crate) struct Findings<'a> {
 
 impl<'a> Findings<'a> {
     pub fn new(source: &'a SourceText) -> Findings<'a> {
-        Findings { source, list: Vec::new(), unlisted: 0, errors: 0 }
+        Findings {
+            source,
+            list: Vec::new(),
+            unlisted: 0,
+            errors: 0,
+        }
     }
 
     pub fn push(&mut self, finding: Finding) {
@@ -273,7 +282,10 @@ impl<'a> Findings<'a> {
             hint: finding.hint,
             suggestion: finding.suggestion,
             related: related
-                .map(|(span, message)| Related { location: self.source.locate(span), message })
+                .map(|(span, message)| Related {
+                    location: self.source.locate(span),
+                    message,
+                })
                 .collect(),
         });
     }
@@ -303,7 +315,11 @@ impl<'a> Findings<'a> {
     pub fn finish(mut self) -> Vec<Diagnostic> {
         if self.unlisted > 0 {
             let message = format!("{} more findings are not listed", self.unlisted);
-            let severity = if self.errors > 0 { Severity::Error } else { Severity::Warning };
+            let severity = if self.errors > 0 {
+                Severity::Error
+            } else {
+                Severity::Warning
+            };
             self.list.push(Diagnostic {
                 severity,
                 code: Code::TooManyFindings,
@@ -316,8 +332,10 @@ impl<'a> Findings<'a> {
                 related: Vec::new(),
             });
         }
-        let place = |diagnostic: &Diagnostic| diagnostic.location.as_ref().map(|at| (at.line, at.column));
-        self.list.sort_by_key(|diagnostic| place(diagnostic).unwrap_or((usize::MAX, 0)));
+        let place =
+            |diagnostic: &Diagnostic| diagnostic.location.as_ref().map(|at| (at.line, at.column));
+        self.list
+            .sort_by_key(|diagnostic| place(diagnostic).unwrap_or((usize::MAX, 0)));
         self.list
     }
 }

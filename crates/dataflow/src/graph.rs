@@ -378,7 +378,10 @@ impl Dataflow {
     #[must_use]
     pub fn topic(&self, output: OutputIndex) -> String {
         let node = &self.nodes[output.node];
-        format!("{}:{}/{}", self.name, node.id, node.outputs[output.output].name)
+        format!(
+            "{}:{}/{}",
+            self.name, node.id, node.outputs[output.output].name
+        )
     }
 
     /// The input that an edge leads to.
@@ -400,7 +403,11 @@ impl Queue {
     /// A queue with the default hold limit.
     #[must_use]
     pub const fn new(policy: QueuePolicy, depth: u32) -> Queue {
-        Queue { policy, depth, max_held: depth.saturating_add(DEFAULT_HELD_BEYOND_QUEUE) }
+        Queue {
+            policy,
+            depth,
+            max_held: depth.saturating_add(DEFAULT_HELD_BEYOND_QUEUE),
+        }
     }
 }
 

@@ -29,7 +29,8 @@ impl Reader<'_> {
                 Json::Array(items.into_iter().collect::<Option<_>>()?)
             }
             Kind::Map(_) => {
-                let entries = self.entries(value, crate::keys::Shape::Value, Code::DuplicateKey, "key")?;
+                let entries =
+                    self.entries(value, crate::keys::Shape::Value, Code::DuplicateKey, "key")?;
                 let values: Vec<_> = entries
                     .iter()
                     .map(|entry| Some((entry.key.text.clone(), self.json(&entry.value)?)))

@@ -92,7 +92,13 @@ pub(crate) const PRIORITY: RangeInclusive<i64> = 1..=99;
 pub(crate) const NICE: RangeInclusive<i64> = -20..=19;
 pub(crate) const PROCESSOR: RangeInclusive<i64> = 0..=4_095;
 
-pub(crate) const QUEUE_POLICIES: &[&str] = &["drop_oldest", "drop_newest", "block", "latest", "backpressure"];
+pub(crate) const QUEUE_POLICIES: &[&str] = &[
+    "drop_oldest",
+    "drop_newest",
+    "block",
+    "latest",
+    "backpressure",
+];
 pub(crate) const RESTART_POLICIES: &[&str] = &["never", "on-failure", "always"];
 pub(crate) const SCHEDULING_POLICIES: &[&str] = &["other", "fifo", "rr"];
 pub(crate) const PARAM_TYPES: &[&str] = &["bool", "int", "float", "str", "list"];
@@ -104,25 +110,46 @@ pub(crate) const OTHER_KINDS_OF_NODES: &[&str] =
     &["custom", "hub", "module", "operator", "operators", "ros2"];
 
 /// Every level, outermost first.
-pub(crate) static LEVELS: &[&Level] =
-    &[&DATAFLOW, &NODE, &INPUT, &OUTPUT, &LOOP, &ON_FAILURE, &PARAM, &SCHEDULING];
+pub(crate) static LEVELS: &[&Level] = &[
+    &DATAFLOW,
+    &NODE,
+    &INPUT,
+    &OUTPUT,
+    &LOOP,
+    &ON_FAILURE,
+    &PARAM,
+    &SCHEDULING,
+];
 
 const MACHINES: &str = "this version runs a dataflow on one host";
-const LOGS: &str = "`nervure run` captures the output of every node and logs it with the node's name";
+const LOGS: &str =
+    "`nervure run` captures the output of every node and logs it with the node's name";
 
 pub(crate) static DATAFLOW: Level = Level {
     name: "dataflow",
     noun: "a dataflow",
     keys: &[
-        optional("nervure", Integer(&FORMAT_VERSIONS), "Version of this file format."),
+        optional(
+            "nervure",
+            Integer(&FORMAT_VERSIONS),
+            "Version of this file format.",
+        ),
         optional(
             "name",
             Name,
             "Name of the dataflow, as in the topic `name:node/output`. Default: the name of the file, or that of its folder when the file is called `dataflow`.",
         ),
-        optional("env", Environment, "Environment variables of every node; a node's own `env` wins."),
+        optional(
+            "env",
+            Environment,
+            "Environment variables of every node; a node's own `env` wins.",
+        ),
         required("nodes", Nodes, "The nodes."),
-        later("machines", MACHINES, "Roles of the machines that nodes run on."),
+        later(
+            "machines",
+            MACHINES,
+            "Roles of the machines that nodes run on.",
+        ),
         later(
             "processes",
             "this version runs every node in a process of its own",
@@ -138,11 +165,23 @@ pub(crate) static DATAFLOW: Level = Level {
             "until then, put the nodes into one dataflow",
             "Outputs that other dataflows can read.",
         ),
-        later("clock", "until then, time is that of the host", "Simulated time."),
+        later(
+            "clock",
+            "until then, time is that of the host",
+            "Simulated time.",
+        ),
         later("deploy", MACHINES, "Placement on machines."),
         later("_unstable_deploy", MACHINES, "Placement on machines."),
-        unsupported("communication", "remove it: data always goes through shared memory", "Transport."),
-        unsupported("debug", "remove it: nothing has to be switched on to inspect outputs", "Inspection."),
+        unsupported(
+            "communication",
+            "remove it: data always goes through shared memory",
+            "Transport.",
+        ),
+        unsupported(
+            "debug",
+            "remove it: nothing has to be switched on to inspect outputs",
+            "Inspection.",
+        ),
         unsupported(
             "_unstable_debug",
             "remove it: nothing has to be switched on to inspect outputs",
@@ -158,7 +197,11 @@ pub(crate) static DATAFLOW: Level = Level {
             "remove it: types that do not match are always an error",
             "Strictness of type checks.",
         ),
-        unsupported("type_rules", "give output and input the same type", "Conversions between types."),
+        unsupported(
+            "type_rules",
+            "give output and input the same type",
+            "Conversions between types.",
+        ),
         unsupported(
             "exit_when_nodes_finish",
             "end a run with `nervure run --stop-after`",
@@ -194,14 +237,26 @@ pub(crate) static NODE: Level = Level {
             Words,
             "Commands that `nervure build` runs in the folder of this file, one a line.",
         ),
-        optional("inputs", Inputs, "Inputs by name: `node/output`, a timer, or a map (see input)."),
+        optional(
+            "inputs",
+            Inputs,
+            "Inputs by name: `node/output`, a timer, or a map (see input).",
+        ),
         optional(
             "outputs",
             Outputs,
             "Outputs: a list of names, or a map from names to `{}` or a map (see output).",
         ),
-        optional("input_types", Types, "Types of inputs by name; the same as `type` in the input."),
-        optional("output_types", Types, "Types of outputs by name; the same as `type` in the output."),
+        optional(
+            "input_types",
+            Types,
+            "Types of inputs by name; the same as `type` in the input.",
+        ),
+        optional(
+            "output_types",
+            Types,
+            "Types of outputs by name; the same as `type` in the output.",
+        ),
         optional(
             "restart_policy",
             OneOf(RESTART_POLICIES),
@@ -212,7 +267,11 @@ pub(crate) static NODE: Level = Level {
             Duration,
             "Wait before the first restart; doubles with each. Default 100ms.",
         ),
-        optional("max_restart_delay", Duration, "Longest wait before a restart. Default 30s."),
+        optional(
+            "max_restart_delay",
+            Duration,
+            "Longest wait before a restart. Default 30s.",
+        ),
         optional(
             "max_restarts",
             Integer(&MAX_RESTARTS),
@@ -223,7 +282,11 @@ pub(crate) static NODE: Level = Level {
             Duration,
             "The count of restarts begins anew this long after the first of them. Default: never.",
         ),
-        optional("services", Names, "Names of the requests that the node answers: a list."),
+        optional(
+            "services",
+            Names,
+            "Names of the requests that the node answers: a list.",
+        ),
         optional(
             "clients",
             Clients,
@@ -247,8 +310,16 @@ pub(crate) static NODE: Level = Level {
                 "What the consumers of an output get when the node fails, behind everything that it sent (see on_failure).",
             )
         },
-        optional("cpu_affinity", Processors, "Processors that the node may run on, counted from 0."),
-        optional("scheduling", Map(&SCHEDULING), "Scheduling class of the node's threads."),
+        optional(
+            "cpu_affinity",
+            Processors,
+            "Processors that the node may run on, counted from 0.",
+        ),
+        optional(
+            "scheduling",
+            Map(&SCHEDULING),
+            "Scheduling class of the node's threads.",
+        ),
         optional(
             "ready",
             OneOf(READY),
@@ -272,7 +343,11 @@ pub(crate) static NODE: Level = Level {
             Params,
             "Parameters by name, which can be changed while the node runs: a value, or a map (see param). Variables in texts are filled in as in `env`; text without quotes then becomes what it looks like: `fps: ${FPS}` and `fps: {value: \"${FPS}\", type: int}` are numbers, `fps: \"${FPS}\"` is text. `nervure run FILE NODE.PARAMETER=VALUE` sets another value.",
         ),
-        later("machine", MACHINES, "Role of the machine that the node runs on."),
+        later(
+            "machine",
+            MACHINES,
+            "Role of the machine that the node runs on.",
+        ),
         later(
             "process",
             "this version runs every node in a process of its own",
@@ -293,8 +368,16 @@ pub(crate) static NODE: Level = Level {
             "until then, `cpu_affinity` chooses processors",
             "Limits on processors, memory and GPU.",
         ),
-        later("container", "until then, the node runs on the host", "Container that the node runs in."),
-        later("memory_lock", "until then, call mlockall in the node", "Memory that is never swapped out."),
+        later(
+            "container",
+            "until then, the node runs on the host",
+            "Container that the node runs in.",
+        ),
+        later(
+            "memory_lock",
+            "until then, call mlockall in the node",
+            "Memory that is never swapped out.",
+        ),
         unsupported(
             "priority",
             "write `scheduling: {policy: fifo, priority: 80}`",
@@ -327,18 +410,46 @@ pub(crate) static NODE: Level = Level {
             "make each operator a node of its own, with a `path`",
             "Operators in a shared process.",
         ),
-        unsupported("ros2", "write a node that talks to ROS 2", "Bridge to ROS 2."),
-        unsupported("module", "write the module's nodes into this file", "Dataflow inside of a dataflow."),
+        unsupported(
+            "ros2",
+            "write a node that talks to ROS 2",
+            "Bridge to ROS 2.",
+        ),
+        unsupported(
+            "module",
+            "write the module's nodes into this file",
+            "Dataflow inside of a dataflow.",
+        ),
         unsupported(
             "git",
             "clone the repository in `build` and name the program in `path`",
             "Repository of the node.",
         ),
-        unsupported("branch", "clone the repository in `build`", "Branch of the repository."),
-        unsupported("tag", "clone the repository in `build`", "Tag of the repository."),
-        unsupported("rev", "clone the repository in `build`", "Commit of the repository."),
-        unsupported("hub", "install the node in `build` and name its command in `path`", "Node of the hub."),
-        unsupported("path_sha256", "download and check the program in `build`", "Checksum of the program."),
+        unsupported(
+            "branch",
+            "clone the repository in `build`",
+            "Branch of the repository.",
+        ),
+        unsupported(
+            "tag",
+            "clone the repository in `build`",
+            "Tag of the repository.",
+        ),
+        unsupported(
+            "rev",
+            "clone the repository in `build`",
+            "Commit of the repository.",
+        ),
+        unsupported(
+            "hub",
+            "install the node in `build` and name its command in `path`",
+            "Node of the hub.",
+        ),
+        unsupported(
+            "path_sha256",
+            "download and check the program in `build`",
+            "Checksum of the program.",
+        ),
         unsupported("send_stdout_as", LOGS, "Output for what the node prints."),
         unsupported("send_logs_as", LOGS, "Output for what the node logs."),
         unsupported(
@@ -348,8 +459,16 @@ pub(crate) static NODE: Level = Level {
         ),
         unsupported("max_log_size", LOGS, "Size of log files."),
         unsupported("max_rotated_files", LOGS, "Number of log files."),
-        unsupported("output_framing", "remove it: outputs need no framing", "Encoding of outputs."),
-        unsupported("output_metadata", "remove it: metadata needs no declaration", "Metadata of outputs."),
+        unsupported(
+            "output_framing",
+            "remove it: outputs need no framing",
+            "Encoding of outputs.",
+        ),
+        unsupported(
+            "output_metadata",
+            "remove it: metadata needs no declaration",
+            "Metadata of outputs.",
+        ),
         unsupported("pattern", "remove it", "Communication pattern."),
         unsupported("finish_grace_secs", "remove it", "Time to finish."),
     ],
@@ -364,7 +483,11 @@ pub(crate) static INPUT: Level = Level {
             Source,
             "`node/output`, or a timer: `nervure/timer/hz/30`, `nervure/timer/millis/20`, `nervure/timer/secs/1`.",
         ),
-        optional("queue_size", Integer(&QUEUE_SIZE), "Samples that wait for the node at most. Default 10."),
+        optional(
+            "queue_size",
+            Integer(&QUEUE_SIZE),
+            "Samples that wait for the node at most. Default 10.",
+        ),
         optional(
             "queue_policy",
             OneOf(QUEUE_POLICIES),
@@ -375,7 +498,11 @@ pub(crate) static INPUT: Level = Level {
             Integer(&MAX_HELD),
             "Samples that wait or are in use by the node at most. Default `queue_size` + 8.",
         ),
-        optional("type", Type, "Type that the node expects; it must be the output's."),
+        optional(
+            "type",
+            Type,
+            "Type that the node expects; it must be the output's.",
+        ),
         optional(
             "expect_every",
             Interval,
@@ -396,7 +523,11 @@ pub(crate) static INPUT: Level = Level {
             "it is for links between hosts, and this version runs on one",
             "Precedence on links between hosts.",
         ),
-        later("lifespan", "until then, compare `event.age` in the node", "Age at which a sample is dropped."),
+        later(
+            "lifespan",
+            "until then, compare `event.age` in the node",
+            "Age at which a sample is dropped.",
+        ),
     ],
 };
 
@@ -414,8 +545,16 @@ pub(crate) static OUTPUT: Level = Level {
             Integer(&HISTORY),
             "Last samples that are kept for inputs that connect late. Default 0.",
         ),
-        later("export", "until then, put the nodes into one dataflow", "Name for other dataflows."),
-        later("memory_kind", "until then, samples are in host memory", "Kind of memory."),
+        later(
+            "export",
+            "until then, put the nodes into one dataflow",
+            "Name for other dataflows.",
+        ),
+        later(
+            "memory_kind",
+            "until then, samples are in host memory",
+            "Kind of memory.",
+        ),
     ],
 };
 
@@ -423,7 +562,11 @@ pub(crate) static LOOP: Level = Level {
     name: "loop",
     noun: "`loop`",
     keys: &[
-        required("input", Name, "The input, most often a timer, whose events begin a turn of the loop."),
+        required(
+            "input",
+            Name,
+            "The input, most often a timer, whose events begin a turn of the loop.",
+        ),
         required(
             "finish_within",
             Interval,
@@ -449,14 +592,26 @@ pub(crate) static PARAM: Level = Level {
     name: "param",
     noun: "a parameter",
     keys: &[
-        required("value", ParamValue, "The value at the start of the dataflow."),
+        required(
+            "value",
+            ParamValue,
+            "The value at the start of the dataflow.",
+        ),
         optional(
             "type",
             OneOf(PARAM_TYPES),
             "What the values are; by default what `value` is. A `float` takes whole numbers too; the elements of a `list` are of one of the other types.",
         ),
-        optional("min", Number, "The least number that it takes; of a list, for each element."),
-        optional("max", Number, "The greatest number that it takes; of a list, for each element."),
+        optional(
+            "min",
+            Number,
+            "The least number that it takes; of a list, for each element.",
+        ),
+        optional(
+            "max",
+            Number,
+            "The greatest number that it takes; of a list, for each element.",
+        ),
         optional("one_of", ParamValues, "The only values that it takes."),
         optional(
             "read_only",
@@ -481,31 +636,65 @@ pub(crate) static SCHEDULING: Level = Level {
             Integer(&PRIORITY),
             "Real-time priority, 99 being the most urgent. Needed with `fifo` and `rr`.",
         ),
-        optional("nice", Integer(&NICE), "Niceness with `other`, -20 being the most urgent."),
-        later("deadline", "`fifo` and `rr` are there now", "Deadline scheduling."),
+        optional(
+            "nice",
+            Integer(&NICE),
+            "Niceness with `other`, -20 being the most urgent.",
+        ),
+        later(
+            "deadline",
+            "`fifo` and `rr` are there now",
+            "Deadline scheduling.",
+        ),
     ],
 };
 
 const fn required(name: &'static str, shape: Shape, doc: &'static str) -> Key {
-    Key { name, aliases: &[], status: Status::Required, shape, doc }
+    Key {
+        name,
+        aliases: &[],
+        status: Status::Required,
+        shape,
+        doc,
+    }
 }
 
 const fn optional(name: &'static str, shape: Shape, doc: &'static str) -> Key {
-    Key { name, aliases: &[], status: Status::Optional, shape, doc }
+    Key {
+        name,
+        aliases: &[],
+        status: Status::Optional,
+        shape,
+        doc,
+    }
 }
 
 const fn later(name: &'static str, hint: &'static str, doc: &'static str) -> Key {
-    Key { name, aliases: &[], status: Status::Later(hint), shape: Anything, doc }
+    Key {
+        name,
+        aliases: &[],
+        status: Status::Later(hint),
+        shape: Anything,
+        doc,
+    }
 }
 
 const fn unsupported(name: &'static str, hint: &'static str, doc: &'static str) -> Key {
-    Key { name, aliases: &[], status: Status::Unsupported(hint), shape: Anything, doc }
+    Key {
+        name,
+        aliases: &[],
+        status: Status::Unsupported(hint),
+        shape: Anything,
+        doc,
+    }
 }
 
 impl Level {
     /// The key that `text` spells.
     pub fn find(&self, text: &str) -> Option<&'static Key> {
-        self.keys.iter().find(|key| key.name == text || key.aliases.contains(&text))
+        self.keys
+            .iter()
+            .find(|key| key.name == text || key.aliases.contains(&text))
     }
 
     /// The keys that can be used.
@@ -572,9 +761,18 @@ mod tests {
             let mut seen = HashSet::new();
             for key in level.keys {
                 for name in std::iter::once(&key.name).chain(key.aliases) {
-                    assert!(seen.insert(*name), "{}.{name} is twice in the table", level.name);
+                    assert!(
+                        seen.insert(*name),
+                        "{}.{name} is twice in the table",
+                        level.name
+                    );
                 }
-                assert!(key.doc.ends_with('.'), "{}.{} needs a sentence", level.name, key.name);
+                assert!(
+                    key.doc.ends_with('.'),
+                    "{}.{} needs a sentence",
+                    level.name,
+                    key.name
+                );
             }
         }
     }

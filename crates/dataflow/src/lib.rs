@@ -68,9 +68,9 @@ mod unit;
 
 pub use diagnostic::{Code, Diagnostic, MAX_DIAGNOSTICS, Related, Severity};
 pub use graph::{
-    Client, DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, Input, InputIndex, LastValue,
-    LoopDeadline, Node, Output, OutputIndex, Program, Queue, QueuePolicy, Ready, Restart, RestartPolicy,
-    Scheduling, Service, ServiceClient, Source,
+    Client, DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, Input, InputIndex,
+    LastValue, LoopDeadline, Node, Output, OutputIndex, Program, Queue, QueuePolicy, Ready,
+    Restart, RestartPolicy, Scheduling, Service, ServiceClient, Source,
 };
 pub use load::{Host, load, load_for};
 pub use name::{MAX_NAME_BYTES, TypeName, check_name};

@@ -49,7 +49,9 @@ impl Surroundings for Host {
 
     fn entry(&self, path: &Path) -> Entry {
         match fs::metadata(path) {
-            Ok(metadata) if metadata.is_file() => Entry::File { executable: is_executable(&metadata) },
+            Ok(metadata) if metadata.is_file() => Entry::File {
+                executable: is_executable(&metadata),
+            },
             Ok(_) => Entry::Folder,
             Err(_) => Entry::Missing,
         }
@@ -58,15 +60,23 @@ impl Surroundings for Host {
     fn names_in(&self, folder: &Path) -> Vec<String> {
         // Enough for any folder of programs; a dataset's folder is not read to its end for a hint.
         const MOST_NAMES: usize = 1_000;
-        let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(folder) else {
+            return Vec::new();
+        };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         names.take(MOST_NAMES).collect()
     }
 
     fn has_command(&self, name: &str) -> bool {
-        let Some(path) = std::env::var_os("PATH") else { return false };
-        std::env::split_paths(&path)
-            .any(|folder| matches!(self.entry(&folder.join(name)), Entry::File { executable: true }))
+        let Some(path) = std::env::var_os("PATH") else {
+            return false;
+        };
+        std::env::split_paths(&path).any(|folder| {
+            matches!(
+                self.entry(&folder.join(name)),
+                Entry::File { executable: true }
+            )
+        })
     }
 }
 
@@ -77,7 +87,9 @@ fn is_executable(metadata: &fs::Metadata) -> bool {
 /// The content of the file, and one byte more than is allowed if it is too large.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    File::open(path)?
+        .take(MAX_FILE_BYTES as u64 + 1)
+        .read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -90,8 +102,11 @@ fn unreadable(path: &Path, error: &io::Error) -> Finding {
     let shown = quoted(&path.display().to_string());
     let finding = match error.kind() {
         io::ErrorKind::NotFound => {
-            return Finding::without_place(Code::UnreadableFile, format!("there is no file {shown}"))
-                .nearest(nearby_file(path).as_deref(), || None);
+            return Finding::without_place(
+                Code::UnreadableFile,
+                format!("there is no file {shown}"),
+            )
+            .nearest(nearby_file(path).as_deref(), || None);
         }
         io::ErrorKind::IsADirectory => {
             return Finding::without_place(Code::UnreadableFile, format!("{shown} is a folder"))
@@ -102,23 +117,36 @@ fn unreadable(path: &Path, error: &io::Error) -> Finding {
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         _ => error.to_string(),
     };
-    Finding::without_place(Code::UnreadableFile, format!("the file {shown} cannot be read: {finding}"))
+    Finding::without_place(
+        Code::UnreadableFile,
+        format!("the file {shown} cannot be read: {finding}"),
+    )
 }
 
 /// The YAML file in the same folder whose name is nearest.
 fn nearby_file(path: &Path) -> Option<String> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let names = yaml_files(folder);
-    let near = nearest(path.file_name()?.to_str()?, names.iter().map(String::as_str))?;
+    let near = nearest(
+        path.file_name()?.to_str()?,
+        names.iter().map(String::as_str),
+    )?;
     Some(path.with_file_name(near).display().to_string())
 }
 
 fn dataflow_inside(folder: &Path) -> Option<String> {
     let names = yaml_files(folder);
-    let name = names.iter().find(|name| name.starts_with("dataflow.")).or(match names.as_slice() {
-        [only] => Some(only),
-        _ => None,
-    })?;
+    let name =
+        names
+            .iter()
+            .find(|name| name.starts_with("dataflow."))
+            .or(match names.as_slice() {
+                [only] => Some(only),
+                _ => None,
+            })?;
     Some(folder.join(name).display().to_string())
 }
 

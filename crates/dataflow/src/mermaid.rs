@@ -25,9 +25,10 @@ impl Dataflow {
                     Source::Timer { period_nanos } => {
                         (format!("t{}", timers[&period_nanos]), escaped(&input.name))
                     }
-                    Source::Output { node, output } => {
-                        (format!("n{node}"), label(&self.nodes[node].outputs[output].name, input))
-                    }
+                    Source::Output { node, output } => (
+                        format!("n{node}"),
+                        label(&self.nodes[node].outputs[output].name, input),
+                    ),
                 };
                 let _ = writeln!(text, "    {source} -- \"{label}\" --> n{consumer}");
             }
@@ -78,5 +79,8 @@ fn period(nanos: u64) -> String {
 
 /// Names hold nothing that Mermaid reads, as long as the grammar of names is what it is.
 fn escaped(name: &str) -> String {
-    name.replace('#', "#35;").replace('"', "#quot;").replace('<', "#lt;").replace('>', "#gt;")
+    name.replace('#', "#35;")
+        .replace('"', "#quot;")
+        .replace('<', "#lt;")
+        .replace('>', "#gt;")
 }

@@ -25,9 +25,15 @@ pub fn check_name(text: &str) -> Result<(), String> {
         return Err("is empty".to_owned());
     }
     if text.len() > MAX_NAME_BYTES {
-        return Err(format!("is {} bytes long; the limit is {MAX_NAME_BYTES}", text.len()));
+        return Err(format!(
+            "is {} bytes long; the limit is {MAX_NAME_BYTES}",
+            text.len()
+        ));
     }
-    if let Some(character) = text.chars().find(|&character| !is_name_character(character)) {
+    if let Some(character) = text
+        .chars()
+        .find(|&character| !is_name_character(character))
+    {
         return Err(format!("contains {}", describe_character(character)));
     }
     if text.starts_with(['-', '.']) {
@@ -41,13 +47,21 @@ pub(crate) fn repair_name(text: &str) -> Option<String> {
     let repaired: String = text
         .trim()
         .chars()
-        .map(|character| if is_name_character(character) { character } else { '_' })
+        .map(|character| {
+            if is_name_character(character) {
+                character
+            } else {
+                '_'
+            }
+        })
         .take(MAX_NAME_BYTES)
         .collect();
-    let repaired = repaired.trim_start_matches(['-', '.', '_']).trim_end_matches('_');
+    let repaired = repaired
+        .trim_start_matches(['-', '.', '_'])
+        .trim_end_matches('_');
     // Of foreign letters, invisible characters or half a name no guess is good.
-    let is_guess =
-        text.len() <= MAX_NAME_BYTES && text.chars().all(|character| matches!(character, ' '..='~'));
+    let is_guess = text.len() <= MAX_NAME_BYTES
+        && text.chars().all(|character| matches!(character, ' '..='~'));
     (is_guess && check_name(repaired).is_ok()).then(|| repaired.to_owned())
 }
 
@@ -60,9 +74,14 @@ fn describe_character(character: char) -> String {
         ' ' => "a space".to_owned(),
         '\t' => "a tab".to_owned(),
         '\n' | '\r' => "a line break".to_owned(),
-        _ if is_invisible(character) => format!("the invisible character U+{:04X}", u32::from(character)),
+        _ if is_invisible(character) => {
+            format!("the invisible character U+{:04X}", u32::from(character))
+        }
         _ if character.is_alphabetic() => {
-            format!("`{character}` (U+{:04X}), which is not an ASCII letter", u32::from(character))
+            format!(
+                "`{character}` (U+{:04X}), which is not an ASCII letter",
+                u32::from(character)
+            )
         }
         _ => format!("`{character}`"),
     }
@@ -102,17 +121,27 @@ impl std::str::FromStr for TypeName {
             return Err("a type is empty".to_owned());
         }
         if text.len() > MAX_TYPE_BYTES {
-            return Err(format!("a type is {} bytes long; the limit is {MAX_TYPE_BYTES}", text.len()));
+            return Err(format!(
+                "a type is {} bytes long; the limit is {MAX_TYPE_BYTES}",
+                text.len()
+            ));
         }
         if let Some(character) = text.chars().find(|character| !character.is_ascii_graphic()) {
-            return Err(format!("the type {} contains {}", quoted(text), describe_character(character)));
+            return Err(format!(
+                "the type {} contains {}",
+                quoted(text),
+                describe_character(character)
+            ));
         }
         let (name, version) = match text.split_once('@') {
             None => (text, None),
             Some((name, version)) => {
                 let version = version.parse().ok().filter(|&version: &u32| version > 0);
                 let version = version.ok_or_else(|| {
-                    format!("the version of the type {} is not a number from 1", quoted(text))
+                    format!(
+                        "the version of the type {} is not a number from 1",
+                        quoted(text)
+                    )
                 })?;
                 (name, Some(version))
             }
@@ -120,7 +149,10 @@ impl std::str::FromStr for TypeName {
         if name.is_empty() {
             return Err(format!("the type {} has no name", quoted(text)));
         }
-        Ok(TypeName { name: name.to_owned(), version })
+        Ok(TypeName {
+            name: name.to_owned(),
+            version,
+        })
     }
 }
 
@@ -145,12 +177,29 @@ mod tests {
 
     #[test]
     fn names_are_plain_and_bounded() {
-        for name in ["camera", "Camera_2", "imu-left.raw", "2d", "_x", &"n".repeat(64)] {
+        for name in [
+            "camera",
+            "Camera_2",
+            "imu-left.raw",
+            "2d",
+            "_x",
+            &"n".repeat(64),
+        ] {
             assert_eq!(check_name(name), Ok(()), "{name}");
         }
-        for name in
-            ["", "..", ".x", "-x", "a/b", "a b", "a\nb", "саmera", "a\u{202e}", "a\0", &"n".repeat(65)]
-        {
+        for name in [
+            "",
+            "..",
+            ".x",
+            "-x",
+            "a/b",
+            "a b",
+            "a\nb",
+            "саmera",
+            "a\u{202e}",
+            "a\0",
+            &"n".repeat(65),
+        ] {
             assert!(check_name(name).is_err(), "{name:?}");
         }
     }
@@ -172,9 +221,16 @@ mod tests {
         );
         let dora: TypeName = "std/media/v1/AudioFrame[sample_type=f32]".parse().unwrap();
         assert_eq!(dora.version(), None);
-        for text in
-            ["", "@1", "std/Image@", "std/Image@0", "std/Image@x", "std/Image@-1", "std Image", "a@1@2"]
-        {
+        for text in [
+            "",
+            "@1",
+            "std/Image@",
+            "std/Image@0",
+            "std/Image@x",
+            "std/Image@-1",
+            "std Image",
+            "a@1@2",
+        ] {
             assert!(text.parse::<TypeName>().is_err(), "{text}");
         }
     }

@@ -28,13 +28,23 @@ pub fn param_value(text: &str, kind: ParamKind) -> Json {
     let tree = tree::parse(&source, &mut findings);
     let as_text = || Json::String(text.to_owned());
     match (kind, tree) {
-        (ParamKind::Str, Some(tree::Value { kind: Kind::Text(inner), is_plain: false, .. })) => {
-            Json::String(inner)
-        }
+        (
+            ParamKind::Str,
+            Some(tree::Value {
+                kind: Kind::Text(inner),
+                is_plain: false,
+                ..
+            }),
+        ) => Json::String(inner),
         (ParamKind::Str, _) | (_, None) => as_text(),
         (_, Some(tree)) => {
             let directory = Path::new("/");
-            let mut reader = Reader { findings, directory, surroundings: &Anywhere, builder: None };
+            let mut reader = Reader {
+                findings,
+                directory,
+                surroundings: &Anywhere,
+                builder: None,
+            };
             reader.json(&tree).unwrap_or_else(as_text)
         }
     }

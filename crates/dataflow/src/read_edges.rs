@@ -21,37 +21,61 @@ impl Reader<'_> {
     /// The inputs, and whether they are all that the file wants to have.
     pub fn inputs(&mut self, node: &Keys<'_>) -> (Vec<ParsedInput>, bool) {
         let errors_before = self.findings.errors();
-        let mut inputs =
-            node.get_some("inputs").map(|entry| self.input_map(&entry.value)).unwrap_or_default();
-        let types = node.get_some("input_types").map(|entry| self.types(&entry.value)).unwrap_or_default();
-        let ports = inputs.iter_mut().map(|input| (&input.name, &mut input.type_name)).collect();
+        let mut inputs = node
+            .get_some("inputs")
+            .map(|entry| self.input_map(&entry.value))
+            .unwrap_or_default();
+        let types = node
+            .get_some("input_types")
+            .map(|entry| self.types(&entry.value))
+            .unwrap_or_default();
+        let ports = inputs
+            .iter_mut()
+            .map(|input| (&input.name, &mut input.type_name))
+            .collect();
         self.assign_types(ports, types, "input");
-        (inputs, self.findings.errors() == errors_before && !has_ports_elsewhere(node, "inputs"))
+        (
+            inputs,
+            self.findings.errors() == errors_before && !has_ports_elsewhere(node, "inputs"),
+        )
     }
 
     /// The outputs, and whether they are all that the file wants to have.
     pub fn outputs(&mut self, node: &Keys<'_>) -> (Vec<ParsedOutput>, bool) {
         let errors_before = self.findings.errors();
-        let outputs = node.get_some("outputs").map(|entry| match &entry.value.kind {
-            Kind::List(items) => self.output_list(items),
-            _ => self.output_map(&entry.value),
-        });
+        let outputs = node
+            .get_some("outputs")
+            .map(|entry| match &entry.value.kind {
+                Kind::List(items) => self.output_list(items),
+                _ => self.output_map(&entry.value),
+            });
         let mut outputs = outputs.unwrap_or_default();
-        let types = node.get_some("output_types").map(|entry| self.types(&entry.value)).unwrap_or_default();
-        let ports = outputs.iter_mut().map(|output| (&output.name, &mut output.type_name)).collect();
+        let types = node
+            .get_some("output_types")
+            .map(|entry| self.types(&entry.value))
+            .unwrap_or_default();
+        let ports = outputs
+            .iter_mut()
+            .map(|output| (&output.name, &mut output.type_name))
+            .collect();
         self.assign_types(ports, types, "output");
-        (outputs, self.findings.errors() == errors_before && !has_ports_elsewhere(node, "outputs"))
+        (
+            outputs,
+            self.findings.errors() == errors_before && !has_ports_elsewhere(node, "outputs"),
+        )
     }
 
     fn input_map(&mut self, value: &Value) -> Vec<ParsedInput> {
         if let Kind::List(_) = value.kind {
             let finding = self.wrong_type(value, &Shape::Inputs.describe());
-            self.findings.push(
-                finding.hint("inputs have names: write `image: camera/image` instead of `- camera/image`"),
-            );
+            self.findings.push(finding.hint(
+                "inputs have names: write `image: camera/image` instead of `- camera/image`",
+            ));
             return Vec::new();
         }
-        let entries = self.entries(value, Shape::Inputs, Code::DuplicateInput, "input").unwrap_or_default();
+        let entries = self
+            .entries(value, Shape::Inputs, Code::DuplicateInput, "input")
+            .unwrap_or_default();
         if let Some(first_beyond) = entries.get(MAX_NODE_INPUTS as usize) {
             let message = format!("the node has {} inputs", entries.len());
             let finding = Finding::error(Code::OutOfRange, first_beyond.key.span, message)
@@ -59,7 +83,10 @@ impl Reader<'_> {
                 .hint("divide the node, or let another node combine some of them");
             self.findings.push(finding);
         }
-        entries.iter().filter_map(|entry| self.input(entry)).collect()
+        entries
+            .iter()
+            .filter_map(|entry| self.input(entry))
+            .collect()
     }
 
     fn output_list(&mut self, items: &[Value]) -> Vec<ParsedOutput> {
@@ -73,7 +100,9 @@ impl Reader<'_> {
                 ));
                 continue;
             }
-            let Some(name) = self.name(item, "output") else { continue };
+            let Some(name) = self.name(item, "output") else {
+                continue;
+            };
             if let Some(first) = first.get(&name.text) {
                 let message = format!("the output {} is there twice", quoted(&name.text));
                 let finding = Finding::error(Code::DuplicateOutput, name.span, message)
@@ -83,7 +112,11 @@ impl Reader<'_> {
                 continue;
             }
             first.insert(name.text.clone(), name.span);
-            outputs.push(ParsedOutput { name, history: 0, type_name: None });
+            outputs.push(ParsedOutput {
+                name,
+                history: 0,
+                type_name: None,
+            });
         }
         outputs
     }
@@ -91,23 +124,37 @@ impl Reader<'_> {
     fn output_map(&mut self, value: &Value) -> Vec<ParsedOutput> {
         if let Kind::Text(name) = &value.kind {
             let finding = self.wrong_type(value, &Shape::Outputs.describe());
-            self.findings.push(finding.hint(format!("write `[{}]`", shown(name))));
+            self.findings
+                .push(finding.hint(format!("write `[{}]`", shown(name))));
             return Vec::new();
         }
-        let entries =
-            self.entries(value, Shape::Outputs, Code::DuplicateOutput, "output").unwrap_or_default();
+        let entries = self
+            .entries(value, Shape::Outputs, Code::DuplicateOutput, "output")
+            .unwrap_or_default();
         let mut outputs = Vec::new();
         for Entry { key: name, value } in entries {
             let is_named = self.check_name(name, "output");
-            let mut output = ParsedOutput { name: name.clone(), history: 0, type_name: None };
+            let mut output = ParsedOutput {
+                name: name.clone(),
+                history: 0,
+                type_name: None,
+            };
             if !matches!(value.kind, Kind::Null) {
                 let hint = match &value.kind {
-                    Kind::Text(text) if text.contains('/') => format!("write `{{type: {}}}`", shown(text)),
+                    Kind::Text(text) if text.contains('/') => {
+                        format!("write `{{type: {}}}`", shown(text))
+                    }
                     _ => "write `{type: std/Image@1, history: 1}`, or `{}` for neither".to_owned(),
                 };
-                let Some(keys) = self.keys(value, &OUTPUT, Some(&hint)) else { continue };
-                output.type_name = keys.get("type").and_then(|entry| self.type_name(&entry.value));
-                let history = keys.get("history").and_then(|entry| self.unsigned(&entry.value, &HISTORY));
+                let Some(keys) = self.keys(value, &OUTPUT, Some(&hint)) else {
+                    continue;
+                };
+                output.type_name = keys
+                    .get("type")
+                    .and_then(|entry| self.type_name(&entry.value));
+                let history = keys
+                    .get("history")
+                    .and_then(|entry| self.unsigned(&entry.value, &HISTORY));
                 output.history = history.unwrap_or(0);
             }
             if is_named {
@@ -127,7 +174,11 @@ impl Reader<'_> {
                 Some(text) => self.source(&text),
                 None => ParsedSource::Invalid,
             };
-            let queue = if let ParsedSource::Timer { .. } = source { Queue::LATEST } else { Queue::DEFAULT };
+            let queue = if let ParsedSource::Timer { .. } = source {
+                Queue::LATEST
+            } else {
+                Queue::DEFAULT
+            };
             Some(ParsedInput {
                 name: name.clone(),
                 source,
@@ -142,25 +193,45 @@ impl Reader<'_> {
 
     fn long_input(&mut self, name: &Text, value: &Value) -> Option<ParsedInput> {
         let keys = self.keys(value, &INPUT, None)?;
-        let text = keys.get("source").and_then(|entry| self.text(&entry.value, Shape::Source));
-        let source = text.as_ref().map_or(ParsedSource::Invalid, |text| self.source(text));
+        let text = keys
+            .get("source")
+            .and_then(|entry| self.text(&entry.value, Shape::Source));
+        let source = text
+            .as_ref()
+            .map_or(ParsedSource::Invalid, |text| self.source(text));
         let is_timer = matches!(source, ParsedSource::Timer { .. });
         let policy = keys.get("queue_policy");
-        let queue = if is_timer { self.timer_queue(&keys) } else { self.queue(&keys) };
+        let queue = if is_timer {
+            self.timer_queue(&keys)
+        } else {
+            self.queue(&keys)
+        };
         Some(ParsedInput {
             name: name.clone(),
             source,
             queue,
-            type_name: keys.get("type").and_then(|entry| self.type_name(&entry.value)),
-            expect_every: keys.get("expect_every").and_then(|entry| self.interval(&entry.value)),
-            policy_span: policy.map_or(text.map_or(value.span, |text| text.span), |entry| entry.value.span),
+            type_name: keys
+                .get("type")
+                .and_then(|entry| self.type_name(&entry.value)),
+            expect_every: keys
+                .get("expect_every")
+                .and_then(|entry| self.interval(&entry.value)),
+            policy_span: policy.map_or(text.map_or(value.span, |text| text.span), |entry| {
+                entry.value.span
+            }),
         })
     }
 
     fn queue(&mut self, keys: &Keys<'_>) -> Queue {
-        let policy = keys.get("queue_policy").and_then(|entry| self.queue_policy(&entry.value));
-        let depth = keys.get("queue_size").and_then(|entry| self.queue_size(&entry.value));
-        let max_held = keys.get("max_held").and_then(|entry| self.unsigned(&entry.value, &MAX_HELD));
+        let policy = keys
+            .get("queue_policy")
+            .and_then(|entry| self.queue_policy(&entry.value));
+        let depth = keys
+            .get("queue_size")
+            .and_then(|entry| self.queue_size(&entry.value));
+        let max_held = keys
+            .get("max_held")
+            .and_then(|entry| self.unsigned(&entry.value, &MAX_HELD));
         let policy = policy.unwrap_or(Queue::DEFAULT.policy);
         let mut queue = match policy {
             QueuePolicy::Latest => Queue::LATEST,
@@ -178,8 +249,10 @@ impl Reader<'_> {
         if let (Some(max_held), Some(entry)) = (max_held, keys.get("max_held")) {
             queue.max_held = max_held;
             if max_held <= queue.depth {
-                let message =
-                    format!("`max_held` is {max_held} and the queue alone can hold {}", queue.depth);
+                let message = format!(
+                    "`max_held` is {max_held} and the queue alone can hold {}",
+                    queue.depth
+                );
                 let finding = Finding::error(Code::ConflictingKeys, entry.value.span, message)
                     .expected(format!("at least {}", queue.depth + 1))
                     .hint("`max_held` counts the samples that wait and those that the node uses; make `queue_size` smaller or `max_held` larger");
@@ -200,10 +273,15 @@ impl Reader<'_> {
 
     fn queue_size(&mut self, value: &Value) -> Option<u32> {
         if let Kind::Integer(0, _) = value.kind {
-            let finding =
-                Finding::error(Code::OutOfRange, value.span, "a queue of 0 would never deliver anything")
-                    .expected(Shape::Integer(&QUEUE_SIZE).describe())
-                    .hint("for the newest sample only, remove `queue_size` and write `queue_policy: latest`");
+            let finding = Finding::error(
+                Code::OutOfRange,
+                value.span,
+                "a queue of 0 would never deliver anything",
+            )
+            .expected(Shape::Integer(&QUEUE_SIZE).describe())
+            .hint(
+                "for the newest sample only, remove `queue_size` and write `queue_policy: latest`",
+            );
             self.findings.push(finding);
             return None;
         }
@@ -212,19 +290,29 @@ impl Reader<'_> {
 
     /// Ticks are not queued. A `queue_size` is taken, because dora's files have it, and means nothing.
     fn timer_queue(&mut self, keys: &Keys<'_>) -> Queue {
-        keys.get("queue_size").map(|entry| self.queue_size(&entry.value));
+        keys.get("queue_size")
+            .map(|entry| self.queue_size(&entry.value));
         if let Some(entry) = keys.get("queue_policy")
-            && let Some(QueuePolicy::Block | QueuePolicy::DropNewest) = self.queue_policy(&entry.value)
+            && let Some(QueuePolicy::Block | QueuePolicy::DropNewest) =
+                self.queue_policy(&entry.value)
         {
-            let finding =
-                Finding::error(Code::ConflictingKeys, entry.value.span, "a timer has no queue to be full")
-                    .hint("remove `queue_policy`: ticks that the node misses become a count in the next one");
+            let finding = Finding::error(
+                Code::ConflictingKeys,
+                entry.value.span,
+                "a timer has no queue to be full",
+            )
+            .hint(
+                "remove `queue_policy`: ticks that the node misses become a count in the next one",
+            );
             self.findings.push(finding);
         }
         for (name, why) in [
             ("max_held", "a tick carries no data"),
             ("type", "a tick carries no data"),
-            ("expect_every", "ticks are the node's own, and those that it misses are counted"),
+            (
+                "expect_every",
+                "ticks are the node's own, and those that it misses are counted",
+            ),
         ] {
             if let Some(entry) = keys.get(name) {
                 let finding = Finding::error(
@@ -258,17 +346,26 @@ impl Reader<'_> {
                 }
                 let node_span = within(text, 0, node.len());
                 let output_span = within(text, node.len() + 1, text.text.len());
-                let node = Text { span: node_span, text: (*node).to_owned() };
-                let output = Text { span: output_span, text: (*output).to_owned() };
+                let node = Text {
+                    span: node_span,
+                    text: (*node).to_owned(),
+                };
+                let output = Text {
+                    span: output_span,
+                    text: (*output).to_owned(),
+                };
                 if self.check_name(&node, "node id") & self.check_name(&output, "output") {
                     ParsedSource::Output { node, output }
                 } else {
                     ParsedSource::Invalid
                 }
             }
-            [node] | [node, ""] if !node.is_empty() => {
-                ParsedSource::Node { node: Text { span: text.span, text: (*node).to_owned() } }
-            }
+            [node] | [node, ""] if !node.is_empty() => ParsedSource::Node {
+                node: Text {
+                    span: text.span,
+                    text: (*node).to_owned(),
+                },
+            },
             ["timer", ..] => self.invalid_timer(
                 text,
                 "timers are sources of `nervure`",
@@ -277,7 +374,10 @@ impl Reader<'_> {
             [_, _, _] => self.invalid_source(
                 text,
                 "the source has more than two parts",
-                Some("names contain no `/`; an operator of dora becomes a node of its own".to_owned()),
+                Some(
+                    "names contain no `/`; an operator of dora becomes a node of its own"
+                        .to_owned(),
+                ),
             ),
             _ => self.invalid_source(text, "the source names no node", None),
         }
@@ -305,14 +405,25 @@ impl Reader<'_> {
         match parse_timer(timer) {
             Ok(period_nanos) => ParsedSource::Timer { period_nanos },
             Err(error) => {
-                let prefix = if text.text.starts_with("dora") { "dora" } else { "nervure" };
-                let suggestion = error.suggestion.map(|timer| format!("{prefix}/timer/{}", shown(&timer)));
+                let prefix = if text.text.starts_with("dora") {
+                    "dora"
+                } else {
+                    "nervure"
+                };
+                let suggestion = error
+                    .suggestion
+                    .map(|timer| format!("{prefix}/timer/{}", shown(&timer)));
                 self.invalid_timer(text, &error.message, suggestion.as_deref())
             }
         }
     }
 
-    fn invalid_timer(&mut self, text: &Text, message: &str, suggestion: Option<&str>) -> ParsedSource {
+    fn invalid_timer(
+        &mut self,
+        text: &Text,
+        message: &str,
+        suggestion: Option<&str>,
+    ) -> ParsedSource {
         let finding = Finding::error(Code::InvalidTimer, text.span, message)
             .expected(
                 "a timer such as `nervure/timer/hz/30`, `nervure/timer/millis/20` or `nervure/timer/secs/1`",
@@ -323,8 +434,8 @@ impl Reader<'_> {
     }
 
     fn invalid_source(&mut self, text: &Text, message: &str, hint: Option<String>) -> ParsedSource {
-        let finding =
-            Finding::error(Code::InvalidSource, text.span, message).expected(Shape::Source.describe());
+        let finding = Finding::error(Code::InvalidSource, text.span, message)
+            .expected(Shape::Source.describe());
         self.findings.push(match hint {
             Some(hint) => finding.hint(hint),
             None => finding,
@@ -335,10 +446,13 @@ impl Reader<'_> {
     fn type_name(&mut self, value: &Value) -> Option<Spanned<TypeName>> {
         let text = self.text(value, Shape::Type)?;
         match text.text.parse() {
-            Ok(type_name) => Some(Spanned { span: text.span, value: type_name }),
+            Ok(type_name) => Some(Spanned {
+                span: text.span,
+                value: type_name,
+            }),
             Err(message) => {
-                let finding =
-                    Finding::error(Code::InvalidValue, text.span, message).expected(Shape::Type.describe());
+                let finding = Finding::error(Code::InvalidValue, text.span, message)
+                    .expected(Shape::Type.describe());
                 self.findings.push(finding);
                 None
             }
@@ -347,8 +461,13 @@ impl Reader<'_> {
 
     /// dora's `input_types` and `output_types`.
     fn types(&mut self, value: &Value) -> Vec<(Text, Spanned<TypeName>)> {
-        let entries = self.entries(value, Shape::Types, Code::DuplicateKey, "name").unwrap_or_default();
-        entries.iter().filter_map(|entry| Some((entry.key.clone(), self.type_name(&entry.value)?))).collect()
+        let entries = self
+            .entries(value, Shape::Types, Code::DuplicateKey, "name")
+            .unwrap_or_default();
+        entries
+            .iter()
+            .filter_map(|entry| Some((entry.key.clone(), self.type_name(&entry.value)?)))
+            .collect()
     }
 
     /// Gives each port its type from `types`; `what` is "input" or "output".
@@ -358,13 +477,19 @@ impl Reader<'_> {
         types: Vec<(Text, Spanned<TypeName>)>,
         what: &str,
     ) {
-        let mut ports: BTreeMap<&str, _> =
-            ports.into_iter().map(|(name, type_name)| (name.text.as_str(), type_name)).collect();
+        let mut ports: BTreeMap<&str, _> = ports
+            .into_iter()
+            .map(|(name, type_name)| (name.text.as_str(), type_name))
+            .collect();
         for (name, type_name) in types {
             let Some(current) = ports.get_mut(name.text.as_str()) else {
                 self.findings.push_error_with(|| {
                     let near = nearest(&name.text, ports.keys().copied());
-                    let code = if what == "output" { Code::UnknownOutput } else { Code::UnknownInput };
+                    let code = if what == "output" {
+                        Code::UnknownOutput
+                    } else {
+                        Code::UnknownInput
+                    };
                     let message = format!("the node has no {what} {}", quoted(&name.text));
                     let otherwise = || Some(format!("add it to `{what}s`, or remove its type"));
                     Finding::error(code, name.span, message).nearest(near, otherwise)
@@ -376,8 +501,10 @@ impl Reader<'_> {
                 Some(first) if first.value == type_name.value => {}
                 Some(first) => {
                     let (one, other) = (&first.value, &type_name.value);
-                    let message =
-                        format!("the {what} {} has two types, `{one}` and `{other}`", quoted(&name.text));
+                    let message = format!(
+                        "the {what} {} has two types, `{one}` and `{other}`",
+                        quoted(&name.text)
+                    );
                     let finding = Finding::error(Code::ConflictingKeys, type_name.span, message)
                         .hint(format!("remove it here: `type` in `{what}s` is enough"))
                         .related(first.span, "first here");
@@ -390,7 +517,10 @@ impl Reader<'_> {
 
 /// Whether the inputs or outputs (`key`) stand inside of a key that was refused.
 fn has_ports_elsewhere(node: &Keys<'_>, key: &str) -> bool {
-    node.is_refused(key) || OTHER_KINDS_OF_NODES.iter().any(|name| node.is_refused(name))
+    node.is_refused(key)
+        || OTHER_KINDS_OF_NODES
+            .iter()
+            .any(|name| node.is_refused(name))
 }
 
 /// The part of `text` from byte `start` to `end`; all of it if it is quoted or folded, and bytes do not match.
@@ -398,5 +528,8 @@ fn within(text: &Text, start: usize, end: usize) -> Span {
     if text.span.end - text.span.start != text.text.len() {
         return text.span;
     }
-    Span { start: text.span.start + start, end: text.span.start + end }
+    Span {
+        start: text.span.start + start,
+        end: text.span.start + end,
+    }
 }

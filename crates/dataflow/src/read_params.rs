@@ -12,8 +12,13 @@ use crate::tree::{Entry, Kind, Value};
 
 impl Reader<'_> {
     pub fn params(&mut self, value: &Value) -> Vec<ParamSpec> {
-        let entries = self.entries(value, Shape::Params, Code::DuplicateKey, "parameter").unwrap_or_default();
-        let params: Vec<_> = entries.iter().filter_map(|entry| self.param(entry)).collect();
+        let entries = self
+            .entries(value, Shape::Params, Code::DuplicateKey, "parameter")
+            .unwrap_or_default();
+        let params: Vec<_> = entries
+            .iter()
+            .filter_map(|entry| self.param(entry))
+            .collect();
         let bytes = serde_json::to_vec(&params).map_or(usize::MAX, |json| json.len());
         if bytes > MAX_NODE_PARAMS_BYTES {
             let message = format!("the parameters take {bytes} bytes as JSON");
@@ -30,8 +35,11 @@ impl Reader<'_> {
         let is_named = self.check_name(name, "parameter");
         let spec = match &value.kind {
             Kind::Map(_) => {
-                let keys =
-                    self.keys(value, &PARAM, Some("write `{value: 30, min: 1, max: 60}`, for example"))?;
+                let keys = self.keys(
+                    value,
+                    &PARAM,
+                    Some("write `{value: 30, min: 1, max: 60}`, for example"),
+                )?;
                 self.long_param(&name.text, &keys)
             }
             _ => {
@@ -44,7 +52,9 @@ impl Reader<'_> {
 
     fn long_param(&mut self, name: &str, keys: &Keys<'_>) -> Option<ParamSpec> {
         let entry = keys.get("value");
-        let kind = keys.get("type").map(|entry| self.one_of(&entry.value, PARAM_TYPES));
+        let kind = keys
+            .get("type")
+            .map(|entry| self.one_of(&entry.value, PARAM_TYPES));
         let filled = match kind {
             Some(Some("str")) => Filled::Text,
             Some(Some("bool" | "int" | "float")) => Filled::Scalar,
@@ -52,9 +62,15 @@ impl Reader<'_> {
         };
         let value = entry.and_then(|entry| self.param_value(&entry.value, filled));
         let (min, max) = (self.bound(keys, "min"), self.bound(keys, "max"));
-        let one_of = keys.get("one_of").map(|entry| self.choices(&entry.value, filled));
-        let read_only = keys.get("read_only").and_then(|entry| self.truth(&entry.value));
-        let description = keys.get("description").and_then(|entry| self.text(&entry.value, Shape::Words));
+        let one_of = keys
+            .get("one_of")
+            .map(|entry| self.choices(&entry.value, filled));
+        let read_only = keys
+            .get("read_only")
+            .and_then(|entry| self.truth(&entry.value));
+        let description = keys
+            .get("description")
+            .and_then(|entry| self.text(&entry.value, Shape::Words));
         let (initial, natural) = value?;
         let kind = match kind {
             Some(word) => kind_of(word?),
@@ -64,15 +80,23 @@ impl Reader<'_> {
             && is_less(most, least)
         {
             let message = format!("`max` is {most} and `min` is {least}");
-            self.findings.push(Finding::error(Code::ConflictingKeys, entry.value.span, message));
+            self.findings.push(Finding::error(
+                Code::ConflictingKeys,
+                entry.value.span,
+                message,
+            ));
             return None;
         }
         for bound in ["min", "max"] {
             let is_text = matches!(kind, ParamKind::Bool | ParamKind::Str);
             if let Some(entry) = keys.get(bound).filter(|_| is_text) {
-                let message = format!("`{bound}` has no meaning for a parameter of type {}", kind.as_str());
+                let message = format!(
+                    "`{bound}` has no meaning for a parameter of type {}",
+                    kind.as_str()
+                );
                 let finding = Finding::error(Code::ConflictingKeys, entry.key.span, message);
-                self.findings.push(finding.hint("remove it; `one_of` lists the values that are possible"));
+                self.findings
+                    .push(finding.hint("remove it; `one_of` lists the values that are possible"));
                 return None;
             }
         }
@@ -86,8 +110,10 @@ impl Reader<'_> {
         // Each choice is one of the type and within the bounds; then the value is one of the choices.
         if let Some(choices) = one_of {
             let choices = choices?;
-            let accepted: Vec<_> =
-                choices.iter().map(|(at, choice)| self.accepted(&spec, choice, at)).collect();
+            let accepted: Vec<_> = choices
+                .iter()
+                .map(|(at, choice)| self.accepted(&spec, choice, at))
+                .collect();
             spec.one_of = accepted.into_iter().collect::<Option<_>>()?;
         }
         self.checked(spec, &entry?.value)
@@ -123,8 +149,10 @@ impl Reader<'_> {
     fn choices<'t>(&mut self, value: &'t Value, filled: Filled) -> Option<Vec<(&'t Value, Json)>> {
         match &value.kind {
             Kind::List(items) if !items.is_empty() => {
-                let choices: Vec<_> =
-                    items.iter().map(|item| Some((item, self.param_value(item, filled)?.0))).collect();
+                let choices: Vec<_> = items
+                    .iter()
+                    .map(|item| Some((item, self.param_value(item, filled)?.0)))
+                    .collect();
                 choices.into_iter().collect()
             }
             _ => {

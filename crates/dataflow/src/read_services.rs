@@ -22,7 +22,9 @@ impl Reader<'_> {
                 return (services, false);
             };
             for item in items {
-                let Some(name) = self.name(item, "service") else { continue };
+                let Some(name) = self.name(item, "service") else {
+                    continue;
+                };
                 if let Some(first) = services.iter().find(|other| other.text == name.text) {
                     let message = format!("the service {} is there twice", quoted(&name.text));
                     let finding = Finding::error(Code::DuplicateKey, name.span, message)
@@ -38,22 +40,35 @@ impl Reader<'_> {
     }
 
     pub fn clients(&mut self, value: &Value) -> Vec<ParsedClient> {
-        let entries = self.entries(value, Shape::Clients, Code::DuplicateKey, "client").unwrap_or_default();
+        let entries = self
+            .entries(value, Shape::Clients, Code::DuplicateKey, "client")
+            .unwrap_or_default();
         let mut clients = Vec::new();
         for entry in entries {
             let is_named = self.check_name(&entry.key, "client");
-            let Some(text) = self.text(&entry.value, Shape::Clients) else { continue };
-            let part = |text: &str| Text { span: entry.value.span, text: text.to_owned() };
+            let Some(text) = self.text(&entry.value, Shape::Clients) else {
+                continue;
+            };
+            let part = |text: &str| Text {
+                span: entry.value.span,
+                text: text.to_owned(),
+            };
             match text.text.split_once('/') {
-                Some((server, service)) if !server.is_empty() && !service.is_empty() && is_named => {
+                Some((server, service))
+                    if !server.is_empty() && !service.is_empty() && is_named =>
+                {
                     let (server, service) = (part(server), part(service));
-                    clients.push(ParsedClient { name: entry.key.clone(), server, service });
+                    clients.push(ParsedClient {
+                        name: entry.key.clone(),
+                        server,
+                        service,
+                    });
                 }
                 Some((server, service)) if !server.is_empty() && !service.is_empty() => {}
                 _ => {
                     let message = format!("{} names no service of a node", quoted(&text.text));
-                    let finding =
-                        Finding::error(Code::InvalidSource, text.span, message).expected("`node/service`");
+                    let finding = Finding::error(Code::InvalidSource, text.span, message)
+                        .expected("`node/service`");
                     self.findings.push(finding);
                 }
             }

@@ -35,9 +35,12 @@ impl Reader<'_> {
                 let hint = if name.chars().any(is_invisible) {
                     "write `$$` for a dollar".to_owned()
                 } else {
-                    format!("set it, give a default with `${{{name}:-default}}`, or write `$$` for a dollar")
+                    format!(
+                        "set it, give a default with `${{{name}:-default}}`, or write `$$` for a dollar"
+                    )
                 };
-                self.findings.push(Finding::error(Code::UnsetVariable, span, message).hint(hint));
+                self.findings
+                    .push(Finding::error(Code::UnsetVariable, span, message).hint(hint));
                 None
             }
         }
@@ -61,7 +64,10 @@ impl Reader<'_> {
                 }
             }
             Kind::List(items) => {
-                let items: Vec<_> = items.iter().map(|item| self.expanded_value(item, filled)).collect();
+                let items: Vec<_> = items
+                    .iter()
+                    .map(|item| self.expanded_value(item, filled))
+                    .collect();
                 Kind::List(items.into_iter().collect::<Option<_>>()?)
             }
             _ => return Some(value.clone()),

@@ -36,7 +36,10 @@ pub(crate) struct Keys<'t> {
 impl<'t> Keys<'t> {
     /// The entry of the key `name`, which must be in the table.
     pub fn get(&self, name: &str) -> Option<&'t Entry> {
-        self.found.iter().find(|(key, _)| key.name == name).map(|(_, entry)| *entry)
+        self.found
+            .iter()
+            .find(|(key, _)| key.name == name)
+            .map(|(_, entry)| *entry)
     }
 
     /// Whether the map has the key `name`, refused or misspelt.
@@ -46,7 +49,8 @@ impl<'t> Keys<'t> {
 
     /// As [`Keys::get`]; a value of nothing (`inputs:` and no more) counts as absent.
     pub fn get_some(&self, name: &str) -> Option<&'t Entry> {
-        self.get(name).filter(|entry| !matches!(entry.value.kind, Kind::Null))
+        self.get(name)
+            .filter(|entry| !matches!(entry.value.kind, Kind::Null))
     }
 }
 
@@ -77,9 +81,12 @@ impl Reader<'_> {
                 refused.push(key.name);
             }
             match key.status {
-                Status::Later(hint) => {
-                    self.refused_key(Code::LaterKey, "is reserved for a later version", entry, hint)
-                }
+                Status::Later(hint) => self.refused_key(
+                    Code::LaterKey,
+                    "is reserved for a later version",
+                    entry,
+                    hint,
+                ),
                 Status::Unsupported(hint) => {
                     self.refused_key(Code::UnsupportedKey, "is not supported", entry, hint)
                 }
@@ -91,9 +98,15 @@ impl Reader<'_> {
                 }
             }
         }
-        for key in level.keys.iter().filter(|key| matches!(key.status, Status::Required)) {
-            let is_elsewhere =
-                key.name == "path" && refused.iter().any(|name| OTHER_KINDS_OF_NODES.contains(name));
+        for key in level
+            .keys
+            .iter()
+            .filter(|key| matches!(key.status, Status::Required))
+        {
+            let is_elsewhere = key.name == "path"
+                && refused
+                    .iter()
+                    .any(|name| OTHER_KINDS_OF_NODES.contains(name));
             if !found.iter().any(|(other, _)| other.name == key.name)
                 && !refused.contains(&key.name)
                 && !is_elsewhere
@@ -101,7 +114,11 @@ impl Reader<'_> {
                 self.missing_key(value.span, key, level, entries);
             }
         }
-        Some(Keys { found, refused, span: value.span })
+        Some(Keys {
+            found,
+            refused,
+            span: value.span,
+        })
     }
 
     /// The entries of a map with free keys (`inputs`, `env`); `what` names one of them. Keys that are there twice
@@ -137,7 +154,10 @@ impl Reader<'_> {
     pub fn text(&mut self, value: &Value, shape: Shape) -> Option<Text> {
         let text = match &value.kind {
             Kind::Text(text) if !text.trim().is_empty() => {
-                return Some(Text { span: value.span, text: text.clone() });
+                return Some(Text {
+                    span: value.span,
+                    text: text.clone(),
+                });
             }
             Kind::Text(_) => {
                 let finding = Finding::error(Code::InvalidValue, value.span, "the text is empty")
@@ -151,9 +171,9 @@ impl Reader<'_> {
         let finding = self.wrong_type(value, &shape.describe());
         let quotes_help = matches!(shape, Shape::Words | Shape::Name | Shape::Path);
         self.findings.push(match text {
-            Some(text) if quotes_help => {
-                finding.hint(format!("to use it as text, put it into quotes: `\"{text}\"`"))
-            }
+            Some(text) if quotes_help => finding.hint(format!(
+                "to use it as text, put it into quotes: `\"{text}\"`"
+            )),
             _ => finding,
         });
         None
@@ -163,19 +183,25 @@ impl Reader<'_> {
     pub fn name(&mut self, value: &Value, what: &str) -> Option<Text> {
         let text = match &value.kind {
             // "the text is empty" is reported better below.
-            Kind::Text(text) => Text { span: value.span, text: text.clone() },
+            Kind::Text(text) => Text {
+                span: value.span,
+                text: text.clone(),
+            },
             _ => self.text(value, Shape::Name)?,
         };
         self.check_name(&text, what).then_some(text)
     }
 
     pub fn check_name(&mut self, name: &Text, what: &str) -> bool {
-        let Err(reason) = check_name(&name.text) else { return true };
+        let Err(reason) = check_name(&name.text) else {
+            return true;
+        };
         let message = match name.text.as_str() {
             "" => format!("the {what} {reason}"),
             text => format!("the {what} {} {reason}", quoted(text)),
         };
-        let mut finding = Finding::error(Code::InvalidName, name.span, message).expected(NAME_GRAMMAR);
+        let mut finding =
+            Finding::error(Code::InvalidName, name.span, message).expected(NAME_GRAMMAR);
         if let Some(repaired) = repair_name(&name.text) {
             finding = finding.nearest(Some(&repaired), || None);
         }
@@ -184,7 +210,11 @@ impl Reader<'_> {
     }
 
     /// One of the words, in which `-` and `_` are the same.
-    pub fn one_of(&mut self, value: &Value, words: &'static [&'static str]) -> Option<&'static str> {
+    pub fn one_of(
+        &mut self,
+        value: &Value,
+        words: &'static [&'static str],
+    ) -> Option<&'static str> {
         let text = self.text(value, Shape::OneOf(words))?;
         let word = words.iter().find(|word| is_same_word(word, &text.text));
         if word.is_none() {
@@ -200,7 +230,11 @@ impl Reader<'_> {
         word.copied()
     }
 
-    pub fn integer(&mut self, value: &Value, range: &'static std::ops::RangeInclusive<i64>) -> Option<i64> {
+    pub fn integer(
+        &mut self,
+        value: &Value,
+        range: &'static std::ops::RangeInclusive<i64>,
+    ) -> Option<i64> {
         let expected = Shape::Integer(range).describe();
         let Kind::Integer(number, _) = value.kind else {
             let mut finding = self.wrong_type(value, &expected);
@@ -213,8 +247,12 @@ impl Reader<'_> {
             return None;
         };
         if !range.contains(&number) {
-            let finding = Finding::error(Code::OutOfRange, value.span, format!("{number} is out of range"))
-                .expected(expected);
+            let finding = Finding::error(
+                Code::OutOfRange,
+                value.span,
+                format!("{number} is out of range"),
+            )
+            .expected(expected);
             self.findings.push(finding);
             return None;
         }
@@ -231,8 +269,13 @@ impl Reader<'_> {
     }
 
     /// As [`Reader::integer`], for ranges within `u32`.
-    pub fn unsigned(&mut self, value: &Value, range: &'static std::ops::RangeInclusive<i64>) -> Option<u32> {
-        self.integer(value, range).and_then(|number| u32::try_from(number).ok())
+    pub fn unsigned(
+        &mut self,
+        value: &Value,
+        range: &'static std::ops::RangeInclusive<i64>,
+    ) -> Option<u32> {
+        self.integer(value, range)
+            .and_then(|number| u32::try_from(number).ok())
     }
 
     /// A duration with a unit, or seconds as in dora.
@@ -255,7 +298,9 @@ impl Reader<'_> {
         /// A wake-up costs some 20 microseconds.
         const SHORTEST: Duration = Duration::from_micros(100);
         let result = match &value.kind {
-            Kind::Integer(_, text) | Kind::Float(_, text) | Kind::Text(text) => unit::parse_duration(text),
+            Kind::Integer(_, text) | Kind::Float(_, text) | Kind::Text(text) => {
+                unit::parse_duration(text)
+            }
             _ => {
                 let finding = self.wrong_type(value, &Shape::Interval.describe());
                 self.findings.push(finding);
@@ -264,8 +309,12 @@ impl Reader<'_> {
         };
         let interval = self.amount(value, result, Shape::Interval)?;
         if interval < SHORTEST {
-            let finding = Finding::error(Code::OutOfRange, value.span, format!("{interval:?} is too short"))
-                .expected("at least 100us");
+            let finding = Finding::error(
+                Code::OutOfRange,
+                value.span,
+                format!("{interval:?} is too short"),
+            )
+            .expected("at least 100us");
             self.findings.push(finding);
             return None;
         }
@@ -275,8 +324,12 @@ impl Reader<'_> {
     /// A size with a unit; `bare_bytes` allows dora's number of bytes.
     pub fn size(&mut self, value: &Value, bare_bytes: bool) -> Option<u64> {
         let result = match &value.kind {
-            Kind::Integer(number, _) if bare_bytes => u64::try_from(*number).map_err(|_| UnitError::Negative),
-            Kind::Integer(_, text) | Kind::Float(_, text) | Kind::Text(text) => unit::parse_size(text),
+            Kind::Integer(number, _) if bare_bytes => {
+                u64::try_from(*number).map_err(|_| UnitError::Negative)
+            }
+            Kind::Integer(_, text) | Kind::Float(_, text) | Kind::Text(text) => {
+                unit::parse_size(text)
+            }
             _ => {
                 let finding = self.wrong_type(value, &Shape::Size.describe());
                 self.findings.push(finding);
@@ -286,7 +339,12 @@ impl Reader<'_> {
         self.amount(value, result, Shape::Size)
     }
 
-    fn amount<T>(&mut self, value: &Value, result: Result<T, UnitError>, shape: Shape) -> Option<T> {
+    fn amount<T>(
+        &mut self,
+        value: &Value,
+        result: Result<T, UnitError>,
+        shape: Shape,
+    ) -> Option<T> {
         let reason = match result {
             Ok(amount) => return Some(amount),
             Err(reason) => reason,
@@ -294,8 +352,12 @@ impl Reader<'_> {
         let (Kind::Text(text) | Kind::Integer(_, text) | Kind::Float(_, text)) = &value.kind else {
             return None;
         };
-        let finding = Finding::error(Code::InvalidValue, value.span, format!("{} {reason}", quoted(text)))
-            .expected(shape.describe());
+        let finding = Finding::error(
+            Code::InvalidValue,
+            value.span,
+            format!("{} {reason}", quoted(text)),
+        )
+        .expected(shape.describe());
         self.findings.push(finding);
         None
     }
@@ -313,8 +375,9 @@ impl Reader<'_> {
         let usable = level.usable().map(|key| key.name);
         let near = nearest(&key.text, usable);
         let elsewhere = || {
-            let other =
-                crate::keys::LEVELS.iter().find(|other| other.find(&key.text).is_some_and(Key::is_usable))?;
+            let other = crate::keys::LEVELS
+                .iter()
+                .find(|other| other.find(&key.text).is_some_and(Key::is_usable))?;
             Some(format!("it is a key of {}", other.noun))
         };
         let message = format!("{} is not a key of {}", quoted(&key.text), level.noun);
@@ -331,7 +394,13 @@ impl Reader<'_> {
             }
             _ => finding.nearest(near, || {
                 let names: Vec<&str> = level.usable().map(|key| key.name).collect();
-                elsewhere().or_else(|| Some(format!("the keys of {} are {}", level.noun, names.join(", "))))
+                elsewhere().or_else(|| {
+                    Some(format!(
+                        "the keys of {} are {}",
+                        level.noun,
+                        names.join(", ")
+                    ))
+                })
             }),
         };
         self.findings.push(finding);
@@ -339,8 +408,12 @@ impl Reader<'_> {
     }
 
     fn refused_key(&mut self, code: Code, why: &str, entry: &Entry, hint: &str) {
-        let finding =
-            Finding::error(code, entry.key.span, format!("{} {why}", quoted(&entry.key.text))).hint(hint);
+        let finding = Finding::error(
+            code,
+            entry.key.span,
+            format!("{} {why}", quoted(&entry.key.text)),
+        )
+        .hint(hint);
         self.findings.push(finding);
     }
 
@@ -348,7 +421,11 @@ impl Reader<'_> {
         let message = if key.text == first.text {
             format!("the key {} is there twice", quoted(&key.text))
         } else {
-            format!("{} and {} are the same key", quoted(&first.text), quoted(&key.text))
+            format!(
+                "{} and {} are the same key",
+                quoted(&first.text),
+                quoted(&key.text)
+            )
         };
         let finding = Finding::error(Code::DuplicateKey, key.span, message)
             .hint("remove one of them")
@@ -357,13 +434,27 @@ impl Reader<'_> {
     }
 
     fn missing_key(&mut self, map: Span, key: &Key, level: &Level, entries: &[Entry]) {
-        let id = entries.iter().find(|entry| entry.key.text == "id").map(|entry| &entry.value);
+        let id = entries
+            .iter()
+            .find(|entry| entry.key.text == "id")
+            .map(|entry| &entry.value);
         let (subject, span) = match id {
-            Some(Value { kind: Kind::Text(id), span, .. }) => (format!("the node {}", quoted(id)), *span),
-            _ => (level.noun.to_owned(), entries.first().map_or(map, |entry| entry.key.span)),
+            Some(Value {
+                kind: Kind::Text(id),
+                span,
+                ..
+            }) => (format!("the node {}", quoted(id)), *span),
+            _ => (
+                level.noun.to_owned(),
+                entries.first().map_or(map, |entry| entry.key.span),
+            ),
         };
-        let finding = Finding::error(Code::MissingKey, span, format!("{subject} has no `{}`", key.name))
-            .hint(format!("add `{}:` with {}", key.name, key.shape.describe()));
+        let finding = Finding::error(
+            Code::MissingKey,
+            span,
+            format!("{subject} has no `{}`", key.name),
+        )
+        .hint(format!("add `{}:` with {}", key.name, key.shape.describe()));
         self.findings.push(finding);
     }
 }

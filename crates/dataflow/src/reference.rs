@@ -54,36 +54,79 @@ dora has too also take its bare seconds. Sizes carry a unit: 1 MB is 10^6 bytes 
 
 fn heading(level: &Level) -> String {
     let mut letters = level.name.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+    letters
+        .next()
+        .map(|first| first.to_uppercase().chain(letters).collect())
+        .unwrap_or_default()
 }
 
 fn usable_keys(level: &Level, page: &mut String) {
     page.push_str("| key | value | |\n| --- | --- | --- |\n");
     for key in level.usable() {
-        let required = if let Status::Required = key.status { " **Required.**" } else { "" };
-        let aliases: String = key.aliases.iter().map(|alias| format!(" (or `{alias}`)")).collect();
+        let required = if let Status::Required = key.status {
+            " **Required.**"
+        } else {
+            ""
+        };
+        let aliases: String = key
+            .aliases
+            .iter()
+            .map(|alias| format!(" (or `{alias}`)"))
+            .collect();
         let value = key.shape.describe().replace('|', "\\|");
-        let _ = writeln!(page, "| `{}`{aliases} | {value} | {}{required} |", key.name, key.doc);
+        let _ = writeln!(
+            page,
+            "| `{}`{aliases} | {value} | {}{required} |",
+            key.name, key.doc
+        );
     }
 }
 
 fn refused_keys(level: &Level, page: &mut String) {
     let refused = |status: fn(&Status) -> Option<&'static str>| {
-        level.keys.iter().filter_map(move |key| status(&key.status).map(|hint| (key, hint)))
+        level
+            .keys
+            .iter()
+            .filter_map(move |key| status(&key.status).map(|hint| (key, hint)))
     };
-    let later = refused(|status| if let Status::Later(hint) = status { Some(hint) } else { None });
-    let unsupported =
-        refused(|status| if let Status::Unsupported(hint) = status { Some(hint) } else { None });
+    let later = refused(|status| {
+        if let Status::Later(hint) = status {
+            Some(hint)
+        } else {
+            None
+        }
+    });
+    let unsupported = refused(|status| {
+        if let Status::Unsupported(hint) = status {
+            Some(hint)
+        } else {
+            None
+        }
+    });
     for (title, keys) in [
-        ("Reserved for later versions, and refused until then:", later.collect::<Vec<_>>()),
-        ("Known from dora and other files, and not supported:", unsupported.collect()),
+        (
+            "Reserved for later versions, and refused until then:",
+            later.collect::<Vec<_>>(),
+        ),
+        (
+            "Known from dora and other files, and not supported:",
+            unsupported.collect(),
+        ),
     ] {
         if keys.is_empty() {
             continue;
         }
-        let _ = write!(page, "\n{title}\n\n| key | meant for | instead |\n| --- | --- | --- |\n");
+        let _ = write!(
+            page,
+            "\n{title}\n\n| key | meant for | instead |\n| --- | --- | --- |\n"
+        );
         for (key, hint) in keys {
-            let _ = writeln!(page, "| `{}` | {} | {hint} |", key.name, key.doc.trim_end_matches('.'));
+            let _ = writeln!(
+                page,
+                "| `{}` | {} | {hint} |",
+                key.name,
+                key.doc.trim_end_matches('.')
+            );
         }
     }
 }

@@ -17,19 +17,32 @@ pub(crate) fn render(diagnostic: &Diagnostic, source: &SourceText, colour: bool)
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
     };
-    let title = level.primary_title(&diagnostic.message).id(diagnostic.code.as_str());
+    let title = level
+        .primary_title(&diagnostic.message)
+        .id(diagnostic.code.as_str());
     let mut group = Group::with_title(title);
     let file = visible(&diagnostic.file);
     group = match &diagnostic.location {
         Some(location) if source.line_bytes(location.line) <= MAX_SHOWN_LINE_BYTES => {
             group.element(snippet(diagnostic, location, source).path(file))
         }
-        Some(location) => group.element(Origin::path(file).line(location.line).char_column(location.column)),
+        Some(location) => group.element(
+            Origin::path(file)
+                .line(location.line)
+                .char_column(location.column),
+        ),
         None => group.element(Origin::path(file)),
     };
-    let hint = diagnostic.hint.as_ref().map(|hint| Level::HELP.message(visible(hint)));
+    let hint = diagnostic
+        .hint
+        .as_ref()
+        .map(|hint| Level::HELP.message(visible(hint)));
     let report = &[group.elements(hint)];
-    let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+    let renderer = if colour {
+        Renderer::styled()
+    } else {
+        Renderer::plain()
+    };
     // The renderer leaves the control characters of 8 bits (C1) in excerpts, which some terminals obey.
     let is_c1 = |character: char| ('\u{80}'..='\u{9f}').contains(&character);
     format!("{}\n", renderer.render(report).replace(is_c1, "\u{fffd}"))
@@ -41,26 +54,46 @@ fn snippet<'a>(
     location: &Location,
     source: &'a SourceText,
 ) -> Snippet<'a, Annotation<'a>> {
-    let is_shown = |related: &&Related| source.line_bytes(related.location.line) <= MAX_SHOWN_LINE_BYTES;
+    let is_shown =
+        |related: &&Related| source.line_bytes(related.location.line) <= MAX_SHOWN_LINE_BYTES;
     let related: Vec<&Related> = diagnostic.related.iter().filter(is_shown).collect();
-    let starts = related.iter().map(|related| related.location.span.start).chain([location.span.start]);
-    let (first, last) =
-        starts.fold((usize::MAX, 0), |(first, last), start| (first.min(start), last.max(start)));
+    let starts = related
+        .iter()
+        .map(|related| related.location.span.start)
+        .chain([location.span.start]);
+    let (first, last) = starts.fold((usize::MAX, 0), |(first, last), start| {
+        (first.min(start), last.max(start))
+    });
     let (lines, first_line, offset) = source.lines_around(first, last);
-    let label = diagnostic.expected.as_ref().map(|expected| format!("expected {expected}"));
-    let primary = AnnotationKind::Primary.span(within_line(location.span, lines, offset)).label(label);
+    let label = diagnostic
+        .expected
+        .as_ref()
+        .map(|expected| format!("expected {expected}"));
+    let primary = AnnotationKind::Primary
+        .span(within_line(location.span, lines, offset))
+        .label(label);
     let context = related.into_iter().map(|related| {
         let range = within_line(related.location.span, lines, offset);
-        AnnotationKind::Context.span(range).label(related.message.as_str())
+        AnnotationKind::Context
+            .span(range)
+            .label(related.message.as_str())
     });
-    Snippet::source(lines).line_start(first_line).annotation(primary).annotations(context)
+    Snippet::source(lines)
+        .line_start(first_line)
+        .annotation(primary)
+        .annotations(context)
 }
 
 /// `span` as a range of `lines`, which begin at `offset`, cut at the end of its first line: a map of fifty lines is
 /// pointed at, not shown.
 fn within_line(span: Span, lines: &str, offset: usize) -> Range<usize> {
     let start = span.start.saturating_sub(offset).min(lines.len());
-    let line_end = lines[start..].find(['\n', '\r']).map_or(lines.len(), |end| start + end);
-    let end = span.end.saturating_sub(offset).clamp(start, line_end.max(start));
+    let line_end = lines[start..]
+        .find(['\n', '\r'])
+        .map_or(lines.len(), |end| start + end);
+    let end = span
+        .end
+        .saturating_sub(offset)
+        .clamp(start, line_end.max(start));
     start..end
 }

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use nervure_protocol::wiring;
 
 use crate::graph::{
-    Client, Dataflow, Edge, Input, InputIndex, Node, Output, OutputIndex, Service, ServiceClient, Source,
+    Client, Dataflow, Edge, Input, InputIndex, Node, Output, OutputIndex, Service, ServiceClient,
+    Source,
 };
 
 /// Index of the node that stands in for others.
@@ -40,23 +41,48 @@ impl Dataflow {
         replaced: &BTreeSet<usize>,
         mut stand_in: Node,
     ) -> Result<Dataflow, UnansweredClient> {
-        assert!(stand_in.inputs.is_empty() && stand_in.services.is_empty() && stand_in.clients.is_empty());
+        assert!(
+            stand_in.inputs.is_empty()
+                && stand_in.services.is_empty()
+                && stand_in.clients.is_empty()
+        );
         self.check_servers(replaced)?;
         let renumbering = Renumbering::new(&self, replaced, &mut stand_in);
-        let Dataflow { name, directory, env, nodes, edges } = self;
-        let edges = edges.into_iter().filter(|edge| !replaced.contains(&edge.to.node));
+        let Dataflow {
+            name,
+            directory,
+            env,
+            nodes,
+            edges,
+        } = self;
+        let edges = edges
+            .into_iter()
+            .filter(|edge| !replaced.contains(&edge.to.node));
         let edges = edges.map(|edge| renumbering.edge(edge)).collect();
-        let kept = nodes.into_iter().enumerate().filter(|(index, _)| !replaced.contains(index));
+        let kept = nodes
+            .into_iter()
+            .enumerate()
+            .filter(|(index, _)| !replaced.contains(index));
         let kept = kept.map(|(_, node)| renumbering.node(node));
         let nodes = std::iter::once(stand_in).chain(kept).collect();
-        Ok(Dataflow { name, directory, env, nodes, edges })
+        Ok(Dataflow {
+            name,
+            directory,
+            env,
+            nodes,
+            edges,
+        })
     }
 
     fn check_servers(&self, replaced: &BTreeSet<usize>) -> Result<(), UnansweredClient> {
         for &index in replaced {
             let server = &self.nodes[index];
             for service in &server.services {
-                if let Some(client) = service.clients.iter().find(|client| !replaced.contains(&client.node)) {
+                if let Some(client) = service
+                    .clients
+                    .iter()
+                    .find(|client| !replaced.contains(&client.node))
+                {
                     return Err(UnansweredClient {
                         client: self.nodes[client.node].id.clone(),
                         server: server.id.clone(),
@@ -92,7 +118,10 @@ impl Renumbering {
             for (output, spec) in old.outputs.iter().enumerate() {
                 outputs.insert(OutputIndex { node, output }, stand_in.outputs.len());
                 let name = wiring::topic(&old.id, &spec.name);
-                stand_in.outputs.push(Output { name, ..spec.clone() });
+                stand_in.outputs.push(Output {
+                    name,
+                    ..spec.clone()
+                });
             }
         }
         Self { nodes, outputs }
@@ -100,12 +129,24 @@ impl Renumbering {
 
     fn output(&self, old: OutputIndex) -> OutputIndex {
         let output = self.outputs.get(&old).copied().unwrap_or(old.output);
-        OutputIndex { node: self.nodes[old.node], output }
+        OutputIndex {
+            node: self.nodes[old.node],
+            output,
+        }
     }
 
     fn edge(&self, edge: Edge) -> Edge {
-        let Edge { from, to: InputIndex { node, input } } = edge;
-        Edge { from: self.output(from), to: InputIndex { node: self.nodes[node], input } }
+        let Edge {
+            from,
+            to: InputIndex { node, input },
+        } = edge;
+        Edge {
+            from: self.output(from),
+            to: InputIndex {
+                node: self.nodes[node],
+                input,
+            },
+        }
     }
 
     /// A node that stays. Indices of its own inputs and outputs stay with it.
@@ -149,8 +190,14 @@ impl Renumbering {
             restart,
             startup_timeout,
             health_check_timeout,
-            services: services.into_iter().map(|service| self.service(service)).collect(),
-            clients: clients.into_iter().map(|client| self.client(client)).collect(),
+            services: services
+                .into_iter()
+                .map(|service| self.service(service))
+                .collect(),
+            clients: clients
+                .into_iter()
+                .map(|client| self.client(client))
+                .collect(),
             params,
             on_failure,
             cpu_affinity,
@@ -163,7 +210,14 @@ impl Renumbering {
     }
 
     fn input(&self, input: Input) -> Input {
-        let Input { name, source, queue, type_name, expect_every, line } = input;
+        let Input {
+            name,
+            source,
+            queue,
+            type_name,
+            expect_every,
+            line,
+        } = input;
         let source = match source {
             Source::Timer { period_nanos } => Source::Timer { period_nanos },
             Source::Output { node, output } => {
@@ -171,18 +225,47 @@ impl Renumbering {
                 Source::Output { node, output }
             }
         };
-        Input { name, source, queue, type_name, expect_every, line }
+        Input {
+            name,
+            source,
+            queue,
+            type_name,
+            expect_every,
+            line,
+        }
     }
 
     fn service(&self, service: Service) -> Service {
         let Service { name, clients } = service;
-        let client =
-            |ServiceClient { node, input, output }| ServiceClient { node: self.nodes[node], input, output };
-        Service { name, clients: clients.into_iter().map(client).collect() }
+        let client = |ServiceClient {
+                          node,
+                          input,
+                          output,
+                      }| ServiceClient {
+            node: self.nodes[node],
+            input,
+            output,
+        };
+        Service {
+            name,
+            clients: clients.into_iter().map(client).collect(),
+        }
     }
 
     fn client(&self, client: Client) -> Client {
-        let Client { name, server, service, output, input } = client;
-        Client { name, server: self.nodes[server], service, output, input }
+        let Client {
+            name,
+            server,
+            service,
+            output,
+            input,
+        } = client;
+        Client {
+            name,
+            server: self.nodes[server],
+            service,
+            output,
+            input,
+        }
     }
 }

@@ -31,16 +31,30 @@ pub struct Report {
 /// `name` is what messages show for the file. `directory` is the folder of the file, to which its paths are relative;
 /// give it as an absolute path if nodes will be started.
 #[must_use]
-pub fn parse(name: &str, bytes: &[u8], directory: &Path, surroundings: &dyn Surroundings) -> Report {
+pub fn parse(
+    name: &str,
+    bytes: &[u8],
+    directory: &Path,
+    surroundings: &dyn Surroundings,
+) -> Report {
     let (source, problem) = decode(name, bytes);
     let mut findings = Findings::new(&source);
     if let Some(problem) = problem {
         findings.push(problem);
         let diagnostics = findings.finish();
-        return Report { source, dataflow: None, diagnostics };
+        return Report {
+            source,
+            dataflow: None,
+            diagnostics,
+        };
     }
     let tree = tree::parse(&source, &mut findings);
-    let mut reader = Reader { findings, directory, surroundings, builder: None };
+    let mut reader = Reader {
+        findings,
+        directory,
+        surroundings,
+        builder: None,
+    };
     let parsed = tree.and_then(|tree| reader.dataflow(&tree));
     let mut findings = reader.findings;
     let dataflow = parsed.and_then(|parsed| {
@@ -55,7 +69,11 @@ pub fn parse(name: &str, bytes: &[u8], directory: &Path, surroundings: &dyn Surr
         }
     });
     let diagnostics = findings.finish();
-    Report { source, dataflow, diagnostics }
+    Report {
+        source,
+        dataflow,
+        diagnostics,
+    }
 }
 
 impl Report {
@@ -67,7 +85,11 @@ impl Report {
 
     /// Makes programs that are not built yet errors: without them the dataflow cannot be started.
     pub fn require_programs(&mut self) {
-        if self.dataflow.as_ref().is_none_or(|dataflow| dataflow.nodes.iter().all(|node| node.is_built)) {
+        if self
+            .dataflow
+            .as_ref()
+            .is_none_or(|dataflow| dataflow.nodes.iter().all(|node| node.is_built))
+        {
             return;
         }
         self.dataflow = None;
@@ -75,7 +97,8 @@ impl Report {
             match diagnostic.code {
                 Code::NotBuilt => {
                     diagnostic.severity = Severity::Error;
-                    diagnostic.hint = Some("build it: `nervure build`, or `nervure run --build`".to_owned());
+                    diagnostic.hint =
+                        Some("build it: `nervure build`, or `nervure run --build`".to_owned());
                 }
                 // It may be among those.
                 Code::TooManyFindings => diagnostic.severity = Severity::Error,
@@ -87,24 +110,34 @@ impl Report {
     /// Every finding as text for people, with a blank line between them; empty if there is none.
     #[must_use]
     pub fn render(&self, colour: bool) -> String {
-        let rendered: Vec<String> =
-            self.diagnostics.iter().map(|diagnostic| render(diagnostic, &self.source, colour)).collect();
+        let rendered: Vec<String> = self
+            .diagnostics
+            .iter()
+            .map(|diagnostic| render(diagnostic, &self.source, colour))
+            .collect();
         rendered.join("\n")
     }
 
     /// "2 errors and 1 warning"; `None` if there is no finding.
     #[must_use]
     pub fn summary(&self) -> Option<String> {
-        let errors = self.diagnostics.iter().filter(|diagnostic| diagnostic.is_error()).count();
+        let errors = self
+            .diagnostics
+            .iter()
+            .filter(|diagnostic| diagnostic.is_error())
+            .count();
         let warnings = self.diagnostics.len() - errors;
-        let plural = |count: usize, noun| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+        let plural =
+            |count: usize, noun| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
         match (errors, warnings) {
             (0, 0) => None,
             (0, warnings) => Some(plural(warnings, "warning")),
             (errors, 0) => Some(plural(errors, "error")),
-            (errors, warnings) => {
-                Some(format!("{} and {}", plural(errors, "error"), plural(warnings, "warning")))
-            }
+            (errors, warnings) => Some(format!(
+                "{} and {}",
+                plural(errors, "error"),
+                plural(warnings, "warning")
+            )),
         }
     }
 
@@ -114,7 +147,11 @@ impl Report {
         let mut findings = Findings::new(&source);
         findings.push(finding);
         let diagnostics = findings.finish();
-        Report { source, dataflow: None, diagnostics }
+        Report {
+            source,
+            dataflow: None,
+            diagnostics,
+        }
     }
 }
 
@@ -140,7 +177,10 @@ fn decode(name: &str, bytes: &[u8]) -> (SourceText, Option<Finding>) {
     let source = SourceText::new(name, String::from_utf8_lossy(bytes));
     // Up to the error, the replaced text has the same bytes.
     let start = error.valid_up_to();
-    let span = Span { start, end: start + char::REPLACEMENT_CHARACTER.len_utf8() };
+    let span = Span {
+        start,
+        end: start + char::REPLACEMENT_CHARACTER.len_utf8(),
+    };
     let finding = Finding::error(Code::NotUtf8, span, "the file is not UTF-8 text").hint(hint);
     (source, Some(finding))
 }

@@ -23,7 +23,10 @@ pub(crate) fn resolve(parsed: &ParsedDataflow, findings: &mut Findings<'_>) -> S
     let mut by_id: HashMap<&str, usize> = HashMap::new();
     for (index, node) in parsed.nodes.iter().enumerate() {
         let Some(id) = &node.id else { continue };
-        if let Some(first) = by_id.get(id.text.as_str()).and_then(|&first| parsed.nodes[first].id.as_ref()) {
+        if let Some(first) = by_id
+            .get(id.text.as_str())
+            .and_then(|&first| parsed.nodes[first].id.as_ref())
+        {
             let finding = Finding::error(
                 Code::DuplicateNode,
                 id.span,
@@ -39,12 +42,25 @@ pub(crate) fn resolve(parsed: &ParsedDataflow, findings: &mut Findings<'_>) -> S
     let mut by_output = HashMap::new();
     for (index, node) in parsed.nodes.iter().enumerate() {
         for (output_index, output) in node.outputs.iter().enumerate() {
-            by_output.entry((index, output.name.text.as_str())).or_insert(output_index);
+            by_output
+                .entry((index, output.name.text.as_str()))
+                .or_insert(output_index);
         }
     }
-    let resolver = Resolver { parsed, by_id, by_output };
+    let resolver = Resolver {
+        parsed,
+        by_id,
+        by_output,
+    };
     let nodes = parsed.nodes.iter();
-    nodes.map(|node| node.inputs.iter().map(|input| resolver.source(input, findings)).collect()).collect()
+    nodes
+        .map(|node| {
+            node.inputs
+                .iter()
+                .map(|input| resolver.source(input, findings))
+                .collect()
+        })
+        .collect()
 }
 
 struct Resolver<'p> {
@@ -59,7 +75,9 @@ impl Resolver<'_> {
         let (node, output) = match &input.source {
             ParsedSource::Invalid => return None,
             ParsedSource::Timer { period_nanos } => {
-                return Some(Source::Timer { period_nanos: *period_nanos });
+                return Some(Source::Timer {
+                    period_nanos: *period_nanos,
+                });
             }
             ParsedSource::Node { node } => {
                 findings.push_error_with(|| self.missing_output(node));
@@ -79,18 +97,31 @@ impl Resolver<'_> {
             }
             return None;
         };
-        let source = Source::Output { node: node_index, output: output_index };
+        let source = Source::Output {
+            node: node_index,
+            output: output_index,
+        };
         check_types(input, producer, output_index, findings);
         Some(source)
     }
 
     /// `camera` where `camera/image` belongs.
     fn missing_output(&self, source: &Text) -> Finding {
-        let finding = Finding::error(Code::InvalidSource, source.span, "the source names no output")
-            .expected(Shape::Source.describe());
+        let finding = Finding::error(
+            Code::InvalidSource,
+            source.span,
+            "the source names no output",
+        )
+        .expected(Shape::Source.describe());
         // People write `camera.image` too.
-        let (node, output) = source.text.split_once(['.', ':']).unwrap_or((&source.text, ""));
-        let index = self.by_id.get(source.text.as_str()).or_else(|| self.by_id.get(node));
+        let (node, output) = source
+            .text
+            .split_once(['.', ':'])
+            .unwrap_or((&source.text, ""));
+        let index = self
+            .by_id
+            .get(source.text.as_str())
+            .or_else(|| self.by_id.get(node));
         let outputs = index.map_or(&[][..], |&index| &self.parsed.nodes[index].outputs);
         let written = outputs.iter().find(|known| known.name.text == output);
         match (written, outputs) {
@@ -101,21 +132,34 @@ impl Resolver<'_> {
             (None, []) => finding,
             (None, outputs) => {
                 let names = outputs.iter().map(|output| output.name.text.as_str());
-                finding.hint(format!("the outputs of {} are {}", quoted(node), listed(names)))
+                finding.hint(format!(
+                    "the outputs of {} are {}",
+                    quoted(node),
+                    listed(names)
+                ))
             }
         }
     }
 
     fn unknown_node(&self, node: &Text, output: &Text) -> Finding {
-        let ids = || self.parsed.nodes.iter().filter_map(|node| node.id.as_ref()).map(|id| id.text.as_str());
-        let finding =
-            Finding::error(Code::UnknownNode, node.span, format!("there is no node {}", quoted(&node.text)));
-        finding.nearest(nearest(&node.text, ids()), || {
-            let owner = self
-                .parsed
+        let ids = || {
+            self.parsed
                 .nodes
                 .iter()
-                .find(|node| node.outputs.iter().any(|known| known.name.text == output.text));
+                .filter_map(|node| node.id.as_ref())
+                .map(|id| id.text.as_str())
+        };
+        let finding = Finding::error(
+            Code::UnknownNode,
+            node.span,
+            format!("there is no node {}", quoted(&node.text)),
+        );
+        finding.nearest(nearest(&node.text, ids()), || {
+            let owner = self.parsed.nodes.iter().find(|node| {
+                node.outputs
+                    .iter()
+                    .any(|known| known.name.text == output.text)
+            });
             match owner.and_then(|owner| owner.id.as_ref()) {
                 Some(owner) => Some(format!("`{}` has an output `{}`", owner.text, output.text)),
                 None => Some(format!("the nodes are {}", listed(ids()))),
@@ -124,24 +168,43 @@ impl Resolver<'_> {
     }
 
     fn unknown_output(&self, producer: &ParsedNode, node: &Text, output: &Text) -> Finding {
-        let names = || producer.outputs.iter().map(|known| known.name.text.as_str());
-        let message = format!("the node {} has no output {}", quoted(&node.text), quoted(&output.text));
+        let names = || {
+            producer
+                .outputs
+                .iter()
+                .map(|known| known.name.text.as_str())
+        };
+        let message = format!(
+            "the node {} has no output {}",
+            quoted(&node.text),
+            quoted(&output.text)
+        );
         let mut finding = Finding::error(Code::UnknownOutput, output.span, message);
         if let Some(id) = &producer.id {
             finding = finding.related(id.span, "this node");
         }
         finding.nearest(nearest(&output.text, names()), || {
             if producer.outputs.is_empty() {
-                return Some(format!("the node has no outputs: add `outputs: [{}]` to it", output.text));
+                return Some(format!(
+                    "the node has no outputs: add `outputs: [{}]` to it",
+                    output.text
+                ));
             }
             Some(format!("its outputs are {}", listed(names())))
         })
     }
 }
 
-fn check_types(input: &ParsedInput, producer: &ParsedNode, output_index: usize, findings: &mut Findings<'_>) {
+fn check_types(
+    input: &ParsedInput,
+    producer: &ParsedNode,
+    output_index: usize,
+    findings: &mut Findings<'_>,
+) {
     let output = &producer.outputs[output_index];
-    let (Some(expected), Some(sent)) = (&input.type_name, &output.type_name) else { return };
+    let (Some(expected), Some(sent)) = (&input.type_name, &output.type_name) else {
+        return;
+    };
     if expected.value == sent.value {
         return;
     }
@@ -179,12 +242,16 @@ pub(crate) fn assemble(
     let mut clients = Vec::with_capacity(parsed.nodes.len());
     let mut edges = Vec::new();
     let looked_up = sources.into_iter().zip(servers);
-    for (node_index, (node, (sources, servers))) in parsed.nodes.into_iter().zip(looked_up).enumerate() {
+    for (node_index, (node, (sources, servers))) in
+        parsed.nodes.into_iter().zip(looked_up).enumerate()
+    {
         let of_node: Option<Vec<_>> = node
             .clients
             .into_iter()
             .zip(servers)
-            .map(|(client, found)| found.map(|(server, service)| (client.name.text, server, service)))
+            .map(|(client, found)| {
+                found.map(|(server, service)| (client.name.text, server, service))
+            })
             .collect();
         clients.push(of_node?);
         let mut env = parsed.env.clone();
@@ -193,8 +260,14 @@ pub(crate) fn assemble(
         for (input_index, (input, source)) in node.inputs.into_iter().zip(sources).enumerate() {
             let source = source?;
             if let Source::Output { node, output } = source {
-                let to = InputIndex { node: node_index, input: input_index };
-                edges.push(Edge { from: OutputIndex { node, output }, to });
+                let to = InputIndex {
+                    node: node_index,
+                    input: input_index,
+                };
+                edges.push(Edge {
+                    from: OutputIndex { node, output },
+                    to,
+                });
             }
             let type_name = input.type_name.map(|type_name| type_name.value);
             inputs.push(Input {
@@ -227,7 +300,11 @@ pub(crate) fn assemble(
             restart: node.restart,
             startup_timeout: node.startup_timeout,
             health_check_timeout: node.health_check_timeout,
-            services: node.services.into_iter().map(|name| resolve_services::service(name.text)).collect(),
+            services: node
+                .services
+                .into_iter()
+                .map(|name| resolve_services::service(name.text))
+                .collect(),
             clients: Vec::new(),
             params: node.params,
             on_failure: node.on_failure,
@@ -240,20 +317,41 @@ pub(crate) fn assemble(
         });
     }
     resolve_services::connect(&mut nodes, &mut edges, clients);
-    let name = parsed.name.map_or_else(|| default_name(directory, file_name), |name| name.text);
-    Some(Dataflow { name, directory: directory.to_owned(), env: parsed.env, nodes, edges })
+    let name = parsed
+        .name
+        .map_or_else(|| default_name(directory, file_name), |name| name.text);
+    Some(Dataflow {
+        name,
+        directory: directory.to_owned(),
+        env: parsed.env,
+        nodes,
+        edges,
+    })
 }
 
 /// The name of the file without its extension; `dataflow.yml` says nothing, so that its folder names it.
 fn default_name(directory: &Path, file_name: &str) -> String {
-    let stem = Path::new(file_name).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-    let folder = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let candidates = if stem == "dataflow" { [folder, stem] } else { [stem, folder] };
+    let stem = Path::new(file_name)
+        .file_stem()
+        .and_then(|stem| stem.to_str())
+        .unwrap_or_default();
+    let folder = directory
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    let candidates = if stem == "dataflow" {
+        [folder, stem]
+    } else {
+        [stem, folder]
+    };
     let names = candidates.iter().filter_map(|name| match check_name(name) {
         Ok(()) => Some((*name).to_owned()),
         Err(_) => repair_name(name),
     });
-    names.into_iter().next().unwrap_or_else(|| "dataflow".to_owned())
+    names
+        .into_iter()
+        .next()
+        .unwrap_or_else(|| "dataflow".to_owned())
 }
 
 #[cfg(test)]
@@ -262,8 +360,14 @@ mod tests {
 
     #[test]
     fn a_dataflow_without_a_name_takes_that_of_its_file_or_folder() {
-        assert_eq!(default_name(Path::new("/robots/drive"), "dataflow.yml"), "drive");
-        assert_eq!(default_name(Path::new("/robots/drive"), "night run.yaml"), "night_run");
+        assert_eq!(
+            default_name(Path::new("/robots/drive"), "dataflow.yml"),
+            "drive"
+        );
+        assert_eq!(
+            default_name(Path::new("/robots/drive"), "night run.yaml"),
+            "night_run"
+        );
         assert_eq!(default_name(Path::new("/"), "dataflow.yml"), "dataflow");
         assert_eq!(default_name(Path::new("/ドライブ"), "流れ.yml"), "dataflow");
     }

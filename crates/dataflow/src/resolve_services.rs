@@ -9,8 +9,8 @@ use nervure_protocol::nearest;
 
 use crate::diagnostic::{Code, Finding, Findings};
 use crate::graph::{
-    Client, Edge, Input, InputIndex, Node, Output, OutputIndex, Queue, QueuePolicy, Service, ServiceClient,
-    Source,
+    Client, Edge, Input, InputIndex, Node, Output, OutputIndex, Queue, QueuePolicy, Service,
+    ServiceClient, Source,
 };
 use crate::parsed::{ParsedDataflow, ParsedNode};
 use crate::quote::{listed, quoted};
@@ -24,20 +24,24 @@ pub(crate) type Servers = Vec<Vec<Option<(usize, usize)>>>;
 /// Finds the service of every client.
 pub(crate) fn resolve(parsed: &ParsedDataflow, findings: &mut Findings<'_>) -> Servers {
     let ids = parsed.nodes.iter().enumerate();
-    let by_id: HashMap<&str, usize> =
-        ids.filter_map(|(at, node)| Some((node.id.as_ref()?.text.as_str(), at))).collect();
+    let by_id: HashMap<&str, usize> = ids
+        .filter_map(|(at, node)| Some((node.id.as_ref()?.text.as_str(), at)))
+        .collect();
     let resolve_node = |node: &ParsedNode, findings: &mut Findings<'_>| {
         let clients = node.clients.iter().map(|client| {
             let Some(&server) = by_id.get(client.server.text.as_str()) else {
                 let message = format!("there is no node {}", quoted(&client.server.text));
                 let near = nearest(&client.server.text, by_id.keys().copied());
                 findings.push(
-                    Finding::error(Code::UnknownNode, client.server.span, message).nearest(near, || None),
+                    Finding::error(Code::UnknownNode, client.server.span, message)
+                        .nearest(near, || None),
                 );
                 return None;
             };
             let services = &parsed.nodes[server].services;
-            let found = services.iter().position(|service| service.text == client.service.text);
+            let found = services
+                .iter()
+                .position(|service| service.text == client.service.text);
             if found.is_none() && parsed.nodes[server].services_complete {
                 let names = || services.iter().map(|service| service.text.as_str());
                 let message = format!(
@@ -57,11 +61,19 @@ pub(crate) fn resolve(parsed: &ParsedDataflow, findings: &mut Findings<'_>) -> S
         });
         clients.collect()
     };
-    parsed.nodes.iter().map(|node| resolve_node(node, findings)).collect()
+    parsed
+        .nodes
+        .iter()
+        .map(|node| resolve_node(node, findings))
+        .collect()
 }
 
 /// Adds the edges of all clients to a graph whose nodes are assembled without them.
-pub(crate) fn connect(nodes: &mut [Node], edges: &mut Vec<Edge>, clients: Vec<Vec<(String, usize, usize)>>) {
+pub(crate) fn connect(
+    nodes: &mut [Node],
+    edges: &mut Vec<Edge>,
+    clients: Vec<Vec<(String, usize, usize)>>,
+) {
     for (node, clients) in clients.into_iter().enumerate() {
         for (name, server, service) in clients {
             let service_name = nodes[server].services[service].name.clone();
@@ -69,11 +81,26 @@ pub(crate) fn connect(nodes: &mut [Node], edges: &mut Vec<Edge>, clients: Vec<Ve
             let output = add_output(&mut nodes[node], format!("{name}~request"));
             let request_input = add_input(&mut nodes[server], of_client.clone(), node, output);
             let reply_output = add_output(&mut nodes[server], of_client);
-            let input = add_input(&mut nodes[node], format!("{name}~reply"), server, reply_output);
+            let input = add_input(
+                &mut nodes[node],
+                format!("{name}~reply"),
+                server,
+                reply_output,
+            );
             edges.push(edge((node, output), (server, request_input)));
             edges.push(edge((server, reply_output), (node, input)));
-            nodes[node].clients.push(Client { name, server, service, output, input });
-            let client = ServiceClient { node, input: request_input, output: reply_output };
+            nodes[node].clients.push(Client {
+                name,
+                server,
+                service,
+                output,
+                input,
+            });
+            let client = ServiceClient {
+                node,
+                input: request_input,
+                output: reply_output,
+            };
             nodes[server].services[service].clients.push(client);
         }
     }
@@ -81,18 +108,29 @@ pub(crate) fn connect(nodes: &mut [Node], edges: &mut Vec<Edge>, clients: Vec<Ve
 
 /// A service that nobody asks for yet.
 pub(crate) fn service(name: String) -> Service {
-    Service { name, clients: Vec::new() }
+    Service {
+        name,
+        clients: Vec::new(),
+    }
 }
 
 fn add_output(node: &mut Node, name: String) -> usize {
-    node.outputs.push(Output { name, history: 0, type_name: None, line: 0 });
+    node.outputs.push(Output {
+        name,
+        history: 0,
+        type_name: None,
+        line: 0,
+    });
     node.outputs.len() - 1
 }
 
 fn add_input(node: &mut Node, name: String, producer: usize, output: usize) -> usize {
     node.inputs.push(Input {
         name,
-        source: Source::Output { node: producer, output },
+        source: Source::Output {
+            node: producer,
+            output,
+        },
         queue: Queue::new(QueuePolicy::DropNewest, IN_FLIGHT),
         type_name: None,
         expect_every: None,
@@ -102,5 +140,11 @@ fn add_input(node: &mut Node, name: String, producer: usize, output: usize) -> u
 }
 
 fn edge((node, output): (usize, usize), (consumer, input): (usize, usize)) -> Edge {
-    Edge { from: OutputIndex { node, output }, to: InputIndex { node: consumer, input } }
+    Edge {
+        from: OutputIndex { node, output },
+        to: InputIndex {
+            node: consumer,
+            input,
+        },
+    }
 }

@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::keys::{DATAFLOW, INPUT, Key, LEVELS, Level, NODE, ON_FAILURE, OUTPUT, PARAM, Shape, Status};
+use crate::keys::{
+    DATAFLOW, INPUT, Key, LEVELS, Level, NODE, ON_FAILURE, OUTPUT, PARAM, Shape, Status,
+};
 use crate::name::MAX_NAME_BYTES;
 
 /// The JSON schema of a dataflow file, draft 2020-12.
@@ -12,11 +14,17 @@ use crate::name::MAX_NAME_BYTES;
 #[must_use]
 pub fn schema() -> Value {
     let mut schema = level_schema(&DATAFLOW);
-    let definitions: Map<String, Value> =
-        LEVELS.iter().skip(1).map(|level| (level.name.to_owned(), level_schema(level))).collect();
+    let definitions: Map<String, Value> = LEVELS
+        .iter()
+        .skip(1)
+        .map(|level| (level.name.to_owned(), level_schema(level)))
+        .collect();
     let fields = schema.as_object_mut().into_iter();
     for fields in fields {
-        fields.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
+        fields.insert(
+            "$schema".to_owned(),
+            json!("https://json-schema.org/draft/2020-12/schema"),
+        );
         fields.insert("title".to_owned(), json!("Nervure dataflow"));
         fields.insert("$defs".to_owned(), Value::Object(definitions.clone()));
     }
@@ -31,7 +39,12 @@ fn level_schema(level: &Level) -> Value {
         }
     }
     let is_required = |key: &&Key| matches!(key.status, Status::Required);
-    let required: Vec<&str> = level.keys.iter().filter(is_required).map(|key| key.name).collect();
+    let required: Vec<&str> = level
+        .keys
+        .iter()
+        .filter(is_required)
+        .map(|key| key.name)
+        .collect();
     json!({
         "type": "object",
         "properties": properties,
@@ -65,7 +78,9 @@ fn shape_schema(shape: Shape) -> Value {
             { "type": "number", "minimum": 0 },
             { "type": "string", "pattern": "^[0-9.]+ ?(ns|us|µs|ms|s|min|h)$" },
         ] }),
-        Shape::Interval => json!({ "type": "string", "pattern": "^[0-9.]+ ?(ns|us|µs|ms|s|min|h)$" }),
+        Shape::Interval => {
+            json!({ "type": "string", "pattern": "^[0-9.]+ ?(ns|us|µs|ms|s|min|h)$" })
+        }
         Shape::Size => json!({ "oneOf": [
             { "type": "integer", "minimum": 1 },
             { "type": "string", "pattern": "^[0-9.]+ ?([kKmMgGtT][iI]?)?[bB]$" },
@@ -121,7 +136,9 @@ fn shape_schema(shape: Shape) -> Value {
         Shape::ParamValues => {
             json!({ "type": "array", "minItems": 1, "items": shape_schema(Shape::ParamValue) })
         }
-        Shape::Names => json!({ "type": "array", "items": shape_schema(Shape::Name), "uniqueItems": true }),
+        Shape::Names => {
+            json!({ "type": "array", "items": shape_schema(Shape::Name), "uniqueItems": true })
+        }
         Shape::Clients => json!({
             "type": ["object", "null"],
             "propertyNames": names(),
@@ -136,7 +153,13 @@ fn shape_schema(shape: Shape) -> Value {
 
 /// The words, each that has `-` or `_` with the other as well.
 fn both_spellings(words: &[&str]) -> Vec<String> {
-    let spellings = |word: &&str| [(*word).to_owned(), word.replace('-', "_"), word.replace('_', "-")];
+    let spellings = |word: &&str| {
+        [
+            (*word).to_owned(),
+            word.replace('-', "_"),
+            word.replace('_', "-"),
+        ]
+    };
     let mut all: Vec<String> = words.iter().flat_map(spellings).collect();
     let mut known = std::collections::HashSet::new();
     all.retain(|word| known.insert(word.clone()));

@@ -31,7 +31,10 @@ impl Span {
     /// The smallest span that covers both.
     #[must_use]
     pub fn to(self, other: Span) -> Span {
-        Span { start: self.start.min(other.start), end: self.end.max(other.end) }
+        Span {
+            start: self.start.min(other.start),
+            end: self.end.max(other.end),
+        }
     }
 }
 
@@ -56,7 +59,11 @@ impl SourceText {
             text.drain(..'\u{feff}'.len_utf8());
         }
         let line_starts = line_starts(&text);
-        SourceText { name: name.into(), text, line_starts }
+        SourceText {
+            name: name.into(),
+            text,
+            line_starts,
+        }
     }
 
     /// The name that messages show.
@@ -76,9 +83,14 @@ impl SourceText {
     pub fn locate(&self, span: Span) -> Location {
         let start = self.character_boundary(span.start);
         let end = self.character_boundary(span.end).max(start);
-        let line_index = self.line_starts.partition_point(|&line_start| line_start <= start) - 1;
+        let line_index = self
+            .line_starts
+            .partition_point(|&line_start| line_start <= start)
+            - 1;
         let line = self.line_text(line_index);
-        let column_index = self.text[self.line_starts[line_index]..start].chars().count();
+        let column_index = self.text[self.line_starts[line_index]..start]
+            .chars()
+            .count();
         Location {
             line: line_index + 1,
             column: column_index + 1,
@@ -90,10 +102,22 @@ impl SourceText {
     /// The lines that `spans` touch, as one piece of text, with the number of its first line and the byte at
     /// which it begins.
     pub(crate) fn lines_around(&self, start: usize, end: usize) -> (&str, usize, usize) {
-        let first = self.line_starts.partition_point(|&line_start| line_start <= start).max(1) - 1;
-        let last = self.line_starts.partition_point(|&line_start| line_start <= end).max(1) - 1;
+        let first = self
+            .line_starts
+            .partition_point(|&line_start| line_start <= start)
+            .max(1)
+            - 1;
+        let last = self
+            .line_starts
+            .partition_point(|&line_start| line_start <= end)
+            .max(1)
+            - 1;
         let begin = self.line_starts[first];
-        let stop = self.line_starts.get(last + 1).copied().unwrap_or(self.text.len());
+        let stop = self
+            .line_starts
+            .get(last + 1)
+            .copied()
+            .unwrap_or(self.text.len());
         (&self.text[begin..stop], first + 1, begin)
     }
 
@@ -104,7 +128,11 @@ impl SourceText {
 
     fn line_text(&self, line_index: usize) -> &str {
         let start = self.line_starts[line_index];
-        let end = self.line_starts.get(line_index + 1).copied().unwrap_or(self.text.len());
+        let end = self
+            .line_starts
+            .get(line_index + 1)
+            .copied()
+            .unwrap_or(self.text.len());
         self.text[start..end].trim_end_matches(['\n', '\r'])
     }
 
@@ -119,7 +147,9 @@ impl SourceText {
 
 /// Byte offsets at which lines begin; there is always at least one line.
 fn line_starts(text: &str) -> Vec<usize> {
-    std::iter::once(0).chain(text.match_indices('\n').map(|(index, _)| index + 1)).collect()
+    std::iter::once(0)
+        .chain(text.match_indices('\n').map(|(index, _)| index + 1))
+        .collect()
 }
 
 fn excerpt(line: &str, column_index: usize) -> String {
@@ -127,7 +157,10 @@ fn excerpt(line: &str, column_index: usize) -> String {
         return line.to_owned();
     }
     let skipped = column_index.saturating_sub(MAX_EXCERPT_CHARACTERS / 2);
-    line.chars().skip(skipped).take(MAX_EXCERPT_CHARACTERS).collect()
+    line.chars()
+        .skip(skipped)
+        .take(MAX_EXCERPT_CHARACTERS)
+        .collect()
 }
 
 #[cfg(test)]
@@ -146,16 +179,34 @@ mod tests {
     fn a_span_past_the_end_is_at_the_end() {
         let source = SourceText::new("f.yml", "a: ä");
         let location = source.locate(Span { start: 4, end: 99 });
-        assert_eq!((location.line, location.column, location.span), (1, 4, Span { start: 3, end: 5 }));
-        assert_eq!(SourceText::new("f.yml", "").locate(Span { start: 7, end: 7 }).line, 1);
+        assert_eq!(
+            (location.line, location.column, location.span),
+            (1, 4, Span { start: 3, end: 5 })
+        );
+        assert_eq!(
+            SourceText::new("f.yml", "")
+                .locate(Span { start: 7, end: 7 })
+                .line,
+            1
+        );
     }
 
     #[test]
     fn of_a_very_long_line_the_part_around_the_column_is_kept() {
-        let source = SourceText::new("f.yml", format!("{}!{}", "a".repeat(5000), "b".repeat(5000)));
-        let location = source.locate(Span { start: 5000, end: 5001 });
+        let source = SourceText::new(
+            "f.yml",
+            format!("{}!{}", "a".repeat(5000), "b".repeat(5000)),
+        );
+        let location = source.locate(Span {
+            start: 5000,
+            end: 5001,
+        });
         assert_eq!(location.column, 5001);
-        assert!(location.source_line.contains("a!b"), "{}", location.source_line);
+        assert!(
+            location.source_line.contains("a!b"),
+            "{}",
+            location.source_line
+        );
         assert_eq!(location.source_line.chars().count(), MAX_EXCERPT_CHARACTERS);
     }
 }

@@ -7,8 +7,12 @@ use crate::source::Span;
 /// What the parser's `message` at `span` means in `text`; `open` is the `[` or `{` that is open there.
 pub(crate) fn explain(message: &str, text: &str, span: Span, open: Option<Span>) -> Finding {
     if message.contains("recursion limit") {
-        return Finding::error(Code::YamlTooDeep, span, "lists and maps are nested too deep")
-            .hint("a dataflow file needs five levels");
+        return Finding::error(
+            Code::YamlTooDeep,
+            span,
+            "lists and maps are nested too deep",
+        )
+        .hint("a dataflow file needs five levels");
     }
     if let Some(open) = open.filter(|_| !message.contains("quoted scalar")) {
         let (what, closing) = if text[open.start..].starts_with('[') {
@@ -16,7 +20,10 @@ pub(crate) fn explain(message: &str, text: &str, span: Span, open: Option<Span>)
         } else {
             ("map in `{..}`", "}")
         };
-        let opening = Span { start: open.start, end: open.start + 1 };
+        let opening = Span {
+            start: open.start,
+            end: open.start + 1,
+        };
         return Finding::error(
             Code::YamlSyntax,
             span,
@@ -26,15 +33,23 @@ pub(crate) fn explain(message: &str, text: &str, span: Span, open: Option<Span>)
         .related(opening, "opened here");
     }
     let at_end = text[span.start..].trim().is_empty();
-    let known = EXPLANATIONS.iter().find(|(part, ..)| message.contains(part));
+    let known = EXPLANATIONS
+        .iter()
+        .find(|(part, ..)| message.contains(part));
     match known {
         Some((_, meaning, hint)) => Finding::error(Code::YamlSyntax, span, *meaning).hint(*hint),
-        None if at_end => {
-            Finding::error(Code::YamlSyntax, span, format!("the file ends too early: {}", shown(message)))
-                .hint("a quote, `[` or `{` may be open further up")
-        }
-        None => Finding::error(Code::YamlSyntax, span, format!("this is not valid YAML: {}", shown(message)))
-            .hint("the mistake may be on the line before"),
+        None if at_end => Finding::error(
+            Code::YamlSyntax,
+            span,
+            format!("the file ends too early: {}", shown(message)),
+        )
+        .hint("a quote, `[` or `{` may be open further up"),
+        None => Finding::error(
+            Code::YamlSyntax,
+            span,
+            format!("this is not valid YAML: {}", shown(message)),
+        )
+        .hint("the mistake may be on the line before"),
     }
 }
 
@@ -75,18 +90,46 @@ const EXPLANATIONS: &[(&str, &str, &str)] = &[
         "a backslash in double quotes begins an escape that does not exist",
         "write `\\\\` for a backslash, or use single quotes",
     ),
-    ("trailing content", "text follows after a closing quote", "put all of it into the quotes, or none"),
-    ("flow sequence", "a list in `[..]` is not closed, or a `,` is missing", "close it with `]`"),
-    ("flow mapping", "a map in `{..}` is not closed, or a `,` is missing", "close it with `}`"),
-    ("flow construct", "a list in `[..]` or a map in `{..}` is not closed", "close it with `]` or `}`"),
-    ("unexpected end of stream", "a quote is opened here and not closed", "close the quote"),
+    (
+        "trailing content",
+        "text follows after a closing quote",
+        "put all of it into the quotes, or none",
+    ),
+    (
+        "flow sequence",
+        "a list in `[..]` is not closed, or a `,` is missing",
+        "close it with `]`",
+    ),
+    (
+        "flow mapping",
+        "a map in `{..}` is not closed, or a `,` is missing",
+        "close it with `}`",
+    ),
+    (
+        "flow construct",
+        "a list in `[..]` or a map in `{..}` is not closed",
+        "close it with `]` or `}`",
+    ),
+    (
+        "unexpected end of stream",
+        "a quote is opened here and not closed",
+        "close the quote",
+    ),
     (
         "quoted scalar",
         "a quote is opened here and not closed",
         "close the quote; text with a quote in it can stand in the other kind of quotes",
     ),
-    ("simple key expect", "a key has no `:`", "write `key: value`"),
-    ("simple key expected", "a key has no `:`", "write `key: value`"),
+    (
+        "simple key expect",
+        "a key has no `:`",
+        "write `key: value`",
+    ),
+    (
+        "simple key expected",
+        "a key has no `:`",
+        "write `key: value`",
+    ),
     (
         "unknown anchor",
         "an alias (`*name`) names an anchor that does not exist",
@@ -127,8 +170,16 @@ const EXPLANATIONS: &[(&str, &str, &str)] = &[
         "a block of text (`|` or `>`) is malformed",
         "indent its lines by the same number of spaces, more than its key",
     ),
-    ("tab", "a tab stands where only spaces are allowed", "replace it by spaces"),
-    ("invalid indentation", "the indentation does not fit", "align this line with its neighbours"),
+    (
+        "tab",
+        "a tab stands where only spaces are allowed",
+        "replace it by spaces",
+    ),
+    (
+        "invalid indentation",
+        "the indentation does not fit",
+        "align this line with its neighbours",
+    ),
     (
         "comment intercepting",
         "a comment stands in the middle of a text",

@@ -12,11 +12,31 @@ struct Unit {
 }
 
 const UNITS: &[Unit] = &[
-    Unit { name: "hz", nanos: |rate| 1e9 / rate, example: "hz/30" },
-    Unit { name: "secs", nanos: |seconds| seconds * 1e9, example: "secs/1" },
-    Unit { name: "millis", nanos: |milliseconds| milliseconds * 1e6, example: "millis/20" },
-    Unit { name: "micros", nanos: |microseconds| microseconds * 1e3, example: "micros/500" },
-    Unit { name: "nanos", nanos: |nanoseconds| nanoseconds, example: "nanos/500000" },
+    Unit {
+        name: "hz",
+        nanos: |rate| 1e9 / rate,
+        example: "hz/30",
+    },
+    Unit {
+        name: "secs",
+        nanos: |seconds| seconds * 1e9,
+        example: "secs/1",
+    },
+    Unit {
+        name: "millis",
+        nanos: |milliseconds| milliseconds * 1e6,
+        example: "millis/20",
+    },
+    Unit {
+        name: "micros",
+        nanos: |microseconds| microseconds * 1e3,
+        example: "micros/500",
+    },
+    Unit {
+        name: "nanos",
+        nanos: |nanoseconds| nanoseconds,
+        example: "nanos/500000",
+    },
 ];
 
 /// Why a text is not a timer.
@@ -29,11 +49,22 @@ pub(crate) struct TimerError {
 
 /// The period of the timer that `text` (the part after `timer/`) names.
 pub(crate) fn parse_timer(text: &str) -> Result<u64, TimerError> {
-    let error = |message: String, suggestion: Option<String>| TimerError { message, suggestion };
+    let error = |message: String, suggestion: Option<String>| TimerError {
+        message,
+        suggestion,
+    };
     let Some((unit, number)) = text.split_once('/') else {
-        let example = UNITS.iter().find(|known| known.name == text).map(|unit| unit.example.to_owned());
-        let suggestion = example.or_else(|| reordered(text)).unwrap_or_else(|| "hz/30".to_owned());
-        return Err(error("a timer needs a unit and a number".to_owned(), Some(suggestion)));
+        let example = UNITS
+            .iter()
+            .find(|known| known.name == text)
+            .map(|unit| unit.example.to_owned());
+        let suggestion = example
+            .or_else(|| reordered(text))
+            .unwrap_or_else(|| "hz/30".to_owned());
+        return Err(error(
+            "a timer needs a unit and a number".to_owned(),
+            Some(suggestion),
+        ));
     };
     let names = UNITS.iter().map(|unit| unit.name);
     let Some(known) = UNITS.iter().find(|known| known.name == unit) else {
@@ -46,29 +77,45 @@ pub(crate) fn parse_timer(text: &str) -> Result<u64, TimerError> {
         return Err(error(message, near.map(|near| format!("{near}/{number}"))));
     };
     // Rust's parser also takes "inf", "nan" and exponents, which nobody means here.
-    let is_plain = number.chars().all(|character| character.is_ascii_digit() || character == '.');
+    let is_plain = number
+        .chars()
+        .all(|character| character.is_ascii_digit() || character == '.');
     let Some(number) = is_plain.then(|| number.parse::<f64>().ok()).flatten() else {
         let message = format!("{} is not a number", crate::quote::quoted(number));
         return Err(error(message, Some(known.example.to_owned())));
     };
     if number <= 0.0 {
-        return Err(error("a timer cannot have a rate or a period of 0".to_owned(), None));
+        return Err(error(
+            "a timer cannot have a rate or a period of 0".to_owned(),
+            None,
+        ));
     }
     let nanos = (known.nanos)(number);
     if nanos < MIN_PERIOD_NANOS {
-        return Err(error("the timer is too fast: at most 10000 ticks a second".to_owned(), None));
+        return Err(error(
+            "the timer is too fast: at most 10000 ticks a second".to_owned(),
+            None,
+        ));
     }
     if nanos > MAX_PERIOD_NANOS {
-        return Err(error("the timer is too slow: at least one tick a day".to_owned(), None));
+        return Err(error(
+            "the timer is too slow: at least one tick a day".to_owned(),
+            None,
+        ));
     }
     Ok(nanos.round() as u64)
 }
 
 /// `hz/30` for `30hz`.
 fn reordered(text: &str) -> Option<String> {
-    let (number, unit) = text.split_at(text.find(|character: char| character.is_ascii_alphabetic())?);
-    let unit =
-        other_spelling(unit).or_else(|| UNITS.iter().map(|known| known.name).find(|name| *name == unit))?;
+    let (number, unit) =
+        text.split_at(text.find(|character: char| character.is_ascii_alphabetic())?);
+    let unit = other_spelling(unit).or_else(|| {
+        UNITS
+            .iter()
+            .map(|known| known.name)
+            .find(|name| *name == unit)
+    })?;
     let timer = format!("{unit}/{number}");
     parse_timer(&timer).is_ok().then_some(timer)
 }
@@ -117,7 +164,13 @@ mod tests {
         ] {
             assert!(parse_timer(text).is_err(), "{text}");
         }
-        assert_eq!(parse_timer("ms/20").unwrap_err().suggestion.as_deref(), Some("millis/20"));
-        assert_eq!(parse_timer("20ms").unwrap_err().suggestion.as_deref(), Some("millis/20"));
+        assert_eq!(
+            parse_timer("ms/20").unwrap_err().suggestion.as_deref(),
+            Some("millis/20")
+        );
+        assert_eq!(
+            parse_timer("20ms").unwrap_err().suggestion.as_deref(),
+            Some("millis/20")
+        );
     }
 }

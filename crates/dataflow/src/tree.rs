@@ -127,10 +127,17 @@ impl<'a> Builder<'a> {
             match event {
                 Event::DocumentStart(_) => self.start_document(span)?,
                 Event::Scalar(text, style, anchor, tag) => {
-                    let span =
-                        if style == ScalarStyle::Plain { span } else { self.offsets.quoted(span, style) };
+                    let span = if style == ScalarStyle::Plain {
+                        span
+                    } else {
+                        self.offsets.quoted(span, style)
+                    };
                     let kind = scalar(&text, style, tag.as_deref(), span)?;
-                    let value = Value { span, kind, is_plain: style == ScalarStyle::Plain && tag.is_none() };
+                    let value = Value {
+                        span,
+                        kind,
+                        is_plain: style == ScalarStyle::Plain && tag.is_none(),
+                    };
                     self.add(value, anchor, 1, 0)?;
                 }
                 Event::Alias(anchor) => self.add_alias(anchor, span)?,
@@ -145,7 +152,10 @@ impl<'a> Builder<'a> {
             }
         }
         match self.root {
-            Some(Value { kind: Kind::Null, .. }) | None => Err(Box::new(empty_file())),
+            Some(Value {
+                kind: Kind::Null, ..
+            })
+            | None => Err(Box::new(empty_file())),
             Some(root) => Ok(root),
         }
     }
@@ -155,40 +165,67 @@ impl<'a> Builder<'a> {
         if self.documents == 1 {
             return Ok(());
         }
-        let finding = Finding::error(Code::MultipleDocuments, span, "a second YAML document begins here")
-            .expected("one document in a dataflow file")
-            .hint("remove the `---` line, or move what follows to a file of its own");
+        let finding = Finding::error(
+            Code::MultipleDocuments,
+            span,
+            "a second YAML document begins here",
+        )
+        .expected("one document in a dataflow file")
+        .hint("remove the `---` line, or move what follows to a file of its own");
         Err(Box::new(finding))
     }
 
-    fn start(&mut self, span: Span, anchor: usize, tag: Option<&Tag>, content: Content) -> Result<()> {
+    fn start(
+        &mut self,
+        span: Span,
+        anchor: usize,
+        tag: Option<&Tag>,
+        content: Content,
+    ) -> Result<()> {
         if let Some(tag) = tag {
             return Err(Box::new(unsupported_tag(tag, span)));
         }
         if self.open.len() >= MAX_DEPTH {
             return Err(Box::new(too_deep(span)));
         }
-        self.open.push(Open { span, anchor, content, values: 1, height: 0 });
+        self.open.push(Open {
+            span,
+            anchor,
+            content,
+            values: 1,
+            height: 0,
+        });
         self.count(1, span)
     }
 
     fn end(&mut self, end: Span) -> Result<()> {
-        let Some(open) = self.open.pop() else { return Ok(()) };
+        let Some(open) = self.open.pop() else {
+            return Ok(());
+        };
         let (kind, last) = match open.content {
             Content::List(items) => {
                 let last = items.last().map(|item| item.span);
                 (Kind::List(items), last)
             }
             Content::Map(entries, _) => {
-                let last = entries.last().map(|entry| entry.key.span.to(entry.value.span));
+                let last = entries
+                    .last()
+                    .map(|entry| entry.key.span.to(entry.value.span));
                 (Kind::Map(entries), last)
             }
         };
         // A block collection ends where the next thing begins, lines below; point at what it contains.
         let is_flow = self.offsets.text[open.span.start..].starts_with(['[', '{']);
-        let span =
-            if is_flow { open.span.to(end) } else { last.map_or(open.span, |last| open.span.to(last)) };
-        let value = Value { span, kind, is_plain: false };
+        let span = if is_flow {
+            open.span.to(end)
+        } else {
+            last.map_or(open.span, |last| open.span.to(last))
+        };
+        let value = Value {
+            span,
+            kind,
+            is_plain: false,
+        };
         self.values -= open.values;
         self.add(value, open.anchor, open.values, open.height)
     }
@@ -197,7 +234,14 @@ impl<'a> Builder<'a> {
     fn add(&mut self, value: Value, anchor: usize, values: usize, height: usize) -> Result<()> {
         self.count(values, value.span)?;
         if anchor > 0 {
-            self.anchors.insert(anchor, Anchored { value: value.clone(), values, height });
+            self.anchors.insert(
+                anchor,
+                Anchored {
+                    value: value.clone(),
+                    values,
+                    height,
+                },
+            );
         }
         let depth = self.open.len();
         if depth + height > MAX_DEPTH {
@@ -221,8 +265,12 @@ impl<'a> Builder<'a> {
 
     fn add_alias(&mut self, anchor: usize, span: Span) -> Result<()> {
         let Some(anchored) = self.anchors.get(&anchor) else {
-            let finding = Finding::error(Code::YamlAlias, span, "this alias stands inside of what it names")
-                .hint("write the value out");
+            let finding = Finding::error(
+                Code::YamlAlias,
+                span,
+                "this alias stands inside of what it names",
+            )
+            .hint("write the value out");
             return Err(Box::new(finding));
         };
         let (values, height) = (anchored.values, anchored.height);
@@ -259,7 +307,12 @@ impl<'a> Builder<'a> {
         // Inside of `[..]` or `{..}` whatever the parser says means that it is not closed.
         let open = self.open.last().map(|open| open.span);
         let open = open.filter(|span| self.offsets.text[span.start..].starts_with(['[', '{']));
-        Box::new(crate::syntax_error::explain(error.info(), self.offsets.text, span, open))
+        Box::new(crate::syntax_error::explain(
+            error.info(),
+            self.offsets.text,
+            span,
+            open,
+        ))
     }
 
     /// The first tab in the indentation of the line at `at`, or of the line before it, where the parser may have
@@ -267,53 +320,94 @@ impl<'a> Builder<'a> {
     fn tab_indentation_near(&self, at: usize, look_ahead: bool) -> Option<Span> {
         let text = self.offsets.text;
         let line_start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
-        let before = text[..line_start.saturating_sub(1)].rfind('\n').map_or(0, |newline| newline + 1);
-        let after = text[at..].find('\n').filter(|_| look_ahead).map(|newline| at + newline + 1);
-        [Some(line_start), Some(before), after].into_iter().flatten().find_map(|start| {
-            let indentation =
-                text[start..].find(|character| !matches!(character, ' ' | '\t')).unwrap_or_default();
-            let tab = start + text[start..start + indentation].find('\t')?;
-            Some(Span { start: tab, end: tab + 1 })
-        })
+        let before = text[..line_start.saturating_sub(1)]
+            .rfind('\n')
+            .map_or(0, |newline| newline + 1);
+        let after = text[at..]
+            .find('\n')
+            .filter(|_| look_ahead)
+            .map(|newline| at + newline + 1);
+        [Some(line_start), Some(before), after]
+            .into_iter()
+            .flatten()
+            .find_map(|start| {
+                let indentation = text[start..]
+                    .find(|character| !matches!(character, ' ' | '\t'))
+                    .unwrap_or_default();
+                let tab = start + text[start..start + indentation].find('\t')?;
+                Some(Span {
+                    start: tab,
+                    end: tab + 1,
+                })
+            })
     }
 }
 
 fn empty_file() -> Finding {
-    Finding::error(Code::EmptyFile, Span { start: 0, end: 0 }, "the file has no content")
-        .expected("a dataflow")
-        .hint("the smallest dataflow is `nodes: [{id: camera, path: camera.py}]`")
+    Finding::error(
+        Code::EmptyFile,
+        Span { start: 0, end: 0 },
+        "the file has no content",
+    )
+    .expected("a dataflow")
+    .hint("the smallest dataflow is `nodes: [{id: camera, path: camera.py}]`")
 }
 
 fn too_deep(span: Span) -> Finding {
-    Finding::error(Code::YamlTooDeep, span, format!("lists and maps are nested more than {MAX_DEPTH} deep"))
-        .hint("a dataflow file needs five levels")
+    Finding::error(
+        Code::YamlTooDeep,
+        span,
+        format!("lists and maps are nested more than {MAX_DEPTH} deep"),
+    )
+    .hint("a dataflow file needs five levels")
 }
 
 fn unsupported_tag(tag: &Tag, span: Span) -> Finding {
-    let text = if tag.is_yaml_core_schema() { format!("!!{}", tag.suffix) } else { tag.to_string() };
-    Finding::error(Code::YamlFeature, span, format!("the YAML tag {} is not used here", quoted(&text)))
-        .hint("remove the tag; for text that looks like a number, use quotes")
+    let text = if tag.is_yaml_core_schema() {
+        format!("!!{}", tag.suffix)
+    } else {
+        tag.to_string()
+    };
+    Finding::error(
+        Code::YamlFeature,
+        span,
+        format!("the YAML tag {} is not used here", quoted(&text)),
+    )
+    .hint("remove the tag; for text that looks like a number, use quotes")
 }
 
 /// The value as the key of a map.
 fn key(value: Value) -> Result<Text> {
     let text = match value.kind {
-        Kind::Text(text) | Kind::Boolean(_, text) | Kind::Integer(_, text) | Kind::Float(_, text) => text,
+        Kind::Text(text)
+        | Kind::Boolean(_, text)
+        | Kind::Integer(_, text)
+        | Kind::Float(_, text) => text,
         Kind::Null => "null".to_owned(),
         Kind::List(_) | Kind::Map(_) => {
-            let finding =
-                Finding::error(Code::YamlFeature, value.span, "a list or a map stands where a key belongs")
-                    .expected("a name, followed by `:`")
-                    .hint("text that begins with `{` or `[` needs quotes");
+            let finding = Finding::error(
+                Code::YamlFeature,
+                value.span,
+                "a list or a map stands where a key belongs",
+            )
+            .expected("a name, followed by `:`")
+            .hint("text that begins with `{` or `[` needs quotes");
             return Err(Box::new(finding));
         }
     };
     if text == "<<" {
-        let finding = Finding::error(Code::YamlFeature, value.span, "merge keys (`<<`) are not supported")
-            .hint("write the keys out; an alias for a whole value (`env: *common`) works");
+        let finding = Finding::error(
+            Code::YamlFeature,
+            value.span,
+            "merge keys (`<<`) are not supported",
+        )
+        .hint("write the keys out; an alias for a whole value (`env: *common`) works");
         return Err(Box::new(finding));
     }
-    Ok(Text { span: value.span, text })
+    Ok(Text {
+        span: value.span,
+        text,
+    })
 }
 
 /// A scalar as YAML 1.2's core schema reads it.
@@ -344,21 +438,30 @@ fn number(text: &str) -> Option<Kind> {
     let radix = |prefix, radix| {
         let digits = text.strip_prefix(prefix)?;
         // Rust also reads a sign after the prefix; YAML does not.
-        digits.chars().all(|digit| digit.is_digit(radix)).then(|| i64::from_str_radix(digits, radix).ok())?
+        digits
+            .chars()
+            .all(|digit| digit.is_digit(radix))
+            .then(|| i64::from_str_radix(digits, radix).ok())?
     };
-    let integer = radix("0x", 16).or_else(|| radix("0o", 8)).or_else(|| text.parse().ok());
+    let integer = radix("0x", 16)
+        .or_else(|| radix("0o", 8))
+        .or_else(|| text.parse().ok());
     if let Some(integer) = integer {
         return Some(Kind::Integer(integer, text.to_owned()));
     }
     // Rust also reads "inf", "infinity" and "nan" as floats; YAML does not.
-    if !text.starts_with(['+', '-', '.']) && !text.starts_with(|first: char| first.is_ascii_digit()) {
+    if !text.starts_with(['+', '-', '.']) && !text.starts_with(|first: char| first.is_ascii_digit())
+    {
         return None;
     }
     let float = match text {
         ".inf" | ".Inf" | ".INF" | "+.inf" => f64::INFINITY,
         "-.inf" | "-.Inf" | "-.INF" => f64::NEG_INFINITY,
         ".nan" | ".NaN" | ".NAN" => f64::NAN,
-        _ if text.chars().all(|character| matches!(character, '0'..='9' | '.' | '+' | '-' | 'e' | 'E')) => {
+        _ if text
+            .chars()
+            .all(|character| matches!(character, '0'..='9' | '.' | '+' | '-' | 'e' | 'E')) =>
+        {
             text.parse().ok()?
         }
         _ => return None,
@@ -375,8 +478,11 @@ struct Offsets<'a> {
 
 impl Offsets<'_> {
     fn new(text: &str) -> Offsets<'_> {
-        let bytes =
-            if text.is_ascii() { Vec::new() } else { text.char_indices().map(|(byte, _)| byte).collect() };
+        let bytes = if text.is_ascii() {
+            Vec::new()
+        } else {
+            text.char_indices().map(|(byte, _)| byte).collect()
+        };
         Offsets { text, bytes }
     }
 
@@ -384,14 +490,20 @@ impl Offsets<'_> {
         if self.bytes.is_empty() {
             return character.min(self.text.len());
         }
-        self.bytes.get(character).copied().unwrap_or(self.text.len())
+        self.bytes
+            .get(character)
+            .copied()
+            .unwrap_or(self.text.len())
     }
 
     fn span(&self, span: saphyr_parser::Span) -> Span {
         let start = self.byte(span.start.index());
         let end = self.byte(span.end.index()).max(start);
         let trimmed = self.text[start..end].trim_end().len();
-        Span { start, end: start + trimmed }
+        Span {
+            start,
+            end: start + trimmed,
+        }
     }
 
     /// The parser's span of text in quotes goes on to the next token, over comments; this ends at the quote.
@@ -408,10 +520,15 @@ impl Offsets<'_> {
         }
         while let Some((index, character)) = characters.next() {
             let next_is_quote = characters.peek().is_some_and(|(_, next)| *next == quote);
-            if character == '\\' && quote == '"' || character == quote && quote == '\'' && next_is_quote {
+            if character == '\\' && quote == '"'
+                || character == quote && quote == '\'' && next_is_quote
+            {
                 characters.next();
             } else if character == quote {
-                return Span { start: span.start, end: span.start + index + 1 };
+                return Span {
+                    start: span.start,
+                    end: span.start + index + 1,
+                };
             }
         }
         span

@@ -99,17 +99,31 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     Ok(bytes.round() as u64)
 }
 
-fn parse_amount(text: &str, units: &[(&str, u64)], fold: impl Fn(&str) -> String) -> Result<f64, UnitError> {
+fn parse_amount(
+    text: &str,
+    units: &[(&str, u64)],
+    fold: impl Fn(&str) -> String,
+) -> Result<f64, UnitError> {
     let text = text.trim();
-    let digits =
-        text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
+    let digits = text
+        .find(|character: char| !character.is_ascii_digit() && character != '.')
+        .unwrap_or(text.len());
     let (amount, unit) = (&text[..digits], text[digits..].trim_start());
-    let known = || units.iter().map(|(unit, _)| *unit).collect::<Vec<_>>().join(", ");
+    let known = || {
+        units
+            .iter()
+            .map(|(unit, _)| *unit)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     if unit.is_empty() && !amount.is_empty() {
         return Err(UnitError::NoUnit { known: known() });
     }
     let amount: f64 = amount.parse().map_err(|_| UnitError::NoNumber)?;
-    let factor = units.iter().find(|(name, _)| *name == fold(unit)).map(|(_, factor)| *factor);
+    let factor = units
+        .iter()
+        .find(|(name, _)| *name == fold(unit))
+        .map(|(_, factor)| *factor);
     let factor = factor.ok_or_else(|| UnitError::UnknownUnit { known: known() })?;
     Ok(amount * factor as f64)
 }
@@ -125,7 +139,16 @@ mod tests {
         assert_eq!(parse_duration("500us"), Ok(Duration::from_micros(500)));
         assert_eq!(parse_duration("2min"), Ok(Duration::from_secs(120)));
         assert_eq!(parse_duration("0.5h"), Ok(Duration::from_secs(1800)));
-        for text in ["", "5", "ms", "5 parsecs", "-1s", "1..5s", "99999999h", "1e3s"] {
+        for text in [
+            "",
+            "5",
+            "ms",
+            "5 parsecs",
+            "-1s",
+            "1..5s",
+            "99999999h",
+            "1e3s",
+        ] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
         assert_eq!(seconds(0.25), Ok(Duration::from_millis(250)));

@@ -32,13 +32,20 @@ fn excerpts_do_not_steer_the_terminal() {
 
 #[test]
 fn every_code_has_a_file() {
-    let reports = fixtures().into_iter().chain(unreadable_bytes()).chain([(String::new(), too_many())]);
-    let seen: BTreeSet<Code> =
-        reports.flat_map(|(_, report)| report.diagnostics).map(|diagnostic| diagnostic.code).collect();
+    let reports = fixtures()
+        .into_iter()
+        .chain(unreadable_bytes())
+        .chain([(String::new(), too_many())]);
+    let seen: BTreeSet<Code> = reports
+        .flat_map(|(_, report)| report.diagnostics)
+        .map(|diagnostic| diagnostic.code)
+        .collect();
     // Tested with real files, in tests/load.rs.
     let elsewhere = [Code::UnreadableFile];
-    let missing: Vec<&Code> =
-        Code::ALL.iter().filter(|code| !seen.contains(code) && !elsewhere.contains(code)).collect();
+    let missing: Vec<&Code> = Code::ALL
+        .iter()
+        .filter(|code| !seen.contains(code) && !elsewhere.contains(code))
+        .collect();
     assert!(missing.is_empty(), "no file in tests/bad shows {missing:?}");
 }
 
@@ -65,7 +72,9 @@ fn a_finding_is_complete_as_data() {
 fn messages_hold_no_control_characters() {
     for (name, report) in fixtures().into_iter().chain(unreadable_bytes()) {
         let text = report.render(false);
-        let bad = text.chars().find(|&character| character.is_control() && character != '\n');
+        let bad = text
+            .chars()
+            .find(|&character| character.is_control() && character != '\n');
         assert_eq!(bad, None, "{name}:\n{text:?}");
         assert!(!text.contains('\u{202e}'), "{name}");
     }
@@ -75,7 +84,10 @@ fn messages_hold_no_control_characters() {
 fn findings_are_limited_and_the_rest_is_counted() {
     let report = too_many();
     assert_eq!(report.diagnostics.len(), MAX_DIAGNOSTICS + 1);
-    assert_eq!(report.diagnostics.last().unwrap().message, "401 more findings are not listed");
+    assert_eq!(
+        report.diagnostics.last().unwrap().message,
+        "401 more findings are not listed"
+    );
 }
 
 #[test]
@@ -85,8 +97,13 @@ fn line_ends_and_a_byte_order_mark_change_nothing() {
     for other in [text.replace('\n', "\r\n"), format!("\u{feff}{text}")] {
         let report = parse("f.yml", other.as_bytes());
         let places = |report: &Report| -> Vec<_> {
-            let locations = report.diagnostics.iter().filter_map(|diagnostic| diagnostic.location.clone());
-            locations.map(|at| (at.line, at.column, at.source_line)).collect()
+            let locations = report
+                .diagnostics
+                .iter()
+                .filter_map(|diagnostic| diagnostic.location.clone());
+            locations
+                .map(|at| (at.line, at.column, at.source_line))
+                .collect()
         };
         assert_eq!(places(&report), places(&expected));
     }
@@ -113,20 +130,34 @@ fn fixtures() -> Vec<(String, Report)> {
 
 /// What cannot be a file in a repository, or would be too large for one.
 fn unreadable_bytes() -> Vec<(String, Report)> {
-    let utf16: Vec<u8> = "\u{feff}nodes: []".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let utf16: Vec<u8> = "\u{feff}nodes: []"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
     let cases: [(&str, Vec<u8>); 7] = [
         ("empty", Vec::new()),
         ("only-comments", b"# nothing here yet\n\n".to_vec()),
-        ("latin-1", b"nodes:\n  - id: kamera\n    description: Bilder f\xfcr alle\n".to_vec()),
+        (
+            "latin-1",
+            b"nodes:\n  - id: kamera\n    description: Bilder f\xfcr alle\n".to_vec(),
+        ),
         ("utf-16", utf16),
         ("binary", b"\x7fELF\x02\x01\x01\0\0\0\xff\xfe\x90".to_vec()),
         ("too-large", vec![b'#'; MAX_FILE_BYTES + 1]),
-        ("too-deep", format!("nodes: {}", "[".repeat(100_000)).into_bytes()),
+        (
+            "too-deep",
+            format!("nodes: {}", "[".repeat(100_000)).into_bytes(),
+        ),
     ];
-    cases.into_iter().map(|(name, bytes)| (name.to_owned(), parse(&format!("{name}.yml"), &bytes))).collect()
+    cases
+        .into_iter()
+        .map(|(name, bytes)| (name.to_owned(), parse(&format!("{name}.yml"), &bytes)))
+        .collect()
 }
 
 fn too_many() -> Report {
-    let keys: String = (0..500).map(|number| format!("wrong{number}: 1\n")).collect();
+    let keys: String = (0..500)
+        .map(|number| format!("wrong{number}: 1\n"))
+        .collect();
     parse("many.yml", keys.as_bytes())
 }

@@ -24,10 +24,18 @@ fn every_file_gets_its_graph() {
 #[test]
 fn the_only_warning_is_about_a_program_that_is_to_be_built() {
     for (name, report) in fixtures() {
-        let warnings =
-            report.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Warning);
-        let codes: BTreeSet<&str> = warnings.map(|diagnostic| diagnostic.code.as_str()).collect();
-        let expected = if name == "dora" { BTreeSet::from(["not-built"]) } else { BTreeSet::new() };
+        let warnings = report
+            .diagnostics
+            .iter()
+            .filter(|diagnostic| diagnostic.severity == Severity::Warning);
+        let codes: BTreeSet<&str> = warnings
+            .map(|diagnostic| diagnostic.code.as_str())
+            .collect();
+        let expected = if name == "dora" {
+            BTreeSet::from(["not-built"])
+        } else {
+            BTreeSet::new()
+        };
         assert_eq!(codes, expected, "{name}:\n{}", report.render(false));
     }
 }
@@ -36,10 +44,18 @@ fn the_only_warning_is_about_a_program_that_is_to_be_built() {
 fn one_file_has_every_key() {
     let text = include_str!("good/every-key.yml");
     let schema = nervure_dataflow::schema();
-    let levels = schema["$defs"].as_object().unwrap().values().chain([&schema]);
+    let levels = schema["$defs"]
+        .as_object()
+        .unwrap()
+        .values()
+        .chain([&schema]);
     let keys = levels.flat_map(|level| level["properties"].as_object().unwrap().keys());
-    for key in keys.filter(|key| !["shared_memory_pool_size", "on-failure"].contains(&key.as_str())) {
-        assert!(text.contains(&format!("{key}:")), "tests/good/every-key.yml has no `{key}`");
+    for key in keys.filter(|key| !["shared_memory_pool_size", "on-failure"].contains(&key.as_str()))
+    {
+        assert!(
+            text.contains(&format!("{key}:")),
+            "tests/good/every-key.yml has no `{key}`"
+        );
     }
 }
 
@@ -104,13 +120,31 @@ nodes:
   - {id: b, path: b.py, args: [--name, "$NAME!", 5]}
 "#;
     let report = nervure_dataflow::parse("a.yml", text.as_bytes(), Path::new("/"), &Host(variable));
-    let dataflow = report.dataflow.as_ref().unwrap_or_else(|| panic!("{}", report.render(false)));
-    let [a, b] = dataflow.nodes.as_slice() else { panic!("{:?}", dataflow.nodes) };
+    let dataflow = report
+        .dataflow
+        .as_ref()
+        .unwrap_or_else(|| panic!("{}", report.render(false)));
+    let [a, b] = dataflow.nodes.as_slice() else {
+        panic!("{:?}", dataflow.nodes)
+    };
     assert_eq!(a.args, ["--name", "front camera", "30", "2 MB", "$HOME"]);
     assert_eq!(b.args, ["--name", "front camera!", "5"]);
-    let values: Vec<_> = a.params.iter().map(|param| param.value.to_string()).collect();
-    let expected =
-        ["30", "\"30\"", "\"30\"", "\"30.5\"", "30", "[1,30]", "\"front camera/small\"", "\"\"", "\"$5\""];
+    let values: Vec<_> = a
+        .params
+        .iter()
+        .map(|param| param.value.to_string())
+        .collect();
+    let expected = [
+        "30",
+        "\"30\"",
+        "\"30\"",
+        "\"30.5\"",
+        "30",
+        "[1,30]",
+        "\"front camera/small\"",
+        "\"\"",
+        "\"$5\"",
+    ];
     assert_eq!(values, expected);
 }
 
@@ -123,7 +157,11 @@ fn words_and_keys_may_have_either_dash() {
              inputs: {{in: {{source: a/out, queue_policy: {queue}}}}}}}]"
         )
     };
-    let of = |text: String| parse("dashes.yml", text.as_bytes()).dataflow.unwrap_or_else(|| panic!("{text}"));
+    let of = |text: String| {
+        parse("dashes.yml", text.as_bytes())
+            .dataflow
+            .unwrap_or_else(|| panic!("{text}"))
+    };
     let one = of(file("on-failure", "on_failure", "drop_newest"));
     assert_eq!(one.nodes[0].restart.policy, RestartPolicy::OnFailure);
     assert_eq!(one.nodes[0].on_failure.len(), 1);
@@ -132,7 +170,10 @@ fn words_and_keys_may_have_either_dash() {
 
 fn fixtures() -> Vec<(String, Report)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/good");
-    let entries: Vec<_> = fs::read_dir(folder).unwrap().collect::<io::Result<_>>().unwrap();
+    let entries: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .collect::<io::Result<_>>()
+        .unwrap();
     let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "yml"));
     paths.sort();

@@ -11,7 +11,11 @@ fn programs_are_found_relative_to_the_file_and_on_the_path() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "camera.py", "");
     write(folder.path(), "control", "#!/bin/sh\n");
-    fs::set_permissions(folder.path().join("control"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(
+        folder.path().join("control"),
+        fs::Permissions::from_mode(0o755),
+    )
+    .unwrap();
     let text = "nodes:
   - {id: camera, path: camera.py, outputs: [image]}
   - {id: control, path: ./control, inputs: {image: camera/image}}
@@ -19,14 +23,23 @@ fn programs_are_found_relative_to_the_file_and_on_the_path() {
 ";
     write(folder.path(), "drive.yml", text);
     let report = load(&folder.path().join("drive.yml"));
-    let dataflow = report.dataflow.as_ref().unwrap_or_else(|| panic!("{}", report.render(false)));
+    let dataflow = report
+        .dataflow
+        .as_ref()
+        .unwrap_or_else(|| panic!("{}", report.render(false)));
     assert_eq!(dataflow.name, "drive");
     assert_eq!(dataflow.directory, folder.path());
     let programs: Vec<&Program> = dataflow.nodes.iter().map(|node| &node.program).collect();
     let expected = [
-        Program::Python { script: folder.path().join("camera.py") },
-        Program::Executable { file: folder.path().join("control") },
-        Program::Command { name: "sh".to_owned() },
+        Program::Python {
+            script: folder.path().join("camera.py"),
+        },
+        Program::Executable {
+            file: folder.path().join("control"),
+        },
+        Program::Command {
+            name: "sh".to_owned(),
+        },
     ];
     assert_eq!(programs, expected.iter().collect::<Vec<_>>());
 }
@@ -34,11 +47,18 @@ fn programs_are_found_relative_to_the_file_and_on_the_path() {
 #[test]
 fn the_nearest_file_of_the_folder_is_suggested() {
     let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), "nodes.yml", "nodes: [{id: a, path: nodes/camra.py, outputs: [b]}]");
+    write(
+        folder.path(),
+        "nodes.yml",
+        "nodes: [{id: a, path: nodes/camra.py, outputs: [b]}]",
+    );
     fs::create_dir(folder.path().join("nodes")).unwrap();
     write(&folder.path().join("nodes"), "camera.py", "");
     let report = load(&folder.path().join("nodes.yml"));
-    assert_eq!(report.diagnostics[0].suggestion.as_deref(), Some("nodes/camera.py"));
+    assert_eq!(
+        report.diagnostics[0].suggestion.as_deref(),
+        Some("nodes/camera.py")
+    );
 }
 
 #[test]
@@ -49,10 +69,18 @@ fn a_file_that_cannot_be_read_says_why() {
     let suggestion = folder.path().join("drive.yml").display().to_string();
     assert_eq!(missing.diagnostics[0].code, Code::UnreadableFile);
     assert_eq!(missing.diagnostics[0].suggestion, Some(suggestion.clone()));
-    assert!(missing.render(false).contains("error[unreadable-file]: there is no file"));
+    assert!(
+        missing
+            .render(false)
+            .contains("error[unreadable-file]: there is no file")
+    );
 
     let itself = load(folder.path());
-    assert!(itself.diagnostics[0].message.ends_with("is a folder"), "{}", itself.render(false));
+    assert!(
+        itself.diagnostics[0].message.ends_with("is a folder"),
+        "{}",
+        itself.render(false)
+    );
     assert_eq!(itself.diagnostics[0].suggestion, Some(suggestion));
     assert!(itself.dataflow.is_none());
 }
@@ -70,16 +98,26 @@ fn write(folder: &Path, name: &str, text: &str) {
 #[test]
 fn a_node_has_as_many_inputs_as_shared_memory_has_room_for() {
     let report = |inputs: u32| {
-        let inputs: String = (0..inputs).map(|number| format!("      in{number}: source/out\n")).collect();
+        let inputs: String = (0..inputs)
+            .map(|number| format!("      in{number}: source/out\n"))
+            .collect();
         let text = format!(
             "nodes:\n  - {{id: source, path: sh, outputs: [out]}}\n  - id: sink\n    path: sh\n    inputs:\n{inputs}"
         );
-        nervure_dataflow::parse("drive.yml", text.as_bytes(), Path::new("/"), &nervure_dataflow::Anywhere)
+        nervure_dataflow::parse(
+            "drive.yml",
+            text.as_bytes(),
+            Path::new("/"),
+            &nervure_dataflow::Anywhere,
+        )
     };
     assert!(!report(4095).has_errors());
     let report = report(5000);
     let finding = &report.diagnostics[0];
     let location = finding.location.as_ref().unwrap();
-    assert_eq!((finding.code, location.line, location.column), (Code::OutOfRange, 6 + 4095, 7));
+    assert_eq!(
+        (finding.code, location.line, location.column),
+        (Code::OutOfRange, 6 + 4095, 7)
+    );
     assert_eq!(finding.expected.as_deref(), Some("at most 4095 inputs"));
 }

@@ -62,9 +62,19 @@ const FILES: &[&str] = &[
 fn check_report(report: &Report) {
     assert_eq!(report.has_errors(), report.dataflow.is_none());
     let text = report.source.text();
-    for location in report.diagnostics.iter().filter_map(|diagnostic| diagnostic.location.as_ref()) {
-        assert!(text.get(location.span.start..location.span.end).is_some(), "{location:?}");
-        assert!(location.line >= 1 && location.line <= text.split('\n').count(), "{location:?}");
+    for location in report
+        .diagnostics
+        .iter()
+        .filter_map(|diagnostic| diagnostic.location.as_ref())
+    {
+        assert!(
+            text.get(location.span.start..location.span.end).is_some(),
+            "{location:?}"
+        );
+        assert!(
+            location.line >= 1 && location.line <= text.split('\n').count(),
+            "{location:?}"
+        );
     }
     let rendered = report.render(false);
     assert_eq!(rendered.is_empty(), report.diagnostics.is_empty());
@@ -90,36 +100,58 @@ struct GraphNode {
 fn graph() -> impl Strategy<Value = Graph> {
     let name = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,10}";
     let names = |range| prop::collection::btree_set(name, range);
-    let nodes = prop::collection::vec((names(1..4), prop::collection::vec(0_u32..1000, 0..2)), 1..8);
-    let inputs = prop::collection::vec((any::<prop::sample::Index>(), name, source_choice(), queue()), 0..20);
+    let nodes = prop::collection::vec(
+        (names(1..4), prop::collection::vec(0_u32..1000, 0..2)),
+        1..8,
+    );
+    let inputs = prop::collection::vec(
+        (any::<prop::sample::Index>(), name, source_choice(), queue()),
+        0..20,
+    );
     let args = prop::collection::vec("\\PC{0,8}", 0..4);
-    (names(8..9), nodes, inputs, args).prop_filter_map("reserved id", |(ids, nodes, inputs, args)| {
-        let reserved = ["nervure", "dora"];
-        if ids.iter().any(|id| reserved.contains(&id.as_str())) {
-            return None;
-        }
-        let node = |(id, (outputs, histories)): (String, Ports)| {
-            let history = histories.first().copied().unwrap_or(0);
-            let outputs = outputs.into_iter().map(|name| (name, history)).collect();
-            GraphNode { id, outputs, inputs: Vec::new(), args: args.clone() }
-        };
-        let mut graph = Graph { nodes: ids.into_iter().zip(nodes).map(node).collect() };
-        for (consumer, name, (producer, output, period_nanos), queue) in inputs {
-            let producer = producer.index(graph.nodes.len());
-            let consumer = consumer.index(graph.nodes.len());
-            let output = output.index(graph.nodes[producer].outputs.len());
-            let (source, queue) = match period_nanos {
-                Some(period_nanos) => (Source::Timer { period_nanos }, Queue::LATEST),
-                None => (Source::Output { node: producer, output }, queue),
-            };
-            let blocks_itself = queue.policy == QueuePolicy::Block && producer == consumer;
-            let node = &mut graph.nodes[consumer];
-            if !blocks_itself && !node.inputs.iter().any(|(known, ..)| *known == name) {
-                node.inputs.push((name, source, queue));
+    (names(8..9), nodes, inputs, args).prop_filter_map(
+        "reserved id",
+        |(ids, nodes, inputs, args)| {
+            let reserved = ["nervure", "dora"];
+            if ids.iter().any(|id| reserved.contains(&id.as_str())) {
+                return None;
             }
-        }
-        Some(graph)
-    })
+            let node = |(id, (outputs, histories)): (String, Ports)| {
+                let history = histories.first().copied().unwrap_or(0);
+                let outputs = outputs.into_iter().map(|name| (name, history)).collect();
+                GraphNode {
+                    id,
+                    outputs,
+                    inputs: Vec::new(),
+                    args: args.clone(),
+                }
+            };
+            let mut graph = Graph {
+                nodes: ids.into_iter().zip(nodes).map(node).collect(),
+            };
+            for (consumer, name, (producer, output, period_nanos), queue) in inputs {
+                let producer = producer.index(graph.nodes.len());
+                let consumer = consumer.index(graph.nodes.len());
+                let output = output.index(graph.nodes[producer].outputs.len());
+                let (source, queue) = match period_nanos {
+                    Some(period_nanos) => (Source::Timer { period_nanos }, Queue::LATEST),
+                    None => (
+                        Source::Output {
+                            node: producer,
+                            output,
+                        },
+                        queue,
+                    ),
+                };
+                let blocks_itself = queue.policy == QueuePolicy::Block && producer == consumer;
+                let node = &mut graph.nodes[consumer];
+                if !blocks_itself && !node.inputs.iter().any(|(known, ..)| *known == name) {
+                    node.inputs.push((name, source, queue));
+                }
+            }
+            Some(graph)
+        },
+    )
 }
 
 /// Names of outputs, and their history.
@@ -128,15 +160,31 @@ type SourceChoice = (prop::sample::Index, prop::sample::Index, Option<u64>);
 
 fn source_choice() -> impl Strategy<Value = SourceChoice> {
     let period = prop::option::weighted(0.3, (1_u64..10_000).prop_map(|millis| millis * 1_000_000));
-    (any::<prop::sample::Index>(), any::<prop::sample::Index>(), period)
+    (
+        any::<prop::sample::Index>(),
+        any::<prop::sample::Index>(),
+        period,
+    )
 }
 
 fn queue() -> impl Strategy<Value = Queue> {
-    let policies =
-        vec![QueuePolicy::DropOldest, QueuePolicy::DropNewest, QueuePolicy::Block, QueuePolicy::Latest];
+    let policies = vec![
+        QueuePolicy::DropOldest,
+        QueuePolicy::DropNewest,
+        QueuePolicy::Block,
+        QueuePolicy::Latest,
+    ];
     (prop::sample::select(policies), 1_u32..1000, 1_u32..100).prop_map(|(policy, depth, beyond)| {
-        let depth = if policy == QueuePolicy::Latest { 1 } else { depth };
-        Queue { policy, depth, max_held: depth + beyond }
+        let depth = if policy == QueuePolicy::Latest {
+            1
+        } else {
+            depth
+        };
+        Queue {
+            policy,
+            depth,
+            max_held: depth + beyond,
+        }
     })
 }
 
@@ -144,10 +192,18 @@ fn to_yaml(graph: &Graph) -> String {
     let mut text = String::from("nodes:\n");
     for node in &graph.nodes {
         let quoted = |text: &str| serde_json::to_string(text).unwrap();
-        let args: Vec<String> =
-            node.args.iter().map(|argument| quoted(&argument.replace('$', "$$"))).collect();
-        writeln!(text, "  - id: {}\n    path: camera.py\n    args: [{}]", quoted(&node.id), args.join(", "))
-            .unwrap();
+        let args: Vec<String> = node
+            .args
+            .iter()
+            .map(|argument| quoted(&argument.replace('$', "$$")))
+            .collect();
+        writeln!(
+            text,
+            "  - id: {}\n    path: camera.py\n    args: [{}]",
+            quoted(&node.id),
+            args.join(", ")
+        )
+        .unwrap();
         writeln!(text, "    outputs:").unwrap();
         for (name, history) in &node.outputs {
             writeln!(text, "      {}: {{history: {history}}}", quoted(name)).unwrap();
@@ -155,15 +211,25 @@ fn to_yaml(graph: &Graph) -> String {
         writeln!(text, "    inputs:").unwrap();
         for (name, source, queue) in &node.inputs {
             let (source, options) = match *source {
-                Source::Timer { period_nanos } => {
-                    (format!("nervure/timer/millis/{}", period_nanos / 1_000_000), String::new())
-                }
+                Source::Timer { period_nanos } => (
+                    format!("nervure/timer/millis/{}", period_nanos / 1_000_000),
+                    String::new(),
+                ),
                 Source::Output { node, output } => {
                     let node = &graph.nodes[node];
-                    (format!("{}/{}", node.id, node.outputs[output].0), options(queue))
+                    (
+                        format!("{}/{}", node.id, node.outputs[output].0),
+                        options(queue),
+                    )
                 }
             };
-            writeln!(text, "      {}: {{source: {}{options}}}", quoted(name), quoted(&source)).unwrap();
+            writeln!(
+                text,
+                "      {}: {{source: {}{options}}}",
+                quoted(name),
+                quoted(&source)
+            )
+            .unwrap();
         }
     }
     text
@@ -175,15 +241,28 @@ fn options(queue: &Queue) -> String {
     } else {
         format!(", queue_size: {}", queue.depth)
     };
-    format!(", queue_policy: {}{size}, max_held: {}", queue.policy, queue.max_held)
+    format!(
+        ", queue_policy: {}{size}, max_held: {}",
+        queue.policy, queue.max_held
+    )
 }
 
 fn from_dataflow(dataflow: &Dataflow) -> Graph {
     let nodes = dataflow.nodes.iter().map(|node| GraphNode {
         id: node.id.clone(),
-        outputs: node.outputs.iter().map(|output| (output.name.clone(), output.history)).collect(),
-        inputs: node.inputs.iter().map(|input| (input.name.clone(), input.source, input.queue)).collect(),
+        outputs: node
+            .outputs
+            .iter()
+            .map(|output| (output.name.clone(), output.history))
+            .collect(),
+        inputs: node
+            .inputs
+            .iter()
+            .map(|input| (input.name.clone(), input.source, input.queue))
+            .collect(),
         args: node.args.clone(),
     });
-    Graph { nodes: nodes.collect() }
+    Graph {
+        nodes: nodes.collect(),
+    }
 }

@@ -40,8 +40,13 @@ proptest! {
 #[test]
 fn a_client_that_would_not_be_answered_is_named() {
     let before = dataflow(3, &[], &[(2, 0)]);
-    let error = before.replace(&BTreeSet::from([0]), stand_in()).unwrap_err();
-    assert_eq!((&*error.client, &*error.server, &*error.service), ("n2", "n0", "work"));
+    let error = before
+        .replace(&BTreeSet::from([0]), stand_in())
+        .unwrap_err();
+    assert_eq!(
+        (&*error.client, &*error.server, &*error.service),
+        ("n2", "n0", "work")
+    );
 }
 
 /// Nodes `n0`, `n1` and so on; each sends `out` and answers `work`. Inputs and clients are pairs of the node that has them
@@ -50,10 +55,13 @@ fn dataflow(count: usize, inputs: &[(usize, usize)], clients: &[(usize, usize)])
     let node = |index: usize| {
         let of_node = |pairs: &[(usize, usize)]| -> BTreeSet<usize> {
             let own = pairs.iter().filter(|(node, _)| node % count == index);
-            own.map(|(_, other)| other % count).filter(|other| *other != index).collect()
+            own.map(|(_, other)| other % count)
+                .filter(|other| *other != index)
+                .collect()
         };
-        let inputs =
-            of_node(inputs).into_iter().map(|other| (format!("in{other}"), json!(format!("n{other}/out"))));
+        let inputs = of_node(inputs)
+            .into_iter()
+            .map(|other| (format!("in{other}"), json!(format!("n{other}/out"))));
         let clients = of_node(clients)
             .into_iter()
             .map(|other| (format!("ask{other}"), json!(format!("n{other}/work"))));
@@ -67,7 +75,10 @@ fn dataflow(count: usize, inputs: &[(usize, usize)], clients: &[(usize, usize)])
         })
     };
     let nodes: Vec<_> = (0..count).map(node).collect();
-    let report = parse("generated.yml", json!({"nodes": nodes}).to_string().as_bytes());
+    let report = parse(
+        "generated.yml",
+        json!({"nodes": nodes}).to_string().as_bytes(),
+    );
     assert!(!report.has_errors(), "{}", report.render(false));
     report.dataflow.unwrap()
 }
@@ -85,35 +96,66 @@ fn wiring(dataflow: &Dataflow, replaced: &BTreeSet<usize>) -> HashSet<String> {
         STAND_IN => nodes[node].outputs[output].name.clone(),
         id => format!("{id}/{}", nodes[node].outputs[output].name),
     };
-    let id = |node: usize| if replaced.contains(&node) { STAND_IN } else { nodes[node].id.as_str() };
+    let id = |node: usize| {
+        if replaced.contains(&node) {
+            STAND_IN
+        } else {
+            nodes[node].id.as_str()
+        }
+    };
     let mut found = HashSet::new();
-    for node in nodes.iter().enumerate().filter(|(index, _)| !replaced.contains(index)).map(|(_, node)| node)
+    for node in nodes
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| !replaced.contains(index))
+        .map(|(_, node)| node)
     {
         let name = &node.id;
         let input = |input: usize| &node.inputs[input].name;
         for (number, own) in node.inputs.iter().enumerate() {
-            let Source::Output { node, output } = own.source else { continue };
-            found.insert(format!("input {name}/{} of {}", input(number), topic(node, output)));
+            let Source::Output { node, output } = own.source else {
+                continue;
+            };
+            found.insert(format!(
+                "input {name}/{} of {}",
+                input(number),
+                topic(node, output)
+            ));
         }
         for service in &node.services {
             for client in &service.clients {
                 let answer = &node.outputs[client.output].name;
-                let client = format!("{} at {} with {answer}", id(client.node), input(client.input));
+                let client = format!(
+                    "{} at {} with {answer}",
+                    id(client.node),
+                    input(client.input)
+                );
                 found.insert(format!("{name} answers {} of {client}", service.name));
             }
         }
         for client in &node.clients {
             let service = &nodes[client.server].services[client.service].name;
             let request = &node.outputs[client.output].name;
-            let of =
-                format!("{} of {} with {request} at {}", service, id(client.server), input(client.input));
+            let of = format!(
+                "{} of {} with {request} at {}",
+                service,
+                id(client.server),
+                input(client.input)
+            );
             found.insert(format!("{name} asks as {} for {of}", client.name));
         }
     }
-    for edge in dataflow.edges.iter().filter(|edge| !replaced.contains(&edge.to.node)) {
+    for edge in dataflow
+        .edges
+        .iter()
+        .filter(|edge| !replaced.contains(&edge.to.node))
+    {
         let consumer = &nodes[edge.to.node];
         let from = topic(edge.from.node, edge.from.output);
-        found.insert(format!("edge {from} to {}/{}", consumer.id, consumer.inputs[edge.to.input].name));
+        found.insert(format!(
+            "edge {from} to {}/{}",
+            consumer.id, consumer.inputs[edge.to.input].name
+        ));
     }
     found
 }

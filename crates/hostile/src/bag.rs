@@ -42,7 +42,9 @@ fn definitions() -> [(&'static str, String); 5] {
 
 /// See the module.
 pub fn run(bytes: &[u8]) {
-    let Some(input) = crate::read::<(u8, &[u8], &[u8])>(bytes) else { return };
+    let Some(input) = crate::read::<(u8, &[u8], &[u8])>(bytes) else {
+        return;
+    };
     let (which, definition, data) = input;
     let known = definitions();
     // A definition of its own, or one of those above.
@@ -58,10 +60,23 @@ pub fn run(bytes: &[u8]) {
         schema: definition.into(),
         metadata: Default::default(),
     });
-    let Ok(samples) = SampleChannel::new(&channel) else { return };
-    let encoding: &[u8] = if which & 8 == 0 { &[0, 1, 0, 0] } else { &[0, 0, 0, 0] };
-    let message = Message { channel, sequence: 1, log_time: 2, data: [encoding, data].concat() };
-    let Ok(sample) = samples.sample(&message) else { return };
+    let Ok(samples) = SampleChannel::new(&channel) else {
+        return;
+    };
+    let encoding: &[u8] = if which & 8 == 0 {
+        &[0, 1, 0, 0]
+    } else {
+        &[0, 0, 0, 0]
+    };
+    let message = Message {
+        channel,
+        sequence: 1,
+        log_time: 2,
+        data: [encoding, data].concat(),
+    };
+    let Ok(sample) = samples.sample(&message) else {
+        return;
+    };
     let mut payload = vec![0; sample.payload_bytes()];
     sample.write(&mut payload);
     View::new(&sample.layout(), &payload).expect("what is sent can be read");

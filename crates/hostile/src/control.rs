@@ -5,14 +5,16 @@
 use std::fmt::Debug;
 
 use nervure_protocol::{
-    ProtocolError, VERSIONS, cli_to_keeper, decode, encode, keeper_to_cli, keeper_to_node, keeper_to_run,
-    node_to_keeper, run_to_keeper,
+    ProtocolError, VERSIONS, cli_to_keeper, decode, encode, keeper_to_cli, keeper_to_node,
+    keeper_to_run, node_to_keeper, run_to_keeper,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
 /// See the module.
 pub fn run(bytes: &[u8]) {
-    let Some((arrow, packet)) = bytes.split_first() else { return };
+    let Some((arrow, packet)) = bytes.split_first() else {
+        return;
+    };
     match arrow {
         b'0' => check::<keeper_to_node::Message>(packet),
         b'1' => check::<node_to_keeper::Message>(packet),
@@ -30,7 +32,9 @@ pub fn run(bytes: &[u8]) {
 
 /// Whatever was understood is understood in the same way when it is passed on.
 fn check<M: Serialize + DeserializeOwned + Debug>(packet: &[u8]) {
-    let Ok(message) = decode::<M>(packet) else { return };
+    let Ok(message) = decode::<M>(packet) else {
+        return;
+    };
     match encode(&message) {
         Ok(again) => {
             let copy = decode::<M>(&again).expect("what was said can be understood");

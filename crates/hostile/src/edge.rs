@@ -21,9 +21,22 @@ enum Step {
     /// Moves one of them on.
     MoveOn { tail: bool, by: u8 },
     /// Writes a descriptor.
-    Describe { slot: u8, block: u8, segment: u8, offset: u32, payload: u32, head: u16 },
+    Describe {
+        slot: u8,
+        block: u8,
+        segment: u8,
+        offset: u32,
+        payload: u32,
+        head: u16,
+    },
     /// Sends a packet, with a segment or without.
-    Packet { kind: u8, id: u8, value: u64, rest: Vec<u8>, with_segment: bool },
+    Packet {
+        kind: u8,
+        id: u8,
+        value: u64,
+        rest: Vec<u8>,
+        with_segment: bool,
+    },
     /// Reads what the honest end sent.
     Read,
     /// The honest end works: receives, or sends so many bytes.
@@ -34,10 +47,16 @@ const SEGMENT_BYTES: usize = 16384;
 
 /// See the module.
 pub fn run(bytes: &[u8]) {
-    let Some(story) = crate::read::<(bool, u8, Vec<Step>)>(bytes) else { return };
+    let Some(story) = crate::read::<(bool, u8, Vec<Step>)>(bytes) else {
+        return;
+    };
     let (consumer_is_hostile, policy, steps) = story;
     let policy = [Policy::DropOldest, Policy::DropNewest, Policy::Block][usize::from(policy) % 3];
-    if consumer_is_hostile { hostile_consumer(policy, &steps) } else { hostile_producer(&steps) }
+    if consumer_is_hostile {
+        hostile_consumer(policy, &steps)
+    } else {
+        hostile_producer(&steps)
+    }
 }
 
 fn hostile_producer(steps: &[Step]) {
@@ -60,9 +79,17 @@ fn receive_all(consumer: &mut HonestConsumer) {
     for _ in 0..4 * DEPTH {
         match consumer.next() {
             Some(Arrival::Sample { sample, .. }) => {
-                let sum: u64 =
-                    sample.payload().iter().chain(sample.head()).map(|&byte| u64::from(byte)).sum();
-                let _ = (std::hint::black_box(sum), sample.layout().is_ok(), sample.announcement(1));
+                let sum: u64 = sample
+                    .payload()
+                    .iter()
+                    .chain(sample.head())
+                    .map(|&byte| u64::from(byte))
+                    .sum();
+                let _ = (
+                    std::hint::black_box(sum),
+                    sample.layout().is_ok(),
+                    sample.announcement(1),
+                );
             }
             Some(_) => {}
             None => return,
@@ -100,10 +127,18 @@ fn hostile_consumer(policy: Policy, steps: &[Step]) {
 }
 
 fn send(producer: &HonestProducer, bytes: usize) {
-    let sent = producer.output.loan(bytes, 0, Wait::Never).and_then(|mut loan| {
-        loan.payload_mut().fill(7);
-        producer.output.publish(&mut loan, nervure_message::Header::default(), b"", Wait::Never)
-    });
+    let sent = producer
+        .output
+        .loan(bytes, 0, Wait::Never)
+        .and_then(|mut loan| {
+            loan.payload_mut().fill(7);
+            producer.output.publish(
+                &mut loan,
+                nervure_message::Header::default(),
+                b"",
+                Wait::Never,
+            )
+        });
     match sent {
         Ok(_) | Err(SendError::WouldBlock { .. } | SendError::OutOfMemory { .. }) => {}
         Err(error) => panic!("{error}"),
@@ -118,8 +153,19 @@ fn act(step: &Step, edge: &RawEdge, socket: &Seqpacket) {
             let at = if tail { TAIL } else { HEAD };
             edge.write_word(at, edge.read_word(at).wrapping_add(u64::from(by)));
         }
-        Step::Describe { slot, block, segment, offset, payload, head } => {
-            let block = if block == u8::MAX { rig::NO_BLOCK } else { u64::from(block) };
+        Step::Describe {
+            slot,
+            block,
+            segment,
+            offset,
+            payload,
+            head,
+        } => {
+            let block = if block == u8::MAX {
+                rig::NO_BLOCK
+            } else {
+                u64::from(block)
+            };
             let offset = u64::from(offset) * 256 % (2 * SEGMENT_BYTES as u64);
             let payload = u64::from(payload) % (2 * SEGMENT_BYTES as u64);
             edge.describe(
@@ -130,7 +176,13 @@ fn act(step: &Step, edge: &RawEdge, socket: &Seqpacket) {
                 head.into(),
             );
         }
-        Step::Packet { kind, id, value, ref rest, with_segment } => {
+        Step::Packet {
+            kind,
+            id,
+            value,
+            ref rest,
+            with_segment,
+        } => {
             let mut packet = rig::packet(u64::from(kind % 8), u64::from(id % 4), value);
             packet.extend_from_slice(&rest[..rest.len().min(1000)]);
             let segment = with_segment.then(|| rig::segment(SEGMENT_BYTES));

@@ -31,13 +31,20 @@ enum Step {
 
 /// See the module.
 pub fn run(bytes: &[u8]) {
-    let Some(story) = crate::read::<Vec<Step>>(bytes) else { return };
+    let Some(story) = crate::read::<Vec<Step>>(bytes) else {
+        return;
+    };
     let mut now = Instant::now();
     let mut victim = Session::new(peer::victim_config(), 1, now);
     let given = Arc::new(AtomicU64::new(0));
     victim.set_memory(Box::new(Pool::new(&given)));
-    let streams = [Delivery::keep_last(2), Delivery::keep_all(4), Delivery::best_effort(2), Delivery::Latest]
-        .map(|delivery| victim.open(now, "stream", Qos::new(delivery)));
+    let streams = [
+        Delivery::keep_last(2),
+        Delivery::keep_all(4),
+        Delivery::best_effort(2),
+        Delivery::Latest,
+    ]
+    .map(|delivery| victim.open(now, "stream", Qos::new(delivery)));
     let mut peer = Peer::new();
     let mut readable = Vec::new();
     for step in story {
@@ -68,7 +75,9 @@ pub fn run(bytes: &[u8]) {
             }
             Step::Take { count } => {
                 let from = readable.len().saturating_sub(count.into());
-                readable.drain(from..).for_each(|stream| drop(victim.take(now, stream)));
+                readable
+                    .drain(from..)
+                    .for_each(|stream| drop(victim.take(now, stream)));
             }
         }
         note_readable(&mut victim, &mut readable);

@@ -41,11 +41,21 @@ pub enum Saying {
     /// These bytes.
     Raw(Bytes),
     /// A packet of data.
-    Data { session: u8, number: Number, interval: u8, frames: Vec<Frame>, change: Option<Change> },
+    Data {
+        session: u8,
+        number: Number,
+        interval: u8,
+        frames: Vec<Frame>,
+        change: Option<Change>,
+    },
     /// Feedback on what the victim sends.
     Feedback(Box<Report>),
     /// A message about each of so many streams.
-    Streams { first: Number, count: u16, message: Message },
+    Streams {
+        first: Number,
+        count: u16,
+        message: Message,
+    },
 }
 
 /// Up to 255 bytes.
@@ -116,11 +126,25 @@ pub enum Frame {
 /// A control message, about a stream that is named beside it.
 #[derive(Arbitrary, Debug)]
 pub enum Message {
-    Open { delivery: u8, depth: u8, class: u8, lifespan_micros: u16, first_sequence: Number, name_bytes: u16 },
+    Open {
+        delivery: u8,
+        depth: u8,
+        class: u8,
+        lifespan_micros: u16,
+        first_sequence: Number,
+        name_bytes: u16,
+    },
     Close,
-    Want { bytes: Number },
-    Grant { ends: Ends, bytes: Number },
-    Refuse { ends: Ends },
+    Want {
+        bytes: Number,
+    },
+    Grant {
+        ends: Ends,
+        bytes: Number,
+    },
+    Refuse {
+        ends: Ends,
+    },
     Raw(Bytes),
 }
 
@@ -135,7 +159,14 @@ impl Ends {
     /// One incarnation mostly: each new one makes the victim begin a session.
     fn between(self, session: u32) -> Between {
         let session = session.wrapping_add(self.is_another_session.into());
-        Between { session, incarnation: if self.incarnation < 240 { 1 } else { self.incarnation.into() } }
+        Between {
+            session,
+            incarnation: if self.incarnation < 240 {
+                1
+            } else {
+                self.incarnation.into()
+            },
+        }
     }
 }
 
@@ -190,7 +221,15 @@ pub struct Peer {
 
 impl Peer {
     pub fn new() -> Self {
-        Self { packet: 1, id: 1, message: 0, stream: 1, feedback: 1, said: 0, session: 0 }
+        Self {
+            packet: 1,
+            id: 1,
+            message: 0,
+            stream: 1,
+            feedback: 1,
+            said: 0,
+            session: 0,
+        }
     }
 
     /// The datagrams of a saying to this session.
@@ -198,18 +237,34 @@ impl Peer {
         self.session = victim.sender().session();
         let datagrams = match saying {
             Saying::Raw(bytes) => vec![bytes.0.clone()],
-            Saying::Data { session, number, interval, frames, change } => {
+            Saying::Data {
+                session,
+                number,
+                interval,
+                frames,
+                change,
+            } => {
                 let mut packet = self.packet(*session, *number, *interval);
-                frames.iter().for_each(|frame| self.write(frame, &mut packet));
+                frames
+                    .iter()
+                    .for_each(|frame| self.write(frame, &mut packet));
                 change.iter().for_each(|change| change.apply(&mut packet));
                 vec![packet]
             }
             Saying::Feedback(report) => vec![self.feedback(report, victim)],
-            Saying::Streams { first, count, message } => self.about_streams(*first, *count, message),
+            Saying::Streams {
+                first,
+                count,
+                message,
+            } => self.about_streams(*first, *count, message),
         };
         let room = DATAGRAMS_MAX - self.said;
         self.said += datagrams.len().min(room);
-        datagrams.into_iter().take(room).filter(|datagram| datagram.len() <= DATAGRAM_BYTES).collect()
+        datagrams
+            .into_iter()
+            .take(room)
+            .filter(|datagram| datagram.len() <= DATAGRAM_BYTES)
+            .collect()
     }
 
     fn packet(&mut self, session: u8, number: Number, interval: u8) -> Vec<u8> {
@@ -217,7 +272,12 @@ impl Peer {
         let mut packet = Vec::new();
         // One session mostly: each new one starts the victim anew.
         let session = if session < 240 { 9 } else { session.into() };
-        Header { session, packet_number, report_interval: ReportInterval(interval) }.write(&mut packet);
+        Header {
+            session,
+            packet_number,
+            report_interval: ReportInterval(interval),
+        }
+        .write(&mut packet);
         packet
     }
 
@@ -236,7 +296,9 @@ impl Peer {
             } => {
                 let sample_bytes = sample_bytes.of(3000) as usize % (SAMPLE_BYTES_MAX + 1);
                 let limit = [64, 66, 256, 1000, 1 << 16][usize::from(shard_limit) % 5];
-                let Some(geometry) = Geometry::new(sample_bytes, limit) else { return };
+                let Some(geometry) = Geometry::new(sample_bytes, limit) else {
+                    return;
+                };
                 let block = usize::from(block) % geometry.blocks();
                 let cut = geometry.block(block);
                 let symbol = Symbol {
@@ -251,27 +313,48 @@ impl Peer {
                 symbol.write(packet);
                 packet.resize(packet.len() + cut.shard_bytes().min(DATAGRAM_BYTES), fill);
             }
-            Frame::Control { sequence, stream, ref message } => {
+            Frame::Control {
+                sequence,
+                stream,
+                ref message,
+            } => {
                 let stream = stream.take(&mut self.stream);
                 self.control(sequence, stream as u32, message, packet);
             }
-            Frame::Status { floor, feedback_seen, ref abandoned } => {
-                let abandoned = abandoned.iter().map(|(id, count, stream, sequence)| Abandoned {
-                    transmit_id: id.of(self.id),
-                    count: count.of(1),
-                    stream: (*stream).into(),
-                    sequence: sequence.of(self.id),
-                });
+            Frame::Status {
+                floor,
+                feedback_seen,
+                ref abandoned,
+            } => {
+                let abandoned = abandoned
+                    .iter()
+                    .map(|(id, count, stream, sequence)| Abandoned {
+                        transmit_id: id.of(self.id),
+                        count: count.of(1),
+                        stream: (*stream).into(),
+                        sequence: sequence.of(self.id),
+                    });
                 let feedback_seen = feedback_seen.of(1);
-                Status { floor: floor.of(self.id), feedback_seen, abandoned: abandoned.collect() }
-                    .write(packet);
+                Status {
+                    floor: floor.of(self.id),
+                    feedback_seen,
+                    abandoned: abandoned.collect(),
+                }
+                .write(packet);
             }
         }
     }
 
     fn control(&mut self, sequence: Number, stream: u32, message: &Message, packet: &mut Vec<u8>) {
         let message = match message {
-            Message::Open { delivery, depth, class, lifespan_micros, first_sequence, name_bytes } => {
+            Message::Open {
+                delivery,
+                depth,
+                class,
+                lifespan_micros,
+                first_sequence,
+                name_bytes,
+            } => {
                 let depth = u32::from(*depth);
                 let deliveries = [
                     Delivery::keep_all(depth),
@@ -287,24 +370,49 @@ impl Peer {
                         .then(|| Duration::from_micros((*lifespan_micros).into())),
                 };
                 let name = "n".repeat(usize::from(*name_bytes) % 513);
-                Control::Open { stream, qos, first_sequence: first_sequence.of(self.id), name }.encode()
+                Control::Open {
+                    stream,
+                    qos,
+                    first_sequence: first_sequence.of(self.id),
+                    name,
+                }
+                .encode()
             }
             Message::Close => Control::Close { stream }.encode(),
-            Message::Want { bytes } => Control::Want { stream, bytes: bytes.of(BUDGET_BYTES) }.encode(),
+            Message::Want { bytes } => Control::Want {
+                stream,
+                bytes: bytes.of(BUDGET_BYTES),
+            }
+            .encode(),
             Message::Grant { ends, bytes } => {
                 let between = ends.between(self.session);
-                Control::Grant { stream, between, bytes: bytes.of(BUDGET_BYTES) }.encode()
+                Control::Grant {
+                    stream,
+                    between,
+                    bytes: bytes.of(BUDGET_BYTES),
+                }
+                .encode()
             }
-            Message::Refuse { ends } => {
-                Control::Refuse { stream, between: ends.between(self.session) }.encode()
+            Message::Refuse { ends } => Control::Refuse {
+                stream,
+                between: ends.between(self.session),
             }
+            .encode(),
             Message::Raw(bytes) => bytes.0.clone(),
         };
         let geometry = Geometry::new(message.len(), 1000).expect("it is short");
         let transmit_id = Number::Next.take(&mut self.id);
         let sequence = sequence.take(&mut self.message);
-        Symbol { transmit_id, stream: 0, sequence, geometry, block: 0, index: 0, age_millis: 0 }
-            .write(packet);
+        Symbol {
+            transmit_id,
+            stream: 0,
+            sequence,
+            geometry,
+            block: 0,
+            index: 0,
+            age_millis: 0,
+        }
+        .write(packet);
         let end = packet.len() + geometry.block(0).shard_bytes();
         packet.extend_from_slice(&message);
         packet.resize(end, 0);
@@ -317,21 +425,32 @@ impl Peer {
         for stream in first..first + count {
             let mut frame = Vec::new();
             self.control(Number::Next, stream as u32, message, &mut frame);
-            if packets.last().is_some_and(|packet| packet.len() + frame.len() > DATAGRAM_BYTES) {
+            if packets
+                .last()
+                .is_some_and(|packet| packet.len() + frame.len() > DATAGRAM_BYTES)
+            {
                 packets.push(self.packet(0, Number::Next, 0));
             }
-            packets.last_mut().expect("there is one").extend_from_slice(&frame);
+            packets
+                .last_mut()
+                .expect("there is one")
+                .extend_from_slice(&frame);
         }
         packets
     }
 
     fn feedback(&mut self, report: &Report, victim: &Session) -> Vec<u8> {
         let sent = victim.status().packets_sent;
-        let Between { session, incarnation } = report.ends.between(self.session);
+        let Between {
+            session,
+            incarnation,
+        } = report.ends.between(self.session);
         let floor = report.floor.of(0);
         let mut end = floor;
         let closed = report.closed.iter().map_while(|(skip, length, outcome)| {
-            let start = end.checked_add(skip.of(0)).filter(|start| *start < VARINT_MAX)?;
+            let start = end
+                .checked_add(skip.of(0))
+                .filter(|start| *start < VARINT_MAX)?;
             end = (start + length.of(1).max(1)).min(VARINT_MAX);
             let outcomes = [
                 Outcome::Delivered,
@@ -340,14 +459,25 @@ impl Peer {
                 Outcome::Abandoned,
                 Outcome::Refused,
             ];
-            Some(Closed { start, end, outcome: outcomes[usize::from(*outcome) % 5] })
+            Some(Closed {
+                start,
+                end,
+                outcome: outcomes[usize::from(*outcome) % 5],
+            })
         });
         let closed = closed.collect();
         let mut last = 0;
-        let progress = report.progress.iter().map_while(|(further, block, symbols)| {
-            last = (last + further.of(1)).min(VARINT_MAX);
-            Some(Progress { transmit_id: last, block: *block, symbols: *symbols })
-        });
+        let progress = report
+            .progress
+            .iter()
+            .map_while(|(further, block, symbols)| {
+                last = (last + further.of(1)).min(VARINT_MAX);
+                Some(Progress {
+                    transmit_id: last,
+                    block: *block,
+                    symbols: *symbols,
+                })
+            });
         let mut feedback = Feedback {
             session,
             incarnation,
@@ -363,27 +493,44 @@ impl Peer {
         };
         let mut packet = Vec::new();
         feedback.write(DATAGRAM_BYTES, &mut packet);
-        report.change.iter().for_each(|change| change.apply(&mut packet));
+        report
+            .change
+            .iter()
+            .for_each(|change| change.apply(&mut packet));
         packet
     }
 }
 
 /// How the victim is set up.
 pub fn victim_config() -> SessionConfig {
-    let receiver =
-        ReceiverConfig { budget_bytes: BUDGET_BYTES, max_streams: STREAMS_MAX, initial_credit: 16 << 10 };
-    SessionConfig { receiver, ..SessionConfig::default() }
+    let receiver = ReceiverConfig {
+        budget_bytes: BUDGET_BYTES,
+        max_streams: STREAMS_MAX,
+        initial_credit: 16 << 10,
+    };
+    SessionConfig {
+        receiver,
+        ..SessionConfig::default()
+    }
 }
 
 /// Holds whatever the peer has said.
 pub fn check(victim: &Session) {
     let status = victim.status();
     assert!(victim.receiver().memory_bytes() <= BUDGET_BYTES + CONTROL_BYTES);
-    assert!(status.link.budget_used_bytes <= BUDGET_BYTES, "{:?}", status.link);
+    assert!(
+        status.link.budget_used_bytes <= BUDGET_BYTES,
+        "{:?}",
+        status.link
+    );
     assert!(victim.receiver().streams().count() <= STREAMS_MAX);
     assert!(status.received.is_balanced(), "{:?}", status.received);
     assert!(status.sent.is_balanced(), "{:?}", status.sent);
-    assert!(status.path.loss.is_finite() && (0.0..=1.0).contains(&status.path.loss), "{:?}", status.path);
+    assert!(
+        status.path.loss.is_finite() && (0.0..=1.0).contains(&status.path.loss),
+        "{:?}",
+        status.path
+    );
 }
 
 /// What is read is what can be written.
@@ -414,7 +561,10 @@ struct PoolBlock {
 
 impl Pool {
     pub fn new(given: &Arc<AtomicU64>) -> Self {
-        Self { asked: 0, given: Arc::clone(given) }
+        Self {
+            asked: 0,
+            given: Arc::clone(given),
+        }
     }
 }
 
@@ -427,7 +577,10 @@ impl Memory for Pool {
         }
         let given = self.given.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
         assert!(given <= BUDGET_BYTES);
-        Ok(Box::new(PoolBlock { bytes: vec![0; bytes], given: Arc::clone(&self.given) }))
+        Ok(Box::new(PoolBlock {
+            bytes: vec![0; bytes],
+            given: Arc::clone(&self.given),
+        }))
     }
 }
 
@@ -445,6 +598,7 @@ impl AsMut<[u8]> for PoolBlock {
 
 impl Drop for PoolBlock {
     fn drop(&mut self) {
-        self.given.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
+        self.given
+            .fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
     }
 }

@@ -16,12 +16,18 @@ pub fn run(bytes: &[u8]) {
     // Nearly every change of the first bytes is refused there; the rest is what is of interest.
     file.write_all(b"\x89MCAP0\r\n").expect("room for the file");
     file.write_all(bytes).expect("room for the file");
-    let Ok(recording) = Recording::open_within(file.path(), MAX_CHUNK_BYTES) else { return };
+    let Ok(recording) = Recording::open_within(file.path(), MAX_CHUNK_BYTES) else {
+        return;
+    };
     let _ = recording.overview();
     let _ = recording.checked_overview();
     for message in recording.messages().flatten() {
-        let Ok(channel) = SampleChannel::new(&message.channel) else { continue };
-        let Ok(sample) = channel.sample(&message) else { continue };
+        let Ok(channel) = SampleChannel::new(&message.channel) else {
+            continue;
+        };
+        let Ok(sample) = channel.sample(&message) else {
+            continue;
+        };
         let mut payload = vec![0; sample.payload_bytes()];
         sample.write(&mut payload);
         assert_eq!(payload, sample.payload());

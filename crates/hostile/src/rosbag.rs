@@ -9,7 +9,9 @@ const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// See the module.
 pub fn run(bytes: &[u8]) {
-    let Some((kind, bytes)) = bytes.split_first() else { return };
+    let Some((kind, bytes)) = bytes.split_first() else {
+        return;
+    };
     let folder = tempfile::tempdir_in("/dev/shm").expect("memory for a folder");
     let (name, begin): (_, &[u8]) = match kind % 3 {
         0 => ("bag_0.db3", b"SQLite format 3\0"),
@@ -17,8 +19,14 @@ pub fn run(bytes: &[u8]) {
         _ => ("metadata.yaml", b""),
     };
     std::fs::write(folder.path().join(name), [begin, bytes].concat()).expect("room for the file");
-    let path = if name == "metadata.yaml" { folder.path().to_owned() } else { folder.path().join(name) };
-    let Ok(recording) = Recording::open_within(&path, MAX_MESSAGE_BYTES) else { return };
+    let path = if name == "metadata.yaml" {
+        folder.path().to_owned()
+    } else {
+        folder.path().join(name)
+    };
+    let Ok(recording) = Recording::open_within(&path, MAX_MESSAGE_BYTES) else {
+        return;
+    };
     let _ = recording.overview();
     let _ = recording.checked_overview();
     for message in recording.messages().flatten() {

@@ -10,21 +10,33 @@ use nervure_message::{
 
 /// See the module.
 pub fn run(bytes: &[u8]) {
-    let Some(peer) = crate::read::<(&[u8], &[u8], &[u8])>(bytes) else { return };
+    let Some(peer) = crate::read::<(&[u8], &[u8], &[u8])>(bytes) else {
+        return;
+    };
     let (schema, head, payload) = peer;
     let schema = Schema::decode(schema).ok();
-    let Ok((layout, metadata)) = decode_head(head) else { return };
+    let Ok((layout, metadata)) = decode_head(head) else {
+        return;
+    };
     if let Ok(metadata) = metadata.decode() {
-        metadata.write(&mut Head::new()).expect("what was decoded is within the limits");
+        metadata
+            .write(&mut Head::new())
+            .expect("what was decoded is within the limits");
     }
     let payload = payload_buffer(payload.to_vec());
-    let Ok(view) = View::new(&layout, &payload) else { return };
+    let Ok(view) = View::new(&layout, &payload) else {
+        return;
+    };
     let _ = view.text();
     let _ = view.as_slice::<f32>();
-    let Ok(array) = view.array(schema.as_ref(), &payload) else { return };
+    let Ok(array) = view.array(schema.as_ref(), &payload) else {
+        return;
+    };
     array.validate_full().expect("what was read is valid");
 
-    let (Some(schema), Layout::Array(_)) = (schema, &layout) else { return };
+    let (Some(schema), Layout::Array(_)) = (schema, &layout) else {
+        return;
+    };
     tensors(schema.root(), &array);
     let record = ReceivedRecord::new(array.clone(), schema.clone());
     let _ = record.deserialize::<serde_json::Value>();
@@ -32,7 +44,8 @@ pub fn run(bytes: &[u8]) {
     let sample = ArraySample::new(&array, &schema).expect("what was read can be sent on");
     let mut payload = vec![0; sample.payload_bytes()];
     sample.write(&mut payload);
-    let copy = nervure_message::array::read(sample.plan().layout(), &schema, &payload_buffer(payload));
+    let copy =
+        nervure_message::array::read(sample.plan().layout(), &schema, &payload_buffer(payload));
     assert_eq!(copy.expect("what was sent can be read"), array);
     Plan::new(&array.slice(array.len() / 2, array.len() / 4)).expect("so can a part of it");
 }
@@ -46,9 +59,10 @@ fn tensors(field: &Field, array: &ArrayData) {
     }
     let children = array.child_data().iter();
     match array.data_type() {
-        DataType::Struct(fields) => {
-            fields.iter().zip(children).for_each(|(field, child)| tensors(field, child))
-        }
+        DataType::Struct(fields) => fields
+            .iter()
+            .zip(children)
+            .for_each(|(field, child)| tensors(field, child)),
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
             children.for_each(|child| tensors(item, child));
         }

@@ -27,9 +27,18 @@ use crate::peer::{self, Bytes, Change, Peer, Pool, Saying};
 #[derive(Arbitrary, Debug)]
 enum Step {
     /// The peer says something, sealed; its packets may be changed on their way, or come again, or from elsewhere.
-    Say { saying: Saying, change: Option<Change>, times: u8, from: u8 },
+    Say {
+        saying: Saying,
+        change: Option<Change>,
+        times: u8,
+        from: u8,
+    },
     /// A packet of anybody, perhaps with the head of one that was sealed.
-    Stranger { has_head: bool, bytes: Bytes, from: u8 },
+    Stranger {
+        has_head: bool,
+        bytes: Bytes,
+        from: u8,
+    },
     /// A packet from before comes again.
     Again { which: u8, from: u8 },
     /// Time passes, and the victim sends what it has to.
@@ -47,7 +56,9 @@ const HEAD_BYTES: usize = 13;
 
 /// See the module.
 pub fn run(bytes: &[u8]) {
-    let Some((honest_too, story)) = crate::read::<(bool, Vec<Step>)>(bytes) else { return };
+    let Some((honest_too, story)) = crate::read::<(bool, Vec<Step>)>(bytes) else {
+        return;
+    };
     let mut world = World::new();
     for step in story {
         world.act(&step);
@@ -57,7 +68,11 @@ pub fn run(bytes: &[u8]) {
         world.assert_an_honest_peer_gets_through();
     }
     drop(world.victim);
-    assert_eq!(world.given.load(Ordering::Relaxed), 0, "all memory is given back");
+    assert_eq!(
+        world.given.load(Ordering::Relaxed),
+        0,
+        "all memory is given back"
+    );
 }
 
 struct World {
@@ -87,9 +102,15 @@ impl World {
     /// The two are connected. A datagram goes in a packet of QUIC, those of the next 20 ms beside it.
     fn new() -> Self {
         let now = Instant::now();
-        let config =
-            |host: u8| QuicConfig { simulation_seed: Some(host.into()), ..QuicConfig::new(key(host)) };
-        let mut carrier = QuicCarrier::new(QuicConfig { accepts: true, max_sessions: 4, ..config(VICTIM) });
+        let config = |host: u8| QuicConfig {
+            simulation_seed: Some(host.into()),
+            ..QuicConfig::new(key(host))
+        };
+        let mut carrier = QuicCarrier::new(QuicConfig {
+            accepts: true,
+            max_sessions: 4,
+            ..config(VICTIM)
+        });
         carrier.allow(key(HOSTILE).public());
         carrier.allow(key(HONEST).public());
         let mut victim = Endpoint::new(carrier, peer::victim_config(), 1);
@@ -103,7 +124,9 @@ impl World {
             }
         }));
         let mut hostile = QuicCarrier::new(config(HOSTILE));
-        hostile.connect(now, address(VICTIM), key(VICTIM).public()).expect("the address is good");
+        hostile
+            .connect(now, address(VICTIM), key(VICTIM).public())
+            .expect("the address is good");
         let mut world = Self {
             now,
             victim,
@@ -119,15 +142,25 @@ impl World {
             world.now += Duration::from_millis(1);
         }
         (0..4).for_each(|_| world.exchange());
-        let session = world.victim.session_mut(&key(HOSTILE).public()).expect("it has just connected");
+        let session = world
+            .victim
+            .session_mut(&key(HOSTILE).public())
+            .expect("it has just connected");
         world.stream = session.open(world.now, "stream", Qos::new(Delivery::keep_last(2)));
         world
     }
 
     fn act(&mut self, step: &Step) {
         match step {
-            Step::Say { saying, change, times, from } => {
-                let Some(session) = self.victim.session(&key(HOSTILE).public()) else { return };
+            Step::Say {
+                saying,
+                change,
+                times,
+                from,
+            } => {
+                let Some(session) = self.victim.session(&key(HOSTILE).public()) else {
+                    return;
+                };
                 for datagram in self.peer.say(saying, session) {
                     for mut packet in self.packets_with(datagram) {
                         change.iter().for_each(|change| change.apply(&mut packet));
@@ -138,7 +171,11 @@ impl World {
                     }
                 }
             }
-            Step::Stranger { has_head, bytes, from } => {
+            Step::Stranger {
+                has_head,
+                bytes,
+                from,
+            } => {
                 let head = self
                     .kept
                     .last()
@@ -167,9 +204,13 @@ impl World {
                 }
             }
             Step::Take { count } => {
-                let Some(session) = self.victim.session_mut(&key(HOSTILE).public()) else { return };
+                let Some(session) = self.victim.session_mut(&key(HOSTILE).public()) else {
+                    return;
+                };
                 let from = self.readable.len().saturating_sub((*count).into());
-                self.readable.drain(from..).for_each(|stream| drop(session.take(self.now, stream)));
+                self.readable
+                    .drain(from..)
+                    .for_each(|stream| drop(session.take(self.now, stream)));
             }
         }
         self.on_events();
@@ -184,7 +225,12 @@ impl World {
         };
         let mut packets = Vec::new();
         let mut packet = Vec::new();
-        while packets.len() < 16 && self.hostile.poll_transmit(self.now, &mut give, &mut packet).is_some() {
+        while packets.len() < 16
+            && self
+                .hostile
+                .poll_transmit(self.now, &mut give, &mut packet)
+                .is_some()
+        {
             packets.push(std::mem::take(&mut packet));
         }
         packets
@@ -192,7 +238,8 @@ impl World {
 
     fn deliver(&mut self, from: u8, packet: &[u8]) {
         let from = if from < 200 { HOSTILE } else { from };
-        self.victim.handle_packet(self.now, address(from), None, packet.to_vec());
+        self.victim
+            .handle_packet(self.now, address(from), None, packet.to_vec());
         self.on_events();
     }
 
@@ -210,7 +257,8 @@ impl World {
         }
         for (to, mut packet) in self.sent_by_victim() {
             if to == address(HOSTILE) {
-                self.hostile.handle_packet(self.now, address(VICTIM), None, &mut packet);
+                self.hostile
+                    .handle_packet(self.now, address(VICTIM), None, &mut packet);
             }
         }
         while self.hostile.poll_event().is_some() {}
@@ -243,7 +291,10 @@ impl World {
 
     fn check(&self) {
         assert!(self.victim.carrier().half_open_connections() <= 64);
-        self.victim.session(&key(HOSTILE).public()).into_iter().for_each(peer::check);
+        self.victim
+            .session(&key(HOSTILE).public())
+            .into_iter()
+            .for_each(peer::check);
     }
 
     /// Whatever the other did: an honest peer connects, and a sample of it arrives.
@@ -251,10 +302,14 @@ impl World {
         let carrier = QuicCarrier::new(QuicConfig::new(key(HONEST)));
         let mut honest = Endpoint::new(carrier, SessionConfig::default(), 3);
         let (us, them) = (key(HONEST).public(), key(VICTIM).public());
-        honest.connect(self.now, address(VICTIM), them).expect("the address is good");
+        honest
+            .connect(self.now, address(VICTIM), them)
+            .expect("the address is good");
         let session = honest.session_mut(&them).expect("it was just made");
         let stream = session.open(self.now, "honest", Qos::new(Delivery::keep_all(1)));
-        session.send(self.now, stream, vec![7; 10_000].into()).expect("there is room");
+        session
+            .send(self.now, stream, vec![7; 10_000].into())
+            .expect("there is room");
         for _ in 0..2000 {
             self.now += Duration::from_millis(1);
             honest.handle_timeout(self.now);
@@ -262,9 +317,14 @@ impl World {
             let mut packet = Vec::new();
             while honest.poll_transmit(self.now, &mut packet).is_some() {
                 let packet = std::mem::take(&mut packet);
-                self.victim.handle_packet(self.now, address(HONEST), None, packet);
+                self.victim
+                    .handle_packet(self.now, address(HONEST), None, packet);
             }
-            for (_, packet) in self.sent_by_victim().into_iter().filter(|(to, _)| *to == address(HONEST)) {
+            for (_, packet) in self
+                .sent_by_victim()
+                .into_iter()
+                .filter(|(to, _)| *to == address(HONEST))
+            {
                 honest.handle_packet(self.now, address(VICTIM), None, packet);
             }
             while self.victim.poll_event().is_some() {}

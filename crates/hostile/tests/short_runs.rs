@@ -15,16 +15,23 @@ fn short_run(target: fn(&[u8]), folders: &[&str], count: u64) {
     let mut seeds = Vec::new();
     for folder in folders {
         let folder = root.join(folder);
-        let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let entries =
+            fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let mut files: Vec<_> = entries.map(|entry| entry.expect("a file").path()).collect();
         files.retain(|file| file.is_file());
         files.sort();
-        seeds.extend(files.iter().map(|file| fs::read(file).expect("a seed can be read")));
+        seeds.extend(
+            files
+                .iter()
+                .map(|file| fs::read(file).expect("a seed can be read")),
+        );
     }
     assert!(!seeds.is_empty(), "{folders:?} hold no seeds");
-    for_each_seed(0..seeds.len() as u64 + count, |number| match seeds.get(number as usize) {
-        Some(seed) => target(seed),
-        None => target(&changed(&seeds, &mut Draw::new(number))),
+    for_each_seed(0..seeds.len() as u64 + count, |number| {
+        match seeds.get(number as usize) {
+            Some(seed) => target(seed),
+            None => target(&changed(&seeds, &mut Draw::new(number))),
+        }
     });
 }
 
@@ -45,7 +52,14 @@ fn changed(seeds: &[Vec<u8>], draw: &mut Draw) -> Vec<u8> {
             }
             // Less, and more.
             3 => drop(bytes.drain(at..end)),
-            4 => drop(bytes.splice(at..at, (0..=below(16)).map(|_| below(256) as u8).collect::<Vec<_>>())),
+            4 => drop(
+                bytes.splice(
+                    at..at,
+                    (0..=below(16))
+                        .map(|_| below(256) as u8)
+                        .collect::<Vec<_>>(),
+                ),
+            ),
             5 => {
                 let again = bytes[at..end].to_vec();
                 bytes.splice(at..at, again);
@@ -74,7 +88,11 @@ fn control_messages() {
 
 #[test]
 fn dataflow_files() {
-    short_run(dataflow::run, &["crates/dataflow/tests/good", "crates/dataflow/tests/bad"], 500);
+    short_run(
+        dataflow::run,
+        &["crates/dataflow/tests/good", "crates/dataflow/tests/bad"],
+        500,
+    );
 }
 
 #[test]

@@ -51,7 +51,10 @@ impl NodeGroups {
     /// With the reason why not.
     pub fn probe() -> Result<(), String> {
         let groups = Self::create()?;
-        groups.entry("probe").map(drop).map_err(|error| error.to_string())
+        groups
+            .entry("probe")
+            .map(drop)
+            .map_err(|error| error.to_string())
     }
 
     /// The file of a node's group that a process writes `0` to, to be in it.
@@ -64,7 +67,9 @@ impl NodeGroups {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        OpenOptions::new().write(true).open(group.join("cgroup.procs"))
+        OpenOptions::new()
+            .write(true)
+            .open(group.join("cgroup.procs"))
     }
 
     /// The processes of a node.
@@ -111,13 +116,16 @@ pub fn of_node(pid: u32) -> Option<PathBuf> {
 /// The processes in a group. One that has ended is in none.
 pub fn members(group: &Path) -> Vec<Pid> {
     let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect()
+    text.lines()
+        .filter_map(|line| Pid::from_raw(line.parse().ok()?))
+        .collect()
 }
 
 /// The CPU time that all processes have used that are, or were, in a group.
 pub fn cpu_micros(group: &Path) -> Option<u64> {
     let text = fs::read_to_string(group.join("cpu.stat")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.parse().ok())
+    text.lines()
+        .find_map(|line| line.strip_prefix("usage_usec ")?.parse().ok())
 }
 
 /// Where a group is mounted. A line is `36 35 0:30 <root> <folder> <options> .. - cgroup2 <source> <options>`.
@@ -127,13 +135,17 @@ fn folder_of(group: &str, mounts: &str) -> Option<PathBuf> {
         let mut fields = mount.split(' ').skip(3);
         let (root, folder) = (fields.next()?, fields.next()?);
         let below = Path::new(group).strip_prefix(root).ok()?;
-        file_system.starts_with("cgroup2 ").then(|| Path::new(folder).join(below))
+        file_system
+            .starts_with("cgroup2 ")
+            .then(|| Path::new(folder).join(below))
     })
 }
 
 fn kill(group: &Path) -> io::Result<()> {
     // Without creating it: Linux before 5.14 has no such file.
-    let file = OpenOptions::new().write(true).open(group.join("cgroup.kill"));
+    let file = OpenOptions::new()
+        .write(true)
+        .open(group.join("cgroup.kill"));
     match file.and_then(|mut file| file.write_all(b"1")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => kill_each(group),
         other => other,
@@ -151,7 +163,9 @@ fn kill_each(group: &Path) -> io::Result<()> {
             return Err(io::ErrorKind::TimedOut.into());
         }
         for pid in living {
-            let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { continue };
+            let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
+                continue;
+            };
             // The number may be another's by now.
             if members(group).contains(&pid) {
                 let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
@@ -168,7 +182,10 @@ pub fn remove_orphans() {
 }
 
 fn remove_orphans_in(own: &Path) {
-    let entries = fs::read_dir(own).into_iter().flatten().filter_map(Result::ok);
+    let entries = fs::read_dir(own)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
     for folder in entries.map(|entry| entry.path()) {
         if keeper_of(&folder).is_some_and(|keeper| !keeper.lives()) {
             remove(&folder, PATIENCE);
@@ -180,7 +197,10 @@ fn remove_orphans_in(own: &Path) {
 fn keeper_of(folder: &Path) -> Option<ProcessKey> {
     let name = folder.file_name()?.to_str()?.strip_prefix("nervure-")?;
     let (pid, started_ticks) = name.split_once('-')?;
-    Some(ProcessKey { pid: pid.parse().ok()?, started_ticks: started_ticks.parse().ok()? })
+    Some(ProcessKey {
+        pid: pid.parse().ok()?,
+        started_ticks: started_ticks.parse().ok()?,
+    })
 }
 
 /// Kills what is in the groups of a dataflow, and removes them. What does not end keeps its group, for the next keeper to
@@ -188,8 +208,12 @@ fn keeper_of(folder: &Path) -> Option<ProcessKey> {
 fn remove(folder: &Path, patience: Duration) {
     let deadline = Instant::now() + patience;
     loop {
-        let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-        let is_group = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b"node-");
+        let entries = fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .filter_map(Result::ok);
+        let is_group =
+            |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b"node-");
         for group in entries.filter(is_group).map(|entry| entry.path()) {
             let _ = kill(&group);
             let _ = fs::remove_dir(&group);
@@ -216,28 +240,58 @@ mod tests {
         let hybrid = "\
             40 32 0:36 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
             41 32 0:37 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw";
-        assert_eq!(folder_of("/", hybrid), Some("/sys/fs/cgroup/unified/".into()));
+        assert_eq!(
+            folder_of("/", hybrid),
+            Some("/sys/fs/cgroup/unified/".into())
+        );
         let container = "31 23 0:27 /docker/17 /sys/fs/cgroup ro - cgroup2 cgroup rw";
-        assert_eq!(folder_of("/docker/17/x", container), Some("/sys/fs/cgroup/x".into()));
+        assert_eq!(
+            folder_of("/docker/17/x", container),
+            Some("/sys/fs/cgroup/x".into())
+        );
         assert_eq!(folder_of("/elsewhere", container), None);
-        assert_eq!(folder_of("/", "40 32 0:36 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu"), None);
+        assert_eq!(
+            folder_of(
+                "/",
+                "40 32 0:36 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu"
+            ),
+            None
+        );
     }
 
     #[test]
     fn without_the_kernels_file_each_process_is_killed() {
         let group = tempfile::tempdir().unwrap();
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .unwrap();
         // A folder in the place of a group: its list does not become empty by itself.
-        fs::write(group.path().join("cgroup.procs"), format!("{}\n", child.id())).unwrap();
-        assert_eq!(kill(group.path()).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        fs::write(
+            group.path().join("cgroup.procs"),
+            format!("{}\n", child.id()),
+        )
+        .unwrap();
+        assert_eq!(
+            kill(group.path()).unwrap_err().kind(),
+            io::ErrorKind::TimedOut
+        );
         assert!(!child.wait().unwrap().success());
     }
 
     #[test]
     fn groups_say_whose_they_are() {
-        let key = ProcessKey { pid: 4711, started_ticks: 99 };
+        let key = ProcessKey {
+            pid: 4711,
+            started_ticks: 99,
+        };
         assert_eq!(keeper_of(Path::new("/a/nervure-4711-99")), Some(key));
-        for other in ["/a/nervure-4711", "/a/nervure.service", "/a/nervure-x-1", "/a/b-1-2"] {
+        for other in [
+            "/a/nervure-4711",
+            "/a/nervure.service",
+            "/a/nervure-x-1",
+            "/a/b-1-2",
+        ] {
             assert_eq!(keeper_of(Path::new(other)), None, "{other}");
         }
     }

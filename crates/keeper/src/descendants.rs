@@ -53,8 +53,11 @@ fn look() -> io::Result<Option<Pid>> {
 
 /// Removes a child that has ended; `None` when there is no such child, or it lives.
 pub fn reap(pid: Pid) -> Option<End> {
-    let status =
-        rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG).ok()??;
+    let status = rustix::process::waitid(
+        WaitId::Pid(pid),
+        WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+    )
+    .ok()??;
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => Some(End::Code(code)),
         (None, Some(signal)) => Some(End::Signal(signal)),
@@ -139,7 +142,10 @@ pub fn await_end(pidfd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let timeout = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        };
         match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)) {
             Err(Errno::INTR) => {}
             ready => return Ok(ready? > 0),
@@ -149,8 +155,14 @@ pub fn await_end(pidfd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
 
 /// The error that names processes that do not end on SIGKILL.
 fn still_living(processes: &[Pid]) -> io::Error {
-    let pids: Vec<_> = processes.iter().map(|pid| pid.as_raw_pid().to_string()).collect();
-    io::Error::other(format!("these processes do not end on SIGKILL: {}", pids.join(", ")))
+    let pids: Vec<_> = processes
+        .iter()
+        .map(|pid| pid.as_raw_pid().to_string())
+        .collect();
+    io::Error::other(format!(
+        "these processes do not end on SIGKILL: {}",
+        pids.join(", ")
+    ))
 }
 
 /// Sends SIGKILL to every living descendant of a process, without reaping any. Returns them.
@@ -159,7 +171,9 @@ fn still_living(processes: &[Pid]) -> io::Error {
 /// When /proc cannot be read.
 fn kill_below(ancestor: Pid) -> io::Result<Vec<Pid>> {
     let table = process_table()?;
-    let below = below(&table, &[ancestor.as_raw_pid()]).into_iter().filter(|pid| !table[pid].has_ended());
+    let below = below(&table, &[ancestor.as_raw_pid()])
+        .into_iter()
+        .filter(|pid| !table[pid].has_ended());
     let living: Vec<_> = below.filter_map(Pid::from_raw).collect();
     for &pid in &living {
         kill_exactly(pid, &table[&pid.as_raw_pid()]);
@@ -186,7 +200,9 @@ fn below(table: &HashMap<i32, Stat>, ancestors: &[i32]) -> Vec<i32> {
 /// Kills a process, unless its number belongs to another by now.
 fn kill_exactly(pid: Pid, seen: &Stat) {
     // What has ended, or is of another user, is found again by the caller, or not.
-    let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return };
+    let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
+        return;
+    };
     if Stat::read(pid.as_raw_pid()).is_some_and(|now| now.started_ticks == seen.started_ticks) {
         let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
     }
@@ -208,12 +224,16 @@ impl ProcessKey {
     /// Of this process.
     pub fn own() -> Option<Self> {
         let pid = rustix::process::getpid().as_raw_pid();
-        Some(Self { pid, started_ticks: Stat::read(pid)?.started_ticks })
+        Some(Self {
+            pid,
+            started_ticks: Stat::read(pid)?.started_ticks,
+        })
     }
 
     /// True until it has ended. A zombie has: not every container's first process reaps orphans.
     pub fn lives(self) -> bool {
-        Stat::read(self.pid).is_some_and(|stat| stat.started_ticks == self.started_ticks && !stat.has_ended())
+        Stat::read(self.pid)
+            .is_some_and(|stat| stat.started_ticks == self.started_ticks && !stat.has_ended())
     }
 
     /// What [`MARK_VARIABLE`] says in a node of this keeper.
@@ -223,7 +243,10 @@ impl ProcessKey {
 
     fn of_mark(mark: &str) -> Option<Self> {
         let (pid, started_ticks) = mark.split_once('/')?.0.split_once('-')?;
-        Some(Self { pid: pid.parse().ok()?, started_ticks: started_ticks.parse().ok()? })
+        Some(Self {
+            pid: pid.parse().ok()?,
+            started_ticks: started_ticks.parse().ok()?,
+        })
     }
 }
 
@@ -241,11 +264,15 @@ pub fn kill_marked(mark: &str, group: Pid) -> io::Result<usize> {
         let is_left = |pid: i32, stat: &Stat| {
             stat.parent == own && !stat.has_ended() && mark_of(pid).as_deref() == Some(mark)
         };
-        let left: Vec<_> =
-            table.iter().filter(|(pid, stat)| is_left(**pid, stat)).map(|(pid, _)| *pid).collect();
+        let left: Vec<_> = table
+            .iter()
+            .filter(|(pid, stat)| is_left(**pid, stat))
+            .map(|(pid, _)| *pid)
+            .collect();
         let below = below(&table, &left);
         // What was killed can be seen for a moment, and what it started before that is found the next time.
-        let is_new = |pid: &i32| !table[pid].has_ended() && killed.insert((*pid, table[pid].started_ticks));
+        let is_new =
+            |pid: &i32| !table[pid].has_ended() && killed.insert((*pid, table[pid].started_ticks));
         let new: Vec<_> = left.into_iter().chain(below).filter(is_new).collect();
         if new.is_empty() {
             return Ok(outside);
@@ -276,8 +303,11 @@ pub fn kill_orphans() -> io::Result<usize> {
             fs::metadata(&folder).is_ok_and(|metadata| metadata.uid() == uid)
                 && fs::read_link(format!("{folder}/ns/pid")).is_ok_and(|namespace| namespace == own)
         };
-        let is_orphan =
-            || mark_of(pid).and_then(|mark| ProcessKey::of_mark(&mark)).is_some_and(|key| !key.lives());
+        let is_orphan = || {
+            mark_of(pid)
+                .and_then(|mark| ProcessKey::of_mark(&mark))
+                .is_some_and(|key| !key.lives())
+        };
         let is_wanted = !stat.has_ended() && !spared.contains(&pid) && is_own() && is_orphan();
         if let Some(pid) = Pid::from_raw(pid).filter(|_| is_wanted) {
             kill_exactly(pid, &stat);
@@ -299,16 +329,19 @@ fn ancestry(table: &HashMap<i32, Stat>, pid: i32) -> HashSet<i32> {
 
 fn mark_of(pid: i32) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let value = environment
-        .split(|&byte| byte == 0)
-        .find_map(|variable| variable.strip_prefix(MARK_VARIABLE.as_bytes())?.strip_prefix(b"="))?;
+    let value = environment.split(|&byte| byte == 0).find_map(|variable| {
+        variable
+            .strip_prefix(MARK_VARIABLE.as_bytes())?
+            .strip_prefix(b"=")
+    })?;
     String::from_utf8(value.to_vec()).ok()
 }
 
 /// How many processes are outside a process group.
 pub fn count_outside(processes: &[Pid], group: Pid) -> usize {
     let is_outside = |pid: &&Pid| {
-        Stat::read(pid.as_raw_pid()).is_some_and(|stat| stat.group != group.as_raw_pid() && !stat.has_ended())
+        Stat::read(pid.as_raw_pid())
+            .is_some_and(|stat| stat.group != group.as_raw_pid() && !stat.has_ended())
     };
     processes.iter().filter(is_outside).count()
 }
@@ -363,7 +396,13 @@ impl Stat {
 fn process_table() -> io::Result<HashMap<i32, Stat>> {
     let mut table = HashMap::new();
     for entry in fs::read_dir("/proc")? {
-        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Some(pid) = entry?
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
         if let Some(stat) = Stat::read(pid) {
             table.insert(pid, stat);
         }
@@ -384,7 +423,15 @@ mod tests {
     #[test]
     fn a_name_with_brackets_does_not_shift_the_fields() {
         let text = "4711 (a ) b) T 1 4711 4711 0 -1 4194560 1 2 3 4 70 30 0 0 20 0 5 0 100 200 300";
-        assert_eq!(Stat::parse(text), Some(Stat { state: 'T', parent: 1, group: 4711, started_ticks: 100 }));
+        assert_eq!(
+            Stat::parse(text),
+            Some(Stat {
+                state: 'T',
+                parent: 1,
+                group: 4711,
+                started_ticks: 100
+            })
+        );
         assert_eq!(Stat::parse("4711 (x) S 1"), None);
     }
 
@@ -392,8 +439,16 @@ mod tests {
     fn a_whole_tree_is_killed_and_its_root_is_not() {
         // The grandchild is in a session of its own.
         let script = "setsid sh -c 'echo; exec sleep 1000' & wait; exit 7";
-        let mut root = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
-        BufReader::new(root.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+        let mut root = Command::new("sh")
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        BufReader::new(root.stdout.take().unwrap())
+            .lines()
+            .next()
+            .unwrap()
+            .unwrap();
         let pid = Pid::from_child(&root);
         assert!(!kill_below(pid).unwrap().is_empty());
         assert_eq!(root.wait().unwrap().code(), Some(7));
@@ -417,7 +472,13 @@ mod tests {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::from_child(&child);
         let stat = Stat::read(pid.as_raw_pid()).unwrap();
-        kill_exactly(pid, &Stat { started_ticks: stat.started_ticks + 1, ..stat });
+        kill_exactly(
+            pid,
+            &Stat {
+                started_ticks: stat.started_ticks + 1,
+                ..stat
+            },
+        );
         assert_eq!(child.try_wait().unwrap(), None);
         kill_exactly(pid, &Stat::read(pid.as_raw_pid()).unwrap());
         assert!(!child.wait().unwrap().success());

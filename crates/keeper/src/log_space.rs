@@ -45,8 +45,10 @@ impl LogLimit {
     pub fn enforce(&self, own: &Path) -> io::Result<()> {
         let mut runs = Vec::new();
         for dataflow in folders(&self.root)? {
-            let mut of_dataflow: Vec<_> =
-                folders(&dataflow)?.into_iter().filter(|path| is_run(path)).collect();
+            let mut of_dataflow: Vec<_> = folders(&dataflow)?
+                .into_iter()
+                .filter(|path| is_run(path))
+                .collect();
             of_dataflow.sort_unstable();
             let old = of_dataflow.len().saturating_sub(KEPT_RUNS);
             for folder in of_dataflow.drain(..old) {
@@ -54,7 +56,9 @@ impl LogLimit {
             }
             runs.extend(of_dataflow);
         }
-        let sizes = runs.iter().map(|folder| Ok(files(folder)?.iter().map(|file| file.bytes).sum()));
+        let sizes = runs
+            .iter()
+            .map(|folder| Ok(files(folder)?.iter().map(|file| file.bytes).sum()));
         let sizes: Vec<u64> = sizes.collect::<io::Result<_>>()?;
         let mut total: u64 = sizes.iter().sum();
         let mut oldest: Vec<_> = runs.iter().zip(&sizes).collect();
@@ -68,7 +72,10 @@ impl LogLimit {
                 total -= bytes;
             }
         }
-        let mut set_aside: Vec<_> = files(own)?.into_iter().filter(LogPart::is_set_aside).collect();
+        let mut set_aside: Vec<_> = files(own)?
+            .into_iter()
+            .filter(LogPart::is_set_aside)
+            .collect();
         set_aside.sort_by_key(|file| file.modified);
         for file in set_aside {
             if total <= self.bytes {
@@ -92,7 +99,11 @@ pub struct LogSpace {
 impl LogSpace {
     /// Of a run whose logs are in `own`.
     pub fn new(limit: LogLimit, own: &Path) -> Self {
-        Self { limit, own: own.to_owned(), unchecked_bytes: 0 }
+        Self {
+            limit,
+            own: own.to_owned(),
+            unchecked_bytes: 0,
+        }
     }
 
     /// The folder of the run.
@@ -140,7 +151,8 @@ pub fn take_killed_runs(root: &Path) -> io::Result<bool> {
     for dataflow in folders(root)? {
         for run in folders(&dataflow)?.iter().filter(|path| is_run(path)) {
             if run.join(RUNNING_FILE).exists()
-                && rustix::fs::flock(File::open(run)?, FlockOperation::NonBlockingLockExclusive).is_ok()
+                && rustix::fs::flock(File::open(run)?, FlockOperation::NonBlockingLockExclusive)
+                    .is_ok()
             {
                 found = true;
                 end(run);
@@ -193,7 +205,11 @@ fn folders(folder: &Path) -> io::Result<Vec<PathBuf>> {
     };
     // Not those that a symbolic link names: they are no run's.
     let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    Ok(entries.filter_map(Result::ok).filter(is_folder).map(|entry| entry.path()).collect())
+    Ok(entries
+        .filter_map(Result::ok)
+        .filter(is_folder)
+        .map(|entry| entry.path())
+        .collect())
 }
 
 /// A file in the folder of a run.
@@ -206,7 +222,10 @@ struct LogPart {
 impl LogPart {
     /// `camera~1.jsonl`
     fn is_set_aside(&self) -> bool {
-        self.path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.contains('~'))
+        self.path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.contains('~'))
     }
 }
 
@@ -217,14 +236,21 @@ fn files(folder: &Path) -> io::Result<Vec<LogPart>> {
     };
     let part = |entry: fs::DirEntry| {
         let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
-        Some(LogPart { path: entry.path(), bytes: metadata.len(), modified: metadata.modified().ok() })
+        Some(LogPart {
+            path: entry.path(),
+            bytes: metadata.len(),
+            modified: metadata.modified().ok(),
+        })
     };
     Ok(entries.filter_map(Result::ok).filter_map(part).collect())
 }
 
 /// Whether a folder is named as runs are: `20260131T235959Z-4711`.
 fn is_run(folder: &Path) -> bool {
-    let Some((time, pid)) = folder.file_name().and_then(|name| name.to_str()?.split_once('-')) else {
+    let Some((time, pid)) = folder
+        .file_name()
+        .and_then(|name| name.to_str()?.split_once('-'))
+    else {
         return false;
     };
     let is_time = time.len() == 16
@@ -233,7 +259,11 @@ fn is_run(folder: &Path) -> bool {
             15 => byte == b'Z',
             _ => byte.is_ascii_digit(),
         });
-    is_time && !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+    is_time
+        && !pid.is_empty()
+        && pid
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
 #[cfg(test)]
@@ -242,7 +272,9 @@ mod tests {
 
     /// A run's folder with files of these sizes.
     fn run(root: &Path, dataflow: &str, day: usize, files: &[(&str, usize)]) -> PathBuf {
-        let folder = root.join(dataflow).join(format!("202601{day:02}T000000Z-1"));
+        let folder = root
+            .join(dataflow)
+            .join(format!("202601{day:02}T000000Z-1"));
         fs::create_dir_all(&folder).unwrap();
         for (name, bytes) in files {
             fs::write(folder.join(name), vec![b'x'; *bytes]).unwrap();
@@ -253,13 +285,18 @@ mod tests {
     #[test]
     fn only_old_runs_are_removed_and_process_1_of_a_container_has_old_ones() {
         let root = tempfile::tempdir().unwrap();
-        let runs: Vec<_> = (1..=25).map(|day| run(root.path(), "drive", day, &[])).collect();
+        let runs: Vec<_> = (1..=25)
+            .map(|day| run(root.path(), "drive", day, &[]))
+            .collect();
         let dataflow = root.path().join("drive");
         for name in ["precious", "20260101-5", "20260101T000000Z-x"] {
             fs::create_dir(dataflow.join(name)).unwrap();
         }
         let locked = lock(&runs[0]).unwrap();
-        let limit = LogLimit { root: root.path().to_owned(), bytes: 1000 };
+        let limit = LogLimit {
+            root: root.path().to_owned(),
+            bytes: 1000,
+        };
         limit.enforce(&runs[24]).unwrap();
         let left = || runs.iter().filter(|folder| folder.exists()).count();
         assert!(runs[0].exists(), "it is in use");
@@ -268,7 +305,9 @@ mod tests {
         limit.enforce(&runs[24]).unwrap();
         assert_eq!(left(), KEPT_RUNS);
         assert!(
-            ["precious", "20260101-5", "20260101T000000Z-x"].iter().all(|name| dataflow.join(name).exists())
+            ["precious", "20260101-5", "20260101T000000Z-x"]
+                .iter()
+                .all(|name| dataflow.join(name).exists())
         );
     }
 
@@ -278,15 +317,34 @@ mod tests {
         let first = run(root.path(), "arm", 1, &[("a.jsonl", 400)]);
         let second = run(root.path(), "drive", 2, &[("a.jsonl", 400)]);
         let third = run(root.path(), "arm", 3, &[("a.jsonl", 400)]);
-        let own = run(root.path(), "drive", 4, &[("a.jsonl", 100), ("a~1.jsonl", 100)]);
+        let own = run(
+            root.path(),
+            "drive",
+            4,
+            &[("a.jsonl", 100), ("a~1.jsonl", 100)],
+        );
         let _lock = lock(&own).unwrap();
-        LogLimit { root: root.path().to_owned(), bytes: 1000 }.enforce(&own).unwrap();
+        LogLimit {
+            root: root.path().to_owned(),
+            bytes: 1000,
+        }
+        .enforce(&own)
+        .unwrap();
         assert!(!first.exists() && second.exists() && third.exists());
         let in_use = lock(&second).unwrap();
-        LogLimit { root: root.path().to_owned(), bytes: 550 }.enforce(&own).unwrap();
+        LogLimit {
+            root: root.path().to_owned(),
+            bytes: 550,
+        }
+        .enforce(&own)
+        .unwrap();
         assert!(second.exists() && !third.exists());
         let parts = ["a.jsonl", "a~1.jsonl"].map(|name| own.join(name).exists());
-        assert_eq!(parts, [true, false], "only what was set aside, when all else is in use");
+        assert_eq!(
+            parts,
+            [true, false],
+            "only what was set aside, when all else is in use"
+        );
         drop(in_use);
     }
 
@@ -312,7 +370,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let old = run(root.path(), "drive", 1, &[("a.jsonl", 900)]);
         let own = run(root.path(), "drive", 2, &[("a.jsonl", 200)]);
-        let limit = LogLimit { root: root.path().to_owned(), bytes: 1000 };
+        let limit = LogLimit {
+            root: root.path().to_owned(),
+            bytes: 1000,
+        };
         let mut space = LogSpace::new(limit, &own);
         space.written(1).unwrap();
         assert!(old.exists(), "not checked after every line");
@@ -322,7 +383,10 @@ mod tests {
 
     #[test]
     fn the_current_files_of_all_nodes_have_half_of_the_limit() {
-        let limit = |bytes| LogLimit { root: PathBuf::new(), bytes };
+        let limit = |bytes| LogLimit {
+            root: PathBuf::new(),
+            bytes,
+        };
         assert_eq!(limit(2_000_000_000).max_file_bytes(4), 64_000_000);
         assert_eq!(limit(100_000_000).max_file_bytes(50), 1_000_000);
         assert_eq!(limit(1).max_file_bytes(50), 64_000);

@@ -58,13 +58,20 @@ pub enum Event {
     /// A process could not be started.
     NotStarted { node: usize, reason: String },
     /// A node wrote a message.
-    Message { node: usize, message: node_to_keeper::Message },
+    Message {
+        node: usize,
+        message: node_to_keeper::Message,
+    },
     /// A node wrote something that is no message.
     Misbehaved { node: usize, what: String },
     /// A message for a node cannot be sent, whatever the node does.
     Undeliverable { node: usize, why: String },
     /// A process ended.
-    Ended { node: usize, end: End, stderr_tail: Vec<String> },
+    Ended {
+        node: usize,
+        end: End,
+        stderr_tail: Vec<String>,
+    },
     /// What [`Action::Look`] saw.
     Pulse { node: usize, pulse: Pulse },
     /// `run` wrote a message.
@@ -72,7 +79,11 @@ pub enum Event {
     /// `run` is gone.
     RunGone,
     /// A client of the public socket, which is that process, wrote a message.
-    ClientMessage { client: usize, pid: u32, message: cli_to_keeper::Message },
+    ClientMessage {
+        client: usize,
+        pid: u32,
+        message: cli_to_keeper::Message,
+    },
     /// A client closed its connection, or died.
     ClientGone { client: usize },
     /// [`Machine::deadline`] has come.
@@ -85,11 +96,23 @@ pub enum Action {
     /// Make the node's pages anew and start its process.
     Spawn { node: usize },
     /// Send a message to a node.
-    Send { node: usize, message: keeper_to_node::Message, descriptors: Vec<Descriptor> },
+    Send {
+        node: usize,
+        message: keeper_to_node::Message,
+        descriptors: Vec<Descriptor>,
+    },
     /// Send a message to `run` and to those who watch.
-    Report { message: keeper_to_run::Message, descriptor: Option<Descriptor>, audience: Audience },
+    Report {
+        message: keeper_to_run::Message,
+        descriptor: Option<Descriptor>,
+        audience: Audience,
+    },
     /// Send a message to a client.
-    Reply { client: usize, message: keeper_to_cli::Message, descriptor: Option<Descriptor> },
+    Reply {
+        client: usize,
+        message: keeper_to_cli::Message,
+        descriptor: Option<Descriptor>,
+    },
     /// Send every further report to a client, with log records or without.
     Follow { client: usize, logs: bool },
     /// Make the pages of a guest, or of a node that joins, whose control socket is the connection of that client.
@@ -101,7 +124,11 @@ pub enum Action {
     /// Forget the connection of a node that had joined.
     Part { node: usize },
     /// Write a line to the log of a node, or of the keeper itself.
-    Log { node: Option<usize>, level: Level, text: String },
+    Log {
+        node: Option<usize>,
+        level: Level,
+        text: String,
+    },
     /// Wake everything that sleeps on the node's doorbell and space futex.
     Ring { node: usize },
     /// Set the clock that the control page shows.
@@ -228,7 +255,9 @@ enum State {
 impl Node {
     fn new() -> Self {
         Self {
-            state: State::Waiting { until: Duration::ZERO },
+            state: State::Waiting {
+                until: Duration::ZERO,
+            },
             incarnation: 0,
             restart_count: 0,
             ready: false,
@@ -277,7 +306,10 @@ impl Machine {
     /// A dataflow that has not been launched.
     pub fn new(plan: Plan) -> Self {
         let node = |plan: &NodePlan| match plan.is_dynamic() {
-            true => Node { state: State::Waiting { until: HELD }, ..Node::new() },
+            true => Node {
+                state: State::Waiting { until: HELD },
+                ..Node::new()
+            },
             false => Node::new(),
         };
         let nodes = plan.nodes.iter().map(node).collect();
@@ -323,13 +355,21 @@ impl Machine {
                 self.condemn(node, format!("it cannot be told its edges: {why}"))
             }
             Event::Pulse { node, pulse } => self.pulse(node, pulse, now),
-            Event::Ended { node, end, stderr_tail } => self.ended(node, end, stderr_tail, now),
+            Event::Ended {
+                node,
+                end,
+                stderr_tail,
+            } => self.ended(node, end, stderr_tail, now),
             Event::Run(run_to_keeper::Message::Stop { reason }) => self.stop(reason, now),
             Event::Run(run_to_keeper::Message::Kill) => self.kill(now),
             Event::Run(run_to_keeper::Message::Launch | run_to_keeper::Message::Unknown) => {}
             Event::RunGone if self.plan.detached => {}
             Event::RunGone => self.stop("`nervure run` is gone".to_owned(), now),
-            Event::ClientMessage { client, pid, message } => self.client_message(client, pid, message, now),
+            Event::ClientMessage {
+                client,
+                pid,
+                message,
+            } => self.client_message(client, pid, message, now),
             Event::ClientGone { client } => {
                 self.client_gone(client);
                 self.give_back(client, now);
@@ -349,9 +389,18 @@ impl Machine {
             State::Waiting { until } if until != HELD => Some(until),
             _ => None,
         });
-        let kills = self.nodes.iter().flat_map(|node| [node.kill_at, node.terminate_at]).flatten();
+        let kills = self
+            .nodes
+            .iter()
+            .flat_map(|node| [node.kill_at, node.terminate_at])
+            .flatten();
         let health = self.nodes.iter().filter_map(|node| node.health.deadline());
-        restarts.chain(kills).chain(health).chain(self.ready_warning_at).chain(self.phase.deadline()).min()
+        restarts
+            .chain(kills)
+            .chain(health)
+            .chain(self.ready_warning_at)
+            .chain(self.phase.deadline())
+            .min()
     }
 
     fn launch(&mut self, now: Duration) {
@@ -444,7 +493,10 @@ impl Machine {
             Ok(version) if !self.phase.is_stopping() => version,
             Ok(_) => return self.refuse(node, "the dataflow is stopping".to_owned(), now),
             Err(error) => {
-                let reason = format!("{error} (its library is {} {})", hello.language, hello.library);
+                let reason = format!(
+                    "{error} (its library is {} {})",
+                    hello.language, hello.library
+                );
                 return self.refuse(node, reason, now);
             }
         };
@@ -490,7 +542,11 @@ impl Machine {
     fn refuse(&mut self, node: usize, reason: String, now: Duration) {
         self.log(Some(node), Level::Error, format!("refused: {reason}"));
         self.nodes[node].kill_at = Some(now + REFUSED_GRACE);
-        self.send(node, keeper_to_node::Message::Refused { reason }, Vec::new());
+        self.send(
+            node,
+            keeper_to_node::Message::Refused { reason },
+            Vec::new(),
+        );
     }
 
     /// Kills a node that broke the control protocol: nothing that it says can be relied on.
@@ -507,14 +563,19 @@ impl Machine {
         let state = &mut self.nodes[node];
         if state.is_alive() && state.condemned.is_none() {
             state.condemned = Some(format!("killed by the keeper, because {why}"));
-            self.actions.push(Action::Signal { node, signal: Signal::Kill });
+            self.actions.push(Action::Signal {
+                node,
+                signal: Signal::Kill,
+            });
         }
     }
 
     /// A node's wake page was overwritten: names the processes that can write to it.
     fn wake_page_overwritten(&mut self, node: usize, what: &str) {
         let neighbours = self.connected_neighbours(node).into_iter();
-        let peers: Vec<_> = neighbours.map(|peer| format!("`{}`", self.plan.nodes[peer].id)).collect();
+        let peers: Vec<_> = neighbours
+            .map(|peer| format!("`{}`", self.plan.nodes[peer].id))
+            .collect();
         let by = match peers.as_slice() {
             [] => "no peer of it is connected any more, so one that has ended, or the node itself, did it"
                 .to_owned(),
@@ -544,7 +605,9 @@ impl Machine {
     }
 
     fn check_ready(&mut self) {
-        if self.phase != Phase::Starting || self.ready_warning_at.is_none() || self.awaited().next().is_some()
+        if self.phase != Phase::Starting
+            || self.ready_warning_at.is_none()
+            || self.awaited().next().is_some()
         {
             return;
         }
@@ -566,7 +629,10 @@ impl Machine {
                 if self.is_foreign(node) {
                     self.dismiss(node);
                 } else {
-                    self.actions.push(Action::Signal { node, signal: Signal::Kill });
+                    self.actions.push(Action::Signal {
+                        node,
+                        signal: Signal::Kill,
+                    });
                 }
             }
             if due(self.nodes[node].health.deadline()) {
@@ -590,8 +656,11 @@ impl Machine {
         if awaited.is_empty() {
             return;
         }
-        let mut names: Vec<_> =
-            awaited.iter().take(NAMED).map(|(plan, why)| format!("`{}` {why}", plan.id)).collect();
+        let mut names: Vec<_> = awaited
+            .iter()
+            .take(NAMED)
+            .map(|(plan, why)| format!("`{}` {why}", plan.id))
+            .collect();
         if awaited.len() > NAMED {
             names.push(format!("{} more", awaited.len() - NAMED));
         }
@@ -600,31 +669,55 @@ impl Machine {
     }
 
     fn check_finished(&mut self) {
-        if self.phase != Phase::Finished && self.nodes[..self.own_nodes].iter().all(Node::has_ended) {
+        if self.phase != Phase::Finished && self.nodes[..self.own_nodes].iter().all(Node::has_ended)
+        {
             self.phase = Phase::Finished;
             self.report(keeper_to_run::Message::Finished, None);
             self.actions.push(Action::Finish);
         }
     }
 
-    fn send(&mut self, node: usize, message: keeper_to_node::Message, descriptors: Vec<Descriptor>) {
-        self.actions.push(Action::Send { node, message, descriptors });
+    fn send(
+        &mut self,
+        node: usize,
+        message: keeper_to_node::Message,
+        descriptors: Vec<Descriptor>,
+    ) {
+        self.actions.push(Action::Send {
+            node,
+            message,
+            descriptors,
+        });
     }
 
     fn report(&mut self, message: keeper_to_run::Message, descriptor: Option<Descriptor>) {
-        self.actions.push(Action::Report { message, descriptor, audience: Audience::Everyone });
+        self.actions.push(Action::Report {
+            message,
+            descriptor,
+            audience: Audience::Everyone,
+        });
     }
 
-    fn report_to_watchers(&mut self, message: keeper_to_run::Message, descriptor: Option<Descriptor>) {
-        self.actions.push(Action::Report { message, descriptor, audience: Audience::Watchers });
+    fn report_to_watchers(
+        &mut self,
+        message: keeper_to_run::Message,
+        descriptor: Option<Descriptor>,
+    ) {
+        self.actions.push(Action::Report {
+            message,
+            descriptor,
+            audience: Audience::Watchers,
+        });
     }
 
     fn log(&mut self, node: Option<usize>, level: Level, text: String) {
         // A guest has no log of its own.
         let action = match node.filter(|&node| self.is_guest(node)) {
-            Some(guest) => {
-                Action::Log { node: None, level, text: format!("`{}`: {text}", self.plan.nodes[guest].id) }
-            }
+            Some(guest) => Action::Log {
+                node: None,
+                level,
+                text: format!("`{}`: {text}", self.plan.nodes[guest].id),
+            },
             None => Action::Log { node, level, text },
         };
         self.actions.push(action);

@@ -223,8 +223,13 @@ pub fn lease_rows(queues: impl IntoIterator<Item = Queue>, history: u32) -> u32 
     const FOR_OBSERVERS: u32 = OBSERVERS_PER_OUTPUT * OBSERVER_MAX_HELD;
     // Blocks of samples that are not sent yet.
     const OWN: u32 = 16;
-    let held = queues.into_iter().fold(0u32, |sum, queue| sum.saturating_add(queue.max_held));
-    let rows = held.saturating_add(history).saturating_add(FOR_OBSERVERS).saturating_add(OWN);
+    let held = queues
+        .into_iter()
+        .fold(0u32, |sum, queue| sum.saturating_add(queue.max_held));
+    let rows = held
+        .saturating_add(history)
+        .saturating_add(FOR_OBSERVERS)
+        .saturating_add(OWN);
     rows.checked_next_multiple_of(64).unwrap_or(u32::MAX - 63)
 }
 
@@ -234,7 +239,11 @@ mod tests {
 
     #[test]
     fn lease_tables_have_whole_words_and_air_for_observers() {
-        let queue = |max_held| Queue { policy: Policy::Block, depth: 1, max_held };
+        let queue = |max_held| Queue {
+            policy: Policy::Block,
+            depth: 1,
+            max_held,
+        };
         assert_eq!(lease_rows([], 0), 320);
         assert_eq!(lease_rows([queue(24), queue(24)], 0), 320);
         assert_eq!(lease_rows([queue(24), queue(24)], 1), 384);

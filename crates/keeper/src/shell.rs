@@ -90,7 +90,10 @@ pub enum KeeperError {
 }
 
 fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> KeeperError {
-    move |cause| KeeperError::System { what, cause: cause.into() }
+    move |cause| KeeperError::System {
+        what,
+        cause: cause.into(),
+    }
 }
 
 /// As [`system`], of something that has changed nothing when it fails, and is tried again where a resource is short.
@@ -130,12 +133,22 @@ pub fn serve(control: OwnedFd) -> Result<(), KeeperError> {
 
 fn receive_plan(control: &Seqpacket) -> Result<Plan, KeeperError> {
     let mut buffer = Vec::with_capacity(MAX_MESSAGE_BYTES);
-    let mut poll = [rustix::event::PollFd::new(control, rustix::event::PollFlags::IN)];
+    let mut poll = [rustix::event::PollFd::new(
+        control,
+        rustix::event::PollFlags::IN,
+    )];
     rustix::event::poll(&mut poll, None).map_err(system("cannot wait for the plan"))?;
     let not_launched = |why: String| KeeperError::NotLaunched(why);
-    let descriptors = match control.receive(&mut buffer).map_err(|error| not_launched(error.to_string()))? {
+    let descriptors = match control
+        .receive(&mut buffer)
+        .map_err(|error| not_launched(error.to_string()))?
+    {
         Received::Packet(descriptors) => descriptors,
-        Received::Closed => return Err(not_launched("nobody is at the other end of its socket".to_owned())),
+        Received::Closed => {
+            return Err(not_launched(
+                "nobody is at the other end of its socket".to_owned(),
+            ));
+        }
     };
     match decode(&buffer).map_err(|error| not_launched(error.to_string()))? {
         run_to_keeper::Message::Launch => {}
@@ -158,9 +171,16 @@ fn raise_file_limit(plan: &Plan) -> Result<Rlimit, KeeperError> {
     let original = rustix::process::getrlimit(Resource::Nofile);
     let (needed, terms) = Descriptors::needed(plan);
     if let Some(limit) = original.maximum.filter(|&limit| limit < needed) {
-        return Err(KeeperError::Descriptors { needed, terms, limit });
+        return Err(KeeperError::Descriptors {
+            needed,
+            terms,
+            limit,
+        });
     }
-    let raised = Rlimit { current: original.maximum, maximum: original.maximum };
+    let raised = Rlimit {
+        current: original.maximum,
+        maximum: original.maximum,
+    };
     rustix::process::setrlimit(Resource::Nofile, raised)
         .map_err(system("cannot raise the limit on open files"))?;
     Ok(original)
@@ -256,11 +276,13 @@ struct Shell {
 impl Shell {
     fn new(plan: Plan, control: Seqpacket, files: Rlimit) -> Result<Self, KeeperError> {
         use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("cannot create an epoll"))?;
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("cannot create an epoll"))?;
         let children = watch_signals(&[SIGCHLD])?;
         let termination = watch_signals(&[SIGTERM, SIGINT, SIGHUP])?;
         let mut machine = Machine::new(plan);
-        let (max_clients, max_guest_edges) = Descriptors::left_for_clients(machine.plan(), files.maximum);
+        let (max_clients, max_guest_edges) =
+            Descriptors::left_for_clients(machine.plan(), files.maximum);
         machine.limit_guest_edges(max_guest_edges);
         let plan = machine.plan();
         let mut shell = Self {
@@ -280,7 +302,9 @@ impl Shell {
             machine,
             nodes_by_pid: HashMap::new(),
             groups: None,
-            key: ProcessKey::own().ok_or(Errno::NOENT).map_err(system("cannot read /proc"))?,
+            key: ProcessKey::own()
+                .ok_or(Errno::NOENT)
+                .map_err(system("cannot read /proc"))?,
             epoll,
             children,
             termination,
@@ -347,7 +371,9 @@ impl Shell {
     fn handle_events(&mut self) -> Result<(), KeeperError> {
         loop {
             self.apply_actions()?;
-            let Some(event) = self.events.pop_front() else { return Ok(()) };
+            let Some(event) = self.events.pop_front() else {
+                return Ok(());
+            };
             self.actions.extend(self.machine.handle(event, self.now()));
         }
     }
@@ -363,13 +389,23 @@ impl Shell {
             match self.apply(action.clone()) {
                 Ok(()) => {
                     if self.short_since.take().is_some() {
-                        self.log(None, Level::Info, "keeper", "it has what it lacked".to_owned());
+                        self.log(
+                            None,
+                            Level::Info,
+                            "keeper",
+                            "it has what it lacked".to_owned(),
+                        );
                     }
                 }
                 Err(KeeperError::Shortage { what, shortage }) => {
                     let now = self.now();
                     if self.short_since.is_none() {
-                        self.log(None, Level::Warn, "keeper", format!("the keeper {what}: {shortage}"));
+                        self.log(
+                            None,
+                            Level::Warn,
+                            "keeper",
+                            format!("the keeper {what}: {shortage}"),
+                        );
                     }
                     let since = *self.short_since.get_or_insert(now);
                     if now.saturating_sub(since) >= SHORTAGE_PATIENCE {
@@ -388,22 +424,35 @@ impl Shell {
     fn apply(&mut self, action: Action) -> Result<(), KeeperError> {
         match action {
             Action::Spawn { node } => self.spawn(node),
-            Action::Send { node, message, descriptors } => {
+            Action::Send {
+                node,
+                message,
+                descriptors,
+            } => {
                 let bytes = match encode(&message) {
                     Ok(bytes) => bytes,
                     Err(error) => {
-                        self.events.push_back(Event::Undeliverable { node, why: error.to_string() });
+                        self.events.push_back(Event::Undeliverable {
+                            node,
+                            why: error.to_string(),
+                        });
                         return Ok(());
                     }
                 };
-                let descriptors: io::Result<Vec<_>> =
-                    descriptors.into_iter().map(|descriptor| self.descriptors.resolve(descriptor)).collect();
+                let descriptors: io::Result<Vec<_>> = descriptors
+                    .into_iter()
+                    .map(|descriptor| self.descriptors.resolve(descriptor))
+                    .collect();
                 let descriptors =
                     descriptors.map_err(retryable("cannot make the descriptors of a message"))?;
                 self.slots[node].send(bytes, descriptors);
                 Ok(())
             }
-            Action::Report { message, descriptor, audience } => {
+            Action::Report {
+                message,
+                descriptor,
+                audience,
+            } => {
                 let descriptor =
                     descriptor.map(|descriptor: Descriptor| self.descriptors.resolve(descriptor));
                 let descriptor = match descriptor.transpose() {
@@ -414,15 +463,22 @@ impl Shell {
                     other => other.map_err(system("cannot make a descriptor for `run`"))?,
                 };
                 if audience == Audience::Everyone {
-                    self.run.send(&message, descriptor.clone(), self.begin.elapsed());
+                    self.run
+                        .send(&message, descriptor.clone(), self.begin.elapsed());
                 }
-                self.clients.report(&message, descriptor.as_ref(), self.begin.elapsed());
+                self.clients
+                    .report(&message, descriptor.as_ref(), self.begin.elapsed());
                 Ok(())
             }
-            Action::Reply { client, message, descriptor } => {
+            Action::Reply {
+                client,
+                message,
+                descriptor,
+            } => {
                 let descriptor = descriptor.map(|descriptor| self.descriptors.resolve(descriptor));
-                let descriptor =
-                    descriptor.transpose().map_err(system("cannot make a descriptor for a client"))?;
+                let descriptor = descriptor
+                    .transpose()
+                    .map_err(system("cannot make a descriptor for a client"))?;
                 self.clients.answer(client, &message, descriptor);
                 Ok(())
             }
@@ -463,8 +519,10 @@ impl Shell {
                 Ok(())
             }
             Action::Look { node } => {
-                let pulse =
-                    self.descriptors.pulse(node).map_err(retryable("cannot map the counters of a node"))?;
+                let pulse = self
+                    .descriptors
+                    .pulse(node)
+                    .map_err(retryable("cannot map the counters of a node"))?;
                 self.events.push_back(Event::Pulse { node, pulse });
                 Ok(())
             }
@@ -476,7 +534,11 @@ impl Shell {
                 self.signal(node, signal);
                 Ok(())
             }
-            Action::CreateRegion { edge, depth, blocks } => self
+            Action::CreateRegion {
+                edge,
+                depth,
+                blocks,
+            } => self
                 .descriptors
                 .create_region(edge, depth, blocks)
                 .map_err(retryable("cannot make the shared memory of an edge")),
@@ -507,7 +569,10 @@ impl Shell {
                 let pid = started.pid;
                 self.nodes_by_pid.insert(pid, node);
                 self.slots[node].begin(ours, started);
-                self.events.push_back(Event::Started { node, pid: pid.as_raw_pid().unsigned_abs() });
+                self.events.push_back(Event::Started {
+                    node,
+                    pid: pid.as_raw_pid().unsigned_abs(),
+                });
             }
             Err(reason) => self.events.push_back(Event::NotStarted { node, reason }),
         }
@@ -519,7 +584,14 @@ impl Shell {
             let plan = self.machine.plan();
             let node = &plan.nodes[node];
             let start = |group| {
-                process::start(node, &plan.folder, control, self.files, group, &self.key.mark(&node.id))
+                process::start(
+                    node,
+                    &plan.folder,
+                    control,
+                    self.files,
+                    group,
+                    &self.key.mark(&node.id),
+                )
             };
             let started = match self.groups.as_ref().map(|groups| groups.entry(&node.id)) {
                 None => start(None),
@@ -536,11 +608,19 @@ impl Shell {
 
     fn do_without_groups(&mut self, why: &str) {
         self.groups = None;
-        self.log(None, Level::Debug, "keeper", format!("nodes have no control groups of their own: {why}"));
+        self.log(
+            None,
+            Level::Debug,
+            "keeper",
+            format!("nodes have no control groups of their own: {why}"),
+        );
     }
 
     fn renew_pages(&mut self, node: usize) -> Result<(), KeeperError> {
-        let (inputs, rows) = (self.machine.plan().nodes[node].inputs.len(), self.machine.counters_rows(node));
+        let (inputs, rows) = (
+            self.machine.plan().nodes[node].inputs.len(),
+            self.machine.counters_rows(node),
+        );
         self.descriptors
             .renew_node(node, inputs, rows)
             .map_err(retryable("cannot make the shared memory of a node"))
@@ -548,9 +628,13 @@ impl Shell {
 
     fn signal(&mut self, node: usize, signal: Signal) {
         // A process that was not reaped: its number, and its group's, cannot be another's.
-        let Some(pid) = self.slots[node].pid() else { return };
+        let Some(pid) = self.slots[node].pid() else {
+            return;
+        };
         let _ = match signal {
-            Signal::Terminate => rustix::process::kill_process_group(pid, rustix::process::Signal::TERM),
+            Signal::Terminate => {
+                rustix::process::kill_process_group(pid, rustix::process::Signal::TERM)
+            }
             Signal::Kill => {
                 self.kill_group(node);
                 rustix::process::kill_process_group(pid, rustix::process::Signal::KILL)
@@ -581,7 +665,9 @@ impl Shell {
         let text = match outside {
             Ok(0) => return,
             Ok(count) => {
-                format!("killed {count} process(es) outside its process group that it had left behind")
+                format!(
+                    "killed {count} process(es) outside its process group that it had left behind"
+                )
             }
             Err(error) => format!("processes that it has left behind are not found: {error}"),
         };
@@ -590,7 +676,9 @@ impl Shell {
 
     /// Logs what a node does that hangs.
     fn examine(&mut self, node: usize, why: &str) {
-        let Some(pid) = self.slots[node].pid() else { return };
+        let Some(pid) = self.slots[node].pid() else {
+            return;
+        };
         self.log(Some(node), Level::Error, "keeper", why.to_owned());
         for line in inspect::threads(pid) {
             self.log(Some(node), Level::Info, "keeper", line);
@@ -603,11 +691,22 @@ impl Shell {
     }
 
     fn log(&mut self, node: Option<usize>, level: Level, stream: &str, text: String) {
-        let name = node.map_or("nervure", |node| &self.machine.plan().nodes[node].id).to_owned();
+        let name = node
+            .map_or("nervure", |node| &self.machine.plan().nodes[node].id)
+            .to_owned();
         let stream = stream.to_owned();
-        let record = LogRecord { utc_nanos: utc_nanos(), node: name, level, stream, text };
+        let record = LogRecord {
+            utc_nanos: utc_nanos(),
+            node: name,
+            level,
+            stream,
+            text,
+        };
         if let Some(logs) = &self.logs {
-            logs.push(node.map_or(self.own_nodes, |node| node.min(self.own_nodes)), line_of(&record));
+            logs.push(
+                node.map_or(self.own_nodes, |node| node.min(self.own_nodes)),
+                line_of(&record),
+            );
         }
         self.tell(&keeper_to_run::Message::Log(record));
     }
@@ -616,7 +715,13 @@ impl Shell {
     fn report_logs(&mut self, notices: Vec<Notice>) {
         for text in notices {
             let (node, stream) = ("nervure".to_owned(), "keeper".to_owned());
-            let record = LogRecord { utc_nanos: utc_nanos(), node, level: Level::Warn, stream, text };
+            let record = LogRecord {
+                utc_nanos: utc_nanos(),
+                node,
+                level: Level::Warn,
+                stream,
+                text,
+            };
             self.tell(&keeper_to_run::Message::Log(record));
         }
     }
@@ -633,16 +738,26 @@ impl Shell {
             self.slots[at].flush(now);
             match self.slots[at].delivery(now) {
                 Some(Delivery::Waits(shortage)) => {
-                    self.log(Some(at), Level::Warn, "keeper", format!("its messages wait: {shortage}"));
+                    self.log(
+                        Some(at),
+                        Level::Warn,
+                        "keeper",
+                        format!("its messages wait: {shortage}"),
+                    );
                 }
                 Some(Delivery::GivenUp(shortage)) => {
                     let why = shortage.to_string();
-                    self.events.push_back(Event::Undeliverable { node: at, why });
+                    self.events
+                        .push_back(Event::Undeliverable { node: at, why });
                 }
                 None => {}
             }
         }
-        let notices = self.logs.as_mut().map(|logs| logs.notices(now)).unwrap_or_default();
+        let notices = self
+            .logs
+            .as_mut()
+            .map(|logs| logs.notices(now))
+            .unwrap_or_default();
         self.report_logs(notices);
         self.run.flush(now, utc_nanos());
         self.flush_clients(now);
@@ -650,18 +765,30 @@ impl Shell {
 
     fn wait(&mut self) -> Result<(), KeeperError> {
         let deadlines = self.slots.iter().filter_map(Slot::deadline);
-        let links = self.run.deadline().into_iter().chain(self.clients.deadline());
+        let links = self
+            .run
+            .deadline()
+            .into_iter()
+            .chain(self.clients.deadline());
         let links = links.chain(self.logs.as_ref().and_then(Logs::deadline));
         let own = self.machine.deadline().into_iter().chain(self.retry_at);
         let deadline = deadlines.chain(own).chain(links).min();
         let now = self.now();
         // Flushing may have brought news.
-        let deadline = if self.events.is_empty() { deadline } else { Some(now) };
+        let deadline = if self.events.is_empty() {
+            deadline
+        } else {
+            Some(now)
+        };
         // Whole milliseconds, rounded up: plain epoll_wait, which every kernel has, takes no others.
-        let timeout =
-            deadline.map(|at| timespec_of_millis(at.saturating_sub(now).as_nanos().div_ceil(1_000_000)));
+        let timeout = deadline
+            .map(|at| timespec_of_millis(at.saturating_sub(now).as_nanos().div_ceil(1_000_000)));
         let mut events = Vec::with_capacity(256);
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            timeout.as_ref(),
+        ) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(system("cannot wait for events")(error)),
         }
@@ -684,7 +811,8 @@ impl Shell {
             Token::Termination => {
                 drain(&self.termination);
                 let reason = "the keeper was asked to end by a signal".to_owned();
-                self.events.push_back(Event::Run(run_to_keeper::Message::Stop { reason }));
+                self.events
+                    .push_back(Event::Run(run_to_keeper::Message::Stop { reason }));
             }
             Token::Control(node) => self.receive_from_node(node),
             Token::Output(node, stream) => self.read_output(node, stream),
@@ -741,7 +869,9 @@ impl Shell {
             // Before its zombie goes, because the group's number may be used again afterwards.
             let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
             self.kill_leftovers(node, pid);
-            let Some(end) = descendants::reap(pid) else { continue };
+            let Some(end) = descendants::reap(pid) else {
+                continue;
+            };
             self.receive_from_node(node);
             for stream in [Stream::Stdout, Stream::Stderr] {
                 for line in self.slots[node].drain(stream) {
@@ -757,7 +887,11 @@ impl Shell {
                 self.log(Some(node), Level::Warn, "keeper", text);
             }
             let stderr_tail = self.slots[node].end();
-            self.events.push_back(Event::Ended { node, end, stderr_tail });
+            self.events.push_back(Event::Ended {
+                node,
+                end,
+                stderr_tail,
+            });
         }
     }
 
@@ -785,31 +919,48 @@ impl Shell {
 
 /// Starts the writer of the log files.
 fn open_logs(plan: &Plan) -> io::Result<Option<Logs>> {
-    let (Some(limit), Some(folder)) = (&plan.log_limit, &plan.log_folder) else { return Ok(None) };
-    let names = plan.nodes.iter().map(|node| node.id.as_str()).chain(["nervure"]);
+    let (Some(limit), Some(folder)) = (&plan.log_limit, &plan.log_folder) else {
+        return Ok(None);
+    };
+    let names = plan
+        .nodes
+        .iter()
+        .map(|node| node.id.as_str())
+        .chain(["nervure"]);
     let max_bytes = limit.max_file_bytes(plan.nodes.len() + 1);
-    let files = names.map(|name| LogFile::new(folder, name, max_bytes)).collect();
+    let files = names
+        .map(|name| LogFile::new(folder, name, max_bytes))
+        .collect();
     Logs::new(files, Some(LogSpace::new(limit.clone(), folder))).map(Some)
 }
 
 /// Whether a report is of the start of a process that the keeper did not start.
 fn is_of_joiner(slots: &[Slot], message: &keeper_to_run::Message) -> bool {
-    let keeper_to_run::Message::NodeStarted(started) = message else { return false };
-    slots.get(started.node as usize).is_some_and(|slot| slot.pid().is_none())
+    let keeper_to_run::Message::NodeStarted(started) = message else {
+        return false;
+    };
+    slots
+        .get(started.node as usize)
+        .is_some_and(|slot| slot.pid().is_none())
 }
 
 fn timespec_of_millis(millis: u128) -> Timespec {
     let millis = i64::try_from(millis).unwrap_or(i64::MAX);
-    Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 }
+    Timespec {
+        tv_sec: millis / 1000,
+        tv_nsec: millis % 1000 * 1_000_000,
+    }
 }
 
 /// A stream that becomes readable when one of the signals comes.
 fn watch_signals(signals: &[i32]) -> Result<UnixStream, KeeperError> {
     let (read, write) = UnixStream::pair().map_err(system("cannot watch signals"))?;
-    read.set_nonblocking(true).map_err(system("cannot watch signals"))?;
+    read.set_nonblocking(true)
+        .map_err(system("cannot watch signals"))?;
     for &signal in signals {
         let write = write.try_clone().map_err(system("cannot watch signals"))?;
-        signal_hook::low_level::pipe::register(signal, write).map_err(system("cannot watch signals"))?;
+        signal_hook::low_level::pipe::register(signal, write)
+            .map_err(system("cannot watch signals"))?;
     }
     Ok(read)
 }

@@ -116,9 +116,20 @@ impl<C: Carrier> Endpoint<C> {
     ///
     /// # Errors
     /// When the address cannot be sent to, or too many sessions are open.
-    pub fn connect(&mut self, now: Instant, to: SocketAddr, key: PublicKey) -> Result<(), ConnectError> {
-        let begun_here = self.peers.get(&key).is_some_and(|peer| peer.target.is_some());
-        let session = self.by_session.iter().find(|(_, peer)| begun_here && **peer == key);
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        key: PublicKey,
+    ) -> Result<(), ConnectError> {
+        let begun_here = self
+            .peers
+            .get(&key)
+            .is_some_and(|peer| peer.target.is_some());
+        let session = self
+            .by_session
+            .iter()
+            .find(|(_, peer)| begun_here && **peer == key);
         match session.map(|(session, _)| *session) {
             Some(session) => self.carrier.reconnect(now, session, to)?,
             None => {
@@ -133,9 +144,15 @@ impl<C: Carrier> Endpoint<C> {
 
     /// Ends the connection to a peer, and drops its state.
     pub fn close(&mut self, now: Instant, key: PublicKey) {
-        let sessions: Vec<_> =
-            self.by_session.iter().filter(|(_, peer)| **peer == key).map(|(session, _)| *session).collect();
-        sessions.into_iter().for_each(|session| self.carrier.close(now, session));
+        let sessions: Vec<_> = self
+            .by_session
+            .iter()
+            .filter(|(_, peer)| **peer == key)
+            .map(|(session, _)| *session)
+            .collect();
+        sessions
+            .into_iter()
+            .for_each(|session| self.carrier.close(now, session));
         self.forget(key);
         self.on_carrier_events(now);
     }
@@ -189,7 +206,11 @@ impl<C: Carrier> Endpoint<C> {
         if self.carrier.poll_timeout().is_some_and(|at| at <= now) {
             self.carrier.handle_timeout(now);
         }
-        for peer in self.peers.values_mut().filter(|peer| peer.carried.is_some()) {
+        for peer in self
+            .peers
+            .values_mut()
+            .filter(|peer| peer.carried.is_some())
+        {
             if peer.session.poll_timeout().is_some_and(|at| at <= now) {
                 peer.session.handle_timeout(now);
             }
@@ -198,7 +219,12 @@ impl<C: Carrier> Endpoint<C> {
         let gone = |peer: &Peer| {
             peer.carried.is_none() && peer.target.is_none() && peer.lost_at + FORGET_AFTER <= now
         };
-        let gone: Vec<_> = self.peers.iter().filter(|(_, peer)| gone(peer)).map(|(key, _)| *key).collect();
+        let gone: Vec<_> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| gone(peer))
+            .map(|(key, _)| *key)
+            .collect();
         gone.into_iter().for_each(|key| self.forget(key));
         self.on_carrier_events(now);
     }
@@ -221,10 +247,17 @@ impl<C: Carrier> Endpoint<C> {
     pub fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
         let connected = self.peers.values().filter(|peer| peer.carried.is_some());
         let sessions = connected.filter_map(|peer| peer.session.poll_timeout());
-        let away = self.peers.values().filter(|peer| peer.carried.is_none() && peer.target.is_none());
+        let away = self
+            .peers
+            .values()
+            .filter(|peer| peer.carried.is_none() && peer.target.is_none());
         let forget = away.map(|peer| peer.lost_at + FORGET_AFTER);
         let again = self.peers.values().filter_map(|peer| peer.again_at);
-        let first = sessions.chain(forget).chain(again).chain(self.carrier.poll_timeout()).min()?;
+        let first = sessions
+            .chain(forget)
+            .chain(again)
+            .chain(self.carrier.poll_timeout())
+            .min()?;
         // What is due was tried just now.
         Some(if first <= now { now + RETRY } else { first })
     }
@@ -235,7 +268,9 @@ impl<C: Carrier> Endpoint<C> {
             return Some(event);
         }
         self.peers.iter_mut().find_map(|(key, peer)| {
-            peer.session.poll_event().map(|event| EndpointEvent::Session { peer: *key, event })
+            peer.session
+                .poll_event()
+                .map(|event| EndpointEvent::Session { peer: *key, event })
         })
     }
 
@@ -244,19 +279,31 @@ impl<C: Carrier> Endpoint<C> {
         self.peers.entry(key).or_insert_with(|| {
             let mut session = Session::new(self.config, self.seed, now);
             session.set_memory((self.memory_of)(key));
-            Peer { session, carried: None, target: None, connected_at: now, again_at: None, lost_at: now }
+            Peer {
+                session,
+                carried: None,
+                target: None,
+                connected_at: now,
+                again_at: None,
+                lost_at: now,
+            }
         })
     }
 
     fn on_carrier_events(&mut self, now: Instant) {
         while let Some(event) = self.carrier.poll_event() {
             match event {
-                Event::Connected { session, peer, address } => {
+                Event::Connected {
+                    session,
+                    peer,
+                    address,
+                } => {
                     self.by_session.insert(session, peer);
                     let state = self.peer(now, peer);
                     state.carried = Some(session);
                     state.session.on_connected(now);
-                    self.events.push_back(EndpointEvent::Connected { peer, address });
+                    self.events
+                        .push_back(EndpointEvent::Connected { peer, address });
                 }
                 Event::Datagram { session, datagram } => {
                     if let Some(key) = self.by_session.get(&session)
@@ -267,16 +314,30 @@ impl<C: Carrier> Endpoint<C> {
                 }
                 Event::MaxDatagramChanged { .. } => {}
                 Event::Lost { session, why } => self.on_lost(now, session, why),
-                Event::Refused { peer, address, why, more } => {
-                    self.events.push_back(EndpointEvent::Refused { peer, address, why, more });
+                Event::Refused {
+                    peer,
+                    address,
+                    why,
+                    more,
+                } => {
+                    self.events.push_back(EndpointEvent::Refused {
+                        peer,
+                        address,
+                        why,
+                        more,
+                    });
                 }
             }
         }
     }
 
     fn on_lost(&mut self, now: Instant, session: SessionId, why: Lost) {
-        let Some(key) = self.by_session.remove(&session) else { return };
-        let Some(peer) = self.peers.get_mut(&key) else { return };
+        let Some(key) = self.by_session.remove(&session) else {
+            return;
+        };
+        let Some(peer) = self.peers.get_mut(&key) else {
+            return;
+        };
         // Another connection to the same peer may carry on, or be on its way.
         if peer.carried.is_some_and(|carried| carried != session) {
             return;
@@ -284,7 +345,8 @@ impl<C: Carrier> Endpoint<C> {
         peer.carried = None;
         peer.lost_at = now;
         let again = peer.target.filter(|_| why != Lost::ClosedHere);
-        self.events.push_back(EndpointEvent::Disconnected { peer: key, why });
+        self.events
+            .push_back(EndpointEvent::Disconnected { peer: key, why });
         let pending = self.by_session.values().any(|other| *other == key);
         if again.is_some() && !pending {
             let peer = self.peers.get_mut(&key).expect("it was just seen");
@@ -294,7 +356,12 @@ impl<C: Carrier> Endpoint<C> {
 
     fn reconnect(&mut self, now: Instant) {
         let due = |peer: &Peer| peer.again_at.is_some_and(|at| at <= now);
-        let due: Vec<_> = self.peers.iter().filter(|(_, peer)| due(peer)).map(|(key, _)| *key).collect();
+        let due: Vec<_> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| due(peer))
+            .map(|(key, _)| *key)
+            .collect();
         for key in due {
             let peer = self.peers.get_mut(&key).expect("it was just seen");
             (peer.again_at, peer.connected_at) = (None, now);
@@ -316,10 +383,13 @@ impl<C: Carrier> Endpoint<C> {
     }
 
     fn forget(&mut self, key: PublicKey) {
-        let Some(peer) = self.peers.remove(&key) else { return };
+        let Some(peer) = self.peers.remove(&key) else {
+            return;
+        };
         let sent = peer.session.status().sent;
         let lost = sent.held + sent.unconfirmed;
-        self.events.push_back(EndpointEvent::Forgotten { peer: key, lost });
+        self.events
+            .push_back(EndpointEvent::Forgotten { peer: key, lost });
     }
 }
 
@@ -349,8 +419,13 @@ mod tests {
     impl Pair {
         fn step(&mut self) {
             self.now += Duration::from_millis(1);
-            while self.under_way.front().is_some_and(|(at, ..)| *at <= self.now) {
-                let (_, from, to, packet) = self.under_way.pop_front().expect("there is a first one");
+            while self
+                .under_way
+                .front()
+                .is_some_and(|(at, ..)| *at <= self.now)
+            {
+                let (_, from, to, packet) =
+                    self.under_way.pop_front().expect("there is a first one");
                 if let Some((_, end)) = self.ends.iter_mut().find(|(address, _)| *address == to) {
                     end.handle_packet(self.now, from, None, packet);
                 }
@@ -360,14 +435,25 @@ mod tests {
                 let mut packet = Vec::new();
                 while let Some(transmit) = end.poll_transmit(self.now, &mut packet) {
                     let packet = std::mem::take(&mut packet);
-                    self.under_way.push_back((self.now + ONE_WAY, *from, transmit.destination, packet));
+                    self.under_way.push_back((
+                        self.now + ONE_WAY,
+                        *from,
+                        transmit.destination,
+                        packet,
+                    ));
                 }
             }
             while let Some(event) = self.ends[1].1.poll_event() {
-                if let EndpointEvent::Session { peer, event: SessionEvent::Receiver(event) } = event
+                if let EndpointEvent::Session {
+                    peer,
+                    event: SessionEvent::Receiver(event),
+                } = event
                     && let ReceiverEvent::Readable(stream) = event
                 {
-                    let session = self.ends[1].1.session_mut(&peer).expect("it has just told something");
+                    let session = self.ends[1]
+                        .1
+                        .session_mut(&peer)
+                        .expect("it has just told something");
                     self.received += u64::from(session.take(self.now, stream).is_some());
                 }
             }
@@ -380,16 +466,35 @@ mod tests {
         let keys = [PublicKey([1; 32]), PublicKey([2; 32])];
         let end = |number: usize| {
             let carrier = PlainCarrier::new(keys[number]);
-            (address(number as u8), Endpoint::new(carrier, SessionConfig::default(), number as u64))
+            (
+                address(number as u8),
+                Endpoint::new(carrier, SessionConfig::default(), number as u64),
+            )
         };
-        let mut pair = Pair { now, ends: [end(0), end(1)], under_way: VecDeque::new(), received: 0 };
-        pair.ends[0].1.connect(now, address(1), keys[1]).expect("the address is good");
+        let mut pair = Pair {
+            now,
+            ends: [end(0), end(1)],
+            under_way: VecDeque::new(),
+            received: 0,
+        };
+        pair.ends[0]
+            .1
+            .connect(now, address(1), keys[1])
+            .expect("the address is good");
         let send = |pair: &mut Pair, stream| {
             let now = pair.now;
-            let session = pair.ends[0].1.session_mut(&keys[1]).expect("it was connected to");
-            session.send(now, stream, vec![7; 100].into()).expect("there is room");
+            let session = pair.ends[0]
+                .1
+                .session_mut(&keys[1])
+                .expect("it was connected to");
+            session
+                .send(now, stream, vec![7; 100].into())
+                .expect("there is room");
         };
-        let session = pair.ends[0].1.session_mut(&keys[1]).expect("it was connected to");
+        let session = pair.ends[0]
+            .1
+            .session_mut(&keys[1])
+            .expect("it was connected to");
         let stream = session.open(now, "stream", Qos::new(Delivery::keep_all(4)));
         send(&mut pair, stream);
         (0..500).for_each(|_| pair.step());
@@ -397,16 +502,33 @@ mod tests {
 
         pair.ends[1].0 = address(77);
         let moved = pair.now;
-        pair.ends[0].1.connect(moved, address(77), keys[1]).expect("the address is good");
+        pair.ends[0]
+            .1
+            .connect(moved, address(77), keys[1])
+            .expect("the address is good");
         send(&mut pair, stream);
         while pair.received < 2 && pair.now < moved + Duration::from_secs(5) {
             pair.step();
         }
-        assert!(pair.now - moved < 4 * ONE_WAY, "after {:?}", pair.now - moved);
+        assert!(
+            pair.now - moved < 4 * ONE_WAY,
+            "after {:?}",
+            pair.now - moved
+        );
         (0..100).for_each(|_| pair.step());
-        let counters = pair.ends[0].1.session(&keys[1]).expect("it is known").status().sent;
+        let counters = pair.ends[0]
+            .1
+            .session(&keys[1])
+            .expect("it is known")
+            .status()
+            .sent;
         assert_eq!((counters.delivered, counters.unconfirmed), (2, 0));
         let told: Vec<_> = std::iter::from_fn(|| pair.ends[0].1.poll_event()).collect();
-        assert!(!told.iter().any(|event| matches!(event, EndpointEvent::Disconnected { .. })), "{told:?}");
+        assert!(
+            !told
+                .iter()
+                .any(|event| matches!(event, EndpointEvent::Disconnected { .. })),
+            "{told:?}"
+        );
     }
 }

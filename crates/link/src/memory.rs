@@ -78,7 +78,8 @@ impl Payload {
 
     /// The bytes, not copied; the memory is dropped with the last of them.
     pub fn into_bytes(self) -> Bytes {
-        self.into_block::<Vec<u8>>().map_or_else(Bytes::from_owner, Bytes::from)
+        self.into_block::<Vec<u8>>()
+            .map_or_else(Bytes::from_owner, Bytes::from)
     }
 }
 
@@ -149,7 +150,10 @@ mod tests {
             assert_ne!(stream, 0, "control messages are not put here");
             let bytes = self.in_vain.pop().unwrap_or(Ok(bytes))?;
             self.out.fetch_add(1, Ordering::Relaxed);
-            Ok(Box::new(PoolBlock { bytes: vec![0xee; bytes], out: Arc::clone(&self.out) }))
+            Ok(Box::new(PoolBlock {
+                bytes: vec![0xee; bytes],
+                out: Arc::clone(&self.out),
+            }))
         }
     }
 
@@ -174,7 +178,8 @@ mod tests {
     /// Sends samples of these lengths over a path that loses every fifth packet; returns what arrived.
     fn arrive(qos: Qos, memory: Pool, lengths: &[usize]) -> (Vec<Sample>, Session) {
         let mut now = Instant::now();
-        let [mut sender, mut receiver] = [1, 2].map(|seed| Session::new(SessionConfig::default(), seed, now));
+        let [mut sender, mut receiver] =
+            [1, 2].map(|seed| Session::new(SessionConfig::default(), seed, now));
         receiver.set_memory(Box::new(memory));
         let stream = sender.open(now, "stream", qos);
         let mut lengths = lengths.iter().enumerate();
@@ -184,7 +189,9 @@ mod tests {
             if sender.sender().has_room(stream)
                 && let Some((number, length)) = lengths.next()
             {
-                sender.send(now, stream, vec![number as u8; *length].into()).unwrap();
+                sender
+                    .send(now, stream, vec![number as u8; *length].into())
+                    .unwrap();
             }
             for session in [&mut sender, &mut receiver] {
                 session.handle_timeout(now);
@@ -212,7 +219,10 @@ mod tests {
     #[test]
     fn samples_are_put_where_the_application_says() {
         let out = Arc::new(AtomicUsize::new(0));
-        let pool = Pool { in_vain: Vec::new(), out: Arc::clone(&out) };
+        let pool = Pool {
+            in_vain: Vec::new(),
+            out: Arc::clone(&out),
+        };
         let lengths = [1, 5000, 0, 40_000, 1199];
         let (arrived, receiver) = arrive(Qos::new(Delivery::keep_all(2)), pool, &lengths);
         assert_eq!(arrived.len(), lengths.len());
@@ -229,9 +239,18 @@ mod tests {
     fn a_sample_waits_for_memory_and_takes_none_that_does_not_fit() {
         let out = Arc::new(AtomicUsize::new(0));
         let in_vain = vec![Ok(5001), Ok(4999), Ok(0), Err(NoMemory), Err(NoMemory)];
-        let pool = Pool { in_vain, out: Arc::clone(&out) };
+        let pool = Pool {
+            in_vain,
+            out: Arc::clone(&out),
+        };
         let (arrived, receiver) = arrive(Qos::new(Delivery::keep_all(1)), pool, &[5000, 5000]);
-        assert_eq!(arrived.iter().map(|sample| sample.payload[4999]).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(
+            arrived
+                .iter()
+                .map(|sample| sample.payload[4999])
+                .collect::<Vec<_>>(),
+            [0, 1]
+        );
         assert_eq!(receiver.receiver().link_counters().refused_symbols, 5);
         drop((arrived, receiver));
         assert_eq!(out.load(Ordering::Relaxed), 0);
@@ -240,12 +259,27 @@ mod tests {
     #[test]
     fn what_is_given_up_gives_its_memory_back() {
         let out = Arc::new(AtomicUsize::new(0));
-        let pool = Pool { in_vain: Vec::new(), out: Arc::clone(&out) };
-        let (arrived, receiver) =
-            arrive(Qos::new(Delivery::BestEffort { depth: std::num::NonZeroU32::MIN }), pool, &[20_000; 50]);
-        assert!(arrived.len() < 10, "{} of 50 samples of 17 packets, unrepaired", arrived.len());
+        let pool = Pool {
+            in_vain: Vec::new(),
+            out: Arc::clone(&out),
+        };
+        let (arrived, receiver) = arrive(
+            Qos::new(Delivery::BestEffort {
+                depth: std::num::NonZeroU32::MIN,
+            }),
+            pool,
+            &[20_000; 50],
+        );
+        assert!(
+            arrived.len() < 10,
+            "{} of 50 samples of 17 packets, unrepaired",
+            arrived.len()
+        );
         drop(arrived);
-        assert_eq!(out.load(Ordering::Relaxed) as u64, receiver.receiver().totals().queued);
+        assert_eq!(
+            out.load(Ordering::Relaxed) as u64,
+            receiver.receiver().totals().queued
+        );
     }
 
     #[test]

@@ -18,7 +18,12 @@ pub struct Qos {
 impl Qos {
     /// Of the default class, without deadline or lifespan.
     pub const fn new(delivery: Delivery) -> Self {
-        Self { delivery, traffic_class: TrafficClass::Default, deadline: None, lifespan: None }
+        Self {
+            delivery,
+            traffic_class: TrafficClass::Default,
+            deadline: None,
+            lifespan: None,
+        }
     }
 }
 
@@ -48,17 +53,23 @@ pub enum Delivery {
 impl Delivery {
     /// `KeepAll` with this depth, of at least 1.
     pub const fn keep_all(depth: u32) -> Self {
-        Self::KeepAll { depth: at_least_one(depth) }
+        Self::KeepAll {
+            depth: at_least_one(depth),
+        }
     }
 
     /// `KeepLast` with this depth, of at least 1.
     pub const fn keep_last(depth: u32) -> Self {
-        Self::KeepLast { depth: at_least_one(depth) }
+        Self::KeepLast {
+            depth: at_least_one(depth),
+        }
     }
 
     /// `BestEffort` with this depth, of at least 1.
     pub const fn best_effort(depth: u32) -> Self {
-        Self::BestEffort { depth: at_least_one(depth) }
+        Self::BestEffort {
+            depth: at_least_one(depth),
+        }
     }
 
     /// Samples that wait on one side, at most.

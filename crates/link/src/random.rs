@@ -42,7 +42,9 @@ impl RandomBytes {
     pub(crate) fn draw<const BYTES: usize>(&mut self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         match self {
-            Self::System(system) => system.fill(&mut bytes).expect("the system gives random numbers"),
+            Self::System(system) => system
+                .fill(&mut bytes)
+                .expect("the system gives random numbers"),
             Self::Seeded(random) => {
                 for part in bytes.chunks_mut(8) {
                     part.copy_from_slice(&random.next_u64().to_le_bytes()[..part.len()]);

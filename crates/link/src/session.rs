@@ -17,7 +17,9 @@ use crate::{
     qos::Qos,
     random::Random,
     rate::{self, Observed, Permission, Rate},
-    receiver::{LinkReceiveCounters, ReceiveCounters, Receiver, ReceiverConfig, ReceiverEvent, Sample},
+    receiver::{
+        LinkReceiveCounters, ReceiveCounters, Receiver, ReceiverConfig, ReceiverEvent, Sample,
+    },
     sender::{Path, SendCounters, SendError, Sender, SenderEvent},
     wire::{
         Kind,
@@ -206,17 +208,22 @@ impl Session {
     /// Appends the next datagram, of at most `bytes`, to the buffer; false when there is nothing to send now.
     pub fn next_datagram(&mut self, now: Instant, bytes: usize, out: &mut Vec<u8>) -> bool {
         let start = out.len();
-        let written = self.receiver.write_feedback(now, bytes, out) || self.write_data(now, bytes, out);
+        let written =
+            self.receiver.write_feedback(now, bytes, out) || self.write_data(now, bytes, out);
         self.datagram_bytes_sent += (out.len() - start) as u64;
         written
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called, and then datagrams asked for.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.sender.poll_timeout(), self.receiver.feedback_due(), self.paced_until]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.sender.poll_timeout(),
+            self.receiver.feedback_due(),
+            self.paced_until,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Time has passed.
@@ -270,7 +277,9 @@ impl Session {
         let tail_probe_at = Some(self.tail_probe_at()).filter(|_| in_flight && !status.silent);
         self.paced_until = None;
         let filled = match permission {
-            Permission::Send if self.sender.has_work(now) => self.sender.fill(now, bytes, false, out),
+            Permission::Send if self.sender.has_work(now) => {
+                self.sender.fill(now, bytes, false, out)
+            }
             Permission::Send if self.asks(now) => self.sender.fill(now, bytes, true, out),
             Permission::Send => None,
             Permission::Probe if unfinished && self.probe_at() <= now => {
@@ -298,8 +307,13 @@ impl Session {
             }
             let check = (in_flight && self.paced_until.is_none()).then(|| now + SILENCE_CHECK);
             let status = self.sender.next_status(now);
-            let ask = self.has_question().then_some(self.ask_at.max(now + PACING_STEP));
-            self.paced_until = [self.paced_until, check, status, ask].into_iter().flatten().min();
+            let ask = self
+                .has_question()
+                .then_some(self.ask_at.max(now + PACING_STEP));
+            self.paced_until = [self.paced_until, check, status, ask]
+                .into_iter()
+                .flatten()
+                .min();
             return false;
         };
         self.rate.on_sent(now, filled.packet, filled.bytes);
@@ -358,7 +372,11 @@ impl Session {
         let status = self.rate.status();
         let report_interval = self.rate.report_interval(now);
         let known = self.peer_incarnation.is_some() && !status.rtt.is_zero();
-        let rto = if known { status.rtt * 2 + report_interval + RTO_MARGIN } else { FIRST_RTO };
+        let rto = if known {
+            status.rtt * 2 + report_interval + RTO_MARGIN
+        } else {
+            FIRST_RTO
+        };
         self.rto = rto;
         let path = Path {
             loss: status.loss.clamp(0.0, 0.95),
@@ -421,14 +439,18 @@ impl Session {
         for grant in self.receiver.grants() {
             self.sender.control(now, &grant);
         }
-        self.events.push_back(SessionEvent::PeerLost { unconfirmed });
+        self.events
+            .push_back(SessionEvent::PeerLost { unconfirmed });
     }
 
     fn exchange_control(&mut self, now: Instant) {
         while let Some(answer) = self.receiver.poll_answer() {
-            let (Control::Grant { between, .. } | Control::Refuse { between, .. }) = answer else { continue };
+            let (Control::Grant { between, .. } | Control::Refuse { between, .. }) = answer else {
+                continue;
+            };
             // The first word of a receiver may be a grant. One that was lost since has granted nothing.
-            if between.session != self.sender.session() || !self.is_known(now, between.incarnation) {
+            if between.session != self.sender.session() || !self.is_known(now, between.incarnation)
+            {
                 continue;
             }
             match answer {
@@ -454,7 +476,9 @@ struct PeerClock {
 impl PeerClock {
     fn expand(&mut self, low: u32) -> Duration {
         // The first reading may lie anywhere; it is put a full turn ahead, so that later ones may lie before it.
-        let micros = self.last.map_or((1 << 32) + u64::from(low), |last| crate::wire::expand(low, last));
+        let micros = self.last.map_or((1 << 32) + u64::from(low), |last| {
+            crate::wire::expand(low, last)
+        });
         self.last = Some(self.last.map_or(micros, |last| last.max(micros)));
         Duration::from_micros(micros)
     }
@@ -475,19 +499,44 @@ mod tests {
     fn a_producer_can_wait_until_its_stream_is_opened_and_hears_of_a_refusal() {
         let now = Instant::now();
         let mut sender = Session::new(SessionConfig::default(), 1, now);
-        let bounds = ReceiverConfig { max_streams: 1, ..ReceiverConfig::default() };
-        let mut receiver =
-            Session::new(SessionConfig { receiver: bounds, ..SessionConfig::default() }, 2, now);
-        let streams = ["first", "second"].map(|name| sender.open(now, name, Qos::new(Delivery::Latest)));
-        assert!(streams.iter().all(|stream| matches!(sender.sender().is_opened(*stream), Ok(false))));
+        let bounds = ReceiverConfig {
+            max_streams: 1,
+            ..ReceiverConfig::default()
+        };
+        let mut receiver = Session::new(
+            SessionConfig {
+                receiver: bounds,
+                ..SessionConfig::default()
+            },
+            2,
+            now,
+        );
+        let streams =
+            ["first", "second"].map(|name| sender.open(now, name, Qos::new(Delivery::Latest)));
+        assert!(
+            streams
+                .iter()
+                .all(|stream| matches!(sender.sender().is_opened(*stream), Ok(false)))
+        );
         for millis in 0..20 {
-            exchange(&mut sender, &mut receiver, now + Duration::from_millis(millis), |_| true);
+            exchange(
+                &mut sender,
+                &mut receiver,
+                now + Duration::from_millis(millis),
+                |_| true,
+            );
         }
         assert!(matches!(sender.sender().is_opened(streams[0]), Ok(true)));
-        assert!(matches!(sender.sender().is_opened(streams[1]), Err(SendError::Refused(_))));
+        assert!(matches!(
+            sender.sender().is_opened(streams[1]),
+            Err(SendError::Refused(_))
+        ));
         let told: Vec<_> = std::iter::from_fn(|| sender.poll_event()).collect();
         let opened = |stream| SessionEvent::Sender(SenderEvent::Opened(stream));
-        assert!(told.contains(&opened(streams[0])) && !told.contains(&opened(streams[1])), "{told:?}");
+        assert!(
+            told.contains(&opened(streams[0])) && !told.contains(&opened(streams[1])),
+            "{told:?}"
+        );
     }
 
     /// What comes after a sample that the peer has no memory for is delivered all the same.
@@ -495,26 +544,50 @@ mod tests {
     fn a_sample_that_is_too_long_for_the_peer_is_passed_over() {
         let mut now = Instant::now();
         let mut sender = Session::new(SessionConfig::default(), 1, now);
-        let bounds = ReceiverConfig { budget_bytes: 1 << 20, ..ReceiverConfig::default() };
-        let mut receiver =
-            Session::new(SessionConfig { receiver: bounds, ..SessionConfig::default() }, 2, now);
+        let bounds = ReceiverConfig {
+            budget_bytes: 1 << 20,
+            ..ReceiverConfig::default()
+        };
+        let mut receiver = Session::new(
+            SessionConfig {
+                receiver: bounds,
+                ..SessionConfig::default()
+            },
+            2,
+            now,
+        );
         let stream = sender.open(now, "stream", Qos::new(Delivery::keep_all(8)));
         for bytes in [100, 2 << 20, 3 << 20, 200] {
-            sender.send(now, stream, vec![7; bytes].into()).expect("nothing was granted yet");
+            sender
+                .send(now, stream, vec![7; bytes].into())
+                .expect("nothing was granted yet");
         }
         let mut taken = Vec::new();
         for _ in 0..1000 {
             now += Duration::from_millis(1);
             exchange(&mut sender, &mut receiver, now, |_| true);
-            taken.extend(receiver.take(now, stream).map(|sample| (sample.sequence, sample.payload.len())));
+            taken.extend(
+                receiver
+                    .take(now, stream)
+                    .map(|sample| (sample.sequence, sample.payload.len())),
+            );
         }
         assert_eq!(taken, [(0, 100), (3, 200)]);
         let sent = sender.status().sent;
-        assert_eq!((sent.delivered, sent.refused, sent.held), (2, 2, 0), "{sent:?}");
+        assert_eq!(
+            (sent.delivered, sent.refused, sent.held),
+            (2, 2, 0),
+            "{sent:?}"
+        );
     }
 
     /// Carries what is to be sent in both directions, as far as `passes` lets it.
-    fn exchange(one: &mut Session, other: &mut Session, now: Instant, mut passes: impl FnMut(&[u8]) -> bool) {
+    fn exchange(
+        one: &mut Session,
+        other: &mut Session,
+        now: Instant,
+        mut passes: impl FnMut(&[u8]) -> bool,
+    ) {
         let ends = [one, other];
         for from in [0, 1] {
             ends[from].handle_timeout(now);
@@ -532,13 +605,16 @@ mod tests {
     fn room_is_told(lost: u64) {
         let mut feedbacks = 0;
         let mut now = Instant::now();
-        let [mut sender, mut receiver] = [1, 2].map(|seed| Session::new(SessionConfig::default(), seed, now));
+        let [mut sender, mut receiver] =
+            [1, 2].map(|seed| Session::new(SessionConfig::default(), seed, now));
         let stream = sender.open(now, "stream", Qos::new(Delivery::keep_all(2)));
         let (mut sent, mut taken) = (0, 0);
         for millis in 0..10_000 {
             now += Duration::from_millis(1);
             if sent < 20 && sender.sender().has_room(stream) {
-                sender.send(now, stream, vec![7; 3000].into()).expect("there is room");
+                sender
+                    .send(now, stream, vec![7; 3000].into())
+                    .expect("there is room");
                 sent += 1;
             }
             if millis % 100 == 99 {

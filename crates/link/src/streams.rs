@@ -57,7 +57,8 @@ impl<S> Streams<S> {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&u32, &mut S)> {
         #[cfg(test)]
-        self.looked_at.update(|before| before + self.streams.len() as u64);
+        self.looked_at
+            .update(|before| before + self.streams.len() as u64);
         self.streams.iter_mut()
     }
 
@@ -113,11 +114,22 @@ mod tests {
     impl Pair {
         fn new(streams: usize) -> Self {
             let now = Instant::now();
-            let [mut sender, receiver] = [1, 2].map(|seed| Session::new(SessionConfig::default(), seed, now));
+            let [mut sender, receiver] =
+                [1, 2].map(|seed| Session::new(SessionConfig::default(), seed, now));
             for number in 0..streams {
-                sender.open(now, format!("stream {number}"), Qos::new(Delivery::keep_last(1)));
+                sender.open(
+                    now,
+                    format!("stream {number}"),
+                    Qos::new(Delivery::keep_last(1)),
+                );
             }
-            let mut pair = Self { now, sender, receiver, opened: 0, delivered: 0 };
+            let mut pair = Self {
+                now,
+                sender,
+                receiver,
+                opened: 0,
+                delivered: 0,
+            };
             for _ in 0..5000 {
                 pair.step(true);
                 if pair.opened == streams && pair.sender.sender().is_idle() {
@@ -168,7 +180,9 @@ mod tests {
             for millis in 0..2000 {
                 if millis % 20 == 0 {
                     (1..=5).for_each(|stream| {
-                        self.sender.send(self.now, stream, vec![7; 3000].into()).expect("it keeps the last");
+                        self.sender
+                            .send(self.now, stream, vec![7; 3000].into())
+                            .expect("it keeps the last");
                     });
                 }
                 self.step(!(500..1500).contains(&millis));
@@ -181,8 +195,16 @@ mod tests {
     fn streams_that_are_only_open_cost_nothing() {
         let (mut few, mut many) = (Pair::new(5), Pair::new(5000));
         let (work_of_few, work_of_many) = (few.work(), many.work());
-        assert!(few.delivered > 200 && many.delivered > 200, "{} and {}", few.delivered, many.delivered);
+        assert!(
+            few.delivered > 200 && many.delivered > 200,
+            "{} and {}",
+            few.delivered,
+            many.delivered
+        );
         // The two differ a little in what their rates have learnt.
-        assert!(work_of_many < work_of_few * 2, "{work_of_few} streams looked at, and {work_of_many}");
+        assert!(
+            work_of_many < work_of_few * 2,
+            "{work_of_few} streams looked at, and {work_of_many}"
+        );
     }
 }

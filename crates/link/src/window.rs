@@ -12,13 +12,17 @@ pub(crate) struct PacketWindow {
 
 impl PacketWindow {
     pub(crate) fn new() -> Self {
-        Self { highest: 0, seen: vec![0; (PACKETS / 64) as usize].into() }
+        Self {
+            highest: 0,
+            seen: vec![0; (PACKETS / 64) as usize].into(),
+        }
     }
 
     /// Whether a packet, of a number from 1, was not seen before and is not too old to tell.
     pub(crate) fn is_new(&self, number: u64) -> bool {
         let (word, bit) = Self::place(number);
-        number > self.highest || number > 0 && number + PACKETS > self.highest && self.seen[word] & bit == 0
+        number > self.highest
+            || number > 0 && number + PACKETS > self.highest && self.seen[word] & bit == 0
     }
 
     /// Notes a packet; false when it is not [new](Self::is_new).

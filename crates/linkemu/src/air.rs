@@ -83,7 +83,11 @@ struct Waiting<P> {
 
 impl<P> Air<P> {
     /// Hosts 0, 1, .. with the schedule (or plain [`Settings`]) of what each sends.
-    pub fn new<S: Into<Schedule>>(duplex: Duplex, seed: u64, hosts: impl IntoIterator<Item = S>) -> Self {
+    pub fn new<S: Into<Schedule>>(
+        duplex: Duplex,
+        seed: u64,
+        hosts: impl IntoIterator<Item = S>,
+    ) -> Self {
         let mut serialisers = Vec::new();
         let mut senders = Vec::new();
         for (host, schedule) in hosts.into_iter().enumerate() {
@@ -97,7 +101,11 @@ impl<P> Air<P> {
                 schedule: schedule.into(),
                 serialiser,
                 key,
-                bursts_key: if duplex == Duplex::Full { key } else { random::key(seed, 0) },
+                bursts_key: if duplex == Duplex::Full {
+                    key
+                } else {
+                    random::key(seed, 0)
+                },
                 bursts: BurstWalk::default(),
                 queue: VecDeque::new(),
                 queued_bytes: 0,
@@ -105,7 +113,13 @@ impl<P> Air<P> {
                 counters: Counters::default(),
             });
         }
-        Self { senders, serialisers, in_flight: BinaryHeap::new(), sequence: 0, now: 0 }
+        Self {
+            senders,
+            serialisers,
+            in_flight: BinaryHeap::new(),
+            sequence: 0,
+            now: 0,
+        }
     }
 
     /// Gives a packet of a host to the link. `bytes` is what counts on the air, headers included.
@@ -125,7 +139,12 @@ impl<P> Air<P> {
             return Verdict::Lost(cause);
         }
         sender.queued_bytes += u64::from(bytes);
-        sender.queue.push_back(Waiting { number, offered_at: now, bytes, packet });
+        sender.queue.push_back(Waiting {
+            number,
+            offered_at: now,
+            bytes,
+            packet,
+        });
         self.advance(now);
         Verdict::Queued
     }
@@ -137,7 +156,10 @@ impl<P> Air<P> {
             return None;
         }
         let arrived = self.in_flight.pop()?;
-        self.senders[arrived.from].counters.delivered.add(arrived.bytes);
+        self.senders[arrived.from]
+            .counters
+            .delivered
+            .add(arrived.bytes);
         Some(Delivery {
             from: arrived.from,
             at: Duration::from_nanos(arrived.at),
@@ -150,10 +172,21 @@ impl<P> Air<P> {
     pub fn next_event(&self) -> Option<Duration> {
         let sends = self.serialisers.iter().filter(|serialiser| {
             serialiser.free_at < u64::MAX
-                && serialiser.hosts.iter().any(|&host| !self.senders[host].queue.is_empty())
+                && serialiser
+                    .hosts
+                    .iter()
+                    .any(|&host| !self.senders[host].queue.is_empty())
         });
-        let arrival = self.in_flight.peek().map(|packet| packet.at).filter(|&at| at < u64::MAX);
-        sends.map(|serialiser| serialiser.free_at).chain(arrival).min().map(Duration::from_nanos)
+        let arrival = self
+            .in_flight
+            .peek()
+            .map(|packet| packet.at)
+            .filter(|&at| at < u64::MAX);
+        sends
+            .map(|serialiser| serialiser.free_at)
+            .chain(arrival)
+            .min()
+            .map(Duration::from_nanos)
     }
 
     /// Number of hosts.
@@ -223,14 +256,27 @@ fn next_in_turn<P>(serialiser: &mut Serialiser, senders: &[Sender<P>]) -> Option
 
 impl<P> Sender<P> {
     /// Why an offered packet does not get into the queue.
-    fn refuses(&mut self, serialiser: &Serialiser, now: u64, number: u64, bytes: u32) -> Option<Cause> {
+    fn refuses(
+        &mut self,
+        serialiser: &Serialiser,
+        now: u64,
+        number: u64,
+        bytes: u32,
+    ) -> Option<Cause> {
         let piece = self.schedule.piece(now);
         let settings = piece.settings;
         if settings.mtu_bytes.is_some_and(|mtu| bytes > mtu) {
             return Some(Cause::TooBig);
         }
         if settings.loss_place == LossPlace::BeforeSerialiser
-            && let Some(cause) = loses(&piece, &mut self.bursts, self.key, self.bursts_key, now, number)
+            && let Some(cause) = loses(
+                &piece,
+                &mut self.bursts,
+                self.key,
+                self.bursts_key,
+                now,
+                number,
+            )
         {
             return Some(cause);
         }
@@ -238,23 +284,47 @@ impl<P> Sender<P> {
             Queue::Time(limit) => serialiser.exceeds(settings, now, self.queued_bytes, limit),
             // Nothing waits while the air is free.
             Queue::Bytes(limit) => {
-                serialiser.free_at > now && self.queued_bytes.saturating_add(u64::from(bytes)) > limit
+                serialiser.free_at > now
+                    && self.queued_bytes.saturating_add(u64::from(bytes)) > limit
             }
         };
         full.then_some(Cause::Queue)
     }
 
     /// Sends the packet at the head of the queue; returns it if it will arrive.
-    fn send(&mut self, serialiser: &mut Serialiser, host: usize, sequence: u64) -> Option<InFlight<P>> {
-        let Waiting { number, offered_at, bytes, packet } = self.queue.pop_front()?;
+    fn send(
+        &mut self,
+        serialiser: &mut Serialiser,
+        host: usize,
+        sequence: u64,
+    ) -> Option<InFlight<P>> {
+        let Waiting {
+            number,
+            offered_at,
+            bytes,
+            packet,
+        } = self.queue.pop_front()?;
         self.queued_bytes -= u64::from(bytes);
         let start = serialiser.free_at.max(offered_at);
         let overhead = self.schedule.piece(start).settings.overhead_bytes;
-        let end = serialiser.send(&self.schedule, start, u64::from(bytes) + u64::from(overhead));
+        let end = serialiser.send(
+            &self.schedule,
+            start,
+            u64::from(bytes) + u64::from(overhead),
+        );
         let counters = &mut self.counters;
-        counters.longest_wait = counters.longest_wait.max(Duration::from_nanos(start - offered_at));
+        counters.longest_wait = counters
+            .longest_wait
+            .max(Duration::from_nanos(start - offered_at));
         if end == u64::MAX {
-            return Some(InFlight { at: end, sequence, from: host, offered_at, bytes, packet });
+            return Some(InFlight {
+                at: end,
+                sequence,
+                from: host,
+                offered_at,
+                bytes,
+                packet,
+            });
         }
         counters.airtime += Duration::from_nanos(end - start);
 
@@ -262,27 +332,44 @@ impl<P> Sender<P> {
         let last = start.max(end.saturating_sub(1));
         let piece = self.schedule.piece(last);
         let interrupted = |settings: &Settings| settings.outage == Some(Outage::Lose);
-        let cause = if interrupted(self.schedule.piece(start).settings) || interrupted(piece.settings) {
-            Some(Cause::Outage)
-        } else if piece.settings.loss_place == LossPlace::AfterSerialiser {
-            loses(&piece, &mut self.bursts, self.key, self.bursts_key, last, number)
-        } else {
-            None
-        };
+        let cause =
+            if interrupted(self.schedule.piece(start).settings) || interrupted(piece.settings) {
+                Some(Cause::Outage)
+            } else if piece.settings.loss_place == LossPlace::AfterSerialiser {
+                loses(
+                    &piece,
+                    &mut self.bursts,
+                    self.key,
+                    self.bursts_key,
+                    last,
+                    number,
+                )
+            } else {
+                None
+            };
         if let Some(cause) = cause {
             self.counters.lose(cause, bytes);
             return None;
         }
         let settings = *piece.settings;
         let at = self.arrival(&settings, end, number);
-        Some(InFlight { at, sequence, from: host, offered_at, bytes, packet })
+        Some(InFlight {
+            at,
+            sequence,
+            from: host,
+            offered_at,
+            bytes,
+            packet,
+        })
     }
 
     /// When a packet whose transmission ends at `end` arrives.
     fn arrival(&mut self, settings: &Settings, end: u64, number: u64) -> u64 {
         let draw = |purpose| random::unit(self.key, number, purpose);
         let jitter = (draw(Purpose::Jitter) * nanos(settings.jitter) as f64) as u64;
-        let at = end.saturating_add(nanos(settings.delay)).saturating_add(jitter);
+        let at = end
+            .saturating_add(nanos(settings.delay))
+            .saturating_add(jitter);
         if draw(Purpose::Reorder) < settings.reorder {
             return at.saturating_add(nanos(settings.reorder_delay));
         }

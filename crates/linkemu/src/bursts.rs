@@ -21,7 +21,10 @@ impl BurstWalk {
         }
         if self.of.as_ref() != Some(bursts) {
             // The chain starts in its steady state, so that a short run loses as much as a long one.
-            let (good, bad) = (nanos(bursts.good_mean) as f64, nanos(bursts.bad_mean) as f64);
+            let (good, bad) = (
+                nanos(bursts.good_mean) as f64,
+                nanos(bursts.bad_mean) as f64,
+            );
             self.of = Some(*bursts);
             self.bad = unit(key, self.periods, Purpose::BurstStart) * (good + bad) < bad;
             self.until = since.saturating_add(self.draw(bursts, key));
@@ -35,7 +38,11 @@ impl BurstWalk {
     }
 
     fn draw(&mut self, bursts: &Bursts, key: u64) -> u64 {
-        let mean = if self.bad { bursts.bad_mean } else { bursts.good_mean };
+        let mean = if self.bad {
+            bursts.bad_mean
+        } else {
+            bursts.good_mean
+        };
         self.periods += 1;
         exponential(key, self.periods, Purpose::BurstLength, nanos(mean))
     }

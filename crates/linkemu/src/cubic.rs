@@ -80,13 +80,18 @@ impl CubicSender {
 
     /// A packet was acknowledged.
     pub fn on_ack(&mut self, now: Duration, number: u64) {
-        let Some(sent) = self.in_flight.remove(&number) else { return };
+        let Some(sent) = self.in_flight.remove(&number) else {
+            return;
+        };
         self.last_ack = now;
         let sample = (now - sent).as_secs_f64();
         let rtt = self.rtt.map_or(sample, |rtt| rtt + (sample - rtt) / 8.0);
         self.rtt = Some(rtt);
-        let lost: Vec<u64> =
-            self.in_flight.range(..number.saturating_sub(REORDERING)).map(|(n, _)| *n).collect();
+        let lost: Vec<u64> = self
+            .in_flight
+            .range(..number.saturating_sub(REORDERING))
+            .map(|(n, _)| *n)
+            .collect();
         for packet in &lost {
             self.in_flight.remove(packet);
         }
@@ -100,7 +105,11 @@ impl CubicSender {
     }
 
     fn reduce(&mut self) {
-        self.max = if self.window < self.max { self.window * (1.0 + BETA) / 2.0 } else { self.window };
+        self.max = if self.window < self.max {
+            self.window * (1.0 + BETA) / 2.0
+        } else {
+            self.window
+        };
         self.window = (self.window * BETA).max(2.0);
         self.reno = self.window;
         self.slow_start = false;

@@ -53,14 +53,23 @@ impl LinkOptions {
         fn set<T: Copy>(place: &mut T, value: Option<T>) {
             *place = value.unwrap_or(*place);
         }
-        set(&mut settings.rate_bits_per_second, self.rate.map(|rate| rate.0.0));
+        set(
+            &mut settings.rate_bits_per_second,
+            self.rate.map(|rate| rate.0.0),
+        );
         set(&mut settings.queue, self.queue.map(|queue| queue.0));
         set(&mut settings.loss, self.loss.map(|share| share.0.0));
         set(&mut settings.loss_place, self.loss_at.map(|place| place.0));
         set(&mut settings.delay, self.delay.map(|delay| delay.0));
         set(&mut settings.jitter, self.jitter.map(|jitter| jitter.0));
-        set(&mut settings.reorder, self.reorder.map(|reorder| reorder.0.share));
-        set(&mut settings.reorder_delay, self.reorder.map(|reorder| reorder.0.delay));
+        set(
+            &mut settings.reorder,
+            self.reorder.map(|reorder| reorder.0.share),
+        );
+        set(
+            &mut settings.reorder_delay,
+            self.reorder.map(|reorder| reorder.0.delay),
+        );
         set(&mut settings.bursts, self.bursts.map(|bursts| bursts.0));
         set(&mut settings.outage, self.outage.map(|outage| outage.0));
         set(&mut settings.mtu_bytes, self.mtu.map(Some));

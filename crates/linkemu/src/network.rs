@@ -111,8 +111,17 @@ impl<E: Endpoint> Network<E> {
     /// When there are not as many endpoints as hosts.
     pub fn new(air: Air<Packet>, endpoints: impl IntoIterator<Item = E>) -> Self {
         let endpoints: Vec<E> = endpoints.into_iter().collect();
-        assert_eq!(endpoints.len(), air.hosts(), "an endpoint for every host of the air");
-        Self { now: Duration::ZERO, air, endpoints, header_bytes: IPV4_AND_UDP_HEADER_BYTES }
+        assert_eq!(
+            endpoints.len(),
+            air.hosts(),
+            "an endpoint for every host of the air"
+        );
+        Self {
+            now: Duration::ZERO,
+            air,
+            endpoints,
+            header_bytes: IPV4_AND_UDP_HEADER_BYTES,
+        }
     }
 
     /// Counts as many bytes for the headers of each packet, in place of [`IPV4_AND_UDP_HEADER_BYTES`].
@@ -171,7 +180,11 @@ impl<E: Endpoint> Network<E> {
                 self.now = self.now.max(end);
                 return false;
             };
-            steps_at_this_instant = if next > self.now { 0 } else { steps_at_this_instant + 1 };
+            steps_at_this_instant = if next > self.now {
+                0
+            } else {
+                steps_at_this_instant + 1
+            };
             assert!(
                 steps_at_this_instant < STEPS_AT_ONE_INSTANT,
                 "an endpoint is never finished at {:?}: its next_timeout does not move on",
@@ -188,10 +201,15 @@ impl<E: Endpoint> Network<E> {
             let mut sent = 0;
             while let Some(mut packet) = endpoint.poll_transmit(self.now) {
                 sent += 1;
-                assert!(sent < STEPS_AT_ONE_INSTANT, "endpoint {host} never stops sending at {:?}", self.now);
+                assert!(
+                    sent < STEPS_AT_ONE_INSTANT,
+                    "endpoint {host} never stops sending at {:?}",
+                    self.now
+                );
                 packet.from = host;
-                let bytes =
-                    u32::try_from(packet.bytes.len()).unwrap_or(u32::MAX).saturating_add(self.header_bytes);
+                let bytes = u32::try_from(packet.bytes.len())
+                    .unwrap_or(u32::MAX)
+                    .saturating_add(self.header_bytes);
                 self.air.offer(self.now, host, bytes, packet);
             }
         }
@@ -211,7 +229,10 @@ impl<E: Endpoint> Network<E> {
             }
         }
         for endpoint in &mut self.endpoints {
-            if endpoint.next_timeout().is_some_and(|timeout| timeout <= self.now) {
+            if endpoint
+                .next_timeout()
+                .is_some_and(|timeout| timeout <= self.now)
+            {
                 endpoint.handle_timeout(self.now);
             }
         }
@@ -225,7 +246,8 @@ impl<E: Endpoint> Network<E> {
 /// When the test does, or when `NERVURE_SEED` is no number.
 pub fn for_each_seed(seeds: Range<u64>, mut test: impl FnMut(u64)) {
     let only = std::env::var("NERVURE_SEED").ok().map(|text| {
-        text.parse::<u64>().unwrap_or_else(|_| panic!("NERVURE_SEED: expected a number, got {text:?}"))
+        text.parse::<u64>()
+            .unwrap_or_else(|_| panic!("NERVURE_SEED: expected a number, got {text:?}"))
     });
     for seed in only.map_or(seeds, |seed| seed..seed + 1) {
         let named = NamedSeed(seed);
@@ -268,6 +290,9 @@ struct NamedSeed(u64);
 
 impl Drop for NamedSeed {
     fn drop(&mut self) {
-        eprintln!("failed with seed {seed}; to replay it alone: NERVURE_SEED={seed}", seed = self.0);
+        eprintln!(
+            "failed with seed {seed}; to replay it alone: NERVURE_SEED={seed}",
+            seed = self.0
+        );
     }
 }

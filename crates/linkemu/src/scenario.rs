@@ -136,8 +136,15 @@ fn default_hosts() -> Vec<String> {
 impl Default for Scenario {
     /// Two hosts, `a` and `b`, with a perfect link.
     fn default() -> Self {
-        let host = |name| Host { name, schedule: Schedule::from(Settings::default()) };
-        Self { seed: 1, duplex: Duplex::Full, hosts: default_hosts().into_iter().map(host).collect() }
+        let host = |name| Host {
+            name,
+            schedule: Schedule::from(Settings::default()),
+        };
+        Self {
+            seed: 1,
+            duplex: Duplex::Full,
+            hosts: default_hosts().into_iter().map(host).collect(),
+        }
     }
 }
 
@@ -148,8 +155,10 @@ impl Scenario {
     ///
     /// What is wrong with the file, with line, column and what was expected.
     pub fn from_file(path: &Path) -> Result<Self, ScenarioError> {
-        let text =
-            fs::read_to_string(path).map_err(|cause| ScenarioError::File { path: path.to_owned(), cause })?;
+        let text = fs::read_to_string(path).map_err(|cause| ScenarioError::File {
+            path: path.to_owned(),
+            cause,
+        })?;
         Self::from_toml(&text, path.parent().unwrap_or(Path::new(".")))
     }
 
@@ -164,18 +173,29 @@ impl Scenario {
         file.check().map_err(ScenarioError::Text)?;
         let mut hosts = Vec::new();
         for name in &file.hosts {
-            hosts.push(Host { name: name.clone(), schedule: file.schedule(name, folder)? });
+            hosts.push(Host {
+                name: name.clone(),
+                schedule: file.schedule(name, folder)?,
+            });
         }
         let duplex = match file.duplex {
             WrittenDuplex::Full => Duplex::Full,
             WrittenDuplex::Half => Duplex::Half,
         };
-        Ok(Self { seed: file.seed, duplex, hosts })
+        Ok(Self {
+            seed: file.seed,
+            duplex,
+            hosts,
+        })
     }
 
     /// The model of this scenario.
     pub fn air<P>(&self) -> Air<P> {
-        Air::new(self.duplex, self.seed, self.hosts.iter().map(|host| host.schedule.clone()))
+        Air::new(
+            self.duplex,
+            self.seed,
+            self.hosts.iter().map(|host| host.schedule.clone()),
+        )
     }
 
     /// Gives the hosts other names, and as many hosts as names: those beyond the present ones are like the last.
@@ -190,7 +210,10 @@ impl Scenario {
         self.hosts = names
             .iter()
             .enumerate()
-            .map(|(index, name)| Host { name: name.clone(), schedule: schedule(index) })
+            .map(|(index, name)| Host {
+                name: name.clone(),
+                schedule: schedule(index),
+            })
             .collect();
         Ok(())
     }
@@ -200,9 +223,14 @@ impl File {
     /// What the shape alone does not say.
     fn check(&self) -> Result<(), String> {
         check_names(&self.hosts).map_err(|error| format!("hosts: {error}"))?;
-        let changes =
-            self.change.iter().filter_map(|change| change.from.as_ref().map(|name| ("change", name)));
-        let traces = self.trace.iter().filter_map(|trace| trace.from.as_ref().map(|name| ("trace", name)));
+        let changes = self
+            .change
+            .iter()
+            .filter_map(|change| change.from.as_ref().map(|name| ("change", name)));
+        let traces = self
+            .trace
+            .iter()
+            .filter_map(|trace| trace.from.as_ref().map(|name| ("trace", name)));
         let tables = self.from.keys().map(|name| ("from", name));
         for (place, name) in tables.chain(changes).chain(traces) {
             if !self.hosts.contains(name) {
@@ -228,16 +256,23 @@ impl File {
         let mut schedule = Schedule::from(settings);
         if let Some(trace) = self.trace.iter().rfind(|trace| concerns(&trace.from)) {
             let path = folder.join(&trace.file);
-            let csv = fs::read_to_string(&path)
-                .map_err(|cause| ScenarioError::File { path: path.clone(), cause })?;
+            let csv = fs::read_to_string(&path).map_err(|cause| ScenarioError::File {
+                path: path.clone(),
+                cause,
+            })?;
             schedule = replay_trace(settings, &csv)
                 .map_err(|error| ScenarioError::Text(format!("{}: {error}", path.display())))?;
         }
-        let mut changes: Vec<&Change> = self.change.iter().filter(|change| concerns(&change.from)).collect();
+        let mut changes: Vec<&Change> = self
+            .change
+            .iter()
+            .filter(|change| concerns(&change.from))
+            .collect();
         changes.sort_by_key(|change| change.at.0);
         for change in changes {
             let lasting = change.lasting.map_or(Duration::MAX, |lasting| lasting.0);
-            schedule = schedule.during(change.at.0, lasting, |settings| change.link.apply(settings));
+            schedule =
+                schedule.during(change.at.0, lasting, |settings| change.link.apply(settings));
         }
         Ok(match self.repeat {
             Some(period) => schedule.repeat_every(period.0),
@@ -248,12 +283,19 @@ impl File {
 
 fn check_names(names: &[String]) -> Result<(), String> {
     if !(2..=MAX_HOSTS).contains(&names.len()) {
-        return Err(format!("expected 2 to {MAX_HOSTS} hosts, got {}", names.len()));
+        return Err(format!(
+            "expected 2 to {MAX_HOSTS} hosts, got {}",
+            names.len()
+        ));
     }
     for (index, name) in names.iter().enumerate() {
-        let plain = name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-');
+        let plain = name
+            .chars()
+            .all(|letter| letter.is_ascii_alphanumeric() || letter == '-');
         if !plain || name.is_empty() || name.len() > 63 || name.starts_with('-') {
-            return Err(format!("expected a name of letters, digits and `-`, got `{name}`"));
+            return Err(format!(
+                "expected a name of letters, digits and `-`, got `{name}`"
+            ));
         }
         if names[..index].contains(name) {
             return Err(format!("the name `{name}` is there twice"));
@@ -297,12 +339,21 @@ mod tests {
         .unwrap();
         let rates = |seconds| {
             [0, 1].map(|host: usize| {
-                scenario.hosts[host].schedule.at(Duration::from_secs(seconds)).rate_bits_per_second.unwrap()
+                scenario.hosts[host]
+                    .schedule
+                    .at(Duration::from_secs(seconds))
+                    .rate_bits_per_second
+                    .unwrap()
             })
         };
         assert_eq!(rates(0), [54_000_000, 100_000_000]);
         assert_eq!(rates(10), [300_000_000, 100_000_000]);
-        let outage = |millis| scenario.hosts[1].schedule.at(Duration::from_millis(millis)).outage;
+        let outage = |millis| {
+            scenario.hosts[1]
+                .schedule
+                .at(Duration::from_millis(millis))
+                .outage
+        };
         assert_eq!(
             [4999, 5000, 5999, 6000].map(outage),
             [None, Some(Outage::Lose), Some(Outage::Lose), None]
@@ -312,32 +363,67 @@ mod tests {
     #[test]
     fn faults_say_where_and_what_was_expected() {
         for (text, expected) in [
-            ("seed = 1\n[link]\nrate = 54", ["line 3", "expected a rate such as \"54mbit\""]),
-            ("[link]\nloss = \"120%\"", ["line 2", "expected a share such as \"20%\""]),
-            ("[link]\nspeed = \"1mbit\"", ["line 2", "unknown field `speed`, expected one of `rate`"]),
+            (
+                "seed = 1\n[link]\nrate = 54",
+                ["line 3", "expected a rate such as \"54mbit\""],
+            ),
+            (
+                "[link]\nloss = \"120%\"",
+                ["line 2", "expected a share such as \"20%\""],
+            ),
+            (
+                "[link]\nspeed = \"1mbit\"",
+                ["line 2", "unknown field `speed`, expected one of `rate`"],
+            ),
             ("[[change]]\nlink = {}", ["line 1", "missing field `at`"]),
             ("hosts = [\"a\", \"a\"]", ["hosts", "twice"]),
-            ("hosts = [\"a\"]", ["hosts", "expected 2 to 200 hosts, got 1"]),
+            (
+                "hosts = [\"a\"]",
+                ["hosts", "expected 2 to 200 hosts, got 1"],
+            ),
             ("hosts = [\"a b\", \"c\"]", ["hosts", "got `a b`"]),
-            ("[from.c]\nrate = \"1mbit\"", ["from", "expected one of the hosts a, b, got `c`"]),
-            ("duplex = \"simplex\"", ["line 1", "expected `full` or `half`"]),
+            (
+                "[from.c]\nrate = \"1mbit\"",
+                ["from", "expected one of the hosts a, b, got `c`"],
+            ),
+            (
+                "duplex = \"simplex\"",
+                ["line 1", "expected `full` or `half`"],
+            ),
             ("repeat = \"0s\"", ["repeat", "expected more"]),
-            ("[[trace]]\nfile = \"missing.csv\"", ["missing.csv", "cannot read"]),
+            (
+                "[[trace]]\nfile = \"missing.csv\"",
+                ["missing.csv", "cannot read"],
+            ),
         ] {
             let error = read(text).unwrap_err();
-            assert!(expected.iter().all(|part| error.contains(part)), "{text:?}: {error}");
+            assert!(
+                expected.iter().all(|part| error.contains(part)),
+                "{text:?}: {error}"
+            );
         }
     }
 
     #[test]
     fn traces_lie_beside_the_file() {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("drive.csv"), "seconds,rate_mbit\n0,10\n1,20\n").unwrap();
+        fs::write(
+            folder.path().join("drive.csv"),
+            "seconds,rate_mbit\n0,10\n1,20\n",
+        )
+        .unwrap();
         let path = folder.path().join("scenario.toml");
-        fs::write(&path, "repeat = \"2s\"\n[[trace]]\nfile = \"drive.csv\"\nfrom = \"a\"").unwrap();
+        fs::write(
+            &path,
+            "repeat = \"2s\"\n[[trace]]\nfile = \"drive.csv\"\nfrom = \"a\"",
+        )
+        .unwrap();
         let scenario = Scenario::from_file(&path).unwrap();
         let rate = |host: usize, second| {
-            scenario.hosts[host].schedule.at(Duration::from_secs(second)).rate_bits_per_second
+            scenario.hosts[host]
+                .schedule
+                .at(Duration::from_secs(second))
+                .rate_bits_per_second
         };
         assert_eq!(
             [rate(0, 0), rate(0, 1), rate(0, 2)],
@@ -364,9 +450,14 @@ mod tests {
     #[test]
     fn more_names_make_more_hosts() {
         let mut scenario = read("[from.b]\nloss = \"50%\"").unwrap();
-        scenario.rename(&["base", "one", "two"].map(str::to_owned)).unwrap();
-        let losses: Vec<_> =
-            scenario.hosts.iter().map(|host| host.schedule.at(Duration::ZERO).loss).collect();
+        scenario
+            .rename(&["base", "one", "two"].map(str::to_owned))
+            .unwrap();
+        let losses: Vec<_> = scenario
+            .hosts
+            .iter()
+            .map(|host| host.schedule.at(Duration::ZERO).loss)
+            .collect();
         assert_eq!(losses, [0.0, 0.5, 0.5]);
         assert!(scenario.rename(&["a".to_owned()]).is_err());
     }

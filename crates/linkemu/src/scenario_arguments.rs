@@ -45,16 +45,24 @@ impl ScenarioArguments {
         let names = match (&self.hosts, &self.scenario) {
             (names, _) if !names.is_empty() => names.clone(),
             (_, None) => (0..commands.max(2)).map(letter_name).collect(),
-            (_, Some(_)) => scenario.hosts.iter().map(|host| host.name.clone()).collect(),
+            (_, Some(_)) => scenario
+                .hosts
+                .iter()
+                .map(|host| host.name.clone())
+                .collect(),
         };
-        scenario.rename(&names).map_err(|error| ScenarioError::Text(format!("--hosts: {error}")))?;
+        scenario
+            .rename(&names)
+            .map_err(|error| ScenarioError::Text(format!("--hosts: {error}")))?;
         scenario.seed = self.seed.unwrap_or(scenario.seed);
         if self.half_duplex {
             scenario.duplex = Duplex::Half;
         }
         for host in &mut scenario.hosts {
-            let mut schedule =
-                host.schedule.clone().change(Duration::ZERO, |settings| self.link.apply(settings));
+            let mut schedule = host
+                .schedule
+                .clone()
+                .change(Duration::ZERO, |settings| self.link.apply(settings));
             for outage in &self.outage {
                 schedule = schedule.outage(outage.0.at, outage.0.lasting);
             }
@@ -87,25 +95,38 @@ mod tests {
     }
 
     fn scenario(words: &[&str], commands: usize) -> Result<Scenario, ScenarioError> {
-        Line::try_parse_from([&["program"], words].concat()).unwrap().scenario.scenario(commands)
+        Line::try_parse_from([&["program"], words].concat())
+            .unwrap()
+            .scenario
+            .scenario(commands)
     }
 
     #[test]
     fn options_outrank_the_file_for_everyone_at_all_times() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("scenario.toml");
-        let text =
-            "[link]\nloss = \"10%\"\nrate = \"1mbit\"\n[[change]]\nat = \"1s\"\nlink = { loss = \"50%\" }";
+        let text = "[link]\nloss = \"10%\"\nrate = \"1mbit\"\n[[change]]\nat = \"1s\"\nlink = { loss = \"50%\" }";
         fs::write(&path, text).unwrap();
-        let options =
-            ["--scenario", path.to_str().unwrap(), "--loss", "0%", "--seed", "9", "--outage", "2s:1s"];
+        let options = [
+            "--scenario",
+            path.to_str().unwrap(),
+            "--loss",
+            "0%",
+            "--seed",
+            "9",
+            "--outage",
+            "2s:1s",
+        ];
         let scenario = scenario(&options, 2).unwrap();
         assert_eq!(scenario.seed, 9);
         for host in &scenario.hosts {
             let at = |seconds| *host.schedule.at(Duration::from_secs(seconds));
             assert_eq!([at(0).loss, at(1).loss], [0.0, 0.0]);
             assert_eq!(at(0).rate_bits_per_second, Some(1_000_000));
-            assert_eq!([at(1), at(2), at(3)].map(|settings| settings.outage.is_some()), [false, true, false]);
+            assert_eq!(
+                [at(1), at(2), at(3)].map(|settings| settings.outage.is_some()),
+                [false, true, false]
+            );
         }
     }
 
@@ -115,9 +136,17 @@ mod tests {
             scenario.hosts.into_iter().map(|host| host.name).collect()
         };
         assert_eq!(names(scenario(&[], 3).unwrap()), ["a", "b", "c"]);
-        assert_eq!(names(scenario(&["--hosts", "robot,base"], 2).unwrap()), ["robot", "base"]);
+        assert_eq!(
+            names(scenario(&["--hosts", "robot,base"], 2).unwrap()),
+            ["robot", "base"]
+        );
         assert_eq!(names(scenario(&[], 28).unwrap())[25..], ["z", "h26", "h27"]);
-        assert!(scenario(&["--hosts", "robot,robot"], 2).unwrap_err().to_string().contains("twice"));
+        assert!(
+            scenario(&["--hosts", "robot,robot"], 2)
+                .unwrap_err()
+                .to_string()
+                .contains("twice")
+        );
         assert!(scenario(&[], 201).is_err());
     }
 }

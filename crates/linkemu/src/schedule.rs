@@ -41,7 +41,10 @@ pub(crate) struct Piece<'a> {
 
 impl From<Settings> for Schedule {
     fn from(settings: Settings) -> Self {
-        Self { steps: vec![Step { at: 0, settings }], period: None }
+        Self {
+            steps: vec![Step { at: 0, settings }],
+            period: None,
+        }
     }
 }
 
@@ -67,7 +70,12 @@ impl Schedule {
 
     /// Changes the settings from `at` on for the time `lasting`.
     #[must_use]
-    pub fn during(mut self, at: Duration, lasting: Duration, change: impl Fn(&mut Settings)) -> Self {
+    pub fn during(
+        mut self,
+        at: Duration,
+        lasting: Duration,
+        change: impl Fn(&mut Settings),
+    ) -> Self {
         self.apply(nanos(at), nanos(at.saturating_add(lasting)), change);
         self
     }
@@ -96,12 +104,19 @@ impl Schedule {
         let local = time - cycle;
         let next = self.steps.partition_point(|step| step.at <= local);
         let current = &self.steps[next - 1];
-        let until =
-            self.steps.get(next).map_or(u64::MAX, |step| step.at).min(self.period.unwrap_or(u64::MAX));
+        let until = self
+            .steps
+            .get(next)
+            .map_or(u64::MAX, |step| step.at)
+            .min(self.period.unwrap_or(u64::MAX));
         Piece {
             settings: &current.settings,
             since: cycle + current.at,
-            until: if until == u64::MAX { u64::MAX } else { cycle.saturating_add(until) },
+            until: if until == u64::MAX {
+                u64::MAX
+            } else {
+                cycle.saturating_add(until)
+            },
         }
     }
 
@@ -109,8 +124,18 @@ impl Schedule {
     pub(crate) fn cycle(&self, amount: impl Fn(&Settings) -> Option<u64>) -> Option<(u64, u128)> {
         let period = self.period?;
         let mut sum = 0;
-        let ends = self.steps.iter().skip(1).map(|step| step.at).chain([u64::MAX]);
-        for (step, end) in self.steps.iter().zip(ends).filter(|(step, _)| step.at < period) {
+        let ends = self
+            .steps
+            .iter()
+            .skip(1)
+            .map(|step| step.at)
+            .chain([u64::MAX]);
+        for (step, end) in self
+            .steps
+            .iter()
+            .zip(ends)
+            .filter(|(step, _)| step.at < period)
+        {
             sum += u128::from(amount(&step.settings)?) * u128::from(end.min(period) - step.at);
         }
         Some((period, sum))
@@ -122,7 +147,11 @@ impl Schedule {
         }
         self.split(from);
         self.split(until);
-        for step in self.steps.iter_mut().filter(|step| from <= step.at && step.at < until) {
+        for step in self
+            .steps
+            .iter_mut()
+            .filter(|step| from <= step.at && step.at < until)
+        {
             change(&mut step.settings);
         }
     }
@@ -153,7 +182,9 @@ mod tests {
             .during(2 * SECOND, 4 * SECOND, loss(0.2))
             .change(4 * SECOND, |settings| settings.delay = SECOND)
             .change(5 * SECOND, loss(0.5));
-        let seen: Vec<_> = (0..8).map(|second| schedule.at(second * SECOND).loss).collect();
+        let seen: Vec<_> = (0..8)
+            .map(|second| schedule.at(second * SECOND).loss)
+            .collect();
         assert_eq!(seen, [0.0, 0.0, 0.2, 0.2, 0.2, 0.5, 0.5, 0.5]);
         assert_eq!(schedule.at(3 * SECOND).delay, Duration::ZERO);
         assert_eq!(schedule.at(7 * SECOND).delay, SECOND);
@@ -161,16 +192,24 @@ mod tests {
 
     #[test]
     fn a_period_begins_anew() {
-        let schedule = Schedule::from(Settings::default()).change(SECOND, loss(1.0)).repeat_every(3 * SECOND);
-        let seen: Vec<_> = (0..7).map(|second| schedule.at(second * SECOND).loss).collect();
+        let schedule = Schedule::from(Settings::default())
+            .change(SECOND, loss(1.0))
+            .repeat_every(3 * SECOND);
+        let seen: Vec<_> = (0..7)
+            .map(|second| schedule.at(second * SECOND).loss)
+            .collect();
         assert_eq!(seen, [0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0]);
         let piece = schedule.piece(nanos(SECOND * 7 / 2));
-        assert_eq!((piece.since, piece.until), (nanos(3 * SECOND), nanos(4 * SECOND)));
+        assert_eq!(
+            (piece.since, piece.until),
+            (nanos(3 * SECOND), nanos(4 * SECOND))
+        );
     }
 
     #[test]
     fn nothing_changes_for_no_time() {
-        let schedule = Schedule::from(Settings::default()).during(SECOND, Duration::ZERO, loss(1.0));
+        let schedule =
+            Schedule::from(Settings::default()).during(SECOND, Duration::ZERO, loss(1.0));
         assert_eq!(schedule, Schedule::from(Settings::default()));
     }
 }

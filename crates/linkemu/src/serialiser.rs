@@ -25,7 +25,11 @@ pub(crate) struct Serialiser {
 impl Serialiser {
     /// Sends a packet from `start` on and returns the end of its transmission. `start` is not before `free_at`.
     pub(crate) fn send(&mut self, schedule: &Schedule, start: u64, bytes: u64) -> u64 {
-        let credit = if start == self.free_at { self.credit } else { 0 };
+        let credit = if start == self.free_at {
+            self.credit
+        } else {
+            0
+        };
         self.running_work = bytes.saturating_mul(WORK_PER_BYTE);
         let mut work = self.running_work.saturating_sub(credit);
         let mut time = start;
@@ -57,7 +61,13 @@ impl Serialiser {
 
     /// Whether what is left of the running transmission, and then as many bytes, take more than `limit` at the rate
     /// of the moment. An interruption that holds packets does not shorten the queue.
-    pub(crate) fn exceeds(&self, settings: &Settings, now: u64, waiting_bytes: u64, limit: Duration) -> bool {
+    pub(crate) fn exceeds(
+        &self,
+        settings: &Settings,
+        now: u64,
+        waiting_bytes: u64,
+        limit: Duration,
+    ) -> bool {
         let Some(rate) = settings.rate_bits_per_second else {
             return false;
         };
@@ -65,7 +75,8 @@ impl Serialiser {
         let whole = self.running_work.div_ceil(rate);
         let left = self.free_at.saturating_sub(now).min(whole);
         nanos(limit).checked_sub(left).is_none_or(|rest| {
-            u128::from(waiting_bytes) * u128::from(WORK_PER_BYTE) > u128::from(rest) * u128::from(rate)
+            u128::from(waiting_bytes) * u128::from(WORK_PER_BYTE)
+                > u128::from(rest) * u128::from(rate)
         })
     }
 }
@@ -73,7 +84,9 @@ impl Serialiser {
 /// The whole cycles of a repeated schedule that pass from `time` on before the end of `work`, and the work done in
 /// them; `None` if it never ends.
 fn skip_cycles(schedule: &Schedule, time: u64, work: u64) -> Option<(u64, u64)> {
-    let Some((period, capacity)) = schedule.cycle(rate).filter(|(period, _)| time.is_multiple_of(*period))
+    let Some((period, capacity)) = schedule
+        .cycle(rate)
+        .filter(|(period, _)| time.is_multiple_of(*period))
     else {
         return Some((0, 0));
     };
@@ -84,5 +97,9 @@ fn skip_cycles(schedule: &Schedule, time: u64, work: u64) -> Option<(u64, u64)> 
 }
 
 fn rate(settings: &Settings) -> Option<u64> {
-    if settings.outage == Some(Outage::Hold) { Some(0) } else { settings.rate_bits_per_second }
+    if settings.outage == Some(Outage::Hold) {
+        Some(0)
+    } else {
+        settings.rate_bits_per_second
+    }
 }

@@ -9,11 +9,23 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 use crate::{Bursts, LossPlace, Outage, Queue};
 
-const TIMES: &[(&str, f64)] =
-    &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 60e9), ("h", 3600e9)];
+const TIMES: &[(&str, f64)] = &[
+    ("ns", 1.0),
+    ("us", 1e3),
+    ("µs", 1e3),
+    ("ms", 1e6),
+    ("s", 1e9),
+    ("min", 60e9),
+    ("h", 3600e9),
+];
 const RATES: &[(&str, f64)] = &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)];
-const SIZES: &[(&str, f64)] =
-    &[("b", 1.0), ("kb", 1e3), ("mb", 1e6), ("kib", 1024.0), ("mib", 1024.0 * 1024.0)];
+const SIZES: &[(&str, f64)] = &[
+    ("b", 1.0),
+    ("kb", 1e3),
+    ("mb", 1e6),
+    ("kib", 1024.0),
+    ("mib", 1024.0 * 1024.0),
+];
 
 /// A value that is written as text. `EXPECTED` ends the sentence "expected ..".
 pub(crate) trait Quantity: Sized {
@@ -31,7 +43,9 @@ impl<Q: Quantity> FromStr for Written<Q> {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        Q::read(text).map(Self).ok_or_else(|| format!("expected {}, got `{text}`", Q::EXPECTED))
+        Q::read(text)
+            .map(Self)
+            .ok_or_else(|| format!("expected {}, got `{text}`", Q::EXPECTED))
     }
 }
 
@@ -65,7 +79,9 @@ impl Quantity for Rate {
             return Some(Self(None));
         }
         let bits = amount(text.strip_suffix("/s").unwrap_or(text), RATES)?;
-        (1.0..=1e15).contains(&bits).then_some(Self(Some(bits.round() as u64)))
+        (1.0..=1e15)
+            .contains(&bits)
+            .then_some(Self(Some(bits.round() as u64)))
     }
 }
 
@@ -73,7 +89,11 @@ impl Quantity for Duration {
     const EXPECTED: &'static str = "a time such as \"100ms\" or \"2.5s\"";
 
     fn read(text: &str) -> Option<Self> {
-        let nanos = if text == "0" { 0.0 } else { amount(text, TIMES)? };
+        let nanos = if text == "0" {
+            0.0
+        } else {
+            amount(text, TIMES)?
+        };
         (nanos <= 1e18).then_some(Self::from_nanos(nanos.round() as u64))
     }
 }
@@ -98,8 +118,11 @@ impl Quantity for Queue {
     const EXPECTED: &'static str = "a queue as a time (\"100ms\") or a size (\"64kib\", \"100kb\")";
 
     fn read(text: &str) -> Option<Self> {
-        let size =
-            || amount(text, SIZES).filter(|&bytes| bytes <= 1e15).map(|bytes| Self::Bytes(bytes as u64));
+        let size = || {
+            amount(text, SIZES)
+                .filter(|&bytes| bytes <= 1e15)
+                .map(|bytes| Self::Bytes(bytes as u64))
+        };
         Duration::read(text).map(Self::Time).or_else(size)
     }
 }
@@ -129,7 +152,9 @@ impl Quantity for Option<Bursts> {
         let mut parts = text.split(':');
         let good_mean = Duration::read(parts.next()?)?;
         let bad_mean = Duration::read(parts.next()?)?;
-        let loss = parts.next().map_or(Some(1.0), |text| Share::read(text).map(|share| share.0))?;
+        let loss = parts
+            .next()
+            .map_or(Some(1.0), |text| Share::read(text).map(|share| share.0))?;
         // Shorter ones than a packet at a gigabit mean nothing, and take time to step through.
         let shortest = good_mean.min(bad_mean);
         (parts.next().is_none() && shortest >= Duration::from_micros(10)).then_some(Some(Bursts {
@@ -152,13 +177,15 @@ impl Quantity for Reorder {
 
     fn read(text: &str) -> Option<Self> {
         let (share, delay) = text.split_once(':')?;
-        Some(Self { share: Share::read(share)?.0, delay: Duration::read(delay)? })
+        Some(Self {
+            share: Share::read(share)?.0,
+            delay: Duration::read(delay)?,
+        })
     }
 }
 
 impl Quantity for Option<Outage> {
-    const EXPECTED: &'static str =
-        "\"lose\" (packets are sent and none arrives), \"hold\" (they wait in the queue) or \"none\"";
+    const EXPECTED: &'static str = "\"lose\" (packets are sent and none arrives), \"hold\" (they wait in the queue) or \"none\"";
 
     fn read(text: &str) -> Option<Self> {
         match text {
@@ -182,13 +209,18 @@ impl Quantity for Interruption {
 
     fn read(text: &str) -> Option<Self> {
         let (at, lasting) = text.split_once(':')?;
-        Some(Self { at: Duration::read(at)?, lasting: Duration::read(lasting)? })
+        Some(Self {
+            at: Duration::read(at)?,
+            lasting: Duration::read(lasting)?,
+        })
     }
 }
 
 /// A number with one of the units, in the unit of factor 1.
 fn amount(text: &str, units: &[(&str, f64)]) -> Option<f64> {
-    let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let digits = text
+        .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
+        .unwrap_or(text.len());
     let unit = text[digits..].trim_start().to_lowercase();
     let factor = units.iter().find(|(name, _)| *name == unit)?.1;
     Some(number(&text[..digits])? * factor)
@@ -196,7 +228,9 @@ fn amount(text: &str, units: &[(&str, f64)]) -> Option<f64> {
 
 /// Digits with at most one point: no sign, no exponent, no infinity.
 fn number(text: &str) -> Option<f64> {
-    let plain = text.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
+    let plain = text
+        .chars()
+        .all(|letter| letter.is_ascii_digit() || letter == '.');
     if plain { text.parse().ok() } else { None }
 }
 
@@ -211,18 +245,29 @@ mod tests {
         assert_eq!(Rate::read("unlimited"), Some(Rate(None)));
         assert_eq!(Share::read("20%"), Some(Share(0.2)));
         assert_eq!(Share::read("0.2"), Some(Share(0.2)));
-        assert_eq!(Queue::read("100ms"), Some(Queue::Time(Duration::from_millis(100))));
+        assert_eq!(
+            Queue::read("100ms"),
+            Some(Queue::Time(Duration::from_millis(100)))
+        );
         assert_eq!(Queue::read("64kib"), Some(Queue::Bytes(65_536)));
-        let bursts =
-            Bursts { good_mean: Duration::from_secs(1), bad_mean: Duration::from_millis(50), loss: 0.8 };
+        let bursts = Bursts {
+            good_mean: Duration::from_secs(1),
+            bad_mean: Duration::from_millis(50),
+            loss: 0.8,
+        };
         assert_eq!(Option::<Bursts>::read("1s:50ms:80%"), Some(Some(bursts)));
-        let reorder = Reorder { share: 0.01, delay: Duration::from_millis(5) };
+        let reorder = Reorder {
+            share: 0.01,
+            delay: Duration::from_millis(5),
+        };
         assert_eq!(Reorder::read("1%:5ms"), Some(reorder));
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "54", "mbit", "-1mbit", "0mbit", "1e3mbit", "inf", "54mbits"] {
+        for text in [
+            "", "54", "mbit", "-1mbit", "0mbit", "1e3mbit", "inf", "54mbits",
+        ] {
             assert_eq!(Rate::read(text), None, "{text}");
         }
         for text in ["101%", "1.1", "-1%", "nan", "inf", "%"] {
@@ -235,6 +280,9 @@ mod tests {
             assert_eq!(Option::<Bursts>::read(text), None, "{text}");
         }
         let error = "54".parse::<Written<Rate>>().unwrap_err();
-        assert_eq!(error, "expected a rate such as \"54mbit\" or \"1gbit\", or \"unlimited\", got `54`");
+        assert_eq!(
+            error,
+            "expected a rate such as \"54mbit\" or \"1gbit\", or \"unlimited\", got `54`"
+        );
     }
 }

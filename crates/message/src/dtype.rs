@@ -71,7 +71,10 @@ impl DType {
     /// not that of a plain little-endian type.
     pub fn from_numpy_name(name: &str) -> Option<Self> {
         let bare = name.strip_prefix(['<', '|', '=']).unwrap_or(name);
-        PLAIN.iter().find(|(.., known)| *known == bare).map(|(dtype, ..)| dtype.clone())
+        PLAIN
+            .iter()
+            .find(|(.., known)| *known == bare)
+            .map(|(dtype, ..)| dtype.clone())
     }
 
     /// NumPy's name of the type, without a mark of byte order.

@@ -33,7 +33,10 @@ pub trait Encode {
 ///
 /// # Errors
 /// When the metadata is larger than its limits.
-pub fn encode_head<V: Encode + ?Sized>(value: &V, metadata: &Metadata) -> Result<Head, MetadataError> {
+pub fn encode_head<V: Encode + ?Sized>(
+    value: &V,
+    metadata: &Metadata,
+) -> Result<Head, MetadataError> {
     let mut head = Head::new();
     value.layout().write(&mut head);
     metadata.write(&mut head)?;
@@ -201,7 +204,20 @@ macro_rules! encode_slices {
     )*};
 }
 
-encode_slices!(bool, i8, i16, i32, i64, u16, u32, u64, half::f16, half::bf16, f32, f64);
+encode_slices!(
+    bool,
+    i8,
+    i16,
+    i32,
+    i64,
+    u16,
+    u32,
+    u64,
+    half::f16,
+    half::bf16,
+    f32,
+    f64
+);
 
 #[cfg(test)]
 mod tests {
@@ -239,7 +255,10 @@ mod tests {
         let bytes = &mut bytemuck::cast_slice_mut(&mut payload)[..value.payload_bytes()];
         value.write(bytes);
         let payload = Buffer::from_vec(payload).slice_with_length(0, value.payload_bytes());
-        Arrived { layout, payload: payload_buffer(payload) }
+        Arrived {
+            layout,
+            payload: payload_buffer(payload),
+        }
     }
 
     fn head_bytes<V: Encode + ?Sized>(value: &V) -> usize {
@@ -262,9 +281,18 @@ mod tests {
         assert_eq!(send(&true).view().scalar().unwrap(), Scalar::Bool(true));
         assert_eq!(send(&-7_i16).view().scalar().unwrap(), Scalar::Integer(-7));
         assert_eq!(send(&7_u64).view().scalar().unwrap(), Scalar::Integer(7));
-        assert_eq!(send(&u64::MAX).view().scalar().unwrap(), Scalar::Unsigned(u64::MAX));
-        assert_eq!(send(&0.25_f32).view().scalar().unwrap(), Scalar::Float(0.25));
-        assert_eq!(send(&vec![1.5_f64, 2.5]).view().as_slice::<f64>().unwrap(), [1.5, 2.5]);
+        assert_eq!(
+            send(&u64::MAX).view().scalar().unwrap(),
+            Scalar::Unsigned(u64::MAX)
+        );
+        assert_eq!(
+            send(&0.25_f32).view().scalar().unwrap(),
+            Scalar::Float(0.25)
+        );
+        assert_eq!(
+            send(&vec![1.5_f64, 2.5]).view().as_slice::<f64>().unwrap(),
+            [1.5, 2.5]
+        );
         let halves = [f16::from_f32(0.5); 3];
         assert_eq!(send(&halves[..]).view().as_slice::<f16>().unwrap(), halves);
     }
@@ -280,7 +308,11 @@ mod tests {
             (send(&1.0_f32), DataType::Float64, 1),
             (send(&[1_i16, 2, 3][..]), DataType::Int16, 3),
             (send(&[true, false][..]), DataType::Boolean, 2),
-            (send(&[half::bf16::ZERO; 4][..]), DataType::FixedSizeBinary(2), 4),
+            (
+                send(&[half::bf16::ZERO; 4][..]),
+                DataType::FixedSizeBinary(2),
+                4,
+            ),
         ];
         for (arrived, data_type, length) in arrays {
             let array = arrived.array().unwrap();
@@ -289,18 +321,30 @@ mod tests {
         }
         let numbers = send(&[0.5_f32; 100][..]);
         let array = numbers.array().unwrap();
-        assert_eq!(array.buffers()[0].as_ptr(), numbers.payload.as_ptr(), "numbers are not copied");
+        assert_eq!(
+            array.buffers()[0].as_ptr(),
+            numbers.payload.as_ptr(),
+            "numbers are not copied"
+        );
     }
 
     #[test]
     fn arrow_arrays_need_their_schema() {
         let schema = Schema::of_type(DataType::Int32).unwrap();
-        let array = ArrayData::builder(DataType::Int32).len(2).add_buffer(Buffer::from_vec(vec![1, 2]));
+        let array = ArrayData::builder(DataType::Int32)
+            .len(2)
+            .add_buffer(Buffer::from_vec(vec![1, 2]));
         let array = array.build().unwrap();
         let sample = ArraySample::new(&array, &schema).unwrap();
         assert_eq!(Encode::schema(&sample).map(Schema::id), Some(schema.id()));
         let arrived = send(&sample);
-        assert_eq!(arrived.view().array(Some(&schema), &arrived.payload).unwrap(), array);
+        assert_eq!(
+            arrived
+                .view()
+                .array(Some(&schema), &arrived.payload)
+                .unwrap(),
+            array
+        );
         let error = arrived.array().unwrap_err();
         assert!(matches!(error, ViewError::SchemaMissing));
     }
@@ -312,28 +356,46 @@ mod tests {
             refused(send("text").view().tensor().unwrap_err()),
             "expected a tensor, the sample is text"
         );
-        assert_eq!(refused(send(&1).view().text().unwrap_err()), "expected text, the sample is a scalar");
+        assert_eq!(
+            refused(send(&1).view().text().unwrap_err()),
+            "expected text, the sample is a scalar"
+        );
         let floats = send(&[1.0_f32][..]);
         let error = refused(floats.view().as_slice::<u8>().unwrap_err());
         assert_eq!(error, "expected elements of type u1, the tensor has f4");
         let layout = TensorLayout::strided(DType::U8, &[2, 2], &[1, 2]).unwrap();
         let fortran = send(&Tensor::from_bytes(layout, &[1, 2, 3, 4]).unwrap());
         let error = refused(fortran.view().as_slice::<u8>().unwrap_err());
-        assert_eq!(error, "the tensor of shape [2, 2] has strides [1, 2] (bytes) and is no slice in C order");
+        assert_eq!(
+            error,
+            "the tensor of shape [2, 2] has strides [1, 2] (bytes) and is no slice in C order"
+        );
         let text = Layout::Text;
-        assert!(matches!(View::new(&text, &[0xff]).unwrap().text(), Err(ViewError::Utf8(_))));
+        assert!(matches!(
+            View::new(&text, &[0xff]).unwrap().text(),
+            Err(ViewError::Utf8(_))
+        ));
         let tensor = Layout::Tensor(TensorLayout::contiguous(DType::U8, &[5]).unwrap());
         assert!(matches!(
             View::new(&tensor, &[0; 4]),
-            Err(ViewError::PayloadBytes { described: 5, found: 4 })
+            Err(ViewError::PayloadBytes {
+                described: 5,
+                found: 4
+            })
         ));
     }
 
     #[test]
     fn a_head_of_another_version_is_named_so() {
         let error = decode_head(&[0x20]).unwrap_err();
-        assert_eq!(error.to_string(), "head is written in version 2, this build reads version 1");
-        assert_eq!(decode_head(&[0x1f]).unwrap_err().to_string(), "15 is not a known kind of payload");
+        assert_eq!(
+            error.to_string(),
+            "head is written in version 2, this build reads version 1"
+        );
+        assert_eq!(
+            decode_head(&[0x1f]).unwrap_err().to_string(),
+            "15 is not a known kind of payload"
+        );
     }
 
     proptest! {

@@ -113,7 +113,11 @@ impl Encode for JsonSample {
     }
 
     fn schema(&self) -> Option<&Schema> {
-        if let Content::Array { schema, .. } = &self.0 { Some(schema) } else { None }
+        if let Content::Array { schema, .. } = &self.0 {
+            Some(schema)
+        } else {
+            None
+        }
     }
 }
 
@@ -137,44 +141,77 @@ fn array(values: &[Option<&Value>], kind: &str) -> Result<Content, JsonError> {
 /// An array of values of one type, with nulls among them.
 fn column(values: &[Option<&Value>], depth_left: usize) -> Result<ArrayData, JsonError> {
     let depth_left = depth_left.checked_sub(1).ok_or(JsonError::Depth)?;
-    let values: Vec<_> = values.iter().map(|value| value.filter(|value| !value.is_null())).collect();
+    let values: Vec<_> = values
+        .iter()
+        .map(|value| value.filter(|value| !value.is_null()))
+        .collect();
     let present = || values.iter().flatten().copied();
     let Some(first) = present().next() else {
-        return Ok(ArrayData::builder(DataType::Null).len(values.len()).build()?);
+        return Ok(ArrayData::builder(DataType::Null)
+            .len(values.len())
+            .build()?);
     };
     if let Some(other) = present().find(|other| kind(other) != kind(first)) {
-        return Err(JsonError::Mixed { first: kind(first), found: kind(other) });
+        return Err(JsonError::Mixed {
+            first: kind(first),
+            found: kind(other),
+        });
     }
     let (data_type, buffers, children) = match first {
         Value::Bool(_) => {
-            let bits = values.iter().map(|value| value.and_then(Value::as_bool).unwrap_or(false));
-            (DataType::Boolean, vec![bits.collect::<BooleanBuffer>().into_inner()], vec![])
+            let bits = values
+                .iter()
+                .map(|value| value.and_then(Value::as_bool).unwrap_or(false));
+            (
+                DataType::Boolean,
+                vec![bits.collect::<BooleanBuffer>().into_inner()],
+                vec![],
+            )
         }
         Value::Number(_) => numbers(&values)?,
         Value::String(_) => {
             let (mut ends, mut bytes) = (vec![0_i64], Vec::new());
             for value in &values {
-                bytes.extend_from_slice(value.and_then(Value::as_str).unwrap_or_default().as_bytes());
+                bytes.extend_from_slice(
+                    value.and_then(Value::as_str).unwrap_or_default().as_bytes(),
+                );
                 ends.push(bytes.len() as i64);
             }
-            (DataType::LargeUtf8, vec![Buffer::from_vec(ends), Buffer::from_vec(bytes)], vec![])
+            (
+                DataType::LargeUtf8,
+                vec![Buffer::from_vec(ends), Buffer::from_vec(bytes)],
+                vec![],
+            )
         }
         Value::Array(_) => {
             let (mut ends, mut items) = (vec![0_i64], Vec::new());
             for value in &values {
-                items.extend(value.and_then(Value::as_array).into_iter().flatten().map(Some));
+                items.extend(
+                    value
+                        .and_then(Value::as_array)
+                        .into_iter()
+                        .flatten()
+                        .map(Some),
+                );
                 ends.push(items.len() as i64);
             }
             let items = column(&items, depth_left)?;
             let field = Field::new("item", items.data_type().clone(), true);
-            (DataType::LargeList(Arc::new(field)), vec![Buffer::from_vec(ends)], vec![items])
+            (
+                DataType::LargeList(Arc::new(field)),
+                vec![Buffer::from_vec(ends)],
+                vec![items],
+            )
         }
         Value::Object(_) | Value::Null => {
             let (fields, children) = fields(&values, depth_left)?;
             (DataType::Struct(fields), vec![], children)
         }
     };
-    let mut array = ArrayData::builder(data_type).len(values.len()).buffers(buffers).child_data(children);
+    let mut array = ArrayData::builder(data_type)
+        .len(values.len())
+        .buffers(buffers)
+        .child_data(children);
     let nulls = NullBuffer::new(values.iter().map(Option::is_some).collect());
     if nulls.null_count() > 0 {
         array = array.nulls(Some(nulls));
@@ -189,21 +226,41 @@ fn numbers(values: &[Option<&Value>]) -> Result<Built, JsonError> {
     let all = |is: fn(&Value) -> bool| values.iter().flatten().all(|value| is(value));
     let or_zero = |value: &Option<&Value>| value.and_then(Value::as_f64).unwrap_or(0.0);
     Ok(if all(Value::is_i64) {
-        let numbers: Vec<_> = values.iter().map(|it| it.and_then(Value::as_i64).unwrap_or(0)).collect();
+        let numbers: Vec<_> = values
+            .iter()
+            .map(|it| it.and_then(Value::as_i64).unwrap_or(0))
+            .collect();
         (DataType::Int64, vec![Buffer::from_vec(numbers)], vec![])
     } else if all(Value::is_u64) {
-        let numbers: Vec<_> = values.iter().map(|it| it.and_then(Value::as_u64).unwrap_or(0)).collect();
+        let numbers: Vec<_> = values
+            .iter()
+            .map(|it| it.and_then(Value::as_u64).unwrap_or(0))
+            .collect();
         (DataType::UInt64, vec![Buffer::from_vec(numbers)], vec![])
     } else if values.iter().flatten().any(|value| value.is_f64()) {
-        (DataType::Float64, vec![Buffer::from_vec(values.iter().map(or_zero).collect::<Vec<_>>())], vec![])
+        (
+            DataType::Float64,
+            vec![Buffer::from_vec(
+                values.iter().map(or_zero).collect::<Vec<_>>(),
+            )],
+            vec![],
+        )
     } else {
         return Err(JsonError::Integers);
     })
 }
 
 /// The columns of maps; a map that lacks a key has a null there.
-fn fields(values: &[Option<&Value>], depth_left: usize) -> Result<(Fields, Vec<ArrayData>), JsonError> {
-    let maps = || values.iter().flatten().filter_map(|value| value.as_object());
+fn fields(
+    values: &[Option<&Value>],
+    depth_left: usize,
+) -> Result<(Fields, Vec<ArrayData>), JsonError> {
+    let maps = || {
+        values
+            .iter()
+            .flatten()
+            .filter_map(|value| value.as_object())
+    };
     let mut names: Vec<&String> = Vec::new();
     for name in maps().flat_map(serde_json::Map::keys) {
         if !names.contains(&name) {
@@ -212,7 +269,10 @@ fn fields(values: &[Option<&Value>], depth_left: usize) -> Result<(Fields, Vec<A
     }
     let (mut types, mut children) = (Vec::new(), Vec::new());
     for name in names {
-        let rows: Vec<_> = values.iter().map(|value| value.and_then(|value| value.get(name))).collect();
+        let rows: Vec<_> = values
+            .iter()
+            .map(|value| value.and_then(|value| value.get(name)))
+            .collect();
         let child = column(&rows, depth_left)?;
         types.push(Field::new(name, child.data_type().clone(), true));
         children.push(child);
@@ -238,20 +298,37 @@ mod tests {
     use serde_json::json;
 
     fn data_type(value: &Value) -> DataType {
-        JsonSample::new(value).unwrap().schema().expect("an array").data_type().clone()
+        JsonSample::new(value)
+            .unwrap()
+            .schema()
+            .expect("an array")
+            .data_type()
+            .clone()
     }
 
     #[test]
     fn plain_values_are_what_they_are() {
-        assert_eq!(JsonSample::new(&json!(true)).unwrap().layout(), Layout::Scalar(Scalar::Bool(true)));
-        assert_eq!(JsonSample::new(&json!(-3)).unwrap().layout(), Layout::Scalar(Scalar::Integer(-3)));
+        assert_eq!(
+            JsonSample::new(&json!(true)).unwrap().layout(),
+            Layout::Scalar(Scalar::Bool(true))
+        );
+        assert_eq!(
+            JsonSample::new(&json!(-3)).unwrap().layout(),
+            Layout::Scalar(Scalar::Integer(-3))
+        );
         let most = JsonSample::new(&json!(u64::MAX)).unwrap().layout();
         assert_eq!(most, Layout::Scalar(Scalar::Unsigned(u64::MAX)));
-        assert_eq!(JsonSample::new(&json!(0.5)).unwrap().layout(), Layout::Scalar(Scalar::Float(0.5)));
+        assert_eq!(
+            JsonSample::new(&json!(0.5)).unwrap().layout(),
+            Layout::Scalar(Scalar::Float(0.5))
+        );
         let text = JsonSample::new(&json!("stop")).unwrap();
         let mut payload = vec![0; text.payload_bytes()];
         text.write(&mut payload);
-        assert_eq!((text.layout(), payload.as_slice()), (Layout::Text, b"stop".as_slice()));
+        assert_eq!(
+            (text.layout(), payload.as_slice()),
+            (Layout::Text, b"stop".as_slice())
+        );
     }
 
     #[test]
@@ -264,13 +341,19 @@ mod tests {
         assert_eq!(data_type(&json!(null)), DataType::Null);
         let error = JsonSample::new(&json!([1, "two"])).unwrap_err().to_string();
         assert!(error.ends_with("text stands beside a number"), "{error}");
-        assert!(matches!(JsonSample::new(&json!([-1, u64::MAX])), Err(JsonError::Integers)));
+        assert!(matches!(
+            JsonSample::new(&json!([-1, u64::MAX])),
+            Err(JsonError::Integers)
+        ));
     }
 
     #[test]
     fn maps_and_lists_nest() {
-        let value = json!({"poses": [{"x": 1.0}, {"x": 2, "name": "b"}], "ok": false, "none": null});
-        let DataType::Struct(fields) = data_type(&value) else { panic!("a map is a struct") };
+        let value =
+            json!({"poses": [{"x": 1.0}, {"x": 2, "name": "b"}], "ok": false, "none": null});
+        let DataType::Struct(fields) = data_type(&value) else {
+            panic!("a map is a struct")
+        };
         let names: Vec<_> = fields.iter().map(|field| field.name().as_str()).collect();
         assert_eq!(names, ["none", "ok", "poses"]);
         let sample = JsonSample::new(&value).unwrap();

@@ -83,20 +83,34 @@ impl Layout {
         const WHAT: &str = "head";
         let first = reader.byte(WHAT)?;
         if first >> 4 != Self::VERSION {
-            return Err(DecodeError::Version { what: WHAT, found: first >> 4, expected: Self::VERSION });
+            return Err(DecodeError::Version {
+                what: WHAT,
+                found: first >> 4,
+                expected: Self::VERSION,
+            });
         }
         let kind = Kind::ALL.iter().find(|kind| **kind as u8 == first & 0xf);
-        let kind = kind.ok_or(DecodeError::Code { what: "kind of payload", code: (first & 0xf).into() })?;
+        let kind = kind.ok_or(DecodeError::Code {
+            what: "kind of payload",
+            code: (first & 0xf).into(),
+        })?;
         Ok(match kind {
             Kind::Bytes => Self::Bytes,
             Kind::Text => Self::Text,
             Kind::Bool => Self::Scalar(Scalar::Bool(match reader.byte(WHAT)? {
                 0 => false,
                 1 => true,
-                code => return Err(DecodeError::Code { what: "truth value", code: code.into() }),
+                code => {
+                    return Err(DecodeError::Code {
+                        what: "truth value",
+                        code: code.into(),
+                    });
+                }
             })),
             Kind::Integer => Self::Scalar(Scalar::Integer(i64::from_le_bytes(reader.array(WHAT)?))),
-            Kind::Unsigned => Self::Scalar(Scalar::Unsigned(u64::from_le_bytes(reader.array(WHAT)?))),
+            Kind::Unsigned => {
+                Self::Scalar(Scalar::Unsigned(u64::from_le_bytes(reader.array(WHAT)?)))
+            }
             Kind::Float => Self::Scalar(Scalar::Float(f64::from_le_bytes(reader.array(WHAT)?))),
             Kind::Tensor => Self::Tensor(TensorLayout::read(reader)?),
             Kind::Array => Self::Array(ArrayLayout::read(reader)?),

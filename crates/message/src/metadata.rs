@@ -40,7 +40,10 @@ pub enum MetadataError {
         found: usize,
     },
     /// Too many bytes.
-    #[error("metadata takes {found} bytes, the limit is {}; send data as the payload", Metadata::MAX_BYTES)]
+    #[error(
+        "metadata takes {found} bytes, the limit is {}; send data as the payload",
+        Metadata::MAX_BYTES
+    )]
     Bytes {
         /// How many it would take.
         found: usize,
@@ -55,7 +58,9 @@ impl Metadata {
 
     /// An empty map. Does not allocate.
     pub const fn new() -> Self {
-        Self { entries: Vec::new() }
+        Self {
+            entries: Vec::new(),
+        }
     }
 
     /// Sets `key`, and returns what it was before.
@@ -72,7 +77,10 @@ impl Metadata {
 
     /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.entries.iter().find(|(known, _)| known == key).map(|(_, value)| value)
+        self.entries
+            .iter()
+            .find(|(known, _)| known == key)
+            .map(|(_, value)| value)
     }
 
     /// Takes `key` out of the map.
@@ -83,7 +91,9 @@ impl Metadata {
 
     /// All entries, in the order of insertion.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
-        self.entries.iter().map(|(key, value)| (key.as_str(), value))
+        self.entries
+            .iter()
+            .map(|(key, value)| (key.as_str(), value))
     }
 
     /// How many entries there are.
@@ -162,7 +172,11 @@ impl<'a> EncodedMetadata<'a> {
         let limit = Metadata::MAX_BYTES;
         if self.bytes.len() > limit {
             let found = self.bytes.len() as u64;
-            return Err(DecodeError::Limit { what: "metadata bytes", found, limit: limit as u64 });
+            return Err(DecodeError::Limit {
+                what: "metadata bytes",
+                found,
+                limit: limit as u64,
+            });
         }
         let mut metadata = Metadata::new();
         if self.is_empty() {
@@ -174,7 +188,10 @@ impl<'a> EncodedMetadata<'a> {
             let value = value(&mut reader)?;
             if metadata.insert(key, value).is_some() {
                 let reason = format!("the key {key:?} appears twice");
-                return Err(DecodeError::Invalid { what: "metadata", reason });
+                return Err(DecodeError::Invalid {
+                    what: "metadata",
+                    reason,
+                });
             }
         }
         reader.finish("metadata")?;
@@ -195,9 +212,15 @@ fn put_value(out: &mut Head, value: &Value) {
             out.push(4);
             put_bytes(out, value);
         }
-        Value::Integers(values) => put_list(out, 5, values, |out, value| out.extend(value.to_le_bytes())),
-        Value::Floats(values) => put_list(out, 6, values, |out, value| out.extend(value.to_le_bytes())),
-        Value::Texts(values) => put_list(out, 7, values, |out, value| put_bytes(out, value.as_bytes())),
+        Value::Integers(values) => {
+            put_list(out, 5, values, |out, value| out.extend(value.to_le_bytes()))
+        }
+        Value::Floats(values) => {
+            put_list(out, 6, values, |out, value| out.extend(value.to_le_bytes()))
+        }
+        Value::Texts(values) => put_list(out, 7, values, |out, value| {
+            put_bytes(out, value.as_bytes())
+        }),
     }
 }
 
@@ -221,7 +244,12 @@ fn value(reader: &mut Reader<'_>) -> Result<Value, DecodeError> {
         0 => match reader.byte(WHAT)? {
             0 => Value::Bool(false),
             1 => Value::Bool(true),
-            code => return Err(DecodeError::Code { what: "truth value", code: code.into() }),
+            code => {
+                return Err(DecodeError::Code {
+                    what: "truth value",
+                    code: code.into(),
+                });
+            }
         },
         1 => Value::Integer(integer(reader)?),
         2 => Value::Float(float(reader)?),
@@ -230,7 +258,12 @@ fn value(reader: &mut Reader<'_>) -> Result<Value, DecodeError> {
         5 => Value::Integers(list(reader, integer)?),
         6 => Value::Floats(list(reader, float)?),
         7 => Value::Texts(list(reader, text)?),
-        code => return Err(DecodeError::Code { what: "type of metadata value", code: code.into() }),
+        code => {
+            return Err(DecodeError::Code {
+                what: "type of metadata value",
+                code: code.into(),
+            });
+        }
     })
 }
 
@@ -295,7 +328,10 @@ mod tests {
 
     fn maps() -> impl Strategy<Value = Metadata> {
         proptest::collection::vec((0..20_u32, values()), 0..10).prop_map(|entries| {
-            entries.into_iter().map(|(key, value)| (format!("key {key}"), value)).collect()
+            entries
+                .into_iter()
+                .map(|(key, value)| (format!("key {key}"), value))
+                .collect()
         })
     }
 
@@ -340,9 +376,15 @@ mod tests {
     fn the_limits_hold_on_both_sides() {
         let mut head = Head::new();
         let many: Metadata = (0..300).map(|key| (key.to_string(), true)).collect();
-        assert_eq!(many.write(&mut head), Err(MetadataError::Entries { found: 300 }));
+        assert_eq!(
+            many.write(&mut head),
+            Err(MetadataError::Entries { found: 300 })
+        );
         let large: Metadata = [("image", vec![0_u8; 70_000])].into_iter().collect();
-        assert!(matches!(large.write(&mut head), Err(MetadataError::Bytes { .. })));
+        assert!(matches!(
+            large.write(&mut head),
+            Err(MetadataError::Bytes { .. })
+        ));
         assert!(head.is_empty());
         assert!(EncodedMetadata::new(&vec![1; 70_000]).decode().is_err());
     }

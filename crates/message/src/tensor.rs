@@ -26,7 +26,10 @@ pub struct TensorLayout {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TensorError {
     /// More dimensions than NumPy knows.
-    #[error("a tensor has at most {} dimensions, got {found}", TensorLayout::MAX_DIMENSIONS)]
+    #[error(
+        "a tensor has at most {} dimensions, got {found}",
+        TensorLayout::MAX_DIMENSIONS
+    )]
     Dimensions {
         /// How many were asked for.
         found: usize,
@@ -80,7 +83,10 @@ impl TensorLayout {
     /// When there are too many dimensions, the lengths differ or the size overflows.
     pub fn strided(dtype: DType, shape: &[usize], strides: &[usize]) -> Result<Self, TensorError> {
         if shape.len() != strides.len() {
-            return Err(TensorError::Strides { dimensions: shape.len(), strides: strides.len() });
+            return Err(TensorError::Strides {
+                dimensions: shape.len(),
+                strides: strides.len(),
+            });
         }
         Self::new(dtype, shape.into(), Some(strides.into()))
     }
@@ -91,14 +97,24 @@ impl TensorLayout {
     ///
     /// # Errors
     /// When there are too many dimensions, the lengths differ or the size overflows.
-    pub fn packed_like(dtype: DType, shape: &[usize], strides: &[isize]) -> Result<Self, TensorError> {
+    pub fn packed_like(
+        dtype: DType,
+        shape: &[usize],
+        strides: &[isize],
+    ) -> Result<Self, TensorError> {
         if shape.len() != strides.len() {
-            return Err(TensorError::Strides { dimensions: shape.len(), strides: strides.len() });
+            return Err(TensorError::Strides {
+                dimensions: shape.len(),
+                strides: strides.len(),
+            });
         }
         let contiguous = Self::contiguous(dtype, shape)?;
         let mut packed: Dimensions = shape.into();
         let mut step = contiguous.dtype.item_bytes();
-        for axis in slowest_first(strides.len(), |axis| strides[axis].unsigned_abs()).into_iter().rev() {
+        for axis in slowest_first(strides.len(), |axis| strides[axis].unsigned_abs())
+            .into_iter()
+            .rev()
+        {
             packed[axis] = step;
             step *= shape[axis].max(1);
         }
@@ -117,7 +133,9 @@ impl TensorLayout {
 
     /// Bytes between neighbours along each dimension.
     pub fn strides(&self) -> impl Deref<Target = [usize]> + use<> {
-        self.strides.clone().unwrap_or_else(|| c_strides(&self.dtype, &self.shape))
+        self.strides
+            .clone()
+            .unwrap_or_else(|| c_strides(&self.dtype, &self.shape))
     }
 
     /// Number of elements.
@@ -148,17 +166,26 @@ impl TensorLayout {
         self.payload_bytes
     }
 
-    fn new(dtype: DType, shape: Dimensions, strides: Option<Dimensions>) -> Result<Self, TensorError> {
+    fn new(
+        dtype: DType,
+        shape: Dimensions,
+        strides: Option<Dimensions>,
+    ) -> Result<Self, TensorError> {
         if shape.len() > Self::MAX_DIMENSIONS {
             return Err(TensorError::Dimensions { found: shape.len() });
         }
         // The product over all dimensions but the empty ones bounds each stride that is computed later, and the size
         // that a reader without Rust's checks (NumPy) computes for itself.
         let item_bytes = dtype.item_bytes();
-        let too_large = || TensorError::TooLarge { shape: shape.to_vec(), item_bytes };
+        let too_large = || TensorError::TooLarge {
+            shape: shape.to_vec(),
+            item_bytes,
+        };
         let mut total = item_bytes.max(1);
         for &length in shape.iter().filter(|&&length| length > 0) {
-            let product = total.checked_mul(length).filter(|&total| isize::try_from(total).is_ok());
+            let product = total
+                .checked_mul(length)
+                .filter(|&total| isize::try_from(total).is_ok());
             total = product.ok_or_else(too_large)?;
         }
         let strides = strides.filter(|strides| !is_c_order(&dtype, &shape, strides));
@@ -167,7 +194,12 @@ impl TensorLayout {
             None => total / item_bytes.max(1) * item_bytes,
             Some(strides) => span(&shape, strides, item_bytes).ok_or_else(too_large)?,
         };
-        Ok(Self { dtype, shape, strides, payload_bytes: span })
+        Ok(Self {
+            dtype,
+            shape,
+            strides,
+            payload_bytes: span,
+        })
     }
 
     pub(crate) fn write(&self, head: &mut Head) {
@@ -185,17 +217,27 @@ impl TensorLayout {
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let dtype = match reader.byte("type of tensor elements")? {
             DType::CUSTOM => custom_type(reader)?,
-            code => DType::from_code(code)
-                .ok_or(DecodeError::Code { what: "type of tensor elements", code: code.into() })?,
+            code => DType::from_code(code).ok_or(DecodeError::Code {
+                what: "type of tensor elements",
+                code: code.into(),
+            })?,
         };
         let dimensions = reader.byte("dimensions of the tensor")?;
         let mut numbers = || -> Result<Dimensions, DecodeError> {
-            (0..dimensions & !STRIDED).map(|_| reader.size("shape or stride of the tensor")).collect()
+            (0..dimensions & !STRIDED)
+                .map(|_| reader.size("shape or stride of the tensor"))
+                .collect()
         };
         let shape = numbers()?;
-        let strides = if dimensions & STRIDED != 0 { Some(numbers()?) } else { None };
-        Self::new(dtype, shape, strides)
-            .map_err(|error| DecodeError::Invalid { what: "tensor", reason: error.to_string() })
+        let strides = if dimensions & STRIDED != 0 {
+            Some(numbers()?)
+        } else {
+            None
+        };
+        Self::new(dtype, shape, strides).map_err(|error| DecodeError::Invalid {
+            what: "tensor",
+            reason: error.to_string(),
+        })
     }
 }
 
@@ -212,7 +254,10 @@ impl<'a> Tensor<'a> {
     /// # Errors
     /// When there are more or fewer elements than the shape says.
     pub fn new<T: Element>(elements: &'a [T], shape: &[usize]) -> Result<Self, TensorError> {
-        Self::from_bytes(TensorLayout::contiguous(T::DTYPE, shape)?, bytemuck::cast_slice(elements))
+        Self::from_bytes(
+            TensorLayout::contiguous(T::DTYPE, shape)?,
+            bytemuck::cast_slice(elements),
+        )
     }
 
     /// Bytes that are laid out as `layout` says.
@@ -221,8 +266,18 @@ impl<'a> Tensor<'a> {
     /// When there are more or fewer bytes than the layout says.
     pub fn from_bytes(layout: TensorLayout, bytes: &'a [u8]) -> Result<Self, TensorError> {
         if bytes.len() != layout.payload_bytes {
-            let TensorLayout { dtype, shape, payload_bytes: expected, .. } = layout;
-            return Err(TensorError::Data { dtype, shape: shape.to_vec(), expected, found: bytes.len() });
+            let TensorLayout {
+                dtype,
+                shape,
+                payload_bytes: expected,
+                ..
+            } = layout;
+            return Err(TensorError::Data {
+                dtype,
+                shape: shape.to_vec(),
+                expected,
+                found: bytes.len(),
+            });
         }
         Ok(Self { layout, bytes })
     }
@@ -256,7 +311,10 @@ pub struct TensorView<'a> {
 impl<'a> TensorView<'a> {
     /// `None` where the payload is too short for the layout.
     pub(crate) fn new(layout: &'a TensorLayout, payload: &'a [u8]) -> Option<Self> {
-        Some(Self { layout, bytes: payload.get(..layout.payload_bytes)? })
+        Some(Self {
+            layout,
+            bytes: payload.get(..layout.payload_bytes)?,
+        })
     }
 
     /// All of its bytes, as they lie.
@@ -286,10 +344,16 @@ fn elements<'a, T: Element + bytemuck::AnyBitPattern>(
     bytes: &'a [u8],
 ) -> Result<&'a [T], ViewError> {
     if layout.dtype != T::DTYPE {
-        return Err(ViewError::ElementType { expected: T::DTYPE, found: layout.dtype.clone() });
+        return Err(ViewError::ElementType {
+            expected: T::DTYPE,
+            found: layout.dtype.clone(),
+        });
     }
     if !layout.is_contiguous() {
-        return Err(ViewError::Strides { shape: layout.shape.to_vec(), strides: layout.strides().to_vec() });
+        return Err(ViewError::Strides {
+            shape: layout.shape.to_vec(),
+            strides: layout.strides().to_vec(),
+        });
     }
     bytemuck::try_cast_slice(bytes).map_err(|_| ViewError::Alignment { dtype: T::DTYPE })
 }
@@ -311,7 +375,10 @@ fn custom_type(reader: &mut Reader<'_>) -> Result<DType, DecodeError> {
         found: item_bytes,
         limit: u32::MAX.into(),
     })?;
-    Ok(DType::Custom { name: name.into(), item_bytes })
+    Ok(DType::Custom {
+        name: name.into(),
+        item_bytes,
+    })
 }
 
 /// Of axes with the same stride, the first is the slowest.
@@ -334,7 +401,8 @@ fn c_strides(dtype: &DType, shape: &[usize]) -> Dimensions {
 /// The stride of a dimension of length 1 (or of an empty tensor) is never used, so it may be anything.
 fn is_c_order(dtype: &DType, shape: &[usize], strides: &[usize]) -> bool {
     let expected = c_strides(dtype, shape);
-    shape.contains(&0) || (0..shape.len()).all(|axis| shape[axis] == 1 || strides[axis] == expected[axis])
+    shape.contains(&0)
+        || (0..shape.len()).all(|axis| shape[axis] == 1 || strides[axis] == expected[axis])
 }
 
 fn span(shape: &[usize], strides: &[usize], item_bytes: usize) -> Option<usize> {
@@ -372,12 +440,17 @@ mod tests {
     fn the_order_of_axes_is_kept() {
         let fortran = TensorLayout::packed_like(DType::F32, &[3, 4], &[4, 12]).unwrap();
         assert_eq!(&fortran.strides()[..], [4, 12]);
-        let channels_first_view = TensorLayout::packed_like(DType::U8, &[3, 4, 6], &[1, 18, 3]).unwrap();
+        let channels_first_view =
+            TensorLayout::packed_like(DType::U8, &[3, 4, 6], &[1, 18, 3]).unwrap();
         assert_eq!(&channels_first_view.strides()[..], [1, 18, 3]);
-        let every_second_backwards = TensorLayout::packed_like(DType::I16, &[5, 4], &[-32, 4]).unwrap();
+        let every_second_backwards =
+            TensorLayout::packed_like(DType::I16, &[5, 4], &[-32, 4]).unwrap();
         assert!(every_second_backwards.is_contiguous());
         for layout in [fortran, channels_first_view, every_second_backwards] {
-            assert_eq!(layout.payload_bytes(), layout.len() * layout.dtype().item_bytes());
+            assert_eq!(
+                layout.payload_bytes(),
+                layout.len() * layout.dtype().item_bytes()
+            );
             round_trip(&layout);
         }
     }
@@ -391,10 +464,20 @@ mod tests {
 
     #[test]
     fn custom_types_and_empty_shapes_travel() {
-        let structured = DType::Custom { name: "[('x', '<f4'), ('label', '<U3')]".into(), item_bytes: 16 };
+        let structured = DType::Custom {
+            name: "[('x', '<f4'), ('label', '<U3')]".into(),
+            item_bytes: 16,
+        };
         round_trip(&TensorLayout::contiguous(structured, &[7]).unwrap());
         round_trip(
-            &TensorLayout::contiguous(DType::Custom { name: "|S0".into(), item_bytes: 0 }, &[9]).unwrap(),
+            &TensorLayout::contiguous(
+                DType::Custom {
+                    name: "|S0".into(),
+                    item_bytes: 0,
+                },
+                &[9],
+            )
+            .unwrap(),
         );
         let empty = TensorLayout::contiguous(DType::F32, &[3, 0, 5]).unwrap();
         assert_eq!((empty.payload_bytes(), empty.len()), (0, 0));
@@ -411,7 +494,11 @@ mod tests {
         assert!(huge.contains("does not fit in memory"), "{huge}");
         refused(TensorLayout::contiguous(DType::U8, &[0, 1 << 40, 1 << 40]));
         refused(TensorLayout::strided(DType::U8, &[2, 2], &[usize::MAX, 1]));
-        refused(TensorLayout::strided(DType::U8, &[1 << 33, 1 << 33], &[0, 0]));
+        refused(TensorLayout::strided(
+            DType::U8,
+            &[1 << 33, 1 << 33],
+            &[0, 0],
+        ));
         refused(TensorLayout::contiguous(DType::U8, &[1; 65]));
         refused(TensorLayout::strided(DType::U8, &[1, 2], &[1]));
     }
@@ -419,7 +506,10 @@ mod tests {
     #[test]
     fn data_must_match_its_shape() {
         let error = Tensor::new(&[1.0_f32; 5], &[2, 3]).unwrap_err();
-        assert_eq!(error.to_string(), "a tensor of type f4 and shape [2, 3] takes 24 bytes, got 20");
+        assert_eq!(
+            error.to_string(),
+            "a tensor of type f4 and shape [2, 3] takes 24 bytes, got 20"
+        );
     }
 
     proptest! {

@@ -13,7 +13,9 @@ pub struct TypeName {
 
 /// Why a text does not name a type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} does not name a type: {reason}; expected namespace/Name@version, as in std/Image@1")]
+#[error(
+    "{text:?} does not name a type: {reason}; expected namespace/Name@version, as in std/Image@1"
+)]
 pub struct TypeNameError {
     text: String,
     reason: &'static str,
@@ -40,19 +42,34 @@ impl FromStr for TypeName {
     type Err = TypeNameError;
 
     fn from_str(text: &str) -> Result<Self, TypeNameError> {
-        let refuse = |reason| TypeNameError { text: text.chars().take(80).collect(), reason };
-        let (namespace, rest) = text.split_once('/').ok_or_else(|| refuse("there is no namespace"))?;
-        let (name, version) = rest.split_once('@').ok_or_else(|| refuse("there is no version"))?;
+        let refuse = |reason| TypeNameError {
+            text: text.chars().take(80).collect(),
+            reason,
+        };
+        let (namespace, rest) = text
+            .split_once('/')
+            .ok_or_else(|| refuse("there is no namespace"))?;
+        let (name, version) = rest
+            .split_once('@')
+            .ok_or_else(|| refuse("there is no version"))?;
         if !is_word(namespace, |first| first.is_ascii_lowercase()) {
-            return Err(refuse("a namespace is letters, digits and _, the first a small letter"));
+            return Err(refuse(
+                "a namespace is letters, digits and _, the first a small letter",
+            ));
         }
         if !is_word(name, |first| first.is_ascii_uppercase()) {
-            return Err(refuse("a name is letters, digits and _, the first a capital letter"));
+            return Err(refuse(
+                "a name is letters, digits and _, the first a capital letter",
+            ));
         }
         let canonical = !version.starts_with(['0', '+']);
         let version = version.parse().ok().filter(|_| canonical);
         let version = version.ok_or_else(|| refuse("a version is a whole number from 1"))?;
-        Ok(Self { namespace: namespace.into(), name: name.into(), version })
+        Ok(Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            version,
+        })
     }
 }
 
@@ -65,7 +82,9 @@ impl fmt::Display for TypeName {
 fn is_word(text: &str, first: impl Fn(char) -> bool) -> bool {
     text.len() <= 64
         && text.starts_with(first)
-        && text.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+        && text
+            .chars()
+            .all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
 }
 
 #[cfg(test)]
@@ -75,9 +94,15 @@ mod tests {
     #[test]
     fn names_read_as_they_are_written() {
         let image: TypeName = "std/Image@1".parse().unwrap();
-        assert_eq!((image.namespace(), image.name(), image.version()), ("std", "Image", 1));
+        assert_eq!(
+            (image.namespace(), image.name(), image.version()),
+            ("std", "Image", 1)
+        );
         assert_eq!(image.to_string(), "std/Image@1");
-        assert_eq!("my_robot2/Goal@12".parse::<TypeName>().unwrap().to_string(), "my_robot2/Goal@12");
+        assert_eq!(
+            "my_robot2/Goal@12".parse::<TypeName>().unwrap().to_string(),
+            "my_robot2/Goal@12"
+        );
     }
 
     #[test]

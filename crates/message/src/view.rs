@@ -47,7 +47,9 @@ pub enum ViewError {
         found: DType,
     },
     /// A tensor that is not a plain slice.
-    #[error("the tensor of shape {shape:?} has strides {strides:?} (bytes) and is no slice in C order")]
+    #[error(
+        "the tensor of shape {shape:?} has strides {strides:?} (bytes) and is no slice in C order"
+    )]
     Strides {
         /// Its shape.
         shape: Vec<usize>,
@@ -82,7 +84,10 @@ impl<'a> View<'a> {
     pub fn new(layout: &'a Layout, payload: &'a [u8]) -> Result<Self, ViewError> {
         match layout {
             Layout::Tensor(tensor) if tensor.payload_bytes() > payload.len() => {
-                Err(ViewError::PayloadBytes { described: tensor.payload_bytes(), found: payload.len() })
+                Err(ViewError::PayloadBytes {
+                    described: tensor.payload_bytes(),
+                    found: payload.len(),
+                })
             }
             _ => Ok(Self { layout, payload }),
         }
@@ -104,7 +109,9 @@ impl<'a> View<'a> {
     /// When the sample is no text, or not UTF-8.
     pub fn text(&self) -> Result<String, ViewError> {
         match self.layout {
-            Layout::Text => Ok(String::from_utf8(std::hint::black_box(self.payload.to_vec()))?),
+            Layout::Text => Ok(String::from_utf8(std::hint::black_box(
+                self.payload.to_vec(),
+            ))?),
             _ => Err(self.kind_error("text")),
         }
     }
@@ -126,10 +133,12 @@ impl<'a> View<'a> {
     /// When the sample is no tensor.
     pub fn tensor(&self) -> Result<TensorView<'a>, ViewError> {
         match self.layout {
-            Layout::Tensor(layout) => TensorView::new(layout, self.payload).ok_or(ViewError::PayloadBytes {
-                described: layout.payload_bytes(),
-                found: self.payload.len(),
-            }),
+            Layout::Tensor(layout) => {
+                TensorView::new(layout, self.payload).ok_or(ViewError::PayloadBytes {
+                    described: layout.payload_bytes(),
+                    found: self.payload.len(),
+                })
+            }
             _ => Err(self.kind_error("a tensor")),
         }
     }
@@ -150,7 +159,10 @@ impl<'a> View<'a> {
     /// When the array is not valid, its schema is not given, or a tensor is not in C order.
     pub fn array(&self, schema: Option<&Schema>, payload: &Buffer) -> Result<ArrayData, ViewError> {
         if payload.len() != self.payload.len() {
-            return Err(ViewError::PayloadBytes { described: self.payload.len(), found: payload.len() });
+            return Err(ViewError::PayloadBytes {
+                described: self.payload.len(),
+                found: payload.len(),
+            });
         }
         match self.layout {
             Layout::Bytes => plain_array(DataType::UInt8, self.payload.len(), payload.clone()),
@@ -158,10 +170,16 @@ impl<'a> View<'a> {
                 let text = self.text()?;
                 let (data_type, offsets) = match i32::try_from(text.len()) {
                     Ok(length) => (DataType::Utf8, Buffer::from_vec(vec![0, length])),
-                    Err(_) => (DataType::LargeUtf8, Buffer::from_vec(vec![0, text.len() as i64])),
+                    Err(_) => (
+                        DataType::LargeUtf8,
+                        Buffer::from_vec(vec![0, text.len() as i64]),
+                    ),
                 };
                 let array = ArrayData::builder(data_type).len(1).add_buffer(offsets);
-                Ok(array.add_buffer(Buffer::from_vec(text.into_bytes())).build().map_err(ArrayError::from)?)
+                Ok(array
+                    .add_buffer(Buffer::from_vec(text.into_bytes()))
+                    .build()
+                    .map_err(ArrayError::from)?)
             }
             Layout::Scalar(Scalar::Bool(value)) => {
                 let bits = BooleanBuffer::from(vec![*value]).into_inner();
@@ -188,7 +206,8 @@ impl<'a> View<'a> {
         let tensor = self.tensor()?;
         self.contiguous(&tensor)?;
         if *tensor.dtype() == DType::Bool {
-            let bits = BooleanBuffer::collect_bool(tensor.len(), |index| tensor.bytes()[index] != 0);
+            let bits =
+                BooleanBuffer::collect_bool(tensor.len(), |index| tensor.bytes()[index] != 0);
             return plain_array(DataType::Boolean, tensor.len(), bits.into_inner());
         }
         let values = payload.slice_with_length(0, tensor.payload_bytes());
@@ -199,17 +218,26 @@ impl<'a> View<'a> {
         if tensor.is_contiguous() {
             return Ok(());
         }
-        Err(ViewError::Strides { shape: tensor.shape().to_vec(), strides: tensor.strides().to_vec() })
+        Err(ViewError::Strides {
+            shape: tensor.shape().to_vec(),
+            strides: tensor.strides().to_vec(),
+        })
     }
 
     fn kind_error(&self, expected: &'static str) -> ViewError {
-        ViewError::Kind { expected, found: self.layout.kind_name() }
+        ViewError::Kind {
+            expected,
+            found: self.layout.kind_name(),
+        }
     }
 }
 
 /// An array without nulls in one buffer, which is copied where it does not lie as the type needs.
 fn plain_array(data_type: DataType, length: usize, values: Buffer) -> Result<ArrayData, ViewError> {
-    let array = ArrayData::builder(data_type).len(length).add_buffer(values).align_buffers(true);
+    let array = ArrayData::builder(data_type)
+        .len(length)
+        .add_buffer(values)
+        .align_buffers(true);
     Ok(array.build().map_err(ArrayError::from)?)
 }
 
@@ -230,7 +258,9 @@ fn arrow_type(dtype: &DType) -> Result<DataType, ArrayError> {
         DType::Bf16 | DType::C64 | DType::C128 | DType::Custom { .. } => {
             let bytes = i32::try_from(dtype.item_bytes());
             DataType::FixedSizeBinary(bytes.map_err(|_| {
-                ArrowError::InvalidArgumentError(format!("{dtype} has elements too large for Arrow"))
+                ArrowError::InvalidArgumentError(format!(
+                    "{dtype} has elements too large for Arrow"
+                ))
             })?)
         }
     })

@@ -100,19 +100,31 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
-    pub(crate) fn take(&mut self, count: usize, what: &'static str) -> Result<&'a [u8], DecodeError> {
-        let (taken, rest) = self.rest.split_at_checked(count).ok_or(DecodeError::Truncated {
-            what,
-            needed: count,
-            left: self.rest.len(),
-        })?;
+    pub(crate) fn take(
+        &mut self,
+        count: usize,
+        what: &'static str,
+    ) -> Result<&'a [u8], DecodeError> {
+        let (taken, rest) = self
+            .rest
+            .split_at_checked(count)
+            .ok_or(DecodeError::Truncated {
+                what,
+                needed: count,
+                left: self.rest.len(),
+            })?;
         self.rest = rest;
         Ok(taken)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], DecodeError> {
+    pub(crate) fn array<const N: usize>(
+        &mut self,
+        what: &'static str,
+    ) -> Result<[u8; N], DecodeError> {
         let bytes = self.take(N, what)?;
-        Ok(bytes.try_into().expect("take returns as many bytes as asked"))
+        Ok(bytes
+            .try_into()
+            .expect("take returns as many bytes as asked"))
     }
 
     pub(crate) fn byte(&mut self, what: &'static str) -> Result<u8, DecodeError> {
@@ -132,13 +144,20 @@ impl<'a> Reader<'a> {
                 return Ok(number);
             }
         }
-        Err(DecodeError::Invalid { what, reason: "the number does not fit 64 bits".into() })
+        Err(DecodeError::Invalid {
+            what,
+            reason: "the number does not fit 64 bits".into(),
+        })
     }
 
     /// A number that counts things of this host's memory.
     pub(crate) fn size(&mut self, what: &'static str) -> Result<usize, DecodeError> {
         let found = self.number(what)?;
-        usize::try_from(found).map_err(|_| DecodeError::Limit { what, found, limit: usize::MAX as u64 })
+        usize::try_from(found).map_err(|_| DecodeError::Limit {
+            what,
+            found,
+            limit: usize::MAX as u64,
+        })
     }
 
     /// A count of items of which each takes one byte or more, so that it bounds the memory they need.
@@ -146,7 +165,11 @@ impl<'a> Reader<'a> {
         let found = self.size(what)?;
         let limit = limit.min(self.rest.len());
         if found > limit {
-            return Err(DecodeError::Limit { what, found: found as u64, limit: limit as u64 });
+            return Err(DecodeError::Limit {
+                what,
+                found: found as u64,
+                limit: limit as u64,
+            });
         }
         Ok(found)
     }
@@ -174,7 +197,10 @@ mod tests {
 
     #[test]
     fn numbers_survive_at_every_width() {
-        for number in (0..64).flat_map(|bit| [1_u64 << bit, (1 << bit) - 1]).chain([u64::MAX]) {
+        for number in (0..64)
+            .flat_map(|bit| [1_u64 << bit, (1 << bit) - 1])
+            .chain([u64::MAX])
+        {
             let mut bytes = Head::new();
             put_number(&mut bytes, number);
             let mut reader = Reader::new(&bytes);
@@ -186,10 +212,19 @@ mod tests {
     #[test]
     fn numbers_beyond_64_bits_are_refused() {
         let mut reader = Reader::new(&[0xff; 9]);
-        assert!(matches!(reader.number("number"), Err(DecodeError::Truncated { .. })));
+        assert!(matches!(
+            reader.number("number"),
+            Err(DecodeError::Truncated { .. })
+        ));
         let too_wide = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02];
-        assert!(matches!(Reader::new(&too_wide).number("number"), Err(DecodeError::Invalid { .. })));
+        assert!(matches!(
+            Reader::new(&too_wide).number("number"),
+            Err(DecodeError::Invalid { .. })
+        ));
         let endless = [0x80; 11];
-        assert!(matches!(Reader::new(&endless).number("number"), Err(DecodeError::Invalid { .. })));
+        assert!(matches!(
+            Reader::new(&endless).number("number"),
+            Err(DecodeError::Invalid { .. })
+        ));
     }
 }

@@ -17,13 +17,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let begin = Instant::now();
         let mut observer = Observer::open(Some(dataflow), &[topic], 4, "attach")?;
         wired.push(begin.elapsed());
-        while !matches!(observer.next_timeout(Duration::from_secs(10)), Some(Event::Input { .. }) | None) {}
+        while !matches!(
+            observer.next_timeout(Duration::from_secs(10)),
+            Some(Event::Input { .. }) | None
+        ) {}
         received.push(begin.elapsed());
     }
     for (what, mut times) in [("wired", wired), ("first sample", received)] {
         times.sort();
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-        println!("{what}: p50 {:?}, p99 {:?}, max {:?}", at(0.5), at(0.99), at(1.0));
+        println!(
+            "{what}: p50 {:?}, p99 {:?}, max {:?}",
+            at(0.5),
+            at(0.99),
+            at(1.0)
+        );
     }
     Ok(())
 }

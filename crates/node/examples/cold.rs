@@ -20,7 +20,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if !sleep.is_zero() {
             std::thread::sleep(sleep);
         }
-        swept.iter_mut().step_by(64).for_each(|byte| *byte = byte.wrapping_add(1));
+        swept
+            .iter_mut()
+            .step_by(64)
+            .for_each(|byte| *byte = byte.wrapping_add(1));
         black_box(&mut swept);
     };
 

@@ -35,7 +35,10 @@ fn sink() -> Result<(), Box<dyn std::error::Error>> {
     let mut begin = Instant::now();
     while let Some(event) = node.next() {
         if let Event::Input { id, sample } = event {
-            latencies.entry(id).or_default().push(sample.latency().as_nanos());
+            latencies
+                .entry(id)
+                .or_default()
+                .push(sample.latency().as_nanos());
         }
         if begin.elapsed() >= WINDOW {
             for (id, mut latencies) in std::mem::take(&mut latencies) {

@@ -108,23 +108,42 @@ struct Client {
 impl Calls {
     pub(crate) fn new(core: &Core) -> Self {
         let client = |spec: &ClientSpec| {
-            let queue = core.welcome.inputs.get(spec.input as usize).and_then(|input| input.queue);
+            let queue = core
+                .welcome
+                .inputs
+                .get(spec.input as usize)
+                .and_then(|input| input.queue);
             let in_flight = queue.map_or(IN_FLIGHT, |queue| queue.depth) as usize;
-            Client { spec: spec.clone(), in_flight, waiting: Vec::new(), answered: Vec::new() }
+            Client {
+                spec: spec.clone(),
+                in_flight,
+                waiting: Vec::new(),
+                answered: Vec::new(),
+            }
         };
-        Self { clients: core.welcome.clients.iter().map(client).collect(), last_id: 0 }
+        Self {
+            clients: core.welcome.clients.iter().map(client).collect(),
+            last_id: 0,
+        }
     }
 
     /// The client of that name.
     pub(crate) fn find(&self, core: &Core, name: &str) -> Result<usize, CallError> {
-        self.clients.iter().position(|client| client.spec.name == name).ok_or_else(|| {
-            CallError::Unknown(UnknownName {
-                node: core.welcome.node.clone(),
-                kind: "client",
-                name: name.to_owned(),
-                known: self.clients.iter().map(|client| client.spec.name.clone()).collect(),
+        self.clients
+            .iter()
+            .position(|client| client.spec.name == name)
+            .ok_or_else(|| {
+                CallError::Unknown(UnknownName {
+                    node: core.welcome.node.clone(),
+                    kind: "client",
+                    name: name.to_owned(),
+                    known: self
+                        .clients
+                        .iter()
+                        .map(|client| client.spec.name.clone())
+                        .collect(),
+                })
             })
-        })
     }
 
     /// The input on which answers to a client come.
@@ -146,13 +165,25 @@ impl Calls {
         let service = || state.spec.service.clone();
         let count = state.waiting.len() + state.answered.len();
         if count >= state.in_flight {
-            return Err(CallError::Busy { service: service(), count });
+            return Err(CallError::Busy {
+                service: service(),
+                count,
+            });
         }
         let output = core.outputs.get(state.spec.output as usize).cloned();
         let output = output.ok_or_else(|| CallError::NotRunning { service: service() })?;
         self.last_id += 1;
         state.waiting.push((self.last_id, true));
-        Ok((Ticket { client, id: self.last_id }, Publisher { output, core: core.clone() }))
+        Ok((
+            Ticket {
+                client,
+                id: self.last_id,
+            },
+            Publisher {
+                output,
+                core: core.clone(),
+            },
+        ))
     }
 
     /// The request was sent, or was not.
@@ -164,13 +195,16 @@ impl Calls {
         let service = self.service(ticket.client).to_owned();
         let error = match result {
             Ok(Receipt { queued: 1.., .. }) => return Ok(ticket),
-            Ok(Receipt { missed: 1.., .. }) => {
-                CallError::Busy { service, count: self.clients[ticket.client].waiting.len() }
-            }
+            Ok(Receipt { missed: 1.., .. }) => CallError::Busy {
+                service,
+                count: self.clients[ticket.client].waiting.len(),
+            },
             Ok(_) => CallError::NotRunning { service },
             Err(error) => error.into(),
         };
-        self.clients[ticket.client].waiting.retain(|(id, _)| *id != ticket.id);
+        self.clients[ticket.client]
+            .waiting
+            .retain(|(id, _)| *id != ticket.id);
         Err(error)
     }
 
@@ -178,12 +212,17 @@ impl Calls {
     pub(crate) fn answer(&mut self, client: usize, sample: Sample) {
         let state = &mut self.clients[client];
         let id = sample.header().correlation_id;
-        let Some(at) = state.waiting.iter().position(|&(waiting, _)| waiting == id) else { return };
+        let Some(at) = state.waiting.iter().position(|&(waiting, _)| waiting == id) else {
+            return;
+        };
         let (_, is_wanted) = state.waiting.swap_remove(at);
         if !is_wanted {
             return;
         }
-        let error = sample.metadata().ok().and_then(|metadata| metadata.get(ERROR).cloned());
+        let error = sample
+            .metadata()
+            .ok()
+            .and_then(|metadata| metadata.get(ERROR).cloned());
         let service = state.spec.service.clone();
         state.answered.push((
             id,
@@ -251,8 +290,19 @@ pub enum ReplyError {
 }
 
 impl Request {
-    pub(crate) fn new(service: Arc<str>, client: String, sample: Sample, publisher: Publisher) -> Self {
-        Self(Arc::new(Inner { service, client, sample, publisher, is_answered: AtomicBool::new(false) }))
+    pub(crate) fn new(
+        service: Arc<str>,
+        client: String,
+        sample: Sample,
+        publisher: Publisher,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            service,
+            client,
+            sample,
+            publisher,
+            is_answered: AtomicBool::new(false),
+        }))
     }
 
     /// The service's name.
@@ -342,10 +392,14 @@ impl Drop for Inner {
         if !self.is_answered.load(Ordering::SeqCst)
             && nervure_shm::check_fork(self.publisher.core.fork_generation()).is_ok()
         {
-            let metadata: Metadata = [(ERROR, "it dropped the request unanswered")].into_iter().collect();
+            let metadata: Metadata = [(ERROR, "it dropped the request unanswered")]
+                .into_iter()
+                .collect();
             let envelope = Envelope::new().correlation_id(self.sample.header().correlation_id);
             // The caller has a timeout of its own.
-            let _ = self.publisher.send_with(&false, &envelope.metadata(&metadata), Wait::Never);
+            let _ = self
+                .publisher
+                .send_with(&false, &envelope.metadata(&metadata), Wait::Never);
         }
     }
 }

@@ -27,14 +27,20 @@ const WELCOME_FDS: usize = 4;
 
 /// How often `go_on` is asked at least: a signal that comes in the moment before a wait does not interrupt it.
 const DEAF_NANOS: u64 = 50_000_000;
-const DEAF: Timespec = Timespec { tv_sec: 0, tv_nsec: DEAF_NANOS as _ };
+const DEAF: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: DEAF_NANOS as _,
+};
 
 /// As the keeper's child, which inherited its socket; or else as the node that the environment names (`nervure attach`).
 pub(crate) fn connect(
     language: &str,
     go_on: impl FnMut() -> bool,
 ) -> Result<(Arc<Core>, Events), ConnectError> {
-    match (std::env::var_os(CONTROL_FD_VARIABLE), std::env::var(NODE_VARIABLE)) {
+    match (
+        std::env::var_os(CONTROL_FD_VARIABLE),
+        std::env::var(NODE_VARIABLE),
+    ) {
         (None, Ok(node)) => join_running(None, &node, language, go_on),
         _ => connect_through(control_socket()?, Departure::AtOnce, language, go_on),
     }
@@ -53,7 +59,10 @@ pub(crate) fn join(
     let (core, events) = connect(language, go_on)?;
     let is = core.welcome.node.clone();
     if is != node {
-        return Err(ConnectError::OtherNode { asked: node.to_owned(), is });
+        return Err(ConnectError::OtherNode {
+            asked: node.to_owned(),
+            is,
+        });
     }
     Ok((core, events))
 }
@@ -66,7 +75,10 @@ fn join_running(
 ) -> Result<(Arc<Core>, Events), ConnectError> {
     let mut connection = Connection::open(&running::find(dataflow)?, language)?;
     let token = token(node, &connection.welcome().log_folder)?;
-    match connection.ask(&cli_to_keeper::Message::Join(Join { node: node.to_owned(), token }))? {
+    match connection.ask(&cli_to_keeper::Message::Join(Join {
+        node: node.to_owned(),
+        token,
+    }))? {
         keeper_to_cli::Message::Joined => {}
         other => return Err(ConnectionError::Unexpected(format!("{other:?}")).into()),
     }
@@ -102,7 +114,9 @@ pub(crate) fn connect_through(
         library: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let hello = nervure_protocol::encode(&Answer::Hello(hello))?;
-    socket.send(&hello, &[]).map_err(|_| ConnectError::KeeperGone)?;
+    socket
+        .send(&hello, &[])
+        .map_err(|_| ConnectError::KeeperGone)?;
     let (welcome, fds) = receive_welcome(&socket, &mut go_on)?;
     let (core, mut events) = assemble(welcome, fds, socket)?;
     control::start(core.clone(), events.inbox.handle(), departure)?;
@@ -129,18 +143,25 @@ pub(crate) fn connect_through(
 
 fn control_socket() -> Result<Seqpacket, ConnectError> {
     let Some(number) = std::env::var_os(CONTROL_FD_VARIABLE) else {
-        return Err(ConnectError::NotStartedAsNode { variable: CONTROL_FD_VARIABLE });
+        return Err(ConnectError::NotStartedAsNode {
+            variable: CONTROL_FD_VARIABLE,
+        });
     };
     let number = number.to_string_lossy().into_owned();
     let adopted = match number.parse() {
         Ok(parsed) => nervure_shm::adopt_inherited_fd(parsed),
-        Err(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no number")),
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no number",
+        )),
     };
-    adopted.map(Seqpacket::from).map_err(|error| ConnectError::NoControlSocket {
-        variable: CONTROL_FD_VARIABLE,
-        number,
-        reason: error.to_string(),
-    })
+    adopted
+        .map(Seqpacket::from)
+        .map_err(|error| ConnectError::NoControlSocket {
+            variable: CONTROL_FD_VARIABLE,
+            number,
+            reason: error.to_string(),
+        })
 }
 
 fn receive_welcome(
@@ -163,7 +184,12 @@ fn receive_welcome(
             Err(error) => return Err(error.into()),
         }
     };
-    let unexpected = |got| Err(ConnectError::Unexpected { expected: WELCOME_FDS, got });
+    let unexpected = |got| {
+        Err(ConnectError::Unexpected {
+            expected: WELCOME_FDS,
+            got,
+        })
+    };
     match nervure_protocol::decode(&buffer)? {
         Message::Welcome(welcome) => match <[OwnedFd; WELCOME_FDS]>::try_from(fds) {
             Ok(fds) => Ok((welcome, fds)),
@@ -185,7 +211,9 @@ fn assemble(
     let overwritten = socket.clone();
     let inputs = u32::try_from(welcome.inputs.len()).unwrap_or(u32::MAX);
     let wake = OwnWakePage::map(&wake, inputs, counters.clone())?.on_overwritten(move |how| {
-        let message = Answer::WakePageOverwritten { what: how.to_string() };
+        let message = Answer::WakePageOverwritten {
+            what: how.to_string(),
+        };
         if let Ok(bytes) = nervure_protocol::encode(&message) {
             let _ = overwritten.send(&bytes, &[]);
         }
@@ -199,16 +227,23 @@ fn assemble(
         incarnation: welcome.incarnation,
         stopping: Arc::new(AtomicBool::new(false)),
         on_misbehaviour: Arc::new(move |edge, misbehaviour| {
-            let message = Answer::Misbehaviour { edge, what: misbehaviour.to_string() };
+            let message = Answer::Misbehaviour {
+                edge,
+                what: misbehaviour.to_string(),
+            };
             if let Ok(bytes) = nervure_protocol::encode(&message) {
                 let _ = misbehaving.send(&bytes, &[]);
             }
         }),
     };
-    let outputs = welcome
-        .outputs
-        .iter()
-        .map(|output| Output::new(output.name.clone(), output.blocks, output.history, producer.clone()));
+    let outputs = welcome.outputs.iter().map(|output| {
+        Output::new(
+            output.name.clone(),
+            output.blocks,
+            output.history,
+            producer.clone(),
+        )
+    });
     let outputs = outputs.collect();
     let inbox = Inbox::new(wake, Arc::new(eventfd));
     let core = Arc::new(Core::new(welcome, socket, clock, producer, outputs));

@@ -14,8 +14,8 @@ use nervure_protocol::keeper_to_node::{AttachInput, AttachOutput, LastValue, Mes
 use nervure_protocol::node_to_keeper::{EdgeStatus, Message as Answer};
 use nervure_protocol::wiring::EdgeState;
 use nervure_shm::{
-    ConsumerPair, EdgeRegion, InboxHandle, InputEdge, Intake, OutputEdge, ProducerPair, Received, Sample,
-    Seqpacket, Shortage, WakePage, monotonic_nanos,
+    ConsumerPair, EdgeRegion, InboxHandle, InputEdge, Intake, OutputEdge, ProducerPair, Received,
+    Sample, Seqpacket, Shortage, WakePage, monotonic_nanos,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -112,14 +112,29 @@ impl Control {
     /// Sleeps until a socket is readable, or one that was left with a packet in it is to be tried again.
     fn wait(&self) -> Vec<Source> {
         let keeper = self.unattached.is_none().then_some(Source::Keeper);
-        let as_producer = self.producer_pairs.keys().map(|&peer| Source::Consumer(peer));
-        let unhindered = self.consumer_pairs.keys().filter(|peer| !self.unmapped.contains_key(peer));
+        let as_producer = self
+            .producer_pairs
+            .keys()
+            .map(|&peer| Source::Consumer(peer));
+        let unhindered = self
+            .consumer_pairs
+            .keys()
+            .filter(|peer| !self.unmapped.contains_key(peer));
         let as_consumer = unhindered.map(|&peer| Source::Producer(peer));
-        let mut sources: Vec<Source> = keeper.into_iter().chain(as_producer).chain(as_consumer).collect();
+        let mut sources: Vec<Source> = keeper
+            .into_iter()
+            .chain(as_producer)
+            .chain(as_consumer)
+            .collect();
         let shortfalls = || {
-            let of_keeper = self.unattached.iter().map(|shortfall| (Source::Keeper, shortfall.again()));
+            let of_keeper = self
+                .unattached
+                .iter()
+                .map(|shortfall| (Source::Keeper, shortfall.again()));
             let of_pairs = self.unmapped.iter();
-            of_keeper.chain(of_pairs.map(|(&peer, shortfall)| (Source::Producer(peer), shortfall.again())))
+            of_keeper.chain(
+                of_pairs.map(|(&peer, shortfall)| (Source::Producer(peer), shortfall.again())),
+            )
         };
         let timeout = shortfalls().map(|(_, again)| again).min().map(|again| {
             let nanos = again.saturating_sub(monotonic_nanos());
@@ -128,7 +143,8 @@ impl Control {
                 tv_nsec: (nanos % 1_000_000_000).cast_signed() as _,
             }
         });
-        let readable = |source: &Source| PollFd::from_borrowed_fd(self.socket_of(*source), PollFlags::IN);
+        let readable =
+            |source: &Source| PollFd::from_borrowed_fd(self.socket_of(*source), PollFlags::IN);
         let mut polled: Vec<_> = sources.iter().map(readable).collect();
         match rustix::event::poll(&mut polled, timeout.as_ref()) {
             Ok(_) => {
@@ -139,7 +155,11 @@ impl Control {
             Err(_) => std::thread::sleep(POLL_PAUSE),
         }
         let now = monotonic_nanos();
-        sources.extend(shortfalls().filter(|(_, again)| *again <= now).map(|(source, _)| source));
+        sources.extend(
+            shortfalls()
+                .filter(|(_, again)| *again <= now)
+                .map(|(source, _)| source),
+        );
         sources
     }
 
@@ -153,7 +173,10 @@ impl Control {
 
     /// Handles what the keeper sent. False when it is gone.
     fn receive(&mut self, buffer: &mut Vec<u8>) -> bool {
-        while self.unattached.is_none_or(|shortfall| shortfall.again() <= monotonic_nanos()) {
+        while self
+            .unattached
+            .is_none_or(|shortfall| shortfall.again() <= monotonic_nanos())
+        {
             let fds = match self.core.socket.peek(buffer) {
                 Ok(Received::Packet(fds)) => Ok(fds),
                 Ok(Received::Closed) => return false,
@@ -197,7 +220,11 @@ impl Control {
     fn note_attachment(&mut self, edge: u32, attached: io::Result<()>) -> bool {
         let now = monotonic_nanos();
         let Err(error) = attached else {
-            if self.unattached.take().is_some_and(|shortfall| shortfall.edge == edge) {
+            if self
+                .unattached
+                .take()
+                .is_some_and(|shortfall| shortfall.edge == edge)
+            {
                 self.tell_status(edge, EdgeState::Working, String::new());
             }
             return true;
@@ -220,7 +247,8 @@ impl Control {
 
     /// False when the keeper's socket is full.
     fn tell_status(&self, edge: u32, state: EdgeState, cause: String) -> bool {
-        self.core.try_tell(&Answer::EdgeStatus(EdgeStatus { edge, state, cause }))
+        self.core
+            .try_tell(&Answer::EdgeStatus(EdgeStatus { edge, state, cause }))
     }
 
     fn handle(&mut self, message: Message) {
@@ -240,7 +268,10 @@ impl Control {
             Message::Start => self.tell(|news| news.started = true),
             Message::Param(param) => {
                 if self.core.set_param(&param) {
-                    let event = Event::Param { name: param.name, value: param.value };
+                    let event = Event::Param {
+                        name: param.name,
+                        value: param.value,
+                    };
                     self.tell(|news| news.events.push_back(event));
                 }
             }
@@ -272,7 +303,9 @@ impl Control {
         let metadata: Metadata = [("on_failure", last.reason.as_str())].into_iter().collect();
         let sample = JsonSample::new(&last.value)
             .map_err(|error| error.to_string())
-            .and_then(|value| Sample::own(&value, &metadata, header).map_err(|error| error.to_string()));
+            .and_then(|value| {
+                Sample::own(&value, &metadata, header).map_err(|error| error.to_string())
+            });
         match sample {
             Ok(sample) => self.inbox.deliver(last.input, sample),
             Err(error) => eprintln!("nervure: cannot deliver a value of `on_failure`: {error}"),
@@ -296,15 +329,26 @@ impl Control {
                 self.producer_pairs.insert(attach.peer, pair.clone());
                 pair
             }
-            None => self.producer_pairs.get(&attach.peer).cloned().ok_or_else(no_pair)?,
+            None => self
+                .producer_pairs
+                .get(&attach.peer)
+                .cloned()
+                .ok_or_else(no_pair)?,
         };
-        let is_server = |service: &str| service.split('/').next() == attach.consumer.split('/').next();
-        let client = self.core.welcome.clients.iter().find(|client| client.output == attach.output);
+        let is_server =
+            |service: &str| service.split('/').next() == attach.consumer.split('/').next();
+        let client = self
+            .core
+            .welcome
+            .clients
+            .iter()
+            .find(|client| client.output == attach.output);
         if let Some(client) = client.filter(|client| is_server(&client.service)) {
             self.answers_of_edge.insert(attach.edge, client.input);
         }
         let output = self.core.outputs.get(attach.output as usize);
-        let output = output.ok_or_else(|| invalid(format!("there is no output {}", attach.output)))?;
+        let output =
+            output.ok_or_else(|| invalid(format!("there is no output {}", attach.output)))?;
         if attach.clear_counters {
             output.clear_counters(attach.counters_row);
         }
@@ -337,7 +381,11 @@ impl Control {
                 self.consumer_pairs.insert(attach.peer, pair.clone());
                 pair
             }
-            None => self.consumer_pairs.get(&attach.peer).cloned().ok_or_else(no_pair)?,
+            None => self
+                .consumer_pairs
+                .get(&attach.peer)
+                .cloned()
+                .ok_or_else(no_pair)?,
         };
         self.edge_of_pair.insert(attach.peer, attach.edge);
         self.inbox.attach(InputEdge {
@@ -354,7 +402,11 @@ impl Control {
 
     fn serve_consumer_pair(&mut self, peer: u32) {
         // Misbehaviour is found again, and reported, when a descriptor needs the segment.
-        let closed = Intake { is_open: false, shortage: None, is_relieved: true };
+        let closed = Intake {
+            is_open: false,
+            shortage: None,
+            is_relieved: true,
+        };
         let intake = self.consumer_pairs[&peer].receive().unwrap_or(closed);
         if !intake.is_open {
             self.consumer_pairs.remove(&peer);

@@ -31,8 +31,15 @@ struct Input {
 impl Doze {
     /// Of an observer whose queues are so deep.
     pub(crate) fn new(longest: Duration, depths: impl Iterator<Item = u32>) -> Self {
-        let input = |depth: u32| Input { many: (depth / 2).clamp(1, MANY), arrived: 0 };
-        Self { longest, current: SHORTEST.min(longest), inputs: depths.map(input).collect() }
+        let input = |depth: u32| Input {
+            many: (depth / 2).clamp(1, MANY),
+            arrived: 0,
+        };
+        Self {
+            longest,
+            current: SHORTEST.min(longest),
+            inputs: depths.map(input).collect(),
+        }
     }
 
     /// A sample of that input was taken.
@@ -45,7 +52,11 @@ impl Doze {
     pub(crate) fn settle(&mut self) {
         if self.inputs.iter().any(|input| input.arrived >= input.many) {
             self.current = (self.current / 2).max(SHORTEST.min(self.longest));
-        } else if self.inputs.iter().all(|input| input.arrived <= input.many / 4) {
+        } else if self
+            .inputs
+            .iter()
+            .all(|input| input.arrived <= input.many / 4)
+        {
             // Twice as rare, they still leave room.
             self.current = (self.current * 2).min(self.longest);
         }
@@ -66,10 +77,22 @@ mod tests {
     fn looks_are_as_rare_as_the_busiest_input_allows() {
         let mut doze = Doze::new(Duration::from_millis(10), [16, 4096].into_iter());
         assert_eq!(doze.current, SHORTEST);
-        assert_eq!(looks(&mut doze, 10, [0, 0]), Duration::from_millis(10), "nothing comes");
+        assert_eq!(
+            looks(&mut doze, 10, [0, 0]),
+            Duration::from_millis(10),
+            "nothing comes"
+        );
         assert_eq!(looks(&mut doze, 1, [8, 0]), Duration::from_millis(5));
-        assert_eq!(looks(&mut doze, 1, [4, 1]), Duration::from_millis(5), "as it should be");
-        assert_eq!(looks(&mut doze, 1, [2, 2]), Duration::from_millis(10), "no more than so many of any");
+        assert_eq!(
+            looks(&mut doze, 1, [4, 1]),
+            Duration::from_millis(5),
+            "as it should be"
+        );
+        assert_eq!(
+            looks(&mut doze, 1, [2, 2]),
+            Duration::from_millis(10),
+            "no more than so many of any"
+        );
         assert_eq!(looks(&mut doze, 10, [0, 1000]), SHORTEST);
     }
 

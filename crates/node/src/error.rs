@@ -77,7 +77,10 @@ pub enum ConnectError {
 }
 
 fn hint(error: &ConnectionError) -> String {
-    error.hint().map(|hint| format!(" (hint: {hint})")).unwrap_or_default()
+    error
+        .hint()
+        .map(|hint| format!(" (hint: {hint})"))
+        .unwrap_or_default()
 }
 
 impl std::fmt::Debug for ConnectError {

@@ -113,11 +113,25 @@ impl Event {
 
 impl From<nervure_protocol::keeper_to_node::Event> for Event {
     fn from(event: nervure_protocol::keeper_to_node::Event) -> Self {
-        let nervure_protocol::keeper_to_node::Event { kind, node, inputs, reason } = event;
+        let nervure_protocol::keeper_to_node::Event {
+            kind,
+            node,
+            inputs,
+            reason,
+        } = event;
         match kind.as_str() {
-            "NODE_FAILED" => Self::NodeFailed { node, inputs, reason },
+            "NODE_FAILED" => Self::NodeFailed {
+                node,
+                inputs,
+                reason,
+            },
             "NODE_RESTARTED" => Self::NodeRestarted { node, inputs },
-            _ => Self::Other { kind, node, inputs, reason },
+            _ => Self::Other {
+                kind,
+                node,
+                inputs,
+                reason,
+            },
         }
     }
 }

@@ -109,13 +109,22 @@ impl Rest {
     /// The same, for those who have to look at something else before.
     #[must_use]
     pub fn no_later_than(self, until: u64) -> Self {
-        Self { until: Some(self.until.map_or(until, |own| own.min(until))), ..self }
+        Self {
+            until: Some(self.until.map_or(until, |own| own.min(until))),
+            ..self
+        }
     }
 
     fn take(self, wait: impl FnOnce(Option<u64>) -> Waited) -> Waited {
         match self {
-            Self { until, is_woken: true } => wait(until),
-            Self { until, is_woken: false } => {
+            Self {
+                until,
+                is_woken: true,
+            } => wait(until),
+            Self {
+                until,
+                is_woken: false,
+            } => {
                 std::thread::sleep(left(until).unwrap_or_default());
                 Waited::LookAgain
             }
@@ -141,20 +150,32 @@ pub enum Next {
 impl Events {
     pub(crate) fn new(core: Arc<Core>, inbox: Inbox) -> Self {
         let inputs = &core.welcome.inputs;
-        let timers = inputs.iter().enumerate().filter_map(|(index, input)| match input.source {
-            Source::Timer { period_nanos } => Some(Timer::new(index, period_nanos)),
-            Source::Output { .. } => None,
-        });
+        let timers = inputs
+            .iter()
+            .enumerate()
+            .filter_map(|(index, input)| match input.source {
+                Source::Timer { period_nanos } => Some(Timer::new(index, period_nanos)),
+                Source::Output { .. } => None,
+            });
         let timers = timers.collect::<Vec<_>>();
         let roles = roles(&core);
-        let answers = roles.iter().filter(|role| matches!(role, Role::Answers { .. })).count();
+        let answers = roles
+            .iter()
+            .filter(|role| matches!(role, Role::Answers { .. }))
+            .count();
         let expected = inputs.iter().enumerate();
         let expected = expected
             .filter_map(|(index, input)| Some(Expected::new(index, input.expect_every_nanos?)))
             .collect();
-        let loop_deadline = core.welcome.loop_deadline.filter(|it| (it.input as usize) < inputs.len());
+        let loop_deadline = core
+            .welcome
+            .loop_deadline
+            .filter(|it| (it.input as usize) < inputs.len());
         Self {
-            names: inputs.iter().map(|input| Arc::from(input.name.as_str())).collect(),
+            names: inputs
+                .iter()
+                .map(|input| Arc::from(input.name.as_str()))
+                .collect(),
             newest: vec![Newest::default(); inputs.len()],
             open_inputs: inputs.len() - timers.len() - answers,
             roles,
@@ -244,7 +265,9 @@ impl Events {
                 }
                 // Nothing passed after the tick: look at the clock again.
                 None if had_its_turn => {}
-                None if self.stop_when_drained.is_some() => self.stop = self.stop_when_drained.take(),
+                None if self.stop_when_drained.is_some() => {
+                    self.stop = self.stop_when_drained.take()
+                }
                 None => {
                     if let Some(doze) = &mut self.doze {
                         doze.settle();
@@ -264,7 +287,10 @@ impl Events {
     /// How to wait for news until `deadline`, or until a timer or a stale input is due: for [`Waiter::wait`], when
     /// [`Events::poll`] found nothing.
     pub fn rest(&self, deadline: Option<u64>) -> Rest {
-        Rest { until: self.next_look().into_iter().chain(deadline).min(), is_woken: self.is_woken() }
+        Rest {
+            until: self.next_look().into_iter().chain(deadline).min(),
+            is_woken: self.is_woken(),
+        }
     }
 
     /// Whether news end its waits. An observer looks every so often: see [`crate::Observer::set_patience`].
@@ -290,8 +316,13 @@ impl Events {
     }
 
     fn next_look(&self) -> Option<u64> {
-        let due = self.next_due().and_then(|(due, _)| self.core.clock.monotonic_at(due));
-        let look = self.doze.as_ref().map(|doze| doze.next_look(monotonic_nanos()));
+        let due = self
+            .next_due()
+            .and_then(|(due, _)| self.core.clock.monotonic_at(due));
+        let look = self
+            .doze
+            .as_ref()
+            .map(|doze| doze.next_look(monotonic_nanos()));
         due.into_iter().chain(look).min()
     }
 
@@ -358,9 +389,13 @@ impl Events {
             if deadline.is_some_and(|deadline| monotonic_nanos() >= deadline) {
                 self.forget_call(ticket);
                 let service = self.calls.service(ticket.client).to_owned();
-                return Err(CallError::TimedOut { service, timeout: timeout.unwrap_or_default() });
+                return Err(CallError::TimedOut {
+                    service,
+                    timeout: timeout.unwrap_or_default(),
+                });
             }
-            self.rest_for_answer(deadline).take(|until| self.inbox.wait(until));
+            self.rest_for_answer(deadline)
+                .take(|until| self.inbox.wait(until));
         }
     }
 
@@ -368,7 +403,11 @@ impl Events {
     ///
     /// # Errors
     /// [`CallError`].
-    pub fn begin_call<V: Encode + ?Sized>(&mut self, client: &str, value: &V) -> Result<Ticket, CallError> {
+    pub fn begin_call<V: Encode + ?Sized>(
+        &mut self,
+        client: &str,
+        value: &V,
+    ) -> Result<Ticket, CallError> {
         let (ticket, publisher) = self.prepare_call(client)?;
         let sent = publisher.send_with(value, &ticket.envelope(), Wait::Never);
         self.finish_call(ticket, sent)
@@ -423,7 +462,10 @@ impl Events {
     /// How to wait for an answer until `deadline`, whatever is due meanwhile: for [`Waiter::wait`], when
     /// [`Events::take_answer`] found none.
     pub fn rest_for_answer(&self, deadline: Option<u64>) -> Rest {
-        Rest { until: deadline, is_woken: self.is_woken() }
+        Rest {
+            until: deadline,
+            is_woken: self.is_woken(),
+        }
     }
 
     /// Takes in the answers to a client, and leaves all other inputs as they are.
@@ -444,9 +486,17 @@ impl Events {
         let spec = &self.core.welcome.services[service];
         let asker = &spec.clients[client];
         let output = self.core.outputs.get(asker.output as usize)?.clone();
-        let publisher = Publisher { output, core: self.core.clone() };
+        let publisher = Publisher {
+            output,
+            core: self.core.clone(),
+        };
         let name = Arc::from(spec.name.as_str());
-        Some(Event::Request(Request::new(name, asker.node.clone(), sample, publisher)))
+        Some(Event::Request(Request::new(
+            name,
+            asker.node.clone(),
+            sample,
+            publisher,
+        )))
     }
 
     /// Takes over what the control thread has heard.
@@ -458,7 +508,10 @@ impl Events {
             // Whoever waits in `connect` looks at it.
             news.stop = self.stop.clone();
         }
-        self.stop_when_drained = self.stop_when_drained.take().or_else(|| news.stop_when_drained.take());
+        self.stop_when_drained = self
+            .stop_when_drained
+            .take()
+            .or_else(|| news.stop_when_drained.take());
         if news.started {
             let now = self.core.clock.now();
             for timer in &mut self.timers {
@@ -479,12 +532,21 @@ impl Events {
 
     #[inline(never)]
     fn end_turn_of_loop(&mut self) {
-        let Some(turn) = self.loop_deadline.as_mut().filter(|turn| turn.is_running()) else { return };
+        let Some(turn) = self.loop_deadline.as_mut().filter(|turn| turn.is_running()) else {
+            return;
+        };
         if let Some(Overrun { input, by, count }) = turn.end(monotonic_nanos()) {
             let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
-            self.core.producer.counters.count_missed_deadline(input as u32, nanos);
+            self.core
+                .producer
+                .counters
+                .count_missed_deadline(input as u32, nanos);
             let id = self.names[input].clone();
-            self.told.push_front(Event::DeadlineMissed { id, overrun: by, count });
+            self.told.push_front(Event::DeadlineMissed {
+                id,
+                overrun: by,
+                count,
+            });
         }
     }
 
@@ -542,10 +604,18 @@ impl Events {
 
     fn tick(&mut self, at: usize, now: i64, monotonic: u64) -> Option<Event> {
         let Due { input, due, missed } = self.timers[at].take(now)?;
-        if let Some(turn) = self.loop_deadline.as_mut().filter(|turn| turn.input == input) {
+        if let Some(turn) = self
+            .loop_deadline
+            .as_mut()
+            .filter(|turn| turn.input == input)
+        {
             turn.tick(due, &self.core.clock, monotonic);
         }
-        Some(Event::Tick { id: self.names[input].clone(), due, missed })
+        Some(Event::Tick {
+            id: self.names[input].clone(),
+            due,
+            missed,
+        })
     }
 
     fn stale(&mut self, at: usize, now: i64) -> Option<Event> {
@@ -556,7 +626,11 @@ impl Events {
         }
         let Stale { input, age, count } = self.expected[at].take(now);
         self.core.producer.counters.count_stale(input as u32);
-        Some(Event::Stale { id: self.names[input].clone(), age, count })
+        Some(Event::Stale {
+            id: self.names[input].clone(),
+            age,
+            count,
+        })
     }
 
     /// A sample of an input was taken that may be expected every so often.
@@ -564,15 +638,24 @@ impl Events {
         if self.expected.is_empty() {
             return;
         }
-        if let Some(expected) = self.expected.iter_mut().find(|expected| expected.input == input) {
+        if let Some(expected) = self
+            .expected
+            .iter_mut()
+            .find(|expected| expected.input == input)
+        {
             // A time that the producer wrote: it may be anything.
-            let published = sample.header().publish_mono.min(sample.raw().received_mono());
+            let published = sample
+                .header()
+                .publish_mono
+                .min(sample.raw().received_mono());
             expected.sample(self.core.clock.read(published).1);
         }
     }
 
     fn arrived(&mut self, arrival: Arrival) -> Option<Event> {
-        let Arrival::Sample { input, sample } = arrival else { return self.heard(arrival) };
+        let Arrival::Sample { input, sample } = arrival else {
+            return self.heard(arrival);
+        };
         let (input, sample) = (input as usize, Sample::new(sample));
         match self.roles[input] {
             Role::Data => {}
@@ -582,7 +665,11 @@ impl Events {
             }
             Role::Requests { service, client } => return self.request(service, client, sample),
         }
-        if let Some(turn) = self.loop_deadline.as_mut().filter(|turn| turn.input == input) {
+        if let Some(turn) = self
+            .loop_deadline
+            .as_mut()
+            .filter(|turn| turn.input == input)
+        {
             turn.sample(sample.raw().received_mono());
         }
         self.note_published(input, &sample);
@@ -593,7 +680,10 @@ impl Events {
         if newest.wanted {
             newest.sample = Some(sample.clone());
         }
-        Some(Event::Input { id: self.names[input].clone(), sample })
+        Some(Event::Input {
+            id: self.names[input].clone(),
+            sample,
+        })
     }
 
     /// What arrives besides samples.
@@ -607,23 +697,40 @@ impl Events {
                 }
                 None
             }
-            Arrival::Closed { input } if matches!(self.roles[input as usize], Role::Answers { .. }) => None,
+            Arrival::Closed { input }
+                if matches!(self.roles[input as usize], Role::Answers { .. }) =>
+            {
+                None
+            }
             Arrival::Closed { input } => {
-                self.expected.iter_mut().filter(|it| it.input == input as usize).for_each(Expected::close);
+                self.expected
+                    .iter_mut()
+                    .filter(|it| it.input == input as usize)
+                    .for_each(Expected::close);
                 self.open_inputs -= 1;
                 if self.open_inputs == 0 && self.timers.is_empty() {
-                    self.stop.get_or_insert_with(|| "all inputs are closed".to_owned());
+                    self.stop
+                        .get_or_insert_with(|| "all inputs are closed".to_owned());
                 }
                 if self.roles[input as usize] != Role::Data {
                     return None;
                 }
                 // The input's own event comes before the stop that follows from it.
-                Some(Event::InputClosed { id: self.names[input as usize].clone() })
+                Some(Event::InputClosed {
+                    id: self.names[input as usize].clone(),
+                })
             }
-            Arrival::Misbehaved { input, edge, misbehaviour } => {
+            Arrival::Misbehaved {
+                input,
+                edge,
+                misbehaviour,
+            } => {
                 let name = &self.names[input as usize];
                 eprintln!("nervure: input {name} is cut off from its producer: {misbehaviour}");
-                self.core.tell(&Message::Misbehaviour { edge, what: misbehaviour.to_string() });
+                self.core.tell(&Message::Misbehaviour {
+                    edge,
+                    what: misbehaviour.to_string(),
+                });
                 None
             }
             Arrival::Notified => {
@@ -644,8 +751,14 @@ impl Waiter {
     /// producer a write to an eventfd.
     pub fn wait_beside(&self, other: BorrowedFd<'_>, rest: Rest) -> Waited {
         match rest {
-            Rest { until, is_woken: true } => self.0.wait_beside(other, until),
-            Rest { until, is_woken: false } => {
+            Rest {
+                until,
+                is_woken: true,
+            } => self.0.wait_beside(other, until),
+            Rest {
+                until,
+                is_woken: false,
+            } => {
                 let timeout = left(until).and_then(|left| left.try_into().ok());
                 let interest = PollFd::from_borrowed_fd(other, PollFlags::IN);
                 match rustix::event::poll(&mut [interest], timeout.as_ref()) {

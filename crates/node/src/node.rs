@@ -12,7 +12,9 @@ use nervure_message::Encode;
 use nervure_protocol::keeper_to_node::Welcome;
 use nervure_protocol::node_to_keeper::Message;
 use nervure_protocol::params::Param;
-use nervure_shm::{ControlPage, NodeForked, Output, Producer, Receipt, RunState, SendError, Seqpacket, Wait};
+use nervure_shm::{
+    ControlPage, NodeForked, Output, Producer, Receipt, RunState, SendError, Seqpacket, Wait,
+};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -56,7 +58,17 @@ impl Core {
         let fork_generation = nervure_shm::fork_generation();
         let params = RwLock::new(welcome.params.clone());
         let news = Mutex::default();
-        Self { welcome, socket, clock, producer, outputs, stop, fork_generation, news, params }
+        Self {
+            welcome,
+            socket,
+            clock,
+            producer,
+            outputs,
+            stop,
+            fork_generation,
+            news,
+            params,
+        }
     }
 
     pub(crate) fn news(&self) -> MutexGuard<'_, News> {
@@ -75,7 +87,9 @@ impl Core {
     pub(crate) fn set_param(&self, param: &Param) -> bool {
         let mut params = self.params.write().unwrap_or_else(PoisonError::into_inner);
         let known = params.iter_mut().find(|known| known.name == param.name);
-        known.map(|known| known.value = param.value.clone()).is_some()
+        known
+            .map(|known| known.value = param.value.clone())
+            .is_some()
     }
 
     /// Tells the keeper. When its socket is full or closed the keeper has other worries.
@@ -85,7 +99,9 @@ impl Core {
 
     /// As [`Core::tell`]. False when the socket is full, so that it has to be tried again.
     pub(crate) fn try_tell(&self, message: &Message) -> bool {
-        let Ok(bytes) = nervure_protocol::encode(message) else { return true };
+        let Ok(bytes) = nervure_protocol::encode(message) else {
+            return true;
+        };
         let sent = self.socket.send(&bytes, &[]);
         !matches!(sent, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
     }
@@ -93,7 +109,12 @@ impl Core {
     /// Whether the node begins by itself: it waits for nobody's samples.
     pub(crate) fn is_source(&self) -> bool {
         use nervure_protocol::wiring::Source;
-        let is_answers = |at: usize| self.welcome.clients.iter().any(|client| client.input as usize == at);
+        let is_answers = |at: usize| {
+            self.welcome
+                .clients
+                .iter()
+                .any(|client| client.input as usize == at)
+        };
         let mut inputs = self.welcome.inputs.iter().enumerate();
         inputs.all(|(at, input)| matches!(input.source, Source::Timer { .. }) || is_answers(at))
     }
@@ -101,7 +122,9 @@ impl Core {
 
 impl std::fmt::Debug for Core {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Core").field("node", &self.welcome.node).finish_non_exhaustive()
+        f.debug_struct("Core")
+            .field("node", &self.welcome.node)
+            .finish_non_exhaustive()
     }
 }
 
@@ -133,7 +156,10 @@ impl Node {
     /// As [`Node::connect`], and [`ConnectError::Interrupted`] when `go_on` returns false.
     pub fn connect_as(language: &str, go_on: impl FnMut() -> bool) -> Result<Self, ConnectError> {
         let (core, events) = connect::connect(language, go_on)?;
-        Ok(Self { handle: Handle(core), events })
+        Ok(Self {
+            handle: Handle(core),
+            events,
+        })
     }
 
     /// Joins a dataflow that runs as its node of that id, which has `path: dynamic` in the file: the dataflow of that
@@ -163,7 +189,10 @@ impl Node {
         go_on: impl FnMut() -> bool,
     ) -> Result<Self, ConnectError> {
         let (core, events) = connect::join(dataflow, node, language, go_on)?;
-        Ok(Self { handle: Handle(core), events })
+        Ok(Self {
+            handle: Handle(core),
+            events,
+        })
     }
 
     /// Waits for the next event. `None` after [`Event::Stop`].
@@ -202,7 +231,11 @@ impl Node {
     ///
     /// # Errors
     /// As [`Node::call`].
-    pub fn begin_call<V: Encode + ?Sized>(&mut self, client: &str, value: &V) -> Result<Ticket, CallError> {
+    pub fn begin_call<V: Encode + ?Sized>(
+        &mut self,
+        client: &str,
+        value: &V,
+    ) -> Result<Ticket, CallError> {
         self.events.begin_call(client, value)
     }
 
@@ -263,13 +296,22 @@ impl Handle {
     /// Names of the inputs.
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = &str> {
         let inputs = &self.0.welcome.inputs;
-        inputs[..declared(inputs.iter().map(|input| &*input.name))].iter().map(|input| input.name.as_str())
+        inputs[..declared(inputs.iter().map(|input| &*input.name))]
+            .iter()
+            .map(|input| input.name.as_str())
     }
 
     /// The topic (`node/output`) that an input receives; `None` for a timer, and where there is no such input.
     pub fn topic_of(&self, input: &str) -> Option<&str> {
         use nervure_protocol::wiring::Source;
-        match &self.0.welcome.inputs.iter().find(|known| known.name == input)?.source {
+        match &self
+            .0
+            .welcome
+            .inputs
+            .iter()
+            .find(|known| known.name == input)?
+            .source
+        {
             Source::Output { topic } => Some(topic),
             Source::Timer { .. } => None,
         }
@@ -278,14 +320,21 @@ impl Handle {
     /// The type that an input is declared to receive (`std/Image@1`), where one is.
     pub fn type_of(&self, input: &str) -> Option<&str> {
         let inputs = &self.0.welcome.inputs;
-        inputs.iter().find(|known| known.name == input)?.type_name.as_deref()
+        inputs
+            .iter()
+            .find(|known| known.name == input)?
+            .type_name
+            .as_deref()
     }
 
     /// How many of its last samples the output behind an input keeps for late joiners; 0 for a timer, and where there is no
     /// such input.
     pub fn history_of(&self, input: &str) -> u32 {
         let inputs = &self.0.welcome.inputs;
-        inputs.iter().find(|known| known.name == input).map_or(0, |known| known.history)
+        inputs
+            .iter()
+            .find(|known| known.name == input)
+            .map_or(0, |known| known.history)
     }
 
     /// Names of the outputs.
@@ -322,7 +371,11 @@ impl Handle {
 
     /// The names and present values of all parameters, in the order of the dataflow file.
     pub fn params(&self) -> Vec<(String, ParamValue)> {
-        self.0.params().iter().map(|param| (param.name.clone(), param.value.clone())).collect()
+        self.0
+            .params()
+            .iter()
+            .map(|param| (param.name.clone(), param.value.clone()))
+            .collect()
     }
 
     /// An output, to be kept by those who send often.
@@ -331,7 +384,10 @@ impl Handle {
     /// [`UnknownName`] with the names of the outputs.
     pub fn output(&self, name: &str) -> Result<Publisher, UnknownName> {
         match self.0.outputs.iter().find(|output| output.name() == name) {
-            Some(output) => Ok(Publisher { output: output.clone(), core: self.0.clone() }),
+            Some(output) => Ok(Publisher {
+                output: output.clone(),
+                core: self.0.clone(),
+            }),
             None => Err(UnknownName {
                 node: self.id().to_owned(),
                 kind: "output",
@@ -359,8 +415,9 @@ impl Handle {
         value: &V,
         envelope: &Envelope<'_>,
     ) -> Result<Receipt, SendError> {
-        let publisher =
-            self.output(output).map_err(|unknown| SendError::UnknownOutput(unknown.to_string()))?;
+        let publisher = self
+            .output(output)
+            .map_err(|unknown| SendError::UnknownOutput(unknown.to_string()))?;
         publisher.send_with(value, envelope, Wait::Forever)
     }
 

@@ -70,7 +70,11 @@ impl Gaps {
     /// A sample was received. Returns how many were missed between it and the one before it of the same topic and
     /// process.
     pub fn before(&mut self, topic: &str, header: &Header) -> u64 {
-        let Header { incarnation, sequence, .. } = *header;
+        let Header {
+            incarnation,
+            sequence,
+            ..
+        } = *header;
         if sequence == Header::NO_SEQUENCE {
             return 0;
         }
@@ -80,7 +84,11 @@ impl Gaps {
         };
         let (before, number) = std::mem::replace(last, (incarnation, sequence));
         let is_same = before == incarnation;
-        let missed = if is_same { sequence.saturating_sub(number.saturating_add(1)) } else { 0 };
+        let missed = if is_same {
+            sequence.saturating_sub(number.saturating_add(1))
+        } else {
+            0
+        };
         self.total = self.total.saturating_add(missed);
         missed
     }
@@ -117,7 +125,12 @@ impl Observer {
         program: &str,
         go_on: impl FnMut() -> bool,
     ) -> Result<Self, ObserveError> {
-        Self::wire(Connection::open(&running::find(dataflow)?, program)?, topics, depth, go_on)
+        Self::wire(
+            Connection::open(&running::find(dataflow)?, program)?,
+            topics,
+            depth,
+            go_on,
+        )
     }
 
     /// As [`Observer::open`], of the dataflow with that keeper.
@@ -151,15 +164,26 @@ impl Observer {
         depth: u32,
         go_on: impl FnMut() -> bool,
     ) -> Result<Self, ObserveError> {
-        let topics = topics.iter().map(|topic| topic.as_ref().to_owned()).collect();
+        let topics = topics
+            .iter()
+            .map(|topic| topic.as_ref().to_owned())
+            .collect();
         match connection.ask(&Message::Observe(Observe { topics, depth }))? {
             keeper_to_cli::Message::Observing { .. } => {}
             other => return Err(ConnectionError::Unexpected(format!("{other:?}")).into()),
         }
-        let (core, mut events) =
-            connect::connect_through(connection.into_socket(), Departure::WhenDrained, "observer", go_on)?;
+        let (core, mut events) = connect::connect_through(
+            connection.into_socket(),
+            Departure::WhenDrained,
+            "observer",
+            go_on,
+        )?;
         events.set_patience(Some(PATIENCE));
-        Ok(Self { handle: Handle(core), events, gaps: Gaps::default() })
+        Ok(Self {
+            handle: Handle(core),
+            events,
+            gaps: Gaps::default(),
+        })
     }
 
     /// How many samples were missed between those that were received: the observer was too slow, or kept too many.
@@ -195,7 +219,10 @@ impl Observer {
     }
 
     /// Waits for the next event. `None` after [`Event::Stop`].
-    #[expect(clippy::should_implement_trait, reason = "the same name as on `Node` and `Events`")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the same name as on `Node` and `Events`"
+    )]
     pub fn next(&mut self) -> Option<Event> {
         let event = self.events.next();
         self.noted(event)
@@ -234,7 +261,14 @@ mod tests {
     fn neither_a_restart_nor_the_last_word_of_a_failed_node_is_a_gap() {
         let mut gaps = Gaps::default();
         let mut before = |incarnation, sequence| {
-            gaps.before("a/b", &Header { incarnation, sequence, ..Header::default() })
+            gaps.before(
+                "a/b",
+                &Header {
+                    incarnation,
+                    sequence,
+                    ..Header::default()
+                },
+            )
         };
         assert_eq!([before(0, 7), before(0, 8), before(0, 11)], [0, 0, 2]);
         assert_eq!([before(0, Header::NO_SEQUENCE), before(0, 12)], [0, 0]);

@@ -70,8 +70,17 @@ impl<'a> Envelope<'a> {
     /// The header, and what must be announced before it.
     #[inline]
     fn header(&self, output: &Output, schema_id: u64) -> Result<Header, SendError> {
-        let Self { correlation_id, trace_id, .. } = *self;
-        let mut header = Header { correlation_id, trace_id, schema_id, ..Header::default() };
+        let Self {
+            correlation_id,
+            trace_id,
+            ..
+        } = *self;
+        let mut header = Header {
+            correlation_id,
+            trace_id,
+            schema_id,
+            ..Header::default()
+        };
         header.stamp = self.stamp.unwrap_or(0);
         if let Some(name) = self.frame {
             header.frame_id = twox_hash::XxHash3_64::oneshot(name.as_bytes()).max(1);
@@ -85,7 +94,12 @@ impl<'a> Envelope<'a> {
 
     /// What was not set is as in `like`.
     #[inline(never)]
-    fn inherit(&self, like: &Sample, header: &mut Header, output: &Output) -> Result<(), SendError> {
+    fn inherit(
+        &self,
+        like: &Sample,
+        header: &mut Header,
+        output: &Output,
+    ) -> Result<(), SendError> {
         let known = like.header();
         if self.stamp.is_none() {
             header.stamp = known.stamp;
@@ -150,7 +164,10 @@ impl Publisher {
     ) -> Result<Receipt, SendError> {
         loop {
             match self.send_once(value, envelope, wait) {
-                Err(Unsent { cause: SendError::Interrupted, .. }) => {}
+                Err(Unsent {
+                    cause: SendError::Interrupted,
+                    ..
+                }) => {}
                 result => return result.map_err(|unsent| unsent.cause),
             }
         }
@@ -171,7 +188,8 @@ impl Publisher {
         if !self.output.has_readers() {
             return Ok(Receipt::default());
         }
-        let head = encode_head(value, envelope.metadata.unwrap_or(&NO_METADATA)).map_err(metadata_error)?;
+        let head = encode_head(value, envelope.metadata.unwrap_or(&NO_METADATA))
+            .map_err(metadata_error)?;
         let schema_id = match value.schema() {
             Some(schema) => {
                 self.output.announce(schema.id(), schema.bytes())?;
@@ -190,7 +208,12 @@ impl Publisher {
             Ok(receipt) => Ok(receipt),
             Err(cause) => Err(Unsent {
                 cause,
-                written: Some(Box::new(Written { publisher: self, loan, header, head })),
+                written: Some(Box::new(Written {
+                    publisher: self,
+                    loan,
+                    header,
+                    head,
+                })),
             }),
         }
     }
@@ -206,11 +229,14 @@ impl Publisher {
         &self,
         shape: &[usize],
     ) -> Result<LoanSlice<T>, SendError> {
-        let layout =
-            TensorLayout::contiguous(T::DTYPE, shape).expect("the shape's size fits the address space");
+        let layout = TensorLayout::contiguous(T::DTYPE, shape)
+            .expect("the shape's size fits the address space");
         let bytes = layout.payload_bytes();
         let loan = self.loan_layout(Layout::Tensor(layout), bytes, Wait::Forever)?;
-        Ok(LoanSlice { loan, element: PhantomData })
+        Ok(LoanSlice {
+            loan,
+            element: PhantomData,
+        })
     }
 
     /// Borrows memory for `bytes` of payload of any layout.
@@ -223,7 +249,12 @@ impl Publisher {
         let memory = self.output.loan(bytes, HEAD_RESERVE, wait)?;
         let mut head = Head::new();
         layout.write(&mut head);
-        Ok(Loan { publisher: self.clone(), layout_bytes: head.len(), head, memory })
+        Ok(Loan {
+            publisher: self.clone(),
+            layout_bytes: head.len(),
+            head,
+            memory,
+        })
     }
 }
 
@@ -238,7 +269,10 @@ pub struct Unsent<'a> {
 
 impl From<SendError> for Unsent<'_> {
     fn from(cause: SendError) -> Self {
-        Self { cause, written: None }
+        Self {
+            cause,
+            written: None,
+        }
     }
 }
 
@@ -257,9 +291,16 @@ impl<'a> Written<'a> {
     /// # Errors
     /// As [`Publisher::send_once`].
     pub fn send_once(mut self: Box<Self>, wait: Wait) -> Result<Receipt, Unsent<'a>> {
-        match self.publisher.output.publish(&mut self.loan, self.header, &self.head, wait) {
+        match self
+            .publisher
+            .output
+            .publish(&mut self.loan, self.header, &self.head, wait)
+        {
             Ok(receipt) => Ok(receipt),
-            Err(cause) => Err(Unsent { cause, written: Some(self) }),
+            Err(cause) => Err(Unsent {
+                cause,
+                written: Some(self),
+            }),
         }
     }
 }
@@ -300,7 +341,11 @@ impl Loan {
     pub fn send(mut self, envelope: &Envelope<'_>) -> Result<Receipt, SendError> {
         let header = self.prepare(envelope)?;
         loop {
-            match self.publisher.output.publish(&mut self.memory, header, &self.head, Wait::Forever) {
+            match self
+                .publisher
+                .output
+                .publish(&mut self.memory, header, &self.head, Wait::Forever)
+            {
                 Err(SendError::Interrupted) => {}
                 result => return result,
             }
@@ -317,7 +362,11 @@ impl Loan {
         wait: Wait,
     ) -> Result<Receipt, (Option<Box<Self>>, SendError)> {
         let header = self.prepare(envelope).map_err(|error| (None, error))?;
-        match self.publisher.output.publish(&mut self.memory, header, &self.head, wait) {
+        match self
+            .publisher
+            .output
+            .publish(&mut self.memory, header, &self.head, wait)
+        {
             Ok(receipt) => Ok(receipt),
             Err(error) => Err((Some(Box::new(self)), error)),
         }
@@ -326,7 +375,11 @@ impl Loan {
     /// Completes the head.
     fn prepare(&mut self, envelope: &Envelope<'_>) -> Result<Header, SendError> {
         self.head.truncate(self.layout_bytes);
-        envelope.metadata.unwrap_or(&NO_METADATA).write(&mut self.head).map_err(metadata_error)?;
+        envelope
+            .metadata
+            .unwrap_or(&NO_METADATA)
+            .write(&mut self.head)
+            .map_err(metadata_error)?;
         envelope.header(&self.publisher.output, 0)
     }
 }

@@ -55,7 +55,9 @@ pub enum ConnectionError {
     #[error("the keeper of dataflow `{0}` is gone")]
     Gone(String),
     /// The keeper is stopped, or in trouble.
-    #[error("the keeper of dataflow `{dataflow}` (process {keeper}) has not answered within {PATIENCE:?}")]
+    #[error(
+        "the keeper of dataflow `{dataflow}` (process {keeper}) has not answered within {PATIENCE:?}"
+    )]
     NoAnswer {
         /// The dataflow's name.
         dataflow: String,
@@ -86,16 +88,18 @@ impl ConnectionError {
                             `dataflow=`; both by NERVURE_DATAFLOW in the environment";
                 Some(text.to_owned())
             }
-            Self::NotRunning { name, .. } if named_by_environment().as_ref() == Some(name) => {
-                Some(format!("{DATAFLOW_VARIABLE} is `{name}` in the environment"))
+            Self::NotRunning { name, .. } if named_by_environment().as_ref() == Some(name) => Some(
+                format!("{DATAFLOW_VARIABLE} is `{name}` in the environment"),
+            ),
+            Self::NotRunning { nearest, .. } => nearest
+                .as_ref()
+                .map(|near| format!("did you mean `{near}`?")),
+            Self::OtherUser { theirs, .. } => {
+                Some(format!("run this as user {theirs}, or as root"))
             }
-            Self::NotRunning { nearest, .. } => {
-                nearest.as_ref().map(|near| format!("did you mean `{near}`?"))
-            }
-            Self::OtherUser { theirs, .. } => Some(format!("run this as user {theirs}, or as root")),
-            Self::NoAnswer { keeper, .. } => {
-                Some(format!("is it stopped? `kill -CONT {keeper}` lets it go on"))
-            }
+            Self::NoAnswer { keeper, .. } => Some(format!(
+                "is it stopped? `kill -CONT {keeper}` lets it go on"
+            )),
             Self::Refused(refused) => refused.hint.clone(),
             _ => None,
         }
@@ -126,7 +130,9 @@ fn ours_and_others() -> Result<(Vec<KeeperAddress>, Vec<KeeperAddress>), Connect
     let own = rustix::process::geteuid();
     let mut found = listed(&String::from_utf8_lossy(&bytes));
     found.sort();
-    Ok(found.into_iter().partition(|address| own.is_root() || address.uid == own.as_raw()))
+    Ok(found
+        .into_iter()
+        .partition(|address| own.is_root() || address.uid == own.as_raw()))
 }
 
 /// The name, or else what `NERVURE_DATAFLOW` in the environment says.
@@ -135,7 +141,9 @@ pub fn named(name: Option<&str>) -> Option<String> {
 }
 
 fn named_by_environment() -> Option<String> {
-    std::env::var(DATAFLOW_VARIABLE).ok().filter(|name| !name.is_empty())
+    std::env::var(DATAFLOW_VARIABLE)
+        .ok()
+        .filter(|name| !name.is_empty())
 }
 
 /// The dataflow of that name, or whose keeper is the process of that number; without a name, that which
@@ -163,15 +171,20 @@ impl Connection {
     /// # Errors
     /// [`ConnectionError`]; a version that is not understood says so.
     pub fn open(address: &KeeperAddress, program: &str) -> Result<Self, ConnectionError> {
-        let socket = Seqpacket::connect(&address.to_string()).map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused => ConnectionError::Gone(address.dataflow.clone()),
-            io::ErrorKind::WouldBlock => no_answer(address),
-            _ => error.into(),
-        })?;
+        let socket =
+            Seqpacket::connect(&address.to_string()).map_err(|error| match error.kind() {
+                io::ErrorKind::ConnectionRefused => ConnectionError::Gone(address.dataflow.clone()),
+                io::ErrorKind::WouldBlock => no_answer(address),
+                _ => error.into(),
+            })?;
         // Anybody may have taken the name.
         let (ours, theirs) = (rustix::process::geteuid().as_raw(), socket.peer()?.uid);
         if theirs != address.uid || ours != 0 && theirs != ours {
-            return Err(ConnectionError::OtherUser { dataflow: address.dataflow.clone(), theirs, ours });
+            return Err(ConnectionError::OtherUser {
+                dataflow: address.dataflow.clone(),
+                theirs,
+                ours,
+            });
         }
         let mut connection = Self {
             address: address.clone(),
@@ -192,7 +205,10 @@ impl Connection {
                 detached: false,
             },
         };
-        let hello = Hello { versions: VERSIONS, program: program.to_owned() };
+        let hello = Hello {
+            versions: VERSIONS,
+            program: program.to_owned(),
+        };
         match connection.ask(&cli_to_keeper::Message::Hello(hello))? {
             keeper_to_cli::Message::Welcome(welcome) => connection.welcome = welcome,
             other => return Err(ConnectionError::Unexpected(format!("{other:?}"))),
@@ -216,10 +232,12 @@ impl Connection {
     /// When the keeper is gone.
     pub fn send(&self, message: &cli_to_keeper::Message) -> Result<(), ConnectionError> {
         let bytes = nervure_protocol::encode(message)?;
-        self.socket.send(&bytes, &[]).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => no_answer(&self.address),
-            _ => ConnectionError::Gone(self.address.dataflow.clone()),
-        })
+        self.socket
+            .send(&bytes, &[])
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::WouldBlock => no_answer(&self.address),
+                _ => ConnectionError::Gone(self.address.dataflow.clone()),
+            })
     }
 
     /// Sends a message, and waits for the one that answers it.
@@ -232,7 +250,9 @@ impl Connection {
     ) -> Result<keeper_to_cli::Message, ConnectionError> {
         self.send(message)?;
         match self.receive_until(Instant::now() + PATIENCE)? {
-            Some((keeper_to_cli::Message::Refused(refused), _)) => Err(ConnectionError::Refused(refused)),
+            Some((keeper_to_cli::Message::Refused(refused), _)) => {
+                Err(ConnectionError::Refused(refused))
+            }
             Some((answer, _)) => Ok(answer),
             None => Err(no_answer(&self.address)),
         }
@@ -246,9 +266,10 @@ impl Connection {
         &mut self,
     ) -> Result<Option<(keeper_to_cli::Message, Option<OwnedFd>)>, ConnectionError> {
         match self.socket.receive(&mut self.buffer) {
-            Ok(Received::Packet(fds)) => {
-                Ok(Some((nervure_protocol::decode(&self.buffer)?, fds.into_iter().next())))
-            }
+            Ok(Received::Packet(fds)) => Ok(Some((
+                nervure_protocol::decode(&self.buffer)?,
+                fds.into_iter().next(),
+            ))),
             Ok(Received::Closed) => Err(ConnectionError::Gone(self.address.dataflow.clone())),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error.into()),
@@ -291,12 +312,18 @@ impl AsFd for Connection {
 }
 
 fn no_answer(address: &KeeperAddress) -> ConnectionError {
-    ConnectionError::NoAnswer { dataflow: address.dataflow.clone(), keeper: address.keeper }
+    ConnectionError::NoAnswer {
+        dataflow: address.dataflow.clone(),
+        keeper: address.keeper,
+    }
 }
 
 fn timespec(duration: Duration) -> Timespec {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-    Timespec { tv_sec: seconds, tv_nsec: duration.subsec_nanos().into() }
+    Timespec {
+        tv_sec: seconds,
+        tv_nsec: duration.subsec_nanos().into(),
+    }
 }
 
 /// Keepers that listen, in the text of /proc/net/unix.
@@ -315,12 +342,15 @@ fn listed(text: &str) -> Vec<KeeperAddress> {
 }
 
 fn choose(found: &[KeeperAddress], name: Option<&str>) -> Result<KeeperAddress, ConnectionError> {
-    let is_meant =
-        |one: &&KeeperAddress| name.is_none_or(|name| one.dataflow == name || one.keeper.to_string() == name);
+    let is_meant = |one: &&KeeperAddress| {
+        name.is_none_or(|name| one.dataflow == name || one.keeper.to_string() == name)
+    };
     let mut chosen = found.iter().filter(is_meant);
     match (chosen.next(), chosen.next()) {
         (Some(only), None) => Ok(only.clone()),
-        (Some(_), Some(_)) => Err(ConnectionError::Several { running: names(found) }),
+        (Some(_), Some(_)) => Err(ConnectionError::Several {
+            running: names(found),
+        }),
         (None, _) if found.is_empty() => Err(ConnectionError::NoneRuns),
         (None, _) => {
             let name = name.unwrap_or_default();
@@ -337,8 +367,16 @@ fn choose(found: &[KeeperAddress], name: Option<&str>) -> Result<KeeperAddress, 
 /// `drive`, and `drive (process 4711)` where there are several of that name.
 fn names(found: &[KeeperAddress]) -> String {
     let name = |one: &KeeperAddress| {
-        let is_only = found.iter().filter(|other| other.dataflow == one.dataflow).count() == 1;
-        if is_only { one.dataflow.clone() } else { format!("{} (process {})", one.dataflow, one.keeper) }
+        let is_only = found
+            .iter()
+            .filter(|other| other.dataflow == one.dataflow)
+            .count()
+            == 1;
+        if is_only {
+            one.dataflow.clone()
+        } else {
+            format!("{} (process {})", one.dataflow, one.keeper)
+        }
     };
     found.iter().map(name).collect::<Vec<_>>().join(", ")
 }
@@ -358,12 +396,20 @@ Num       RefCount Protocol Flags    Type St Inode Path
 ";
 
     fn address(dataflow: &str, keeper: u32, uid: u32) -> KeeperAddress {
-        KeeperAddress { dataflow: dataflow.to_owned(), keeper, uid }
+        KeeperAddress {
+            dataflow: dataflow.to_owned(),
+            keeper,
+            uid,
+        }
     }
 
     #[test]
     fn only_sockets_of_keepers_that_listen_are_listed() {
-        let expected = [address("drive", 4711, 1000), address("drive", 4712, 1000), address("arm", 99, 0)];
+        let expected = [
+            address("drive", 4711, 1000),
+            address("drive", 4712, 1000),
+            address("arm", 99, 0),
+        ];
         assert_eq!(listed(SOCKETS), expected);
     }
 
@@ -374,11 +420,19 @@ Num       RefCount Protocol Flags    Type St Inode Path
         assert_eq!(choose(&found, Some("arm")).unwrap().keeper, 99);
         assert_eq!(choose(&found, Some("4712")).unwrap().keeper, 4712);
         let several = "several dataflows run: drive (process 4711), drive (process 4712), arm";
-        assert_eq!((text(None), text(Some("drive"))), (several.to_owned(), several.to_owned()));
-        assert!(text(Some("leg")).starts_with("no dataflow `leg` runs; these do: drive (process 4711)"));
+        assert_eq!(
+            (text(None), text(Some("drive"))),
+            (several.to_owned(), several.to_owned())
+        );
+        assert!(
+            text(Some("leg")).starts_with("no dataflow `leg` runs; these do: drive (process 4711)")
+        );
         let hint = choose(&found, Some("drvie")).unwrap_err().hint();
         assert_eq!(hint.as_deref(), Some("did you mean `drive`?"));
-        assert!(matches!(choose(&[], Some("leg")), Err(ConnectionError::NoneRuns)));
+        assert!(matches!(
+            choose(&[], Some("leg")),
+            Err(ConnectionError::NoneRuns)
+        ));
         assert_eq!(choose(&found[..1], None).unwrap().keeper, 4711);
     }
 }

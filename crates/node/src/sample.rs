@@ -2,8 +2,8 @@
 
 use arrow_data::ArrayData;
 use nervure_message::{
-    DecodeError, Element, Header, Layout, Metadata, ReceivedRecord, Schema, View, ViewError, decode_head,
-    payload_buffer,
+    DecodeError, Element, Header, Layout, Metadata, ReceivedRecord, Schema, View, ViewError,
+    decode_head, payload_buffer,
 };
 use std::time::Duration;
 
@@ -72,7 +72,9 @@ impl Sample {
     /// # Errors
     /// [`SampleError::Head`] when the producer wrote no valid head.
     pub fn layout(&self) -> Result<&Layout, SampleError> {
-        self.0.layout().map_err(|error| SampleError::Head(error.clone()))
+        self.0
+            .layout()
+            .map_err(|error| SampleError::Head(error.clone()))
     }
 
     /// The metadata that was sent along.
@@ -115,7 +117,9 @@ impl Sample {
     ///
     /// # Errors
     /// When the sample is no tensor of `T`, or not in C order.
-    pub fn as_slice<T: Element + nervure_message::AnyBitPattern>(&self) -> Result<&[T], SampleError> {
+    pub fn as_slice<T: Element + nervure_message::AnyBitPattern>(
+        &self,
+    ) -> Result<&[T], SampleError> {
         Ok(self.view()?.as_slice::<T>()?)
     }
 
@@ -137,10 +141,16 @@ impl Sample {
         let schema = self.schema()?;
         let missing = || match self.layout() {
             Ok(Layout::Array(_)) => ViewError::SchemaMissing,
-            Ok(other) => ViewError::Kind { expected: "an Arrow array", found: other.kind_name() },
+            Ok(other) => ViewError::Kind {
+                expected: "an Arrow array",
+                found: other.kind_name(),
+            },
             Err(_) => ViewError::SchemaMissing,
         };
-        Ok(ReceivedRecord::new(self.array()?, schema.ok_or_else(missing)?))
+        Ok(ReceivedRecord::new(
+            self.array()?,
+            schema.ok_or_else(missing)?,
+        ))
     }
 
     /// The schema of an Arrow array; `None` for everything else.

@@ -16,7 +16,12 @@ pub(crate) struct Shortfall {
 impl Shortfall {
     /// Of a first try at `now`, in nanoseconds.
     pub(crate) fn new(edge: u32, now: u64) -> Self {
-        Self { edge, since: now, pause: SHORTEST_PAUSE_NANOS, again: now + SHORTEST_PAUSE_NANOS }
+        Self {
+            edge,
+            since: now,
+            pause: SHORTEST_PAUSE_NANOS,
+            again: now + SHORTEST_PAUSE_NANOS,
+        }
     }
 
     /// When to try again.

@@ -32,7 +32,12 @@ impl Events {
     /// When the reactor cannot be started.
     pub fn stream(self) -> io::Result<EventStream> {
         let eventfd = Async::new(self.eventfd().try_clone_to_owned()?)?;
-        Ok(EventStream { events: self, eventfd, timer: Timer::never(), armed: false })
+        Ok(EventStream {
+            events: self,
+            eventfd,
+            timer: Timer::never(),
+            armed: false,
+        })
     }
 }
 
@@ -50,12 +55,18 @@ impl EventStream {
     ) -> Result<Sample, CallError> {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let ticket = self.events.begin_call(client, value)?;
-        let mut call = Call { stream: self, ticket };
+        let mut call = Call {
+            stream: self,
+            ticket,
+        };
         match poll_fn(|context| call.poll(until, context)).await {
             Some(answer) => answer,
             None => {
                 let service = call.stream.events.service_of(ticket).to_owned();
-                Err(CallError::TimedOut { service, timeout: timeout.unwrap_or_default() })
+                Err(CallError::TimedOut {
+                    service,
+                    timeout: timeout.unwrap_or_default(),
+                })
             }
         }
     }
@@ -150,7 +161,10 @@ impl Publisher {
     ///
     /// # Errors
     /// As [`Publisher::send`].
-    pub async fn send_async<V: Encode + Send + 'static>(&self, value: V) -> Result<Receipt, SendError> {
+    pub async fn send_async<V: Encode + Send + 'static>(
+        &self,
+        value: V,
+    ) -> Result<Receipt, SendError> {
         match self.try_send(&value) {
             Err(SendError::WouldBlock { .. }) => {
                 let publisher = self.clone();

@@ -20,7 +20,11 @@ pub(crate) struct Due {
 
 impl Timer {
     pub(crate) fn new(input: usize, period_nanos: u64) -> Self {
-        Self { input, period_nanos: period_nanos.max(1), due: None }
+        Self {
+            input,
+            period_nanos: period_nanos.max(1),
+            due: None,
+        }
     }
 
     /// The first tick is due at once.
@@ -39,7 +43,11 @@ impl Timer {
         let missed = now.abs_diff(due) / self.period_nanos;
         let latest = due.saturating_add_unsigned(missed.saturating_mul(self.period_nanos));
         self.due = Some(latest.saturating_add_unsigned(self.period_nanos));
-        Some(Due { input: self.input, due: latest, missed })
+        Some(Due {
+            input: self.input,
+            due: latest,
+            missed,
+        })
     }
 }
 
@@ -52,10 +60,38 @@ mod tests {
         let mut timer = Timer::new(0, 10);
         assert_eq!(timer.take(1000), None, "not started");
         timer.start(1000);
-        assert_eq!(timer.take(1000), Some(Due { input: 0, due: 1000, missed: 0 }));
+        assert_eq!(
+            timer.take(1000),
+            Some(Due {
+                input: 0,
+                due: 1000,
+                missed: 0
+            })
+        );
         assert_eq!(timer.take(1009), None);
-        assert_eq!(timer.take(1013), Some(Due { input: 0, due: 1010, missed: 0 }));
-        assert_eq!(timer.take(1049), Some(Due { input: 0, due: 1040, missed: 2 }));
-        assert_eq!(timer.take(1050), Some(Due { input: 0, due: 1050, missed: 0 }));
+        assert_eq!(
+            timer.take(1013),
+            Some(Due {
+                input: 0,
+                due: 1010,
+                missed: 0
+            })
+        );
+        assert_eq!(
+            timer.take(1049),
+            Some(Due {
+                input: 0,
+                due: 1040,
+                missed: 2
+            })
+        );
+        assert_eq!(
+            timer.take(1050),
+            Some(Due {
+                input: 0,
+                due: 1050,
+                missed: 0
+            })
+        );
     }
 }

@@ -86,9 +86,16 @@ impl Expected {
     pub(crate) fn take(&mut self, now: i64) -> Stale {
         let age = u64::try_from(now.saturating_sub(self.newest)).unwrap_or(0);
         let periods = age / self.period_nanos + 1;
-        self.due = Some(self.newest.saturating_add_unsigned(periods.saturating_mul(self.period_nanos)));
+        self.due = Some(
+            self.newest
+                .saturating_add_unsigned(periods.saturating_mul(self.period_nanos)),
+        );
         self.told += 1;
-        Stale { input: self.input, age: Duration::from_nanos(age), count: self.told }
+        Stale {
+            input: self.input,
+            age: Duration::from_nanos(age),
+            count: self.told,
+        }
     }
 
     fn expect(&mut self) {
@@ -119,7 +126,12 @@ pub(crate) struct Overrun {
 
 impl LoopDeadline {
     pub(crate) fn new(input: usize, finish_within_nanos: u64) -> Self {
-        Self { input, finish_within_nanos, began: None, missed: 0 }
+        Self {
+            input,
+            finish_within_nanos,
+            began: None,
+            missed: 0,
+        }
     }
 
     /// A tick that was due at `due` (on the dataflow's clock) is handed to the node. Its turn began when it was due: a
@@ -141,9 +153,15 @@ impl LoopDeadline {
     /// The node asks for its next event.
     pub(crate) fn end(&mut self, now: u64) -> Option<Overrun> {
         let took = now.saturating_sub(self.began.take()?);
-        let by = took.checked_sub(self.finish_within_nanos).filter(|&by| by > 0)?;
+        let by = took
+            .checked_sub(self.finish_within_nanos)
+            .filter(|&by| by > 0)?;
         self.missed += 1;
-        Some(Overrun { input: self.input, by: Duration::from_nanos(by), count: self.missed })
+        Some(Overrun {
+            input: self.input,
+            by: Duration::from_nanos(by),
+            count: self.missed,
+        })
     }
 }
 
@@ -152,7 +170,11 @@ mod tests {
     use super::*;
 
     fn stale(age: u64, count: u64) -> Stale {
-        Stale { input: 0, age: Duration::from_nanos(age), count }
+        Stale {
+            input: 0,
+            age: Duration::from_nanos(age),
+            count,
+        }
     }
 
     #[test]
@@ -172,7 +194,11 @@ mod tests {
         expected.start(0);
         assert_eq!(expected.take(130), stale(130, 1));
         assert_eq!(expected.take(570), stale(570, 2));
-        assert_eq!(expected.due(), Some(600), "the beat is kept, and what passed unheard is one");
+        assert_eq!(
+            expected.due(),
+            Some(600),
+            "the beat is kept, and what passed unheard is one"
+        );
         expected.sample(590);
         assert_eq!(expected.due(), Some(690));
         assert_eq!(expected.take(700), stale(110, 1));
@@ -211,7 +237,14 @@ mod tests {
         assert_eq!(deadline.end(1020), None, "in time");
         assert_eq!(deadline.end(2000), None, "it has ended");
         deadline.sample(3000);
-        assert_eq!(deadline.end(3050), Some(Overrun { input: 3, by: Duration::from_nanos(30), count: 1 }));
+        assert_eq!(
+            deadline.end(3050),
+            Some(Overrun {
+                input: 3,
+                by: Duration::from_nanos(30),
+                count: 1
+            })
+        );
         deadline.sample(4000);
         assert_eq!(deadline.end(4021).unwrap().count, 2);
     }
@@ -225,6 +258,10 @@ mod tests {
         assert_eq!(deadline.end(625).unwrap().by, Duration::from_nanos(5));
         clock.set(nervure_shm::RunState::Paused, 1_000_000, 500, 1.0);
         deadline.tick(1_000_100, &clock, 615);
-        assert_eq!(deadline.end(625), None, "a clock that stands still says nothing");
+        assert_eq!(
+            deadline.end(625),
+            None,
+            "a clock that stands still says nothing"
+        );
     }
 }

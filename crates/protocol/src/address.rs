@@ -20,11 +20,16 @@ impl KeeperAddress {
     /// The address of that name in the abstract namespace, without its leading zero byte; `None` when it is another's.
     pub fn parse(name: &str) -> Option<Self> {
         let mut parts = name.split('/');
-        let (protocol, uid, dataflow, keeper) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let (protocol, uid, dataflow, keeper) =
+            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         if protocol != "nervure" || dataflow.is_empty() || parts.next().is_some() {
             return None;
         }
-        Some(Self { dataflow: dataflow.to_owned(), keeper: keeper.parse().ok()?, uid: uid.parse().ok()? })
+        Some(Self {
+            dataflow: dataflow.to_owned(),
+            keeper: keeper.parse().ok()?,
+            uid: uid.parse().ok()?,
+        })
     }
 }
 
@@ -40,12 +45,21 @@ mod tests {
 
     #[test]
     fn an_address_is_read_as_it_is_written_and_others_are_not() {
-        let address = KeeperAddress { dataflow: "drive".to_owned(), keeper: 4711, uid: 1000 };
+        let address = KeeperAddress {
+            dataflow: "drive".to_owned(),
+            keeper: 4711,
+            uid: 1000,
+        };
         assert_eq!(address.to_string(), "nervure/1000/drive/4711");
         assert_eq!(KeeperAddress::parse(&address.to_string()), Some(address));
-        for other in
-            ["", "/tmp/x", "nervure/1000/drive", "nervure/me/drive/1", "nervure/1/a/2/b", "nervure/1//2"]
-        {
+        for other in [
+            "",
+            "/tmp/x",
+            "nervure/1000/drive",
+            "nervure/me/drive/1",
+            "nervure/1/a/2/b",
+            "nervure/1//2",
+        ] {
             assert_eq!(KeeperAddress::parse(other), None, "{other}");
         }
     }

@@ -73,7 +73,10 @@ impl VersionRange {
         if version >= self.min.max(peer.min) {
             Ok(version)
         } else {
-            Err(ProtocolError::Version { ours: self, theirs: peer })
+            Err(ProtocolError::Version {
+                ours: self,
+                theirs: peer,
+            })
         }
     }
 }
@@ -92,7 +95,9 @@ impl std::fmt::Display for VersionRange {
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
     /// The two ends speak no common version.
-    #[error("control protocol version mismatch: this end speaks {ours}, the other end speaks {theirs}")]
+    #[error(
+        "control protocol version mismatch: this end speaks {ours}, the other end speaks {theirs}"
+    )]
     Version {
         /// What this build speaks.
         ours: VersionRange,
@@ -128,7 +133,9 @@ pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, ProtocolError> {
 /// [`ProtocolError`] when the packet is too large or is no message of this arrow.
 pub fn decode<M: DeserializeOwned>(packet: &[u8]) -> Result<M, ProtocolError> {
     if packet.len() > MAX_MESSAGE_BYTES {
-        return Err(ProtocolError::TooLarge { bytes: packet.len() });
+        return Err(ProtocolError::TooLarge {
+            bytes: packet.len(),
+        });
     }
     Ok(serde_json::from_slice(packet)?)
 }
@@ -143,7 +150,10 @@ mod tests {
         assert_eq!(range(1, 2).negotiate(range(2, 3)).unwrap(), 2);
         assert_eq!(range(2, 3).negotiate(range(1, 9)).unwrap(), 3);
         let error = range(3, 4).negotiate(range(1, 2)).unwrap_err().to_string();
-        assert!(error.contains("version") && error.contains("3 to 4") && error.contains("1 to 2"), "{error}");
+        assert!(
+            error.contains("version") && error.contains("3 to 4") && error.contains("1 to 2"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -151,7 +161,8 @@ mod tests {
         let message: keeper_to_node::Message =
             decode(br#"{"message":"event","kind":"SUNRISE","node":"x","colour":3}"#).unwrap();
         assert!(matches!(message, keeper_to_node::Message::Event(_)));
-        let message: keeper_to_node::Message = decode(br#"{"message":"from_the_future","a":1}"#).unwrap();
+        let message: keeper_to_node::Message =
+            decode(br#"{"message":"from_the_future","a":1}"#).unwrap();
         assert!(matches!(message, keeper_to_node::Message::Unknown));
     }
 

@@ -29,7 +29,11 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 
 /// The hint where `word` is none of the `names`: the one that was probably meant, or else all of them, after what they
 /// are (`its nodes are`).
-pub fn did_you_mean<'a>(word: &str, they_are: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+pub fn did_you_mean<'a>(
+    word: &str,
+    they_are: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> String {
     const LISTED: usize = 20;
     let names: Vec<_> = names.into_iter().collect();
     if let Some(near) = nearest(word, names.iter().copied()) {
@@ -44,7 +48,13 @@ pub fn did_you_mean<'a>(word: &str, they_are: &str, names: impl IntoIterator<Ite
 
 fn fold(word: &str) -> String {
     word.chars()
-        .map(|character| if character == '-' { '_' } else { character.to_ascii_lowercase() })
+        .map(|character| {
+            if character == '-' {
+                '_'
+            } else {
+                character.to_ascii_lowercase()
+            }
+        })
         .collect()
 }
 
@@ -65,8 +75,14 @@ mod tests {
 
     #[test]
     fn what_is_near_to_nothing_gets_them_all_within_reason() {
-        assert_eq!(did_you_mean("sorce", "its nodes are", ["sink", "source"]), "did you mean `source`?");
-        assert_eq!(did_you_mean("sun", "its nodes are", ["sink", "source"]), "its nodes are sink, source");
+        assert_eq!(
+            did_you_mean("sorce", "its nodes are", ["sink", "source"]),
+            "did you mean `source`?"
+        );
+        assert_eq!(
+            did_you_mean("sun", "its nodes are", ["sink", "source"]),
+            "its nodes are sink, source"
+        );
         let many: Vec<_> = (0..23).map(|number| format!("camera-{number}")).collect();
         let hint = did_you_mean("sun", "its nodes are", many.iter().map(String::as_str));
         assert!(hint.ends_with(", camera-19 and 3 more"), "{hint}");

@@ -152,9 +152,11 @@ impl ParamKind {
         match (self, &value) {
             (Self::Bool, Value::Bool(_)) | (Self::Str, Value::String(_)) => Ok(value),
             (Self::Int, Value::Number(number)) if number.is_i64() => Ok(value),
-            (Self::Float, Value::Number(number)) => {
-                number.as_f64().and_then(Number::from_f64).map(Value::Number).ok_or(value)
-            }
+            (Self::Float, Value::Number(number)) => number
+                .as_f64()
+                .and_then(Number::from_f64)
+                .map(Value::Number)
+                .ok_or(value),
             (Self::List, Value::Array(items)) => list(items).ok_or(value),
             _ => Err(value),
         }
@@ -170,7 +172,10 @@ impl ParamSpec {
         let name = || self.name.clone();
         let bytes = value.to_string().len();
         if bytes > MAX_PARAM_BYTES {
-            return Err(ParamError::Size { name: name(), bytes });
+            return Err(ParamError::Size {
+                name: name(),
+                bytes,
+            });
         }
         let value = self.kind.cast(value).map_err(|value| ParamError::Kind {
             name: name(),
@@ -182,12 +187,20 @@ impl ParamSpec {
                 || self.max.as_ref().is_some_and(|max| is_less(max, number))
         };
         if let Some(number) = numbers(&value).find(outside) {
-            return Err(ParamError::Bounds { name: name(), bounds: self.bounds(), got: number.clone() });
+            return Err(ParamError::Bounds {
+                name: name(),
+                bounds: self.bounds(),
+                got: number.clone(),
+            });
         }
         if !self.one_of.is_empty() && !self.one_of.contains(&value) {
             let choices: Vec<_> = self.one_of.iter().map(Value::to_string).collect();
             let choices = choices.join(", ");
-            return Err(ParamError::Choice { name: name(), choices, got: value.to_string() });
+            return Err(ParamError::Choice {
+                name: name(),
+                choices,
+                got: value.to_string(),
+            });
         }
         Ok(value)
     }
@@ -198,7 +211,9 @@ impl ParamSpec {
     /// [`ParamError`].
     pub fn change(&self, value: Value) -> Result<Value, ParamError> {
         match self.read_only {
-            true => Err(ParamError::ReadOnly { name: self.name.clone() }),
+            true => Err(ParamError::ReadOnly {
+                name: self.name.clone(),
+            }),
             false => self.accept(value),
         }
     }
@@ -268,16 +283,29 @@ mod tests {
     fn values_are_of_the_type_that_was_declared() {
         assert_eq!(spec(json!(30)).accept(json!(60)), Ok(json!(60)));
         assert_eq!(spec(json!(0.5)).accept(json!(1)), Ok(json!(1.0)));
-        assert_eq!(spec(json!([0.5])).accept(json!([1, 2.5])), Ok(json!([1.0, 2.5])));
+        assert_eq!(
+            spec(json!([0.5])).accept(json!([1, 2.5])),
+            Ok(json!([1.0, 2.5]))
+        );
         assert_eq!(spec(json!(["a"])).accept(json!([])), Ok(json!([])));
-        let refused = |value: Value, other: Value| spec(value).accept(other).unwrap_err().to_string();
-        assert_eq!(refused(json!(30), json!(2.5)), "`fps` is a whole number (int), got 2.5");
-        assert_eq!(refused(json!(true), json!("yes")), "`fps` is true or false (bool), got \"yes\"");
+        let refused =
+            |value: Value, other: Value| spec(value).accept(other).unwrap_err().to_string();
+        assert_eq!(
+            refused(json!(30), json!(2.5)),
+            "`fps` is a whole number (int), got 2.5"
+        );
+        assert_eq!(
+            refused(json!(true), json!("yes")),
+            "`fps` is true or false (bool), got \"yes\""
+        );
         assert_eq!(
             refused(json!([1]), json!([1, "a"])),
             "`fps` is a list of values of one type, got [1,\"a\"]"
         );
-        assert_eq!(refused(json!([1]), json!([[1]])), "`fps` is a list of values of one type, got [[1]]");
+        assert_eq!(
+            refused(json!([1]), json!([[1]])),
+            "`fps` is a list of values of one type, got [[1]]"
+        );
         assert!(refused(json!("a"), json!("x".repeat(5000))).contains("at most 4096 bytes"));
         assert_eq!(ParamKind::of(&json!(null)), None);
     }
@@ -291,14 +319,35 @@ mod tests {
         };
         let refused = |spec: ParamSpec, value: Value| spec.change(value).unwrap_err().to_string();
         assert_eq!(bounded(Some(1), Some(60)).change(json!(60)), Ok(json!(60)));
-        assert_eq!(refused(bounded(Some(1), Some(60)), json!(61)), "`fps` is from 1 to 60, got 61");
-        assert_eq!(refused(bounded(Some(1), None), json!(0)), "`fps` is at least 1, got 0");
-        let list = ParamSpec { max: Number::from_f64(1.0), ..spec(json!([0.5])) };
-        assert_eq!(refused(list, json!([0.5, 1.5])), "`fps` is at most 1.0, got 1.5");
-        let choice = ParamSpec { one_of: vec![json!("fast"), json!("careful")], ..spec(json!("fast")) };
+        assert_eq!(
+            refused(bounded(Some(1), Some(60)), json!(61)),
+            "`fps` is from 1 to 60, got 61"
+        );
+        assert_eq!(
+            refused(bounded(Some(1), None), json!(0)),
+            "`fps` is at least 1, got 0"
+        );
+        let list = ParamSpec {
+            max: Number::from_f64(1.0),
+            ..spec(json!([0.5]))
+        };
+        assert_eq!(
+            refused(list, json!([0.5, 1.5])),
+            "`fps` is at most 1.0, got 1.5"
+        );
+        let choice = ParamSpec {
+            one_of: vec![json!("fast"), json!("careful")],
+            ..spec(json!("fast"))
+        };
         assert_eq!(choice.change(json!("careful")), Ok(json!("careful")));
-        assert_eq!(refused(choice, json!("fats")), "`fps` is one of \"fast\", \"careful\", got \"fats\"");
-        let fixed = ParamSpec { read_only: true, ..spec(json!(30)) };
+        assert_eq!(
+            refused(choice, json!("fats")),
+            "`fps` is one of \"fast\", \"careful\", got \"fats\""
+        );
+        let fixed = ParamSpec {
+            read_only: true,
+            ..spec(json!(30))
+        };
         assert_eq!(fixed.accept(json!(31)), Ok(json!(31)));
         assert!(refused(fixed, json!(31)).contains("is read-only"));
     }

@@ -10,7 +10,11 @@ pub const MAX_NODE_INPUTS: u32 = 64 * 64 - 1;
 /// The name of a topic: `node/output`. A node that plays a recording has outputs that are called as the topics that they
 /// replay, and these keep their name; no output of a dataflow file has a slash.
 pub fn topic(node: &str, output: &str) -> String {
-    if output.contains('/') { output.to_owned() } else { format!("{node}/{output}") }
+    if output.contains('/') {
+        output.to_owned()
+    } else {
+        format!("{node}/{output}")
+    }
 }
 
 /// What a node runs. Paths are absolute.

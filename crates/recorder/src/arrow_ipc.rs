@@ -27,7 +27,11 @@ const HEADER_RECORD_BATCH: u8 = 3;
 pub(crate) fn schema(schema: &Schema) -> Vec<u8> {
     let arrow = schema.to_arrow();
     let mut builder = Builder::new();
-    let fields: Vec<Table> = arrow.fields().iter().map(|field| put_field(&mut builder, field)).collect();
+    let fields: Vec<Table> = arrow
+        .fields()
+        .iter()
+        .map(|field| put_field(&mut builder, field))
+        .collect();
     let fields = builder.create_vector(&fields);
     let metadata = put_metadata(&mut builder, arrow.metadata().iter());
     let start = builder.start_table();
@@ -40,7 +44,11 @@ pub(crate) fn schema(schema: &Schema) -> Vec<u8> {
 }
 
 /// Where the parts of an array lie that a record batch can hold; `None` for one that it cannot hold.
-pub(crate) fn placement(schema: &Schema, layout: &ArrayLayout, payload_bytes: usize) -> Option<Placement> {
+pub(crate) fn placement(
+    schema: &Schema,
+    layout: &ArrayLayout,
+    payload_bytes: usize,
+) -> Option<Placement> {
     let placement = Placement::new(layout, schema.data_type(), payload_bytes).ok()?;
     // The rows of a record batch are never null.
     let has_null_rows = schema.is_record_batch() && placement.nodes.first()?.validity.is_some();
@@ -54,15 +62,23 @@ pub(crate) fn before_body(
     payload: &[u8],
     body_bytes: usize,
 ) -> Vec<u8> {
-    let Placement { nodes, buffers, view_buffers } = placement;
+    let Placement {
+        nodes,
+        buffers,
+        view_buffers,
+    } = placement;
     let length = nodes[0].length;
     // The columns of a record batch are the arrays of the message; an array is its one column.
     let skipped = usize::from(schema.is_record_batch());
     let (nodes, buffers) = (&nodes[skipped..], &buffers[skipped..]);
     let mut builder = Builder::new();
-    let nodes = nodes.iter().map(|node| [node.length as i64, null_count(node, payload)]);
+    let nodes = nodes
+        .iter()
+        .map(|node| [node.length as i64, null_count(node, payload)]);
     let nodes = put_pairs(&mut builder, nodes.collect());
-    let buffers = buffers.iter().map(|place| [place.start as i64, place.len() as i64]);
+    let buffers = buffers
+        .iter()
+        .map(|place| [place.start as i64, place.len() as i64]);
     let buffers = put_pairs(&mut builder, buffers.collect());
     let view_buffers: Vec<i64> = view_buffers.iter().map(|&count| count as i64).collect();
     let view_buffers = (!view_buffers.is_empty()).then(|| builder.create_vector(&view_buffers));
@@ -78,7 +94,12 @@ pub(crate) fn before_body(
 }
 
 /// A `Message`, with what stands before it in a stream. Its length is a multiple of 8.
-fn encapsulated(mut builder: Builder, header_type: u8, header: Table, body_bytes: usize) -> Vec<u8> {
+fn encapsulated(
+    mut builder: Builder,
+    header_type: u8,
+    header: Table,
+    body_bytes: usize,
+) -> Vec<u8> {
     let start = builder.start_table();
     builder.push_slot(slot(0), METADATA_VERSION, 0);
     builder.push_slot(slot(1), header_type, 0);
@@ -102,7 +123,10 @@ const fn slot(field: VOffsetT) -> VOffsetT {
 }
 
 /// A vector of structs of two longs.
-fn put_pairs(builder: &mut Builder, pairs: Vec<[i64; 2]>) -> WIPOffset<flatbuffers::Vector<'static, i64>> {
+fn put_pairs(
+    builder: &mut Builder,
+    pairs: Vec<[i64; 2]>,
+) -> WIPOffset<flatbuffers::Vector<'static, i64>> {
     builder.start_vector::<i64>(2 * pairs.len());
     // From the last to the first, as FlatBuffers grow.
     for [first, second] in pairs.iter().rev() {
@@ -113,10 +137,15 @@ fn put_pairs(builder: &mut Builder, pairs: Vec<[i64; 2]>) -> WIPOffset<flatbuffe
 }
 
 fn null_count(node: &Node, payload: &[u8]) -> i64 {
-    let Some(place) = &node.validity else { return if node.is_null { node.length as i64 } else { 0 } };
+    let Some(place) = &node.validity else {
+        return if node.is_null { node.length as i64 } else { 0 };
+    };
     let bitmap = &payload[place.clone()];
     let (whole, rest) = (node.length / 8, node.length % 8);
-    let mut valid: u64 = bitmap[..whole].iter().map(|byte| u64::from(byte.count_ones())).sum();
+    let mut valid: u64 = bitmap[..whole]
+        .iter()
+        .map(|byte| u64::from(byte.count_ones()))
+        .sum();
     if rest > 0 {
         valid += u64::from((bitmap[whole] & ((1 << rest) - 1)).count_ones());
     }
@@ -132,11 +161,17 @@ fn put_field(builder: &mut Builder, field: &Field) -> Table {
         | DataType::LargeListView(item)
         | DataType::FixedSizeList(item, _)
         | DataType::Map(item, _) => vec![put_field(builder, item)],
-        DataType::Struct(fields) => fields.iter().map(|field| put_field(builder, field)).collect(),
-        DataType::Union(fields, _) => fields.iter().map(|(_, field)| put_field(builder, field)).collect(),
-        DataType::RunEndEncoded(run_ends, values) => {
-            [run_ends, values].map(|field| put_field(builder, field)).into()
-        }
+        DataType::Struct(fields) => fields
+            .iter()
+            .map(|field| put_field(builder, field))
+            .collect(),
+        DataType::Union(fields, _) => fields
+            .iter()
+            .map(|(_, field)| put_field(builder, field))
+            .collect(),
+        DataType::RunEndEncoded(run_ends, values) => [run_ends, values]
+            .map(|field| put_field(builder, field))
+            .into(),
         _ => Vec::new(),
     };
     let children = builder.create_vector(&children);
@@ -157,7 +192,9 @@ fn put_field(builder: &mut Builder, field: &Field) -> Table {
 fn put_metadata<'m, K: AsRef<str> + 'm, V: AsRef<str> + 'm>(
     builder: &mut Builder,
     entries: impl Iterator<Item = (K, V)>,
-) -> Option<WIPOffset<flatbuffers::Vector<'static, flatbuffers::ForwardsUOffset<TableFinishedWIPOffset>>>> {
+) -> Option<
+    WIPOffset<flatbuffers::Vector<'static, flatbuffers::ForwardsUOffset<TableFinishedWIPOffset>>>,
+> {
     let mut tables = Vec::new();
     for (key, value) in entries {
         let key = builder.create_string(key.as_ref());

@@ -16,7 +16,10 @@ const MAX_DEPTH: usize = 64;
 /// The files of a bag, in their order.
 pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let path = folder.join(METADATA);
-    let io = |source| ReadError::Io { path: path.clone(), source };
+    let io = |source| ReadError::Io {
+        path: path.clone(),
+        source,
+    };
     let file = File::open(&path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => ReadError::NotBag {
             path: folder.to_owned(),
@@ -27,26 +30,42 @@ pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
         _ => io(source),
     })?;
     let mut text = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(io)?;
-    let not_bag = |what: String| ReadError::NotBag { path: path.clone(), what };
+    file.take(MAX_BYTES + 1)
+        .read_to_end(&mut text)
+        .map_err(io)?;
+    let not_bag = |what: String| ReadError::NotBag {
+        path: path.clone(),
+        what,
+    };
     if text.len() as u64 > MAX_BYTES {
         return Err(not_bag(format!("it has more than {MAX_BYTES} bytes")));
     }
     let text = String::from_utf8(text).map_err(|error| not_bag(error.to_string()))?;
     let metadata = Metadata::parse(&text).map_err(not_bag)?;
     if !matches!(metadata.compression_format.as_str(), "" | "zstd") {
-        let what = format!("it is compressed with {:?}, only zstd is read", metadata.compression_format);
+        let what = format!(
+            "it is compressed with {:?}, only zstd is read",
+            metadata.compression_format
+        );
         return Err(not_bag(what));
     }
     if metadata.files.is_empty() {
-        return Err(not_bag("it names no files: `relative_file_paths` is missing or empty".to_owned()));
+        return Err(not_bag(
+            "it names no files: `relative_file_paths` is missing or empty".to_owned(),
+        ));
     }
-    metadata.files.iter().map(|name| file_of(folder, name).map_err(not_bag)).collect()
+    metadata
+        .files
+        .iter()
+        .map(|name| file_of(folder, name).map_err(not_bag))
+        .collect()
 }
 
 /// Bags of old versions name the folder as well. Nothing outside of it is read.
 fn file_of(folder: &Path, name: &str) -> Result<PathBuf, String> {
-    let own = Path::new(name).file_name().ok_or_else(|| format!("it names {name:?}, which is no file"))?;
+    let own = Path::new(name)
+        .file_name()
+        .ok_or_else(|| format!("it names {name:?}, which is no file"))?;
     let path = folder.join(own);
     let mut packed = path.clone().into_os_string();
     packed.push(".zstd");
@@ -84,10 +103,14 @@ impl Metadata {
                     if let Some(Some(key)) = open.last_mut()
                         && !key.is_read
                     {
-                        *key = Key { text: text.into_owned(), is_read: true };
+                        *key = Key {
+                            text: text.into_owned(),
+                            is_read: true,
+                        };
                         continue;
                     }
-                    let is_null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null");
+                    let is_null =
+                        style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null");
                     if !is_null {
                         metadata.take(&open, &text);
                     }
@@ -104,9 +127,14 @@ impl Metadata {
     }
 
     fn take(&mut self, open: &[Option<Key>], text: &str) {
-        let path: Vec<&str> = open.iter().map(|key| key.as_ref().map_or("-", |key| &key.text)).collect();
+        let path: Vec<&str> = open
+            .iter()
+            .map(|key| key.as_ref().map_or("-", |key| &key.text))
+            .collect();
         match path.as_slice() {
-            ["rosbag2_bagfile_information", "relative_file_paths", "-"] => self.files.push(text.to_owned()),
+            ["rosbag2_bagfile_information", "relative_file_paths", "-"] => {
+                self.files.push(text.to_owned())
+            }
             ["rosbag2_bagfile_information", "compression_format"] => {
                 text.clone_into(&mut self.compression_format)
             }
@@ -125,7 +153,10 @@ struct Key {
 /// What comes next in a mapping is a key. A key that is a collection counts as one without a name.
 fn value_ends(open: &mut [Option<Key>]) {
     if let Some(Some(key)) = open.last_mut() {
-        *key = Key { text: String::new(), is_read: !key.is_read };
+        *key = Key {
+            text: String::new(),
+            is_read: !key.is_read,
+        };
     }
 }
 
@@ -145,7 +176,10 @@ mod tests {
     #[test]
     fn hostile_texts_are_refused_or_mean_nothing() {
         assert_eq!(Metadata::parse("").unwrap(), Metadata::default());
-        assert_eq!(Metadata::parse("a: &a [x]\nb: *a\n? [c]\n: d").unwrap(), Metadata::default());
+        assert_eq!(
+            Metadata::parse("a: &a [x]\nb: *a\n? [c]\n: d").unwrap(),
+            Metadata::default()
+        );
         let nested = "[".repeat(10_000);
         assert!(Metadata::parse(&nested).is_err());
         assert!(Metadata::parse("a: [").is_err());
@@ -157,7 +191,15 @@ mod tests {
         std::fs::write(folder.path().join("passwd"), "").unwrap();
         let found = file_of(folder.path(), "../../etc/passwd").unwrap();
         assert_eq!(found, folder.path().join("passwd"));
-        assert!(file_of(folder.path(), "/etc/hostname").unwrap_err().contains("not in the folder"));
-        assert!(file_of(folder.path(), "..").unwrap_err().contains("no file"));
+        assert!(
+            file_of(folder.path(), "/etc/hostname")
+                .unwrap_err()
+                .contains("not in the folder")
+        );
+        assert!(
+            file_of(folder.path(), "..")
+                .unwrap_err()
+                .contains("no file")
+        );
     }
 }

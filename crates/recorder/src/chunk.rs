@@ -12,25 +12,33 @@ const FIRST_BYTES: usize = 4 << 20;
 
 /// The records in a chunk, out of the content of its record.
 pub(crate) fn unpack(content: &[u8], max_bytes: usize) -> Result<Cow<'_, [u8]>, String> {
-    let (fixed, rest) = content.split_at_checked(FIXED_BYTES).ok_or("the chunk is too short")?;
+    let (fixed, rest) = content
+        .split_at_checked(FIXED_BYTES)
+        .ok_or("the chunk is too short")?;
     let claimed = u64::from_le_bytes(fixed[16..24].try_into().expect("eight bytes"));
     let checksum = u32::from_le_bytes(fixed[24..].try_into().expect("four bytes"));
-    let (compression, rest) = counted(rest).ok_or("the name of its compression is longer than the chunk")?;
+    let (compression, rest) =
+        counted(rest).ok_or("the name of its compression is longer than the chunk")?;
     let (length, rest) = rest.split_first_chunk().ok_or("the chunk is too short")?;
     let length = u64::from_le_bytes(*length);
-    let packed = usize::try_from(length).ok().and_then(|length| rest.get(..length));
-    let packed =
-        packed.ok_or_else(|| format!("its records take {length} bytes, {} are there", rest.len()))?;
-    let claimed = usize::try_from(claimed).ok().filter(|&claimed| claimed <= max_bytes);
+    let packed = usize::try_from(length)
+        .ok()
+        .and_then(|length| rest.get(..length));
+    let packed = packed
+        .ok_or_else(|| format!("its records take {length} bytes, {} are there", rest.len()))?;
+    let claimed = usize::try_from(claimed)
+        .ok()
+        .filter(|&claimed| claimed <= max_bytes);
     let claimed = claimed.ok_or_else(|| format!("it unpacks to more than {max_bytes} bytes"))?;
     let records = match compression {
         b"" => Cow::Borrowed(packed),
-        b"lz4" => {
-            Cow::Owned(read_all(lz4::Decoder::new(packed).map_err(|error| error.to_string())?, claimed)?)
-        }
+        b"lz4" => Cow::Owned(read_all(
+            lz4::Decoder::new(packed).map_err(|error| error.to_string())?,
+            claimed,
+        )?),
         b"zstd" => {
-            let decoder =
-                ruzstd::decoding::StreamingDecoder::new(packed).map_err(|error| error.to_string())?;
+            let decoder = ruzstd::decoding::StreamingDecoder::new(packed)
+                .map_err(|error| error.to_string())?;
             Cow::Owned(read_all(decoder, claimed)?)
         }
         other => {
@@ -42,7 +50,10 @@ pub(crate) fn unpack(content: &[u8], max_bytes: usize) -> Result<Cow<'_, [u8]>, 
         }
     };
     if records.len() != claimed {
-        return Err(format!("it unpacks to {} bytes, expected {claimed}", records.len()));
+        return Err(format!(
+            "it unpacks to {} bytes, expected {claimed}",
+            records.len()
+        ));
     }
     // Writers that do not compute it write 0.
     if checksum != 0 && crc32fast::hash(&records) != checksum {
@@ -88,27 +99,52 @@ mod tests {
 
     #[test]
     fn each_compression_is_unpacked() {
-        assert_eq!(unpack(&chunk(b"", 3, 0, b"abc"), 10).unwrap().as_ref(), b"abc");
-        assert_eq!(unpack(&chunk(b"zstd", 9, 0, &repeated(7, 9)), 10).unwrap().as_ref(), [7; 9]);
+        assert_eq!(
+            unpack(&chunk(b"", 3, 0, b"abc"), 10).unwrap().as_ref(),
+            b"abc"
+        );
+        assert_eq!(
+            unpack(&chunk(b"zstd", 9, 0, &repeated(7, 9)), 10)
+                .unwrap()
+                .as_ref(),
+            [7; 9]
+        );
         let mut encoder = lz4::EncoderBuilder::new().build(Vec::new()).unwrap();
         io::Write::write_all(&mut encoder, b"abcabcabc").unwrap();
         let (packed, end) = encoder.finish();
         end.unwrap();
         let checksum = crc32fast::hash(b"abcabcabc");
-        assert_eq!(unpack(&chunk(b"lz4", 9, checksum, &packed), 10).unwrap().as_ref(), b"abcabcabc");
+        assert_eq!(
+            unpack(&chunk(b"lz4", 9, checksum, &packed), 10)
+                .unwrap()
+                .as_ref(),
+            b"abcabcabc"
+        );
     }
 
     #[test]
     fn claims_are_held_against_what_is_there() {
         for (content, expected) in [
-            (chunk(b"", 4, 0, b"abc"), "it unpacks to 3 bytes, expected 4"),
+            (
+                chunk(b"", 4, 0, b"abc"),
+                "it unpacks to 3 bytes, expected 4",
+            ),
             (chunk(b"", 3, 1, b"abc"), "its checksum is wrong"),
             (chunk(b"", 11, 0, b"abc"), "more than 10 bytes"),
-            (chunk(b"zstd", 8, 0, &repeated(7, 9)), "it unpacks to 9 bytes, expected 8"),
+            (
+                chunk(b"zstd", 8, 0, &repeated(7, 9)),
+                "it unpacks to 9 bytes, expected 8",
+            ),
             (chunk(b"zstd", 8, 0, b"nonsense"), "agic"),
             (chunk(b"lz4", 8, 0, b"nonsense"), "cannot be unpacked"),
-            (chunk(b"br", 3, 0, b"abc"), "compressed with \"br\", only zstd and lz4 are read"),
-            (chunk(b"", 3, 0, b"abc")[..40].to_vec(), "take 3 bytes, 0 are there"),
+            (
+                chunk(b"br", 3, 0, b"abc"),
+                "compressed with \"br\", only zstd and lz4 are read",
+            ),
+            (
+                chunk(b"", 3, 0, b"abc")[..40].to_vec(),
+                "take 3 bytes, 0 are there",
+            ),
             (vec![0; 20], "too short"),
         ] {
             let error = unpack(&content, 10).unwrap_err();

@@ -7,15 +7,20 @@ use crate::protobuf::{Field, FieldType, file_descriptor_set};
 pub(crate) fn of(form: Form) -> Option<(String, Vec<u8>)> {
     let own = |message: &str, fields: &[Field]| {
         let fields = [HEADER.as_slice(), fields].concat();
-        Some((format!("nervure.{message}"), file_descriptor_set("nervure", message, &fields)))
+        Some((
+            format!("nervure.{message}"),
+            file_descriptor_set("nervure", message, &fields),
+        ))
     };
-    let foxglove =
-        |message: &str, descriptors: &[u8]| Some((format!("foxglove.{message}"), descriptors.to_vec()));
+    let foxglove = |message: &str, descriptors: &[u8]| {
+        Some((format!("foxglove.{message}"), descriptors.to_vec()))
+    };
     match form {
         Form::RawImage => foxglove("RawImage", include_bytes!("../schemas/RawImage.bin")),
-        Form::CompressedImage => {
-            foxglove("CompressedImage", include_bytes!("../schemas/CompressedImage.bin"))
-        }
+        Form::CompressedImage => foxglove(
+            "CompressedImage",
+            include_bytes!("../schemas/CompressedImage.bin"),
+        ),
         Form::PointCloud => foxglove("PointCloud", include_bytes!("../schemas/PointCloud.bin")),
         Form::Log => foxglove("Log", include_bytes!("../schemas/Log.bin")),
         Form::Numbers(number) => {
@@ -27,7 +32,13 @@ pub(crate) fn of(form: Form) -> Option<(String, Vec<u8>)> {
                 Number::U32 => ("UInt32Tensor", FieldType::Fixed32),
                 Number::U64 => ("UInt64Tensor", FieldType::Fixed64),
             };
-            own(message, &[repeated("shape", 3, FieldType::UInt64), repeated("data", 4, field_type)])
+            own(
+                message,
+                &[
+                    repeated("shape", 3, FieldType::UInt64),
+                    repeated("data", 4, field_type),
+                ],
+            )
         }
         Form::Tensor => own(
             "Tensor",
@@ -53,13 +64,25 @@ pub(crate) fn of(form: Form) -> Option<(String, Vec<u8>)> {
 }
 
 /// What every message of Nervure's own begins with.
-const HEADER: [Field; 2] =
-    [single("timestamp", 1, FieldType::Timestamp), single("frame_id", 2, FieldType::Text)];
+const HEADER: [Field; 2] = [
+    single("timestamp", 1, FieldType::Timestamp),
+    single("frame_id", 2, FieldType::Text),
+];
 
 const fn single(name: &'static str, number: u32, field_type: FieldType) -> Field {
-    Field { name, number, field_type, is_repeated: false }
+    Field {
+        name,
+        number,
+        field_type,
+        is_repeated: false,
+    }
 }
 
 const fn repeated(name: &'static str, number: u32, field_type: FieldType) -> Field {
-    Field { name, number, field_type, is_repeated: true }
+    Field {
+        name,
+        number,
+        field_type,
+        is_repeated: true,
+    }
 }

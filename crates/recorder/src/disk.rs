@@ -43,7 +43,9 @@ impl Shared {
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+        self.changed
+            .wait(state)
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -54,7 +56,10 @@ impl Disk {
         let own = shared.clone();
         let thread = std::thread::Builder::new().name("nervure-disk".to_owned());
         let thread = thread.spawn(move || serve(&own, file))?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
     }
 
     /// Takes a block. After a failure it is dropped.
@@ -107,7 +112,11 @@ impl Disk {
 
     /// Why a block could not be written.
     pub(crate) fn failure(&self) -> Option<String> {
-        self.shared.state().failure.as_ref().map(ToString::to_string)
+        self.shared
+            .state()
+            .failure
+            .as_ref()
+            .map(ToString::to_string)
     }
 
     /// Waits until everything that was taken is in the file, or cannot be.
@@ -127,7 +136,11 @@ impl Disk {
     fn join(&mut self) -> Option<File> {
         self.shared.state().is_closed = true;
         self.shared.changed.notify_all();
-        self.thread.take().map(|thread| thread.join().expect("the thread of the disk does not panic"))
+        self.thread.take().map(|thread| {
+            thread
+                .join()
+                .expect("the thread of the disk does not panic")
+        })
     }
 }
 
@@ -175,7 +188,9 @@ fn serve(shared: &Shared, mut file: File) -> File {
 pub(crate) fn append(file: &mut File, end: u64, block: &[u8]) -> io::Result<()> {
     file.write_all(block).inspect_err(|_| {
         // What is left of the block would look like damage. If even this fails, readers stop there.
-        let _ = file.set_len(end).and_then(|()| file.seek(SeekFrom::Start(end)));
+        let _ = file
+            .set_len(end)
+            .and_then(|()| file.seek(SeekFrom::Start(end)));
     })
 }
 

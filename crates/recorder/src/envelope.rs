@@ -68,7 +68,9 @@ impl<'a> Envelope<'a> {
     /// Takes a message apart: the envelope, and the payload.
     pub(crate) fn read(message: &'a [u8]) -> Result<(Self, &'a [u8]), EnvelopeError> {
         let damaged = EnvelopeError::Damaged;
-        let (rest, trailer) = message.split_last_chunk::<TRAILER_BYTES>().ok_or(EnvelopeError::Missing)?;
+        let (rest, trailer) = message
+            .split_last_chunk::<TRAILER_BYTES>()
+            .ok_or(EnvelopeError::Missing)?;
         if trailer[16..] != MAGIC {
             return Err(EnvelopeError::Missing);
         }
@@ -76,29 +78,48 @@ impl<'a> Envelope<'a> {
         let payload_bytes = u64::from_le_bytes(fixed(&trailer[4..12]));
         let envelope_bytes = u32::from_le_bytes(fixed(&trailer[12..16])) as usize;
 
-        let start = message.len().checked_sub(envelope_bytes).filter(|&start| start <= rest.len());
-        let (before, envelope) = rest.split_at(start.ok_or(damaged("it is longer than the message"))?);
-        let payload = payload_start.checked_add(payload_bytes).filter(|&end| end <= before.len() as u64);
+        let start = message
+            .len()
+            .checked_sub(envelope_bytes)
+            .filter(|&start| start <= rest.len());
+        let (before, envelope) =
+            rest.split_at(start.ok_or(damaged("it is longer than the message"))?);
+        let payload = payload_start
+            .checked_add(payload_bytes)
+            .filter(|&end| end <= before.len() as u64);
         let payload = payload.ok_or(damaged("the payload reaches beyond its place"))? as usize;
         let payload = &before[payload_start as usize..payload];
 
-        let (words, rest) =
-            envelope.split_at_checked(HEADER_BYTES).ok_or(damaged("it is shorter than a header"))?;
+        let (words, rest) = envelope
+            .split_at_checked(HEADER_BYTES)
+            .ok_or(damaged("it is shorter than a header"))?;
         let mut header = [0; Header::WORDS];
         for (word, bytes) in header.iter_mut().zip(words.chunks_exact(8)) {
             *word = u64::from_le_bytes(fixed(bytes));
         }
-        let (length, rest) = rest.split_first_chunk::<LENGTH_BYTES>().ok_or(damaged("there is no frame"))?;
+        let (length, rest) = rest
+            .split_first_chunk::<LENGTH_BYTES>()
+            .ok_or(damaged("there is no frame"))?;
         let (frame, head) = rest
             .split_at_checked(u32::from_le_bytes(*length) as usize)
             .ok_or(damaged("the frame's name is longer than the envelope"))?;
-        let frame = std::str::from_utf8(frame).map_err(|_| damaged("the frame's name is not UTF-8"))?;
-        Ok((Self { header: Header::from_words(&header), frame, head }, payload))
+        let frame =
+            std::str::from_utf8(frame).map_err(|_| damaged("the frame's name is not UTF-8"))?;
+        Ok((
+            Self {
+                header: Header::from_words(&header),
+                frame,
+                head,
+            },
+            payload,
+        ))
     }
 }
 
 fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    bytes.try_into().expect("the caller cut as many bytes as the type has")
+    bytes
+        .try_into()
+        .expect("the caller cut as many bytes as the type has")
 }
 
 #[cfg(test)]

@@ -80,10 +80,14 @@ impl Form {
             Layout::Scalar(Scalar::Integer(_)) => Self::Scalar(ScalarType::Int64),
             Layout::Scalar(Scalar::Unsigned(_)) => Self::Scalar(ScalarType::UInt64),
             Layout::Scalar(Scalar::Float(_)) => Self::Scalar(ScalarType::Float64),
-            Layout::Tensor(tensor) if tensor.payload_bytes() != sample.payload.len() => Self::Opaque,
+            Layout::Tensor(tensor) if tensor.payload_bytes() != sample.payload.len() => {
+                Self::Opaque
+            }
             Layout::Tensor(tensor) => Self::of_tensor(tensor, type_name),
             Layout::Array(array) => match &sample.schema {
-                Some(schema) if arrow_ipc::placement(schema, array, sample.payload.len()).is_some() => {
+                Some(schema)
+                    if arrow_ipc::placement(schema, array, sample.payload.len()).is_some() =>
+                {
                     Self::Arrow
                 }
                 _ => Self::Opaque,
@@ -98,7 +102,11 @@ impl Form {
         }
         match image_encodings(tensor) {
             Some(_) if is("std/Image") => return Self::RawImage,
-            Some(_) if type_name.is_none() && *tensor.dtype() == DType::U8 && looks_like_image(tensor) => {
+            Some(_)
+                if type_name.is_none()
+                    && *tensor.dtype() == DType::U8
+                    && looks_like_image(tensor) =>
+            {
                 return Self::RawImage;
             }
             _ => {}
@@ -112,7 +120,11 @@ impl Form {
             DType::U64 => Number::U64,
             _ => return Self::Tensor,
         };
-        if tensor.is_contiguous() { Self::Numbers(number) } else { Self::Tensor }
+        if tensor.is_contiguous() {
+            Self::Numbers(number)
+        } else {
+            Self::Tensor
+        }
     }
 
     /// What the channel's messages are called, and their schema: name, encoding and data.
@@ -136,7 +148,13 @@ impl Form {
     }
 
     /// Writes the message.
-    pub(crate) fn write(self, message: &mut Vec<u8>, sample: &Incoming<'_>, layout: &Layout, topic: &str) {
+    pub(crate) fn write(
+        self,
+        message: &mut Vec<u8>,
+        sample: &Incoming<'_>,
+        layout: &Layout,
+        topic: &str,
+    ) {
         let envelope = Envelope {
             header: sample.header,
             frame: sample.frame.as_deref().unwrap_or_default(),
@@ -153,8 +171,15 @@ impl Form {
                 let padding = (sample.payload.len() + envelope.bytes()).next_multiple_of(8)
                     - (sample.payload.len() + envelope.bytes());
                 let body_bytes = sample.payload.len() + padding + envelope.bytes();
-                message.extend(arrow_ipc::before_body(schema, &placement, sample.payload, body_bytes));
-                put_payload(message, sample, &envelope, |message| message.extend(&[0; 8][..padding]));
+                message.extend(arrow_ipc::before_body(
+                    schema,
+                    &placement,
+                    sample.payload,
+                    body_bytes,
+                ));
+                put_payload(message, sample, &envelope, |message| {
+                    message.extend(&[0; 8][..padding])
+                });
             }
             _ => {
                 self.write_before(message, sample, layout, topic);
@@ -244,15 +269,23 @@ pub(crate) const OPAQUE_ENCODING: &str = "nervure";
 /// instead follow.
 fn image_encodings(tensor: &TensorLayout) -> Option<&'static [&'static str]> {
     let fits = tensor.is_contiguous()
-        && tensor.shape().iter().all(|&side| u32::try_from(side).is_ok())
+        && tensor
+            .shape()
+            .iter()
+            .all(|&side| u32::try_from(side).is_ok())
         && u32::try_from(tensor.payload_bytes()).is_ok();
     if !fits || tensor.is_empty() {
         return None;
     }
     match (tensor.dtype(), tensor.shape()) {
-        (DType::U8, [_, _] | [_, _, 1]) => {
-            Some(&["mono8", "8UC1", "bayer_rggb8", "bayer_bggr8", "bayer_gbrg8", "bayer_grbg8"])
-        }
+        (DType::U8, [_, _] | [_, _, 1]) => Some(&[
+            "mono8",
+            "8UC1",
+            "bayer_rggb8",
+            "bayer_bggr8",
+            "bayer_gbrg8",
+            "bayer_grbg8",
+        ]),
         (DType::U8, [_, _, 2]) => Some(&["uyvy", "yuyv", "yuv422", "yuv422_yuy2"]),
         (DType::U8, [_, _, 3]) => Some(&["rgb8", "bgr8", "8UC3"]),
         (DType::U8, [_, _, 4]) => Some(&["rgba8", "bgra8"]),
@@ -265,7 +298,10 @@ fn image_encodings(tensor: &TensorLayout) -> Option<&'static [&'static str]> {
 /// Whether an untyped tensor of bytes is more likely an image than a table.
 fn looks_like_image(tensor: &TensorLayout) -> bool {
     let channels = tensor.shape().get(2).copied().unwrap_or(1);
-    channels != 2 && tensor.shape()[..2].iter().all(|&side| side >= MIN_IMAGE_SIDE)
+    channels != 2
+        && tensor.shape()[..2]
+            .iter()
+            .all(|&side| side >= MIN_IMAGE_SIDE)
 }
 
 fn put_image(out: &mut Vec<u8>, tensor: &TensorLayout, sample: &Incoming<'_>) {
@@ -275,7 +311,10 @@ fn put_image(out: &mut Vec<u8>, tensor: &TensorLayout, sample: &Incoming<'_>) {
     let named = decode_head(sample.head).ok().and_then(|(_, metadata)| {
         let metadata = metadata.decode().ok()?;
         match metadata.get("encoding")? {
-            Value::Text(name) => encodings.iter().find(|known| known.eq_ignore_ascii_case(name)).copied(),
+            Value::Text(name) => encodings
+                .iter()
+                .find(|known| known.eq_ignore_ascii_case(name))
+                .copied(),
             _ => None,
         }
     });
@@ -324,7 +363,21 @@ fn compressed_format(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0xff, 0xd8, 0xff, ..] => Some("jpeg"),
         [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("png"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("webp"),
+        [
+            b'R',
+            b'I',
+            b'F',
+            b'F',
+            _,
+            _,
+            _,
+            _,
+            b'W',
+            b'E',
+            b'B',
+            b'P',
+            ..,
+        ] => Some("webp"),
         _ => None,
     }
 }

@@ -40,7 +40,11 @@ impl Housekeeper {
         let (sender, findings) = channel();
         let thread = std::thread::Builder::new().name("nervure-files".to_owned());
         let thread = thread.spawn(move || serve(&names, &job_receiver, &sender))?;
-        Ok(Self { jobs: Some(jobs), findings, thread: Some(thread) })
+        Ok(Self {
+            jobs: Some(jobs),
+            findings,
+            thread: Some(thread),
+        })
     }
 
     /// Writes the rest of a file and its index.
@@ -60,14 +64,17 @@ impl Housekeeper {
 
     fn send(&self, job: Job) {
         let jobs = self.jobs.as_ref().expect("jobs are taken until the end");
-        jobs.send(job).expect("the thread ends when there are no more jobs");
+        jobs.send(job)
+            .expect("the thread ends when there are no more jobs");
     }
 
     /// Waits until all jobs are done. There cannot be more then.
     pub(crate) fn join(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            thread.join().expect("the thread of the files does not panic");
+            thread
+                .join()
+                .expect("the thread of the files does not panic");
         }
     }
 }
@@ -91,14 +98,21 @@ fn serve(names: &FileNames, jobs: &Receiver<Job>, findings: &Sender<Finding>) {
             }
             Job::Prune { current, max_bytes } => {
                 if let Err(error) = prune(names, &current, max_bytes, &tell) {
-                    tell(Finding::Problem(format!("the oldest recordings cannot be deleted: {error}")));
+                    tell(Finding::Problem(format!(
+                        "the oldest recordings cannot be deleted: {error}"
+                    )));
                 }
             }
         }
     }
 }
 
-fn prune(names: &FileNames, current: &Path, max_bytes: u64, tell: &impl Fn(Finding)) -> io::Result<()> {
+fn prune(
+    names: &FileNames,
+    current: &Path,
+    max_bytes: u64,
+    tell: &impl Fn(Finding),
+) -> io::Result<()> {
     let mut files = Vec::new();
     for (_, path) in names.existing()? {
         match path.symlink_metadata() {
@@ -137,7 +151,7 @@ fn is_finished_recording(path: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
         result => result?,
     }
-    let is_written =
-        flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK);
+    let is_written = flock(&file, FlockOperation::NonBlockingLockExclusive)
+        == Err(rustix::io::Errno::WOULDBLOCK);
     Ok(magic == *mcap::MAGIC && !is_written)
 }

@@ -28,7 +28,10 @@ struct Kept {
 
 impl Latched {
     pub(crate) fn new(history: u32) -> Self {
-        Self { history: history as usize, ..Self::default() }
+        Self {
+            history: history as usize,
+            ..Self::default()
+        }
     }
 
     pub(crate) fn push(&mut self, sample: &Incoming<'_>) {
@@ -44,7 +47,10 @@ impl Latched {
             schema: sample.schema.clone(),
         });
         while self.samples.len() > self.history || self.bytes > MAX_BYTES {
-            let oldest = self.samples.pop_front().expect("there are samples while there are bytes of them");
+            let oldest = self
+                .samples
+                .pop_front()
+                .expect("there are samples while there are bytes of them");
             self.bytes -= oldest.payload.len();
         }
     }

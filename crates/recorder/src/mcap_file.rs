@@ -56,7 +56,10 @@ struct Piece {
 impl McapFile {
     /// Opens a file, which is called `path` for people. Chunks unpack to at most this many bytes.
     pub(crate) fn open(path: &Path, file: File, max_chunk_bytes: usize) -> Result<Self, ReadError> {
-        let io = |source| ReadError::Io { path: path.to_owned(), source };
+        let io = |source| ReadError::Io {
+            path: path.to_owned(),
+            source,
+        };
         let metadata = file.metadata().map_err(io)?;
         let mut opened = Self {
             path: path.to_owned(),
@@ -86,12 +89,18 @@ impl McapFile {
         take: &mut Take<'_>,
     ) -> Result<(), ReadError> {
         let damaged = |what: String| self.damaged(offset, what);
-        let length = usize::try_from(bytes).ok().filter(|&bytes| bytes <= self.max_piece_bytes());
-        let length = length.ok_or_else(|| damaged(format!("a record of {bytes} bytes is too large")))?;
+        let length = usize::try_from(bytes)
+            .ok()
+            .filter(|&bytes| bytes <= self.max_piece_bytes());
+        let length =
+            length.ok_or_else(|| damaged(format!("a record of {bytes} bytes is too large")))?;
         let mut content = vec![0; length];
         self.file
             .read_exact_at(&mut content, offset)
-            .map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
+            .map_err(|source| ReadError::Io {
+                path: self.path.clone(),
+                source,
+            })?;
         for record in records(&content) {
             let (code, content) = record.map_err(damaged)?;
             if code != op::CHUNK {
@@ -114,7 +123,12 @@ impl McapFile {
     }
 
     fn damaged(&self, offset: u64, what: String) -> ReadError {
-        ReadError::Damaged { path: self.path.clone(), offset, what, lost: Lost::default() }
+        ReadError::Damaged {
+            path: self.path.clone(),
+            offset,
+            what,
+            lost: Lost::default(),
+        }
     }
 
     /// Walks over the records of the data section.
@@ -132,18 +146,29 @@ impl McapFile {
                 return cut_short("the file ends within the first bytes of a record".to_owned());
             }
             let code = head[0];
-            let length = u64::from_le_bytes(head[1..RECORD_HEAD_BYTES].try_into().expect("eight bytes"));
+            let length =
+                u64::from_le_bytes(head[1..RECORD_HEAD_BYTES].try_into().expect("eight bytes"));
             let left = self.bytes.saturating_sub(at + RECORD_HEAD_BYTES as u64);
             if length > left {
                 let what = kind_of_record(code);
-                return cut_short(format!("{what} of {length} bytes begins here, of which {left} are there"));
+                return cut_short(format!(
+                    "{what} of {length} bytes begins here, of which {left} are there"
+                ));
             }
             let bytes = RECORD_HEAD_BYTES as u64 + length;
-            let content = &head[RECORD_HEAD_BYTES..][..(there - RECORD_HEAD_BYTES).min(length as usize)];
+            let content =
+                &head[RECORD_HEAD_BYTES..][..(there - RECORD_HEAD_BYTES).min(length as usize)];
             match code {
                 op::CHUNK => {
                     let (start, end) = (time(content, 0), time(content, 8));
-                    self.pieces.push(Piece { offset: at, bytes, is_chunk: true, start, end, messages: None });
+                    self.pieces.push(Piece {
+                        offset: at,
+                        bytes,
+                        is_chunk: true,
+                        start,
+                        end,
+                        messages: None,
+                    });
                 }
                 op::MESSAGE_INDEX => self.count_messages(content, length),
                 op::MESSAGE => self.add_piece(at, bytes, time(content, 6), 1),
@@ -203,7 +228,9 @@ impl McapFile {
         const TOGETHER: u64 = 1 << 20;
         match self.pieces.last_mut() {
             Some(last)
-                if !last.is_chunk && last.offset + last.bytes == offset && last.bytes + bytes <= TOGETHER =>
+                if !last.is_chunk
+                    && last.offset + last.bytes == offset
+                    && last.bytes + bytes <= TOGETHER =>
             {
                 last.bytes += bytes;
                 last.start = last.start.min(time);
@@ -212,7 +239,14 @@ impl McapFile {
             }
             _ => {
                 let (start, end, messages) = (time, time, Some(messages));
-                self.pieces.push(Piece { offset, bytes, is_chunk: false, start, end, messages });
+                self.pieces.push(Piece {
+                    offset,
+                    bytes,
+                    is_chunk: false,
+                    start,
+                    end,
+                    messages,
+                });
             }
         }
     }
@@ -221,10 +255,15 @@ impl McapFile {
     fn count_messages(&mut self, content: &[u8], length: u64) {
         const CHANNEL_AND_COUNT_BYTES: u64 = 6;
         const ENTRY_BYTES: u64 = 16;
-        let Some(last) = self.pieces.last_mut().filter(|last| last.is_chunk) else { return };
-        let entries =
-            content.get(2..6).map(|count| u32::from_le_bytes(count.try_into().expect("four bytes")));
-        let entries = entries.map(u64::from).filter(|bytes| bytes + CHANNEL_AND_COUNT_BYTES <= length);
+        let Some(last) = self.pieces.last_mut().filter(|last| last.is_chunk) else {
+            return;
+        };
+        let entries = content
+            .get(2..6)
+            .map(|count| u32::from_le_bytes(count.try_into().expect("four bytes")));
+        let entries = entries
+            .map(u64::from)
+            .filter(|bytes| bytes + CHANNEL_AND_COUNT_BYTES <= length);
         if let Some(bytes) = entries {
             last.messages = Some(last.messages.unwrap_or(0) + bytes / ENTRY_BYTES);
         }
@@ -238,10 +277,15 @@ impl McapFile {
         let start = at + RECORD_HEAD_BYTES as u64;
         self.file
             .read_exact_at(&mut content, start)
-            .map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
+            .map_err(|source| ReadError::Io {
+                path: self.path.clone(),
+                source,
+            })?;
         match record::parse(code, &content) {
             Ok(Record::Header(header)) => self.library = header.library,
-            Ok(Record::Metadata(metadata)) => self.metadata.push((metadata.name, metadata.metadata)),
+            Ok(Record::Metadata(metadata)) => {
+                self.metadata.push((metadata.name, metadata.metadata))
+            }
             Ok(_) => {}
             Err(what) => return Err(self.damaged(at, what)),
         }
@@ -255,7 +299,12 @@ impl McapFile {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(ReadError::Io { path: self.path.clone(), source }),
+                Err(source) => {
+                    return Err(ReadError::Io {
+                        path: self.path.clone(),
+                        source,
+                    });
+                }
             }
         }
         Ok(filled)
@@ -280,7 +329,11 @@ impl Storage for McapFile {
     }
 
     fn metadata(&self, name: &str) -> Option<&BTreeMap<String, String>> {
-        self.metadata.iter().rev().find(|(known, _)| known == name).map(|(_, metadata)| metadata)
+        self.metadata
+            .iter()
+            .rev()
+            .find(|(known, _)| known == name)
+            .map(|(_, metadata)| metadata)
     }
 
     fn summary(&self) -> Option<&Summary> {
@@ -295,8 +348,20 @@ impl Storage for McapFile {
         self.pieces[piece].start
     }
 
-    fn read(&self, piece: usize, channels: &mut Channels, take: &mut Take<'_>) -> Result<(), ReadError> {
-        let Piece { offset, bytes, start, end, messages, .. } = self.pieces[piece];
+    fn read(
+        &self,
+        piece: usize,
+        channels: &mut Channels,
+        take: &mut Take<'_>,
+    ) -> Result<(), ReadError> {
+        let Piece {
+            offset,
+            bytes,
+            start,
+            end,
+            messages,
+            ..
+        } = self.pieces[piece];
         let mut handed_out = 0;
         let mut take = |id: u16, channel: &Arc<Channel>, header: MessageHeader, data: &[u8]| {
             handed_out += 1;
@@ -304,12 +369,20 @@ impl Storage for McapFile {
         };
         let result = self.read_records(offset, bytes, channels, &mut take);
         result.map_err(|error| match error {
-            ReadError::Damaged { path, offset, what, .. } => {
+            ReadError::Damaged {
+                path, offset, what, ..
+            } => {
                 let messages = messages.map(|messages| messages.saturating_sub(handed_out));
                 // Of a part in which some messages could be read the rest is not known.
-                let nanos =
-                    (handed_out == 0 && start > 0).then_some(end).and_then(|end| end.checked_sub(start));
-                ReadError::Damaged { path, offset, what, lost: Lost { messages, nanos } }
+                let nanos = (handed_out == 0 && start > 0)
+                    .then_some(end)
+                    .and_then(|end| end.checked_sub(start));
+                ReadError::Damaged {
+                    path,
+                    offset,
+                    what,
+                    lost: Lost { messages, nanos },
+                }
             }
             error => error,
         })
@@ -332,12 +405,19 @@ fn records(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8]), String>
 
 /// The first record, and what follows it.
 fn split_record(bytes: &[u8]) -> Result<(u8, &[u8], &[u8]), String> {
-    let (head, rest) =
-        bytes.split_first_chunk::<RECORD_HEAD_BYTES>().ok_or("it ends within the first bytes of a record")?;
+    let (head, rest) = bytes
+        .split_first_chunk::<RECORD_HEAD_BYTES>()
+        .ok_or("it ends within the first bytes of a record")?;
     let length = u64::from_le_bytes(head[1..].try_into().expect("eight bytes"));
-    let split = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length));
+    let split = usize::try_from(length)
+        .ok()
+        .and_then(|length| rest.split_at_checked(length));
     let (content, rest) = split.ok_or_else(|| {
-        format!("{} claims {length} bytes, {} are left", kind_of_record(head[0]), rest.len())
+        format!(
+            "{} claims {length} bytes, {} are left",
+            kind_of_record(head[0]),
+            rest.len()
+        )
     })?;
     Ok((head[0], content, rest))
 }
@@ -353,7 +433,9 @@ fn is_written(file: &File) -> bool {
 }
 
 fn time(content: &[u8], at: usize) -> u64 {
-    content.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+    content.get(at..at + 8).map_or(0, |bytes| {
+        u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+    })
 }
 
 fn kind_of_record(code: u8) -> String {

@@ -26,7 +26,9 @@ pub struct Messages<'a> {
 
 impl std::fmt::Debug for Messages<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Messages").field("recording", &self.recording).finish_non_exhaustive()
+        f.debug_struct("Messages")
+            .field("recording", &self.recording)
+            .finish_non_exhaustive()
     }
 }
 
@@ -45,7 +47,9 @@ impl Recording {
 
     /// The messages of some channels.
     pub fn messages_of<'a>(&'a self, wanted: impl Fn(&Channel) -> bool + 'a) -> Messages<'a> {
-        let mut earliest: Vec<u64> = (0..self.pieces()).map(|piece| self.start_of(piece)).collect();
+        let mut earliest: Vec<u64> = (0..self.pieces())
+            .map(|piece| self.start_of(piece))
+            .collect();
         for piece in (1..earliest.len()).rev() {
             earliest[piece - 1] = earliest[piece - 1].min(earliest[piece]);
         }
@@ -65,7 +69,17 @@ impl Recording {
 
 impl Messages<'_> {
     fn read_piece(&mut self) -> Result<(), ReadError> {
-        let Self { recording, wanted, channels, next_piece, latest, held, held_bytes, read, .. } = self;
+        let Self {
+            recording,
+            wanted,
+            channels,
+            next_piece,
+            latest,
+            held,
+            held_bytes,
+            read,
+            ..
+        } = self;
         let piece = *next_piece;
         *next_piece += 1;
         recording.read(piece, channels, |id, channel, header, data| {
@@ -81,13 +95,19 @@ impl Messages<'_> {
                 log_time: header.log_time,
                 data: data.to_vec(),
             };
-            held.push(Reverse(Held { time: *latest, place: *read, message }));
+            held.push(Reverse(Held {
+                time: *latest,
+                place: *read,
+                message,
+            }));
             *read += 1;
         })
     }
 
     fn needs_more(&self) -> bool {
-        let Some(earliest) = self.earliest.get(self.next_piece) else { return false };
+        let Some(earliest) = self.earliest.get(self.next_piece) else {
+            return false;
+        };
         match self.held.peek() {
             None => true,
             Some(Reverse(first)) => {

@@ -74,21 +74,29 @@ impl FileNames {
     /// [`PatternError`].
     pub fn parse(pattern: &Path, dataflow: &str) -> Result<Self, PatternError> {
         let shown = || pattern.display().to_string();
-        let text = pattern.to_str().ok_or_else(|| PatternError::NotText { pattern: shown() })?;
+        let text = pattern
+            .to_str()
+            .ok_or_else(|| PatternError::NotText { pattern: shown() })?;
         let name = pattern.file_name().and_then(|name| name.to_str());
-        let name =
-            name.filter(|_| !text.ends_with('/')).ok_or_else(|| PatternError::NoFile { pattern: shown() })?;
+        let name = name
+            .filter(|_| !text.ends_with('/'))
+            .ok_or_else(|| PatternError::NoFile { pattern: shown() })?;
         let folder = pattern.parent().unwrap_or(Path::new(""));
         if placeholders(&folder.to_string_lossy()).next().is_some() {
             return Err(PatternError::Folder { pattern: shown() });
         }
         if let Some(unknown) = placeholders(name).find(|found| ![TIME, NAME].contains(found)) {
-            return Err(PatternError::Unknown { pattern: shown(), placeholder: unknown.to_owned() });
+            return Err(PatternError::Unknown {
+                pattern: shown(),
+                placeholder: unknown.to_owned(),
+            });
         }
         let name = name.replace(NAME, &dataflow.replace(['/', '\0'], "_"));
         let (before, after) = match name.split_once(TIME) {
             None => (name.as_str(), None),
-            Some((_, after)) if after.contains(TIME) => return Err(PatternError::Times { pattern: shown() }),
+            Some((_, after)) if after.contains(TIME) => {
+                return Err(PatternError::Times { pattern: shown() });
+            }
             Some((before, after)) => (before, Some(after)),
         };
         let (rest, extension) = split_extension(after.unwrap_or(before), after.is_some());
@@ -107,9 +115,19 @@ impl FileNames {
 
     /// The file of that time, with a number unless that is `None`.
     pub fn path(&self, time: &str, number: Option<u32>) -> PathBuf {
-        let Self { folder, before_time, after_time, extension } = self;
-        let time = after_time.as_ref().map(|after| format!("{time}{after}")).unwrap_or_default();
-        let number = number.map(|number| format!("-{number:0DIGITS$}")).unwrap_or_default();
+        let Self {
+            folder,
+            before_time,
+            after_time,
+            extension,
+        } = self;
+        let time = after_time
+            .as_ref()
+            .map(|after| format!("{time}{after}"))
+            .unwrap_or_default();
+        let number = number
+            .map(|number| format!("-{number:0DIGITS$}"))
+            .unwrap_or_default();
         folder.join(format!("{before_time}{time}{number}{extension}"))
     }
 
@@ -119,7 +137,11 @@ impl FileNames {
     /// # Errors
     /// When the folder cannot be read.
     pub fn existing(&self) -> io::Result<Vec<(FileKey, PathBuf)>> {
-        let folder = if self.folder.as_os_str().is_empty() { Path::new(".") } else { &self.folder };
+        let folder = if self.folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            &self.folder
+        };
         let mut found = Vec::new();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
@@ -136,22 +158,33 @@ impl FileNames {
 
     /// Time and number of a file's name, if it is of this pattern.
     fn read(&self, name: &str) -> Option<FileKey> {
-        let rest = name.strip_prefix(&self.before_time)?.strip_suffix(&self.extension)?;
+        let rest = name
+            .strip_prefix(&self.before_time)?
+            .strip_suffix(&self.extension)?;
         let (time, rest) = match &self.after_time {
             None => ("", rest),
             Some(after) => {
                 let (time, rest) = rest.split_at_checked(TIME_BYTES)?;
-                (time, rest.strip_prefix(after.as_str()).filter(|_| is_time(time))?)
+                (
+                    time,
+                    rest.strip_prefix(after.as_str())
+                        .filter(|_| is_time(time))?,
+                )
             }
         };
         let number = match rest.strip_prefix('-') {
             None if rest.is_empty() => 1,
-            Some(digits) if digits.len() >= DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Some(digits)
+                if digits.len() >= DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit()) =>
+            {
                 digits.parse().ok()?
             }
             _ => return None,
         };
-        Some(FileKey { time: time.to_owned(), number })
+        Some(FileKey {
+            time: time.to_owned(),
+            number,
+        })
     }
 }
 
@@ -169,10 +202,11 @@ pub fn is_time(text: &str) -> bool {
 
 /// What stands in braces, with them.
 fn placeholders(text: &str) -> impl Iterator<Item = &str> {
-    text.match_indices('{').map(|(at, _)| match text[at..].find('}') {
-        Some(end) => &text[at..=at + end],
-        None => &text[at..],
-    })
+    text.match_indices('{')
+        .map(|(at, _)| match text[at..].find('}') {
+            Some(end) => &text[at..=at + end],
+            None => &text[at..],
+        })
 }
 
 /// The last dot and what follows it. A dot at the beginning of a name hides a file.
@@ -198,8 +232,16 @@ mod tests {
         for (pattern, number, expected) in [
             ("run.mcap", None, "run.mcap"),
             ("run.mcap", Some(2), "run-0002.mcap"),
-            ("/data/run-{time}.mcap", Some(12345), "/data/run-20260131T235959Z-12345.mcap"),
-            ("a/{name}_{time}_x.y.mcap", Some(1), "a/drive_20260131T235959Z_x.y-0001.mcap"),
+            (
+                "/data/run-{time}.mcap",
+                Some(12345),
+                "/data/run-20260131T235959Z-12345.mcap",
+            ),
+            (
+                "a/{name}_{time}_x.y.mcap",
+                Some(1),
+                "a/drive_20260131T235959Z_x.y-0001.mcap",
+            ),
             ("{time}", None, "20260131T235959Z"),
             ("{time}.mcap", Some(7), "20260131T235959Z-0007.mcap"),
             (".hidden", Some(7), ".hidden-0007"),
@@ -241,7 +283,9 @@ mod tests {
             ("data/", "names no file"),
             ("..", "names no file"),
         ] {
-            let error = FileNames::parse(Path::new(pattern), "drive").unwrap_err().to_string();
+            let error = FileNames::parse(Path::new(pattern), "drive")
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(expected), "{error}");
         }
     }
@@ -249,15 +293,23 @@ mod tests {
     #[test]
     fn only_files_of_the_pattern_are_found_the_oldest_first() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["run-0010.mcap", "run-0002.mcap", "run.mcap", "run-x.mcap", "other.mcap"] {
+        for name in [
+            "run-0010.mcap",
+            "run-0002.mcap",
+            "run.mcap",
+            "run-x.mcap",
+            "other.mcap",
+        ] {
             fs::write(folder.path().join(name), "").unwrap();
         }
         fs::create_dir(folder.path().join("run-0003.mcap")).unwrap();
         std::os::unix::fs::symlink("other.mcap", folder.path().join("run-0004.mcap")).unwrap();
         let names = FileNames::parse(&folder.path().join("run.mcap"), "drive").unwrap();
         let found = names.existing().unwrap();
-        let found: Vec<_> =
-            found.iter().map(|(_, path)| path.file_name().unwrap().to_str().unwrap()).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|(_, path)| path.file_name().unwrap().to_str().unwrap())
+            .collect();
         assert_eq!(found, ["run.mcap", "run-0002.mcap", "run-0010.mcap"]);
     }
 }

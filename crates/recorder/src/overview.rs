@@ -57,8 +57,11 @@ impl TopicOverview {
     }
 
     fn add(&mut self, channel: &Channel) {
-        let name =
-            if channel.schema_name.is_empty() { &channel.message_encoding } else { &channel.schema_name };
+        let name = if channel.schema_name.is_empty() {
+            &channel.message_encoding
+        } else {
+            &channel.schema_name
+        };
         if !self.schemas.contains(name) {
             self.schemas.push(name.clone());
         }
@@ -70,7 +73,8 @@ impl TopicOverview {
             Ok(samples) => samples.becomes().map(str::to_owned),
             Err(error) => Some(format!("not played: {error}")),
         };
-        self.becomes.extend(becomes.filter(|known| !self.becomes.contains(known)));
+        self.becomes
+            .extend(becomes.filter(|known| !self.becomes.contains(known)));
     }
 }
 
@@ -87,10 +91,16 @@ impl Recording {
     /// What is in the recording, by reading all of it, and what the index counts beyond that.
     pub fn checked_overview(&self) -> Overview {
         let mut overview = self.overview_of_messages();
-        let Some(summaries) = self.summaries() else { return overview };
+        let Some(summaries) = self.summaries() else {
+            return overview;
+        };
         let indexed = self.overview_of_summaries(&summaries);
         for mut counted in indexed.topics {
-            match overview.topics.iter_mut().find(|topic| topic.topic == counted.topic) {
+            match overview
+                .topics
+                .iter_mut()
+                .find(|topic| topic.topic == counted.topic)
+            {
                 Some(found) => {
                     found.missing = counted.messages.saturating_sub(found.messages);
                     // Gaps would count what is missing as well.
@@ -102,11 +112,15 @@ impl Recording {
                 }
             }
         }
-        overview.topics.sort_by(|one, other| one.topic.cmp(&other.topic));
+        overview
+            .topics
+            .sort_by(|one, other| one.topic.cmp(&other.topic));
         let missing: u64 = overview.topics.iter().map(|topic| topic.missing).sum();
         if missing > 0 && overview.damaged.is_empty() {
             let path = self.path().display();
-            overview.damaged.push(format!("{path}: {missing} messages that its index counts are not there"));
+            overview.damaged.push(format!(
+                "{path}: {missing} messages that its index counts are not there"
+            ));
         }
         overview
     }
@@ -116,8 +130,9 @@ impl Recording {
         let mut times: Option<(u64, u64)> = None;
         for summary in summaries {
             for (id, channel) in &summary.channels {
-                let topic =
-                    topics.entry(&channel.topic).or_insert_with(|| TopicOverview::new(&channel.topic));
+                let topic = topics
+                    .entry(&channel.topic)
+                    .or_insert_with(|| TopicOverview::new(&channel.topic));
                 topic.add(channel);
                 topic.messages += summary.messages.get(id).copied().unwrap_or(0);
             }
@@ -132,7 +147,11 @@ impl Recording {
             topic.lost = count.and_then(|count| count.parse().ok());
         }
         let topics: Vec<_> = topics.into_values().collect();
-        Overview { topics, times, damaged: Vec::new() }
+        Overview {
+            topics,
+            times,
+            damaged: Vec::new(),
+        }
     }
 
     fn overview_of_messages(&self) -> Overview {
@@ -157,7 +176,8 @@ impl Recording {
                 if topic.holds_samples
                     && let Ok((Envelope { header, .. }, _)) = Envelope::read(data)
                 {
-                    *topic.lost.get_or_insert(0) += gaps.before(header.incarnation, header.sequence);
+                    *topic.lost.get_or_insert(0) +=
+                        gaps.before(header.incarnation, header.sequence);
                 }
                 let time = header.log_time;
                 let (first, last) = times.unwrap_or((time, time));

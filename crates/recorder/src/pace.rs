@@ -61,7 +61,10 @@ mod tests {
     fn messages_are_due_at_the_recorded_pace_times_the_rate() {
         let mut pace = Pace::new(Some(2.0));
         let due = [(1000, 50), (1000, 60), (1500, 70), (3000, 80), (900, 90)];
-        assert_eq!(due.map(|(time, now)| pace.due(time, now)), [50, 50, 300, 1050, 50]);
+        assert_eq!(
+            due.map(|(time, now)| pace.due(time, now)),
+            [50, 50, 300, 1050, 50]
+        );
         assert_eq!(pace.time_at(300), Some(1500));
         pace.restart();
         assert_eq!(pace.due(1000, 5000), 5000);
@@ -72,7 +75,10 @@ mod tests {
     fn what_held_it_up_shifts_all_that_follows() {
         let mut pace = Pace::new(Some(1.0));
         assert_eq!((pace.due(100, 0), pace.due(150, 10)), (0, 50));
-        pace.resume(Anchor { time: 150, mono: 500 });
+        pace.resume(Anchor {
+            time: 150,
+            mono: 500,
+        });
         assert_eq!(pace.due(160, 500), 510);
     }
 }

@@ -7,7 +7,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use nervure_node::{Envelope, Event, Events, Handle, Node, Publisher, SendError, Wait, monotonic_nanos};
+use nervure_node::{
+    Envelope, Event, Events, Handle, Node, Publisher, SendError, Wait, monotonic_nanos,
+};
 
 use crate::overview::Damages;
 use crate::pace::{Anchor, Pace};
@@ -41,7 +43,12 @@ pub struct PlayOptions {
 
 impl Default for PlayOptions {
     fn default() -> Self {
-        Self { rate: Some(1.0), repeat: false, drives_clock: false, renamed: BTreeMap::new() }
+        Self {
+            rate: Some(1.0),
+            repeat: false,
+            drives_clock: false,
+            renamed: BTreeMap::new(),
+        }
     }
 }
 
@@ -83,7 +90,9 @@ pub enum PlayError {
 
 /// What a topic of a recording is called in a dataflow: topics of ROS begin with a slash.
 pub fn played_name<'a>(topic: &'a str, renamed: &'a BTreeMap<String, String>) -> &'a str {
-    renamed.get(topic).map_or(topic.strip_prefix('/').unwrap_or(topic), String::as_str)
+    renamed
+        .get(topic)
+        .map_or(topic.strip_prefix('/').unwrap_or(topic), String::as_str)
 }
 
 /// Publishes what a recording holds for the outputs of `node`, which have the names of its topics ([`played_name`]), in the
@@ -180,7 +189,10 @@ struct Track {
 }
 
 impl Player<'_> {
-    fn play_round(&mut self, messages: &Receiver<Result<Message, ReadError>>) -> Result<(), PlayError> {
+    fn play_round(
+        &mut self,
+        messages: &Receiver<Result<Message, ReadError>>,
+    ) -> Result<(), PlayError> {
         while let Some(message) = self.next(messages) {
             let message = match message {
                 Ok(message) => message,
@@ -235,7 +247,11 @@ impl Player<'_> {
     fn wait_until(&mut self, due: u64) -> bool {
         loop {
             let left = Duration::from_nanos(due.saturating_sub(monotonic_nanos()));
-            let event = if left.is_zero() { self.events.try_next() } else { self.events.next_timeout(left) };
+            let event = if left.is_zero() {
+                self.events.try_next()
+            } else {
+                self.events.next_timeout(left)
+            };
             match event {
                 Some(Event::Stop { .. }) => return true,
                 Some(_) => {}
@@ -256,8 +272,15 @@ impl Player<'_> {
                     .inspect_err(|reason| (self.say)(&format!("{topic} is not played: {reason}")))
                     .ok();
                 let output = played_name(topic, self.renamed);
-                let publisher = self.handle.output(output).expect("only topics that are outputs are read");
-                place.insert(Track { samples, publisher, _channel: message.channel.clone() })
+                let publisher = self
+                    .handle
+                    .output(output)
+                    .expect("only topics that are outputs are read");
+                place.insert(Track {
+                    samples,
+                    publisher,
+                    _channel: message.channel.clone(),
+                })
             }
         };
         let sample = match &track.samples {
@@ -302,7 +325,12 @@ impl Player<'_> {
         match result {
             Ok(_) => self.report.samples += 1,
             Err(SendError::Stopped) => return Ok(false),
-            Err(source) => return Err(PlayError::Send { topic: topic.clone(), source }),
+            Err(source) => {
+                return Err(PlayError::Send {
+                    topic: topic.clone(),
+                    source,
+                });
+            }
         }
         self.account(due, slowest.as_deref());
         Ok(true)
@@ -310,7 +338,8 @@ impl Player<'_> {
 
     fn set_clock(&self, anchor: Anchor) {
         if let Some(rate) = self.clock {
-            self.handle.drive_clock(anchor.time as i64, anchor.mono, rate);
+            self.handle
+                .drive_clock(anchor.time as i64, anchor.mono, rate);
         }
     }
 
@@ -318,7 +347,9 @@ impl Player<'_> {
     fn begin_next_round(&mut self) {
         if self.clock.is_some() {
             let (first, last) = self.times.unwrap_or_default();
-            self.shift = self.shift.saturating_add(last - first + BETWEEN_ROUNDS.as_nanos() as u64);
+            self.shift = self
+                .shift
+                .saturating_add(last - first + BETWEEN_ROUNDS.as_nanos() as u64);
         } else {
             self.pace.restart();
         }
@@ -335,8 +366,12 @@ impl Player<'_> {
             self.told = now;
             let millis = late.as_millis();
             (self.say)(&match slowest {
-                Some(consumer) => format!("{millis} ms behind the recording: {consumer} does not keep up"),
-                None => format!("{millis} ms behind the recording: it cannot be read and published so fast"),
+                Some(consumer) => {
+                    format!("{millis} ms behind the recording: {consumer} does not keep up")
+                }
+                None => format!(
+                    "{millis} ms behind the recording: it cannot be read and published so fast"
+                ),
             });
         }
     }
@@ -354,7 +389,10 @@ fn hold_clock(handle: &Handle, pace: &Pace, rate: Option<f64>) -> Option<f64> {
 fn release_clock(handle: &Handle, pace: &mut Pace, held: Option<f64>) {
     if let Some(rate) = held {
         let time = handle.now();
-        let anchor = Anchor { time: time.cast_unsigned(), mono: monotonic_nanos() };
+        let anchor = Anchor {
+            time: time.cast_unsigned(),
+            mono: monotonic_nanos(),
+        };
         pace.resume(anchor);
         handle.drive_clock(time, anchor.mono, rate);
     }

@@ -45,7 +45,9 @@ pub(crate) fn put_length(out: &mut Vec<u8>, field: u32, bytes: usize) {
 /// Appends a packed list of varints.
 pub(crate) fn put_packed(out: &mut Vec<u8>, field: u32, values: &[usize]) {
     let mut packed = Vec::with_capacity(values.len() * 2);
-    values.iter().for_each(|&value| put_number(&mut packed, value as u64));
+    values
+        .iter()
+        .for_each(|&value| put_number(&mut packed, value as u64));
     put_bytes(out, field, &packed);
 }
 
@@ -53,8 +55,16 @@ pub(crate) fn put_packed(out: &mut Vec<u8>, field: u32, values: &[usize]) {
 pub(crate) fn put_timestamp(out: &mut Vec<u8>, field: u32, nanos_since_epoch: i64) {
     const SECOND: i64 = 1_000_000_000;
     let mut timestamp = Vec::with_capacity(20);
-    put_varint(&mut timestamp, 1, nanos_since_epoch.div_euclid(SECOND).cast_unsigned());
-    put_varint(&mut timestamp, 2, nanos_since_epoch.rem_euclid(SECOND).cast_unsigned());
+    put_varint(
+        &mut timestamp,
+        1,
+        nanos_since_epoch.div_euclid(SECOND).cast_unsigned(),
+    );
+    put_varint(
+        &mut timestamp,
+        2,
+        nanos_since_epoch.rem_euclid(SECOND).cast_unsigned(),
+    );
     put_bytes(out, field, &timestamp);
 }
 
@@ -126,8 +136,18 @@ pub(crate) fn file_descriptor_set(package: &str, message: &str, fields: &[Field]
         &[],
         "Timestamp",
         &[
-            Field { name: "seconds", number: 1, field_type: FieldType::Int64, is_repeated: false },
-            Field { name: "nanos", number: 2, field_type: FieldType::Int32, is_repeated: false },
+            Field {
+                name: "seconds",
+                number: 1,
+                field_type: FieldType::Int64,
+                is_repeated: false,
+            },
+            Field {
+                name: "nanos",
+                number: 2,
+                field_type: FieldType::Int32,
+                is_repeated: false,
+            },
         ],
     );
     let own = file(
@@ -144,7 +164,13 @@ pub(crate) fn file_descriptor_set(package: &str, message: &str, fields: &[Field]
 }
 
 /// A `FileDescriptorProto`.
-fn file(name: &str, package: &str, dependencies: &[&str], message: &str, fields: &[Field]) -> Vec<u8> {
+fn file(
+    name: &str,
+    package: &str,
+    dependencies: &[&str],
+    message: &str,
+    fields: &[Field],
+) -> Vec<u8> {
     let mut described = Vec::new();
     put_bytes(&mut described, 1, message.as_bytes());
     for field in fields {
@@ -168,7 +194,15 @@ fn field_descriptor(field: &Field) -> Vec<u8> {
     let mut out = Vec::new();
     put_bytes(&mut out, 1, field.name.as_bytes());
     put_varint(&mut out, 3, field.number.into());
-    put_varint(&mut out, 4, if field.is_repeated { REPEATED } else { OPTIONAL });
+    put_varint(
+        &mut out,
+        4,
+        if field.is_repeated {
+            REPEATED
+        } else {
+            OPTIONAL
+        },
+    );
     put_varint(&mut out, 5, field.field_type.code());
     if matches!(field.field_type, FieldType::Timestamp) {
         put_bytes(&mut out, 6, b".google.protobuf.Timestamp");

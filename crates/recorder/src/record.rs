@@ -14,7 +14,9 @@ pub(crate) fn parse(code: u8, content: &[u8]) -> Result<Record<'_>, String> {
     };
     let mut rest = content;
     for field in fields {
-        rest = field.skip(rest).ok_or("a text or map in it is longer than the record")?;
+        rest = field
+            .skip(rest)
+            .ok_or("a text or map in it is longer than the record")?;
     }
     mcap::parse_record(code, content).map_err(|error| error.to_string())
 }
@@ -60,10 +62,14 @@ mod tests {
     #[test]
     fn texts_within_the_record_are_read() {
         let map = text(&[text(b"key"), text(b"value")].concat());
-        let Ok(Record::Metadata(metadata)) = parse(op::METADATA, &[text(b"name"), map].concat()) else {
+        let Ok(Record::Metadata(metadata)) = parse(op::METADATA, &[text(b"name"), map].concat())
+        else {
             panic!("metadata is metadata");
         };
-        assert_eq!((metadata.name.as_str(), metadata.metadata["key"].as_str()), ("name", "value"));
+        assert_eq!(
+            (metadata.name.as_str(), metadata.metadata["key"].as_str()),
+            ("name", "value")
+        );
     }
 
     #[test]
@@ -72,7 +78,10 @@ mod tests {
         let short_map = [text(b"name"), text(&[text(b"key"), huge.clone()].concat())].concat();
         for (code, content) in [
             (op::HEADER, huge.clone()),
-            (op::SCHEMA, [vec![1, 0], text(b"name"), huge.clone()].concat()),
+            (
+                op::SCHEMA,
+                [vec![1, 0], text(b"name"), huge.clone()].concat(),
+            ),
             (op::CHANNEL, [vec![1, 0, 1, 0], huge.clone()].concat()),
             (op::METADATA, short_map),
             (op::METADATA, [text(b"name"), huge].concat()),

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use nervure_message::{DecodeError, Encode, Header, Layout, Metadata, Schema, View, ViewError, decode_head};
+use nervure_message::{
+    DecodeError, Encode, Header, Layout, Metadata, Schema, View, ViewError, decode_head,
+};
 
 use crate::envelope::{Envelope, EnvelopeError};
 use crate::hexadecimal;
@@ -65,7 +67,11 @@ pub enum SampleReadError {
 }
 
 fn named(schema: &str) -> String {
-    if schema.is_empty() { String::new() } else { format!(" ({schema})") }
+    if schema.is_empty() {
+        String::new()
+    } else {
+        format!(" ({schema})")
+    }
 }
 
 /// A sample out of a recording: what it was when it was published, payload and all.
@@ -89,7 +95,11 @@ impl SampleChannel {
         match channel.metadata.get(VERSION_KEY) {
             None => return Self::foreign(channel),
             Some(version) if version == VERSION => {}
-            Some(version) => return Err(SampleReadError::Version { found: version.clone() }),
+            Some(version) => {
+                return Err(SampleReadError::Version {
+                    found: version.clone(),
+                });
+            }
         }
         let schema = match channel.metadata.get(SCHEMA_KEY) {
             None => None,
@@ -108,9 +118,10 @@ impl SampleChannel {
                 schema: channel.schema_name.clone(),
             }),
             Some(Ok(ros)) => Ok(Self(Kind::Ros(Box::new(ros)))),
-            Some(Err(source)) => {
-                Err(SampleReadError::RosChannel { schema: channel.schema_name.clone(), source })
-            }
+            Some(Err(source)) => Err(SampleReadError::RosChannel {
+                schema: channel.schema_name.clone(),
+                source,
+            }),
         }
     }
 
@@ -126,7 +137,10 @@ impl SampleChannel {
     ///
     /// # Errors
     /// When the message is damaged.
-    pub fn sample<'a>(&'a self, message: &'a Message) -> Result<RecordedSample<'a>, SampleReadError> {
+    pub fn sample<'a>(
+        &'a self,
+        message: &'a Message,
+    ) -> Result<RecordedSample<'a>, SampleReadError> {
         match &self.0 {
             Kind::Samples(schema) => own_sample(schema.as_ref(), &message.data),
             Kind::Ros(ros) => ros_sample(ros, message),
@@ -138,7 +152,14 @@ fn own_sample<'a>(
     schema: Option<&'a Schema>,
     message: &'a [u8],
 ) -> Result<RecordedSample<'a>, SampleReadError> {
-    let (Envelope { header, frame, head }, payload) = Envelope::read(message)?;
+    let (
+        Envelope {
+            header,
+            frame,
+            head,
+        },
+        payload,
+    ) = Envelope::read(message)?;
     let (layout, metadata) = decode_head(head)?;
     let metadata = metadata.decode()?;
     View::new(&layout, payload)?;
@@ -150,17 +171,31 @@ fn own_sample<'a>(
         _ => None,
     };
     let (frame, payload) = (Cow::Borrowed(frame), Cow::Borrowed(payload));
-    Ok(RecordedSample { header, frame, layout, metadata, payload, schema })
+    Ok(RecordedSample {
+        header,
+        frame,
+        layout,
+        metadata,
+        payload,
+        schema,
+    })
 }
 
 /// A message without a header of its own has the time at which it was recorded.
-fn ros_sample<'a>(ros: &'a RosChannel, message: &'a Message) -> Result<RecordedSample<'a>, SampleReadError> {
+fn ros_sample<'a>(
+    ros: &'a RosChannel,
+    message: &'a Message,
+) -> Result<RecordedSample<'a>, SampleReadError> {
     let content = ros.read(&message.data)?;
     View::new(&content.layout, &content.payload)?;
     let recorded = i64::try_from(message.log_time).unwrap_or(i64::MAX);
     let header = Header {
         sequence: message.sequence.into(),
-        stamp: if content.header.stamp == 0 { recorded } else { content.header.stamp },
+        stamp: if content.header.stamp == 0 {
+            recorded
+        } else {
+            content.header.stamp
+        },
         publish_utc: recorded,
         schema_id: ros.schema().map_or(0, Schema::id),
         ..Header::default()

@@ -150,9 +150,17 @@ impl Report {
     /// Adds the report on another file of the same topics.
     pub(crate) fn add(&mut self, other: &Self) {
         self.bytes += other.bytes;
-        self.topics.resize_with(self.topics.len().max(other.topics.len()), TopicReport::default);
+        self.topics.resize_with(
+            self.topics.len().max(other.topics.len()),
+            TopicReport::default,
+        );
         for (topic, other) in self.topics.iter_mut().zip(&other.topics) {
-            let TopicReport { name, recorded, lost, damaged } = other;
+            let TopicReport {
+                name,
+                recorded,
+                lost,
+                damaged,
+            } = other;
             topic.name.clone_from(name);
             topic.recorded += recorded;
             topic.lost += lost;
@@ -172,7 +180,9 @@ struct Topic {
 
 impl std::fmt::Debug for Recorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recorder").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("Recorder")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -182,12 +192,22 @@ impl Recorder {
     /// # Errors
     /// [`RecordError::Create`].
     pub fn create(path: &Path, options: RecorderOptions) -> Result<Self, RecordError> {
-        let create = |source| RecordError::Create { path: path.to_owned(), source };
-        let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(create)?;
+        let create = |source| RecordError::Create {
+            path: path.to_owned(),
+            source,
+        };
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .map_err(create)?;
         // Tells other recorders that the file is written. Not every file system has locks; it is not read without them.
         let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         let disk = Arc::new(Disk::start(file).map_err(create)?);
-        let staging = Staging { disk: disk.clone(), block: Vec::new() };
+        let staging = Staging {
+            disk: disk.clone(),
+            block: Vec::new(),
+        };
         let mut writer = WriteOptions::new()
             .compression(options.compress.then_some(mcap::Compression::Lz4))
             .library(LIBRARY)
@@ -197,7 +217,10 @@ impl Recorder {
             // Each chunk has its own checksum.
             .calculate_data_section_crc(false)
             .create(NoSeek::new(staging))?;
-        writer.write_metadata(&Metadata { name: BEGIN.to_owned(), metadata: options.about.clone() })?;
+        writer.write_metadata(&Metadata {
+            name: BEGIN.to_owned(),
+            metadata: options.about.clone(),
+        })?;
         writer.flush()?;
         Ok(Self {
             path: path.to_owned(),
@@ -256,7 +279,10 @@ impl Recorder {
     /// Adds a topic, of that type where one is declared.
     pub fn add_topic(&mut self, name: &str, type_name: Option<&str>) -> TopicId {
         self.topics.push(Topic {
-            report: TopicReport { name: name.to_owned(), ..TopicReport::default() },
+            report: TopicReport {
+                name: name.to_owned(),
+                ..TopicReport::default()
+            },
             type_name: type_name.map(str::to_owned),
             gaps: Gaps::default(),
             latched: Latched::default(),
@@ -276,10 +302,17 @@ impl Recorder {
     ///
     /// # Panics
     /// When the topic is of another recorder.
-    pub fn record(&mut self, topic: TopicId, sample: &Incoming<'_>, now: Instant) -> Result<(), RecordError> {
+    pub fn record(
+        &mut self,
+        topic: TopicId,
+        sample: &Incoming<'_>,
+        now: Instant,
+    ) -> Result<(), RecordError> {
         let TopicId(index) = topic;
         let known = &mut self.topics[index];
-        known.report.lost += known.gaps.before(sample.header.incarnation, sample.header.sequence);
+        known.report.lost += known
+            .gaps
+            .before(sample.header.incarnation, sample.header.sequence);
         known.latched.push(sample);
         if self.disk.has_failed() {
             known.report.lost += 1;
@@ -308,7 +341,9 @@ impl Recorder {
         now: Instant,
     ) -> Result<bool, RecordError> {
         let topic = &mut self.topics[topic.0];
-        let Ok((layout, _)) = decode_head(sample.head) else { return Ok(false) };
+        let Ok((layout, _)) = decode_head(sample.head) else {
+            return Ok(false);
+        };
         let form = Form::of(sample, &layout, topic.type_name.as_deref());
         let channel_id = topic.channel(form, sample, &mut self.writer)?;
         form.write(&mut self.message, sample, &layout, &topic.report.name);
@@ -337,7 +372,8 @@ impl Recorder {
 
     /// When [`Self::tick`] has something to do.
     pub fn deadline(&self) -> Option<Instant> {
-        self.chunk_began.map(|began| began + self.options.chunk_period)
+        self.chunk_began
+            .map(|began| began + self.options.chunk_period)
     }
 
     /// Why nothing is recorded any more, and samples are counted as lost: the disk is full, or failed.
@@ -350,7 +386,11 @@ impl Recorder {
         self.settle();
         Report {
             bytes: self.disk.written_bytes(),
-            topics: self.topics.iter().map(|topic| topic.report.clone()).collect(),
+            topics: self
+                .topics
+                .iter()
+                .map(|topic| topic.report.clone())
+                .collect(),
         }
     }
 
@@ -362,18 +402,34 @@ impl Recorder {
         self.disk.drain();
         let mut report = self.report();
         let end = self.end("the disk failed");
-        let Self { path, writer, disk, .. } = self;
+        let Self {
+            path, writer, disk, ..
+        } = self;
         drop(writer.into_inner());
         let disk = Arc::into_inner(disk).expect("the writer is gone, which had the other one");
         let (mut file, failure) = disk.close();
         report.bytes = file.metadata().map_or(report.bytes, |file| file.len());
-        let Some(source) = failure else { return (report, ended.err()) };
+        let Some(source) = failure else {
+            return (report, ended.err());
+        };
         // The block that did not fit has left some room, enough for the few bytes of an orderly end. If not, the file can
         // be read without.
         let _ = disk::append(&mut file, report.bytes, &ending(&end));
-        let lost = report.topics.iter().map(|topic| topic.lost + topic.damaged).sum();
+        let lost = report
+            .topics
+            .iter()
+            .map(|topic| topic.lost + topic.damaged)
+            .sum();
         let kept_bytes = report.bytes;
-        (report, Some(RecordError::Disk { path, kept_bytes, lost, source }))
+        (
+            report,
+            Some(RecordError::Disk {
+                path,
+                kept_bytes,
+                lost,
+                source,
+            }),
+        )
     }
 
     fn write_end(&mut self, reason: &str) -> Result<(), RecordError> {
@@ -392,7 +448,8 @@ impl Recorder {
         self.writer.flush()?;
         let samples = vec![0; self.topics.len()];
         let samples = std::mem::replace(&mut self.chunk_samples, samples);
-        self.waiting.push_back((self.disk.accepted_blocks(), samples));
+        self.waiting
+            .push_back((self.disk.accepted_blocks(), samples));
         self.settle();
         Ok(())
     }
@@ -402,12 +459,21 @@ impl Recorder {
         // First: what is written after this look has not failed.
         let has_failed = self.disk.has_failed();
         let written = self.disk.written_blocks();
-        while self.waiting.front().is_some_and(|(block, _)| *block <= written) {
+        while self
+            .waiting
+            .front()
+            .is_some_and(|(block, _)| *block <= written)
+        {
             self.waiting.pop_front();
         }
         if has_failed {
             let in_chunk = std::mem::replace(&mut self.chunk_samples, vec![0; self.topics.len()]);
-            for samples in self.waiting.drain(..).map(|(_, samples)| samples).chain([in_chunk]) {
+            for samples in self
+                .waiting
+                .drain(..)
+                .map(|(_, samples)| samples)
+                .chain([in_chunk])
+            {
                 for (topic, count) in self.topics.iter_mut().zip(samples) {
                     topic.report.recorded -= count;
                     topic.report.lost += count;
@@ -420,9 +486,15 @@ impl Recorder {
         let mut metadata = BTreeMap::from([("reason".to_owned(), reason.to_owned())]);
         for topic in &self.topics {
             let lost = topic.report.lost + topic.report.damaged;
-            metadata.insert(format!("{LOST_PREFIX}{}", topic.report.name), lost.to_string());
+            metadata.insert(
+                format!("{LOST_PREFIX}{}", topic.report.name),
+                lost.to_string(),
+            );
         }
-        Metadata { name: END.to_owned(), metadata }
+        Metadata {
+            name: END.to_owned(),
+            metadata,
+        }
     }
 }
 
@@ -450,7 +522,12 @@ impl Topic {
         if let Some(schema) = &sample.schema {
             metadata.insert(SCHEMA_KEY.to_owned(), hexadecimal::encode(schema.bytes()));
         }
-        let id = writer.add_channel(schema, &self.report.name, form.message_encoding(), &metadata)?;
+        let id = writer.add_channel(
+            schema,
+            &self.report.name,
+            form.message_encoding(),
+            &metadata,
+        )?;
         self.channels.insert((form, schema_id), id);
         Ok(id)
     }
@@ -497,7 +574,11 @@ fn ending(metadata: &Metadata) -> Vec<u8> {
     content.extend_from_slice(&(map.len() as u32).to_le_bytes());
     content.extend_from_slice(&map);
     let mut out = Vec::new();
-    for (code, content) in [(METADATA, content.as_slice()), (DATA_END, &[0; 4]), (FOOTER, &[0; 20])] {
+    for (code, content) in [
+        (METADATA, content.as_slice()),
+        (DATA_END, &[0; 4]),
+        (FOOTER, &[0; 20]),
+    ] {
         out.push(code);
         out.extend_from_slice(&(content.len() as u64).to_le_bytes());
         out.extend_from_slice(content);

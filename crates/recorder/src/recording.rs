@@ -79,12 +79,16 @@ pub struct Lost {
 
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.nanos.map(|nanos| format!("{:.1} s", nanos as f64 / 1e9));
+        let seconds = self
+            .nanos
+            .map(|nanos| format!("{:.1} s", nanos as f64 / 1e9));
         match (self.messages, seconds) {
             (None, None) => f.write_str("an unknown number of messages is lost"),
             (None, Some(seconds)) => write!(f, "the messages of {seconds} are lost"),
             (Some(messages), None) => write!(f, "{messages} messages are lost"),
-            (Some(messages), Some(seconds)) => write!(f, "{messages} messages of {seconds} are lost"),
+            (Some(messages), Some(seconds)) => {
+                write!(f, "{messages} messages of {seconds} are lost")
+            }
         }
     }
 }
@@ -207,10 +211,17 @@ impl Recording {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_within(path: &Path, max_chunk_bytes: usize) -> Result<Self, ReadError> {
-        let paths = if path.is_dir() { bag::files(path)? } else { vec![path.to_owned()] };
+        let paths = if path.is_dir() {
+            bag::files(path)?
+        } else {
+            vec![path.to_owned()]
+        };
         if paths.len() > MAX_FILES {
             let what = format!("it has {} files, at most {MAX_FILES} are read", paths.len());
-            return Err(ReadError::NotBag { path: path.to_owned(), what });
+            return Err(ReadError::NotBag {
+                path: path.to_owned(),
+                what,
+            });
         }
         let mut recording = Self {
             path: path.to_owned(),
@@ -227,10 +238,16 @@ impl Recording {
 
     /// Adds the file that lies at `place`, and is called `path` for people.
     fn add(&mut self, path: &Path, place: &Path) -> Result<(), ReadError> {
-        let io = |source| ReadError::Io { path: path.to_owned(), source };
+        let io = |source| ReadError::Io {
+            path: path.to_owned(),
+            source,
+        };
         let mut file = File::open(place).map_err(io)?;
         let mut magic = Vec::new();
-        (&mut file).take(sqlite_file::MAGIC.len() as u64).read_to_end(&mut magic).map_err(io)?;
+        (&mut file)
+            .take(sqlite_file::MAGIC.len() as u64)
+            .read_to_end(&mut magic)
+            .map_err(io)?;
         let storage: Box<dyn Storage> = if magic.starts_with(mcap::MAGIC) {
             Box::new(McapFile::open(path, file, self.max_chunk_bytes)?)
         } else if magic == sqlite_file::MAGIC {
@@ -248,9 +265,13 @@ impl Recording {
                     format!("it begins with {:?}", String::from_utf8_lossy(begin))
                 }
             };
-            return Err(ReadError::NotRecording { path: path.to_owned(), found });
+            return Err(ReadError::NotRecording {
+                path: path.to_owned(),
+                found,
+            });
         };
-        self.pieces.extend((0..storage.pieces()).map(|piece| (self.files.len(), piece)));
+        self.pieces
+            .extend((0..storage.pieces()).map(|piece| (self.files.len(), piece)));
         self.files.push(storage);
         Ok(())
     }
@@ -267,13 +288,19 @@ impl Recording {
 
     /// How it ends: complete if all of its files are.
     pub fn end(&self) -> &End {
-        let incomplete = self.files.iter().map(|file| file.end()).find(|end| **end != End::Complete);
+        let incomplete = self
+            .files
+            .iter()
+            .map(|file| file.end())
+            .find(|end| **end != End::Complete);
         incomplete.unwrap_or(&End::Complete)
     }
 
     /// Whether a recorder still writes it.
     pub fn is_growing(&self) -> bool {
-        self.files.iter().any(|file| matches!(file.end(), End::Growing { .. }))
+        self.files
+            .iter()
+            .any(|file| matches!(file.end(), End::Growing { .. }))
     }
 
     /// The files that were cut short.
@@ -282,7 +309,12 @@ impl Recording {
             End::Complete | End::Growing { .. } => None,
             End::CutShort { at, what } => {
                 let unreadable_bytes = file.bytes().saturating_sub(*at);
-                Some(CutShort { path: file.path(), at: *at, what, unreadable_bytes })
+                Some(CutShort {
+                    path: file.path(),
+                    at: *at,
+                    what,
+                    unreadable_bytes,
+                })
             }
         })
     }
@@ -343,8 +375,15 @@ impl Recording {
         match failed {
             None => Ok(()),
             Some((what, count)) => {
-                let lost = Lost { messages: Some(count), nanos: None };
-                Err(ReadError::Packed { path: file.path().to_owned(), what, lost })
+                let lost = Lost {
+                    messages: Some(count),
+                    nanos: None,
+                };
+                Err(ReadError::Packed {
+                    path: file.path().to_owned(),
+                    what,
+                    lost,
+                })
             }
         }
     }
@@ -357,7 +396,12 @@ impl Recording {
 
 impl Channels {
     /// Remembers what is described, and hands out messages.
-    pub(crate) fn take(&mut self, code: u8, content: &[u8], take: &mut Take<'_>) -> Result<(), String> {
+    pub(crate) fn take(
+        &mut self,
+        code: u8,
+        content: &[u8],
+        take: &mut Take<'_>,
+    ) -> Result<(), String> {
         if !matches!(code, op::SCHEMA | op::CHANNEL | op::MESSAGE) {
             return Ok(());
         }
@@ -367,7 +411,10 @@ impl Channels {
             Record::Message { header, data } => {
                 let channel = self.channels.get(&header.channel_id);
                 let channel = channel.ok_or_else(|| {
-                    format!("a message of channel {}, which is not described", header.channel_id)
+                    format!(
+                        "a message of channel {}, which is not described",
+                        header.channel_id
+                    )
                 })?;
                 take(header.channel_id, channel, header, &data);
             }
@@ -388,7 +435,9 @@ impl Channels {
         self.bytes += bytes;
         match self.bytes {
             ..=MAX_DESCRIPTION_BYTES => Ok(()),
-            _ => Err(format!("the channels' descriptions take more than {MAX_DESCRIPTION_BYTES} bytes")),
+            _ => Err(format!(
+                "the channels' descriptions take more than {MAX_DESCRIPTION_BYTES} bytes"
+            )),
         }
     }
 
@@ -396,12 +445,19 @@ impl Channels {
         if self.channels.contains_key(&channel.id) {
             return Ok(());
         }
-        let metadata: usize = channel.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let metadata: usize = channel
+            .metadata
+            .iter()
+            .map(|(key, value)| key.len() + value.len())
+            .sum();
         self.count(channel.topic.len() + channel.message_encoding.len() + metadata)?;
         let schema = match channel.schema_id {
             0 => None,
             id => Some(self.schemas.get(&id).ok_or_else(|| {
-                format!("the channel of {:?} names schema {id}, which is not there", channel.topic)
+                format!(
+                    "the channel of {:?} names schema {id}, which is not there",
+                    channel.topic
+                )
             })?),
         };
         let described = Channel {

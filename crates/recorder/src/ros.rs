@@ -16,7 +16,9 @@ use std::sync::Arc;
 
 use arrow_schema::{ArrowError, Field};
 use nervure_message::array::PlanError;
-use nervure_message::{ArraySample, Encode, Layout, Metadata, Scalar, Schema, SchemaError, TensorError};
+use nervure_message::{
+    ArraySample, Encode, Layout, Metadata, Scalar, Schema, SchemaError, TensorError,
+};
 
 use crate::recording::Channel;
 use cdr::Reader;
@@ -45,7 +47,10 @@ enum Becomes {
     Cloud,
     Text,
     Scalar(Kind),
-    Struct { definition: Arc<Definition>, schema: Schema },
+    Struct {
+        definition: Arc<Definition>,
+        schema: Schema,
+    },
 }
 
 /// Why the messages of a channel cannot be decoded.
@@ -142,10 +147,16 @@ impl RosChannel {
             }
             _ => {
                 let root = Field::new("", columns::data_type(&definition), false);
-                Becomes::Struct { schema: Schema::array(root)?, definition: definition.clone() }
+                Becomes::Struct {
+                    schema: Schema::array(root)?,
+                    definition: definition.clone(),
+                }
             }
         };
-        Ok(Self { becomes, has_header })
+        Ok(Self {
+            becomes,
+            has_header,
+        })
     }
 
     /// What its messages become, for people.
@@ -176,7 +187,12 @@ impl RosChannel {
             true => RosHeader::read(&mut reader.clone())?,
             false => RosHeader::default(),
         };
-        let plain = |layout, payload| Content { header, layout, metadata: Metadata::new(), payload };
+        let plain = |layout, payload| Content {
+            header,
+            layout,
+            metadata: Metadata::new(),
+            payload,
+        };
         match &self.becomes {
             Becomes::Image => pictures::image(&mut reader),
             Becomes::CompressedImage => pictures::compressed(&mut reader),
@@ -189,9 +205,10 @@ impl RosChannel {
                 };
                 Ok(plain(Layout::Text, bytes))
             }
-            Becomes::Scalar(kind) => {
-                Ok(plain(Layout::Scalar(scalar(&mut reader, kind)?), Cow::Borrowed(&[])))
-            }
+            Becomes::Scalar(kind) => Ok(plain(
+                Layout::Scalar(scalar(&mut reader, kind)?),
+                Cow::Borrowed(&[]),
+            )),
             Becomes::Struct { definition, schema } => {
                 let mut column = Column::of_message(definition);
                 column.read(&mut reader, 1)?;
@@ -209,20 +226,28 @@ impl RosHeader {
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, MessageError> {
         let (seconds, nanos) = (reader.i32()?, reader.u32()?);
         let stamp = i64::from(seconds) * 1_000_000_000 + i64::from(nanos);
-        Ok(Self { stamp, frame: short_text(reader.text()?, "frame_id")? })
+        Ok(Self {
+            stamp,
+            frame: short_text(reader.text()?, "frame_id")?,
+        })
     }
 }
 
 /// A text for metadata or an announcement.
 fn short_text(bytes: &[u8], what: &'static str) -> Result<String, MessageError> {
     if bytes.len() > MAX_TEXT_BYTES {
-        return Err(MessageError::Text { what, bytes: bytes.len() });
+        return Err(MessageError::Text {
+            what,
+            bytes: bytes.len(),
+        });
     }
     Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
 fn is_header(kind: &Kind) -> bool {
-    let Kind::Message(header) = kind else { return false };
+    let Kind::Message(header) = kind else {
+        return false;
+    };
     header.name == "std_msgs/Header"
         && header.has_fields(&[("stamp", "builtin_interfaces/Time"), ("frame_id", "string")])
         && matches!(&header.fields[0].kind, Kind::Message(time)
@@ -230,7 +255,9 @@ fn is_header(kind: &Kind) -> bool {
 }
 
 fn scalar(reader: &mut Reader<'_>, kind: &Kind) -> Result<Scalar, MessageError> {
-    let Kind::Number(number) = kind else { return Ok(Scalar::Bool(reader.u8()? != 0)) };
+    let Kind::Number(number) = kind else {
+        return Ok(Scalar::Bool(reader.u8()? != 0));
+    };
     let mut bytes = [0; 8];
     let found = reader.values(1, number.bytes())?;
     bytes[..found.len()].copy_from_slice(found);

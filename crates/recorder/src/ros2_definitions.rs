@@ -9,8 +9,10 @@ pub(crate) fn of(name: &str) -> Option<String> {
     const SEPARATOR: &str = "===\nMSG: ";
     let wanted = name.replacen("/msg/", "/", 1);
     let is_wanted = |section: &&str| section.lines().next() == Some(&wanted);
-    let (own, others): (Vec<&str>, Vec<&str>) =
-        MESSAGES.split(SEPARATOR).filter(|section| !section.is_empty()).partition(is_wanted);
+    let (own, others): (Vec<&str>, Vec<&str>) = MESSAGES
+        .split(SEPARATOR)
+        .filter(|section| !section.is_empty())
+        .partition(is_wanted);
     let (_, fields) = own.first()?.split_once('\n')?;
     let others = others.into_iter().flat_map(|section| [SEPARATOR, section]);
     Some(std::iter::once(fields).chain(others).collect())
@@ -23,7 +25,9 @@ mod tests {
 
     #[test]
     fn every_definition_is_understood() {
-        let names = MESSAGES.lines().filter_map(|line| line.strip_prefix("MSG: "));
+        let names = MESSAGES
+            .lines()
+            .filter_map(|line| line.strip_prefix("MSG: "));
         let mut count = 0;
         for name in names {
             let definition = of(name).unwrap();
@@ -31,7 +35,11 @@ mod tests {
             count += 1;
         }
         assert_eq!(count, 138);
-        assert!(of("sensor_msgs/msg/Image").unwrap().starts_with("std_msgs/Header header\nuint32 height\n"));
+        assert!(
+            of("sensor_msgs/msg/Image")
+                .unwrap()
+                .starts_with("std_msgs/Header header\nuint32 height\n")
+        );
         assert!(of("my_msgs/msg/Own").is_none());
     }
 }

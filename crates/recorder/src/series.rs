@@ -112,10 +112,16 @@ impl Series {
             }
         };
         if !is_split && recorder.path() != plain {
-            notices.push(Notice::GoesOn { taken: plain, path: recorder.path().to_owned() });
+            notices.push(Notice::GoesOn {
+                taken: plain,
+                path: recorder.path().to_owned(),
+            });
         }
-        let housekeeper = Housekeeper::start(names.clone())
-            .map_err(|source| RecordError::Create { path: recorder.path().to_owned(), source })?;
+        let housekeeper =
+            Housekeeper::start(names.clone()).map_err(|source| RecordError::Create {
+                path: recorder.path().to_owned(),
+                source,
+            })?;
         Ok(Self {
             files: vec![recorder.path().to_owned()],
             names,
@@ -153,7 +159,12 @@ impl Series {
     ///
     /// # Errors
     /// [`RecordError::Format`] beyond 65,535 channels.
-    pub fn record(&mut self, topic: TopicId, sample: &Incoming<'_>, now: Instant) -> Result<(), RecordError> {
+    pub fn record(
+        &mut self,
+        topic: TopicId,
+        sample: &Incoming<'_>,
+        now: Instant,
+    ) -> Result<(), RecordError> {
         self.split_if_due(sample.payload.len() as u64, now);
         self.recorder.record(topic, sample, now)?;
         self.prune(now);
@@ -211,7 +222,12 @@ impl Series {
         }
         report.add(&last);
         let failure = first_failure.or(failure);
-        SeriesReport { files: self.files, report, failure, notices: self.notices }
+        SeriesReport {
+            files: self.files,
+            report,
+            failure,
+            notices: self.notices,
+        }
     }
 
     fn is_split(&self) -> bool {
@@ -219,10 +235,18 @@ impl Series {
     }
 
     fn split_if_due(&mut self, more: u64, now: Instant) {
-        let half = self.options.max_disk_bytes.filter(|_| self.is_split()).map(|bytes| bytes / 2);
+        let half = self
+            .options
+            .max_disk_bytes
+            .filter(|_| self.is_split())
+            .map(|bytes| bytes / 2);
         let limit = self.options.split_bytes.into_iter().chain(half).min();
-        let is_large = limit.is_some_and(|limit| self.recorder.bytes().saturating_add(more) > limit);
-        let is_old = self.options.split_period.is_some_and(|period| now >= self.file_began + period);
+        let is_large =
+            limit.is_some_and(|limit| self.recorder.bytes().saturating_add(more) > limit);
+        let is_old = self
+            .options
+            .split_period
+            .is_some_and(|period| now >= self.file_began + period);
         let is_due = (is_large || is_old) && self.recorder.has_samples();
         if !is_due || self.may_split_after.is_some_and(|after| now < after) {
             return;
@@ -232,8 +256,16 @@ impl Series {
         if self.unfinished > 0 || self.disk_failure().is_some() {
             return;
         }
-        let Self { names, time, number, recorder, .. } = self;
-        match create_next(names, time, *number + 1, |path| recorder.successor(path, now)) {
+        let Self {
+            names,
+            time,
+            number,
+            recorder,
+            ..
+        } = self;
+        match create_next(names, time, *number + 1, |path| {
+            recorder.successor(path, now)
+        }) {
             Ok((next, number)) => {
                 let before = std::mem::replace(&mut self.recorder, next);
                 self.housekeeper.finish_file(before);
@@ -242,12 +274,16 @@ impl Series {
                 self.file_began = now;
                 self.may_split_after = None;
                 self.files.push(self.recorder.path().to_owned());
-                self.notices.push(Notice::NextFile(self.recorder.path().to_owned()));
+                self.notices
+                    .push(Notice::NextFile(self.recorder.path().to_owned()));
                 self.next_prune = now;
             }
             Err(error) => {
                 self.may_split_after = Some(now + RETRY_PERIOD);
-                self.problem(format!("{error}; the recording goes on in {}", self.recorder.path().display()));
+                self.problem(format!(
+                    "{error}; the recording goes on in {}",
+                    self.recorder.path().display()
+                ));
             }
         }
     }
@@ -257,7 +293,8 @@ impl Series {
             && now >= self.next_prune
         {
             self.next_prune = now + PRUNE_PERIOD;
-            self.housekeeper.prune(self.recorder.path().to_owned(), max_bytes);
+            self.housekeeper
+                .prune(self.recorder.path().to_owned(), max_bytes);
         }
     }
 
@@ -295,9 +332,16 @@ fn create_next(
     least: u32,
     mut create: impl FnMut(&Path) -> Result<Recorder, RecordError>,
 ) -> Result<(Recorder, u32), RecordError> {
-    let unreadable = |source| RecordError::Create { path: names.path(time, Some(least)), source };
+    let unreadable = |source| RecordError::Create {
+        path: names.path(time, Some(least)),
+        source,
+    };
     let existing = names.existing().map_err(unreadable)?;
-    let highest = existing.iter().filter(|(key, _)| key.time == time).map(|(key, _)| key.number).max();
+    let highest = existing
+        .iter()
+        .filter(|(key, _)| key.time == time)
+        .map(|(key, _)| key.number)
+        .max();
     let mut number = highest.map_or(least, |highest| least.max(highest.saturating_add(1)));
     let mut tries = 0;
     loop {

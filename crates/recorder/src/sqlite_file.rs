@@ -53,12 +53,21 @@ struct Piece {
 impl SqliteFile {
     /// Opens the file that lies at `place`, and is called `path` for people. Values have at most this many bytes.
     pub(crate) fn open(path: &Path, place: &Path, max_bytes: usize) -> Result<Self, ReadError> {
-        let bytes =
-            std::fs::metadata(place).map_err(|source| ReadError::Io { path: path.to_owned(), source })?.len();
-        let failed =
-            |error: rusqlite::Error| ReadError::NotBag { path: path.to_owned(), what: error.to_string() };
+        let bytes = std::fs::metadata(place)
+            .map_err(|source| ReadError::Io {
+                path: path.to_owned(),
+                source,
+            })?
+            .len();
+        let failed = |error: rusqlite::Error| ReadError::NotBag {
+            path: path.to_owned(),
+            what: error.to_string(),
+        };
         let connection = connect(place, max_bytes).map_err(failed)?;
-        let not_bag = |what: String| ReadError::NotBag { path: path.to_owned(), what };
+        let not_bag = |what: String| ReadError::NotBag {
+            path: path.to_owned(),
+            what,
+        };
         for table in ["topics", "messages"] {
             if !is_plain_table(&connection, table).map_err(failed)? {
                 return Err(not_bag(format!("it has no table `{table}`")));
@@ -67,7 +76,9 @@ impl SqliteFile {
         let mut file = Self {
             path: path.to_owned(),
             bytes,
-            channels: read_channels(&connection).map_err(failed)?.map_err(not_bag)?,
+            channels: read_channels(&connection)
+                .map_err(failed)?
+                .map_err(not_bag)?,
             connection: Mutex::new(connection),
             pieces: Vec::new(),
             summary: Summary::default(),
@@ -77,14 +88,17 @@ impl SqliteFile {
         file.library = file.distribution().unwrap_or_default();
         if let Err(error) = file.scan() {
             let messages: u64 = file.pieces.iter().map(|piece| piece.messages).sum();
-            let what = format!("{error}; what follows its first {messages} messages cannot be read");
+            let what =
+                format!("{error}; what follows its first {messages} messages cannot be read");
             file.end = End::CutShort { at: bytes, what };
         }
         Ok(file)
     }
 
     fn connection(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `ROS 2 humble` and the like, in files of later versions.
@@ -93,14 +107,23 @@ impl SqliteFile {
         if !is_plain_table(&connection, "schema").ok()? {
             return None;
         }
-        let name: String =
-            connection.query_row("SELECT ros_distro FROM schema LIMIT 1", [], |row| row.get(0)).ok()?;
+        let name: String = connection
+            .query_row("SELECT ros_distro FROM schema LIMIT 1", [], |row| {
+                row.get(0)
+            })
+            .ok()?;
         (name.len() <= 64).then(|| format!("ROS 2 {name}"))
     }
 
     /// Divides the messages into pieces, without reading them.
     fn scan(&mut self) -> Result<(), rusqlite::Error> {
-        let Self { connection, channels, pieces, summary, .. } = self;
+        let Self {
+            connection,
+            channels,
+            pieces,
+            summary,
+            ..
+        } = self;
         let connection = connection.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (id, channel) in channels.values() {
             summary.channels.insert(*id, channel.clone());
@@ -114,15 +137,19 @@ impl SqliteFile {
         while let Some(row) = rows.next()? {
             let (number, topic) = (row.get::<_, i64>(0)?, row.get::<_, i64>(1)?);
             let time = u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0);
-            let bytes =
-                row.get::<_, Option<i64>>(3)?.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0);
+            let bytes = row
+                .get::<_, Option<i64>>(3)?
+                .and_then(|bytes| u64::try_from(bytes).ok())
+                .unwrap_or(0);
             if let Some((id, _)) = channels.get(&topic) {
                 *summary.messages.entry(*id).or_default() += 1;
                 let (first, last) = times.unwrap_or((time, time));
                 times = Some((first.min(time), last.max(time)));
             }
             match pieces.last_mut() {
-                Some(last) if last.bytes + bytes <= PIECE_BYTES && last.messages < PIECE_MESSAGES => {
+                Some(last)
+                    if last.bytes + bytes <= PIECE_BYTES && last.messages < PIECE_MESSAGES =>
+                {
                     last.last_row = number;
                     last.start = last.start.min(time);
                     last.end = last.end.max(time);
@@ -143,7 +170,12 @@ impl SqliteFile {
         Ok(())
     }
 
-    fn read_rows(&self, piece: Piece, handed_out: &mut u64, take: &mut Take<'_>) -> Result<(), String> {
+    fn read_rows(
+        &self,
+        piece: Piece,
+        handed_out: &mut u64,
+        take: &mut Take<'_>,
+    ) -> Result<(), String> {
         let told = |error: rusqlite::Error| error.to_string();
         let connection = self.connection();
         let mut statement = connection
@@ -151,7 +183,9 @@ impl SqliteFile {
                 "SELECT rowid, topic_id, timestamp, data FROM messages WHERE rowid BETWEEN ?1 AND ?2 ORDER BY rowid",
             )
             .map_err(told)?;
-        let mut rows = statement.query([piece.first_row, piece.last_row]).map_err(told)?;
+        let mut rows = statement
+            .query([piece.first_row, piece.last_row])
+            .map_err(told)?;
         let mut strange = None;
         while let Some(row) = rows.next().map_err(told)? {
             let topic = row.get::<_, i64>(1).map_err(told)?;
@@ -160,13 +194,24 @@ impl SqliteFile {
                 (Some((id, channel)), ValueRef::Blob(data)) => {
                     *handed_out += 1;
                     let time = u64::try_from(time).unwrap_or(0);
-                    let header =
-                        MessageHeader { channel_id: *id, sequence: 0, log_time: time, publish_time: time };
+                    let header = MessageHeader {
+                        channel_id: *id,
+                        sequence: 0,
+                        log_time: time,
+                        publish_time: time,
+                    };
                     take(*id, channel, header, data);
                 }
-                (None, _) => strange = Some(format!("a message of topic {topic}, which is not described")),
+                (None, _) => {
+                    strange = Some(format!(
+                        "a message of topic {topic}, which is not described"
+                    ))
+                }
                 (_, other) => {
-                    strange = Some(format!("a message of type {}, expected a blob", other.data_type()))
+                    strange = Some(format!(
+                        "a message of type {}, expected a blob",
+                        other.data_type()
+                    ))
                 }
             }
         }
@@ -210,16 +255,17 @@ impl Storage for SqliteFile {
     fn read(&self, piece: usize, _: &mut Channels, take: &mut Take<'_>) -> Result<(), ReadError> {
         let piece = self.pieces[piece];
         let mut handed_out = 0;
-        self.read_rows(piece, &mut handed_out, take).map_err(|what| ReadError::DamagedRows {
-            path: self.path.clone(),
-            first: piece.first_row,
-            last: piece.last_row,
-            what,
-            lost: Lost {
-                messages: Some(piece.messages.saturating_sub(handed_out)),
-                nanos: (handed_out == 0).then(|| piece.end - piece.start),
-            },
-        })
+        self.read_rows(piece, &mut handed_out, take)
+            .map_err(|what| ReadError::DamagedRows {
+                path: self.path.clone(),
+                first: piece.first_row,
+                last: piece.last_row,
+                what,
+                lost: Lost {
+                    messages: Some(piece.messages.saturating_sub(handed_out)),
+                    nanos: (handed_out == 0).then(|| piece.end - piece.start),
+                },
+            })
     }
 }
 
@@ -232,7 +278,10 @@ fn connect(place: &Path, max_bytes: usize) -> Result<Connection, rusqlite::Error
         std::fs::metadata(name).is_ok_and(|file| file.len() > 0)
     };
     // Nothing is written beside a file without a journal, which may lie on a disk that cannot be written.
-    let connection = match (has_journal("-wal") || has_journal("-journal"), immutable_uri(place)) {
+    let connection = match (
+        has_journal("-wal") || has_journal("-journal"),
+        immutable_uri(place),
+    ) {
         (false, Some(uri)) => Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)?,
         _ => Connection::open_with_flags(place, flags)?,
     };
@@ -240,7 +289,10 @@ fn connect(place: &Path, max_bytes: usize) -> Result<Connection, rusqlite::Error
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
-    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, i32::try_from(max_bytes).unwrap_or(i32::MAX))?;
+    connection.set_limit(
+        Limit::SQLITE_LIMIT_LENGTH,
+        i32::try_from(max_bytes).unwrap_or(i32::MAX),
+    )?;
     connection.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, 1 << 20)?;
     connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
     connection.pragma_update(None, "cell_size_check", true)?;
@@ -252,7 +304,9 @@ fn immutable_uri(place: &Path) -> Option<String> {
     let mut uri = "file:".to_owned();
     for byte in std::path::absolute(place).ok()?.to_str()?.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => uri.push(char::from(byte)),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
+                uri.push(char::from(byte))
+            }
             byte => uri += &format!("%{byte:02X}"),
         }
     }
@@ -261,11 +315,12 @@ fn immutable_uri(place: &Path) -> Option<String> {
 
 /// Whether there is a table of that name that holds its rows itself, without computed columns.
 fn is_plain_table(connection: &Connection, name: &str) -> Result<bool, rusqlite::Error> {
-    let sql =
-        "SELECT type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' FROM sqlite_schema WHERE name = ?1 LIMIT 1";
+    let sql = "SELECT type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' FROM sqlite_schema WHERE name = ?1 LIMIT 1";
     let mut statement = connection.prepare(sql)?;
     let mut rows = statement.query([name])?;
-    let Some(row) = rows.next()? else { return Ok(false) };
+    let Some(row) = rows.next()? else {
+        return Ok(false);
+    };
     if !row.get::<_, bool>(0)? {
         return Ok(false);
     }
@@ -283,12 +338,15 @@ fn read_channels(connection: &Connection) -> Result<Result<ReadChannels, String>
     let definitions = read_definitions(connection)?;
     let mut channels = HashMap::new();
     let mut bytes = 0;
-    let mut statement =
-        connection.prepare("SELECT id, name, type, serialization_format FROM topics ORDER BY id")?;
+    let mut statement = connection
+        .prepare("SELECT id, name, type, serialization_format FROM topics ORDER BY id")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let (id, topic, schema_name) =
-            (row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?);
+        let (id, topic, schema_name) = (
+            row.get::<_, i64>(0)?,
+            row.get::<_, String>(1)?,
+            row.get::<_, String>(2)?,
+        );
         let message_encoding: String = row.get(3)?;
         let Ok(number) = u16::try_from(channels.len()) else {
             return Ok(Err("it has more than 65,536 topics".to_owned()));
@@ -303,7 +361,9 @@ fn read_channels(connection: &Connection) -> Result<Result<ReadChannels, String>
         };
         bytes += topic.len() + schema_name.len() + message_encoding.len() + schema.len();
         if bytes > MAX_DESCRIPTION_BYTES {
-            return Ok(Err(format!("its topics' descriptions take more than {MAX_DESCRIPTION_BYTES} bytes")));
+            return Ok(Err(format!(
+                "its topics' descriptions take more than {MAX_DESCRIPTION_BYTES} bytes"
+            )));
         }
         let channel = Channel {
             topic,
@@ -324,12 +384,16 @@ fn read_definitions(connection: &Connection) -> Result<Definitions, rusqlite::Er
         return Ok(definitions);
     }
     let mut bytes = 0;
-    let mut statement = connection
-        .prepare("SELECT topic_type, encoding, encoded_message_definition FROM message_definitions")?;
+    let mut statement = connection.prepare(
+        "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions",
+    )?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let (name, encoding, text) =
-            (row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?);
+        let (name, encoding, text) = (
+            row.get::<_, String>(0)?,
+            row.get::<_, String>(1)?,
+            row.get::<_, String>(2)?,
+        );
         bytes += name.len() + encoding.len() + text.len();
         if bytes > MAX_DESCRIPTION_BYTES {
             break;

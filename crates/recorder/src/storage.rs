@@ -41,5 +41,10 @@ pub(crate) trait Storage: fmt::Debug + Send + Sync {
 
     /// Reads a piece, and hands out its messages. Pieces are to be read in order, because the first of them may describe the
     /// channels of the later ones.
-    fn read(&self, piece: usize, channels: &mut Channels, take: &mut Take<'_>) -> Result<(), ReadError>;
+    fn read(
+        &self,
+        piece: usize,
+        channels: &mut Channels,
+        take: &mut Take<'_>,
+    ) -> Result<(), ReadError>;
 }

@@ -19,17 +19,26 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// Unpacks a file into a temporary one, which goes with the value.
 pub(crate) fn unpack_file(path: &Path) -> Result<NamedTempFile, ReadError> {
-    let io = |source| ReadError::Io { path: path.to_owned(), source };
+    let io = |source| ReadError::Io {
+        path: path.to_owned(),
+        source,
+    };
     let packed = File::open(path).map_err(io)?;
     let bytes = packed.metadata().map_err(io)?.len();
-    let limit = bytes.saturating_mul(MAX_RATIO).saturating_add(MIN_UNPACKED_BYTES);
-    let unpacked = NamedTempFile::with_prefix("nervure-bag-").map_err(|error| cannot_unpack(path, &error))?;
+    let limit = bytes
+        .saturating_mul(MAX_RATIO)
+        .saturating_add(MIN_UNPACKED_BYTES);
+    let unpacked =
+        NamedTempFile::with_prefix("nervure-bag-").map_err(|error| cannot_unpack(path, &error))?;
     let mut packed = BufReader::with_capacity(BUFFER_BYTES, packed);
     let written = unpack_frames(&mut packed, limit, unpacked.as_file());
     let written = written.map_err(|error| cannot_unpack(path, &error))?;
     if written > limit {
         let what = format!("it unpacks to more than {limit} bytes, {MAX_RATIO} times its length");
-        return Err(ReadError::NotBag { path: path.to_owned(), what });
+        return Err(ReadError::NotBag {
+            path: path.to_owned(),
+            what,
+        });
     }
     Ok(unpacked)
 }
@@ -49,9 +58,14 @@ fn unpack_frames(packed: &mut BufReader<File>, limit: u64, unpacked: &File) -> i
 
 fn cannot_unpack(path: &Path, error: &io::Error) -> ReadError {
     let folder = std::env::temp_dir();
-    let what =
-        format!("it cannot be unpacked into {}, the folder for temporary files: {error}", folder.display());
-    ReadError::NotBag { path: path.to_owned(), what }
+    let what = format!(
+        "it cannot be unpacked into {}, the folder for temporary files: {error}",
+        folder.display()
+    );
+    ReadError::NotBag {
+        path: path.to_owned(),
+        what,
+    }
 }
 
 /// Unpacks a message.
@@ -59,7 +73,10 @@ pub(crate) fn unpack_message(packed: &[u8], max_bytes: usize) -> Result<Vec<u8>,
     let decoder = StreamingDecoder::new(packed).map_err(|error| error.to_string())?;
     let mut unpacked = Vec::new();
     let limit = max_bytes as u64;
-    decoder.take(limit + 1).read_to_end(&mut unpacked).map_err(|error| error.to_string())?;
+    decoder
+        .take(limit + 1)
+        .read_to_end(&mut unpacked)
+        .map_err(|error| error.to_string())?;
     match unpacked.len() as u64 > limit {
         true => Err(format!("it unpacks to more than {max_bytes} bytes")),
         false => Ok(unpacked),
@@ -86,7 +103,11 @@ mod tests {
     fn messages_are_unpacked_up_to_the_limit() {
         let packed = repeated(7, 1000);
         assert_eq!(unpack_message(&packed, 1000).unwrap(), vec![7; 1000]);
-        assert!(unpack_message(&packed, 999).unwrap_err().contains("more than 999 bytes"));
+        assert!(
+            unpack_message(&packed, 999)
+                .unwrap_err()
+                .contains("more than 999 bytes")
+        );
         assert!(unpack_message(&packed[..6], 1000).is_err());
     }
 
@@ -101,8 +122,16 @@ mod tests {
         // A block holds 128 KB at most: 600 of them in 7 KB.
         std::fs::write(&path, repeated(1, 128 << 10).repeat(600)).unwrap();
         let error = unpack_file(&path).unwrap_err().to_string();
-        assert!(error.contains("unpacks to more than") && error.contains("bag.db3.zstd"), "{error}");
+        assert!(
+            error.contains("unpacks to more than") && error.contains("bag.db3.zstd"),
+            "{error}"
+        );
         std::fs::write(&path, &frames[..frames.len() - 3]).unwrap();
-        assert!(unpack_file(&path).unwrap_err().to_string().contains("cannot be unpacked"));
+        assert!(
+            unpack_file(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("cannot be unpacked")
+        );
     }
 }

@@ -75,7 +75,13 @@ pub struct OutputCounters {
 impl OutputCounters {
     /// Samples that were published for this edge: those in the queue, and those that did not get that far.
     pub fn published(&self) -> u64 {
-        sum([self.sent, self.dropped_newest, self.missed_held, self.missed_memory, self.missed_control])
+        sum([
+            self.sent,
+            self.dropped_newest,
+            self.missed_held,
+            self.missed_memory,
+            self.missed_control,
+        ])
     }
 
     /// Samples that were published and that the consumer had no chance to use, whatever the cause.
@@ -126,7 +132,10 @@ pub struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { buckets: Box::new([0; BUCKETS]), max_nanos: 0 }
+        Self {
+            buckets: Box::new([0; BUCKETS]),
+            max_nanos: 0,
+        }
     }
 }
 
@@ -164,10 +173,13 @@ impl Histogram {
         let count = self.count();
         let rank = ((count as f64 * quantile).ceil() as u64).clamp(1, count.max(1));
         let mut seen = 0;
-        self.buckets.iter().enumerate().find_map(|(index, &bucket)| {
-            seen = u64::saturating_add(seen, bucket);
-            (seen >= rank && count > 0).then(|| bucket_end(index).min(self.max_nanos))
-        })
+        self.buckets
+            .iter()
+            .enumerate()
+            .find_map(|(index, &bucket)| {
+                seen = u64::saturating_add(seen, bucket);
+                (seen >= rank && count > 0).then(|| bucket_end(index).min(self.max_nanos))
+            })
     }
 
     /// Counts one duration.
@@ -221,7 +233,14 @@ impl CountersPage {
     pub fn create(output_rows: u32, input_rows: u32) -> io::Result<OwnedFd> {
         let bytes = Self::bytes(output_rows as usize, input_rows as usize);
         let sizes = [u64::from(output_rows), u64::from(input_rows)];
-        Ok(create_page("nervure-counters", COUNTERS_MAGIC, sizes, bytes, Sharing::OneWriter)?.1)
+        Ok(create_page(
+            "nervure-counters",
+            COUNTERS_MAGIC,
+            sizes,
+            bytes,
+            Sharing::OneWriter,
+        )?
+        .1)
     }
 
     /// As [`CountersPage::create`], for the next process of a node: goes on from what `earlier`, the page of the last
@@ -232,11 +251,24 @@ impl CountersPage {
     pub fn create_after(output_rows: u32, input_rows: u32, earlier: &Self) -> io::Result<OwnedFd> {
         let bytes = Self::bytes(output_rows as usize, input_rows as usize);
         let sizes = [u64::from(output_rows), u64::from(input_rows)];
-        let (mapping, fd) =
-            create_page("nervure-counters", COUNTERS_MAGIC, sizes, bytes, Sharing::OneWriter)?;
-        let page = Self { mapping, output_rows: output_rows as usize, input_rows: input_rows as usize };
-        let rows =
-            |page: &Self| (0..page.output_rows().min(output_rows), 0..page.input_rows().min(input_rows));
+        let (mapping, fd) = create_page(
+            "nervure-counters",
+            COUNTERS_MAGIC,
+            sizes,
+            bytes,
+            Sharing::OneWriter,
+        )?;
+        let page = Self {
+            mapping,
+            output_rows: output_rows as usize,
+            input_rows: input_rows as usize,
+        };
+        let rows = |page: &Self| {
+            (
+                0..page.output_rows().min(output_rows),
+                0..page.input_rows().min(input_rows),
+            )
+        };
         let (outputs, inputs) = rows(earlier);
         for row in outputs.filter(|&row| earlier.read_output(row).is_ok()) {
             if let (Some(from), Some(to)) = (earlier.output_row(row), page.output_row(row)) {
@@ -259,15 +291,24 @@ impl CountersPage {
     /// # Errors
     /// `InvalidData` when it is no counters page, or of another version; `PermissionDenied` for a second writer.
     pub fn map(fd: &OwnedFd, writable: bool) -> io::Result<Self> {
-        let (mapping, [outputs, inputs]) =
-            map_page("counters page", COUNTERS_MAGIC, fd, writable, |[outputs, inputs]| {
+        let (mapping, [outputs, inputs]) = map_page(
+            "counters page",
+            COUNTERS_MAGIC,
+            fd,
+            writable,
+            |[outputs, inputs]| {
                 (outputs <= MAX_ROWS && inputs <= MAX_ROWS)
                     .then(|| Self::bytes(outputs as usize, inputs as usize))
-            })?;
+            },
+        )?;
         if writable {
             sys::seal(fd.as_fd(), Sharing::ReadOnly)?;
         }
-        Ok(Self { mapping, output_rows: outputs as usize, input_rows: inputs as usize })
+        Ok(Self {
+            mapping,
+            output_rows: outputs as usize,
+            input_rows: inputs as usize,
+        })
     }
 
     /// Rows for edges of outputs.
@@ -327,7 +368,8 @@ impl CountersPage {
     }
 
     fn words(&self) -> &[AtomicU64] {
-        let words = (Self::bytes(self.output_rows, self.input_rows) - HEADER_BYTES) / size_of::<u64>();
+        let words =
+            (Self::bytes(self.output_rows, self.input_rows) - HEADER_BYTES) / size_of::<u64>();
         // SAFETY: atomics, within the page: `create_after` has made it so long, or `map` checked it.
         unsafe { self.mapping.slice_at(HEADER_BYTES, words) }
     }
@@ -354,7 +396,8 @@ impl CountersPage {
 
     /// Counts that the node's loop was late by so much for an event of `input`.
     pub fn count_missed_deadline(&self, input: u32, overrun_nanos: u64) {
-        self.input_row(input).inspect(|row| row.missed_deadline(overrun_nanos));
+        self.input_row(input)
+            .inspect(|row| row.missed_deadline(overrun_nanos));
     }
 
     /// Counters of row `row` of the outputs' edges, for a reader that is not their node.
@@ -363,7 +406,10 @@ impl CountersPage {
     /// When the node has overwritten them.
     pub fn read_output(&self, row: u32) -> Result<OutputCounters, Unreadable> {
         self.check_head()?;
-        let missing = Unreadable::Row { row, rows: self.output_rows() };
+        let missing = Unreadable::Row {
+            row,
+            rows: self.output_rows(),
+        };
         let row = self.output_row(row).ok_or(missing)?;
         check_values(row.0)?;
         Ok(row.read())
@@ -375,7 +421,10 @@ impl CountersPage {
     /// When the node has overwritten them.
     pub fn read_input(&self, row: u32) -> Result<InputCounters, Unreadable> {
         self.check_head()?;
-        let missing = Unreadable::Row { row, rows: self.input_rows() };
+        let missing = Unreadable::Row {
+            row,
+            rows: self.input_rows(),
+        };
         let row = self.input_row(row).ok_or(missing)?;
         check_values(row.counters)?;
         check_values(row.buckets)?;
@@ -388,17 +437,25 @@ impl CountersPage {
     /// When its node has overwritten it.
     pub fn check_head(&self) -> Result<(), Unreadable> {
         let sizes = [self.output_rows as u64, self.input_rows as u64];
-        if has_head(&self.mapping, COUNTERS_MAGIC, sizes) { Ok(()) } else { Err(Unreadable::Head) }
+        if has_head(&self.mapping, COUNTERS_MAGIC, sizes) {
+            Ok(())
+        } else {
+            Err(Unreadable::Head)
+        }
     }
 
     /// Counters of row `row` of the outputs' edges; zeros beyond the last row.
     pub fn output(&self, row: u32) -> OutputCounters {
-        self.output_row(row).map(|row| row.read()).unwrap_or_default()
+        self.output_row(row)
+            .map(|row| row.read())
+            .unwrap_or_default()
     }
 
     /// Counters of input `row`; zeros beyond the last.
     pub fn input(&self, row: u32) -> InputCounters {
-        self.input_row(row).map(|row| row.read()).unwrap_or_default()
+        self.input_row(row)
+            .map(|row| row.read())
+            .unwrap_or_default()
     }
 }
 
@@ -417,7 +474,10 @@ fn raise(word: &AtomicU64, value: u64) {
 }
 
 fn check_values(words: &[AtomicU64]) -> Result<(), Unreadable> {
-    let too_large = words.iter().map(|word| word.load(Relaxed)).find(|&value| value > MAX_COUNT);
+    let too_large = words
+        .iter()
+        .map(|word| word.load(Relaxed))
+        .find(|&value| value > MAX_COUNT);
     too_large.map_or(Ok(()), |value| Err(Unreadable::Value { value }))
 }
 
@@ -567,9 +627,14 @@ mod tests {
     fn rows_are_apart_and_a_supervisor_reads_what_the_node_wrote() {
         let fd = CountersPage::create(2, 2).unwrap();
         let node = CountersPage::map(&fd, true).unwrap();
-        let supervisor =
-            CountersPage::map(&crate::sys::read_only(rustix::fd::AsFd::as_fd(&fd)).unwrap(), false).unwrap();
-        node.output_row(1).unwrap().add(OutputCounter::DroppedNewest, 3);
+        let supervisor = CountersPage::map(
+            &crate::sys::read_only(rustix::fd::AsFd::as_fd(&fd)).unwrap(),
+            false,
+        )
+        .unwrap();
+        node.output_row(1)
+            .unwrap()
+            .add(OutputCounter::DroppedNewest, 3);
         node.input_row(0).unwrap().received(100, 20_000);
         node.input_row(0).unwrap().received(100, 80_000);
         node.count_stale(0);
@@ -582,8 +647,14 @@ mod tests {
         assert_eq!(supervisor.output(1).lost(), 3);
         let input = supervisor.input(0);
         assert_eq!((input.received, input.bytes, input.held), (2, 200, 0));
-        assert_eq!((input.stale, input.deadlines_missed, input.max_overrun_nanos), (1, 2, 700));
-        assert_eq!((input.latency.count(), input.latency.max_nanos()), (2, 80_000));
+        assert_eq!(
+            (input.stale, input.deadlines_missed, input.max_overrun_nanos),
+            (1, 2, 700)
+        );
+        assert_eq!(
+            (input.latency.count(), input.latency.max_nanos()),
+            (2, 80_000)
+        );
         assert!((20_000..23_000).contains(&input.latency.quantile(0.5).unwrap()));
         assert_eq!(input.latency.quantile(1.0), Some(80_000));
         assert_eq!(supervisor.input(1).held, 1);
@@ -602,16 +673,24 @@ mod tests {
         node.output_row(1).unwrap().add(OutputCounter::Sent, 5);
         node.input_row(0).unwrap().received(100, 20_000);
         node.input_row(0).unwrap().hold();
-        let second = CountersPage::create_after(2, 1, &CountersPage::map(&first, false).unwrap()).unwrap();
+        let second =
+            CountersPage::create_after(2, 1, &CountersPage::map(&first, false).unwrap()).unwrap();
         let next = CountersPage::map(&second, true).unwrap();
         next.output_row(1).unwrap().add(OutputCounter::Sent, 2);
         next.input_row(0).unwrap().received(100, 80_000);
         let input = next.input(0);
         assert_eq!((next.output(1).sent, input.received, input.held), (7, 2, 0));
-        assert_eq!((input.latency.count(), input.latency.max_nanos()), (2, 80_000));
+        assert_eq!(
+            (input.latency.count(), input.latency.max_nanos()),
+            (2, 80_000)
+        );
         next.output_row(1).unwrap().clear();
         assert_eq!(next.output(1), OutputCounters::default());
-        assert_eq!(node.output(1).sent, 5, "the page of the last process is as it was");
+        assert_eq!(
+            node.output(1).sent,
+            5,
+            "the page of the last process is as it was"
+        );
     }
 
     #[test]
@@ -620,15 +699,35 @@ mod tests {
         let node = CountersPage::map(&fd, true).unwrap();
         let supervisor = CountersPage::map(&fd, false).unwrap();
         node.output_row(0).unwrap().add(OutputCounter::Sent, 5);
-        node.output_row(1).unwrap().add(OutputCounter::Sent, u64::MAX);
+        node.output_row(1)
+            .unwrap()
+            .add(OutputCounter::Sent, u64::MAX);
         node.input_row(0).unwrap().buckets[3].store(MAX_COUNT + 1, Relaxed);
         assert_eq!(supervisor.read_output(0).unwrap().sent, 5, "a row in order");
-        assert_eq!(supervisor.read_output(1), Err(Unreadable::Value { value: u64::MAX }));
-        assert_eq!(supervisor.read_input(0), Err(Unreadable::Value { value: MAX_COUNT + 1 }));
-        assert_eq!(supervisor.read_output(2), Err(Unreadable::Row { row: 2, rows: 2 }));
+        assert_eq!(
+            supervisor.read_output(1),
+            Err(Unreadable::Value { value: u64::MAX })
+        );
+        assert_eq!(
+            supervisor.read_input(0),
+            Err(Unreadable::Value {
+                value: MAX_COUNT + 1
+            })
+        );
+        assert_eq!(
+            supervisor.read_output(2),
+            Err(Unreadable::Row { row: 2, rows: 2 })
+        );
         let next = CountersPage::create_after(2, 1, &supervisor).unwrap();
         let next = CountersPage::map(&next, false).unwrap();
-        assert_eq!((next.output(0).sent, next.output(1).sent, next.input(0).latency.count()), (5, 0, 0));
+        assert_eq!(
+            (
+                next.output(0).sent,
+                next.output(1).sent,
+                next.input(0).latency.count()
+            ),
+            (5, 0, 0)
+        );
         // SAFETY: an atomic, within the head.
         unsafe { node.mapping.at::<AtomicU64>(16) }.store(1 << 40, Relaxed);
         assert_eq!(supervisor.read_output(0), Err(Unreadable::Head));
@@ -646,7 +745,10 @@ mod tests {
             dropped_newest: u64::MAX,
             ..Default::default()
         };
-        assert_eq!((counters.published(), counters.lost()), (u64::MAX, u64::MAX));
+        assert_eq!(
+            (counters.published(), counters.lost()),
+            (u64::MAX, u64::MAX)
+        );
         let mut latency = Histogram::default();
         latency.buckets.fill(u64::MAX);
         latency.merge(&latency.clone());

@@ -100,7 +100,8 @@ impl Doorbell<'_> {
         for word in self.words {
             word.fetch_or(u64::MAX, Release);
         }
-        self.summary.fetch_or(u64::MAX >> (64 - self.words.len()), Release);
+        self.summary
+            .fetch_or(u64::MAX >> (64 - self.words.len()), Release);
         fence(SeqCst);
         self.end_any_sleep();
     }
@@ -156,8 +157,11 @@ impl Doorbell<'_> {
     /// something is pending. Returns also whether `parked` was still what it should be.
     pub(crate) fn sleep(&self, sleeper: &Sleeper, deadline: u64) -> (Waited, bool) {
         let number = self.park(sleeper, Parking::Futex);
-        let waited =
-            if self.is_quiet(sleeper) { self.sequence.wait(number, deadline) } else { Waited::LookAgain };
+        let waited = if self.is_quiet(sleeper) {
+            self.sequence.wait(number, deadline)
+        } else {
+            Waited::LookAgain
+        };
         (waited, self.unpark(sleeper))
     }
 
@@ -214,6 +218,9 @@ impl Doorbell<'_> {
     /// Moves `sequence` on, if that sleep has not ended yet.
     fn end_sleep(&self, parked: u64) -> bool {
         let number = parked as u32;
-        self.sequence.0.compare_exchange(number, number.wrapping_add(1), Relaxed, Relaxed).is_ok()
+        self.sequence
+            .0
+            .compare_exchange(number, number.wrapping_add(1), Relaxed, Relaxed)
+            .is_ok()
     }
 }

@@ -73,7 +73,11 @@ pub(crate) struct Reference {
 impl Reference {
     pub(crate) fn new(header: &Header, descriptor: &Descriptor) -> Self {
         let announced = [header.schema_id, header.frame_id];
-        Self { block: descriptor.block(), segment: descriptor.segment, announced }
+        Self {
+            block: descriptor.block(),
+            segment: descriptor.segment,
+            announced,
+        }
     }
 
     /// Whether a consumer can read the sample without having been told of anything.
@@ -121,7 +125,8 @@ impl Edge {
 
     /// Whether it has no room for a sample.
     pub(crate) fn is_full(&mut self, needs_block: bool) -> bool {
-        self.queued() >= u64::from(self.attached.queue.depth) || needs_block && self.is_holding_all()
+        self.queued() >= u64::from(self.attached.queue.depth)
+            || needs_block && self.is_holding_all()
     }
 
     /// Whether it has room for a sample, and its consumer knows where to look.
@@ -170,7 +175,8 @@ impl Edge {
             edge.count(counters, counter, 1);
             Ok(false)
         };
-        let is_full = self.attached.region.ring().queued(self.head)? >= u64::from(self.attached.queue.depth);
+        let is_full =
+            self.attached.region.ring().queued(self.head)? >= u64::from(self.attached.queue.depth);
         if is_full && !may_drop {
             return missed(self, OutputCounter::DroppedNewest);
         }
@@ -220,7 +226,9 @@ impl Edge {
         if self.untold && !self.suspended {
             // A ring out of order is found out by the next offer.
             let queued = self.queued_references().unwrap_or_default();
-            self.untold = !(queued.iter().all(|reference| self.refer(reference, pool, announcements))
+            self.untold = !(queued
+                .iter()
+                .all(|reference| self.refer(reference, pool, announcements))
                 && accepted(&self.attached.pair.send_attached(self.attached.id)));
             self.ring();
         }
@@ -283,14 +291,18 @@ impl Edge {
     fn queued_references(&self) -> Result<Vec<Reference>, Misbehaviour> {
         let queued = self.attached.region.ring().queued(self.head)?;
         let oldest = self.head.wrapping_sub(queued);
-        Ok((0..queued).map(|i| self.slots[self.slot(oldest.wrapping_add(i))]).collect())
+        Ok((0..queued)
+            .map(|i| self.slots[self.slot(oldest.wrapping_add(i))])
+            .collect())
     }
 
     #[inline(never)]
     fn has_queued_block(&self) -> Result<bool, Misbehaviour> {
         let queued = self.attached.region.ring().queued(self.head)?;
         let indices = (1..=queued).rev().map(|back| self.head.wrapping_sub(back));
-        Ok(indices.into_iter().any(|index| self.slots[self.slot(index)].block.is_some()))
+        Ok(indices
+            .into_iter()
+            .any(|index| self.slots[self.slot(index)].block.is_some()))
     }
 
     /// Whether the consumer, with its queue, has as many blocks as it may.
@@ -311,13 +323,18 @@ impl Edge {
         }
         let slot = self.slot(self.head);
         self.slots[slot] = reference;
-        self.attached.region.ring().push(self.head, |slot| image.store(slot));
+        self.attached
+            .region
+            .ring()
+            .push(self.head, |slot| image.store(slot));
         self.head = self.head.wrapping_add(1);
     }
 
     fn ring(&self) {
         if !self.suspended {
-            self.attached.bell.ring(self.attached.input, self.attached.eventfd.as_fd());
+            self.attached
+                .bell
+                .ring(self.attached.input, self.attached.eventfd.as_fd());
         }
     }
 
@@ -336,7 +353,12 @@ impl Edge {
     /// Tells the consumer what it needs to read a sample. False when its socket is full: it can be told later. While it
     /// is away it is told nothing, and the next one of all that is queued.
     #[inline]
-    fn tell(&mut self, reference: &Reference, pool: &mut Pool, announcements: &Announcements) -> bool {
+    fn tell(
+        &mut self,
+        reference: &Reference,
+        pool: &mut Pool,
+        announcements: &Announcements,
+    ) -> bool {
         self.suspended
             || !self.untold && reference.is_to_nothing()
             || self.tell_queued(pool, announcements) && self.refer(reference, pool, announcements)
@@ -345,8 +367,13 @@ impl Edge {
     #[inline(never)]
     fn refer(&self, reference: &Reference, pool: &mut Pool, announcements: &Announcements) -> bool {
         let pair = &self.attached.pair;
-        let knows_segment = reference.block.is_none() || send_segment(pair, reference.segment, pool);
-        let known = |id: &u64| announcements.get(id).is_none_or(|bytes| accepted(&pair.announce(*id, bytes)));
+        let knows_segment =
+            reference.block.is_none() || send_segment(pair, reference.segment, pool);
+        let known = |id: &u64| {
+            announcements
+                .get(id)
+                .is_none_or(|bytes| accepted(&pair.announce(*id, bytes)))
+        };
         knows_segment && reference.announced.iter().all(known)
     }
 }
@@ -358,7 +385,10 @@ pub(crate) fn accepted(sent: &io::Result<()>) -> bool {
 
 fn send_segment(pair: &ProducerPair, segment: u32, pool: &mut Pool) -> bool {
     // A segment that is still queued was not retired.
-    let owned = pool.segments.get_mut(&segment).expect("a published block's segment");
+    let owned = pool
+        .segments
+        .get_mut(&segment)
+        .expect("a published block's segment");
     if owned.sent_to.contains(&pair.peer) {
         return true;
     }

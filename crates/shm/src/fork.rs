@@ -38,5 +38,9 @@ pub fn generation() -> u32 {
 /// [`NodeForked`] when it was inherited.
 #[inline]
 pub fn check(of_handle: u32) -> Result<(), NodeForked> {
-    if of_handle == generation() { Ok(()) } else { Err(NodeForked) }
+    if of_handle == generation() {
+        Ok(())
+    } else {
+        Err(NodeForked)
+    }
 }

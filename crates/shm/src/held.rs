@@ -17,7 +17,10 @@ pub(crate) struct Held {
 impl Held {
     /// Nothing, of a lease table of so many rows.
     pub(crate) fn new(rows: u32) -> Self {
-        Self { rows: Vec::new(), places: vec![NONE; rows as usize].into() }
+        Self {
+            rows: Vec::new(),
+            places: vec![NONE; rows as usize].into(),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -75,7 +75,9 @@ impl InputEdge {
             if let Some(row) = row {
                 row.received(received.payload_bytes as u64, received.latency_nanos());
             }
-            return Ok(spare.take().map_or(Pop::Nothing, |received| Pop::Sample(Sample(received))));
+            return Ok(spare
+                .take()
+                .map_or(Pop::Nothing, |received| Pop::Sample(Sample(received))));
         }
     }
 }
@@ -122,7 +124,12 @@ struct Received {
 impl std::fmt::Debug for Received {
     /// What it is, and not its bytes.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { header, payload_bytes, head_bytes, .. } = self;
+        let Self {
+            header,
+            payload_bytes,
+            head_bytes,
+            ..
+        } = self;
         f.debug_struct("Sample")
             .field("header", header)
             .field("payload_bytes", payload_bytes)
@@ -196,9 +203,10 @@ impl Sample {
     pub fn announcement(&self, id: u64) -> Option<Arc<[u8]>> {
         match (&self.0.edge, &self.0.body) {
             (Some(edge), _) => edge.pair.announcement(id),
-            (None, Body::Own { announcements, .. }) => {
-                announcements.iter().find(|(known, _)| *known == id).map(|(_, bytes)| bytes.clone())
-            }
+            (None, Body::Own { announcements, .. }) => announcements
+                .iter()
+                .find(|(known, _)| *known == id)
+                .map(|(_, bytes)| bytes.clone()),
             (None, _) => None,
         }
     }
@@ -213,16 +221,26 @@ impl Sample {
         let payload_bytes = value.payload_bytes();
         let mut payload = vec![0_u128; payload_bytes.div_ceil(size_of::<u128>())];
         value.write(&mut nervure_message::cast_slice_mut(&mut payload)[..payload_bytes]);
-        let announcements: Vec<(u64, Arc<[u8]>)> =
-            value.schema().map(|schema| (schema.id(), schema.bytes().into())).into_iter().collect();
+        let announcements: Vec<(u64, Arc<[u8]>)> = value
+            .schema()
+            .map(|schema| (schema.id(), schema.bytes().into()))
+            .into_iter()
+            .collect();
         let schema_id = announcements.first().map_or(0, |(id, _)| *id);
         Ok(Self(Arc::new(Received {
-            header: Header { schema_id, ..header },
+            header: Header {
+                schema_id,
+                ..header
+            },
             received_mono: monotonic_nanos(),
             payload_bytes,
             head_bytes: head.len(),
             edge: None,
-            body: Body::Own { payload, head: head[..].into(), announcements },
+            body: Body::Own {
+                payload,
+                head: head[..].into(),
+                announcements,
+            },
             inline: Inline::default(),
             layout: OnceLock::new(),
         })))
@@ -234,15 +252,23 @@ impl Sample {
         let mut payload = vec![0_u128; self.payload().len().div_ceil(size_of::<u128>())];
         let bytes = &mut nervure_message::cast_slice_mut(&mut payload)[..self.payload().len()];
         bytes.copy_from_slice(self.payload());
-        let ids = [self.header().schema_id, self.header().frame_id].into_iter().filter(|&id| id != 0);
-        let announcements = ids.filter_map(|id| Some((id, self.announcement(id)?))).collect();
+        let ids = [self.header().schema_id, self.header().frame_id]
+            .into_iter()
+            .filter(|&id| id != 0);
+        let announcements = ids
+            .filter_map(|id| Some((id, self.announcement(id)?)))
+            .collect();
         Self(Arc::new(Received {
             header: *self.header(),
             received_mono: self.received_mono(),
             payload_bytes: self.payload().len(),
             head_bytes: self.head().len(),
             edge: None,
-            body: Body::Own { payload, head: self.head().into(), announcements },
+            body: Body::Own {
+                payload,
+                head: self.head().into(),
+                announcements,
+            },
             inline: Inline::default(),
             layout: OnceLock::new(),
         }))
@@ -276,7 +302,10 @@ impl Received {
         let descriptor = fixed.descriptor();
         let head_bytes = descriptor.head_bytes as usize;
         if head_bytes > MAX_HEAD_BYTES {
-            return Err(Misbehaviour::Head { bytes: head_bytes as u64, max: MAX_HEAD_BYTES as u64 });
+            return Err(Misbehaviour::Head {
+                bytes: head_bytes as u64,
+                max: MAX_HEAD_BYTES as u64,
+            });
         }
         match segment {
             Some(segment) => self.body = in_block(edge, &descriptor, segment)?,
@@ -293,7 +322,10 @@ impl Received {
         let start = match &self.body {
             Body::Inline => self.payload_bytes.next_multiple_of(8),
             Body::Block { head: None, .. } => 0,
-            Body::Block { head: Some(head), .. } | Body::Own { head, .. } => return head,
+            Body::Block {
+                head: Some(head), ..
+            }
+            | Body::Own { head, .. } => return head,
         };
         &self.inline.bytes()[start..][..self.head_bytes]
     }
@@ -301,7 +333,9 @@ impl Received {
     fn payload(&self) -> &[u8] {
         match &self.body {
             Body::Inline => &self.inline.bytes()[..self.payload_bytes],
-            Body::Own { payload, .. } => &nervure_message::cast_slice(payload)[..self.payload_bytes],
+            Body::Own { payload, .. } => {
+                &nervure_message::cast_slice(payload)[..self.payload_bytes]
+            }
             // SAFETY: within the segment (checked by `in_block`), which stays mapped as long as `self` holds it.
             Body::Block { start, .. } => unsafe {
                 std::slice::from_raw_parts(start.as_ptr(), self.payload_bytes)
@@ -321,33 +355,62 @@ fn check_inline(descriptor: &Descriptor) -> Result<(), Misbehaviour> {
     if end.is_some_and(|end| end <= INLINE_BYTES as u64) {
         return Ok(());
     }
-    Err(Misbehaviour::Bounds { end: end.unwrap_or(u64::MAX), bytes: INLINE_BYTES as u64 })
+    Err(Misbehaviour::Bounds {
+        end: end.unwrap_or(u64::MAX),
+        bytes: INLINE_BYTES as u64,
+    })
 }
 
 /// The block of a sample, and its head if that lies there. What is returned has to be dropped as a [`Received`].
 #[inline(never)]
-fn in_block(edge: &InputEdge, descriptor: &Descriptor, segment: Arc<Segment>) -> Result<Body, Misbehaviour> {
-    let &Descriptor { block, offset, payload_bytes, head_bytes, .. } = descriptor;
+fn in_block(
+    edge: &InputEdge,
+    descriptor: &Descriptor,
+    segment: Arc<Segment>,
+) -> Result<Body, Misbehaviour> {
+    let &Descriptor {
+        block,
+        offset,
+        payload_bytes,
+        head_bytes,
+        ..
+    } = descriptor;
     if block >= edge.region.blocks() {
-        return Err(Misbehaviour::Block { block, blocks: edge.region.blocks() });
+        return Err(Misbehaviour::Block {
+            block,
+            blocks: edge.region.blocks(),
+        });
     }
     // A head that does not fit into the slot lies behind the payload.
     let head_bytes = head_bytes as usize;
-    let beyond = if head_bytes > INLINE_BYTES { head_bytes as u64 } else { 0 };
-    let head_start = if beyond > 0 { payload_bytes.checked_next_multiple_of(8) } else { Some(payload_bytes) };
+    let beyond = if head_bytes > INLINE_BYTES {
+        head_bytes as u64
+    } else {
+        0
+    };
+    let head_start = if beyond > 0 {
+        payload_bytes.checked_next_multiple_of(8)
+    } else {
+        Some(payload_bytes)
+    };
     let length = head_start.and_then(|start| start.checked_add(beyond));
     let end = length.and_then(|length| offset.checked_add(length));
     if !offset.is_multiple_of(crate::pool::BLOCK_ALIGNMENT as u64)
         || end.is_none_or(|end| end > segment.bytes())
     {
-        return Err(Misbehaviour::Bounds { end: end.unwrap_or(u64::MAX), bytes: segment.bytes() });
+        return Err(Misbehaviour::Bounds {
+            end: end.unwrap_or(u64::MAX),
+            bytes: segment.bytes(),
+        });
     }
     // SAFETY: `offset` lies within the segment, checked above.
     let start = unsafe { segment.start().add(offset as usize) };
     let head = (beyond > 0).then(|| {
         // SAFETY: the head's bytes lie within the segment, checked above. They are copied before they are looked at.
         let shared = unsafe {
-            let head_start = start.as_ptr().add((payload_bytes as usize).next_multiple_of(8));
+            let head_start = start
+                .as_ptr()
+                .add((payload_bytes as usize).next_multiple_of(8));
             std::slice::from_raw_parts(head_start, head_bytes)
         };
         shared.into()
@@ -355,12 +418,25 @@ fn in_block(edge: &InputEdge, descriptor: &Descriptor, segment: Arc<Segment>) ->
     if let Some(row) = edge.counters.input_row(edge.input) {
         row.hold();
     }
-    Ok(Body::Block { row: block, start, head, _segment: segment, fork_generation: fork::generation() })
+    Ok(Body::Block {
+        row: block,
+        start,
+        head,
+        _segment: segment,
+        fork_generation: fork::generation(),
+    })
 }
 
 impl Drop for Received {
     fn drop(&mut self) {
-        if let (Body::Block { row, fork_generation, .. }, Some(edge)) = (&self.body, &self.edge)
+        if let (
+            Body::Block {
+                row,
+                fork_generation,
+                ..
+            },
+            Some(edge),
+        ) = (&self.body, &self.edge)
             && fork::check(*fork_generation).is_ok()
         {
             if let Some(counters) = edge.counters.input_row(edge.input) {
@@ -554,7 +630,8 @@ impl InboxHandle {
         if fork::check(self.fork_generation).is_err() {
             return Waited::LookAgain;
         }
-        self.page.sleep_beside(self.eventfd.as_fd(), other, deadline)
+        self.page
+            .sleep_beside(self.eventfd.as_fd(), other, deadline)
     }
 
     fn arm(&self) -> bool {
@@ -571,7 +648,10 @@ impl InboxHandle {
         if fork::check(self.fork_generation).is_err() {
             return;
         }
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
+        self.commands
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_back(command);
         self.page.interrupt(self.eventfd.as_fd());
     }
 }
@@ -619,7 +699,11 @@ impl Inbox {
                 }
                 return Ok(None);
             };
-            let arrival = if input == self.inputs.len() as u32 { self.obey() } else { self.look(input) };
+            let arrival = if input == self.inputs.len() as u32 {
+                self.obey()
+            } else {
+                self.look(input)
+            };
             if arrival.is_some() {
                 return Ok(arrival);
             }
@@ -675,11 +759,14 @@ impl Inbox {
     /// Whether a sample waits on `input`. If so, [`Inbox::try_next`] finds it, rung for or not.
     pub fn has_queued(&mut self, input: u32) -> bool {
         self.refresh();
-        let has_queued = self.inputs[input as usize].sources.iter().any(|source| match source {
-            Source::Edge(attached) => !attached.edge.region.ring().is_empty(),
-            Source::Own(_) => true,
-            Source::End => false,
-        });
+        let has_queued = self.inputs[input as usize]
+            .sources
+            .iter()
+            .any(|source| match source {
+                Source::Edge(attached) => !attached.edge.region.ring().is_empty(),
+                Source::Own(_) => true,
+                Source::End => false,
+            });
         if has_queued {
             self.set(input);
         }
@@ -688,7 +775,11 @@ impl Inbox {
 
     /// The next arrival of one input, whatever there is on others. Never waits.
     pub fn next_of(&mut self, input: u32) -> Option<Arrival> {
-        if self.is_own() { self.look(input) } else { None }
+        if self.is_own() {
+            self.look(input)
+        } else {
+            None
+        }
     }
 
     /// Does what the control thread asked for, if anything was taken in that it did: see [`Inbox::collect`]. True where
@@ -737,7 +828,10 @@ impl Inbox {
     /// What was slept through has gone from the caches: what the input of the last sample needs for the next one is
     /// fetched while the doorbell is looked at.
     fn prefetch(&self) {
-        let last = self.cursor.checked_sub(1).and_then(|last| self.inputs.get(last as usize));
+        let last = self
+            .cursor
+            .checked_sub(1)
+            .and_then(|last| self.inputs.get(last as usize));
         if let Some(Source::Edge(attached)) = last.and_then(|input| input.sources.front()) {
             attached.edge.region.ring().prefetch();
         }
@@ -801,13 +895,19 @@ impl Inbox {
     /// Pops from an input; its bit stays until it is found empty.
     #[inline]
     fn look(&mut self, index: u32) -> Option<Arrival> {
-        if let Some(Source::Edge(Attached { edge, misbehaviour: None, .. })) =
-            self.inputs[index as usize].sources.front()
+        if let Some(Source::Edge(Attached {
+            edge,
+            misbehaviour: None,
+            ..
+        })) = self.inputs[index as usize].sources.front()
         {
             match edge.pop(&mut self.spare) {
                 Ok(Pop::Sample(sample)) => {
                     self.cursor = (index + 1) % (self.inputs.len() as u32 + 1);
-                    return Some(Arrival::Sample { input: index, sample });
+                    return Some(Arrival::Sample {
+                        input: index,
+                        sample,
+                    });
                 }
                 Ok(Pop::Nothing) => {}
                 // Also at the end of an edge: it ends behind what is queued.
@@ -826,7 +926,10 @@ impl Inbox {
     fn look_behind(&mut self, index: u32) -> Option<Arrival> {
         let input = &mut self.inputs[index as usize];
         match input.sources.front_mut() {
-            Some(Source::Edge(Attached { misbehaviour: Some(misbehaviour), .. })) => {
+            Some(Source::Edge(Attached {
+                misbehaviour: Some(misbehaviour),
+                ..
+            })) => {
                 let misbehaviour = *misbehaviour;
                 return Some(self.cut(index, misbehaviour));
             }
@@ -838,7 +941,10 @@ impl Inbox {
                 let sample = sample.clone();
                 input.sources.pop_front();
                 self.cursor = (index + 1) % (self.inputs.len() as u32 + 1);
-                return Some(Arrival::Sample { input: index, sample });
+                return Some(Arrival::Sample {
+                    input: index,
+                    sample,
+                });
             }
             Some(Source::Edge(_)) | None => {}
         }
@@ -856,7 +962,11 @@ impl Inbox {
             unreachable!("an edge was looked at")
         };
         input.cut.push(edge.id);
-        Arrival::Misbehaved { input: index, edge: edge.id, misbehaviour }
+        Arrival::Misbehaved {
+            input: index,
+            edge: edge.id,
+            misbehaviour,
+        }
     }
 
     /// Does what the control thread asked for.
@@ -864,22 +974,32 @@ impl Inbox {
     fn obey(&mut self) -> Option<Arrival> {
         self.clear(self.inputs.len() as u32);
         let mut notified = false;
-        let commands =
-            std::mem::take(&mut *self.handle.commands.lock().unwrap_or_else(PoisonError::into_inner));
+        let commands = std::mem::take(
+            &mut *self
+                .handle
+                .commands
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
         for command in commands {
             match command {
                 Command::Attach(edge) => {
                     let input = edge.input;
                     if let Some(known) = self.inputs.get_mut(input as usize) {
-                        let attached = Attached { edge, ended: false, misbehaviour: None };
+                        let attached = Attached {
+                            edge,
+                            ended: false,
+                            misbehaviour: None,
+                        };
                         known.sources.push_back(Source::Edge(attached));
                         self.set(input);
                     }
                 }
                 Command::Close { edge, last } => {
                     let inputs = self.inputs.iter_mut().enumerate();
-                    let found =
-                        inputs.filter_map(|(index, input)| input.close(edge, last).then_some(index)).next();
+                    let found = inputs
+                        .filter_map(|(index, input)| input.close(edge, last).then_some(index))
+                        .next();
                     if let Some(input) = found {
                         self.set(input as u32);
                     }

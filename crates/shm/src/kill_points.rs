@@ -46,14 +46,19 @@ pub(crate) fn pass() {
 fn plan() -> Option<Plan> {
     let variable = std::env::var("NERVURE_KILL_POINT").ok()?;
     let mut parts = variable.splitn(4, ':');
-    let (argument, process, point, path) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let (argument, process, point, path) =
+        (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     if argument != "*" && std::env::args().nth(1).as_deref() != Some(argument) {
         return None;
     }
     let process: usize = process.parse().ok()?;
     let made = (0..).map(|number| (number, File::create_new(format!("{path}.{number}"))));
     let (number, file) = made.take(process + 1).find(|(_, file)| file.is_ok())?;
-    (number == process).then_some(Plan { point: point.parse().ok()?, passed: 0.into(), file: file.ok()? })
+    (number == process).then_some(Plan {
+        point: point.parse().ok()?,
+        passed: 0.into(),
+        file: file.ok()?,
+    })
 }
 
 /// An atomic of std whose changes are points to be killed at.

@@ -1,6 +1,9 @@
 //! The data plane on one host. All of the data plane's `unsafe` lives here.
 
-#![cfg_attr(not(loom), expect(unsafe_code, reason = "shared memory is what this crate is for"))]
+#![cfg_attr(
+    not(loom),
+    expect(unsafe_code, reason = "shared memory is what this crate is for")
+)]
 
 mod doorbell;
 mod latest;
@@ -64,8 +67,8 @@ pub use self::{
     slot::{INLINE_BYTES, MAX_HEAD_BYTES},
     sync::Waited,
     sys::{
-        adopt_inherited_fd, boot_id, eventfd, monotonic_nanos, page_bytes, read_only, spawn_without_signals,
-        utc_nanos,
+        adopt_inherited_fd, boot_id, eventfd, monotonic_nanos, page_bytes, read_only,
+        spawn_without_signals, utc_nanos,
     },
     wake::{LOOK_AGAIN_NANOS, MAX_INPUTS, Overwritten, OwnWakePage, WakePage},
 };

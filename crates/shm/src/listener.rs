@@ -30,7 +30,10 @@ impl Listener {
     /// `AddrInUse` when somebody has that name; `InvalidInput` when it is too long (107 bytes).
     pub fn bind(name: &str) -> io::Result<Self> {
         let socket = socket()?;
-        rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+        rustix::net::bind(
+            &socket,
+            &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+        )?;
         rustix::net::listen(&socket, BACKLOG)?;
         Ok(Self(socket))
     }
@@ -65,7 +68,10 @@ impl Seqpacket {
     /// `ConnectionRefused` when nobody has that name; `WouldBlock` when more wait than it takes.
     pub fn connect(name: &str) -> io::Result<Self> {
         let socket = socket()?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+        rustix::net::connect(
+            &socket,
+            &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+        )?;
         Ok(socket.into())
     }
 
@@ -74,7 +80,11 @@ impl Seqpacket {
     /// # Errors
     /// When the socket is no unix socket.
     pub fn peer(&self) -> io::Result<Peer> {
-        let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut peer = libc::ucred {
+            pid: 0,
+            uid: 0,
+            gid: 0,
+        };
         let mut length = size_of::<libc::ucred>() as libc::socklen_t;
         // SAFETY: `peer` is as long as `length` says, and any bytes are a valid `ucred`.
         let result = unsafe {
@@ -89,13 +99,21 @@ impl Seqpacket {
         if result != 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Peer { pid: peer.pid.cast_unsigned(), uid: peer.uid })
+        Ok(Peer {
+            pid: peer.pid.cast_unsigned(),
+            uid: peer.uid,
+        })
     }
 }
 
 fn socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+    Ok(rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        flags,
+        None,
+    )?)
 }
 
 #[cfg(test)]
@@ -106,18 +124,30 @@ mod tests {
     #[test]
     fn both_ends_know_the_other_and_a_name_is_free_again() {
         let name = format!("nervure-test/{}/listener", std::process::id());
-        let own = Peer { pid: std::process::id(), uid: rustix::process::getuid().as_raw() };
+        let own = Peer {
+            pid: std::process::id(),
+            uid: rustix::process::getuid().as_raw(),
+        };
         for _ in 0..2 {
-            assert_eq!(Seqpacket::connect(&name).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+            assert_eq!(
+                Seqpacket::connect(&name).unwrap_err().kind(),
+                io::ErrorKind::ConnectionRefused
+            );
             let listener = Listener::bind(&name).unwrap();
-            assert_eq!(Listener::bind(&name).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+            assert_eq!(
+                Listener::bind(&name).unwrap_err().kind(),
+                io::ErrorKind::AddrInUse
+            );
             assert!(listener.accept().unwrap().is_none());
             let client = Seqpacket::connect(&name).unwrap();
             let server = listener.accept().unwrap().unwrap();
             assert_eq!((client.peer().unwrap(), server.peer().unwrap()), (own, own));
             client.send(b"hello", &[]).unwrap();
             let mut buffer = Vec::with_capacity(16);
-            assert!(matches!(server.receive(&mut buffer).unwrap(), Received::Packet(_)));
+            assert!(matches!(
+                server.receive(&mut buffer).unwrap(),
+                Received::Packet(_)
+            ));
             assert_eq!(buffer, b"hello");
         }
     }

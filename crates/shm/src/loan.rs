@@ -85,7 +85,11 @@ impl Loan {
     pub fn mapped(&self) -> Option<Mapped> {
         let segment = self.block?.segment;
         let state = self.output.state();
-        state.pool.segments.get(&segment).map(|segment| Mapped(segment.mapping.clone()))
+        state
+            .pool
+            .segments
+            .get(&segment)
+            .map(|segment| Mapped(segment.mapping.clone()))
     }
 
     /// Length of the payload in bytes.
@@ -109,22 +113,38 @@ impl Loan {
     /// When the loan was published already.
     #[inline]
     pub(crate) fn place(&mut self, head: &[u8]) -> Result<Descriptor, SendError> {
-        let inline = self.image.as_mut().expect("a loan is published once").inline_mut();
+        let inline = self
+            .image
+            .as_mut()
+            .expect("a loan is published once")
+            .inline_mut();
         let (payload_bytes, head_bytes) = (self.payload_bytes as u64, head.len() as u32);
         let head_start = self.payload_bytes.next_multiple_of(8);
         let Some(block) = self.block else {
             let Some(target) = inline.get_mut(head_start..head_start + head.len()) else {
                 let max = INLINE_BYTES.saturating_sub(head_start);
-                return Err(SendError::HeadTooLarge { bytes: head.len(), max });
+                return Err(SendError::HeadTooLarge {
+                    bytes: head.len(),
+                    max,
+                });
             };
             target.copy_from_slice(head);
-            return Ok(Descriptor { block: NO_BLOCK, segment: 0, offset: 0, payload_bytes, head_bytes });
+            return Ok(Descriptor {
+                block: NO_BLOCK,
+                segment: 0,
+                offset: 0,
+                payload_bytes,
+                head_bytes,
+            });
         };
         if head.len() <= INLINE_BYTES {
             inline[..head.len()].copy_from_slice(head);
         } else if head.len() > MAX_HEAD_BYTES || head_start + head.len() > block.capacity {
             let max = MAX_HEAD_BYTES.min(block.capacity - head_start);
-            return Err(SendError::HeadTooLarge { bytes: head.len(), max });
+            return Err(SendError::HeadTooLarge {
+                bytes: head.len(),
+                max,
+            });
         } else {
             // SAFETY: within the block's capacity, checked above; the block is this loan's alone.
             unsafe {
@@ -132,8 +152,19 @@ impl Loan {
                 std::ptr::copy_nonoverlapping(head.as_ptr(), target, head.len());
             }
         }
-        let BlockLoan { row: block, segment, offset, .. } = block;
-        Ok(Descriptor { block, segment, offset, payload_bytes, head_bytes })
+        let BlockLoan {
+            row: block,
+            segment,
+            offset,
+            ..
+        } = block;
+        Ok(Descriptor {
+            block,
+            segment,
+            offset,
+            payload_bytes,
+            head_bytes,
+        })
     }
 }
 

@@ -53,12 +53,18 @@ impl Memory {
         Self {
             head: AtomicU64::new(0),
             tail: AtomicU64::new(0),
-            slots: (0..capacity * SLOT_WORDS).map(|_| AtomicU64::new(0)).collect(),
+            slots: (0..capacity * SLOT_WORDS)
+                .map(|_| AtomicU64::new(0))
+                .collect(),
         }
     }
 
     fn ring(&self) -> Ring<'_> {
-        Ring { head: &self.head, tail: &self.tail, slots: &self.slots }
+        Ring {
+            head: &self.head,
+            tail: &self.tail,
+            slots: &self.slots,
+        }
     }
 
     fn push(&self, head: u64, value: u64) {
@@ -196,7 +202,10 @@ impl EventFd {
 fn ways_to_sleep_may_alternate(preemptions: usize, pushes: [u64; 2], keeper: bool) {
     check(preemptions, move || {
         let bell = Arc::new(Bell::new(1));
-        let eventfd = Arc::new(EventFd(loom::sync::Mutex::new(false), loom::sync::Condvar::new()));
+        let eventfd = Arc::new(EventFd(
+            loom::sync::Mutex::new(false),
+            loom::sync::Condvar::new(),
+        ));
         let heads = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
         let threads: Vec<_> = (0..2)
             .map(|i| {
@@ -292,7 +301,10 @@ fn its_own_process_wakes_a_consumer_whatever_a_peer_writes() {
     for in_event_loop in [false, true] {
         check(3, move || {
             let bell = Arc::new(Bell::new(1));
-            let eventfd = Arc::new(EventFd(loom::sync::Mutex::new(false), loom::sync::Condvar::new()));
+            let eventfd = Arc::new(EventFd(
+                loom::sync::Mutex::new(false),
+                loom::sync::Condvar::new(),
+            ));
             let command = Arc::new(AtomicU64::new(0));
             let hostile = {
                 let bell = bell.clone();
@@ -391,11 +403,18 @@ fn a_waiting_producer_is_always_told_of_room() {
                 let (space, room) = (space.clone(), room.clone());
                 thread::spawn(move || {
                     room.fetch_add(1, Release);
-                    Space { sequence: &space.0, waiters: &space.1 }.notify();
+                    Space {
+                        sequence: &space.0,
+                        waiters: &space.1,
+                    }
+                    .notify();
                 })
             })
             .collect();
-        let view = Space { sequence: &space.0, waiters: &space.1 };
+        let view = Space {
+            sequence: &space.0,
+            waiters: &space.1,
+        };
         let all = || (room.load(Acquire) == 2).then_some(());
         while view.wait(&space.2, 0, all, |_| ()).0.is_err() {}
         for thread in threads {
@@ -418,10 +437,16 @@ fn its_own_process_wakes_a_waiting_producer_whatever_a_peer_writes() {
             let (space, stopping) = (space.clone(), stopping.clone());
             thread::spawn(move || {
                 stopping.store(true, Release);
-                space.2.wake(&Space { sequence: &space.0, waiters: &space.1 });
+                space.2.wake(&Space {
+                    sequence: &space.0,
+                    waiters: &space.1,
+                });
             })
         };
-        let view = Space { sequence: &space.0, waiters: &space.1 };
+        let view = Space {
+            sequence: &space.0,
+            waiters: &space.1,
+        };
         let stopped = || stopping.load(Acquire).then_some(());
         while view.wait(&space.2, 0, stopped, |_| ()).0.is_err() {}
         hostile.join().unwrap();
@@ -439,7 +464,13 @@ fn a_ring_that_drops_its_oldest_keeps_order_and_accounts_for_every_sample() {
             for head in 0..4 {
                 if producer.ring().queued(head).unwrap() == 2 {
                     // The value at an index is one more.
-                    dropped.extend(producer.ring().take_back(head).unwrap().map(|index| index + 1));
+                    dropped.extend(
+                        producer
+                            .ring()
+                            .take_back(head)
+                            .unwrap()
+                            .map(|index| index + 1),
+                    );
                 }
                 producer.push(head, head + 1);
             }
@@ -493,7 +524,9 @@ fn a_slot_is_written_again_only_after_it_was_read() {
                     while producer.ring().queued(head).unwrap() == capacity as u64 {
                         thread::yield_now();
                     }
-                    producer.ring().push(head, |_| cells2[head as usize % capacity].write(head + 10));
+                    producer
+                        .ring()
+                        .push(head, |_| cells2[head as usize % capacity].write(head + 10));
                 }
             });
             for index in 0..4 {
@@ -520,7 +553,9 @@ fn a_block_is_reused_only_after_its_consumer_released_it() {
         let thread = thread::spawn(move || {
             let mut head = 0;
             for value in 1..=3 {
-                let Some(block) = (0..2).find(|&b| !crate::ring::is_leased(&leases2[b])) else { continue };
+                let Some(block) = (0..2).find(|&b| !crate::ring::is_leased(&leases2[b])) else {
+                    continue;
+                };
                 blocks2[block].write(value);
                 leases2[block].store(1, Relaxed);
                 memory2.push(head, (block as u64) << 32 | value);
@@ -532,7 +567,11 @@ fn a_block_is_reused_only_after_its_consumer_released_it() {
         for _ in 0..2 {
             if let Some(descriptor) = memory.pop() {
                 let block = (descriptor >> 32) as usize;
-                assert_eq!(blocks[block].read(), descriptor & 0xffff, "the block was written while leased");
+                assert_eq!(
+                    blocks[block].read(),
+                    descriptor & 0xffff,
+                    "the block was written while leased"
+                );
                 leases[block].store(0, Release);
                 received += 1;
             }
@@ -549,7 +588,13 @@ fn counters_beyond_the_capacity_are_misbehaviour() {
         let memory = Memory::new(2);
         memory.head.store(3, Relaxed);
         let error = memory.ring().pop(|_| (), |()| true).unwrap_err();
-        assert_eq!(error, Misbehaviour::Counters { distance: 3, capacity: 2 });
+        assert_eq!(
+            error,
+            Misbehaviour::Counters {
+                distance: 3,
+                capacity: 2
+            }
+        );
         memory.tail.store(9, Relaxed);
         assert!(memory.ring().queued(3).is_err());
     });
@@ -561,18 +606,29 @@ fn whoever_reads_the_latest_words_gets_whole_ones_and_never_older_ones() {
         let memory = Arc::new((AtomicU64::new(0), [0, 1, 2, 3].map(|_| AtomicU64::new(0))));
         let view = |memory: &(AtomicU64, [AtomicU64; 4])| -> [u64; 2] {
             let (even, odd) = memory.1.split_at(2);
-            Latest { version: &memory.0, copies: [even, odd] }.read()
+            Latest {
+                version: &memory.0,
+                copies: [even, odd],
+            }
+            .read()
         };
         let writer = memory.clone();
         let thread = thread::spawn(move || {
             for value in 1..=3 {
                 let (even, odd) = writer.1.split_at(2);
-                Latest { version: &writer.0, copies: [even, odd] }.write(&[value, value]);
+                Latest {
+                    version: &writer.0,
+                    copies: [even, odd],
+                }
+                .write(&[value, value]);
             }
         });
         let (first, second) = (view(&memory), view(&memory));
         thread.join().unwrap();
-        assert!(first[0] == first[1] && second[0] == second[1], "torn: {first:?} {second:?}");
+        assert!(
+            first[0] == first[1] && second[0] == second[1],
+            "torn: {first:?} {second:?}"
+        );
         assert!(first[0] <= second[0]);
         assert_eq!(view(&memory), [3, 3]);
     });

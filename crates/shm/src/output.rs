@@ -42,7 +42,9 @@ pub struct Producer {
 
 impl std::fmt::Debug for Producer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Producer").field("budget", &self.budget).finish_non_exhaustive()
+        f.debug_struct("Producer")
+            .field("budget", &self.budget)
+            .finish_non_exhaustive()
     }
 }
 
@@ -90,7 +92,12 @@ impl Output {
             spare_image: None,
         };
         let fork_generation = fork::generation();
-        let output = Self(Arc::new(Shared { name, producer, fork_generation, state: Mutex::new(state) }));
+        let output = Self(Arc::new(Shared {
+            name,
+            producer,
+            fork_generation,
+            state: Mutex::new(state),
+        }));
         output.0.producer.budget.join(output.as_member());
         output
     }
@@ -115,19 +122,36 @@ impl Output {
     /// # Errors
     /// [`SendError`]: at the budget, `block` edges make it wait as `wait` says; otherwise the sample counts as
     /// missed on every edge.
-    pub fn loan(&self, payload_bytes: usize, head_bytes: usize, wait: Wait) -> Result<Loan, SendError> {
+    pub fn loan(
+        &self,
+        payload_bytes: usize,
+        head_bytes: usize,
+        wait: Wait,
+    ) -> Result<Loan, SendError> {
         fork::check(self.0.fork_generation)?;
         if head_bytes > MAX_HEAD_BYTES {
-            return Err(SendError::HeadTooLarge { bytes: head_bytes, max: MAX_HEAD_BYTES });
+            return Err(SendError::HeadTooLarge {
+                bytes: head_bytes,
+                max: MAX_HEAD_BYTES,
+            });
         }
         let limit = self.0.producer.budget.limit();
-        let too_large = SendError::TooLarge { bytes: payload_bytes as u64, limit };
-        let Some(padded) = payload_bytes.checked_next_multiple_of(8) else { return Err(too_large) };
+        let too_large = SendError::TooLarge {
+            bytes: payload_bytes as u64,
+            limit,
+        };
+        let Some(padded) = payload_bytes.checked_next_multiple_of(8) else {
+            return Err(too_large);
+        };
         if padded.saturating_add(head_bytes) <= INLINE_BYTES {
             return Ok(self.lend(payload_bytes, None));
         }
         // A head that fits into the slot needs no room in the block.
-        let extra = if head_bytes > INLINE_BYTES { head_bytes } else { 0 };
+        let extra = if head_bytes > INLINE_BYTES {
+            head_bytes
+        } else {
+            0
+        };
         let bytes = padded.saturating_add(extra);
         if bytes > self.0.producer.budget.largest_block() {
             return Err(too_large);
@@ -153,7 +177,10 @@ impl Output {
         head: &[u8],
         wait: Wait,
     ) -> Result<Receipt, SendError> {
-        assert!(Arc::ptr_eq(&self.0, &loan.output.0), "a loan is published where it was made");
+        assert!(
+            Arc::ptr_eq(&self.0, &loan.output.0),
+            "a loan is published where it was made"
+        );
         fork::check(self.0.fork_generation)?;
         let descriptor = loan.place(head)?;
         let reference = Reference::new(&header, &descriptor);
@@ -176,7 +203,10 @@ impl Output {
     /// The receipt of a sample that found no memory, which [`Output::loan`] has counted.
     pub fn missed_by_all(&self) -> Receipt {
         let state = self.state();
-        Receipt { queued: 0, missed: state.edges.iter().filter(|edge| !edge.gives_way).count() as u32 }
+        Receipt {
+            queued: 0,
+            missed: state.edges.iter().filter(|edge| !edge.gives_way).count() as u32,
+        }
     }
 
     /// Makes `bytes` known to present and future consumers under `id` (a schema's or a frame's hash).
@@ -190,12 +220,17 @@ impl Output {
             return Ok(());
         }
         if bytes.len() > MAX_ANNOUNCEMENT_BYTES {
-            let text =
-                format!("schema of {} bytes, at most {MAX_ANNOUNCEMENT_BYTES} are possible", bytes.len());
+            let text = format!(
+                "schema of {} bytes, at most {MAX_ANNOUNCEMENT_BYTES} are possible",
+                bytes.len()
+            );
             return Err(SendError::Announcement(text));
         }
         if state.announcements.len() >= MAX_ANNOUNCEMENTS {
-            let text = format!("output {} has changed its schema {MAX_ANNOUNCEMENTS} times", self.name());
+            let text = format!(
+                "output {} has changed its schema {MAX_ANNOUNCEMENTS} times",
+                self.name()
+            );
             return Err(SendError::Announcement(text));
         }
         state.announcements.insert(id, bytes.into());
@@ -232,7 +267,11 @@ impl Output {
     /// An edge gives way from now on: when memory is short, what waits in its queue is given up for the others.
     pub fn let_give_way(&self, edge: u32) {
         let mut state = self.state();
-        if let Some(edge) = state.edges.iter_mut().find(|known| known.attached.id == edge) {
+        if let Some(edge) = state
+            .edges
+            .iter_mut()
+            .find(|known| known.attached.id == edge)
+        {
             edge.gives_way = true;
         }
         state.edges.sort_by_key(|edge| edge.gives_way);
@@ -266,7 +305,12 @@ impl Output {
 
     fn lend(&self, payload_bytes: usize, block: Option<BlockLoan>) -> Loan {
         let image = self.state().spare_image.take().unwrap_or_default();
-        Loan { output: self.clone(), payload_bytes, block, image: Some(image) }
+        Loan {
+            output: self.clone(),
+            payload_bytes,
+            block,
+            image: Some(image),
+        }
     }
 
     fn complete(&self, header: Header, sequence: u64) -> Header {
@@ -277,7 +321,11 @@ impl Output {
             publish_mono: monotonic_nanos(),
             publish_utc,
             boot_id: sys::boot_id(),
-            stamp: if header.stamp == 0 { publish_utc } else { header.stamp },
+            stamp: if header.stamp == 0 {
+                publish_utc
+            } else {
+                header.stamp
+            },
             ..header
         }
     }
@@ -327,10 +375,17 @@ impl Output {
         };
         match take() {
             Err(NoBlock::Budget { bytes, .. })
-                if self.0.producer.budget.evict_elsewhere(&self.as_member(), bytes) =>
+                if self
+                    .0
+                    .producer
+                    .budget
+                    .evict_elsewhere(&self.as_member(), bytes) =>
             {
                 take().map_err(|none| match none {
-                    NoBlock::Budget { bytes, .. } => NoBlock::Budget { bytes, evicting: true },
+                    NoBlock::Budget { bytes, .. } => NoBlock::Budget {
+                        bytes,
+                        evicting: true,
+                    },
                     other => other,
                 })
             }
@@ -344,13 +399,23 @@ impl Output {
 
     /// Counts a sample that found no memory.
     fn out_of_memory(&self, bytes: usize) -> SendError {
-        let Producer { counters, budget, .. } = &self.0.producer;
+        let Producer {
+            counters, budget, ..
+        } = &self.0.producer;
         self.state().count_missed_memory(counters);
-        SendError::OutOfMemory { bytes: bytes as u64, used: budget.used(), limit: budget.limit() }
+        SendError::OutOfMemory {
+            bytes: bytes as u64,
+            used: budget.used(),
+            limit: budget.limit(),
+        }
     }
 
     #[cold]
-    fn wait_for_room(&self, sample: &Reference, wait: Wait) -> Result<MutexGuard<'_, State>, SendError> {
+    fn wait_for_room(
+        &self,
+        sample: &Reference,
+        wait: Wait,
+    ) -> Result<MutexGuard<'_, State>, SendError> {
         let room = || {
             let mut state = self.state();
             state.unready_edge(sample).is_none().then_some(state)
@@ -368,9 +433,9 @@ impl Output {
             let mut state = self.state();
             return match state.unready_edge(sample) {
                 None => Ok(state),
-                Some(index) => {
-                    Err(SendError::WouldBlock { consumer: state.edges[index].attached.consumer.clone() })
-                }
+                Some(index) => Err(SendError::WouldBlock {
+                    consumer: state.edges[index].attached.consumer.clone(),
+                }),
             };
         }
         self.wait_for(wait, room)
@@ -387,8 +452,13 @@ impl Output {
         loop {
             let began = monotonic_nanos();
             let until = deadline.min(began + LOOK_AGAIN_NANOS);
-            let look_unless_stopped =
-                || if stopped() { Some(Err(SendError::Stopped)) } else { look().map(Ok) };
+            let look_unless_stopped = || {
+                if stopped() {
+                    Some(Err(SendError::Stopped))
+                } else {
+                    look().map(Ok)
+                }
+            };
             let waited = match producer.wake.wait_for_room(until, look_unless_stopped) {
                 Ok(result) => return result,
                 Err(waited) => waited,
@@ -406,7 +476,9 @@ impl Output {
 
 impl std::fmt::Debug for Output {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Output").field("name", &self.0.name).finish_non_exhaustive()
+        f.debug_struct("Output")
+            .field("name", &self.0.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -432,10 +504,15 @@ fn is_free(edges: &[Edge]) -> impl Fn(u32, &Block) -> bool {
 
 /// The order in which edges get a sample. Each wake-up comes after those before it: consumers take turns at being the
 /// first. Observers, behind the others in `edges`, come last.
-fn in_turn<T>(edges: &mut [T], turn: u64, is_observer: impl Fn(&T) -> bool) -> impl Iterator<Item = &mut T> {
+fn in_turn<T>(
+    edges: &mut [T],
+    turn: u64,
+    is_observer: impl Fn(&T) -> bool,
+) -> impl Iterator<Item = &mut T> {
     let own = edges.partition_point(|edge| !is_observer(edge));
     let (own, observers) = edges.split_at_mut(own);
-    let (later, sooner) = own.split_at_mut(turn.checked_rem(own.len() as u64).unwrap_or(0) as usize);
+    let (later, sooner) =
+        own.split_at_mut(turn.checked_rem(own.len() as u64).unwrap_or(0) as usize);
     sooner.iter_mut().chain(later).chain(observers)
 }
 
@@ -452,7 +529,9 @@ impl State {
             self.tell_retiring();
             let gave_way = match result {
                 // What is on its way will do.
-                Err(NoBlock::Budget { evicting: true, .. }) => self.take_back_from_observer(counters),
+                Err(NoBlock::Budget { evicting: true, .. }) => {
+                    self.take_back_from_observer(counters)
+                }
                 Err(NoBlock::Rows | NoBlock::Budget { .. }) => {
                     self.take_back_from_observer(counters) || self.take_back_from_history()
                 }
@@ -467,13 +546,20 @@ impl State {
     /// Forgets the oldest sample that the history alone still holds: what is new counts for more than what a late joiner
     /// would get. False when there is none.
     fn take_back_from_history(&mut self) -> bool {
-        let Self { history, edges, pool, .. } = self;
+        let Self {
+            history,
+            edges,
+            pool,
+            ..
+        } = self;
         let row_alone = |image: &SlotImage| {
             let is_alone = |row: &u32| !edges.iter().any(|edge| edge.holds(*row));
             image.descriptor().block().filter(is_alone)
         };
-        let Some((index, row)) =
-            history.iter().enumerate().find_map(|(index, image)| Some((index, row_alone(image)?)))
+        let Some((index, row)) = history
+            .iter()
+            .enumerate()
+            .find_map(|(index, image)| Some((index, row_alone(image)?)))
         else {
             return false;
         };
@@ -489,7 +575,12 @@ impl State {
 
     /// Tells consumers of segments that are given up. One whose socket is full is told at the next occasion.
     fn tell_retiring(&mut self) {
-        for retiring in self.pool.retiring.iter_mut().filter(|retiring| !retiring.told) {
+        for retiring in self
+            .pool
+            .retiring
+            .iter_mut()
+            .filter(|retiring| !retiring.told)
+        {
             let pairs = self.edges.iter().map(|edge| &edge.attached.pair);
             let mut concerned = pairs.filter(|pair| retiring.waiting_for.contains(&pair.peer));
             retiring.told = concerned.all(|pair| accepted(&pair.send_retire(retiring.segment)));
@@ -498,13 +589,23 @@ impl State {
 
     /// The consumer that a caller at the budget waits for: any `block` edge.
     fn blocking_consumer(&self) -> Option<String> {
-        self.edges.iter().find(|edge| edge.makes_wait()).map(|edge| edge.attached.consumer.clone())
+        self.edges
+            .iter()
+            .find(|edge| edge.makes_wait())
+            .map(|edge| edge.attached.consumer.clone())
     }
 
     /// The first `block` edge that cannot take a sample yet.
     fn unready_edge(&mut self, sample: &Reference) -> Option<usize> {
-        let Self { edges, pool, announcements, .. } = self;
-        edges.iter_mut().position(|edge| edge.makes_wait() && !edge.is_ready(sample, pool, announcements))
+        let Self {
+            edges,
+            pool,
+            announcements,
+            ..
+        } = self;
+        edges
+            .iter_mut()
+            .position(|edge| edge.makes_wait() && !edge.is_ready(sample, pool, announcements))
     }
 
     fn offer_to_all(&mut self, image: &SlotImage, producer: &Producer) -> Receipt {
@@ -536,15 +637,26 @@ impl State {
     }
 
     fn attach(&mut self, attached: OutputEdge, producer: &Producer) {
-        let Self { edges, pool, announcements, history, .. } = self;
-        if let Some(edge) = edges.iter_mut().find(|edge| edge.attached.id == attached.id) {
+        let Self {
+            edges,
+            pool,
+            announcements,
+            history,
+            ..
+        } = self;
+        if let Some(edge) = edges
+            .iter_mut()
+            .find(|edge| edge.attached.id == attached.id)
+        {
             edge.resume(attached);
             edge.tell_queued(pool, announcements);
             return;
         }
         let mut edge = Edge::new(attached);
         edge.tell_queued(pool, announcements);
-        let skipped = history.len().saturating_sub(edge.attached.queue.depth as usize);
+        let skipped = history
+            .len()
+            .saturating_sub(edge.attached.queue.depth as usize);
         for image in history.iter().skip(skipped) {
             edge.offer(image, pool, announcements, producer);
         }
@@ -552,7 +664,9 @@ impl State {
     }
 
     fn detach(&mut self, id: u32, suspended: bool, producer: &Producer) {
-        let Some(index) = self.edges.iter().position(|edge| edge.attached.id == id) else { return };
+        let Some(index) = self.edges.iter().position(|edge| edge.attached.id == id) else {
+            return;
+        };
         let peer = self.edges[index].attached.pair.peer;
         if suspended {
             self.edges[index].suspend(producer);
@@ -582,7 +696,10 @@ impl State {
 
     /// Adds to the waiting time of the edge that is in the way, and names its consumer.
     fn count_blocked(&mut self, nanos: u64, counters: &CountersPage) -> String {
-        let full = self.edges.iter_mut().position(|edge| edge.makes_wait() && edge.is_full(true));
+        let full = self
+            .edges
+            .iter_mut()
+            .position(|edge| edge.makes_wait() && edge.is_full(true));
         let index = full.or_else(|| self.edges.iter().position(Edge::makes_wait));
         index.map_or_else(String::new, |index| {
             self.edges[index].count(counters, OutputCounter::BlockedNanos, nanos);
@@ -598,8 +715,11 @@ mod tests {
     #[test]
     fn consumers_take_turns_and_observers_come_last() {
         let mut edges = [1, 2, 3, -1, -2];
-        let mut order =
-            |turn| in_turn(&mut edges, turn, |&edge| edge < 0).map(|edge| *edge).collect::<Vec<_>>();
+        let mut order = |turn| {
+            in_turn(&mut edges, turn, |&edge| edge < 0)
+                .map(|edge| *edge)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(order(0), [1, 2, 3, -1, -2]);
         assert_eq!(order(1), [2, 3, 1, -1, -2]);
         assert_eq!(order(5), [3, 1, 2, -1, -2]);

@@ -59,7 +59,9 @@ pub(crate) fn map_page(
     let refused = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
     let bytes = sys::frozen_bytes(fd.as_fd())?;
     if bytes < LINE {
-        return Err(refused(format!("the {name} is {bytes} bytes long, expected at least {LINE}")));
+        return Err(refused(format!(
+            "the {name} is {bytes} bytes long, expected at least {LINE}"
+        )));
     }
     let mapping = Mapping::received(fd, bytes, writable, true)?;
     // SAFETY: the first line is four atomics, and every page is as long.
@@ -76,9 +78,9 @@ pub(crate) fn map_page(
     }
     match bytes_of([a, b]) {
         Some(expected) if sys::whole_pages(expected) == bytes => Ok((mapping, [a, b])),
-        _ => {
-            Err(refused(format!("the {name} is {bytes} bytes long, which its sizes ({a}, {b}) do not give")))
-        }
+        _ => Err(refused(format!(
+            "the {name} is {bytes} bytes long, which its sizes ({a}, {b}) do not give"
+        ))),
     }
 }
 
@@ -87,7 +89,9 @@ pub(crate) fn has_head(mapping: &Mapping, magic: u64, sizes: [u64; 2]) -> bool {
     // SAFETY: the first line is four atomics, and every page is as long.
     let line = unsafe { mapping.slice_at::<AtomicU64>(0, 4) };
     let expected = [magic, LAYOUT_VERSION, sizes[0], sizes[1]];
-    line.iter().zip(expected).all(|(word, value)| word.load(Relaxed) == value)
+    line.iter()
+        .zip(expected)
+        .all(|(word, value)| word.load(Relaxed) == value)
 }
 
 /// The memory of one edge: ring and leases. Mapped by its two ends only.
@@ -140,7 +144,11 @@ impl EdgeRegion {
                     && capacity.is_power_of_two();
                 sane.then(|| Self::bytes(blocks as u32, capacity as usize))
             })?;
-        Ok(Self { mapping, blocks: blocks as u32, capacity: capacity as usize })
+        Ok(Self {
+            mapping,
+            blocks: blocks as u32,
+            capacity: capacity as usize,
+        })
     }
 
     /// Rows of the lease table.
@@ -158,8 +166,10 @@ impl EdgeRegion {
         // SAFETY: atomics, within the region: `map` has checked its length.
         let (head, tail) = unsafe { (self.mapping.at(Self::HEAD), self.mapping.at(Self::TAIL)) };
         // SAFETY: as above.
-        let slots =
-            unsafe { self.mapping.slice_at(Self::slots_offset(self.blocks), self.capacity * SLOT_WORDS) };
+        let slots = unsafe {
+            self.mapping
+                .slice_at(Self::slots_offset(self.blocks), self.capacity * SLOT_WORDS)
+        };
         Ring { head, tail, slots }
     }
 
@@ -210,10 +220,24 @@ impl ControlPage {
     /// # Errors
     /// When memory or descriptors run out.
     pub fn create() -> io::Result<(Self, OwnedFd)> {
-        let (mapping, fd) =
-            create_page("nervure-control", CONTROL_MAGIC, [0; 2], Self::bytes(), Sharing::ReadOnly)?;
-        let page = Self { mapping, is_creator: true, latest_told: AtomicI64::new(i64::MIN) };
-        page.set(RunState::Running, sys::utc_nanos(), sys::monotonic_nanos(), 1.0);
+        let (mapping, fd) = create_page(
+            "nervure-control",
+            CONTROL_MAGIC,
+            [0; 2],
+            Self::bytes(),
+            Sharing::ReadOnly,
+        )?;
+        let page = Self {
+            mapping,
+            is_creator: true,
+            latest_told: AtomicI64::new(i64::MIN),
+        };
+        page.set(
+            RunState::Running,
+            sys::utc_nanos(),
+            sys::monotonic_nanos(),
+            1.0,
+        );
         Ok((page, fd))
     }
 
@@ -222,8 +246,14 @@ impl ControlPage {
     /// # Errors
     /// `InvalidData` when it is no control page, or of another version.
     pub fn map(fd: &OwnedFd) -> io::Result<Self> {
-        let (mapping, _) = map_page("control page", CONTROL_MAGIC, fd, false, |_| Some(Self::bytes()))?;
-        Ok(Self { mapping, is_creator: false, latest_told: AtomicI64::new(i64::MIN) })
+        let (mapping, _) = map_page("control page", CONTROL_MAGIC, fd, false, |_| {
+            Some(Self::bytes())
+        })?;
+        Ok(Self {
+            mapping,
+            is_creator: false,
+            latest_told: AtomicI64::new(i64::MIN),
+        })
     }
 
     fn latest(&self) -> Latest<'_> {
@@ -232,7 +262,10 @@ impl ControlPage {
         // SAFETY: as above.
         let words = unsafe { self.mapping.slice_at(Self::COPIES, 2 * Self::COUNT) };
         let (even, odd) = words.split_at(Self::COUNT);
-        Latest { version, copies: [even, odd] }
+        Latest {
+            version,
+            copies: [even, odd],
+        }
     }
 
     /// Sets run state and clock: `origin` (nanoseconds since the epoch) is read at `base` (CLOCK_MONOTONIC), and
@@ -241,7 +274,10 @@ impl ControlPage {
     /// # Panics
     /// When the page was not created but mapped: it cannot be written then.
     pub fn set(&self, state: RunState, origin: i64, base: u64, rate: f64) {
-        assert!(self.is_creator, "a control page is written by its creator alone");
+        assert!(
+            self.is_creator,
+            "a control page is written by its creator alone"
+        );
         let mut values = [0; Self::COUNT];
         values[Self::STATE] = u64::from(state == RunState::Paused);
         values[Self::ORIGIN] = origin.cast_unsigned();
@@ -256,14 +292,22 @@ impl ControlPage {
         let rate = f64::from_bits(values[Self::RATE]);
         let ahead = time.wrapping_sub(values[Self::ORIGIN].cast_signed());
         let runs = values[Self::STATE] == 0 && rate > 0.0;
-        let nanos = if rate == 1.0 { ahead } else { (ahead as f64 / rate) as i64 };
+        let nanos = if rate == 1.0 {
+            ahead
+        } else {
+            (ahead as f64 / rate) as i64
+        };
         runs.then(|| values[Self::BASE].saturating_add_signed(nanos))
     }
 
     /// Run state, and the clock's reading at `monotonic` nanoseconds, in nanoseconds since the epoch.
     pub fn read(&self, monotonic: u64) -> (RunState, i64) {
         let values = self.load();
-        let state = if values[Self::STATE] == 0 { RunState::Running } else { RunState::Paused };
+        let state = if values[Self::STATE] == 0 {
+            RunState::Running
+        } else {
+            RunState::Paused
+        };
         let elapsed = monotonic.wrapping_sub(values[Self::BASE]).cast_signed();
         let rate = f64::from_bits(values[Self::RATE]);
         let passed = match state {
@@ -271,14 +315,19 @@ impl ControlPage {
             RunState::Running if rate == 1.0 => elapsed,
             RunState::Running => (elapsed as f64 * rate) as i64,
         };
-        (state, values[Self::ORIGIN].cast_signed().wrapping_add(passed))
+        (
+            state,
+            values[Self::ORIGIN].cast_signed().wrapping_add(passed),
+        )
     }
 
     /// What the clock reads, in nanoseconds since the epoch. It never goes back for whoever asks here: a clock that is
     /// slowed down is set to what it read a moment ago, and some have read it in that moment.
     pub fn now(&self) -> i64 {
         let (_, reads) = self.read(sys::monotonic_nanos());
-        self.latest_told.fetch_max(reads, AtomicOrdering::Relaxed).max(reads)
+        self.latest_told
+            .fetch_max(reads, AtomicOrdering::Relaxed)
+            .max(reads)
     }
 
     fn load(&self) -> [u64; Self::COUNT] {

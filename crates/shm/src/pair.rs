@@ -76,27 +76,35 @@ pub struct ProducerPair {
 impl ProducerPair {
     /// Takes the producer's end of the socket of pair `peer`.
     pub fn new(socket: Seqpacket, peer: u32) -> Self {
-        Self { socket, peer, announced: Mutex::default() }
+        Self {
+            socket,
+            peer,
+            announced: Mutex::default(),
+        }
     }
 
     pub(crate) fn send_segment(&self, id: u32, bytes: usize, fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.socket.send(&packet(KIND_SEGMENT, u64::from(id), bytes as u64), &[fd])
+        self.socket
+            .send(&packet(KIND_SEGMENT, u64::from(id), bytes as u64), &[fd])
     }
 
     pub(crate) fn send_retire(&self, id: u32) -> io::Result<()> {
-        self.socket.send(&packet(KIND_RETIRE, u64::from(id), 0), &[])
+        self.socket
+            .send(&packet(KIND_RETIRE, u64::from(id), 0), &[])
     }
 
     /// Says that whatever is queued on `edge` can be read from now on.
     pub(crate) fn send_attached(&self, edge: u32) -> io::Result<()> {
-        self.socket.send(&packet(KIND_ATTACHED, u64::from(edge), 0), &[])
+        self.socket
+            .send(&packet(KIND_ATTACHED, u64::from(edge), 0), &[])
     }
 
     /// Announces `bytes` under `id`, once.
     pub(crate) fn announce(&self, id: u64, bytes: &[u8]) -> io::Result<()> {
         let mut announced = lock(&self.announced);
         if !announced.contains(&id) {
-            self.socket.send(&[&packet(KIND_ANNOUNCE, id, 0), bytes].concat(), &[])?;
+            self.socket
+                .send(&[&packet(KIND_ANNOUNCE, id, 0), bytes].concat(), &[])?;
             announced.insert(id);
         }
         Ok(())
@@ -178,7 +186,10 @@ impl Receipts {
     fn flush(&self) {
         let mut unsent = lock(&self.unsent);
         while let Some(&id) = unsent.last() {
-            match self.socket.send(&packet(KIND_RETIRED, u64::from(id), 0), &[]) {
+            match self
+                .socket
+                .send(&packet(KIND_RETIRED, u64::from(id), 0), &[])
+            {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // A producer that is gone needs no receipt.
                 _ => unsent.pop(),
@@ -240,9 +251,17 @@ impl ConsumerPair {
     pub fn new(socket: Seqpacket) -> Self {
         let socket = Arc::new(socket);
         let fork_generation = crate::fork::generation();
-        let receipts =
-            Arc::new(Receipts { socket: socket.clone(), unsent: Mutex::default(), fork_generation });
-        Self { socket, receipts, state: Mutex::default(), relieved: Condvar::new() }
+        let receipts = Arc::new(Receipts {
+            socket: socket.clone(),
+            unsent: Mutex::default(),
+            fork_generation,
+        });
+        Self {
+            socket,
+            receipts,
+            state: Mutex::default(),
+            relieved: Condvar::new(),
+        }
     }
 
     /// Takes in what the producer sent. For the control thread.
@@ -259,7 +278,11 @@ impl ConsumerPair {
         if is_relieved {
             self.relieved.notify_all();
         }
-        Ok(Intake { is_open, shortage, is_relieved })
+        Ok(Intake {
+            is_open,
+            shortage,
+            is_relieved,
+        })
     }
 
     /// True while the producer's end is open.
@@ -279,7 +302,9 @@ impl ConsumerPair {
                     break;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Ok((_, Err(error))) | Err(error) => Err(Refusal::of(&error, "a packet that is too long")),
+                Ok((_, Err(error))) | Err(error) => {
+                    Err(Refusal::of(&error, "a packet that is too long"))
+                }
             };
             match handled {
                 Ok(()) => self.socket.consume(),
@@ -297,9 +322,16 @@ impl ConsumerPair {
         state.misbehaviour.map_or(Ok(is_open), Err)
     }
 
-    fn handle(&self, state: &mut ConsumerState, packet: &[u8], fds: Vec<OwnedFd>) -> Result<(), Refusal> {
+    fn handle(
+        &self,
+        state: &mut ConsumerState,
+        packet: &[u8],
+        fds: Vec<OwnedFd>,
+    ) -> Result<(), Refusal> {
         let refused = |what| Err(Refusal::Misbehaviour(Misbehaviour::Message(what)));
-        let Some(([kind, id, value], body)) = parse(packet) else { return refused("short packet") };
+        let Some(([kind, id, value], body)) = parse(packet) else {
+            return refused("short packet");
+        };
         match (kind, fds.as_slice()) {
             (KIND_SEGMENT, [fd]) => {
                 if state.segments.contains_key(&(id as u32)) {
@@ -309,7 +341,9 @@ impl ConsumerPair {
                 if state.segments.len() >= MAX_SEGMENTS {
                     return refused("too many segments");
                 }
-                let Ok(bytes) = usize::try_from(value) else { return refused("segment size") };
+                let Ok(bytes) = usize::try_from(value) else {
+                    return refused("segment size");
+                };
                 let mapping = Mapping::of_segment(fd, bytes).map_err(|error| {
                     Refusal::of(
                         &error,
@@ -317,7 +351,11 @@ impl ConsumerPair {
                     )
                 })?;
                 let id = id as u32;
-                let segment = Segment { id, mapping: Some(mapping), receipts: self.receipts.clone() };
+                let segment = Segment {
+                    id,
+                    mapping: Some(mapping),
+                    receipts: self.receipts.clone(),
+                };
                 state.segments.insert(id, Arc::new(segment));
                 Ok(())
             }
@@ -369,7 +407,9 @@ impl ConsumerPair {
             return Ok(Lookup::Never);
         }
         // When the socket is full the producer has enough to wake up for.
-        let _ = self.socket.send(&packet(KIND_WANTED, u64::from(id), 0), &[]);
+        let _ = self
+            .socket
+            .send(&packet(KIND_WANTED, u64::from(id), 0), &[]);
         Ok(Lookup::Later)
     }
 
@@ -381,7 +421,9 @@ impl ConsumerPair {
         }
         if !state.announcements.contains_key(&id) && state.shortage.is_some() {
             let is_short = |state: &mut ConsumerState| state.shortage.is_some();
-            let waited = self.relieved.wait_timeout_while(state, ANNOUNCEMENT_PATIENCE, is_short);
+            let waited = self
+                .relieved
+                .wait_timeout_while(state, ANNOUNCEMENT_PATIENCE, is_short);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         state.announcements.get(&id).cloned()

@@ -59,7 +59,9 @@ impl Budget {
 
     /// The largest block that it allows.
     pub(crate) fn largest_block(&self) -> usize {
-        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX).min(isize::MAX as usize / 2);
+        let limit = usize::try_from(self.limit)
+            .unwrap_or(usize::MAX)
+            .min(isize::MAX as usize / 2);
         limit - limit % sys::page_bytes()
     }
 
@@ -71,8 +73,15 @@ impl Budget {
 
     /// Makes the other outputs give up free blocks of so many bytes. The caller holds no output's lock.
     pub(crate) fn evict_elsewhere(&self, own: &Weak<dyn Evict>, bytes: u64) -> bool {
-        let members = self.members.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let others = members.iter().filter(|member| !Weak::ptr_eq(member, own)).filter_map(Weak::upgrade);
+        let members = self
+            .members
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let others = members
+            .iter()
+            .filter(|member| !Weak::ptr_eq(member, own))
+            .filter_map(Weak::upgrade);
         others.fold(false, |any, other| any | other.evict(bytes))
     }
 
@@ -88,7 +97,10 @@ impl Budget {
 
 impl std::fmt::Debug for Budget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Budget").field("limit", &self.limit).field("used", &self.used).finish_non_exhaustive()
+        f.debug_struct("Budget")
+            .field("limit", &self.limit)
+            .field("used", &self.used)
+            .finish_non_exhaustive()
     }
 }
 
@@ -217,7 +229,10 @@ impl Pool {
         };
         self.uses += 1;
         let segment = self.block(row).segment;
-        self.segments.get_mut(&segment).expect("the block's segment").last_used = self.uses;
+        self.segments
+            .get_mut(&segment)
+            .expect("the block's segment")
+            .last_used = self.uses;
         Ok(row)
     }
 
@@ -269,7 +284,9 @@ impl Pool {
 
     /// A class or two up to twice the size will do: better a hot block that is too large than a cold one.
     fn take_free(&mut self, class: usize) -> Option<u32> {
-        self.free.range_mut(class..=class * 2).find_map(|(_, rows)| rows.pop())
+        self.free
+            .range_mut(class..=class * 2)
+            .find_map(|(_, rows)| rows.pop())
     }
 
     fn grow(&mut self, class: usize) -> Result<u32, NoBlock> {
@@ -288,7 +305,13 @@ impl Pool {
             let offset = index * class;
             // SAFETY: `offset` is within the mapping, which holds `count` blocks of `class` bytes.
             let start = unsafe { mapping.start().add(offset) };
-            self.blocks[row as usize] = Some(Block { segment, offset, capacity: class, start, holds: 0 });
+            self.blocks[row as usize] = Some(Block {
+                segment,
+                offset,
+                capacity: class,
+                start,
+                holds: 0,
+            });
             if index > 0 {
                 self.give_back(row);
             }
@@ -296,7 +319,13 @@ impl Pool {
         let first = rows[0];
         self.segments.insert(
             segment,
-            OwnedSegment { fd, mapping: Arc::new(mapping), rows, sent_to: Vec::new(), last_used: 0 },
+            OwnedSegment {
+                fd,
+                mapping: Arc::new(mapping),
+                rows,
+                sent_to: Vec::new(),
+                last_used: 0,
+            },
         );
         Ok(first)
     }
@@ -306,10 +335,14 @@ impl Pool {
     /// The memory of those blocks comes back with the slab. False when no block is free.
     fn thin_out(&mut self) -> bool {
         let free: BTreeSet<u32> = self.free.values().flatten().copied().collect();
-        let has_free = |segment: &&mut OwnedSegment| segment.rows.iter().any(|row| free.contains(row));
+        let has_free =
+            |segment: &&mut OwnedSegment| segment.rows.iter().any(|row| free.contains(row));
         let slabs = self.segments.values_mut().filter(has_free);
-        let Some(slab) = slabs.min_by_key(|segment| segment.last_used) else { return false };
-        let (taken, kept): (Vec<u32>, Vec<u32>) = slab.rows.iter().partition(|row| free.contains(row));
+        let Some(slab) = slabs.min_by_key(|segment| segment.last_used) else {
+            return false;
+        };
+        let (taken, kept): (Vec<u32>, Vec<u32>) =
+            slab.rows.iter().partition(|row| free.contains(row));
         slab.rows = kept;
         for rows in self.free.values_mut() {
             rows.retain(|row| !taken.contains(row));
@@ -324,7 +357,11 @@ impl Pool {
     /// Reserves bytes for a slab or a block of that class. A slab is a convenience: where the budget does not allow it,
     /// one block will do.
     fn reserve(&mut self, class: usize) -> Result<usize, NoBlock> {
-        let wanted = if class < SLAB_LIMIT { (SLAB_LIMIT / class).clamp(4, 32) } else { 1 };
+        let wanted = if class < SLAB_LIMIT {
+            (SLAB_LIMIT / class).clamp(4, 32)
+        } else {
+            1
+        };
         let [slab, block] =
             [wanted.min(self.unused_rows.len()), 1].map(|count| sys::whole_pages(count * class));
         if self.budget.reserve(slab as u64) {
@@ -333,7 +370,10 @@ impl Pool {
         while !self.budget.reserve(block as u64) {
             let bytes = block as u64;
             if self.on_their_way() >= bytes || self.retire_oldest().is_none() {
-                return Err(NoBlock::Budget { bytes, evicting: self.on_their_way() > 0 });
+                return Err(NoBlock::Budget {
+                    bytes,
+                    evicting: self.on_their_way() > 0,
+                });
             }
         }
         Ok(block)
@@ -354,8 +394,13 @@ impl Pool {
     /// Bytes that consumers have been asked for, and will give soon. What a stopped consumer keeps is not waited for.
     fn on_their_way(&self) -> u64 {
         let now = monotonic_nanos();
-        let soon = |retiring: &&Retiring| now.saturating_sub(retiring.since) < EVICTION_PATIENCE_NANOS;
-        self.retiring.iter().filter(soon).map(|retiring| retiring.bytes).sum()
+        let soon =
+            |retiring: &&Retiring| now.saturating_sub(retiring.since) < EVICTION_PATIENCE_NANOS;
+        self.retiring
+            .iter()
+            .filter(soon)
+            .map(|retiring| retiring.bytes)
+            .sum()
     }
 
     /// Gives up the segment that has been free for longest, and returns its size. The caller tells consumers: see
@@ -363,13 +408,20 @@ impl Pool {
     fn retire_oldest(&mut self) -> Option<u64> {
         let is_free = |row: &u32| {
             let capacity = self.block(*row).capacity;
-            self.free.get(&capacity).is_some_and(|rows| rows.contains(row))
+            self.free
+                .get(&capacity)
+                .is_some_and(|rows| rows.contains(row))
         };
-        let free_segments = self.segments.iter().filter(|(_, segment)| segment.rows.iter().all(is_free));
+        let free_segments = self
+            .segments
+            .iter()
+            .filter(|(_, segment)| segment.rows.iter().all(is_free));
         let (&id, _) = free_segments.min_by_key(|(_, segment)| segment.last_used)?;
         let segment = self.segments.remove(&id).expect("found above");
         for &row in &segment.rows {
-            let block = self.blocks[row as usize].take().expect("a row of the segment");
+            let block = self.blocks[row as usize]
+                .take()
+                .expect("a row of the segment");
             if let Some(rows) = self.free.get_mut(&block.capacity) {
                 rows.retain(|&other| other != row);
             }
@@ -381,7 +433,13 @@ impl Pool {
         } else {
             let since = monotonic_nanos();
             let waiting_for = segment.sent_to;
-            self.retiring.push(Retiring { segment: id, bytes, waiting_for, told: false, since });
+            self.retiring.push(Retiring {
+                segment: id,
+                bytes,
+                waiting_for,
+                told: false,
+                since,
+            });
         }
         Some(bytes)
     }
@@ -389,7 +447,11 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let owned: u64 = self.segments.values().map(|segment| segment.bytes() as u64).sum();
+        let owned: u64 = self
+            .segments
+            .values()
+            .map(|segment| segment.bytes() as u64)
+            .sum();
         let retiring: u64 = self.retiring.iter().map(|retiring| retiring.bytes).sum();
         self.budget.release(owned + retiring);
     }
@@ -410,10 +472,17 @@ mod tests {
 
     #[test]
     fn classes_are_four_an_octave_and_waste_at_most_a_fifth() {
-        assert_eq!([1, 256, 257, 1025, 1_555_200].map(size_class), [256, 256, 512, 1280, 1_572_864]);
+        assert_eq!(
+            [1, 256, 257, 1025, 1_555_200].map(size_class),
+            [256, 256, 512, 1280, 1_572_864]
+        );
         for bytes in (1..200_000).step_by(97) {
             let class = size_class(bytes);
-            assert!(class >= bytes && class.is_multiple_of(BLOCK_ALIGNMENT) && size_class(class) == class);
+            assert!(
+                class >= bytes
+                    && class.is_multiple_of(BLOCK_ALIGNMENT)
+                    && size_class(class) == class
+            );
             assert!(bytes < 1024 || class <= bytes + bytes / 4);
         }
     }
@@ -438,19 +507,29 @@ mod tests {
         let mut pool = Pool::new(Budget::new(1 << 30), ROWS);
         let mut held = Vec::new();
         for number in 0..ROWS as usize {
-            let row = pool.take(300 + number * 300, |row, _| !held.contains(&row)).expect("a row is left");
+            let row = pool
+                .take(300 + number * 300, |row, _| !held.contains(&row))
+                .expect("a row is left");
             assert!(!held.contains(&row), "{number}");
             pool.published(row);
             held.push(row);
         }
-        assert!(matches!(pool.take(70_000, |row, _| !held.contains(&row)), Err(NoBlock::Rows)));
+        assert!(matches!(
+            pool.take(70_000, |row, _| !held.contains(&row)),
+            Err(NoBlock::Rows)
+        ));
         // All of it comes back.
         for _ in 0..ROWS {
             let row = pool.take(70_000, |_, _| true).unwrap();
             pool.published(row);
         }
         assert_eq!(
-            pool.unused_rows.len() + pool.segments.values().map(|it| it.rows.len()).sum::<usize>(),
+            pool.unused_rows.len()
+                + pool
+                    .segments
+                    .values()
+                    .map(|it| it.rows.len())
+                    .sum::<usize>(),
             64
         );
     }
@@ -463,8 +542,17 @@ mod tests {
         let segment = pool.block(a).segment;
         pool.segments.get_mut(&segment).unwrap().sent_to.push(7);
         pool.published(a);
-        assert!(matches!(pool.take(256 * 1024, |_, _| false), Err(NoBlock::Budget { evicting: false, .. })));
-        assert!(matches!(pool.take(256 * 1024, |_, _| true), Err(NoBlock::Budget { evicting: true, .. })));
+        assert!(matches!(
+            pool.take(256 * 1024, |_, _| false),
+            Err(NoBlock::Budget {
+                evicting: false,
+                ..
+            })
+        ));
+        assert!(matches!(
+            pool.take(256 * 1024, |_, _| true),
+            Err(NoBlock::Budget { evicting: true, .. })
+        ));
         assert_eq!(budget.used(), 128 * 1024);
         assert!(!pool.acknowledged(8, Some(segment)));
         assert!(pool.acknowledged(7, Some(segment)));

@@ -114,7 +114,11 @@ impl<'a> Ring<'a> {
 
     fn distance(&self, head: u64, tail: u64) -> Result<u64, Misbehaviour> {
         let (distance, capacity) = (head.wrapping_sub(tail), self.capacity());
-        if distance > capacity { Err(Misbehaviour::Counters { distance, capacity }) } else { Ok(distance) }
+        if distance > capacity {
+            Err(Misbehaviour::Counters { distance, capacity })
+        } else {
+            Ok(distance)
+        }
     }
 
     // -- producer
@@ -138,7 +142,11 @@ impl<'a> Ring<'a> {
         if self.distance(head, tail)? == 0 {
             return Ok(None);
         }
-        Ok(self.tail.compare_exchange(tail, tail.wrapping_add(1), Release, Acquire).is_ok().then_some(tail))
+        Ok(self
+            .tail
+            .compare_exchange(tail, tail.wrapping_add(1), Release, Acquire)
+            .is_ok()
+            .then_some(tail))
     }
 
     // -- consumer
@@ -156,7 +164,11 @@ impl<'a> Ring<'a> {
     pub(crate) fn prefetch(&self) {
         const LINE_WORDS: usize = 8;
         crate::sync::prefetch(self.head);
-        for line in self.slot(self.tail.load(Relaxed)).chunks(LINE_WORDS).take(4) {
+        for line in self
+            .slot(self.tail.load(Relaxed))
+            .chunks(LINE_WORDS)
+            .take(4)
+        {
             crate::sync::prefetch(&line[0]);
         }
     }
@@ -186,11 +198,17 @@ impl<'a> Ring<'a> {
                 }
                 continue;
             }
-            if self.tail.compare_exchange(tail, tail.wrapping_add(1), Release, Relaxed).is_ok() {
+            if self
+                .tail
+                .compare_exchange(tail, tail.wrapping_add(1), Release, Relaxed)
+                .is_ok()
+            {
                 return Ok(Popped::Taken(copy));
             }
         }
-        Err(Misbehaviour::Restless { attempts: POP_ATTEMPTS })
+        Err(Misbehaviour::Restless {
+            attempts: POP_ATTEMPTS,
+        })
     }
 }
 

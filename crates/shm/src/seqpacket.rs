@@ -4,8 +4,8 @@ use crate::shortage::Shortage;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -35,7 +35,8 @@ impl Seqpacket {
     /// When the process is out of descriptors.
     pub fn pair() -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let (a, b) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         Ok((Self(a), Self(b)))
     }
 
@@ -49,7 +50,10 @@ impl Seqpacket {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors for one packet"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "too many descriptors for one packet",
+            ));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         loop {
@@ -64,8 +68,9 @@ impl Seqpacket {
                 Err(errno) => {
                     let error = errno.into();
                     let shortage = Shortage::of(&error);
-                    return Err(shortage
-                        .map_or(error, |shortage| io::Error::new(io::ErrorKind::WouldBlock, shortage)));
+                    return Err(shortage.map_or(error, |shortage| {
+                        io::Error::new(io::ErrorKind::WouldBlock, shortage)
+                    }));
                 }
             }
         }
@@ -139,7 +144,8 @@ impl Seqpacket {
         let mut control = RecvAncillaryBuffer::new(space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT | RecvFlags::PEEK;
         let message = loop {
-            match rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
+            match rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut control, flags)
+            {
                 // Reset says, once, that the other end closed without reading everything; what it had sent is still
                 // there, and then the end.
                 Err(Errno::INTR | Errno::CONNRESET) => {}
@@ -155,20 +161,32 @@ impl Seqpacket {
         let is_short_of_fds = message.flags.contains(ReturnFlags::CTRUNC);
         if message.flags.contains(ReturnFlags::TRUNC) || is_short_of_fds && fds.len() >= max_fds {
             self.consume();
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet that is too long"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a packet that is too long",
+            ));
         }
         if is_short_of_fds {
             return Ok((message.bytes, Err(self.shortage_beside(&fds).into())));
         }
         // Nobody sends empty packets: one reads as the end of the stream.
         let is_end = message.bytes == 0 && fds.is_empty();
-        Ok((message.bytes, Ok(if is_end { Received::Closed } else { Received::Packet(fds) })))
+        Ok((
+            message.bytes,
+            Ok(if is_end {
+                Received::Closed
+            } else {
+                Received::Packet(fds)
+            }),
+        ))
     }
 
     /// Why only these descriptors of a packet were received. While they are open, one more fails for the same reason.
     fn shortage_beside(&self, _received: &[OwnedFd]) -> Shortage {
         let one_more = rustix::io::fcntl_dupfd_cloexec(&self.0, 0).err();
-        let errno = one_more.filter(|&errno| errno == Errno::NFILE).unwrap_or(Errno::MFILE);
+        let errno = one_more
+            .filter(|&errno| errno == Errno::NFILE)
+            .unwrap_or(Errno::MFILE);
         Shortage::of(&errno.into()).expect("both are shortages")
     }
 }
@@ -202,14 +220,24 @@ mod tests {
         a.send(b"one", &[file.as_fd(), file.as_fd()]).unwrap();
         a.send(b"two", &[]).unwrap();
         let mut buffer = Vec::with_capacity(16);
-        let Received::Packet(fds) = b.receive(&mut buffer).unwrap() else { panic!() };
+        let Received::Packet(fds) = b.receive(&mut buffer).unwrap() else {
+            panic!()
+        };
         assert_eq!((buffer.as_slice(), fds.len()), (b"one".as_slice(), 2));
         assert_eq!(rustix::fs::fstat(&fds[1]).unwrap().st_size, 100);
-        let Received::Packet(fds) = b.receive(&mut buffer).unwrap() else { panic!() };
+        let Received::Packet(fds) = b.receive(&mut buffer).unwrap() else {
+            panic!()
+        };
         assert_eq!((buffer.as_slice(), fds.len()), (b"two".as_slice(), 0));
-        assert_eq!(b.receive(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(
+            b.receive(&mut buffer).unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
         a.send(&[0; 17], &[]).unwrap();
-        assert_eq!(b.receive(&mut Vec::with_capacity(16)).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(
+            b.receive(&mut Vec::with_capacity(16)).unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
         drop(a);
         assert!(matches!(b.receive(&mut buffer).unwrap(), Received::Closed));
     }
@@ -221,7 +249,10 @@ mod tests {
         b.send(b"last words", &[]).unwrap();
         drop(b);
         let mut buffer = Vec::with_capacity(16);
-        assert!(matches!(a.receive(&mut buffer).unwrap(), Received::Packet(_)));
+        assert!(matches!(
+            a.receive(&mut buffer).unwrap(),
+            Received::Packet(_)
+        ));
         assert_eq!(buffer, b"last words");
         assert!(matches!(a.receive(&mut buffer).unwrap(), Received::Closed));
     }
@@ -229,7 +260,9 @@ mod tests {
     #[test]
     fn a_full_socket_would_block() {
         let (a, _b) = Seqpacket::pair().unwrap();
-        let error = (0..100_000).find_map(|_| a.send(&[1; 64], &[]).err()).unwrap();
+        let error = (0..100_000)
+            .find_map(|_| a.send(&[1; 64], &[]).err())
+            .unwrap();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 }

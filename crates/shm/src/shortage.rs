@@ -38,12 +38,20 @@ pub enum Shortage {
 impl Shortage {
     /// The shortage that an error reports, if it reports one.
     pub fn of(error: &io::Error) -> Option<Self> {
-        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>());
-        inner.copied().or_else(|| Self::of_errno(Errno::from_io_error(error)?))
+        let inner = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<Self>());
+        inner
+            .copied()
+            .or_else(|| Self::of_errno(Errno::from_io_error(error)?))
     }
 
     fn of_errno(errno: Errno) -> Option<Self> {
-        let limit = || rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let limit = || {
+            rustix::process::getrlimit(Resource::Nofile)
+                .current
+                .unwrap_or(u64::MAX)
+        };
         match errno {
             Errno::MFILE => Some(Self::Descriptors { limit: limit() }),
             Errno::TOOMANYREFS => Some(Self::InFlight { limit: limit() }),
@@ -69,8 +77,14 @@ mod tests {
         let of = |errno: Errno| Shortage::of(&errno.into());
         let shortage = of(Errno::MFILE).unwrap();
         assert_eq!(Shortage::of(&shortage.into()), Some(shortage));
-        let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap();
-        assert!(shortage.to_string().contains(&format!("limit {limit}: raise it with `ulimit -n`")));
+        let limit = rustix::process::getrlimit(Resource::Nofile)
+            .current
+            .unwrap();
+        assert!(
+            shortage
+                .to_string()
+                .contains(&format!("limit {limit}: raise it with `ulimit -n`"))
+        );
         assert_eq!(of(Errno::TOOMANYREFS), Some(Shortage::InFlight { limit }));
         assert_eq!(of(Errno::NFILE), Some(Shortage::SystemDescriptors));
         assert_eq!(of(Errno::NOMEM), Some(Shortage::Memory));

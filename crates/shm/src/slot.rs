@@ -179,9 +179,18 @@ mod tests {
     #[test]
     fn a_small_payload_and_its_head_survive_the_slot() {
         let slot: Vec<AtomicU64> = (0..SLOT_WORDS).map(|_| AtomicU64::new(u64::MAX)).collect();
-        let descriptor =
-            Descriptor { block: NO_BLOCK, segment: 0, offset: 0, payload_bytes: 13, head_bytes: 5 };
-        let header = Header { sequence: 7, frame_id: 3, ..Header::default() };
+        let descriptor = Descriptor {
+            block: NO_BLOCK,
+            segment: 0,
+            offset: 0,
+            payload_bytes: 13,
+            head_bytes: 5,
+        };
+        let header = Header {
+            sequence: 7,
+            frame_id: 3,
+            ..Header::default()
+        };
         let mut image = SlotImage::default();
         image.inline_mut()[..13].copy_from_slice(b"hello, world!");
         image.inline_mut()[16..21].copy_from_slice(b"HEAD!");
@@ -190,7 +199,11 @@ mod tests {
         let mut inline = Inline::default();
         let fixed = Fixed::load(&slot, &mut inline);
         assert_eq!(
-            (fixed.header(), fixed.descriptor(), fixed.descriptor().block()),
+            (
+                fixed.header(),
+                fixed.descriptor(),
+                fixed.descriptor().block()
+            ),
             (header, descriptor, None)
         );
         assert_eq!(

@@ -71,7 +71,13 @@ mod futex_os {
                 tv_nsec: (deadline % 1_000_000_000).cast_signed() as _,
             };
             // The bitset form takes an absolute time, so that a loop of spurious wake-ups cannot stretch it.
-            match futex::wait_bitset(self.word(), Flags::empty(), expected, Some(&timeout), NonZeroU32::MAX) {
+            match futex::wait_bitset(
+                self.word(),
+                Flags::empty(),
+                expected,
+                Some(&timeout),
+                NonZeroU32::MAX,
+            ) {
                 Err(Errno::TIMEDOUT) => Waited::TimedOut,
                 Err(Errno::INTR) => Waited::Interrupted,
                 _ => Waited::LookAgain,

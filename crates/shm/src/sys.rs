@@ -28,7 +28,11 @@ pub fn utc_nanos() -> i64 {
 pub fn boot_id() -> u64 {
     static BOOT_ID: LazyLock<u64> = LazyLock::new(|| {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+        let digits: String = text
+            .chars()
+            .filter(char::is_ascii_hexdigit)
+            .take(16)
+            .collect();
         u64::from_str_radix(&digits, 16).unwrap_or(0)
     });
     *BOOT_ID
@@ -45,7 +49,10 @@ pub fn page_bytes() -> usize {
 /// When the process is out of descriptors.
 pub fn eventfd() -> io::Result<OwnedFd> {
     use rustix::event::EventfdFlags;
-    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+    Ok(rustix::event::eventfd(
+        0,
+        EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+    )?)
 }
 
 /// Makes an eventfd readable.
@@ -91,7 +98,10 @@ pub fn spawn_without_signals(
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
     }
-    let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(256 * 1024).spawn(run);
+    let thread = std::thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(256 * 1024)
+        .spawn(run);
     // SAFETY: `before` was filled by the call above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     thread
@@ -105,15 +115,23 @@ pub fn spawn_without_signals(
 pub fn adopt_inherited_fd(number: i32) -> io::Result<OwnedFd> {
     use rustix::fd::FromRawFd;
     static ADOPTED: std::sync::Mutex<Vec<i32>> = std::sync::Mutex::new(Vec::new());
-    let mut adopted = ADOPTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut adopted = ADOPTED
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     if number < 3 || adopted.contains(&number) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is in use already"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is in use already",
+        ));
     }
     // SAFETY: only asks the kernel about a number, which may well be closed.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
     // A descriptor that this process opened itself is close-on-exec, an inherited one cannot be: it survived exec.
     if rustix::io::fcntl_getfd(fd)?.contains(rustix::io::FdFlags::CLOEXEC) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it was not inherited"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it was not inherited",
+        ));
     }
     rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?;
     adopted.push(number);
@@ -151,7 +169,12 @@ pub(crate) fn allocate(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     for start in (0..bytes).step_by(STEP) {
         let length = STEP.min(bytes - start) as u64;
         rustix::io::retry_on_intr(|| {
-            rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::empty(), start as u64, length)
+            rustix::fs::fallocate(
+                fd,
+                rustix::fs::FallocateFlags::empty(),
+                start as u64,
+                length,
+            )
         })?;
     }
     Ok(())
@@ -177,7 +200,9 @@ fn sealed_bytes(fd: BorrowedFd<'_>, expected: SealFlags) -> io::Result<usize> {
     let seals = rustix::fs::fcntl_get_seals(fd)
         .map_err(|_| refused("the descriptor received for shared memory is no memfd"))?;
     if !seals.contains(expected) {
-        return Err(refused("the shared memory received is not sealed as it must be"));
+        return Err(refused(
+            "the shared memory received is not sealed as it must be",
+        ));
     }
     usize::try_from(rustix::fs::fstat(fd)?.st_size).map_err(|_| refused("negative size"))
 }
@@ -202,17 +227,40 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps the whole of `fd`, `bytes` long, shared. `populate` fills the page tables now rather than at first use.
-    pub(crate) fn new(fd: BorrowedFd<'_>, bytes: usize, writable: bool, populate: bool) -> io::Result<Self> {
-        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        let flags = if populate { MapFlags::SHARED | MapFlags::POPULATE } else { MapFlags::SHARED };
+    pub(crate) fn new(
+        fd: BorrowedFd<'_>,
+        bytes: usize,
+        writable: bool,
+        populate: bool,
+    ) -> io::Result<Self> {
+        let protection = if writable {
+            ProtFlags::READ | ProtFlags::WRITE
+        } else {
+            ProtFlags::READ
+        };
+        let flags = if populate {
+            MapFlags::SHARED | MapFlags::POPULATE
+        } else {
+            MapFlags::SHARED
+        };
         // SAFETY: a fresh mapping at an address of the kernel's choice disturbs no other memory.
-        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, 0)? };
+        let start =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, 0)? };
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, bytes, fork_generation: crate::fork::generation() })
+        Ok(Self {
+            start,
+            bytes,
+            fork_generation: crate::fork::generation(),
+        })
     }
 
     /// Maps a received descriptor whose size must be exactly `bytes`.
-    pub(crate) fn received(fd: &OwnedFd, bytes: usize, writable: bool, populate: bool) -> io::Result<Self> {
+    pub(crate) fn received(
+        fd: &OwnedFd,
+        bytes: usize,
+        writable: bool,
+        populate: bool,
+    ) -> io::Result<Self> {
         let actual = frozen_bytes(fd.as_fd())?;
         if actual != bytes {
             let text = format!("shared memory of {actual} bytes received, expected {bytes}");
@@ -261,8 +309,14 @@ impl Mapping {
     /// at any time).
     #[inline]
     pub(crate) unsafe fn slice_at<T>(&self, offset: usize, count: usize) -> &[T] {
-        debug_assert!(offset + count * size_of::<T>() <= self.bytes, "beyond the mapping");
-        debug_assert!((self.start.as_ptr() as usize + offset).is_multiple_of(align_of::<T>()), "misaligned");
+        debug_assert!(
+            offset + count * size_of::<T>() <= self.bytes,
+            "beyond the mapping"
+        );
+        debug_assert!(
+            (self.start.as_ptr() as usize + offset).is_multiple_of(align_of::<T>()),
+            "misaligned"
+        );
         // SAFETY: in bounds, aligned, and a `T` that any bytes are and others may change, for all of which the caller
         // vouches; mapped as long as `self` lives.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset).cast(), count) }

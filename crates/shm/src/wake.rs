@@ -82,7 +82,13 @@ impl WakePage {
         let fd = sys::memfd("nervure-wake", bytes)?;
         let mapping = Mapping::new(fd.as_fd(), bytes, true, false)?;
         sys::seal(fd.as_fd(), Sharing::ReadWrite)?;
-        Ok((Self { mapping, words: Self::words(inputs) }, fd))
+        Ok((
+            Self {
+                mapping,
+                words: Self::words(inputs),
+            },
+            fd,
+        ))
     }
 
     /// Maps a received page.
@@ -92,11 +98,17 @@ impl WakePage {
     pub fn map(fd: &OwnedFd) -> io::Result<Self> {
         let bytes = sys::frozen_bytes(fd.as_fd())?;
         if bytes < Self::bytes(0) {
-            let text = format!("the wake page is {bytes} bytes long, expected at least {}", Self::bytes(0));
+            let text = format!(
+                "the wake page is {bytes} bytes long, expected at least {}",
+                Self::bytes(0)
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         let words = ((bytes - Self::WORDS) / size_of::<u64>()).min(Self::words(MAX_INPUTS));
-        Ok(Self { mapping: Mapping::received(fd, bytes, true, true)?, words })
+        Ok(Self {
+            mapping: Mapping::received(fd, bytes, true, true)?,
+            words,
+        })
     }
 
     /// Whether the page has a bit for that input.
@@ -109,10 +121,20 @@ impl WakePage {
         // SAFETY: `FutexWord` is a transparent atomic, within the page: `create` has made it so long, or `map` checked it.
         let sequence = unsafe { self.mapping.at::<FutexWord>(Self::SEQUENCE) };
         // SAFETY: atomics, within the page.
-        let (parked, summary) = unsafe { (self.mapping.at(Self::PARKED), self.mapping.at(Self::SUMMARY)) };
+        let (parked, summary) = unsafe {
+            (
+                self.mapping.at(Self::PARKED),
+                self.mapping.at(Self::SUMMARY),
+            )
+        };
         // SAFETY: as above.
         let words = unsafe { self.mapping.slice_at::<AtomicU64>(Self::WORDS, self.words) };
-        Doorbell { sequence, parked, summary, words }
+        Doorbell {
+            sequence,
+            parked,
+            summary,
+            words,
+        }
     }
 
     #[inline]
@@ -167,7 +189,9 @@ pub struct OwnWakePage {
 
 impl std::fmt::Debug for OwnWakePage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OwnWakePage").field("inputs", &self.inputs).finish_non_exhaustive()
+        f.debug_struct("OwnWakePage")
+            .field("inputs", &self.inputs)
+            .finish_non_exhaustive()
     }
 }
 
@@ -181,7 +205,10 @@ impl OwnWakePage {
         let bytes = WakePage::bytes(inputs);
         let mapping = Mapping::received(fd, bytes, true, true)?;
         Ok(Self {
-            page: WakePage { mapping, words: WakePage::words(inputs) },
+            page: WakePage {
+                mapping,
+                words: WakePage::words(inputs),
+            },
             inputs,
             sleeper: Sleeper::default(),
             waiting: Waiting::default(),
@@ -196,7 +223,10 @@ impl OwnWakePage {
     /// Calls `notify` once, from the thread that finds out, when a peer has overwritten the page.
     #[must_use]
     pub fn on_overwritten(self, notify: impl Fn(Overwritten) + Send + Sync + 'static) -> Self {
-        Self { on_overwritten: Box::new(notify), ..self }
+        Self {
+            on_overwritten: Box::new(notify),
+            ..self
+        }
     }
 
     /// How many inputs the node has.
@@ -294,7 +324,10 @@ impl OwnWakePage {
         look_again: impl FnOnce() -> Option<T>,
     ) -> Result<T, Waited> {
         let counted = |threads| self.counters.set_waiting(threads);
-        let (result, is_intact) = self.page.space().wait(&self.waiting, deadline, look_again, counted);
+        let (result, is_intact) =
+            self.page
+                .space()
+                .wait(&self.waiting, deadline, look_again, counted);
         self.check(is_intact, Overwritten::Waiters);
         result
     }
@@ -317,13 +350,18 @@ impl OwnWakePage {
     fn get_up(&self, until: u64, timed_out: bool, is_intact: bool) {
         self.counters.set_alarm(None);
         // The latest time that has certainly come; no clock is read for it.
-        self.sweep_if_due(if timed_out { until } else { until.saturating_sub(LOOK_AGAIN_NANOS) });
+        self.sweep_if_due(if timed_out {
+            until
+        } else {
+            until.saturating_sub(LOOK_AGAIN_NANOS)
+        });
         self.check(is_intact, Overwritten::Parked);
     }
 
     fn sweep_if_due(&self, now: u64) {
         if now >= self.next_sweep.load(Relaxed) {
-            self.next_sweep.store(now.saturating_add(LOOK_AGAIN_NANOS), Relaxed);
+            self.next_sweep
+                .store(now.saturating_add(LOOK_AGAIN_NANOS), Relaxed);
             self.sweeps.store(true, Relaxed);
         }
     }
@@ -338,5 +376,9 @@ impl OwnWakePage {
 
 /// A sleep that ended before its caller's deadline is a reason to look again.
 fn unless_looked_again(waited: Waited, until: u64, deadline: Option<u64>) -> Waited {
-    if waited == Waited::TimedOut && deadline != Some(until) { Waited::LookAgain } else { waited }
+    if waited == Waited::TimedOut && deadline != Some(until) {
+        Waited::LookAgain
+    } else {
+        waited
+    }
 }

@@ -46,7 +46,11 @@ fn wired() -> (Output, Inbox) {
         id: 0,
         consumer: "consumer/input".to_owned(),
         input: 0,
-        queue: Queue { policy: Policy::DropOldest, depth: 2, max_held: 4 },
+        queue: Queue {
+            policy: Policy::DropOldest,
+            depth: 2,
+            max_held: 4,
+        },
         counters_row: 0,
         region: EdgeRegion::map(&region).expect("a region"),
         bell: Arc::new(WakePage::map(&wake).expect("a wake page")),
@@ -59,12 +63,27 @@ fn wired() -> (Output, Inbox) {
 
 fn send(output: &Output) {
     let mut loan = output.loan(8, 0, Wait::Never).expect("memory");
-    output.publish(&mut loan, nervure_message::Header::default(), b"", Wait::Never).expect("room");
+    output
+        .publish(
+            &mut loan,
+            nervure_message::Header::default(),
+            b"",
+            Wait::Never,
+        )
+        .expect("room");
 }
 
 fn is_readable(fd: BorrowedFd<'_>, timeout_seconds: i64) -> bool {
-    let timeout = Timespec { tv_sec: timeout_seconds, tv_nsec: 0 };
-    poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&timeout)).expect("poll") > 0
+    let timeout = Timespec {
+        tv_sec: timeout_seconds,
+        tv_nsec: 0,
+    };
+    poll(
+        &mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)],
+        Some(&timeout),
+    )
+    .expect("poll")
+        > 0
 }
 
 fn drain(inbox: &mut Inbox) -> Option<u64> {
@@ -95,7 +114,10 @@ fn the_eventfd_tells_of_news_once_armed_and_only_then() {
     assert_eq!(drain(&mut inbox), Some(2));
     assert!(inbox.arm());
     inbox.handle().notify();
-    assert!(is_readable(inbox.eventfd(), 0), "the control thread is news, too");
+    assert!(
+        is_readable(inbox.eventfd(), 0),
+        "the control thread is news, too"
+    );
     inbox.disarm();
 }
 

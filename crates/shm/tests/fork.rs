@@ -5,8 +5,9 @@
 use nervure_message::Header;
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
-    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Loan, Output, OutputEdge,
-    OwnWakePage, Producer, ProducerPair, Sample, SendError, Seqpacket, Wait, WakePage, eventfd,
+    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Loan, Output,
+    OutputEdge, OwnWakePage, Producer, ProducerPair, Sample, SendError, Seqpacket, Wait, WakePage,
+    eventfd,
 };
 use std::sync::Arc;
 
@@ -39,7 +40,10 @@ fn process() -> Process {
     let inbox = Inbox::new(wake_page.clone(), eventfd.clone());
     let region = EdgeRegion::create(4, 8).expect("memory");
     let (a, b) = Seqpacket::pair().expect("a socket");
-    let (consumer_pair, producer_pair) = (Arc::new(ConsumerPair::new(b)), Arc::new(ProducerPair::new(a, 0)));
+    let (consumer_pair, producer_pair) = (
+        Arc::new(ConsumerPair::new(b)),
+        Arc::new(ProducerPair::new(a, 0)),
+    );
     inbox.handle().attach(InputEdge {
         id: 0,
         input: 0,
@@ -53,7 +57,11 @@ fn process() -> Process {
         id: 0,
         consumer: "node/input".to_owned(),
         input: 0,
-        queue: Queue { policy: Policy::Block, depth: 4, max_held: 4 },
+        queue: Queue {
+            policy: Policy::Block,
+            depth: 4,
+            max_held: 4,
+        },
         counters_row: 0,
         region: EdgeRegion::map(&region).expect("a region"),
         bell: Arc::new(WakePage::map(&wake).expect("a wake page")),
@@ -61,7 +69,14 @@ fn process() -> Process {
         pair: producer_pair.clone(),
     });
     attached.expect("it fits");
-    Process { output, inbox, counters, budget, consumer_pair, producer_pair }
+    Process {
+        output,
+        inbox,
+        counters,
+        budget,
+        consumer_pair,
+        producer_pair,
+    }
 }
 
 /// Runs `child` in a forked child; it passes when it returns true.
@@ -83,13 +98,24 @@ fn in_child(child: impl FnOnce() -> bool) {
             let mut status = 0;
             // SAFETY: `status` lives as long as the call.
             let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-            assert_eq!((waited, status), (pid, 0), "1 is false, 2 a panic (times 256)");
+            assert_eq!(
+                (waited, status),
+                (pid, 0),
+                "1 is false, 2 a panic (times 256)"
+            );
         }
     }
 }
 
 fn send(output: &Output, byte: u8, bytes: usize) {
-    output.publish(&mut fill(output, byte, bytes), Header::default(), b"", Wait::Never).expect("room");
+    output
+        .publish(
+            &mut fill(output, byte, bytes),
+            Header::default(),
+            b"",
+            Wait::Never,
+        )
+        .expect("room");
 }
 
 fn fill(output: &Output, byte: u8, bytes: usize) -> Loan {
@@ -114,7 +140,11 @@ fn use_in_a_child_is_an_error() {
         let is_forked = |error: SendError| matches!(error, SendError::Forked(_));
         assert!(output.loan(10, 0, Wait::Forever).is_err_and(is_forked));
         assert!(output.loan(70_000, 0, Wait::Forever).is_err_and(is_forked));
-        assert!(output.publish(&mut loan, Header::default(), b"", Wait::Forever).is_err_and(is_forked));
+        assert!(
+            output
+                .publish(&mut loan, Header::default(), b"", Wait::Forever)
+                .is_err_and(is_forked)
+        );
         assert!(output.announce(1, b"x").is_err_and(is_forked));
         assert!(!output.has_readers());
         assert!(inbox.try_next().is_err() && inbox.take_newest(0).is_err());
@@ -136,7 +166,14 @@ fn what_a_child_drops_its_parent_keeps() {
     let mut loan = process.output.loan(70_000, 0, Wait::Never).expect("memory");
     let (used, held_before) = (process.budget.used(), process.counters.input(0).held);
     for everything in [false, true] {
-        let Process { output, inbox, counters, budget, consumer_pair, producer_pair } = &process;
+        let Process {
+            output,
+            inbox,
+            counters,
+            budget,
+            consumer_pair,
+            producer_pair,
+        } = &process;
         let (held, loan) = (&held, &loan);
         in_child(move || {
             // SAFETY: bitwise copies, dropped here; the originals are never touched again in this process.
@@ -154,17 +191,33 @@ fn what_a_child_drops_its_parent_keeps() {
             }
             true
         });
-        assert_eq!((process.budget.used(), process.counters.input(0).held), (used, held_before));
-        assert_eq!(process.producer_pair.receive(), Some(vec![]), "no receipt was sent");
+        assert_eq!(
+            (process.budget.used(), process.counters.input(0).held),
+            (used, held_before)
+        );
+        assert_eq!(
+            process.producer_pair.receive(),
+            Some(vec![]),
+            "no receipt was sent"
+        );
     }
     // Two held and two queued: the edge is as full as it may be, although the child dropped what it had.
-    let refused = process.output.publish(&mut loan, Header::default(), b"", Wait::Never).expect_err("full");
-    assert!(matches!(refused, SendError::WouldBlock { .. }), "{refused:?}");
+    let refused = process
+        .output
+        .publish(&mut loan, Header::default(), b"", Wait::Never)
+        .expect_err("full");
+    assert!(
+        matches!(refused, SendError::WouldBlock { .. }),
+        "{refused:?}"
+    );
     for (byte, sample) in held.iter().enumerate() {
         assert!(sample.payload().iter().all(|&b| usize::from(b) == byte));
     }
     drop(held);
-    process.output.publish(&mut loan, Header::default(), b"", Wait::Never).expect("room");
+    process
+        .output
+        .publish(&mut loan, Header::default(), b"", Wait::Never)
+        .expect("room");
     assert_eq!(next(&mut process.inbox).payload()[0], 2);
 }
 

@@ -24,7 +24,10 @@ fn output(budget: u64) -> (Output, Arc<CountersPage>) {
         stopping: Arc::default(),
         on_misbehaviour: Arc::new(|edge, what| panic!("edge {edge}: {what}")),
     };
-    (Output::new("output".to_owned(), BLOCKS, 0, producer), counters)
+    (
+        Output::new("output".to_owned(), BLOCKS, 0, producer),
+        counters,
+    )
 }
 
 fn attach(output: &Output, edge: u32, counters: &Arc<CountersPage>) -> Inbox {
@@ -49,7 +52,11 @@ fn attach(output: &Output, edge: u32, counters: &Arc<CountersPage>) -> Inbox {
         id: edge,
         consumer: format!("consumer{edge}/input"),
         input: 0,
-        queue: Queue { policy: Policy::DropOldest, depth: 16, max_held: 16 },
+        queue: Queue {
+            policy: Policy::DropOldest,
+            depth: 16,
+            max_held: 16,
+        },
         counters_row: edge,
         region: EdgeRegion::map(&region).expect("a region"),
         bell: Arc::new(WakePage::map(&wake).expect("a wake page")),
@@ -76,15 +83,32 @@ fn an_observer_that_takes_nothing_costs_the_others_no_sample() {
     let mut observer = attach(&output, 1, &counters);
     output.let_give_way(1);
     for number in 0..20 {
-        let mut loan = output.loan(SAMPLE_BYTES, 0, Wait::Never).expect("memory that the observer gave up");
-        output.publish(&mut loan, nervure_message::Header::default(), b"", Wait::Never).expect("room");
+        let mut loan = output
+            .loan(SAMPLE_BYTES, 0, Wait::Never)
+            .expect("memory that the observer gave up");
+        output
+            .publish(
+                &mut loan,
+                nervure_message::Header::default(),
+                b"",
+                Wait::Never,
+            )
+            .expect("room");
         assert_eq!(received(&mut robot), [number]);
     }
     let (own, observers) = (counters.output(0), counters.output(1));
     assert_eq!((own.sent, own.lost()), (20, 0));
     let left = received(&mut observer);
-    assert_eq!(observers.dropped_oldest, 20 - left.len() as u64, "counted on its own edge alone");
-    assert_eq!(left, (20 - left.len() as u64..20).collect::<Vec<_>>(), "and the newest are there");
+    assert_eq!(
+        observers.dropped_oldest,
+        20 - left.len() as u64,
+        "counted on its own edge alone"
+    );
+    assert_eq!(
+        left,
+        (20 - left.len() as u64..20).collect::<Vec<_>>(),
+        "and the newest are there"
+    );
     assert!(!left.is_empty());
 }
 
@@ -93,10 +117,22 @@ fn an_edge_of_the_dataflow_does_not_give_way() {
     let (output, counters) = output(4 * SAMPLE_BYTES as u64);
     let _idle = attach(&output, 0, &counters);
     let sent = (0..20).take_while(|_| {
-        output.loan(SAMPLE_BYTES, 0, Wait::Never).is_ok_and(|mut loan| {
-            output.publish(&mut loan, nervure_message::Header::default(), b"", Wait::Never).is_ok()
-        })
+        output
+            .loan(SAMPLE_BYTES, 0, Wait::Never)
+            .is_ok_and(|mut loan| {
+                output
+                    .publish(
+                        &mut loan,
+                        nervure_message::Header::default(),
+                        b"",
+                        Wait::Never,
+                    )
+                    .is_ok()
+            })
     });
-    assert!(sent.count() < 20, "what waits for a node of the dataflow stays");
+    assert!(
+        sent.count() < 20,
+        "what waits for a node of the dataflow stays"
+    );
     assert_eq!(counters.output(0).dropped_oldest, 0);
 }

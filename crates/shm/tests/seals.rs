@@ -1,11 +1,15 @@
 //! What is shared for reading can be read, and nothing else.
 
-#![expect(unsafe_code, reason = "the tests map and remap what a reader was given")]
+#![expect(
+    unsafe_code,
+    reason = "the tests map and remap what a reader was given"
+)]
 
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
-    Budget, ControlPage, CountersPage, EdgeRegion, Output, OutputEdge, OwnWakePage, Producer, ProducerPair,
-    Received, RunState, Seqpacket, Wait, WakePage, eventfd, monotonic_nanos, page_bytes, read_only,
+    Budget, ControlPage, CountersPage, EdgeRegion, Output, OutputEdge, OwnWakePage, Producer,
+    ProducerPair, Received, RunState, Seqpacket, Wait, WakePage, eventfd, monotonic_nanos,
+    page_bytes, read_only,
 };
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SealFlags};
@@ -30,7 +34,10 @@ fn assert_descriptor_is_read_only(fd: &OwnedFd, bytes: usize) {
     let refused = |what: &str, result: Result<(), Errno>| {
         let error = result.expect_err(what);
         assert!(
-            matches!(error, Errno::PERM | Errno::ACCESS | Errno::BADF | Errno::INVAL | Errno::OPNOTSUPP),
+            matches!(
+                error,
+                Errno::PERM | Errno::ACCESS | Errno::BADF | Errno::INVAL | Errno::OPNOTSUPP
+            ),
             "{what}: {error}"
         );
     };
@@ -38,13 +45,28 @@ fn assert_descriptor_is_read_only(fd: &OwnedFd, bytes: usize) {
     refused("shrink", rustix::fs::ftruncate(fd, 0));
     refused("grow", rustix::fs::ftruncate(fd, bytes as u64 * 2));
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    refused("punch a hole", rustix::fs::fallocate(fd, punch, 0, bytes as u64));
-    refused("zero", rustix::fs::fallocate(fd, FallocateFlags::ZERO_RANGE, 0, bytes as u64));
-    refused("collapse", rustix::fs::fallocate(fd, FallocateFlags::COLLAPSE_RANGE, 0, page_bytes() as u64));
+    refused(
+        "punch a hole",
+        rustix::fs::fallocate(fd, punch, 0, bytes as u64),
+    );
+    refused(
+        "zero",
+        rustix::fs::fallocate(fd, FallocateFlags::ZERO_RANGE, 0, bytes as u64),
+    );
+    refused(
+        "collapse",
+        rustix::fs::fallocate(fd, FallocateFlags::COLLAPSE_RANGE, 0, page_bytes() as u64),
+    );
     refused("seal", rustix::fs::fcntl_add_seals(fd, SealFlags::WRITE));
     for flags in [MapFlags::SHARED, MapFlags::SHARED_VALIDATE] {
-        refused("map for writing", map(fd, bytes, ProtFlags::READ | ProtFlags::WRITE, flags).map(drop));
-        refused("map for writing only", map(fd, bytes, ProtFlags::WRITE, flags).map(drop));
+        refused(
+            "map for writing",
+            map(fd, bytes, ProtFlags::READ | ProtFlags::WRITE, flags).map(drop),
+        );
+        refused(
+            "map for writing only",
+            map(fd, bytes, ProtFlags::WRITE, flags).map(drop),
+        );
     }
     let start = map(fd, bytes, ProtFlags::READ, MapFlags::SHARED).expect("reading is allowed");
     // SAFETY: the mapping was made above, is used by nobody else, and its protection is not weakened.
@@ -53,7 +75,10 @@ fn assert_descriptor_is_read_only(fd: &OwnedFd, bytes: usize) {
             "make a mapping writable",
             rustix::mm::mprotect(start, bytes, MprotectFlags::READ | MprotectFlags::WRITE),
         );
-        refused("remove pages", rustix::mm::madvise(start, bytes, Advice::LinuxRemove));
+        refused(
+            "remove pages",
+            rustix::mm::madvise(start, bytes, Advice::LinuxRemove),
+        );
         rustix::mm::munmap(start, bytes).expect("its own mapping");
     }
 }
@@ -69,7 +94,11 @@ fn map(
 }
 
 fn reopen(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
-    rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::open(
+        format!("/proc/self/fd/{}", fd.as_raw_fd()),
+        flags | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
 }
 
 /// The first segment that a producer sends, as its consumer's process receives it.
@@ -95,7 +124,11 @@ fn received_segment(payload: &[u8]) -> (Output, OwnedFd) {
         id: 0,
         consumer: "consumer/input".to_owned(),
         input: 0,
-        queue: Queue { policy: Policy::DropOldest, depth: 2, max_held: 4 },
+        queue: Queue {
+            policy: Policy::DropOldest,
+            depth: 2,
+            max_held: 4,
+        },
         counters_row: 0,
         region: EdgeRegion::map(&EdgeRegion::create(2, 8).expect("memory")).expect("a region"),
         bell: Arc::new(WakePage::create(1).expect("memory").0),
@@ -105,7 +138,14 @@ fn received_segment(payload: &[u8]) -> (Output, OwnedFd) {
     attached.expect("it fits");
     let mut loan = output.loan(payload.len(), 0, Wait::Never).expect("memory");
     loan.payload_mut().copy_from_slice(payload);
-    output.publish(&mut loan, nervure_message::Header::default(), b"", Wait::Never).expect("room");
+    output
+        .publish(
+            &mut loan,
+            nervure_message::Header::default(),
+            b"",
+            Wait::Never,
+        )
+        .expect("room");
     let mut buffer = Vec::with_capacity(1024);
     loop {
         match b.receive(&mut buffer).expect("a packet") {
@@ -149,7 +189,12 @@ fn a_clock_that_is_set_to_a_moment_ago_goes_on_and_not_back() {
     let node = ControlPage::map(&fd).expect("reading is allowed");
     let read = node.now();
     // As the keeper does it who read the clock, and was held up before it set it.
-    page.set(RunState::Running, read - 10_000_000_000, monotonic_nanos(), 0.0);
+    page.set(
+        RunState::Running,
+        read - 10_000_000_000,
+        monotonic_nanos(),
+        0.0,
+    );
     assert_eq!(node.now(), read, "it stands where it was read");
     page.set(RunState::Running, read + 5, monotonic_nanos(), 0.0);
     assert_eq!(node.now(), read + 5);
@@ -166,7 +211,13 @@ fn only_their_node_writes_counters() {
     for reader in [&fd, &early, &late] {
         assert_read_only(reader, length);
         assert!(CountersPage::map(reader, true).is_err());
-        assert_eq!(CountersPage::map(reader, false).expect("a reader").output(0).sent, 0);
+        assert_eq!(
+            CountersPage::map(reader, false)
+                .expect("a reader")
+                .output(0)
+                .sent,
+            0
+        );
     }
 }
 
@@ -204,6 +255,10 @@ fn descriptors_are_closed_on_exec() {
         segment,
     ];
     for fd in all {
-        assert!(rustix::io::fcntl_getfd(&fd).expect("open").contains(rustix::io::FdFlags::CLOEXEC));
+        assert!(
+            rustix::io::fcntl_getfd(&fd)
+                .expect("open")
+                .contains(rustix::io::FdFlags::CLOEXEC)
+        );
     }
 }

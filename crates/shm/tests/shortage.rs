@@ -5,8 +5,9 @@
 use nervure_message::Header;
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
-    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Intake, Misbehaviour, Output,
-    OutputEdge, OwnWakePage, Producer, ProducerPair, Received, Seqpacket, Shortage, Wait, WakePage, eventfd,
+    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Intake,
+    Misbehaviour, Output, OutputEdge, OwnWakePage, Producer, ProducerPair, Received, Seqpacket,
+    Shortage, Wait, WakePage, eventfd,
 };
 use rustix::fd::AsFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -31,7 +32,14 @@ struct Lowered {
 impl Lowered {
     fn new(resource: Resource, limit: u64) -> Self {
         let before = getrlimit(resource);
-        setrlimit(resource, Rlimit { current: Some(limit), ..before }).expect("a lower limit");
+        setrlimit(
+            resource,
+            Rlimit {
+                current: Some(limit),
+                ..before
+            },
+        )
+        .expect("a lower limit");
         Self { resource, before }
     }
 
@@ -43,8 +51,15 @@ impl Lowered {
     /// No large mapping can be made.
     fn memory() -> Self {
         let statm = std::fs::read_to_string("/proc/self/statm").expect("proc");
-        let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
-        Self::new(Resource::As, pages * nervure_shm::page_bytes() as u64 + SAMPLE_BYTES as u64 / 2)
+        let pages: u64 = statm
+            .split(' ')
+            .next()
+            .and_then(|pages| pages.parse().ok())
+            .expect("a number");
+        Self::new(
+            Resource::As,
+            pages * nervure_shm::page_bytes() as u64 + SAMPLE_BYTES as u64 / 2,
+        )
     }
 }
 
@@ -100,7 +115,11 @@ impl Edge {
             id: 7,
             consumer: "consumer/input".to_owned(),
             input: 0,
-            queue: Queue { policy, depth: 4, max_held: 8 },
+            queue: Queue {
+                policy,
+                depth: 4,
+                max_held: 8,
+            },
             counters_row: 0,
             region: EdgeRegion::map(&region).expect("a region"),
             bell: Arc::new(WakePage::map(&wake).expect("a wake page")),
@@ -109,18 +128,40 @@ impl Edge {
         });
         attached.expect("it fits");
         // What else is sent before the first segment is taken in now.
-        let mut edge = Self { output, counters, inbox, consumer_pair };
+        let mut edge = Self {
+            output,
+            counters,
+            inbox,
+            consumer_pair,
+        };
         assert!(edge.next().is_none());
-        assert_eq!(edge.take_in(), Intake { is_open: true, shortage: None, is_relieved: false });
+        assert_eq!(
+            edge.take_in(),
+            Intake {
+                is_open: true,
+                shortage: None,
+                is_relieved: false
+            }
+        );
         edge
     }
 
     fn send(&self, fill: u8) {
-        let mut loan = self.output.loan(SAMPLE_BYTES, 0, Wait::Never).expect("memory");
+        let mut loan = self
+            .output
+            .loan(SAMPLE_BYTES, 0, Wait::Never)
+            .expect("memory");
         loan.payload_mut().fill(fill);
-        self.output.announce(fill.into(), b"a schema").expect("it fits");
-        let header = Header { schema_id: fill.into(), ..Header::default() };
-        self.output.publish(&mut loan, header, b"", Wait::Never).expect("room");
+        self.output
+            .announce(fill.into(), b"a schema")
+            .expect("it fits");
+        let header = Header {
+            schema_id: fill.into(),
+            ..Header::default()
+        };
+        self.output
+            .publish(&mut loan, header, b"", Wait::Never)
+            .expect("room");
     }
 
     fn next(&mut self) -> Option<Arrival> {
@@ -135,9 +176,13 @@ impl Edge {
         match self.next() {
             Some(Arrival::Sample { input: 0, sample }) => {
                 assert!(
-                    sample.payload().len() == SAMPLE_BYTES && sample.payload().iter().all(|&b| b == fill)
+                    sample.payload().len() == SAMPLE_BYTES
+                        && sample.payload().iter().all(|&b| b == fill)
                 );
-                assert_eq!(sample.announcement(fill.into()).as_deref(), Some(&b"a schema"[..]));
+                assert_eq!(
+                    sample.announcement(fill.into()).as_deref(),
+                    Some(&b"a schema"[..])
+                );
                 sample
             }
             other => panic!("expected a sample, got {other:?}"),
@@ -164,7 +209,14 @@ fn survives(lower: fn() -> Lowered, is_expected: fn(Shortage) -> bool) {
     }
     drop(lowered);
     assert!(edge.next().is_none(), "nothing has rung");
-    assert_eq!(edge.take_in(), Intake { is_open: true, shortage: None, is_relieved: true });
+    assert_eq!(
+        edge.take_in(),
+        Intake {
+            is_open: true,
+            shortage: None,
+            is_relieved: true
+        }
+    );
     edge.inbox.handle().look_at_all();
     let first = edge.expect_sample(1);
     // Not into the block of the first.
@@ -172,12 +224,21 @@ fn survives(lower: fn() -> Lowered, is_expected: fn(Shortage) -> bool) {
     edge.expect_sample(2);
     drop(first);
     let counted = edge.counters.output(0);
-    assert_eq!((counted.sent, counted.lost(), edge.counters.input(0).received), (2, 0, 2));
+    assert_eq!(
+        (
+            counted.sent,
+            counted.lost(),
+            edge.counters.input(0).received
+        ),
+        (2, 0, 2)
+    );
 }
 
 #[test]
 fn a_segment_waits_while_descriptors_are_short() {
-    survives(Lowered::descriptors, |shortage| shortage == Shortage::Descriptors { limit: 0 });
+    survives(Lowered::descriptors, |shortage| {
+        shortage == Shortage::Descriptors { limit: 0 }
+    });
 }
 
 #[test]
@@ -194,7 +255,10 @@ fn a_shortage_that_only_the_data_thread_found_is_relieved_too() {
     let lowered = Lowered::descriptors();
     assert!(edge.next().is_none());
     drop(lowered);
-    assert!(edge.next().is_none(), "its bit was cleared: without a ring it would sleep for ever");
+    assert!(
+        edge.next().is_none(),
+        "its bit was cleared: without a ring it would sleep for ever"
+    );
     assert!(edge.take_in().is_relieved);
     edge.inbox.handle().look_at_all();
     edge.expect_sample(1);
@@ -232,7 +296,10 @@ fn a_schema_behind_a_segment_that_waits_is_waited_for() {
         let asking = scope.spawn(|| sample.announcement(2));
         drop(lowered);
         assert!(edge.take_in().is_relieved);
-        assert_eq!(asking.join().expect("no panic").as_deref(), Some(&b"a schema"[..]));
+        assert_eq!(
+            asking.join().expect("no panic").as_deref(),
+            Some(&b"a schema"[..])
+        );
     });
 }
 
@@ -247,12 +314,20 @@ fn a_packet_is_not_lost_with_its_descriptors() {
     let lowered = Lowered::descriptors();
     for _ in 0..2 {
         let error = b.receive(&mut buffer).expect_err("no descriptors");
-        assert_eq!(Shortage::of(&error), Some(Shortage::Descriptors { limit: 0 }));
+        assert_eq!(
+            Shortage::of(&error),
+            Some(Shortage::Descriptors { limit: 0 })
+        );
         assert_eq!(buffer, b"with descriptors", "its bytes say what it is");
     }
     drop(lowered);
-    let Received::Packet(fds) = b.receive(&mut buffer).expect("a packet") else { panic!("it is open") };
-    assert_eq!((buffer.as_slice(), fds.len()), (&b"with descriptors"[..], 3));
+    let Received::Packet(fds) = b.receive(&mut buffer).expect("a packet") else {
+        panic!("it is open")
+    };
+    assert_eq!(
+        (buffer.as_slice(), fds.len()),
+        (&b"with descriptors"[..], 3)
+    );
     let lowered = Lowered::descriptors();
     assert!(matches!(b.receive(&mut buffer), Ok(Received::Packet(fds)) if fds.is_empty()));
     assert_eq!(buffer, b"behind it");
@@ -261,7 +336,10 @@ fn a_packet_is_not_lost_with_its_descriptors() {
     assert!(b.peek(&mut buffer).is_err());
     b.consume();
     drop(lowered);
-    assert_eq!(b.receive(&mut buffer).expect_err("nothing").kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(
+        b.receive(&mut buffer).expect_err("nothing").kind(),
+        std::io::ErrorKind::WouldBlock
+    );
 }
 
 /// More descriptors than a message of a producer has are no shortage of its consumer.
@@ -273,6 +351,9 @@ fn too_many_descriptors_are_misbehaviour() {
     let segment_packet = [1_u64, 0, 4096].map(u64::to_ne_bytes).concat();
     a.send(&segment_packet, &[a.as_fd(); 100]).expect("room");
     for _ in 0..2 {
-        assert!(matches!(pair.receive(), Err(Misbehaviour::Message(_))), "and it stays so");
+        assert!(
+            matches!(pair.receive(), Err(Misbehaviour::Message(_))),
+            "and it stays so"
+        );
     }
 }

@@ -33,7 +33,11 @@ static NOISE: LazyLock<Vec<u8>> = LazyLock::new(|| {
 impl Content {
     /// Of that number and size, without a head.
     pub fn new(number: u64, payload_bytes: usize) -> Self {
-        Self { number, payload_bytes, head_bytes: 0 }
+        Self {
+            number,
+            payload_bytes,
+            head_bytes: 0,
+        }
     }
 
     /// With a head.
@@ -72,7 +76,9 @@ impl Content {
         use crate::Loan;
         let mut loan = output.loan(self.payload_bytes, self.head_bytes, wait)?;
         self.fill(loan.payload_mut());
-        output.publish(loan, self.header(), &self.head(), wait).map_err(|(_, refusal)| refusal)
+        output
+            .publish(loan, self.header(), &self.head(), wait)
+            .map_err(|(_, refusal)| refusal)
     }
 
     /// What a sample must be, from its own header and lengths.
@@ -86,8 +92,15 @@ impl Content {
             payload_bytes: sample.payload().len(),
             head_bytes: sample.head().len(),
         };
-        assert_eq!((header.stamp, header.trace_id), (content.header().stamp, content.header().trace_id));
-        assert!(sample.head() == content.head(), "the head of sample {} is not its own", content.number);
+        assert_eq!(
+            (header.stamp, header.trace_id),
+            (content.header().stamp, content.header().trace_id)
+        );
+        assert!(
+            sample.head() == content.head(),
+            "the head of sample {} is not its own",
+            content.number
+        );
         assert!(
             is_filled(sample.payload(), content.number),
             "payload of sample {} is not its own",
@@ -108,8 +121,17 @@ fn fill(bytes: &mut [u8], number: u64) {
 fn is_filled(bytes: &[u8], number: u64) -> bool {
     let noise = noise(number);
     let mut whole = true;
-    mark(number, bytes.len(), |index, byte| whole &= bytes[index] == byte);
-    let (mut at, end) = (bytes.len().min(8), if bytes.len() >= 16 { bytes.len() - 8 } else { bytes.len() });
+    mark(number, bytes.len(), |index, byte| {
+        whole &= bytes[index] == byte
+    });
+    let (mut at, end) = (
+        bytes.len().min(8),
+        if bytes.len() >= 16 {
+            bytes.len() - 8
+        } else {
+            bytes.len()
+        },
+    );
     while whole && at < end {
         let stop = end.min((at / NOISE_BYTES + 1) * NOISE_BYTES);
         whole = bytes[at..stop] == noise[at % NOISE_BYTES..][..stop - at];

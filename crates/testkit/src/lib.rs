@@ -13,6 +13,6 @@ pub mod stress;
 pub mod suite;
 
 pub use self::plane::{
-    Arrival, Edge, Facts, Inbox, Limits, Loan, Output, Plane, Receipt, Received, Refusal, Sample, SampleOf,
-    Sent, Wait,
+    Arrival, Edge, Facts, Inbox, Limits, Loan, Output, Plane, Receipt, Received, Refusal, Sample,
+    SampleOf, Sent, Wait,
 };

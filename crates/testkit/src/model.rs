@@ -9,7 +9,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
-const FACTS: Facts = Facts { inline_bytes: 256, max_head_bytes: 64 * 1024 };
+const FACTS: Facts = Facts {
+    inline_bytes: 256,
+    max_head_bytes: 64 * 1024,
+};
 
 /// The model. Clones are the same plane.
 #[derive(Clone, Default)]
@@ -131,11 +134,12 @@ impl World {
             if state.processes[process].stopping {
                 return Err(Refusal::Stopped);
             }
-            state = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-                Some(left) if left.is_zero() => return Err(Refusal::TimedOut),
-                Some(left) => self.changed.wait_timeout(state, left).expect("as above").0,
-                None => self.changed.wait(state).expect("as above"),
-            };
+            state =
+                match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                    Some(left) if left.is_zero() => return Err(Refusal::TimedOut),
+                    Some(left) => self.changed.wait_timeout(state, left).expect("as above").0,
+                    None => self.changed.wait(state).expect("as above"),
+                };
         }
     }
 }
@@ -148,7 +152,12 @@ impl State {
     }
 
     fn used(&self, process: usize) -> u64 {
-        self.processes[process].blocks.iter().filter_map(Weak::upgrade).map(|block| block.bytes).sum()
+        self.processes[process]
+            .blocks
+            .iter()
+            .filter_map(Weak::upgrade)
+            .map(|block| block.bytes)
+            .sum()
     }
 
     /// What the history alone still holds gives way to what is new.
@@ -167,8 +176,13 @@ impl State {
 
     fn try_take_block(&mut self, output: usize, bytes: u64) -> Option<Arc<Block>> {
         let process = self.outputs[output].process;
-        self.processes[process].blocks.retain(|block| block.strong_count() > 0);
-        let own = self.processes[process].blocks.iter().filter_map(Weak::upgrade);
+        self.processes[process]
+            .blocks
+            .retain(|block| block.strong_count() > 0);
+        let own = self.processes[process]
+            .blocks
+            .iter()
+            .filter_map(Weak::upgrade);
         let rows = own.filter(|block| block.output == output).count();
         if rows >= self.outputs[output].blocks as usize
             || self.used(process) + bytes > self.processes[process].limits.memory_bytes
@@ -189,7 +203,11 @@ impl State {
                 false => receipt.missed += 1,
             }
         }
-        let OutputState { history, history_depth, .. } = &mut self.outputs[output];
+        let OutputState {
+            history,
+            history_depth,
+            ..
+        } = &mut self.outputs[output];
         history.push_back(content);
         while history.len() > *history_depth {
             history.pop_front();
@@ -197,15 +215,27 @@ impl State {
         receipt
     }
 
-    fn pop(&mut self, world: &Arc<World>, consumer: usize, input: usize, edge: usize) -> Option<Arc<Taken>> {
+    fn pop(
+        &mut self,
+        world: &Arc<World>,
+        consumer: usize,
+        input: usize,
+        edge: usize,
+    ) -> Option<Arc<Taken>> {
         let content = self.edges[edge].queued.pop_front()?;
         let input = &mut self.consumers[consumer][input];
         input.received += 1;
         input.bytes += content.payload.len() as u64;
         let has_block = content.block.is_some();
-        let taken = Arc::new(Taken { content: Some(content), world: Arc::downgrade(world) });
+        let taken = Arc::new(Taken {
+            content: Some(content),
+            world: Arc::downgrade(world),
+        });
         for holds in [&mut input.taken, &mut self.edges[edge].taken] {
-            holds.push(Hold { has_block, taken: Arc::downgrade(&taken) });
+            holds.push(Hold {
+                has_block,
+                taken: Arc::downgrade(&taken),
+            });
         }
         Some(taken)
     }
@@ -219,7 +249,11 @@ fn blocks_held(holds: &mut Vec<Hold>) -> usize {
 
 impl EdgeState {
     fn is_holding_all(&mut self) -> bool {
-        let queued = self.queued.iter().filter(|content| content.block.is_some()).count();
+        let queued = self
+            .queued
+            .iter()
+            .filter(|content| content.block.is_some())
+            .count();
         queued + blocks_held(&mut self.taken) >= self.queue.max_held as usize
     }
 
@@ -235,7 +269,8 @@ impl EdgeState {
             self.sent.dropped_newest += 1;
             return false;
         }
-        let would_help = |edge: &Self| may_drop && edge.queued.iter().any(|queued| queued.block.is_some());
+        let would_help =
+            |edge: &Self| may_drop && edge.queued.iter().any(|queued| queued.block.is_some());
         let needs_block = content.block.is_some();
         if needs_block && self.is_holding_all() && !would_help(self) {
             self.sent.missed_held += 1;
@@ -271,7 +306,11 @@ impl Plane for Model {
 
     fn producer(&self, limits: Limits) -> ModelOutput {
         let mut state = self.0.state();
-        state.processes.push(Process { limits, blocks: Vec::new(), stopping: false });
+        state.processes.push(Process {
+            limits,
+            blocks: Vec::new(),
+            stopping: false,
+        });
         let process = state.processes.len() - 1;
         self.output(&mut state, process, limits.blocks, limits.history)
     }
@@ -282,9 +321,18 @@ impl Plane for Model {
 
     fn consumer(&self, inputs: u32) -> (usize, ModelInbox) {
         let mut state = self.0.state();
-        state.consumers.push((0..inputs).map(|_| InputState::default()).collect());
+        state
+            .consumers
+            .push((0..inputs).map(|_| InputState::default()).collect());
         let consumer = state.consumers.len() - 1;
-        (consumer, ModelInbox { plane: self.clone(), consumer, cursor: 0 })
+        (
+            consumer,
+            ModelInbox {
+                plane: self.clone(),
+                consumer,
+                cursor: 0,
+            },
+        )
     }
 
     fn connect(&self, output: &ModelOutput, consumer: &usize, input: u32, queue: Queue) -> Edge {
@@ -301,18 +349,29 @@ impl Plane for Model {
             sent: Sent::default(),
         };
         let history = &state.outputs[output.output].history;
-        for content in history.iter().skip(history.len().saturating_sub(queue.depth as usize)) {
+        for content in history
+            .iter()
+            .skip(history.len().saturating_sub(queue.depth as usize))
+        {
             edge.offer(content);
         }
         state.edges.push(edge);
         let id = state.edges.len() - 1;
-        state.consumers[*consumer][input as usize].edges.push_back(id);
+        state.consumers[*consumer][input as usize]
+            .edges
+            .push_back(id);
         drop(state);
         self.0.changed.notify_all();
         Edge(id as u32)
     }
 
-    fn consumer_died(&self, consumer: &usize, inbox: ModelInbox, held: Vec<ModelSample>, restarts: bool) {
+    fn consumer_died(
+        &self,
+        consumer: &usize,
+        inbox: ModelInbox,
+        held: Vec<ModelSample>,
+        restarts: bool,
+    ) {
         let mut state = self.0.state();
         for edge in &mut state.edges {
             if edge.consumer != *consumer {
@@ -338,21 +397,31 @@ impl Plane for Model {
         let (output, input, queue) = (known.output, known.input, known.queue);
         if known.attached {
             known.consumer = *consumer;
-            state.consumers[*consumer][input].edges.push_back(edge.0 as usize);
+            state.consumers[*consumer][input]
+                .edges
+                .push_back(edge.0 as usize);
             drop(state);
             self.0.changed.notify_all();
             return edge;
         }
         let process = state.outputs[output].process;
         drop(state);
-        let output = ModelOutput { plane: self.clone(), process, output };
+        let output = ModelOutput {
+            plane: self.clone(),
+            process,
+            output,
+        };
         self.connect(&output, consumer, input as u32, queue)
     }
 
     fn producer_gone(&self, output: &ModelOutput, last: bool) {
         let mut guard = self.0.state();
         let state = &mut *guard;
-        for edge in state.edges.iter_mut().filter(|edge| edge.output == output.output && edge.attached) {
+        for edge in state
+            .edges
+            .iter_mut()
+            .filter(|edge| edge.output == output.output && edge.attached)
+        {
             edge.attached = false;
             edge.producer_gone = true;
             state.consumers[edge.consumer][edge.input].last |= last;
@@ -380,7 +449,11 @@ impl Plane for Model {
         let mut state = self.0.state();
         let input = &mut state.consumers[*consumer][input as usize];
         let held = blocks_held(&mut input.taken) as u64;
-        Received { received: input.received, bytes: input.bytes, held }
+        Received {
+            received: input.received,
+            bytes: input.bytes,
+            held,
+        }
     }
 
     fn memory_bytes(&self, output: &ModelOutput) -> u64 {
@@ -397,7 +470,11 @@ impl Model {
             history: VecDeque::new(),
             next_sequence: 0,
         });
-        ModelOutput { plane: self.clone(), process, output: state.outputs.len() - 1 }
+        ModelOutput {
+            plane: self.clone(),
+            process,
+            output: state.outputs.len() - 1,
+        }
     }
 }
 
@@ -437,7 +514,12 @@ impl Loan for ModelLoan {
 impl Output for ModelOutput {
     type Loan = ModelLoan;
 
-    fn loan(&self, payload_bytes: usize, head_bytes: usize, wait: Wait) -> Result<ModelLoan, Refusal> {
+    fn loan(
+        &self,
+        payload_bytes: usize,
+        head_bytes: usize,
+        wait: Wait,
+    ) -> Result<ModelLoan, Refusal> {
         if head_bytes > FACTS.max_head_bytes {
             return Err(Refusal::HeadTooLarge);
         }
@@ -454,7 +536,11 @@ impl Output for ModelOutput {
         if !FACTS.takes_block(payload_bytes, head_bytes) {
             return Ok(loan(None));
         }
-        let in_block = if head_bytes > FACTS.inline_bytes { head_bytes } else { 0 };
+        let in_block = if head_bytes > FACTS.inline_bytes {
+            head_bytes
+        } else {
+            0
+        };
         let bytes = (payload_bytes.next_multiple_of(8) + in_block).next_multiple_of(4096) as u64;
         let look = |state: &mut State| {
             // Padding counts too.
@@ -465,7 +551,10 @@ impl Output for ModelOutput {
                 return Some(Ok(block));
             }
             let edges = state.attached_edges(self.output);
-            if edges.iter().any(|&edge| state.edges[edge].queue.policy == Policy::Block) {
+            if edges
+                .iter()
+                .any(|&edge| state.edges[edge].queue.policy == Policy::Block)
+            {
                 return None;
             }
             state.outputs[self.output].next_sequence += 1;
@@ -503,7 +592,11 @@ impl Output for ModelOutput {
             output.next_sequence += 1;
             let incarnation = state.processes[self.process].limits.incarnation;
             let content = Content {
-                header: Header { sequence, incarnation, ..header },
+                header: Header {
+                    sequence,
+                    incarnation,
+                    ..header
+                },
                 head: head.to_vec(),
                 payload: std::mem::take(&mut loan.payload),
                 block: loan.block.take(),
@@ -560,7 +653,10 @@ impl Inbox for ModelInbox {
     fn wait(&mut self, deadline: Option<Instant>) {
         let state = self.plane.0.state();
         let has_news = state.consumers[self.consumer].iter().any(|input| {
-            input.edges.iter().any(|&edge| !state.edges[edge].queued.is_empty())
+            input
+                .edges
+                .iter()
+                .any(|&edge| !state.edges[edge].queued.is_empty())
                 || input.last && !input.closed
         });
         if has_news {
@@ -570,7 +666,11 @@ impl Inbox for ModelInbox {
         match deadline {
             Some(deadline) => {
                 let left = deadline.saturating_duration_since(Instant::now());
-                drop(changed.wait_timeout(state, left).expect("no test panics with the lock"));
+                drop(
+                    changed
+                        .wait_timeout(state, left)
+                        .expect("no test panics with the lock"),
+                );
             }
             None => drop(changed.wait(state).expect("as above")),
         }

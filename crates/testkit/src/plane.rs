@@ -42,7 +42,13 @@ pub trait Plane: Send + Sync + 'static {
 
     /// Wires an output to an input, behind the edges that the input has already. A late joiner first gets the output's
     /// history, as far as its queue and its hold limit allow.
-    fn connect(&self, output: &Self::Output, consumer: &Self::Consumer, input: u32, queue: Queue) -> Edge;
+    fn connect(
+        &self,
+        output: &Self::Output,
+        consumer: &Self::Consumer,
+        input: u32,
+        queue: Queue,
+    ) -> Edge;
 
     /// A consuming process dies as by SIGKILL, with the samples that it holds.
     ///
@@ -120,7 +126,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory_bytes: 1 << 30, blocks: 512, history: 0, incarnation: 0 }
+        Self {
+            memory_bytes: 1 << 30,
+            blocks: 512,
+            history: 0,
+            incarnation: 0,
+        }
     }
 }
 
@@ -172,7 +183,12 @@ pub trait Output: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`Refusal`].
-    fn loan(&self, payload_bytes: usize, head_bytes: usize, wait: Wait) -> Result<Self::Loan, Refusal>;
+    fn loan(
+        &self,
+        payload_bytes: usize,
+        head_bytes: usize,
+        wait: Wait,
+    ) -> Result<Self::Loan, Refusal>;
 
     /// Publishes a filled loan, and gives it back when it was not published. The header's sequence, incarnation and
     /// times are set by the plane; a stamp of 0 becomes the time of publication.
@@ -191,10 +207,17 @@ pub trait Output: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`Refusal`].
-    fn send(&self, header: Header, head: &[u8], payload: &[u8], wait: Wait) -> Result<Receipt, Refusal> {
+    fn send(
+        &self,
+        header: Header,
+        head: &[u8],
+        payload: &[u8],
+        wait: Wait,
+    ) -> Result<Receipt, Refusal> {
         let mut loan = self.loan(payload.len(), head.len(), wait)?;
         loan.payload_mut().copy_from_slice(payload);
-        self.publish(loan, header, head, wait).map_err(|(_, refusal)| refusal)
+        self.publish(loan, header, head, wait)
+            .map_err(|(_, refusal)| refusal)
     }
 }
 
@@ -237,7 +260,10 @@ pub trait Inbox: Send + 'static {
             if let Some(arrival) = self.try_next() {
                 return arrival;
             }
-            assert!(Instant::now() < deadline, "nothing arrived within {PATIENCE:?}");
+            assert!(
+                Instant::now() < deadline,
+                "nothing arrived within {PATIENCE:?}"
+            );
             self.wait(Some(deadline));
         }
     }

@@ -3,7 +3,8 @@
 use crate::content::Content;
 use crate::model::Model;
 use crate::plane::{
-    Arrival, Edge, Inbox, Limits, Output, Plane, Receipt, Received, Refusal, Sample, SampleOf, Sent, Wait,
+    Arrival, Edge, Inbox, Limits, Output, Plane, Receipt, Received, Refusal, Sample, SampleOf,
+    Sent, Wait,
 };
 use nervure_protocol::wiring::{Policy, Queue};
 use proptest::prelude::*;
@@ -17,19 +18,51 @@ const CONSUMERS: usize = 3;
 /// One step. Numbers are taken modulo what there is.
 #[derive(Clone, Debug)]
 enum Operation {
-    Connect { output: usize, consumer: usize, queue: Queue },
-    Publish { output: usize, payload_bytes: usize, head_bytes: usize },
-    Loan { output: usize, payload_bytes: usize },
+    Connect {
+        output: usize,
+        consumer: usize,
+        queue: Queue,
+    },
+    Publish {
+        output: usize,
+        payload_bytes: usize,
+        head_bytes: usize,
+    },
+    Loan {
+        output: usize,
+        payload_bytes: usize,
+    },
     PublishLoan,
     DropLoan,
-    Receive { consumer: usize },
-    TakeNewest { consumer: usize },
-    DropHeld { consumer: usize, index: usize },
-    CloneHeld { consumer: usize, index: usize },
-    ConsumerDies { consumer: usize, restarts: bool },
-    ConsumerStarts { consumer: usize },
-    ProducerDies { output: usize, last: bool, history: u32 },
-    Wake { consumer: usize },
+    Receive {
+        consumer: usize,
+    },
+    TakeNewest {
+        consumer: usize,
+    },
+    DropHeld {
+        consumer: usize,
+        index: usize,
+    },
+    CloneHeld {
+        consumer: usize,
+        index: usize,
+    },
+    ConsumerDies {
+        consumer: usize,
+        restarts: bool,
+    },
+    ConsumerStarts {
+        consumer: usize,
+    },
+    ProducerDies {
+        output: usize,
+        last: bool,
+        history: u32,
+    },
+    Wake {
+        consumer: usize,
+    },
     Serve,
 }
 
@@ -48,17 +81,29 @@ enum Outcome {
 /// # Panics
 /// When they differ.
 pub fn compare_with_model<P: Plane>(plane: impl Fn() -> P, cases: u32) {
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
-    let outcome = TestRunner::new(config).run(&prop::collection::vec(operation(), 1..120), |operations| {
-        let (mut tested, mut model) = (World::new(plane()), World::new(Model::default()));
-        for (step, operation) in operations.iter().enumerate() {
-            let (got, expected) = (tested.perform(operation), model.perform(operation));
-            prop_assert_eq!(got, expected, "step {}: {:?}", step, operation);
-            prop_assert_eq!(tested.counters(), model.counters(), "after step {}: {:?}", step, operation);
-        }
-        prop_assert_eq!(tested.finish(), model.finish());
-        Ok(())
-    });
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 20_000,
+        ..Config::default()
+    };
+    let outcome =
+        TestRunner::new(config).run(&prop::collection::vec(operation(), 1..120), |operations| {
+            let (mut tested, mut model) = (World::new(plane()), World::new(Model::default()));
+            for (step, operation) in operations.iter().enumerate() {
+                let (got, expected) = (tested.perform(operation), model.perform(operation));
+                prop_assert_eq!(got, expected, "step {}: {:?}", step, operation);
+                prop_assert_eq!(
+                    tested.counters(),
+                    model.counters(),
+                    "after step {}: {:?}",
+                    step,
+                    operation
+                );
+            }
+            prop_assert_eq!(tested.finish(), model.finish());
+            Ok(())
+        });
     if let Err(error) = outcome {
         panic!("{error}");
     }
@@ -95,8 +140,16 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 fn queue() -> impl Strategy<Value = Queue> {
-    let policy = prop_oneof![Just(Policy::DropOldest), Just(Policy::DropNewest), Just(Policy::Block)];
-    (policy, 1..6_u32, 1..8_u32).prop_map(|(policy, depth, max_held)| Queue { policy, depth, max_held })
+    let policy = prop_oneof![
+        Just(Policy::DropOldest),
+        Just(Policy::DropNewest),
+        Just(Policy::Block)
+    ];
+    (policy, 1..6_u32, 1..8_u32).prop_map(|(policy, depth, max_held)| Queue {
+        policy,
+        depth,
+        max_held,
+    })
 }
 
 struct World<P: Plane> {
@@ -126,30 +179,55 @@ struct Alive<P: Plane> {
 
 impl<P: Plane> World<P> {
     fn new(plane: P) -> Self {
-        let outputs = (0..OUTPUTS)
-            .map(|history| plane.producer(Limits { history: history as u32 * 2, ..Limits::default() }));
+        let outputs = (0..OUTPUTS).map(|history| {
+            plane.producer(Limits {
+                history: history as u32 * 2,
+                ..Limits::default()
+            })
+        });
         let consumers = (0..CONSUMERS).map(|_| ConsumerSlot::start(&plane, Vec::new()));
         let (outputs, consumers) = (outputs.collect(), consumers.collect());
-        Self { plane, outputs, consumers, loan: None, edges: Vec::new(), next_number: 0, incarnation: 0 }
+        Self {
+            plane,
+            outputs,
+            consumers,
+            loan: None,
+            edges: Vec::new(),
+            next_number: 0,
+            incarnation: 0,
+        }
     }
 
     fn perform(&mut self, operation: &Operation) -> Outcome {
         match *operation {
-            Operation::Connect { output, consumer, queue } => {
+            Operation::Connect {
+                output,
+                consumer,
+                queue,
+            } => {
                 let slot = &mut self.consumers[consumer];
                 let Some(alive) = slot.alive.as_ref().filter(|_| !slot.is_over) else {
                     return Outcome::Nothing;
                 };
-                let edge = self.plane.connect(&self.outputs[output], &alive.handle, 0, queue);
+                let edge = self
+                    .plane
+                    .connect(&self.outputs[output], &alive.handle, 0, queue);
                 slot.edges.push((output, edge));
                 self.edges.push(edge);
                 return Outcome::Edge(edge);
             }
-            Operation::Publish { output, payload_bytes, head_bytes } => {
+            Operation::Publish {
+                output,
+                payload_bytes,
+                head_bytes,
+            } => {
                 let content = self.next_content(payload_bytes).with_head(head_bytes);
                 return Outcome::Published(content.send(&self.outputs[output], Wait::Never));
             }
-            Operation::Loan { output, payload_bytes } => {
+            Operation::Loan {
+                output,
+                payload_bytes,
+            } => {
                 let content = self.next_content(payload_bytes);
                 match self.outputs[output].loan(payload_bytes, 0, Wait::Never) {
                     Ok(loan) => self.loan = Some((output, content, loan)),
@@ -170,7 +248,12 @@ impl<P: Plane> World<P> {
             }
             Operation::ConsumerDies { consumer, restarts } => {
                 let slot = &mut self.consumers[consumer];
-                if let Some(Alive { handle, inbox, held }) = slot.alive.take() {
+                if let Some(Alive {
+                    handle,
+                    inbox,
+                    held,
+                }) = slot.alive.take()
+                {
                     self.plane.consumer_died(&handle, inbox, held, restarts);
                     if !restarts {
                         slot.edges.clear();
@@ -181,10 +264,15 @@ impl<P: Plane> World<P> {
                 if self.consumers[consumer].alive.is_none() {
                     let edges = std::mem::take(&mut self.consumers[consumer].edges);
                     self.consumers[consumer] = ConsumerSlot::start(&self.plane, edges);
-                    self.edges.extend(self.consumers[consumer].edges.iter().map(|&(_, edge)| edge));
+                    self.edges
+                        .extend(self.consumers[consumer].edges.iter().map(|&(_, edge)| edge));
                 }
             }
-            Operation::ProducerDies { output, last, history } => self.producer_dies(output, last, history),
+            Operation::ProducerDies {
+                output,
+                last,
+                history,
+            } => self.producer_dies(output, last, history),
             Operation::Wake { consumer } => {
                 if let Some(alive) = &self.consumers[consumer].alive {
                     self.plane.wake(&alive.handle);
@@ -202,7 +290,9 @@ impl<P: Plane> World<P> {
 
     fn publish_loan(&mut self) -> Outcome {
         use crate::plane::Loan;
-        let Some((output, content, mut loan)) = self.loan.take() else { return Outcome::Nothing };
+        let Some((output, content, mut loan)) = self.loan.take() else {
+            return Outcome::Nothing;
+        };
         content.fill(loan.payload_mut());
         match self.outputs[output].publish(loan, content.header(), b"", Wait::Never) {
             Ok(receipt) => Outcome::Published(Ok(receipt)),
@@ -222,21 +312,32 @@ impl<P: Plane> World<P> {
             slot.is_over |= last && slot.edges.len() < before;
         }
         self.incarnation += 1;
-        let limits = Limits { history, incarnation: self.incarnation, ..Limits::default() };
+        let limits = Limits {
+            history,
+            incarnation: self.incarnation,
+            ..Limits::default()
+        };
         self.outputs[output] = self.plane.producer(limits);
     }
 
     fn counters(&self) -> (Vec<Sent>, Vec<Received>) {
         let sent = self.edges.iter().map(|&edge| self.plane.sent(edge));
         let alive = self.consumers.iter().filter_map(|slot| slot.alive.as_ref());
-        (sent.collect(), alive.map(|alive| self.plane.received(&alive.handle, 0)).collect())
+        (
+            sent.collect(),
+            alive
+                .map(|alive| self.plane.received(&alive.handle, 0))
+                .collect(),
+        )
     }
 
     /// Receives whatever is left; every held sample must still be whole.
     fn finish(&mut self) -> Vec<Vec<Outcome>> {
         let drain = |slot: &mut ConsumerSlot<P>| {
             let left: Vec<_> = std::iter::repeat_with(|| slot.receive())
-                .take_while(|outcome| !matches!(outcome, Outcome::Nothing | Outcome::Received(None)))
+                .take_while(|outcome| {
+                    !matches!(outcome, Outcome::Nothing | Outcome::Received(None))
+                })
                 .collect();
             for sample in slot.alive.iter().flat_map(|alive| &alive.held) {
                 Content::check(sample);
@@ -250,13 +351,25 @@ impl<P: Plane> World<P> {
 impl<P: Plane> ConsumerSlot<P> {
     fn start(plane: &P, edges: Vec<(usize, Edge)>) -> Self {
         let (handle, inbox) = plane.consumer(1);
-        let edges =
-            edges.into_iter().map(|(output, edge)| (output, plane.reconnect(edge, &handle))).collect();
-        Self { alive: Some(Alive { handle, inbox, held: Vec::new() }), edges, is_over: false }
+        let edges = edges
+            .into_iter()
+            .map(|(output, edge)| (output, plane.reconnect(edge, &handle)))
+            .collect();
+        Self {
+            alive: Some(Alive {
+                handle,
+                inbox,
+                held: Vec::new(),
+            }),
+            edges,
+            is_over: false,
+        }
     }
 
     fn receive(&mut self) -> Outcome {
-        let Some(Alive { inbox, held, .. }) = &mut self.alive else { return Outcome::Nothing };
+        let Some(Alive { inbox, held, .. }) = &mut self.alive else {
+            return Outcome::Nothing;
+        };
         match inbox.try_next() {
             None => Outcome::Received(None),
             Some(Arrival::Closed(_)) => Outcome::Closed,
@@ -265,7 +378,9 @@ impl<P: Plane> ConsumerSlot<P> {
     }
 
     fn take_newest(&mut self) -> Outcome {
-        let Some(Alive { inbox, held, .. }) = &mut self.alive else { return Outcome::Nothing };
+        let Some(Alive { inbox, held, .. }) = &mut self.alive else {
+            return Outcome::Nothing;
+        };
         Outcome::Received(inbox.take_newest(0).map(|sample| take(sample, held)))
     }
 

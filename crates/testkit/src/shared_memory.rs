@@ -5,7 +5,8 @@
 //! samples that it held, and shutting its sockets down.
 
 use crate::plane::{
-    Arrival, Edge, Facts, Inbox, Limits, Loan, Output, Plane, Receipt, Received, Refusal, Sample, Sent, Wait,
+    Arrival, Edge, Facts, Inbox, Limits, Loan, Output, Plane, Receipt, Received, Refusal, Sample,
+    Sent, Wait,
 };
 use nervure_message::Header;
 use nervure_protocol::wiring::{Policy, Queue};
@@ -81,12 +82,19 @@ impl Keeper {
         let name = format!("output{}", producing.outputs.len());
         let output = shm::Output::new(name, blocks, history, producing.process.clone());
         producing.outputs.push((output.clone(), blocks));
-        SharedOutput { producer, index: producing.outputs.len() - 1, output }
+        SharedOutput {
+            producer,
+            index: producing.outputs.len() - 1,
+            output,
+        }
     }
 
     /// The socket between two processes, made when it is first needed.
     fn pair(&mut self, producer: usize, consumer: usize) -> usize {
-        let known = self.pairs.iter().position(|pair| (pair.producer, pair.consumer) == (producer, consumer));
+        let known = self
+            .pairs
+            .iter()
+            .position(|pair| (pair.producer, pair.consumer) == (producer, consumer));
         known.unwrap_or_else(|| {
             let (a, b) = shm::Seqpacket::pair().expect("a socket");
             let number = self.pairs.len() as u32;
@@ -103,7 +111,15 @@ impl Keeper {
 
     /// Tells both ends of an edge of each other: the consumer first, so that it is there when the producer rings.
     fn attach(&mut self, edge: usize) {
-        let EdgeEntry { producer, output, consumer, input, queue, row, .. } = self.edges[edge];
+        let EdgeEntry {
+            producer,
+            output,
+            consumer,
+            input,
+            queue,
+            row,
+            ..
+        } = self.edges[edge];
         let pair = self.pair(producer, consumer);
         let (entry, pair) = (&self.edges[edge], &self.pairs[pair]);
         let (producing, consuming) = (&self.producers[producer], &self.consumers[consumer]);
@@ -154,13 +170,17 @@ impl Plane for SharedMemory {
     type Inbox = SharedInbox;
 
     fn facts(&self) -> Facts {
-        Facts { inline_bytes: shm::INLINE_BYTES, max_head_bytes: shm::MAX_HEAD_BYTES }
+        Facts {
+            inline_bytes: shm::INLINE_BYTES,
+            max_head_bytes: shm::MAX_HEAD_BYTES,
+        }
     }
 
     fn producer(&self, limits: Limits) -> SharedOutput {
         let (_, wake) = shm::WakePage::create(0).expect("memory");
         let counters = shm::CountersPage::create(ROWS, 0).expect("memory");
-        let counters = Arc::new(shm::CountersPage::map(&counters, true).expect("a page of counters"));
+        let counters =
+            Arc::new(shm::CountersPage::map(&counters, true).expect("a page of counters"));
         let own_page = shm::OwnWakePage::map(&wake, 0, counters.clone()).expect("a wake page");
         let process = shm::Producer {
             budget: shm::Budget::new(limits.memory_bytes),
@@ -171,7 +191,12 @@ impl Plane for SharedMemory {
             on_misbehaviour: Arc::new(|edge, misbehaviour| panic!("edge {edge}: {misbehaviour}")),
         };
         let mut keeper = self.keeper();
-        keeper.producers.push(Producing { process, wake, outputs: Vec::new(), next_row: 0 });
+        keeper.producers.push(Producing {
+            process,
+            wake,
+            outputs: Vec::new(),
+            next_row: 0,
+        });
         let producer = keeper.producers.len() - 1;
         keeper.add_output(producer, limits.blocks, limits.history)
     }
@@ -184,12 +209,20 @@ impl Plane for SharedMemory {
         let (page, wake) = shm::WakePage::create(inputs).expect("memory");
         let eventfd = Arc::new(shm::eventfd().expect("a descriptor"));
         let counters = shm::CountersPage::create(0, inputs).expect("memory");
-        let counters = Arc::new(shm::CountersPage::map(&counters, true).expect("a page of counters"));
+        let counters =
+            Arc::new(shm::CountersPage::map(&counters, true).expect("a page of counters"));
         let own_page = shm::OwnWakePage::map(&wake, inputs, counters.clone()).expect("a wake page");
-        let own_page = own_page.on_overwritten(|how| panic!("a page that peers keep in order: {how}"));
+        let own_page =
+            own_page.on_overwritten(|how| panic!("a page that peers keep in order: {how}"));
         let inbox = shm::Inbox::new(Arc::new(own_page), eventfd.clone());
         let mut keeper = self.keeper();
-        keeper.consumers.push(Consuming { page, wake, eventfd, counters, handle: inbox.handle() });
+        keeper.consumers.push(Consuming {
+            page,
+            wake,
+            eventfd,
+            counters,
+            handle: inbox.handle(),
+        });
         (keeper.consumers.len() - 1, SharedInbox(inbox))
     }
 
@@ -215,12 +248,22 @@ impl Plane for SharedMemory {
         Edge(edge as u32)
     }
 
-    fn consumer_died(&self, consumer: &usize, inbox: SharedInbox, held: Vec<SharedSample>, restarts: bool) {
+    fn consumer_died(
+        &self,
+        consumer: &usize,
+        inbox: SharedInbox,
+        held: Vec<SharedSample>,
+        restarts: bool,
+    ) {
         // Dropping them would say so to the producer, which the dead cannot.
         forget(held);
         let mut guard = self.keeper();
         let keeper = &mut *guard;
-        for pair in keeper.pairs.iter_mut().filter(|pair| pair.consumer == *consumer) {
+        for pair in keeper
+            .pairs
+            .iter_mut()
+            .filter(|pair| pair.consumer == *consumer)
+        {
             if let Some(end) = pair.consumer_end.take() {
                 rustix::net::shutdown(end.as_fd(), rustix::net::Shutdown::Both).expect("a socket");
             }
@@ -230,7 +273,9 @@ impl Plane for SharedMemory {
             if edge.consumer == *consumer && edge.is_attached {
                 let suspended = restarts && edge.queue.policy == Policy::Block;
                 edge.is_attached = suspended;
-                keeper.producers[edge.producer].outputs[edge.output].0.detach(id as u32, suspended);
+                keeper.producers[edge.producer].outputs[edge.output]
+                    .0
+                    .detach(id as u32, suspended);
             }
         }
     }
@@ -243,10 +288,20 @@ impl Plane for SharedMemory {
             keeper.attach(edge.0 as usize);
             return edge;
         }
-        let (producer, index, input, queue) = (entry.producer, entry.output, entry.input, entry.queue);
+        let (producer, index, input, queue) =
+            (entry.producer, entry.output, entry.input, entry.queue);
         let output = keeper.producers[producer].outputs[index].0.clone();
         drop(keeper);
-        self.connect(&SharedOutput { producer, index, output }, consumer, input, queue)
+        self.connect(
+            &SharedOutput {
+                producer,
+                index,
+                output,
+            },
+            consumer,
+            input,
+            queue,
+        )
     }
 
     fn producer_gone(&self, output: &SharedOutput, last: bool) {
@@ -279,7 +334,10 @@ impl Plane for SharedMemory {
     fn sent(&self, edge: Edge) -> Sent {
         let keeper = self.keeper();
         let entry = &keeper.edges[edge.0 as usize];
-        let counters = keeper.producers[entry.producer].process.counters.output(entry.row);
+        let counters = keeper.producers[entry.producer]
+            .process
+            .counters
+            .output(entry.row);
         Sent {
             sent: counters.sent,
             bytes: counters.bytes,
@@ -295,11 +353,18 @@ impl Plane for SharedMemory {
 
     fn received(&self, consumer: &usize, input: u32) -> Received {
         let counters = self.keeper().consumers[*consumer].counters.input(input);
-        Received { received: counters.received, bytes: counters.bytes, held: counters.held }
+        Received {
+            received: counters.received,
+            bytes: counters.bytes,
+            held: counters.held,
+        }
     }
 
     fn memory_bytes(&self, output: &SharedOutput) -> u64 {
-        self.keeper().producers[output.producer].process.budget.used()
+        self.keeper().producers[output.producer]
+            .process
+            .budget
+            .used()
     }
 }
 
@@ -345,8 +410,16 @@ fn refusal(error: shm::SendError) -> Refusal {
 impl Output for SharedOutput {
     type Loan = SharedLoan;
 
-    fn loan(&self, payload_bytes: usize, head_bytes: usize, wait: Wait) -> Result<SharedLoan, Refusal> {
-        self.output.loan(payload_bytes, head_bytes, until(wait)).map(SharedLoan).map_err(refusal)
+    fn loan(
+        &self,
+        payload_bytes: usize,
+        head_bytes: usize,
+        wait: Wait,
+    ) -> Result<SharedLoan, Refusal> {
+        self.output
+            .loan(payload_bytes, head_bytes, until(wait))
+            .map(SharedLoan)
+            .map_err(refusal)
     }
 
     fn publish(
@@ -371,7 +444,9 @@ impl Inbox for SharedInbox {
 
     fn try_next(&mut self) -> Option<Arrival<SharedSample>> {
         match self.0.try_next().expect("not forked")? {
-            shm::Arrival::Sample { input, sample } => Some(Arrival::Sample(input, SharedSample(sample))),
+            shm::Arrival::Sample { input, sample } => {
+                Some(Arrival::Sample(input, SharedSample(sample)))
+            }
             shm::Arrival::Closed { input } => Some(Arrival::Closed(input)),
             // The contract of planes knows one producer an input.
             shm::Arrival::Ended { .. } => self.try_next(),
@@ -389,7 +464,10 @@ impl Inbox for SharedInbox {
 
     fn take_newest(&mut self, input: u32) -> Option<SharedSample> {
         self.0.refresh();
-        self.0.take_newest(input).expect("not forked").map(SharedSample)
+        self.0
+            .take_newest(input)
+            .expect("not forked")
+            .map(SharedSample)
     }
 }
 

@@ -16,7 +16,10 @@ const PATIENCE: Wait = Wait::AtMost(Duration::from_secs(60));
 /// # Panics
 /// When something is lost, changed, out of order or counted wrongly.
 pub fn stress<P: Plane>(plane: &P, seed: u64, duration: Duration) {
-    let limits = Limits { memory_bytes: 24 << 20, ..Limits::default() };
+    let limits = Limits {
+        memory_bytes: 24 << 20,
+        ..Limits::default()
+    };
     let outputs = [plane.producer(limits), plane.producer(limits)];
     let published = [AtomicU64::new(0), AtomicU64::new(0)];
     let is_over = AtomicBool::new(false);
@@ -29,10 +32,23 @@ pub fn stress<P: Plane>(plane: &P, seed: u64, duration: Duration) {
     ]
     .into_iter()
     .map(|(policy, depth, dies)| {
-        let queue = Queue { policy, depth, max_held: depth + 3 };
+        let queue = Queue {
+            policy,
+            depth,
+            max_held: depth + 3,
+        };
         let (handle, inbox) = plane.consumer(2);
-        let edges = [0, 1].map(|input| plane.connect(&outputs[input as usize], &handle, input, queue));
-        Consumer::<P> { plane, handle, inbox, edges, queue, dies, tallies: Default::default() }
+        let edges =
+            [0, 1].map(|input| plane.connect(&outputs[input as usize], &handle, input, queue));
+        Consumer::<P> {
+            plane,
+            handle,
+            inbox,
+            edges,
+            queue,
+            dies,
+            tallies: Default::default(),
+        }
     })
     .collect();
     thread::scope(|scope| {
@@ -43,7 +59,9 @@ pub fn stress<P: Plane>(plane: &P, seed: u64, duration: Duration) {
                 let end = Instant::now() + duration;
                 while Instant::now() < end {
                     let number = published.load(SeqCst);
-                    random_content(&mut random, number).send(output, PATIENCE).expect("room");
+                    random_content(&mut random, number)
+                        .send(output, PATIENCE)
+                        .expect("room");
                     published.store(number + 1, SeqCst);
                     random.pause();
                 }
@@ -139,17 +157,27 @@ impl<P: Plane> Consumer<'_, P> {
             return false;
         }
         for edge in self.edges {
-            assert_eq!(self.plane.reconnect(edge, &self.handle), edge, "a block edge is inherited");
+            assert_eq!(
+                self.plane.reconnect(edge, &self.handle),
+                edge,
+                "a block edge is inherited"
+            );
         }
         true
     }
 
     fn account(&self, index: usize, tally: &Tally, published: u64) {
         let sent = self.plane.sent(self.edges[index]);
-        let missed = sent.dropped_newest + sent.missed_held + sent.missed_memory + sent.missed_control;
+        let missed =
+            sent.dropped_newest + sent.missed_held + sent.missed_memory + sent.missed_control;
         assert_eq!(sent.sent + missed, published, "{:?}: {sent:?}", self.queue);
         if tally.closed {
-            assert_eq!(tally.received + sent.dropped_oldest, sent.sent, "{:?}: {sent:?}", self.queue);
+            assert_eq!(
+                tally.received + sent.dropped_oldest,
+                sent.sent,
+                "{:?}: {sent:?}",
+                self.queue
+            );
         }
         if self.queue.policy == Policy::Block {
             assert_eq!((missed, sent.dropped_oldest), (0, 0), "{sent:?}");

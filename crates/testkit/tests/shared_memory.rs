@@ -12,6 +12,10 @@ fn it_does_what_the_model_does() {
 #[test]
 fn it_stays_whole_under_stress() {
     for seed in 0..3 {
-        nervure_testkit::stress::stress(&SharedMemory::default(), seed, std::time::Duration::from_secs(1));
+        nervure_testkit::stress::stress(
+            &SharedMemory::default(),
+            seed,
+            std::time::Duration::from_secs(1),
+        );
     }
 }

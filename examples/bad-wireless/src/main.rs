@@ -28,16 +28,37 @@ fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["key", key] => println!("{}", KeyPair::load_or_generate(Path::new(key))?.public()),
-        ["send", key, receiver, address, video, frame_bytes, rate_hz, count] => {
-            let config = LinkConfig::new("0.0.0.0:0".parse()?, KeyPair::load_or_generate(Path::new(key))?);
+        [
+            "send",
+            key,
+            receiver,
+            address,
+            video,
+            frame_bytes,
+            rate_hz,
+            count,
+        ] => {
+            let config = LinkConfig::new(
+                "0.0.0.0:0".parse()?,
+                KeyPair::load_or_generate(Path::new(key))?,
+            );
             let link = Link::bind(config)?;
             let peer = link.connect(address.parse()?, receiver.parse()?)?;
             let frames = std::fs::read(video)?;
-            let schedule = Schedule { rate_hz: rate_hz.parse()?, count: count.parse()? };
-            send(&link, &peer, frames.chunks_exact(frame_bytes.parse()?), &schedule)?;
+            let schedule = Schedule {
+                rate_hz: rate_hz.parse()?,
+                count: count.parse()?,
+            };
+            send(
+                &link,
+                &peer,
+                frames.chunks_exact(frame_bytes.parse()?),
+                &schedule,
+            )?;
         }
         ["receive", key, sender, address, output] => {
-            let mut config = LinkConfig::new(address.parse()?, KeyPair::load_or_generate(Path::new(key))?);
+            let mut config =
+                LinkConfig::new(address.parse()?, KeyPair::load_or_generate(Path::new(key))?);
             config.allow.push(sender.parse()?);
             receive(&Link::bind(config)?, BufWriter::new(File::create(output)?))?;
         }
@@ -58,7 +79,13 @@ fn send<'a>(
     frames: impl Iterator<Item = &'a [u8]> + Clone,
     schedule: &Schedule,
 ) -> Result<(), Box<dyn Error>> {
-    let video = peer.open("video", Qos { lifespan: Some(LIFESPAN), ..Qos::new(Delivery::keep_last(1)) })?;
+    let video = peer.open(
+        "video",
+        Qos {
+            lifespan: Some(LIFESPAN),
+            ..Qos::new(Delivery::keep_last(1))
+        },
+    )?;
     while !matches!(link.next_event(PATIENCE), Some(LinkEvent::Connected { .. })) {}
     let start = monotonic();
     let mut next_status = start;
@@ -78,7 +105,10 @@ fn send<'a>(
     }
     video.flush(LIFESPAN);
     if let Some(counters) = video.counters() {
-        eprintln!("of {} frames {} were delivered", schedule.count, counters.delivered);
+        eprintln!(
+            "of {} frames {} were delivered",
+            schedule.count, counters.delivered
+        );
     }
     // The other end is told that this was all.
     drop(video);
@@ -104,14 +134,18 @@ fn tell(peer: &Peer, at: Duration) {
 /// Writes each frame behind its number, the time at which it was due, that of its arrival, and its length; 64 bits each.
 fn receive(link: &Link, mut output: impl Write) -> Result<(), Box<dyn Error>> {
     let video = loop {
-        if let LinkEvent::Opened { stream, .. } = link.next_event(PATIENCE).ok_or("nobody connected")? {
+        if let LinkEvent::Opened { stream, .. } =
+            link.next_event(PATIENCE).ok_or("nobody connected")?
+        {
             break stream;
         }
     };
     let mut heard = monotonic();
     // A stream has no counters once it has ended.
     while video.counters().is_some() && monotonic() < heard + PATIENCE {
-        let Some(sample) = video.receive(STATUS_INTERVAL) else { continue };
+        let Some(sample) = video.receive(STATUS_INTERVAL) else {
+            continue;
+        };
         heard = monotonic();
         let now = monotonic().as_nanos() as u64;
         let payload = &sample.payload;
@@ -133,5 +167,8 @@ fn receive(link: &Link, mut output: impl Write) -> Result<(), Box<dyn Error>> {
 /// The clock that both hosts share: they are on one machine.
 fn monotonic() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        time.tv_nsec.unsigned_abs() as u32,
+    )
 }

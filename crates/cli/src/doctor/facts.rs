@@ -49,9 +49,17 @@ impl Facts {
             open_files: hard(Resource::Nofile),
             available_memory_bytes: available_memory().unwrap_or(0),
             memory_limit_bytes: memory_limit(),
-            real_time_priority: if is_root { None } else { hard(Resource::Rtprio) },
+            real_time_priority: if is_root {
+                None
+            } else {
+                hard(Resource::Rtprio)
+            },
             is_real_time_kernel: line("/sys/kernel/realtime").is_some_and(|text| text == "1"),
-            locked_memory_bytes: if is_root { None } else { hard(Resource::Memlock) },
+            locked_memory_bytes: if is_root {
+                None
+            } else {
+                hard(Resource::Memlock)
+            },
             governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             clock_source: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             logs: logs(),
@@ -81,8 +89,18 @@ fn number<N: std::str::FromStr>(path: &str) -> Option<N> {
 
 fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let kilobytes = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(kilobytes.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+    let kilobytes = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(
+        kilobytes
+            .trim()
+            .strip_suffix("kB")?
+            .trim()
+            .parse::<u64>()
+            .ok()?
+            * 1024,
+    )
 }
 
 /// The limit of the control group (version 2) that this process is in, or of one above it.
@@ -91,14 +109,27 @@ fn memory_limit() -> Option<u64> {
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let root = Path::new("/sys/fs/cgroup");
     let own = root.join(group);
-    let limits = own.ancestors().take_while(|folder| folder.starts_with(root));
-    limits.filter_map(|folder| fs::read_to_string(folder.join("memory.max")).ok()?.trim().parse().ok()).min()
+    let limits = own
+        .ancestors()
+        .take_while(|folder| folder.starts_with(root));
+    limits
+        .filter_map(|folder| {
+            fs::read_to_string(folder.join("memory.max"))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()
+        })
+        .min()
 }
 
 /// The folder need not be there yet: the first of its ancestors that is must be writable.
 fn logs() -> Result<(String, u64), String> {
     let root = log_folder::root()?;
-    let exists = root.ancestors().find(|folder| folder.exists()).ok_or("there is no such folder")?;
+    let exists = root
+        .ancestors()
+        .find(|folder| folder.exists())
+        .ok_or("there is no such folder")?;
     let failed = |error: rustix::io::Errno| format!("{}: {error}", exists.display());
     rustix::fs::access(exists, rustix::fs::Access::WRITE_OK).map_err(failed)?;
     let disk = rustix::fs::statvfs(exists).map_err(failed)?;
@@ -108,7 +139,9 @@ fn logs() -> Result<(String, u64), String> {
 fn python() -> Result<String, String> {
     let python = nervure_keeper::python(&BTreeMap::new())?;
     let shown = python.display();
-    let asked = Command::new(&python).args(["-c", "import nervure; print(nervure.__version__)"]).output();
+    let asked = Command::new(&python)
+        .args(["-c", "import nervure; print(nervure.__version__)"])
+        .output();
     let output = asked.map_err(|error| format!("{shown} cannot be started: {error}"))?;
     if !output.status.success() {
         return Err(format!("{shown} cannot import the module nervure"));

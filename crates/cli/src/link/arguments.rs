@@ -78,7 +78,11 @@ pub struct SendArguments {
     /// Keys: size (such as 64kB or 512KiB, or bytes), rate_hz, qos (keep_all:N, keep_last:N, best_effort:N, latest),
     /// class (control, default, bulk), lifespan, deadline (such as 200ms), count (samples), copies (so many
     /// streams of this kind).
-    #[arg(long = "stream", value_name = "STREAM", default_value = "size=512KiB,rate_hz=30,qos=keep_last:1")]
+    #[arg(
+        long = "stream",
+        value_name = "STREAM",
+        default_value = "size=512KiB,rate_hz=30,qos=keep_last:1"
+    )]
     pub streams: Vec<StreamSpec>,
     /// How long to wait at the end until everything has arrived or was given up.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
@@ -109,15 +113,20 @@ impl FromStr for StreamSpec {
             copies: 1,
         };
         for part in text.split(',') {
-            let (key, value) =
-                part.split_once('=').ok_or_else(|| format!("expected key=value, got `{part}`"))?;
+            let (key, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("expected key=value, got `{part}`"))?;
             let wrong = |expected: &str| format!("{key}: expected {expected}, got `{value}`");
             match key {
                 "size" => {
-                    spec.sample_bytes = parse_bytes(value).ok_or_else(|| wrong("a size such as 512KiB"))?
+                    spec.sample_bytes =
+                        parse_bytes(value).ok_or_else(|| wrong("a size such as 512KiB"))?
                 }
                 "rate_hz" => {
-                    let rate = value.parse::<f64>().ok().filter(|rate| *rate > 0.0 && *rate <= 1e5);
+                    let rate = value
+                        .parse::<f64>()
+                        .ok()
+                        .filter(|rate| *rate > 0.0 && *rate <= 1e5);
                     spec.rate_hz = rate.ok_or_else(|| wrong("samples a second, up to 100000"))?;
                 }
                 "qos" => {
@@ -134,9 +143,14 @@ impl FromStr for StreamSpec {
                 }
                 "lifespan" => spec.qos.lifespan = Some(parse_duration(value)?),
                 "deadline" => spec.qos.deadline = Some(parse_duration(value)?),
-                "count" => spec.count = Some(value.parse().map_err(|_| wrong("a number of samples"))?),
+                "count" => {
+                    spec.count = Some(value.parse().map_err(|_| wrong("a number of samples"))?)
+                }
                 "copies" => {
-                    let copies = value.parse().ok().filter(|copies| (1..=10_000).contains(copies));
+                    let copies = value
+                        .parse()
+                        .ok()
+                        .filter(|copies| (1..=10_000).contains(copies));
                     spec.copies = copies.ok_or_else(|| wrong("1 to 10000"))?;
                 }
                 _ => {
@@ -166,8 +180,13 @@ fn parse_delivery(text: &str) -> Option<Delivery> {
 
 /// Bytes with a unit, as in a dataflow file, or a bare number of bytes.
 fn parse_bytes(text: &str) -> Option<usize> {
-    let bytes = text.parse().ok().or_else(|| nervure_dataflow::parse_size(text).ok())?;
-    usize::try_from(bytes).ok().filter(|bytes| *bytes <= nervure_link::coding::geometry::SAMPLE_BYTES_MAX)
+    let bytes = text
+        .parse()
+        .ok()
+        .or_else(|| nervure_dataflow::parse_size(text).ok())?;
+    usize::try_from(bytes)
+        .ok()
+        .filter(|bytes| *bytes <= nervure_link::coding::geometry::SAMPLE_BYTES_MAX)
 }
 
 #[cfg(test)]
@@ -176,14 +195,25 @@ mod tests {
 
     #[test]
     fn a_stream() {
-        let text = "size=64KB,rate_hz=12.5,qos=keep_all:8,class=bulk,lifespan=250ms,count=7,copies=3";
+        let text =
+            "size=64KB,rate_hz=12.5,qos=keep_all:8,class=bulk,lifespan=250ms,count=7,copies=3";
         let spec: StreamSpec = text.parse().unwrap();
-        assert_eq!((spec.sample_bytes, spec.rate_hz, spec.count, spec.copies), (64_000, 12.5, Some(7), 3));
+        assert_eq!(
+            (spec.sample_bytes, spec.rate_hz, spec.count, spec.copies),
+            (64_000, 12.5, Some(7), 3)
+        );
         assert_eq!(spec.qos.delivery, Delivery::keep_all(8));
         assert_eq!(spec.qos.traffic_class, TrafficClass::Bulk);
         assert_eq!(spec.qos.lifespan, Some(Duration::from_millis(250)));
         for (size, bytes) in [("512KiB", 512 << 10), ("1.5MB", 1_500_000), ("1000", 1000)] {
-            assert_eq!(format!("size={size}").parse::<StreamSpec>().unwrap().sample_bytes, bytes, "{size}");
+            assert_eq!(
+                format!("size={size}")
+                    .parse::<StreamSpec>()
+                    .unwrap()
+                    .sample_bytes,
+                bytes,
+                "{size}"
+            );
         }
     }
 
@@ -191,7 +221,10 @@ mod tests {
     fn what_is_wrong_with_a_stream_is_told() {
         for (text, told) in [
             ("size", "expected key=value, got `size`"),
-            ("size=5GB", "size: expected a size such as 512KiB, got `5GB`"),
+            (
+                "size=5GB",
+                "size: expected a size such as 512KiB, got `5GB`",
+            ),
             ("rate_hz=0", "rate_hz: expected samples a second"),
             ("qos=keep_all:0", "qos: expected keep_all:N"),
             ("depth=3", "unknown key `depth`, expected size, rate_hz"),

@@ -16,5 +16,8 @@ pub fn cpu() -> Duration {
 
 fn read(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
 }

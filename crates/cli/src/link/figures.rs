@@ -43,7 +43,10 @@ impl Latency {
         let last = latencies.len() - 1;
         // The nearest rank above.
         let percentile = |share: f64| {
-            millis(latencies[((latencies.len() as f64 * share).ceil() as usize).clamp(1, last + 1) - 1])
+            millis(
+                latencies
+                    [((latencies.len() as f64 * share).ceil() as usize).clamp(1, last + 1) - 1],
+            )
         };
         let mean = latencies.iter().copied().map(millis).sum::<f64>() / latencies.len() as f64;
         Self {
@@ -131,7 +134,13 @@ pub struct Teller {
 
 impl Teller {
     pub fn new(json: bool, end: End) -> Self {
-        Self { json, end, began: clock::monotonic(), lines: 0, cpu_before: clock::cpu() }
+        Self {
+            json,
+            end,
+            began: clock::monotonic(),
+            lines: 0,
+            cpu_before: clock::cpu(),
+        }
     }
 
     /// The run began then.
@@ -186,13 +195,24 @@ impl Teller {
         self.lines += 1;
         let delivered: u64 = report.streams.values().map(|stream| stream.delivered).sum();
         let worst = |figure: fn(&Latency) -> f64| {
-            let latencies = report.streams.values().filter_map(|stream| stream.latency.as_ref());
-            latencies.filter(|latency| latency.samples > 0).map(figure).reduce(f64::max)
+            let latencies = report
+                .streams
+                .values()
+                .filter_map(|stream| stream.latency.as_ref());
+            latencies
+                .filter(|latency| latency.samples > 0)
+                .map(figure)
+                .reduce(f64::max)
         };
-        let millis = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1} ms"));
+        let millis =
+            |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1} ms"));
         let cpu = (report.link.cpu_s - self.cpu_before.as_secs_f64()) / report.seconds.max(1e-9);
         self.cpu_before = Duration::from_secs_f64(report.link.cpu_s);
-        let cpu = if report.kind == "summary" { report.link.cpu_s / report.seconds.max(1e-9) } else { cpu };
+        let cpu = if report.kind == "summary" {
+            report.link.cpu_s / report.seconds.max(1e-9)
+        } else {
+            cpu
+        };
         text.push_str(&format!(
             "{:>5.1} s {delivered:>10} {:>6.1} Mb/s {:>9} {:>12} {:>7.1} {:>7.1} {:>5.1}% {:>5.0} Mb/s {:>4.0}%\n",
             report.time_s,
@@ -232,7 +252,11 @@ fn describe(stream: &StreamFigures) -> String {
 
 /// What is known of the path to a peer, if there is one, and of the process.
 pub fn link_figures(link: &Link, peer: Option<&Peer>, end: End) -> LinkFigures {
-    let header_bytes = if link.local_address().is_ipv4() { 20 + 8 } else { 40 + 8 };
+    let header_bytes = if link.local_address().is_ipv4() {
+        20 + 8
+    } else {
+        40 + 8
+    };
     let socket: SocketCounters = link.socket_counters();
     let mut figures = LinkFigures {
         wire_bytes_sent: socket.bytes_sent + socket.packets_sent * header_bytes,
@@ -244,8 +268,14 @@ pub fn link_figures(link: &Link, peer: Option<&Peer>, end: End) -> LinkFigures {
     };
     let carrier = link.carrier_counters();
     figures.bytes_copied = carrier.bytes_copied_in + carrier.bytes_copied_out;
-    if let Some(SessionStatus { path, sent, received: taken, link: received, bytes_copied_out, .. }) =
-        peer.and_then(Peer::status)
+    if let Some(SessionStatus {
+        path,
+        sent,
+        received: taken,
+        link: received,
+        bytes_copied_out,
+        ..
+    }) = peer.and_then(Peer::status)
     {
         figures.rtt_ms = path.rtt.as_secs_f64() * 1e3;
         figures.queue_ms = path.queue_delay.as_secs_f64() * 1e3;

@@ -82,18 +82,32 @@ struct Run {
 
 impl Run {
     fn open(peer: &Peer, specs: &[StreamSpec]) -> Result<Self, Failure> {
-        let all = specs.iter().flat_map(|spec| std::iter::repeat_n(spec, spec.copies as usize));
+        let all = specs
+            .iter()
+            .flat_map(|spec| std::iter::repeat_n(spec, spec.copies as usize));
         let sources = all
             .enumerate()
             .map(|(number, spec)| {
                 let name = format!("bench/{number}");
-                let stream =
-                    peer.open(&name, spec.qos).map_err(|error| Failure::internal(error.to_string()))?;
+                let stream = peer
+                    .open(&name, spec.qos)
+                    .map_err(|error| Failure::internal(error.to_string()))?;
                 let (told, told_offered) = (SendCounters::default(), 0);
-                Ok(Source { spec: spec.clone(), stream, name, sent: 0, told, told_offered })
+                Ok(Source {
+                    spec: spec.clone(),
+                    stream,
+                    name,
+                    sent: 0,
+                    told,
+                    told_offered,
+                })
             })
             .collect::<Result<_, Failure>>()?;
-        Ok(Self { sources, began: Duration::ZERO, connected: false })
+        Ok(Self {
+            sources,
+            began: Duration::ZERO,
+            connected: false,
+        })
     }
 
     /// Until the other end has opened every stream: samples are due from then on.
@@ -118,15 +132,27 @@ impl Run {
             }
             if !told && clock::monotonic() - began > Duration::from_secs(2) {
                 told = true;
-                note!("waiting for {}: {}", arguments.connect, unheard(self.connected));
+                note!(
+                    "waiting for {}: {}",
+                    arguments.connect,
+                    unheard(self.connected)
+                );
             }
             let waited = clock::monotonic() - began;
             if link.failure().is_some() {
                 break;
             }
-            if arguments.end.duration.is_some_and(|duration| waited > duration) {
-                return Err(Failure::internal(format!("{}: {}", arguments.connect, unheard(self.connected)))
-                    .hint("check the address, and that UDP passes between the hosts"));
+            if arguments
+                .end
+                .duration
+                .is_some_and(|duration| waited > duration)
+            {
+                return Err(Failure::internal(format!(
+                    "{}: {}",
+                    arguments.connect,
+                    unheard(self.connected)
+                ))
+                .hint("check the address, and that UDP passes between the hosts"));
             }
         }
         Ok(())
@@ -143,8 +169,9 @@ impl Run {
         let mut teller = Teller::new(arguments.end.json, End::Send);
         teller.set_began(self.began);
         let end = arguments.end.duration.map(|duration| self.began + duration);
-        let mut due: BinaryHeap<Reverse<(Duration, usize)>> =
-            (0..self.sources.len()).map(|number| Reverse((self.began, number))).collect();
+        let mut due: BinaryHeap<Reverse<(Duration, usize)>> = (0..self.sources.len())
+            .map(|number| Reverse((self.began, number)))
+            .collect();
         let mut next_tell = self.began + INTERVAL;
         let mut last_tell = self.began;
         while !stop.load(Ordering::Relaxed) {
@@ -162,7 +189,9 @@ impl Run {
                 (last_tell, next_tell) = (now, next_tell + INTERVAL);
             }
             tell_events(link, &mut self.connected)?;
-            let Some(Reverse((at, number))) = due.peek().copied() else { break };
+            let Some(Reverse((at, number))) = due.peek().copied() else {
+                break;
+            };
             if at > now {
                 std::thread::sleep((at - now).min(next_tell - now).min(PATIENCE));
                 continue;
@@ -188,9 +217,18 @@ impl Run {
         if let Some(failure) = link.failure() {
             return Err(Failure::internal(format!("the link has ended: {failure}")));
         }
-        let lossless = self.sources.iter().filter(|source| source.spec.qos.delivery.keeps_all());
-        let lost = lossless.filter_map(|source| source.stream.counters()).any(|c| c.delivered < c.accepted);
-        Ok(if lost { ExitCode::from(failure::IMPERFECT) } else { ExitCode::SUCCESS })
+        let lossless = self
+            .sources
+            .iter()
+            .filter(|source| source.spec.qos.delivery.keeps_all());
+        let lost = lossless
+            .filter_map(|source| source.stream.counters())
+            .any(|c| c.delivered < c.accepted);
+        Ok(if lost {
+            ExitCode::from(failure::IMPERFECT)
+        } else {
+            ExitCode::SUCCESS
+        })
     }
 
     fn interval(&mut self, now: Duration) -> BTreeMap<String, StreamFigures> {
@@ -205,12 +243,19 @@ impl Run {
         figures.collect()
     }
 
-    fn summary(&self, produced: Duration, end: Option<Duration>) -> BTreeMap<String, StreamFigures> {
+    fn summary(
+        &self,
+        produced: Duration,
+        end: Option<Duration>,
+    ) -> BTreeMap<String, StreamFigures> {
         let until = end.unwrap_or(produced).min(produced);
         let figures = self.sources.iter().map(|source| {
             let counters = source.stream.counters().unwrap_or(source.told);
-            let mut figures =
-                figures(&counters, &SendCounters::default(), source.offered(until - self.began));
+            let mut figures = figures(
+                &counters,
+                &SendCounters::default(),
+                source.offered(until - self.began),
+            );
             figures.lost.insert("under way", counters.held);
             (source.name.clone(), figures)
         });
@@ -231,7 +276,12 @@ impl Source {
 
     /// Sends the sample that is due. Returns when to come again, if ever.
     fn send_due(&mut self, now: Duration, began: Duration) -> Result<Option<Duration>, Failure> {
-        match self.stream.try_send(sample(began, self.due(began), self.sent, self.spec.sample_bytes)) {
+        match self.stream.try_send(sample(
+            began,
+            self.due(began),
+            self.sent,
+            self.spec.sample_bytes,
+        )) {
             Ok(()) => self.sent += 1,
             Err(StreamError::Send(SendError::Full { .. })) => return Ok(Some(now + FULL)),
             Err(error) => return Err(Failure::internal(format!("{}: {error}", self.name))),
@@ -244,11 +294,15 @@ impl Source {
 fn tell_events(link: &Link, connected: &mut bool) -> Result<(), Failure> {
     while let Some(event) = link.next_event(Duration::ZERO) {
         match event {
-            LinkEvent::Disconnected { why, .. } if !*connected || matches!(why, Lost::Refused(_)) => {
+            LinkEvent::Disconnected { why, .. }
+                if !*connected || matches!(why, Lost::Refused(_)) =>
+            {
                 return Err(refused(link, &why));
             }
             LinkEvent::Disconnected { why, .. } => note!("the connection is lost: {why}"),
-            LinkEvent::Connected { address, .. } if *connected => note!("connected to {address} again"),
+            LinkEvent::Connected { address, .. } if *connected => {
+                note!("connected to {address} again")
+            }
             LinkEvent::Connected { .. } => *connected = true,
             LinkEvent::PeerLost { unconfirmed, .. } => {
                 note!("the other end restarted; {unconfirmed} samples were in flight");
@@ -261,7 +315,11 @@ fn tell_events(link: &Link, connected: &mut bool) -> Result<(), Failure> {
 
 /// What the other end has not done.
 fn unheard(connected: bool) -> &'static str {
-    if connected { "connected, and its answer is still to come" } else { "nothing heard yet" }
+    if connected {
+        "connected, and its answer is still to come"
+    } else {
+        "nothing heard yet"
+    }
 }
 
 fn refused(link: &Link, why: &Lost) -> Failure {
@@ -295,7 +353,11 @@ fn figures(now: &SendCounters, before: &SendCounters, offered: u64) -> StreamFig
 /// A header, and a byte that tells the sample's number, over and over.
 fn sample(began: Duration, due: Duration, number: u64, bytes: usize) -> Bytes {
     let mut sample = Vec::with_capacity(bytes.max(HEADER_BYTES));
-    for word in [due.as_nanos() as u64, number, (due - began).as_nanos() as u64] {
+    for word in [
+        due.as_nanos() as u64,
+        number,
+        (due - began).as_nanos() as u64,
+    ] {
         sample.extend_from_slice(&word.to_le_bytes());
     }
     sample.resize(bytes.max(HEADER_BYTES), (number % 251) as u8);

@@ -38,21 +38,36 @@ const PATIENCE: Duration = Duration::from_millis(20);
 
 pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let link = bind(arguments.listen, &arguments.end, arguments.allow.clone())?;
-    note!("listening on {}, public key {}", link.local_address(), link.public_key());
+    note!(
+        "listening on {}, public key {}",
+        link.local_address(),
+        link.public_key()
+    );
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         flag::register(signal, Arc::clone(&stop))
             .map_err(|error| Failure::internal("signals cannot be handled").because(error))?;
     }
-    let receptions = arguments.receptions.as_deref().map(File::create).transpose();
+    let receptions = arguments
+        .receptions
+        .as_deref()
+        .map(File::create)
+        .transpose();
     let receptions = receptions
         .map_err(|error| Failure::invalid("--receptions cannot be written").because(error))?
         .map(BufWriter::new);
-    let mut run =
-        Run { link, streams: BTreeMap::new(), peer: None, began: None, gone_since: None, receptions };
+    let mut run = Run {
+        link,
+        streams: BTreeMap::new(),
+        peer: None,
+        began: None,
+        gone_since: None,
+        receptions,
+    };
     run.work(&stop, arguments)?;
     if let Some(mut file) = run.receptions {
-        file.flush().map_err(|error| Failure::internal("--receptions cannot be written").because(error))?;
+        file.flush()
+            .map_err(|error| Failure::internal("--receptions cannot be written").because(error))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -104,7 +119,12 @@ impl Run {
                 if self.began.is_some() {
                     let peer = self.peer.map(|peer| self.link.peer(peer));
                     let figures = link_figures(&self.link, peer.as_ref(), End::Serve);
-                    teller.tell("interval", (now - last_tell).as_secs_f64(), &streams, figures)?;
+                    teller.tell(
+                        "interval",
+                        (now - last_tell).as_secs_f64(),
+                        &streams,
+                        figures,
+                    )?;
                 }
                 (last_tell, next_tell) = (now, next_tell + INTERVAL);
             }
@@ -117,10 +137,20 @@ impl Run {
         }
         self.take_events();
         let peer = self.peer.map(|peer| self.link.peer(peer));
-        let seconds = self.began.map_or(0.0, |began| last.saturating_sub(began).as_secs_f64());
-        let streams: BTreeMap<_, _> =
-            self.streams.values().map(|sink| (sink.name.clone(), sink.summary())).collect();
-        teller.tell("summary", seconds, &streams, link_figures(&self.link, peer.as_ref(), End::Serve))
+        let seconds = self
+            .began
+            .map_or(0.0, |began| last.saturating_sub(began).as_secs_f64());
+        let streams: BTreeMap<_, _> = self
+            .streams
+            .values()
+            .map(|sink| (sink.name.clone(), sink.summary()))
+            .collect();
+        teller.tell(
+            "summary",
+            seconds,
+            &streams,
+            link_figures(&self.link, peer.as_ref(), End::Serve),
+        )
     }
 
     fn take_events(&mut self) {
@@ -153,7 +183,9 @@ impl Run {
                 LinkEvent::PeerRestarted { lost, .. } => {
                     note!("the other end restarted; {lost} samples were in flight");
                 }
-                LinkEvent::Refused { peer, address, why, .. } => {
+                LinkEvent::Refused {
+                    peer, address, why, ..
+                } => {
                     let who = peer.map_or_else(|| "someone".to_owned(), |peer| peer.to_string());
                     note!("turned away {who} at {address}: {why}");
                 }
@@ -181,40 +213,57 @@ impl Run {
 
     /// Writes a line about a sample, where that is asked for.
     fn note(&mut self, received: &Received, now: Duration) -> Result<(), Failure> {
-        let Some(file) = &mut self.receptions else { return Ok(()) };
-        let Some(sink) = self.streams.get(&(received.peer, received.stream)) else { return Ok(()) };
+        let Some(file) = &mut self.receptions else {
+            return Ok(());
+        };
+        let Some(sink) = self.streams.get(&(received.peer, received.stream)) else {
+            return Ok(());
+        };
         let payload = &received.sample.payload;
-        let (Some(due), Some(number)) = (word(payload, 0), word(payload, 1)) else { return Ok(()) };
+        let (Some(due), Some(number)) = (word(payload, 0), word(payload, 1)) else {
+            return Ok(());
+        };
         writeln!(file, "{} {number} {due} {}", sink.name, now.as_nanos())
             .map_err(|error| Failure::internal("--receptions cannot be written").because(error))
     }
 
     fn interval(&mut self) -> BTreeMap<String, StreamFigures> {
-        self.streams.values_mut().map(|sink| (sink.name.clone(), sink.interval())).collect()
+        self.streams
+            .values_mut()
+            .map(|sink| (sink.name.clone(), sink.interval()))
+            .collect()
     }
 
     /// Whether the first peer is gone, or there were streams and all have ended.
     fn is_over(&mut self) -> bool {
-        self.gone_since.is_some_and(|since| clock::monotonic() - since > GONE)
+        self.gone_since
+            .is_some_and(|since| clock::monotonic() - since > GONE)
             || !self.streams.is_empty() && self.streams.values_mut().all(Sink::has_ended)
     }
 }
 
 /// A number of a sample's header.
 fn word(payload: &[u8], place: usize) -> Option<u64> {
-    payload.get(place * 8..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
+    payload
+        .get(place * 8..)?
+        .first_chunk()
+        .map(|word| u64::from_le_bytes(*word))
 }
 
 impl Sink {
     fn receive(&mut self, payload: &[u8], now: Duration) {
-        let (Some(due), Some(number), Some(filling)) =
-            (word(payload, 0), word(payload, 1), payload.get(HEADER_BYTES..))
-        else {
+        let (Some(due), Some(number), Some(filling)) = (
+            word(payload, 0),
+            word(payload, 1),
+            payload.get(HEADER_BYTES..),
+        ) else {
             self.wrong += 1;
             return;
         };
         let due = Duration::from_nanos(due);
-        let filled = filling.first().is_none_or(|first| u64::from(*first) == number % 251)
+        let filled = filling
+            .first()
+            .is_none_or(|first| u64::from(*first) == number % 251)
             && filling.get(1..).unwrap_or_default() == &filling[..filling.len().saturating_sub(1)];
         self.wrong += u64::from(!filled);
         self.delivered += 1;

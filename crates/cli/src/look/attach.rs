@@ -50,29 +50,40 @@ pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     };
     let mut signals = Signals::new([SIGCHLD, SIGTERM, SIGHUP, SIGINT, SIGQUIT])
         .map_err(|error| Failure::internal("cannot watch for signals").because(error))?;
-    wait_until(&mut state, node, "end", |state| find(state, node).is_none_or(|node| node.pid().is_none()))?;
+    wait_until(&mut state, node, "end", |state| {
+        find(state, node).is_none_or(|node| node.pid().is_none())
+    })?;
     if signals.pending().any(|signal| signal != SIGCHLD) {
-        return Err(Failure::internal("interrupted before the command was started"));
+        return Err(Failure::internal(
+            "interrupted before the command was started",
+        ));
     }
     let environment = [
         (DATAFLOW_VARIABLE, address.keeper.to_string()),
         (NODE_VARIABLE, node.to_owned()),
         (TOKEN_VARIABLE, token),
     ];
-    let ended = run(&mut command(&attached, &arguments.command)?, &environment, &mut signals)?;
+    let ended = run(
+        &mut command(&attached, &arguments.command)?,
+        &environment,
+        &mut signals,
+    )?;
     // Its last process until now may have been the command's.
     let is_over = !state.follow_until(Instant::now())?;
     let before = find(&state, node).and_then(incarnation);
     drop(place);
-    let is_given_back = !arguments.leave_stopped && !is_over && comes_back(&mut state, node, before)?;
+    let is_given_back =
+        !arguments.leave_stopped && !is_over && comes_back(&mut state, node, before)?;
     if is_given_back {
         note!("node `{node}` runs its own program again");
     }
-    let code = ended.code().or_else(|| Some(128 + ended.signal()?)).unwrap_or(1);
+    let code = ended
+        .code()
+        .or_else(|| Some(128 + ended.signal()?))
+        .unwrap_or(1);
     if arguments.json {
         let dataflow = &state.welcome().dataflow;
-        let told =
-            json!({"dataflow": dataflow, "node": node, "exit_code": code, "is_given_back": is_given_back});
+        let told = json!({"dataflow": dataflow, "node": node, "exit_code": code, "is_given_back": is_given_back});
         output::write(&format!("{told}\n"))?;
     }
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
@@ -92,11 +103,20 @@ fn command(attached: &Attached, words: &[String]) -> Result<Command, Failure> {
         [] => own,
         words => words
             .iter()
-            .flat_map(|word| if word == "{}" { own.clone() } else { vec![word.clone()] })
+            .flat_map(|word| {
+                if word == "{}" {
+                    own.clone()
+                } else {
+                    vec![word.clone()]
+                }
+            })
             .collect(),
     };
     let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).current_dir(&attached.folder).envs(&attached.env);
+    command
+        .args(&words[1..])
+        .current_dir(&attached.folder)
+        .envs(&attached.env);
     command.env_remove(CONTROL_FD_VARIABLE);
     nervure_keeper::hang_up_with_parent(&mut command);
     Ok(command)
@@ -115,7 +135,10 @@ fn run(
         .spawn()
         .map_err(failed(format!("`{name}` cannot be started")))?;
     loop {
-        if let Some(status) = child.try_wait().map_err(failed(format!("`{name}` cannot be waited for")))? {
+        if let Some(status) = child
+            .try_wait()
+            .map_err(failed(format!("`{name}` cannot be waited for")))?
+        {
             return Ok(status);
         }
         for signal in signals.wait() {
@@ -133,15 +156,24 @@ fn run(
 /// Waits until the node's own program is started again. An error when it cannot be; false when the dataflow has ended.
 fn comes_back(state: &mut State, node: &str, before: Option<u32>) -> Result<bool, Failure> {
     loop {
-        let Some(found) = find(state, node) else { return Ok(false) };
+        let Some(found) = find(state, node) else {
+            return Ok(false);
+        };
         if incarnation(found) != before {
             return Ok(true);
         }
-        let ended = found.ended.as_ref().filter(|ended| ended.reason.starts_with("could not be started"));
+        let ended = found
+            .ended
+            .as_ref()
+            .filter(|ended| ended.reason.starts_with("could not be started"));
         if let Some(ended) = ended {
             return Err(Failure::internal(format!("node `{node}` {}", ended.reason)));
         }
-        if state.is_finished || state.follow_until_news(Instant::now() + PATIENCE)?.is_none() {
+        if state.is_finished
+            || state
+                .follow_until_news(Instant::now() + PATIENCE)?
+                .is_none()
+        {
             return Ok(false);
         }
     }

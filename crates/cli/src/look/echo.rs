@@ -34,14 +34,21 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Shows samples until Ctrl-C, the end of their producers, or as many as were asked for.
 pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
-    let (names, connection) =
-        choose_to_observe(&arguments.topics, arguments.target.dataflow.as_deref(), "echo")?;
+    let (names, connection) = choose_to_observe(
+        &arguments.topics,
+        arguments.target.dataflow.as_deref(),
+        "echo",
+    )?;
     if let Some(folder) = &arguments.save {
         fs::create_dir_all(folder).map_err(|error| cannot_save(folder, &error))?;
     }
     step_back();
     let mut observer = Observer::open_through(connection, &names, QUEUE)?;
-    let limits = if arguments.full { Limits::NONE } else { Limits::SHORT };
+    let limits = if arguments.full {
+        Limits::NONE
+    } else {
+        Limits::SHORT
+    };
     let mut missed = Missed::default();
     let mut left = arguments.count.unwrap_or(u64::MAX);
     while left > 0 {
@@ -75,7 +82,11 @@ struct Missed {
 
 impl Default for Missed {
     fn default() -> Self {
-        Self { gaps: Gaps::default(), count: 0, told_at: Instant::now() }
+        Self {
+            gaps: Gaps::default(),
+            count: 0,
+            told_at: Instant::now(),
+        }
     }
 }
 
@@ -97,7 +108,13 @@ impl Missed {
     }
 }
 
-fn show(topic: &str, sample: &Sample, limits: Limits, as_json: bool, now: i64) -> Result<(), Failure> {
+fn show(
+    topic: &str,
+    sample: &Sample,
+    limits: Limits,
+    as_json: bool,
+    now: i64,
+) -> Result<(), Failure> {
     let text = match as_json {
         true => format!("{}\n", json(topic, sample, limits, now)),
         false => text(topic, sample, limits, now),
@@ -127,7 +144,11 @@ fn text(topic: &str, sample: &Sample, limits: Limits, now: i64) -> String {
     let metadata = sample.metadata().unwrap_or_default();
     for (name, value) in metadata.iter() {
         let shown = value::shown_metadata(value, limits);
-        text.push_str(&format!("  {}: {}\n", plain_text(name), plain_text(&shown.to_string())));
+        text.push_str(&format!(
+            "  {}: {}\n",
+            plain_text(name),
+            plain_text(&shown.to_string())
+        ));
     }
     text
 }
@@ -164,11 +185,19 @@ fn nanos(duration: Duration) -> u64 {
 /// Writes a sample into a file of its own in the folder: `camera.image-0-000041.png`, with start and number.
 fn save(folder: &Path, topic: &str, sample: &Sample) -> Result<PathBuf, Failure> {
     let header = sample.header();
-    let stem = format!("{}-{}-{:06}", topic.replace('/', "."), header.incarnation, header.sequence);
+    let stem = format!(
+        "{}-{}-{:06}",
+        topic.replace('/', "."),
+        header.incarnation,
+        header.sequence
+    );
     let write = |extension: &str, write: &dyn Fn(&mut BufWriter<File>) -> io::Result<()>| {
         let path = folder.join(format!("{stem}.{extension}"));
-        let mut file = BufWriter::new(File::create(&path).map_err(|error| cannot_save(&path, &error))?);
-        write(&mut file).and_then(|()| file.flush()).map_err(|error| cannot_save(&path, &error))?;
+        let mut file =
+            BufWriter::new(File::create(&path).map_err(|error| cannot_save(&path, &error))?);
+        write(&mut file)
+            .and_then(|()| file.flush())
+            .map_err(|error| cannot_save(&path, &error))?;
         Ok(path)
     };
     match sample.layout() {
@@ -176,12 +205,18 @@ fn save(folder: &Path, topic: &str, sample: &Sample) -> Result<PathBuf, Failure>
             let metadata = sample.metadata().unwrap_or_default();
             let is_bgr = matches!(metadata.get("encoding"), Some(MetadataValue::Text(name)) if name.to_lowercase().starts_with("bgr"));
             if value::is_image(layout) && *layout.dtype() == DType::U8 {
-                write("png", &|file| tensor::write_png(file, layout, sample.bytes(), is_bgr))
+                write("png", &|file| {
+                    tensor::write_png(file, layout, sample.bytes(), is_bgr)
+                })
             } else {
-                write("npy", &|file| tensor::write_npy(file, layout, sample.bytes()))
+                write("npy", &|file| {
+                    tensor::write_npy(file, layout, sample.bytes())
+                })
             }
         }
-        _ => write("json", &|file| writeln!(file, "{}", json(topic, sample, Limits::NONE, header.stamp))),
+        _ => write("json", &|file| {
+            writeln!(file, "{}", json(topic, sample, Limits::NONE, header.stamp))
+        }),
     }
 }
 

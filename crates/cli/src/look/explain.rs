@@ -18,17 +18,26 @@ use crate::{
 
 /// Explains every loss on the edges of the topics.
 pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
-    let Chosen { mut state, topics } =
-        choose(&arguments.topics, arguments.target.dataflow.as_deref(), "explain")?;
+    let Chosen { mut state, topics } = choose(
+        &arguments.topics,
+        arguments.target.dataflow.as_deref(),
+        "explain",
+    )?;
     state.sample();
     if state.edges.iter().any(|edge| edge.intake().is_undecided()) {
         state.follow_until(Instant::now() + Intake::decided_after())?;
         state.sample();
     }
-    let edges: Vec<&Edge> = topics.iter().flat_map(|topic| edges_of(&state, topic)).collect();
+    let edges: Vec<&Edge> = topics
+        .iter()
+        .flat_map(|topic| edges_of(&state, topic))
+        .collect();
     if arguments.target.json {
         let edges: Vec<_> = edges.iter().map(|edge| as_json(edge)).collect();
-        output::write(&format!("{}\n", json!({"dataflow": state.welcome().dataflow, "edges": edges})))?;
+        output::write(&format!(
+            "{}\n",
+            json!({"dataflow": state.welcome().dataflow, "edges": edges})
+        ))?;
         return Ok(ExitCode::SUCCESS);
     }
     let lossy: Vec<_> = edges.iter().filter(|edge| edge.lost() > 0).collect();
@@ -36,10 +45,16 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
     for edge in edges.iter().filter(|edge| edge.lost() == 0) {
         if let Some((what, remedy)) = losses::takes_nothing(edge) {
             let queued = count(edge.totals().queued() as usize, "sample");
-            paragraphs.push(format!("{}: {what}, and {queued} wait for it\n      {remedy}\n", edge.name()));
+            paragraphs.push(format!(
+                "{}: {what}, and {queued} wait for it\n      {remedy}\n",
+                edge.name()
+            ));
         }
     }
-    for edge in edges.iter().filter(|edge| edge.totals().output.blocked_nanos > 0) {
+    for edge in edges
+        .iter()
+        .filter(|edge| edge.totals().output.blocked_nanos > 0)
+    {
         let waited = format::latency(Some(edge.totals().output.blocked_nanos));
         paragraphs.push(format!(
             "{} waited {waited} for {}: its queue is `block`, and loses nothing\n",
@@ -50,22 +65,38 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
     let unknown: Vec<_> = edges.iter().filter(|edge| !edge.has_output()).collect();
     paragraphs.extend(unknown.iter().filter_map(|edge| {
         let why = edge.unreadable()?;
-        Some(format!("{}: what was lost is not known, because {why}\n", edge.name()))
+        Some(format!(
+            "{}: what was lost is not known, because {why}\n",
+            edge.name()
+        ))
     }));
     let intact = edges.len() - lossy.len() - unknown.len();
-    paragraphs.extend(match (edges.is_empty(), lossy.is_empty() && unknown.is_empty()) {
-        (true, _) => Some("nobody receives that: nothing can be lost\n".to_owned()),
-        (_, true) => Some(format!("nothing was lost on {}\n", count(edges.len(), "edge"))),
-        _ if intact > 0 => Some(format!("nothing was lost on {}\n", count(intact, "other edge"))),
-        _ => None,
-    });
+    paragraphs.extend(
+        match (edges.is_empty(), lossy.is_empty() && unknown.is_empty()) {
+            (true, _) => Some("nobody receives that: nothing can be lost\n".to_owned()),
+            (_, true) => Some(format!(
+                "nothing was lost on {}\n",
+                count(edges.len(), "edge")
+            )),
+            _ if intact > 0 => Some(format!(
+                "nothing was lost on {}\n",
+                count(intact, "other edge")
+            )),
+            _ => None,
+        },
+    );
     output::write(&paragraphs.join("\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn explanation(edge: &Edge) -> String {
     let totals = edge.totals();
-    let mut text = format!("{}: {} of {} lost\n", edge.name(), totals.lost(), totals.output.published());
+    let mut text = format!(
+        "{}: {} of {} lost\n",
+        edge.name(),
+        totals.lost(),
+        totals.output.published()
+    );
     for loss in losses::explanations(&totals, edge) {
         text.push_str(&format!("  {}: {}\n", loss.count, loss.what));
         text.push_str(&format!("      {}\n", loss.remedy));

@@ -22,10 +22,16 @@ use crate::{
 
 /// Lists who has samples of the topics, in use and in its queue.
 pub fn holders(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
-    let Chosen { mut state, topics } =
-        choose(&arguments.topics, arguments.target.dataflow.as_deref(), "holders")?;
+    let Chosen { mut state, topics } = choose(
+        &arguments.topics,
+        arguments.target.dataflow.as_deref(),
+        "holders",
+    )?;
     state.sample();
-    let edges: Vec<&Edge> = topics.iter().flat_map(|topic| edges_of(&state, topic)).collect();
+    let edges: Vec<&Edge> = topics
+        .iter()
+        .flat_map(|topic| edges_of(&state, topic))
+        .collect();
     let pid = |edge: &Edge| consumer_pid(&state, edge);
     if arguments.target.json {
         let edge = |edge: &&Edge| {
@@ -42,7 +48,10 @@ pub fn holders(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
             })
         };
         let edges: Vec<_> = edges.iter().map(edge).collect();
-        output::write(&format!("{}\n", json!({"dataflow": state.welcome().dataflow, "holders": edges})))?;
+        output::write(&format!(
+            "{}\n",
+            json!({"dataflow": state.welcome().dataflow, "holders": edges})
+        ))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&[
@@ -70,7 +79,9 @@ pub fn holders(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
     for unreadable in state.edges.unreadable() {
         note!("{unreadable}");
     }
-    let full = edges.iter().filter(|edge| edge.totals().input.held >= u64::from(edge.queue.max_held));
+    let full = edges
+        .iter()
+        .filter(|edge| edge.totals().input.held >= u64::from(edge.queue.max_held));
     for edge in full {
         note!(
             "{} holds as many samples of {} as it may: it receives no more until it lets go of one",

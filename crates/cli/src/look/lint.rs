@@ -57,11 +57,20 @@ fn lint_file(path: &Path, as_json: bool) -> Result<ExitCode, Failure> {
     let report = load(path);
     if report.has_errors() {
         source::accept(report, path)?;
-        return Err(Failure::invalid(format!("`{}` cannot be used", path.display())));
+        return Err(Failure::invalid(format!(
+            "`{}` cannot be used",
+            path.display()
+        )));
     }
-    let hints = report.dataflow.as_ref().map(|dataflow| file::hints(dataflow, &report.diagnostics));
+    let hints = report
+        .dataflow
+        .as_ref()
+        .map(|dataflow| file::hints(dataflow, &report.diagnostics));
     let hints = hints.unwrap_or_default();
-    let lines = Lines { file: path.display().to_string(), dataflow: report.dataflow.as_ref() };
+    let lines = Lines {
+        file: path.display().to_string(),
+        dataflow: report.dataflow.as_ref(),
+    };
     let name = json!({"file": path.display().to_string()});
     tell(&hints, &lines, as_json, name, &path.display().to_string())
 }
@@ -85,7 +94,11 @@ fn lint_running(arguments: &LintArguments) -> Result<ExitCode, Failure> {
         "dataflow": state.welcome().dataflow,
         "window_nanos": u64::try_from(arguments.window.as_nanos()).unwrap_or(u64::MAX),
     });
-    let about = format!("{}, looked at for {}", state.welcome().dataflow, format::elapsed(arguments.window));
+    let about = format!(
+        "{}, looked at for {}",
+        state.welcome().dataflow,
+        format::elapsed(arguments.window)
+    );
     tell(&hints, &lines, arguments.target.json, name, &about)
 }
 
@@ -102,10 +115,18 @@ impl Lines<'_> {
             Place::Line(line) => *line,
             Place::Node(id) => node(id)?.line,
             Place::Input { node: id, input } => {
-                node(id)?.inputs.iter().find(|known| known.name == *input)?.line
+                node(id)?
+                    .inputs
+                    .iter()
+                    .find(|known| known.name == *input)?
+                    .line
             }
             Place::Output { node: id, output } => {
-                node(id)?.outputs.iter().find(|known| known.name == *output)?.line
+                node(id)?
+                    .outputs
+                    .iter()
+                    .find(|known| known.name == *output)?
+                    .line
             }
         };
         (line > 0).then_some(line)
@@ -142,7 +163,10 @@ fn tell(
     } else {
         let mut text = String::new();
         for hint in hints {
-            let place = lines.name(&hint.place).map(|name| format!(" ({name})")).unwrap_or_default();
+            let place = lines
+                .name(&hint.place)
+                .map(|name| format!(" ({name})"))
+                .unwrap_or_default();
             text.push_str(&format!("{}{place}: {}\n", hint.about, hint.code));
             text.push_str(&format!("  {}\n  {}\n\n", hint.what, hint.setting));
         }
@@ -151,7 +175,11 @@ fn tell(
             number => text + &format!("{} on {about}\n", count(number, "hint")),
         }
     })?;
-    Ok(if hints.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(IMPERFECT) })
+    Ok(if hints.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(IMPERFECT)
+    })
 }
 
 /// `57.6 MB`

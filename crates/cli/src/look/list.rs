@@ -29,11 +29,16 @@ pub fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
     }
     let others = running::dataflows_of_others()?;
     if arguments.json {
-        let all: Vec<_> = all.iter().map(|(address, opened)| as_json(address, opened)).collect();
-        let other =
-            |one: &KeeperAddress| json!({"dataflow": one.dataflow, "keeper": one.keeper, "uid": one.uid});
+        let all: Vec<_> = all
+            .iter()
+            .map(|(address, opened)| as_json(address, opened))
+            .collect();
+        let other = |one: &KeeperAddress| json!({"dataflow": one.dataflow, "keeper": one.keeper, "uid": one.uid});
         let others: Vec<_> = others.iter().map(other).collect();
-        output::write(&format!("{}\n", json!({ "dataflows": all, "of_other_users": others })))?;
+        output::write(&format!(
+            "{}\n",
+            json!({ "dataflows": all, "of_other_users": others })
+        ))?;
         return Ok(ExitCode::SUCCESS);
     }
     match all.as_slice() {
@@ -52,9 +57,18 @@ fn of_others(others: &[KeeperAddress]) -> String {
     for one in others {
         users.entry(one.uid).or_default().push(&one.dataflow);
     }
-    let users: Vec<_> = users.iter().map(|(uid, names)| format!("uid {uid}: {}", names.join(", "))).collect();
-    let (dataflows, verb) = (count(others.len(), "dataflow"), if others.len() == 1 { "runs" } else { "run" });
-    format!("{dataflows} of other users {verb} on this host ({})", users.join("; "))
+    let users: Vec<_> = users
+        .iter()
+        .map(|(uid, names)| format!("uid {uid}: {}", names.join(", ")))
+        .collect();
+    let (dataflows, verb) = (
+        count(others.len(), "dataflow"),
+        if others.len() == 1 { "runs" } else { "run" },
+    );
+    format!(
+        "{dataflows} of other users {verb} on this host ({})",
+        users.join("; ")
+    )
 }
 
 type Found = (KeeperAddress, Result<Connection, ConnectionError>);
@@ -93,7 +107,8 @@ fn table(all: &[Found]) -> Table {
 }
 
 fn as_json(address: &KeeperAddress, opened: &Result<Connection, ConnectionError>) -> Value {
-    let mut value = json!({"dataflow": address.dataflow, "keeper": address.keeper, "uid": address.uid});
+    let mut value =
+        json!({"dataflow": address.dataflow, "keeper": address.keeper, "uid": address.uid});
     let more = match opened {
         Ok(connection) => {
             let welcome = connection.welcome();
@@ -138,12 +153,19 @@ mod tests {
 
     #[test]
     fn dataflows_of_others_are_counted_by_user() {
-        let one = |uid, dataflow: &str| KeeperAddress { dataflow: dataflow.to_owned(), keeper: 1, uid };
+        let one = |uid, dataflow: &str| KeeperAddress {
+            dataflow: dataflow.to_owned(),
+            keeper: 1,
+            uid,
+        };
         let others = [one(1001, "drive"), one(1000, "drive"), one(1000, "arm")];
         assert_eq!(
             of_others(&others),
             "3 dataflows of other users run on this host (uid 1000: drive, arm; uid 1001: drive)"
         );
-        assert_eq!(of_others(&others[..1]), "1 dataflow of other users runs on this host (uid 1001: drive)");
+        assert_eq!(
+            of_others(&others[..1]),
+            "1 dataflow of other users runs on this host (uid 1001: drive)"
+        );
     }
 }

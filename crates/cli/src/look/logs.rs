@@ -39,7 +39,10 @@ pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
                 // Before the files are read, so that nothing falls between.
                 follow(&mut connection)?;
             }
-            (PathBuf::from(&connection.welcome().log_folder), Some(connection))
+            (
+                PathBuf::from(&connection.welcome().log_folder),
+                Some(connection),
+            )
         }
         Err(error @ (ConnectionError::NoneRuns | ConnectionError::NotRunning { .. })) => {
             if arguments.follow {
@@ -50,7 +53,9 @@ pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
         Err(error) => return Err(error.into()),
     };
     if folder.as_os_str().is_empty() {
-        return Err(Failure::invalid("this dataflow writes no logs: it was started with `--no-logs`"));
+        return Err(Failure::invalid(
+            "this dataflow writes no logs: it was started with `--no-logs`",
+        ));
     }
     let filter = Filter::new(arguments);
     let Found { mut records, nodes } = read(&folder, &filter)?;
@@ -78,7 +83,8 @@ struct Filter<'a> {
 impl<'a> Filter<'a> {
     fn new(arguments: &'a LogsArguments) -> Self {
         let since = |since: Duration| {
-            nervure_shm::utc_nanos().saturating_sub(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+            nervure_shm::utc_nanos()
+                .saturating_sub(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
         };
         Self {
             nodes: &arguments.node,
@@ -92,12 +98,17 @@ impl<'a> Filter<'a> {
         record.level >= self.level
             && record.utc_nanos >= self.since_utc_nanos
             && (self.nodes.is_empty() || self.nodes.contains(&record.node))
-            && self.pattern.is_none_or(|pattern| pattern.is_match(&record.text))
+            && self
+                .pattern
+                .is_none_or(|pattern| pattern.is_match(&record.text))
     }
 }
 
 fn follow(connection: &mut Connection) -> Result<(), Failure> {
-    connection.send(&cli_to_keeper::Message::Watch(Watch { logs: true, follow: true }))?;
+    connection.send(&cli_to_keeper::Message::Watch(Watch {
+        logs: true,
+        follow: true,
+    }))?;
     loop {
         match connection.receive_until(Instant::now() + running::PATIENCE)? {
             Some((keeper_to_cli::Message::SnapshotComplete, _)) => return Ok(()),
@@ -105,7 +116,11 @@ fn follow(connection: &mut Connection) -> Result<(), Failure> {
                 return Err(ConnectionError::Refused(refused).into());
             }
             Some(_) => {}
-            None => return Err(Failure::internal("the keeper does not tell the state of its dataflow")),
+            None => {
+                return Err(Failure::internal(
+                    "the keeper does not tell the state of its dataflow",
+                ));
+            }
         }
     }
 }
@@ -120,7 +135,12 @@ fn show_news(
     const A_WHILE: Duration = Duration::from_secs(3600);
     loop {
         match connection.receive_until(Instant::now() + A_WHILE) {
-            Ok(Some((keeper_to_cli::Message::Report { report: keeper_to_run::Message::Log(record) }, _))) => {
+            Ok(Some((
+                keeper_to_cli::Message::Report {
+                    report: keeper_to_run::Message::Log(record),
+                },
+                _,
+            ))) => {
                 if record.utc_nanos > last_utc_nanos && filter.wants(&record) {
                     show(&record, as_json)?;
                 }
@@ -147,11 +167,15 @@ fn line(record: &LogRecord) -> String {
         Level::Warn if !has_word(&text, &["WARN", "WARNING"]) => "WARN ",
         _ => "",
     };
-    format!("{} {name:10} | {level}{text}\n", format::utc_time(record.utc_nanos))
+    format!(
+        "{} {name:10} | {level}{text}\n",
+        format::utc_time(record.utc_nanos)
+    )
 }
 
 fn has_word(text: &str, words: &[&str]) -> bool {
-    text.split(|letter: char| !letter.is_ascii_alphanumeric()).any(|word| words.contains(&word))
+    text.split(|letter: char| !letter.is_ascii_alphanumeric())
+        .any(|word| words.contains(&word))
 }
 
 /// What the files of a run have.
@@ -175,10 +199,16 @@ fn check_nodes(
         let state = State::open(connect_to(connection.address(), "logs")?, false)?;
         known.extend(state.nodes.into_values().map(|node| node.declared.id));
     }
-    let Some(unknown) = wanted.iter().find(|name| *name != KEEPER && !known.contains(*name)) else {
+    let Some(unknown) = wanted
+        .iter()
+        .find(|name| *name != KEEPER && !known.contains(*name))
+    else {
         return Ok(());
     };
-    let nodes = known.iter().map(String::as_str).filter(|name| *name != KEEPER);
+    let nodes = known
+        .iter()
+        .map(String::as_str)
+        .filter(|name| *name != KEEPER);
     let hint = did_you_mean(unknown, "its nodes are", nodes);
     Err(Failure::invalid(format!("there is no node `{unknown}`")).hint(hint))
 }
@@ -188,10 +218,16 @@ fn read(folder: &Path, filter: &Filter<'_>) -> Result<Found, Failure> {
     let unreadable = |path: &Path, error: io::Error| {
         Failure::internal(format!("`{}` cannot be read", path.display())).because(error)
     };
-    let mut found = Found { records: Vec::new(), nodes: BTreeSet::new() };
+    let mut found = Found {
+        records: Vec::new(),
+        nodes: BTreeSet::new(),
+    };
     for entry in fs::read_dir(folder).map_err(|error| unreadable(folder, error))? {
         let path = entry.map_err(|error| unreadable(folder, error))?.path();
-        if path.extension().is_none_or(|extension| extension != "jsonl") {
+        if path
+            .extension()
+            .is_none_or(|extension| extension != "jsonl")
+        {
             continue;
         }
         let file = BufReader::new(File::open(&path).map_err(|error| unreadable(&path, error))?);
@@ -227,12 +263,19 @@ fn last_folder(dataflow: Option<&str>) -> Result<PathBuf, Failure> {
     };
     let runs = dataflows.iter().flat_map(|dataflow| folders_in(dataflow));
     // They are named after their beginning.
-    runs.max_by_key(|run| run.file_name().map(ToOwned::to_owned)).ok_or_else(none)
+    runs.max_by_key(|run| run.file_name().map(ToOwned::to_owned))
+        .ok_or_else(none)
 }
 
 fn folders_in(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+    let entries = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .collect()
 }
 
 #[cfg(test)]
@@ -241,7 +284,13 @@ mod tests {
 
     fn record(utc_nanos: i64, node: &str, level: Level, text: &str) -> LogRecord {
         let (node, stream) = (node.to_owned(), "stdout".to_owned());
-        LogRecord { utc_nanos, node, level, stream, text: text.to_owned() }
+        LogRecord {
+            utc_nanos,
+            node,
+            level,
+            stream,
+            text: text.to_owned(),
+        }
     }
 
     #[test]
@@ -249,7 +298,12 @@ mod tests {
         let nodes = ["camera".to_owned()];
         let pattern = Regex::new("los[ts]$").unwrap();
         let (nodes, pattern) = (&nodes[..], Some(&pattern));
-        let filter = Filter { nodes, level: Level::Warn, pattern, since_utc_nanos: 100 };
+        let filter = Filter {
+            nodes,
+            level: Level::Warn,
+            pattern,
+            since_utc_nanos: 100,
+        };
         assert!(filter.wants(&record(100, "camera", Level::Error, "frame lost")));
         assert!(!filter.wants(&record(99, "camera", Level::Error, "frame lost")));
         assert!(!filter.wants(&record(100, "imu", Level::Error, "frame lost")));
@@ -261,16 +315,30 @@ mod tests {
     fn a_line_that_was_cut_by_a_kill_is_passed_over() {
         let folder = tempfile::tempdir().unwrap();
         let whole = serde_json::to_string(&record(1, "camera", Level::Info, "one")).unwrap();
-        fs::write(folder.path().join("camera.jsonl"), format!("{whole}\n{}", &whole[..20])).unwrap();
+        fs::write(
+            folder.path().join("camera.jsonl"),
+            format!("{whole}\n{}", &whole[..20]),
+        )
+        .unwrap();
         fs::write(folder.path().join("notes.txt"), "no log").unwrap();
-        let filter = Filter { nodes: &[], level: Level::Trace, pattern: None, since_utc_nanos: i64::MIN };
+        let filter = Filter {
+            nodes: &[],
+            level: Level::Trace,
+            pattern: None,
+            since_utc_nanos: i64::MIN,
+        };
         assert_eq!(read(folder.path(), &filter).unwrap().records.len(), 1);
     }
 
     #[test]
     fn lines_say_when_who_and_how_bad() {
         assert_eq!(
-            line(&record(1_773_479_700_123_000_000, "camera", Level::Warn, "dark\x1b[2J")),
+            line(&record(
+                1_773_479_700_123_000_000,
+                "camera",
+                Level::Warn,
+                "dark\x1b[2J"
+            )),
             "09:15:00.123 camera     | WARN dark\n"
         );
         for (level, text) in [

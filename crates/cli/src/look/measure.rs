@@ -33,16 +33,21 @@ pub fn measure(arguments: &MeasureArguments, what: What) -> Result<ExitCode, Fai
         What::Bandwidth => "bw",
         What::Delay => "delay",
     };
-    let (names, connection) =
-        choose_to_observe(&arguments.topics, arguments.target.dataflow.as_deref(), program)?;
+    let (names, connection) = choose_to_observe(
+        &arguments.topics,
+        arguments.target.dataflow.as_deref(),
+        program,
+    )?;
     step_back();
     let mut observer = Observer::open_through(connection, &names, QUEUE)?;
     if what == What::Delay {
         // How soon a sample can be had is what is asked.
         observer.set_patience(None);
     }
-    let mut windows: BTreeMap<String, Window> =
-        names.into_iter().map(|name| (name, Window::default())).collect();
+    let mut windows: BTreeMap<String, Window> = names
+        .into_iter()
+        .map(|name| (name, Window::default()))
+        .collect();
     let mut gaps = Gaps::default();
     let mut left = arguments.count.unwrap_or(u64::MAX);
     let mut begin = Instant::now();
@@ -116,7 +121,10 @@ impl Window {
     }
 
     fn renew(&mut self) {
-        *self = Self { last_published: self.last_published, ..Self::default() };
+        *self = Self {
+            last_published: self.last_published,
+            ..Self::default()
+        };
     }
 
     /// Samples sent a second: those that were missed count.
@@ -129,8 +137,7 @@ impl Window {
     }
 
     fn json(&self, topic: &str, what: What, seconds: f64) -> Value {
-        let mut value =
-            json!({"topic": topic, "seconds": seconds, "samples": self.count, "missed": self.missed});
+        let mut value = json!({"topic": topic, "seconds": seconds, "samples": self.count, "missed": self.missed});
         match what {
             What::Rate => {
                 value["rate_hz"] = self.rate(seconds).into();
@@ -160,7 +167,8 @@ fn table(windows: &BTreeMap<String, Window>, what: What, seconds: f64) -> Table 
     columns.push(("missed", Align::Right));
     let mut table = Table::new(&columns);
     let time = |nanos: Option<f64>| format::latency(nanos.map(|nanos| nanos as u64));
-    let bytes = |bytes: Option<f64>| bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.0}"));
+    let bytes =
+        |bytes: Option<f64>| bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.0}"));
     for (topic, window) in windows {
         let (intervals, sizes) = (&window.intervals, &window.bytes);
         let figures = match what {
@@ -253,14 +261,26 @@ mod tests {
         for value in [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0] {
             spread.add(value);
         }
-        let figures = (spread.mean(), spread.deviation(), spread.min(), spread.max());
+        let figures = (
+            spread.mean(),
+            spread.deviation(),
+            spread.min(),
+            spread.max(),
+        );
         assert_eq!(figures, (Some(5.0), Some(2.0), Some(2.0), Some(9.0)));
     }
 
     #[test]
     fn what_was_missed_counts_for_rates() {
-        let mut window = Window { count: 8, missed: 2, ..Window::default() };
+        let mut window = Window {
+            count: 8,
+            missed: 2,
+            ..Window::default()
+        };
         window.bytes.add(1000.0);
-        assert_eq!((window.rate(2.0), window.bytes_per_second(2.0)), (5.0, 5000.0));
+        assert_eq!(
+            (window.rate(2.0), window.bytes_per_second(2.0)),
+            (5.0, 5000.0)
+        );
     }
 }

@@ -24,7 +24,12 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
         arguments::NodeOrder::Stop(one) => (one, NodeOrder::Stop, "has stopped"),
         arguments::NodeOrder::Start(one) => (one, NodeOrder::Start, "runs"),
         arguments::NodeOrder::Restart(one) => (one, NodeOrder::Restart, "runs again"),
-        arguments::NodeOrder::Replace { node, program, target, args } => {
+        arguments::NodeOrder::Replace {
+            node,
+            program,
+            target,
+            args,
+        } => {
             return replace::replace(node, program, args, target);
         }
     };
@@ -33,17 +38,29 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
     let before = find(&state, name).and_then(incarnation);
     // Another connection: reports come over the first one.
     let mut orders = connect_to(state.address(), "node")?;
-    order(&mut orders, &Message::Node { node: name.to_owned(), order: what })?;
+    order(
+        &mut orders,
+        &Message::Node {
+            node: name.to_owned(),
+            order: what,
+        },
+    )?;
     loop {
         let is_alive = state.follow_until_news(Instant::now() + PATIENCE)?;
-        let Some(node) = find(&state, name) else { break };
+        let Some(node) = find(&state, name) else {
+            break;
+        };
         let is_done = match what {
             NodeOrder::Stop => node.pid().is_none(),
             NodeOrder::Start | NodeOrder::Restart => incarnation(node) != before,
         };
         match is_alive {
             _ if is_done => break,
-            None => return Err(Failure::internal(format!("the dataflow ended before node `{name}` {done}"))),
+            None => {
+                return Err(Failure::internal(format!(
+                    "the dataflow ended before node `{name}` {done}"
+                )));
+            }
             Some(false) => note!("waiting for node `{name}` to end"),
             Some(true) => {}
         }
@@ -52,7 +69,10 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
     output::write(&match one.target.json {
         true => {
             let dataflow = &state.welcome().dataflow;
-            format!("{}\n", json!({"dataflow": dataflow, "node": name, "order": what, "pid": pid}))
+            format!(
+                "{}\n",
+                json!({"dataflow": dataflow, "node": name, "order": what, "pid": pid})
+            )
         }
         false => format!("node `{name}` {done}\n"),
     })?;
@@ -61,7 +81,10 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
 
 /// The node of that id, which is no observer.
 pub fn find<'a>(state: &'a State, name: &str) -> Option<&'a NodeState> {
-    state.nodes.values().find(|node| node.declared.id == name && !node.declared.observer)
+    state
+        .nodes
+        .values()
+        .find(|node| node.declared.id == name && !node.declared.observer)
 }
 
 /// How often the process that runs, or ran last, had been started before.

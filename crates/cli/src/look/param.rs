@@ -24,7 +24,12 @@ pub fn param(arguments: &ParamArguments) -> Result<ExitCode, Failure> {
     let text = match &arguments.order {
         ParamOrder::List { node, target } => list(node.as_deref(), target)?,
         ParamOrder::Get { node, name, target } => get(node, name, target)?,
-        ParamOrder::Set { node, name, value, target } => set(node, name, value, target)?,
+        ParamOrder::Set {
+            node,
+            name,
+            value,
+            target,
+        } => set(node, name, value, target)?,
     };
     output::write(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -35,15 +40,22 @@ pub type OfNode = (String, Vec<NodeParam>);
 
 fn list(node: Option<&str>, target: &Target) -> Result<String, Failure> {
     let (dataflow, node) = match node {
-        Some(node) => split_name(node, target.dataflow.as_deref()).map(|(flow, node)| (flow, Some(node)))?,
+        Some(node) => {
+            split_name(node, target.dataflow.as_deref()).map(|(flow, node)| (flow, Some(node)))?
+        }
         None => (target.dataflow.as_deref(), None),
     };
     let mut connection = connect(dataflow, "param")?;
     let nodes = ask(&mut connection, node)?;
     if target.json {
-        let params = nodes.iter().flat_map(|(node, params)| params.iter().map(|param| as_json(node, param)));
+        let params = nodes
+            .iter()
+            .flat_map(|(node, params)| params.iter().map(|param| as_json(node, param)));
         let params: Vec<_> = params.collect();
-        return Ok(format!("{}\n", json!({"dataflow": connection.welcome().dataflow, "params": params})));
+        return Ok(format!(
+            "{}\n",
+            json!({"dataflow": connection.welcome().dataflow, "params": params})
+        ));
     }
     if nodes.iter().all(|(_, params)| params.is_empty()) {
         note!("no node has parameters; declare them in `params` of the dataflow file");
@@ -69,18 +81,27 @@ fn set(node: &str, name: &str, text: &str, target: &Target) -> Result<String, Fa
     let before = find(&mut connection, node, name)?;
     // A value of another type is refused by the keeper, which says what is expected.
     let value = param_value(text, before.spec.kind);
-    let set = SetParam { node: node.to_owned(), name: name.to_owned(), value };
+    let set = SetParam {
+        node: node.to_owned(),
+        name: name.to_owned(),
+        value,
+    };
     order(&mut connection, &Message::SetParam(set))?;
     let after = find(&mut connection, node, name)?;
     Ok(match target.json {
         true => format!("{}\n", as_json(node, &after)),
-        false => format!("`{name}` of `{node}` is {}, it was {}\n", after.value, before.value),
+        false => format!(
+            "`{name}` of `{node}` is {}, it was {}\n",
+            after.value, before.value
+        ),
     })
 }
 
 /// The parameters of one node, or of all.
 pub fn ask(connection: &mut Connection, node: Option<&str>) -> Result<Vec<OfNode>, Failure> {
-    let mut answer = connection.ask(&Message::Params { node: node.map(str::to_owned) })?;
+    let mut answer = connection.ask(&Message::Params {
+        node: node.map(str::to_owned),
+    })?;
     let mut nodes = Vec::new();
     loop {
         match answer {
@@ -91,16 +112,20 @@ pub fn ask(connection: &mut Connection, node: Option<&str>) -> Result<Vec<OfNode
         answer = match connection.receive_until(Instant::now() + PATIENCE)? {
             Some((answer, _)) => answer,
             None => {
-                return Err(
-                    ConnectionError::Unexpected("its list of parameters has no end".to_owned()).into()
-                );
+                return Err(ConnectionError::Unexpected(
+                    "its list of parameters has no end".to_owned(),
+                )
+                .into());
             }
         };
     }
 }
 
 fn find(connection: &mut Connection, node: &str, name: &str) -> Result<NodeParam, Failure> {
-    let params: Vec<_> = ask(connection, Some(node))?.into_iter().flat_map(|(_, params)| params).collect();
+    let params: Vec<_> = ask(connection, Some(node))?
+        .into_iter()
+        .flat_map(|(_, params)| params)
+        .collect();
     if let Some(param) = params.iter().find(|param| param.spec.name == name) {
         return Ok(param.clone());
     }

@@ -18,7 +18,12 @@ use crate::{failure::Failure, output};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Gives the order, and waits until it is decided.
-pub fn replace(node: &str, program: &str, args: &[String], target: &Target) -> Result<ExitCode, Failure> {
+pub fn replace(
+    node: &str,
+    program: &str,
+    args: &[String],
+    target: &Target,
+) -> Result<ExitCode, Failure> {
     let (dataflow, node) = split_name(node, target.dataflow.as_deref())?;
     let program = locate(program)?;
     let mut connection = connect(dataflow, "node")?;
@@ -41,7 +46,8 @@ pub fn replace(node: &str, program: &str, args: &[String], target: &Target) -> R
     output::write(&match target.json {
         true => {
             let (dataflow, program) = (&connection.welcome().dataflow, program.to_string());
-            let told = json!({"dataflow": dataflow, "node": node, "order": "replace", "program": program});
+            let told =
+                json!({"dataflow": dataflow, "node": node, "order": "replace", "program": program});
             format!("{told}\n")
         }
         false => format!("node `{node}` runs {program}\n"),
@@ -59,8 +65,12 @@ fn locate(path: &str) -> Result<Program, Failure> {
         Entry::File { .. } if is_python => Ok(Program::Python(file)),
         Entry::File { executable: true } => Ok(Program::Executable(file)),
         _ if !path.contains('/') && Host.has_command(path) => Ok(Program::Command(path.to_owned())),
-        Entry::File { .. } => Err(Failure::invalid(format!("the file `{path}` cannot be executed"))
-            .hint(format!("run `chmod +x {path}`; a Python script needs a name that ends in `.py`"))),
+        Entry::File { .. } => Err(Failure::invalid(format!(
+            "the file `{path}` cannot be executed"
+        ))
+        .hint(format!(
+            "run `chmod +x {path}`; a Python script needs a name that ends in `.py`"
+        ))),
         Entry::Folder => Err(Failure::invalid(format!("`{path}` is a folder"))),
         Entry::Missing => Err(missing(path, &folder)),
     }
@@ -69,7 +79,9 @@ fn locate(path: &str) -> Result<Program, Failure> {
 fn missing(path: &str, folder: &Path) -> Failure {
     let failure = match path.contains('/') {
         true => Failure::invalid(format!("the file `{path}` does not exist")),
-        false => Failure::invalid(format!("`{path}` is neither a file here nor a command on the PATH")),
+        false => Failure::invalid(format!(
+            "`{path}` is neither a file here nor a command on the PATH"
+        )),
     };
     failure.hint(format!("paths are relative to {}", folder.display()))
 }

@@ -52,12 +52,18 @@ pub enum Beside {
 impl NodeState {
     /// The process that runs.
     pub fn pid(&self) -> Option<u32> {
-        self.started.as_ref().filter(|_| self.ended.is_none()).map(|started| started.pid)
+        self.started
+            .as_ref()
+            .filter(|_| self.ended.is_none())
+            .map(|started| started.pid)
     }
 
     /// What it has not done that the start of the dataflow waits for.
     pub fn awaited(&self) -> Option<&str> {
-        self.declared.not_done.as_deref().filter(|_| self.ended.is_none())
+        self.declared
+            .not_done
+            .as_deref()
+            .filter(|_| self.ended.is_none())
     }
 
     /// How it is, for people.
@@ -79,7 +85,10 @@ impl NodeState {
 impl State {
     /// Asks for the state of a dataflow, and for the news that follow if `follow` says so.
     pub fn open(connection: Connection, follow: bool) -> Result<Self, Failure> {
-        connection.send(&cli_to_keeper::Message::Watch(Watch { logs: false, follow }))?;
+        connection.send(&cli_to_keeper::Message::Watch(Watch {
+            logs: false,
+            follow,
+        }))?;
         let mut state = Self {
             connection,
             begin: Instant::now(),
@@ -91,7 +100,11 @@ impl State {
             match state.connection.receive_until(Instant::now() + PATIENCE)? {
                 Some((Message::SnapshotComplete, _)) => return Ok(state),
                 Some((message, descriptor)) => state.take(message, descriptor)?,
-                None => return Err(Failure::internal("the keeper does not tell the state of its dataflow")),
+                None => {
+                    return Err(Failure::internal(
+                        "the keeper does not tell the state of its dataflow",
+                    ));
+                }
             }
         }
     }
@@ -129,7 +142,11 @@ impl State {
     }
 
     /// Takes in news until `deadline`, or until `other` can be read.
-    pub fn follow_beside(&mut self, other: BorrowedFd<'_>, deadline: Instant) -> Result<Beside, Failure> {
+    pub fn follow_beside(
+        &mut self,
+        other: BorrowedFd<'_>,
+        deadline: Instant,
+    ) -> Result<Beside, Failure> {
         loop {
             match self.connection.try_receive() {
                 Ok(Some((message, descriptor))) => {
@@ -150,7 +167,11 @@ impl State {
             ];
             let left = Timespec::try_from(left).expect("a deadline is some days ahead at most");
             match rustix::event::poll(&mut polled, Some(&left)) {
-                Ok(_) if polled[1].revents().intersects(PollFlags::HUP | PollFlags::ERR) => {
+                Ok(_)
+                    if polled[1]
+                        .revents()
+                        .intersects(PollFlags::HUP | PollFlags::ERR) =>
+                {
                     return Ok(Beside::OtherIsGone);
                 }
                 Ok(_) if !polled[1].revents().is_empty() => return Ok(Beside::Other),
@@ -193,10 +214,21 @@ impl State {
     }
 
     fn declare(&mut self, declared: NodeDeclared) {
-        self.nodes.insert(declared.node, NodeState { declared, started: None, ended: None });
+        self.nodes.insert(
+            declared.node,
+            NodeState {
+                declared,
+                started: None,
+                ended: None,
+            },
+        );
     }
 
-    fn report(&mut self, report: keeper_to_run::Message, descriptor: Option<OwnedFd>) -> Result<(), Failure> {
+    fn report(
+        &mut self,
+        report: keeper_to_run::Message,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<(), Failure> {
         use keeper_to_run::Message;
         match report {
             Message::NodeStarted(started) => {
@@ -226,7 +258,11 @@ impl State {
             Message::EdgeWired(wired) => self.edges.add(&wired),
             Message::EdgeStatus(status) => self.edges.note(&status),
             Message::NodeEnded(ended) => {
-                if self.nodes.get(&ended.node).is_some_and(|node| node.declared.observer) {
+                if self
+                    .nodes
+                    .get(&ended.node)
+                    .is_some_and(|node| node.declared.observer)
+                {
                     self.nodes.remove(&ended.node);
                     self.edges.remove_node(ended.node);
                 } else if let Some(node) = self.nodes.get_mut(&ended.node) {

@@ -43,7 +43,11 @@ fn text(state: &State) -> String {
         format::elapsed(age(welcome.started_utc_nanos)),
         state.keeper(),
         welcome.folder,
-        if welcome.log_folder.is_empty() { "none" } else { &welcome.log_folder },
+        if welcome.log_folder.is_empty() {
+            "none"
+        } else {
+            &welcome.log_folder
+        },
     );
     let mut table = Table::new(&[
         ("node", Align::Left),
@@ -56,7 +60,8 @@ fn text(state: &State) -> String {
         table.row(vec![
             node.declared.id.clone(),
             node.state().to_owned(),
-            node.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+            node.pid()
+                .map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             restarts(node).to_string(),
             program(&node.declared),
         ]);
@@ -64,7 +69,10 @@ fn text(state: &State) -> String {
     text.push_str(&table.render(None));
     for node in own_nodes(state) {
         if let Some(not_done) = node.awaited() {
-            text.push_str(&format!("\nnode `{}` {not_done}: the dataflow waits for it\n", node.declared.id));
+            text.push_str(&format!(
+                "\nnode `{}` {not_done}: the dataflow waits for it\n",
+                node.declared.id
+            ));
         }
     }
     for node in own_nodes(state) {
@@ -78,8 +86,11 @@ fn text(state: &State) -> String {
     for unreadable in state.edges.unreadable() {
         text.push_str(&format!("\n{unreadable}\n"));
     }
-    let lossy: Vec<&Edge> =
-        state.edges.iter().filter(|edge| edge.lost() > 0 && !edge.is_latest() && !edge.observer).collect();
+    let lossy: Vec<&Edge> = state
+        .edges
+        .iter()
+        .filter(|edge| edge.lost() > 0 && !edge.is_latest() && !edge.observer)
+        .collect();
     if !lossy.is_empty() {
         text.push('\n');
         for edge in &lossy {
@@ -97,10 +108,21 @@ fn text(state: &State) -> String {
 
 /// What a node runs, and what is said of that.
 fn program(declared: &NodeDeclared) -> String {
-    let NodeDeclared { program, file_says, attached, .. } = declared;
-    let file_says = file_says.as_ref().map(|file_says| format!(" (the file says {file_says})"));
+    let NodeDeclared {
+        program,
+        file_says,
+        attached,
+        ..
+    } = declared;
+    let file_says = file_says
+        .as_ref()
+        .map(|file_says| format!(" (the file says {file_says})"));
     let attached = attached.as_ref().map(|who| format!(" ({who} is attached)"));
-    format!("{program}{}{}", file_says.unwrap_or_default(), attached.unwrap_or_default())
+    format!(
+        "{program}{}{}",
+        file_says.unwrap_or_default(),
+        attached.unwrap_or_default()
+    )
 }
 
 fn own_nodes(state: &State) -> impl Iterator<Item = &NodeState> {
@@ -108,7 +130,11 @@ fn own_nodes(state: &State) -> impl Iterator<Item = &NodeState> {
 }
 
 fn observers(state: &State) -> impl Iterator<Item = &str> {
-    state.nodes.values().filter(|node| node.declared.observer).map(|node| node.declared.id.as_str())
+    state
+        .nodes
+        .values()
+        .filter(|node| node.declared.observer)
+        .map(|node| node.declared.id.as_str())
 }
 
 pub fn restarts(node: &NodeState) -> u32 {

@@ -31,7 +31,9 @@ pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {
     let dataflow = connection.welcome().dataflow.clone();
     let message = match arguments.kill {
         true => Message::Kill,
-        false => Message::Stop { reason: "`nervure stop`".to_owned() },
+        false => Message::Stop {
+            reason: "`nervure stop`".to_owned(),
+        },
     };
     match order(&mut connection, &message) {
         Ok(()) => {}
@@ -50,7 +52,9 @@ pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {
                 if let Err(ConnectionError::NoAnswer { .. }) = Connection::open(&address, "stop") {
                     return hangs(&address, arguments);
                 }
-                note!("waiting for the nodes of {dataflow} to end; `nervure stop --kill` does not wait");
+                note!(
+                    "waiting for the nodes of {dataflow} to end; `nervure stop --kill` does not wait"
+                );
                 told_at = Instant::now() + PATIENCE;
             }
         }
@@ -64,15 +68,19 @@ pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {
 
 /// What is left to do about a keeper that takes no orders: `--kill` kills it and its nodes.
 fn hangs(address: &KeeperAddress, arguments: &StopArguments) -> Result<ExitCode, Failure> {
-    let KeeperAddress { dataflow, keeper, .. } = address;
+    let KeeperAddress {
+        dataflow, keeper, ..
+    } = address;
     let failed = |error: io::Error| {
-        Failure::internal(format!("the keeper of {dataflow} (process {keeper}) cannot be killed"))
-            .because(error)
+        Failure::internal(format!(
+            "the keeper of {dataflow} (process {keeper}) cannot be killed"
+        ))
+        .because(error)
     };
     let pid = i32::try_from(*keeper).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| failed(rustix::io::Errno::SRCH.into()))?;
-    let pidfd =
-        rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
+    let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+        .map_err(|error| failed(error.into()))?;
     let state = Stat::read(pid.as_raw_pid()).map_or("it is gone", |stat| stat.state_text());
     let hangs = format!("the keeper of {dataflow} (process {keeper}) does not answer: {state}");
     if !arguments.kill {
@@ -87,7 +95,10 @@ fn hangs(address: &KeeperAddress, arguments: &StopArguments) -> Result<ExitCode,
     note!("{hangs}; killing it and its nodes");
     let killed = descendants::kill_tree(pid, pidfd.as_fd()).map_err(failed)?;
     output::write(&match arguments.target.json {
-        true => format!("{}\n", json!({"dataflow": dataflow, "stopped": true, "killed_keeper": true})),
+        true => format!(
+            "{}\n",
+            json!({"dataflow": dataflow, "stopped": true, "killed_keeper": true})
+        ),
         false => format!("{dataflow} was killed: its keeper, and {killed} process(es) below it\n"),
     })?;
     Ok(ExitCode::SUCCESS)
@@ -95,6 +106,7 @@ fn hangs(address: &KeeperAddress, arguments: &StopArguments) -> Result<ExitCode,
 
 /// Whether a process was started as `run` starts keepers.
 fn is_keeper(pid: Pid) -> bool {
-    let arguments = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_pid())).unwrap_or_default();
+    let arguments =
+        std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_pid())).unwrap_or_default();
     arguments == b"nervure\0__keeper\0"
 }

@@ -21,17 +21,26 @@ impl Statistics {
         let (mut count, mut not_finite) = (0u64, 0u64);
         for number in numbers {
             if number.is_finite() {
-                (min, max, sum, count) = (min.min(number), max.max(number), sum + number, count + 1);
+                (min, max, sum, count) =
+                    (min.min(number), max.max(number), sum + number, count + 1);
             } else {
                 not_finite += 1;
             }
         }
-        (count > 0).then(|| Self { min, max, mean: sum / count as f64, not_finite })
+        (count > 0).then(|| Self {
+            min,
+            max,
+            mean: sum / count as f64,
+            not_finite,
+        })
     }
 }
 
 /// The elements of a tensor in C order, as far as they are real numbers.
-pub fn elements<'a>(layout: &'a TensorLayout, payload: &'a [u8]) -> Option<impl Iterator<Item = f64> + 'a> {
+pub fn elements<'a>(
+    layout: &'a TensorLayout,
+    payload: &'a [u8],
+) -> Option<impl Iterator<Item = f64> + 'a> {
     let read = reader(layout.dtype())?;
     Some(places(layout).map(move |place| read(&payload[place..])))
 }
@@ -64,7 +73,9 @@ pub fn packed(layout: &TensorLayout, payload: &[u8]) -> Vec<u8> {
     if layout.is_contiguous() {
         return payload[..layout.len() * item_bytes].to_vec();
     }
-    places(layout).flat_map(|place| payload[place..place + item_bytes].iter().copied()).collect()
+    places(layout)
+        .flat_map(|place| payload[place..place + item_bytes].iter().copied())
+        .collect()
 }
 
 /// Writes a tensor as NumPy does (format version 1.0, `numpy.lib.format`).
@@ -77,13 +88,18 @@ pub fn write_npy(out: &mut impl Write, layout: &TensorLayout, payload: &[u8]) ->
         DType::Custom { name, .. } => format!("'{name}'"),
         plain => format!("'<{}'", plain.numpy_name()),
     };
-    let shape: String = layout.shape().iter().map(|length| format!("{length},")).collect();
+    let shape: String = layout
+        .shape()
+        .iter()
+        .map(|length| format!("{length},"))
+        .collect();
     let mut header = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': ({shape}), }}");
     const BEFORE: usize = 10;
     let padded = (BEFORE + header.len() + 1).next_multiple_of(64);
     header.push_str(&" ".repeat(padded - BEFORE - header.len() - 1));
     header.push('\n');
-    let length = u16::try_from(header.len()).map_err(|_| io::Error::other("the shape is too long"))?;
+    let length =
+        u16::try_from(header.len()).map_err(|_| io::Error::other("the shape is too long"))?;
     out.write_all(b"\x93NUMPY\x01\x00")?;
     out.write_all(&length.to_le_bytes())?;
     out.write_all(header.as_bytes())?;
@@ -91,7 +107,12 @@ pub fn write_npy(out: &mut impl Write, layout: &TensorLayout, payload: &[u8]) ->
 }
 
 /// Writes an image of 8 bits a channel. `is_bgr` says that blue comes first.
-pub fn write_png(out: impl Write, layout: &TensorLayout, payload: &[u8], is_bgr: bool) -> io::Result<()> {
+pub fn write_png(
+    out: impl Write,
+    layout: &TensorLayout,
+    payload: &[u8],
+    is_bgr: bool,
+) -> io::Result<()> {
     let (height, width, channels) = match *layout.shape() {
         [height, width] => (height, width, 1),
         [height, width, channels] => (height, width, channels),
@@ -176,12 +197,20 @@ mod tests {
         // A 2x3 matrix whose columns lie one after the other.
         let layout = TensorLayout::strided(DType::U8, &[2, 3], &[1, 2]).unwrap();
         let payload = [0, 3, 1, 4, 2, 5];
-        assert_eq!(elements(&layout, &payload).unwrap().collect::<Vec<_>>(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(
+            elements(&layout, &payload).unwrap().collect::<Vec<_>>(),
+            [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+        );
         assert_eq!(packed(&layout, &payload), [0, 1, 2, 3, 4, 5]);
-        let halves: Vec<u8> =
-            [f16::from_f32(1.5), f16::from_f32(-2.0)].iter().flat_map(|h| h.to_le_bytes()).collect();
+        let halves: Vec<u8> = [f16::from_f32(1.5), f16::from_f32(-2.0)]
+            .iter()
+            .flat_map(|h| h.to_le_bytes())
+            .collect();
         let layout = TensorLayout::contiguous(DType::F16, &[2]).unwrap();
-        assert_eq!(elements(&layout, &halves).unwrap().collect::<Vec<_>>(), [1.5, -2.0]);
+        assert_eq!(
+            elements(&layout, &halves).unwrap().collect::<Vec<_>>(),
+            [1.5, -2.0]
+        );
     }
 
     #[test]
@@ -191,7 +220,10 @@ mod tests {
         write_npy(&mut out, &layout, &[0; 8]).unwrap();
         assert_eq!(out.len(), 128 + 8);
         let text = String::from_utf8_lossy(&out[10..128]);
-        assert!(text.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), } "), "{text}");
+        assert!(
+            text.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), } "),
+            "{text}"
+        );
         assert!(text.ends_with('\n'));
     }
 

@@ -56,10 +56,11 @@ pub fn top(arguments: &TopArguments) -> Result<ExitCode, Failure> {
     step_back();
     let mut processes = Processes::default();
     look(&mut state, &mut processes);
-    let has_ended = match arguments.target.json || arguments.count.is_some() || !screen::is_interactive() {
-        true => print(arguments, &mut state, &mut processes)?,
-        false => watch(arguments, &mut state, &mut processes)?,
-    };
+    let has_ended =
+        match arguments.target.json || arguments.count.is_some() || !screen::is_interactive() {
+            true => print(arguments, &mut state, &mut processes)?,
+            false => watch(arguments, &mut state, &mut processes)?,
+        };
     if has_ended {
         note!("{} has ended", state.welcome().dataflow);
     }
@@ -67,7 +68,11 @@ pub fn top(arguments: &TopArguments) -> Result<ExitCode, Failure> {
 }
 
 /// Prints one table after another, or JSON. True when the dataflow has ended.
-fn print(arguments: &TopArguments, state: &mut State, processes: &mut Processes) -> Result<bool, Failure> {
+fn print(
+    arguments: &TopArguments,
+    state: &mut State,
+    processes: &mut Processes,
+) -> Result<bool, Failure> {
     let is_json = arguments.target.json;
     let is_terminal = io::stdout().is_terminal();
     let default_count = if is_json || is_terminal { u64::MAX } else { 1 };
@@ -87,7 +92,11 @@ fn print(arguments: &TopArguments, state: &mut State, processes: &mut Processes)
 }
 
 /// Shows a screen until a key ends it. True when the dataflow has ended.
-fn watch(arguments: &TopArguments, state: &mut State, processes: &mut Processes) -> Result<bool, Failure> {
+fn watch(
+    arguments: &TopArguments,
+    state: &mut State,
+    processes: &mut Processes,
+) -> Result<bool, Failure> {
     let screen = Screen::open()?;
     let mut view = View::default();
     let mut usages = look(state, processes);
@@ -116,7 +125,9 @@ type Usages = Vec<(u32, Option<Usage>)>;
 
 fn look(state: &mut State, processes: &mut Processes) -> Usages {
     state.sample();
-    let usage = |(index, node): (&u32, &NodeState)| (*index, node.pid().and_then(|pid| processes.usage(pid)));
+    let usage = |(index, node): (&u32, &NodeState)| {
+        (*index, node.pid().and_then(|pid| processes.usage(pid)))
+    };
     state.nodes.iter().map(usage).collect()
 }
 
@@ -129,7 +140,9 @@ struct NodeRow<'a> {
 
 impl NodeRow<'_> {
     fn cpu(&self) -> f64 {
-        self.usage.and_then(|usage| usage.cpu_percent).unwrap_or(0.0)
+        self.usage
+            .and_then(|usage| usage.cpu_percent)
+            .unwrap_or(0.0)
     }
 
     fn resident_bytes(&self) -> u64 {
@@ -137,14 +150,20 @@ impl NodeRow<'_> {
     }
 
     fn restarts(&self) -> u32 {
-        self.node.started.as_ref().map_or(0, |started| started.restarts)
+        self.node
+            .started
+            .as_ref()
+            .map_or(0, |started| started.restarts)
     }
 }
 
 /// Those that are still there.
 fn rows<'a>(state: &'a State, usages: &Usages) -> Vec<NodeRow<'a>> {
     let row = |(index, usage): &(u32, Option<Usage>)| {
-        Some(NodeRow { node: state.nodes.get(index)?, usage: *usage })
+        Some(NodeRow {
+            node: state.nodes.get(index)?,
+            usage: *usage,
+        })
     };
     usages.iter().filter_map(row).collect()
 }
@@ -164,8 +183,18 @@ fn title(state: &State, nodes: usize) -> String {
 /// All of it, however much there is.
 fn text(state: &State, usages: &Usages, coloured: bool) -> String {
     let rows = rows(state, usages);
-    let render = |table: Table| if coloured { table.render_coloured(None) } else { table.render(None) };
-    let mut text = format!("{}\n\n{}", title(state, rows.len()), render(node_table(&rows)));
+    let render = |table: Table| {
+        if coloured {
+            table.render_coloured(None)
+        } else {
+            table.render(None)
+        }
+    };
+    let mut text = format!(
+        "{}\n\n{}",
+        title(state, rows.len()),
+        render(node_table(&rows))
+    );
     let edges: Vec<&Edge> = state.edges.iter().collect();
     if !edges.is_empty() {
         text.push_str(&format!("\n{}", render(edge_table_of(edges, None))));
@@ -195,15 +224,27 @@ fn node_table(rows: &[NodeRow<'_>]) -> Table {
     for row in rows {
         let NodeRow { node, usage } = row;
         let is_observer = node.declared.observer;
-        let state = if is_observer { "observes" } else { node.state() };
+        let state = if is_observer {
+            "observes"
+        } else {
+            node.state()
+        };
         table.row(vec![
             node.declared.id.clone(),
             state.to_owned(),
             node.pid().map_or_else(dash, |pid| pid.to_string()),
-            usage.and_then(|usage| usage.cpu_percent).map_or_else(dash, |cpu| format!("{cpu:.1}")),
-            usage.map_or_else(dash, |usage| format!("{:.1}", usage.resident_bytes as f64 / 1e6)),
+            usage
+                .and_then(|usage| usage.cpu_percent)
+                .map_or_else(dash, |cpu| format!("{cpu:.1}")),
+            usage.map_or_else(dash, |usage| {
+                format!("{:.1}", usage.resident_bytes as f64 / 1e6)
+            }),
             usage.map_or_else(dash, |usage| usage.threads.to_string()),
-            if is_observer { dash() } else { row.restarts().to_string() },
+            if is_observer {
+                dash()
+            } else {
+                row.restarts().to_string()
+            },
         ]);
         table.colour(
             STATE,

@@ -50,10 +50,15 @@ pub fn policy_name(queue: Queue) -> &'static str {
 }
 
 fn list(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
-    let Chosen { state, topics } =
-        choose(&arguments.topics, arguments.target.dataflow.as_deref(), "topic-list")?;
+    let Chosen { state, topics } = choose(
+        &arguments.topics,
+        arguments.target.dataflow.as_deref(),
+        "topic-list",
+    )?;
     let count = |topic: &Topic, observer| {
-        edges_of(&state, topic).filter(|edge: &&Edge| edge.observer == observer).count()
+        edges_of(&state, topic)
+            .filter(|edge: &&Edge| edge.observer == observer)
+            .count()
     };
     if arguments.target.json {
         let topic = |topic: &Topic| {
@@ -66,7 +71,10 @@ fn list(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
             })
         };
         let topics: Vec<_> = topics.iter().map(topic).collect();
-        output::write(&format!("{}\n", json!({"dataflow": state.welcome().dataflow, "topics": topics})))?;
+        output::write(&format!(
+            "{}\n",
+            json!({"dataflow": state.welcome().dataflow, "topics": topics})
+        ))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&[
@@ -79,7 +87,11 @@ fn list(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
     for topic in &topics {
         table.row(vec![
             topic.name.clone(),
-            topic.output.type_name.clone().unwrap_or_else(|| "-".to_owned()),
+            topic
+                .output
+                .type_name
+                .clone()
+                .unwrap_or_else(|| "-".to_owned()),
             topic.output.history.to_string(),
             count(topic, false).to_string(),
             count(topic, true).to_string(),
@@ -90,8 +102,11 @@ fn list(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
 }
 
 fn info(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
-    let Chosen { mut state, topics } =
-        choose(&arguments.topics, arguments.target.dataflow.as_deref(), "topic-info")?;
+    let Chosen { mut state, topics } = choose(
+        &arguments.topics,
+        arguments.target.dataflow.as_deref(),
+        "topic-info",
+    )?;
     state.sample();
     let mut text = String::new();
     for topic in &topics {
@@ -111,9 +126,19 @@ fn info(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
 fn info_text(state: &State, topic: &Topic) -> String {
     let producer = &state.nodes[&topic.node];
     let mut text = format!("{}\n", topic.name);
-    text.push_str(&format!("  type     {}\n", topic.output.type_name.as_deref().unwrap_or("not declared")));
-    let process = producer.pid().map(|pid| format!(" (process {pid})")).unwrap_or_default();
-    text.push_str(&format!("  sent by  {} {}{process}\n", producer.declared.id, producer.state()));
+    text.push_str(&format!(
+        "  type     {}\n",
+        topic.output.type_name.as_deref().unwrap_or("not declared")
+    ));
+    let process = producer
+        .pid()
+        .map(|pid| format!(" (process {pid})"))
+        .unwrap_or_default();
+    text.push_str(&format!(
+        "  sent by  {} {}{process}\n",
+        producer.declared.id,
+        producer.state()
+    ));
     if topic.output.history > 0 {
         text.push_str(&format!("  history  {}\n", topic.output.history));
     }
@@ -137,7 +162,11 @@ fn info_text(state: &State, topic: &Topic) -> String {
         table.row(vec![
             format!("  {}", edge.consumer_name()),
             policy_name(edge.queue).to_owned(),
-            format!("{}/{}", known(edge.has_output() && edge.has_input(), totals.queued()), edge.queue.depth),
+            format!(
+                "{}/{}",
+                known(edge.has_output() && edge.has_input(), totals.queued()),
+                edge.queue.depth
+            ),
             edge.queue.max_held.to_string(),
             known(edge.has_output(), totals.output.published()),
             known(edge.has_input(), totals.input.received),

@@ -26,7 +26,11 @@ pub struct Topic {
 }
 
 /// Looks the patterns up in the dataflow that they, or `-d`, name. No pattern means every topic.
-pub fn choose(patterns: &[String], dataflow: Option<&str>, program: &str) -> Result<Chosen, Failure> {
+pub fn choose(
+    patterns: &[String],
+    dataflow: Option<&str>,
+    program: &str,
+) -> Result<Chosen, Failure> {
     let (dataflow, patterns) = common_dataflow(patterns, dataflow)?;
     let state = State::open(connect(dataflow, program)?, false)?;
     let all = all(&state);
@@ -75,23 +79,37 @@ pub fn all(state: &State) -> Vec<Topic> {
 
 /// Those whose names fit one of the patterns, and all of them without patterns. A pattern that none fits is a mistake.
 fn select(all: Vec<Topic>, patterns: &[&str]) -> Result<Vec<Topic>, Failure> {
-    if let Some(pattern) = patterns.iter().find(|pattern| !all.iter().any(|one| fits(pattern, &one.name))) {
+    if let Some(pattern) = patterns
+        .iter()
+        .find(|pattern| !all.iter().any(|one| fits(pattern, &one.name)))
+    {
         let hint = match all.is_empty() {
             true => "its nodes have no outputs".to_owned(),
-            false => did_you_mean(pattern, "the topics are", all.iter().map(|one| one.name.as_str())),
+            false => did_you_mean(
+                pattern,
+                "the topics are",
+                all.iter().map(|one| one.name.as_str()),
+            ),
         };
         return Err(Failure::invalid(format!("there is no topic `{pattern}`")).hint(hint));
     }
-    let is_meant =
-        |one: &Topic| patterns.is_empty() || patterns.iter().any(|pattern| fits(pattern, &one.name));
+    let is_meant = |one: &Topic| {
+        patterns.is_empty() || patterns.iter().any(|pattern| fits(pattern, &one.name))
+    };
     Ok(all.into_iter().filter(is_meant).collect())
 }
 
 /// Whether a name is what the pattern says, in which `*` stands for anything.
 fn fits(pattern: &str, name: &str) -> bool {
-    let Some((begin, rest)) = pattern.split_once('*') else { return pattern == name };
-    let Some(tail) = name.strip_prefix(begin) else { return false };
-    (0..=tail.len()).filter(|at| tail.is_char_boundary(*at)).any(|at| fits(rest, &tail[at..]))
+    let Some((begin, rest)) = pattern.split_once('*') else {
+        return pattern == name;
+    };
+    let Some(tail) = name.strip_prefix(begin) else {
+        return false;
+    };
+    (0..=tail.len())
+        .filter(|at| tail.is_char_boundary(*at))
+        .any(|at| fits(rest, &tail[at..]))
 }
 
 #[cfg(test)]
@@ -123,7 +141,10 @@ mod tests {
     #[test]
     fn topics_may_name_one_dataflow_together() {
         let patterns = ["drive:a/b".to_owned(), "c/d".to_owned()];
-        assert_eq!(common_dataflow(&patterns, None).unwrap(), (Some("drive"), vec!["a/b", "c/d"]));
+        assert_eq!(
+            common_dataflow(&patterns, None).unwrap(),
+            (Some("drive"), vec!["a/b", "c/d"])
+        );
         let patterns = ["drive:a/b".to_owned(), "arm:c/d".to_owned()];
         assert!(common_dataflow(&patterns, None).is_err());
     }

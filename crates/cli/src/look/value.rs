@@ -23,9 +23,15 @@ pub struct Limits {
 
 impl Limits {
     /// A few lines of it.
-    pub const SHORT: Self = Self { items: 8, text_bytes: 400 };
+    pub const SHORT: Self = Self {
+        items: 8,
+        text_bytes: 400,
+    };
     /// All of it.
-    pub const NONE: Self = Self { items: usize::MAX, text_bytes: usize::MAX };
+    pub const NONE: Self = Self {
+        items: usize::MAX,
+        text_bytes: usize::MAX,
+    };
 }
 
 /// A value, or the beginning of one.
@@ -84,7 +90,11 @@ pub fn shown(sample: &Sample, limits: Limits) -> Result<Shown, SampleError> {
 
 /// True for an array that stands for one map, as a Python node sends a dict.
 fn is_map(schema: &Schema) -> bool {
-    schema.root().metadata().get(PYTHON_KIND).is_some_and(|kind| kind == "dict")
+    schema
+        .root()
+        .metadata()
+        .get(PYTHON_KIND)
+        .is_some_and(|kind| kind == "dict")
 }
 
 /// A value of the metadata.
@@ -95,15 +105,21 @@ pub fn shown_metadata(value: &MetadataValue, limits: Limits) -> Shown {
         MetadataValue::Float(value) => Shown::Plain(number(*value)),
         MetadataValue::Text(value) => text(value, limits),
         MetadataValue::Bytes(value) => bytes(value, limits),
-        MetadataValue::Integers(values) => {
-            list(values.iter().map(|value| Shown::Plain((*value).into())), values.len(), limits)
-        }
-        MetadataValue::Floats(values) => {
-            list(values.iter().map(|value| Shown::Plain(number(*value))), values.len(), limits)
-        }
-        MetadataValue::Texts(values) => {
-            list(values.iter().map(|value| text(value, limits)), values.len(), limits)
-        }
+        MetadataValue::Integers(values) => list(
+            values.iter().map(|value| Shown::Plain((*value).into())),
+            values.len(),
+            limits,
+        ),
+        MetadataValue::Floats(values) => list(
+            values.iter().map(|value| Shown::Plain(number(*value))),
+            values.len(),
+            limits,
+        ),
+        MetadataValue::Texts(values) => list(
+            values.iter().map(|value| text(value, limits)),
+            values.len(),
+            limits,
+        ),
     }
 }
 
@@ -111,7 +127,9 @@ pub fn shown_metadata(value: &MetadataValue, limits: Limits) -> Shown {
 pub fn is_image(layout: &TensorLayout) -> bool {
     const SMALLEST_SIDE: usize = 16;
     match layout.shape() {
-        [height, width] | [height, width, 1..=4] => *height >= SMALLEST_SIDE && *width >= SMALLEST_SIDE,
+        [height, width] | [height, width, 1..=4] => {
+            *height >= SMALLEST_SIDE && *width >= SMALLEST_SIDE
+        }
         _ => false,
     }
 }
@@ -129,9 +147,12 @@ impl Shown {
                 let begin: Vec<_> = items.iter().map(Self::json).collect();
                 json!({"items": items.len() + more, "begin": begin})
             }
-            Self::Row(fields) => {
-                Value::Object(fields.iter().map(|(name, value)| (name.clone(), value.json())).collect())
-            }
+            Self::Row(fields) => Value::Object(
+                fields
+                    .iter()
+                    .map(|(name, value)| (name.clone(), value.json()))
+                    .collect(),
+            ),
             Self::Tensor(tensor) => tensor.json(),
         }
     }
@@ -142,7 +163,9 @@ impl fmt::Display for Shown {
         match self {
             Self::Plain(value) => write!(f, "{value}"),
             Self::Text(text, 0) => write!(f, "{}", Value::from(text.as_str())),
-            Self::Text(begin, more) => write!(f, "{}.. {more} more bytes", Value::from(begin.as_str())),
+            Self::Text(begin, more) => {
+                write!(f, "{}.. {more} more bytes", Value::from(begin.as_str()))
+            }
             Self::Bytes(begin, bytes) => {
                 let dots = if begin.len() < *bytes { " .." } else { "" };
                 write!(f, "{bytes} bytes: {}{dots}", hexadecimal(begin))
@@ -155,7 +178,10 @@ impl fmt::Display for Shown {
                 write!(f, "[{}]", items.join(", "))
             }
             Self::Row(fields) => {
-                let fields: Vec<_> = fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+                let fields: Vec<_> = fields
+                    .iter()
+                    .map(|(name, value)| format!("{name}: {value}"))
+                    .collect();
                 write!(f, "{{{}}}", fields.join(", "))
             }
             Self::Tensor(tensor) => tensor.fmt(f),
@@ -169,8 +195,11 @@ impl ShownTensor {
         object.insert("shape".to_owned(), json!(self.shape));
         object.insert("dtype".to_owned(), readable_name(&self.dtype).into());
         if let Some(statistics) = &self.statistics {
-            for (name, value) in [("min", statistics.min), ("max", statistics.max), ("mean", statistics.mean)]
-            {
+            for (name, value) in [
+                ("min", statistics.min),
+                ("max", statistics.max),
+                ("mean", statistics.mean),
+            ] {
                 object.insert(name.to_owned(), number(value));
             }
             if statistics.not_finite > 0 {
@@ -178,7 +207,10 @@ impl ShownTensor {
             }
         }
         if !self.begin.is_empty() {
-            object.insert("begin".to_owned(), self.begin.iter().map(|value| number(*value)).collect());
+            object.insert(
+                "begin".to_owned(),
+                self.begin.iter().map(|value| number(*value)).collect(),
+            );
         }
         Value::Object(object)
     }
@@ -189,8 +221,19 @@ impl fmt::Display for ShownTensor {
         let shape: Vec<_> = self.shape.iter().map(ToString::to_string).collect();
         write!(f, "{} {}", readable_name(&self.dtype), shape.join("x"))?;
         if let Some(statistics) = &self.statistics {
-            let Statistics { min, max, mean, not_finite } = statistics;
-            write!(f, ", min {}, max {}, mean {}", short(*min), short(*max), short(*mean))?;
+            let Statistics {
+                min,
+                max,
+                mean,
+                not_finite,
+            } = statistics;
+            write!(
+                f,
+                ", min {}, max {}, mean {}",
+                short(*min),
+                short(*max),
+                short(*mean)
+            )?;
             if *not_finite > 0 {
                 write!(f, ", {not_finite} not finite")?;
             }
@@ -207,7 +250,9 @@ impl fmt::Display for ShownTensor {
 
 fn tensor(layout: &TensorLayout, payload: &[u8], limits: Limits) -> Shown {
     let shown = if is_image(layout) { 0 } else { limits.items };
-    let begin = elements(layout, payload).map(|numbers| numbers.take(shown).collect()).unwrap_or_default();
+    let begin = elements(layout, payload)
+        .map(|numbers| numbers.take(shown).collect())
+        .unwrap_or_default();
     Shown::Tensor(ShownTensor {
         shape: layout.shape().to_vec(),
         dtype: layout.dtype().clone(),
@@ -226,7 +271,11 @@ fn text(text: &str, limits: Limits) -> Shown {
 
 fn bytes(bytes: &[u8], limits: Limits) -> Shown {
     const A_LINE: usize = 32;
-    let shown = if limits.items == usize::MAX { bytes.len() } else { bytes.len().min(A_LINE) };
+    let shown = if limits.items == usize::MAX {
+        bytes.len()
+    } else {
+        bytes.len().min(A_LINE)
+    };
     Shown::Bytes(bytes[..shown].to_vec(), bytes.len())
 }
 
@@ -238,12 +287,20 @@ fn list(items: impl Iterator<Item = Shown>, count: usize, limits: Limits) -> Sho
 
 /// JSON has no infinities: they are texts.
 fn number(value: f64) -> Value {
-    if value.is_finite() { value.into() } else { value.to_string().into() }
+    if value.is_finite() {
+        value.into()
+    } else {
+        value.to_string().into()
+    }
 }
 
 fn short(value: f64) -> String {
     let text = format!("{value:.4}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    let text = if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        &text
+    };
     if value != 0.0 && (value.abs() < 1e-3 || value.abs() >= 1e9) {
         format!("{value:.3e}")
     } else {
@@ -265,7 +322,9 @@ fn item(field: &Field, array: &ArrayData, at: usize, limits: Limits) -> Shown {
     if array.is_null(at) {
         return Shown::Plain(Value::Null);
     }
-    match TensorColumn::new(field, array).and_then(|tensors| tensors.map(|it| it.get(at)).transpose()) {
+    match TensorColumn::new(field, array)
+        .and_then(|tensors| tensors.map(|it| it.get(at)).transpose())
+    {
         Ok(None) => {}
         Ok(Some(None)) => return Shown::Plain(Value::Null),
         Ok(Some(Some(found))) => return tensor(&found.layout, &found.elements, limits),
@@ -295,10 +354,18 @@ fn item(field: &Field, array: &ArrayData, at: usize, limits: Limits) -> Shown {
         DataType::LargeUtf8 => text(&String::from_utf8_lossy(variable::<i64>(array, at)), limits),
         DataType::Binary => bytes(variable::<i32>(array, at), limits),
         DataType::LargeBinary => bytes(variable::<i64>(array, at), limits),
-        DataType::List(field) | DataType::Map(field, _) => {
-            items(field, &array.child_data()[0], range::<i32>(array, at), limits)
-        }
-        DataType::LargeList(field) => items(field, &array.child_data()[0], range::<i64>(array, at), limits),
+        DataType::List(field) | DataType::Map(field, _) => items(
+            field,
+            &array.child_data()[0],
+            range::<i32>(array, at),
+            limits,
+        ),
+        DataType::LargeList(field) => items(
+            field,
+            &array.child_data()[0],
+            range::<i64>(array, at),
+            limits,
+        ),
         DataType::FixedSizeList(field, length) => {
             let length = usize::try_from(*length).unwrap_or(0);
             let begin = (array.offset() + at) * length;
@@ -307,7 +374,8 @@ fn item(field: &Field, array: &ArrayData, at: usize, limits: Limits) -> Shown {
         DataType::Struct(fields) => {
             let at = array.offset() + at;
             let values = fields.iter().zip(array.child_data());
-            let shown = values.map(|(field, child)| (field.name().clone(), item(field, child, at, limits)));
+            let shown =
+                values.map(|(field, child)| (field.name().clone(), item(field, child, at, limits)));
             Shown::Row(shown.collect())
         }
         other => Shown::Text(format!("({other})"), 0),
@@ -317,7 +385,11 @@ fn item(field: &Field, array: &ArrayData, at: usize, limits: Limits) -> Shown {
 fn items(field: &Field, array: &ArrayData, range: std::ops::Range<usize>, limits: Limits) -> Shown {
     let range = range.start.min(array.len())..range.end.min(array.len());
     let count = range.len();
-    list(range.map(|at| item(field, array, at, limits)), count, limits)
+    list(
+        range.map(|at| item(field, array, at, limits)),
+        count,
+        limits,
+    )
 }
 
 /// Where an item of variable length lies.
@@ -327,7 +399,10 @@ fn range<O: arrow_buffer::ArrowNativeType>(array: &ArrayData, at: usize) -> std:
 }
 
 fn variable<O: arrow_buffer::ArrowNativeType>(array: &ArrayData, at: usize) -> &[u8] {
-    array.buffers()[1].as_slice().get(range::<O>(array, at)).unwrap_or_default()
+    array.buffers()[1]
+        .as_slice()
+        .get(range::<O>(array, at))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -341,7 +416,10 @@ mod tests {
 
     #[test]
     fn what_is_long_is_shortened_and_says_so() {
-        let limits = Limits { items: 2, text_bytes: 4 };
+        let limits = Limits {
+            items: 2,
+            text_bytes: 4,
+        };
         let shown = text("h\u{e9}llo", limits);
         assert_eq!(shown.to_string(), "\"h\u{e9}l\".. 2 more bytes");
         assert_eq!(shown.json(), json!({"text_bytes": 6, "begin": "h\u{e9}l"}));
@@ -349,7 +427,10 @@ mod tests {
         assert_eq!(numbers(limits).to_string(), "[0, 1, .. 3 more]");
         assert_eq!(numbers(limits).json(), json!({"items": 5, "begin": [0, 1]}));
         assert_eq!(numbers(Limits::NONE).json(), json!([0, 1, 2, 3, 4]));
-        assert_eq!(bytes(&[1; 40], limits).to_string(), format!("40 bytes: {} ..", "01".repeat(32)));
+        assert_eq!(
+            bytes(&[1; 40], limits).to_string(),
+            format!("40 bytes: {} ..", "01".repeat(32))
+        );
     }
 
     #[test]
@@ -362,10 +443,15 @@ mod tests {
             "uint8 16x16, min 10, max 20, mean 10.0391"
         );
         let layout = TensorLayout::contiguous(DType::F32, &[3]).unwrap();
-        let payload: Vec<u8> =
-            [0.5f32, f32::NAN, -2.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+        let payload: Vec<u8> = [0.5f32, f32::NAN, -2.0]
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
         let shown = tensor(&layout, &payload, Limits::SHORT);
-        assert_eq!(shown.to_string(), "float32 3, min -2, max 0.5, mean -0.75, 1 not finite: 0.5 NaN -2");
+        assert_eq!(
+            shown.to_string(),
+            "float32 3, min -2, max 0.5, mean -0.75, 1 not finite: 0.5 NaN -2"
+        );
         assert_eq!(shown.json()["begin"], json!([0.5, "NaN", -2.0]));
     }
 
@@ -375,7 +461,11 @@ mod tests {
         let image = Tensor::new(&pixels, &[16, 16]).unwrap();
         let mut column = Column::default();
         let fields = column.begin_fields().unwrap();
-        fields.field("img").unwrap().push_tensor(image.layout(), &image).unwrap();
+        fields
+            .field("img")
+            .unwrap()
+            .push_tensor(image.layout(), &image)
+            .unwrap();
         fields.field("t").unwrap().push_float(1.5).unwrap();
         column.end_fields();
         let record = Record::new(column, "dict").unwrap();
@@ -383,15 +473,32 @@ mod tests {
         record.write(&mut payload);
         let (schema, layout) = (record.schema().unwrap(), record.layout());
         let payload = payload_buffer(payload);
-        let array = View::new(&layout, &payload).unwrap().array(Some(schema), &payload).unwrap();
+        let array = View::new(&layout, &payload)
+            .unwrap()
+            .array(Some(schema), &payload)
+            .unwrap();
         let shown = item(schema.root(), &array, 0, Limits::SHORT);
-        assert_eq!(shown.to_string(), "{img: uint8 16x16, min 10, max 10, mean 10, t: 1.5}");
+        assert_eq!(
+            shown.to_string(),
+            "{img: uint8 16x16, min 10, max 10, mean 10, t: 1.5}"
+        );
         assert_eq!(shown.json()["img"]["shape"], json!([16, 16]));
     }
 
     #[test]
     fn numbers_are_short() {
         let texts = [0.0, 1.0, 93.412_34, -0.5, 1e-6, 1.23e12, 1e308].map(short);
-        assert_eq!(texts, ["0", "1", "93.4123", "-0.5", "1.000e-6", "1.230e12", "1.000e308"]);
+        assert_eq!(
+            texts,
+            [
+                "0",
+                "1",
+                "93.4123",
+                "-0.5",
+                "1.000e-6",
+                "1.230e12",
+                "1.000e308"
+            ]
+        );
     }
 }

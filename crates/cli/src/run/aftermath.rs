@@ -20,7 +20,12 @@ pub struct Aftermath {
 impl Aftermath {
     /// Of that node.
     pub fn new(player: String) -> Self {
-        Self { player, has_ended: false, received: 0, quiet_looks: 0 }
+        Self {
+            player,
+            has_ended: false,
+            received: 0,
+            quiet_looks: 0,
+        }
     }
 
     /// A node has ended.
@@ -31,10 +36,16 @@ impl Aftermath {
     /// Whether it is over. To be asked every half second.
     pub fn is_over(&mut self, edges: &Edges) -> bool {
         let totals = || edges.iter().map(super::edges::Edge::totals);
-        let received = totals().map(|totals| totals.input.received).fold(0, u64::saturating_add);
+        let received = totals()
+            .map(|totals| totals.input.received)
+            .fold(0, u64::saturating_add);
         let is_quiet = received == self.received && totals().all(|totals| totals.queued() == 0);
         self.received = received;
-        self.quiet_looks = if self.has_ended && is_quiet { self.quiet_looks + 1 } else { 0 };
+        self.quiet_looks = if self.has_ended && is_quiet {
+            self.quiet_looks + 1
+        } else {
+            0
+        };
         self.quiet_looks >= QUIET_LOOKS
     }
 }

@@ -10,7 +10,8 @@ use nervure_keeper::plan::Plan;
 use nervure_protocol::keeper_to_run::{Level, LogRecord, Message};
 
 use super::{
-    edges::Edges, json::Json, live::Live, nodes::Nodes, plain::Plain, streams::Streams, summary::Summary,
+    edges::Edges, json::Json, live::Live, nodes::Nodes, plain::Plain, streams::Streams,
+    summary::Summary,
 };
 use crate::{
     arguments::RunOptions,
@@ -66,22 +67,41 @@ impl Lines {
 
     fn new(plan: &Plan) -> Self {
         let widths = plan.nodes.iter().map(|node| node.id.chars().count());
-        let name_width =
-            widths.filter(|&width| width <= Self::MAX_NAME_WIDTH).max().unwrap_or(0).max("nervure".len());
+        let name_width = widths
+            .filter(|&width| width <= Self::MAX_NAME_WIDTH)
+            .max()
+            .unwrap_or(0)
+            .max("nervure".len());
         let colour_stdout = io::stdout().is_terminal() && wants_colour();
-        Self { name_width, colour_stdout, colour_stderr: colour_on_stderr() }
+        Self {
+            name_width,
+            colour_stdout,
+            colour_stderr: colour_on_stderr(),
+        }
     }
 
     /// The line of a record, without its end.
     pub fn of(&self, record: &LogRecord) -> (Target, String) {
-        let target = if record.stream == "stdout" { Target::Stdout } else { Target::Stderr };
-        let colour = if target == Target::Stdout { self.colour_stdout } else { self.colour_stderr };
+        let target = if record.stream == "stdout" {
+            Target::Stdout
+        } else {
+            Target::Stderr
+        };
+        let colour = if target == Target::Stdout {
+            self.colour_stdout
+        } else {
+            self.colour_stderr
+        };
         let (name, text) = record_line(record);
         let name_width = self.name_width;
         let line = match (colour, record.level) {
             (false, _) => format!("{name:name_width$} | {text}"),
-            (true, Level::Error) => format!("\x1b[2m{name:name_width$} |\x1b[0m \x1b[31m{text}\x1b[0m"),
-            (true, Level::Warn) => format!("\x1b[2m{name:name_width$} |\x1b[0m \x1b[33m{text}\x1b[0m"),
+            (true, Level::Error) => {
+                format!("\x1b[2m{name:name_width$} |\x1b[0m \x1b[31m{text}\x1b[0m")
+            }
+            (true, Level::Warn) => {
+                format!("\x1b[2m{name:name_width$} |\x1b[0m \x1b[33m{text}\x1b[0m")
+            }
             (true, _) => format!("\x1b[2m{name:name_width$} |\x1b[0m {text}"),
         };
         (target, line)
@@ -135,7 +155,11 @@ mod tests {
 
     #[test]
     fn only_what_a_node_writes_to_stdout_is_data() {
-        let lines = Lines { name_width: 7, colour_stdout: false, colour_stderr: false };
+        let lines = Lines {
+            name_width: 7,
+            colour_stdout: false,
+            colour_stderr: false,
+        };
         let record = |node: &str, stream: &str| LogRecord {
             utc_nanos: 0,
             node: node.to_owned(),
@@ -143,9 +167,21 @@ mod tests {
             stream: stream.to_owned(),
             text: "x".to_owned(),
         };
-        assert_eq!(lines.of(&record("cam", "stdout")), (Target::Stdout, "cam     | x".to_owned()));
-        assert_eq!(lines.of(&record("cam", "stderr")), (Target::Stderr, "cam     | x".to_owned()));
-        assert_eq!(lines.of(&record("cam", "keeper")), (Target::Stderr, "nervure | cam: x".to_owned()));
-        assert_eq!(lines.of(&record("nervure", "run")), (Target::Stderr, "nervure | x".to_owned()));
+        assert_eq!(
+            lines.of(&record("cam", "stdout")),
+            (Target::Stdout, "cam     | x".to_owned())
+        );
+        assert_eq!(
+            lines.of(&record("cam", "stderr")),
+            (Target::Stderr, "cam     | x".to_owned())
+        );
+        assert_eq!(
+            lines.of(&record("cam", "keeper")),
+            (Target::Stderr, "nervure | cam: x".to_owned())
+        );
+        assert_eq!(
+            lines.of(&record("nervure", "run")),
+            (Target::Stderr, "nervure | x".to_owned())
+        );
     }
 }

@@ -33,26 +33,47 @@ pub struct Row<'a> {
 }
 
 const fn number(name: &'static str, of: Of, value: fn(&Row<'_>) -> String) -> Column {
-    Column { name, align: Align::Right, of, value, colour: |_| None }
+    Column {
+        name,
+        align: Align::Right,
+        of,
+        value,
+        colour: |_| None,
+    }
 }
 
 const fn text(name: &'static str, value: fn(&Row<'_>) -> String) -> Column {
-    Column { name, align: Align::Left, of: Of::Nobody, value, colour: |_| None }
+    Column {
+        name,
+        align: Align::Left,
+        of: Of::Nobody,
+        value,
+        colour: |_| None,
+    }
 }
 
 impl Column {
     /// What it says of an edge: `?` where the counters are not readable.
     fn text(&self, row: &Row<'_>) -> String {
-        if self.is_known(row) { (self.value)(row) } else { UNKNOWN.to_owned() }
+        if self.is_known(row) {
+            (self.value)(row)
+        } else {
+            UNKNOWN.to_owned()
+        }
     }
 
     fn colour(&self, row: &Row<'_>) -> Option<Colour> {
-        if self.is_known(row) { (self.colour)(row) } else { Some(Colour::Red) }
+        if self.is_known(row) {
+            (self.colour)(row)
+        } else {
+            Some(Colour::Red)
+        }
     }
 
     fn is_known(&self, row: &Row<'_>) -> bool {
         let needs = |end| self.of == end || self.of == Of::Both;
-        (!needs(Of::Producer) || row.edge.has_output()) && (!needs(Of::Consumer) || row.edge.has_input())
+        (!needs(Of::Producer) || row.edge.has_output())
+            && (!needs(Of::Consumer) || row.edge.has_input())
     }
 }
 
@@ -61,40 +82,64 @@ const UNKNOWN: &str = "?";
 
 /// A count, or `?` where it cannot be read.
 pub fn known(is_known: bool, count: u64) -> String {
-    if is_known { count.to_string() } else { UNKNOWN.to_owned() }
+    if is_known {
+        count.to_string()
+    } else {
+        UNKNOWN.to_owned()
+    }
 }
 
 pub const EDGE: Column = text("edge", |row| row.edge.name());
 pub const RATE: Column = number("hz", Of::Consumer, |row| format::rate(row.figures.rate_hz));
-pub const BANDWIDTH: Column =
-    number("mb/s", Of::Consumer, |row| format::megabytes(row.figures.bytes_per_second));
-pub const SENT: Column = number("sent", Of::Producer, |row| row.totals.output.published().to_string());
-pub const RECEIVED: Column = number("received", Of::Consumer, |row| row.totals.input.received.to_string());
+pub const BANDWIDTH: Column = number("mb/s", Of::Consumer, |row| {
+    format::megabytes(row.figures.bytes_per_second)
+});
+pub const SENT: Column = number("sent", Of::Producer, |row| {
+    row.totals.output.published().to_string()
+});
+pub const RECEIVED: Column = number("received", Of::Consumer, |row| {
+    row.totals.input.received.to_string()
+});
 /// Of the last samples, as [`RATE`] and [`BANDWIDTH`].
-pub const P50: Column = number("p50", Of::Consumer, |row| format::latency(row.figures.p50_nanos));
-pub const P99: Column = number("p99", Of::Consumer, |row| format::latency(row.figures.p99_nanos));
+pub const P50: Column = number("p50", Of::Consumer, |row| {
+    format::latency(row.figures.p50_nanos)
+});
+pub const P99: Column = number("p99", Of::Consumer, |row| {
+    format::latency(row.figures.p99_nanos)
+});
 /// Of all samples.
-pub const TOTAL_P50: Column =
-    number("p50", Of::Consumer, |row| format::latency(row.totals.input.latency.quantile(0.5)));
-pub const TOTAL_P99: Column =
-    number("p99", Of::Consumer, |row| format::latency(row.totals.input.latency.quantile(0.99)));
+pub const TOTAL_P50: Column = number("p50", Of::Consumer, |row| {
+    format::latency(row.totals.input.latency.quantile(0.5))
+});
+pub const TOTAL_P99: Column = number("p99", Of::Consumer, |row| {
+    format::latency(row.totals.input.latency.quantile(0.99))
+});
 pub const MAX: Column = number("max", Of::Consumer, |row| {
     let latency = &row.totals.input.latency;
     format::latency((latency.count() > 0).then(|| latency.max_nanos()))
 });
 pub const QUEUE: Column = Column {
     colour: how_full,
-    ..number("queue", Of::Both, |row| format!("{}/{}", row.totals.queued(), row.edge.queue.depth))
+    ..number("queue", Of::Both, |row| {
+        format!("{}/{}", row.totals.queued(), row.edge.queue.depth)
+    })
 };
-pub const HELD: Column = number("held", Of::Consumer, |row| row.totals.input.held.to_string());
-pub const LOST: Column =
-    Column { colour: how_lossy, ..number("lost", Of::Both, |row| row.totals.lost().to_string()) };
+pub const HELD: Column = number("held", Of::Consumer, |row| {
+    row.totals.input.held.to_string()
+});
+pub const LOST: Column = Column {
+    colour: how_lossy,
+    ..number("lost", Of::Both, |row| row.totals.lost().to_string())
+};
 pub const WAITED: Column = number("waited", Of::Producer, |row| {
     let nanos = row.totals.output.blocked_nanos;
     format::latency((nanos > 0).then_some(nanos))
 });
-pub const WHY_LOST: Column =
-    text("why lost", |row| row.edge.unreadable().unwrap_or_else(|| losses::causes(&row.totals)));
+pub const WHY_LOST: Column = text("why lost", |row| {
+    row.edge
+        .unreadable()
+        .unwrap_or_else(|| losses::causes(&row.totals))
+});
 
 /// A full queue is red, one with little room yellow. Of `latest` it is meant to be full.
 fn how_full(row: &Row<'_>) -> Option<Colour> {
@@ -148,11 +193,25 @@ pub fn table<'a, 'c>(
     edges: impl IntoIterator<Item = &'a Edge>,
     columns: impl IntoIterator<Item = &'c Column> + Clone,
 ) -> Table {
-    let headings: Vec<_> = columns.clone().into_iter().map(|column| (column.name, column.align)).collect();
+    let headings: Vec<_> = columns
+        .clone()
+        .into_iter()
+        .map(|column| (column.name, column.align))
+        .collect();
     let mut table = Table::new(&headings);
     for edge in edges {
-        let row = Row { edge, totals: edge.totals(), figures: edge.figures() };
-        table.row(columns.clone().into_iter().map(|column| column.text(&row)).collect());
+        let row = Row {
+            edge,
+            totals: edge.totals(),
+            figures: edge.figures(),
+        };
+        table.row(
+            columns
+                .clone()
+                .into_iter()
+                .map(|column| column.text(&row))
+                .collect(),
+        );
         for (index, column) in columns.clone().into_iter().enumerate() {
             table.colour(index, column.colour(&row));
         }
@@ -181,34 +240,57 @@ mod tests {
 
     #[test]
     fn columns_give_way_before_names_and_what_is_lost() {
-        let queue = Queue { policy: Policy::DropOldest, depth: 10, max_held: 18 };
+        let queue = Queue {
+            policy: Policy::DropOldest,
+            depth: 10,
+            max_held: 18,
+        };
         let edges = Edges::imagined(vec![("camera/image", "detector/image", queue)]);
         let columns = [EDGE, RATE, BANDWIDTH, P50, P99, MAX, QUEUE, HELD, LOST];
         let shown = |width| table_within(edges.iter(), &columns, width).render(Some(width));
         let heading = |width: usize| {
             let text = shown(width);
             let heading = text.lines().next().unwrap();
-            heading.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+            heading
+                .split_whitespace()
+                .skip(1)
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         assert_eq!(heading(120), "HZ MB/S P50 P99 MAX QUEUE HELD LOST");
         assert_eq!(heading(69), "HZ MB/S P50 P99 QUEUE HELD LOST");
         assert_eq!(heading(55), "HZ P99 QUEUE LOST");
-        assert!(shown(55).contains("camera/image -> detector/image  "), "{}", shown(55));
+        assert!(
+            shown(55).contains("camera/image -> detector/image  "),
+            "{}",
+            shown(55)
+        );
         // Nothing is left to give way: the name does.
         assert_eq!(heading(40), "HZ P99 QUEUE LOST");
-        assert!(shown(40).contains("camera/image -> d\u{2026}"), "{}", shown(40));
+        assert!(
+            shown(40).contains("camera/image -> d\u{2026}"),
+            "{}",
+            shown(40)
+        );
     }
 
     #[test]
     fn full_queues_and_losses_have_colours() {
-        let queue = |policy, depth| Queue { policy, depth, max_held: depth + 8 };
+        let queue = |policy, depth| Queue {
+            policy,
+            depth,
+            max_held: depth + 8,
+        };
         let mut edges = Edges::imagined(vec![
             ("a/out", "full/in", queue(Policy::DropOldest, 10)),
             ("a/out", "nearly/in", queue(Policy::DropOldest, 10)),
             ("a/out", "latest/in", queue(Policy::DropOldest, 1)),
         ]);
-        let output =
-            |sent, dropped_newest| OutputCounters { sent, dropped_newest, ..OutputCounters::default() };
+        let output = |sent, dropped_newest| OutputCounters {
+            sent,
+            dropped_newest,
+            ..OutputCounters::default()
+        };
         for (edge, sent, lost) in [(0, 10, [0, 3]), (1, 8, [3, 3]), (2, 1, [0, 3])] {
             for (second, lost) in lost.into_iter().enumerate() {
                 let elapsed = Duration::from_secs(second as u64);

@@ -52,7 +52,11 @@ pub struct Unreadable {
 
 impl std::fmt::Display for Unreadable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the counters of node `{}` are not readable: {}", self.node, self.why)
+        write!(
+            f,
+            "the counters of node `{}` are not readable: {}",
+            self.node, self.why
+        )
     }
 }
 
@@ -117,7 +121,12 @@ impl Edges {
             io::ErrorKind::InvalidData => format!("its counters page was overwritten: {error}"),
             _ => format!("its counters page cannot be mapped: {error}"),
         });
-        let page = Page { node: node.id.clone(), counters, unreadable: None, is_reported: false };
+        let page = Page {
+            node: node.id.clone(),
+            counters,
+            unreadable: None,
+            is_reported: false,
+        };
         self.pages.insert(node.node, page);
     }
 
@@ -146,10 +155,19 @@ impl Edges {
 
     /// The keeper says how an edge does.
     pub fn note(&mut self, status: &EdgeStatus) {
-        let Some(edge) = self.by_input.get(&status.input).map(|&at| &mut self.list[at]) else { return };
+        let Some(edge) = self
+            .by_input
+            .get(&status.input)
+            .map(|&at| &mut self.list[at])
+        else {
+            return;
+        };
         match status.state {
             EdgeState::Waiting => {
-                edge.shortage = Some(Shortage { cause: status.cause.clone(), is_over: false });
+                edge.shortage = Some(Shortage {
+                    cause: status.cause.clone(),
+                    is_over: false,
+                });
             }
             EdgeState::Working => edge.note_that_it_works(),
             EdgeState::Failed => edge.failure = Some(status.cause.clone()),
@@ -161,7 +179,12 @@ impl Edges {
     pub fn remove_node(&mut self, node: u32) {
         self.pages.remove(&node);
         self.list.retain(|edge| edge.consumer.0 != node);
-        self.by_input = self.list.iter().enumerate().map(|(at, edge)| (edge.input.clone(), at)).collect();
+        self.by_input = self
+            .list
+            .iter()
+            .enumerate()
+            .map(|(at, edge)| (edge.input.clone(), at))
+            .collect();
     }
 
     /// Reads the counters of every edge.
@@ -171,7 +194,10 @@ impl Edges {
         }
         for edge in &mut self.list {
             let (output, input) = edge.read(&self.pages);
-            let unreadable = [output.as_ref().err().cloned(), input.as_ref().err().cloned()];
+            let unreadable = [
+                output.as_ref().err().cloned(),
+                input.as_ref().err().cloned(),
+            ];
             for ((node, _), unreadable) in [edge.producer, edge.consumer].iter().zip(&unreadable) {
                 if let (Some(page), Some(unreadable)) = (self.pages.get_mut(node), unreadable) {
                     page.unreadable.get_or_insert_with(|| unreadable.clone());
@@ -185,7 +211,10 @@ impl Edges {
             if edge.samples.len() == WINDOW {
                 edge.samples.pop_front();
             }
-            let totals = Totals { output: output.unwrap_or_default(), input: input.unwrap_or_default() };
+            let totals = Totals {
+                output: output.unwrap_or_default(),
+                input: input.unwrap_or_default(),
+            };
             if edge.has_output() && edge.has_input() {
                 edge.intake.look(&totals, elapsed);
             } else {
@@ -197,12 +226,17 @@ impl Edges {
 
     /// Nodes whose counters could not be read last.
     pub fn unreadable(&self) -> impl Iterator<Item = &Unreadable> {
-        self.pages.values().filter_map(|page| page.unreadable.as_ref())
+        self.pages
+            .values()
+            .filter_map(|page| page.unreadable.as_ref())
     }
 
     /// Those of them that this has not returned before.
     pub fn newly_unreadable(&mut self) -> Vec<Unreadable> {
-        let pages = self.pages.values_mut().filter(|page| page.unreadable.is_some() && !page.is_reported);
+        let pages = self
+            .pages
+            .values_mut()
+            .filter(|page| page.unreadable.is_some() && !page.is_reported);
         pages
             .filter_map(|page| {
                 page.is_reported = true;
@@ -235,8 +269,12 @@ impl Page {
         read: impl FnOnce(&CountersPage) -> Result<T, nervure_shm::Unreadable>,
     ) -> Result<T, Unreadable> {
         let counters = self.counters.as_ref().map_err(Clone::clone);
-        let result = counters.and_then(|counters| read(counters).map_err(|error| error.to_string()));
-        result.map_err(|why| Unreadable { node: self.node.clone(), why })
+        let result =
+            counters.and_then(|counters| read(counters).map_err(|error| error.to_string()));
+        result.map_err(|why| Unreadable {
+            node: self.node.clone(),
+            why,
+        })
     }
 }
 
@@ -244,9 +282,14 @@ impl Totals {
     /// Samples that wait for the consumer.
     pub fn queued(&self) -> u64 {
         let Self { output, input } = self;
-        [input.received, input.lost, output.dropped_oldest, output.undelivered]
-            .into_iter()
-            .fold(output.sent, u64::saturating_sub)
+        [
+            input.received,
+            input.lost,
+            output.dropped_oldest,
+            output.undelivered,
+        ]
+        .into_iter()
+        .fold(output.sent, u64::saturating_sub)
     }
 
     /// Samples that were published and that the consumer had no chance to use, whatever the cause.
@@ -258,7 +301,10 @@ impl Totals {
 impl Edge {
     /// The counters as last read.
     pub fn totals(&self) -> Totals {
-        self.samples.back().map(|(_, totals)| totals.clone()).unwrap_or_default()
+        self.samples
+            .back()
+            .map(|(_, totals)| totals.clone())
+            .unwrap_or_default()
     }
 
     /// Whether its consumer takes samples.
@@ -297,7 +343,9 @@ impl Edge {
     /// Why counters of an end, or of both, could not be read last.
     pub fn unreadable(&self) -> Option<String> {
         let [output, input] = &self.unreadable;
-        let ends = output.iter().chain(input.as_ref().filter(|_| output != input));
+        let ends = output
+            .iter()
+            .chain(input.as_ref().filter(|_| output != input));
         let text = ends.map(ToString::to_string).collect::<Vec<_>>().join("; ");
         (!text.is_empty()).then_some(text)
     }
@@ -341,13 +389,19 @@ impl Edge {
 
     /// What happened over the last samples.
     pub fn figures(&self) -> Figures {
-        let (Some((begin, first)), Some((end, last))) = (self.samples.front(), self.samples.back()) else {
+        let (Some((begin, first)), Some((end, last))) = (self.samples.front(), self.samples.back())
+        else {
             return Figures::default();
         };
         let latency = last.input.latency.since(&first.input.latency);
         let seconds = end.saturating_sub(*begin).as_secs_f64();
-        let per_second =
-            |now: u64, then: u64| if seconds > 0.0 { now.saturating_sub(then) as f64 / seconds } else { 0.0 };
+        let per_second = |now: u64, then: u64| {
+            if seconds > 0.0 {
+                now.saturating_sub(then) as f64 / seconds
+            } else {
+                0.0
+            }
+        };
         Figures {
             rate_hz: per_second(last.input.received, first.input.received),
             bytes_per_second: per_second(last.input.bytes, first.input.bytes),
@@ -359,11 +413,21 @@ impl Edge {
     fn read(
         &self,
         pages: &BTreeMap<u32, Page>,
-    ) -> (Result<OutputCounters, Unreadable>, Result<InputCounters, Unreadable>) {
-        let output = pages.get(&self.producer.0).map(|page| page.read(|it| it.read_output(self.producer.1)));
-        let input = pages.get(&self.consumer.0).map(|page| page.read(|it| it.read_input(self.consumer.1)));
+    ) -> (
+        Result<OutputCounters, Unreadable>,
+        Result<InputCounters, Unreadable>,
+    ) {
+        let output = pages
+            .get(&self.producer.0)
+            .map(|page| page.read(|it| it.read_output(self.producer.1)));
+        let input = pages
+            .get(&self.consumer.0)
+            .map(|page| page.read(|it| it.read_input(self.consumer.1)));
         // A node that was never started has counted nothing.
-        (output.unwrap_or_else(|| Ok(Default::default())), input.unwrap_or_else(|| Ok(Default::default())))
+        (
+            output.unwrap_or_else(|| Ok(Default::default())),
+            input.unwrap_or_else(|| Ok(Default::default())),
+        )
     }
 }
 
@@ -385,15 +449,34 @@ impl Edges {
             intake: Intake::default(),
         };
         let list: Vec<_> = list.into_iter().map(edge).collect();
-        let by_input = list.iter().enumerate().map(|(at, edge)| (edge.input.clone(), at)).collect();
-        Self { list, by_input, ..Self::default() }
+        let by_input = list
+            .iter()
+            .enumerate()
+            .map(|(at, edge)| (edge.input.clone(), at))
+            .collect();
+        Self {
+            list,
+            by_input,
+            ..Self::default()
+        }
     }
 
     /// What the counters of an edge say from now on.
-    pub fn imagine(&mut self, edge: usize, elapsed: Duration, output: OutputCounters, input: InputCounters) {
-        let totals = Totals { output, input: input.clone() };
+    pub fn imagine(
+        &mut self,
+        edge: usize,
+        elapsed: Duration,
+        output: OutputCounters,
+        input: InputCounters,
+    ) {
+        let totals = Totals {
+            output,
+            input: input.clone(),
+        };
         self.list[edge].intake.look(&totals, elapsed);
-        self.list[edge].samples.push_back((elapsed, Totals { output, input }));
+        self.list[edge]
+            .samples
+            .push_back((elapsed, Totals { output, input }));
     }
 }
 
@@ -404,16 +487,32 @@ mod tests {
 
     #[test]
     fn figures_are_those_of_the_last_samples() {
-        let queue = Queue { policy: Policy::DropOldest, depth: 10, max_held: 18 };
+        let queue = Queue {
+            policy: Policy::DropOldest,
+            depth: 10,
+            max_held: 18,
+        };
         let mut edges = Edges::imagined(vec![("a/out", "b/in", queue)]);
-        let mut input = InputCounters { received: 100, bytes: 1000, ..InputCounters::default() };
+        let mut input = InputCounters {
+            received: 100,
+            bytes: 1000,
+            ..InputCounters::default()
+        };
         input.latency.record(1_000_000_000);
-        edges.imagine(0, Duration::from_secs(10), OutputCounters::default(), input.clone());
+        edges.imagine(
+            0,
+            Duration::from_secs(10),
+            OutputCounters::default(),
+            input.clone(),
+        );
         (input.received, input.bytes) = (150, 6000);
         input.latency.record(20_000);
         edges.imagine(0, Duration::from_secs(12), OutputCounters::default(), input);
         let figures = edges.iter().next().unwrap().figures();
         assert_eq!((figures.rate_hz, figures.bytes_per_second), (25.0, 2500.0));
-        assert!((20_000..23_000).contains(&figures.p50_nanos.unwrap()), "the slow one was long ago");
+        assert!(
+            (20_000..23_000).contains(&figures.p50_nanos.unwrap()),
+            "the slow one was long ago"
+        );
     }
 }

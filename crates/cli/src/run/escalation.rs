@@ -61,7 +61,11 @@ impl Escalation {
     /// Of a keeper that was not reaped. `ringer` is written to whenever there is progress.
     pub fn new(keeper: Pid, ringer: UnixStream) -> io::Result<Self> {
         let pidfd = rustix::process::pidfd_open(keeper, PidfdFlags::empty())?;
-        let target = Arc::new(Target { keeper, pidfd, progress: Mutex::default() });
+        let target = Arc::new(Target {
+            keeper,
+            pidfd,
+            progress: Mutex::default(),
+        });
         let (orders, received) = mpsc::channel::<Order>();
         let killer = Arc::clone(&target);
         let kill_overdue = move || {
@@ -77,7 +81,9 @@ impl Escalation {
                 }
             }
         };
-        thread::Builder::new().name("escalation".to_owned()).spawn(kill_overdue)?;
+        thread::Builder::new()
+            .name("escalation".to_owned())
+            .spawn(kill_overdue)?;
         Ok(Self { target, orders })
     }
 
@@ -94,7 +100,11 @@ impl Escalation {
 
     /// How far it has come.
     pub fn progress(&self) -> Progress {
-        self.target.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.target
+            .progress
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 

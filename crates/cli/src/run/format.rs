@@ -12,16 +12,24 @@ pub fn utc_name(utc_seconds: i64) -> String {
 
 /// `2026-01-31 23:59:59 +01:00`, in the time zone of the host, or of `TZ` in the environment.
 pub fn local_time(utc_nanos: i64) -> String {
-    let time =
-        jiff::Timestamp::from_nanosecond(utc_nanos.into()).expect("64 bits of nanoseconds are 292 years");
-    time.to_zoned_datetime(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string()
+    let time = jiff::Timestamp::from_nanosecond(utc_nanos.into())
+        .expect("64 bits of nanoseconds are 292 years");
+    time.to_zoned_datetime(jiff::tz::TimeZone::system())
+        .strftime("%Y-%m-%d %H:%M:%S %:z")
+        .to_string()
 }
 
 /// `23:59:59.123`
 pub fn utc_time(utc_nanos: i64) -> String {
     let millis = utc_nanos.div_euclid(1_000_000).rem_euclid(86_400_000);
     let second = millis / 1000;
-    format!("{:02}:{:02}:{:02}.{:03}", second / 3600, second / 60 % 60, second % 60, millis % 1000)
+    format!(
+        "{:02}:{:02}:{:02}.{:03}",
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+        millis % 1000
+    )
 }
 
 /// Year, month and day of a count of days since 1970-01-01 (Howard Hinnant, "chrono-Compatible Low-Level Date
@@ -30,11 +38,16 @@ fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
@@ -50,7 +63,9 @@ pub fn elapsed(duration: Duration) -> String {
 
 /// `850 ns`, `12.3 us`, `4.56 ms`, `1.23 s`: three digits that count.
 pub fn latency(nanos: Option<u64>) -> String {
-    let Some(nanos) = nanos else { return "-".to_owned() };
+    let Some(nanos) = nanos else {
+        return "-".to_owned();
+    };
     let nanos = nanos as f64;
     match nanos {
         0.0..1e3 => format!("{nanos:.0} ns"),

@@ -56,8 +56,14 @@ mod tests {
 
     fn look(intake: &mut Intake, seconds: u64, sent: u64, received: u64) {
         let totals = Totals {
-            output: OutputCounters { sent, ..OutputCounters::default() },
-            input: InputCounters { received, ..InputCounters::default() },
+            output: OutputCounters {
+                sent,
+                ..OutputCounters::default()
+            },
+            input: InputCounters {
+                received,
+                ..InputCounters::default()
+            },
         };
         intake.look(&totals, Duration::from_secs(seconds));
     }
@@ -68,11 +74,22 @@ mod tests {
         look(&mut intake, 1, 10, 0);
         assert!(intake.is_undecided());
         look(&mut intake, 5, 20, 0);
-        assert_eq!((intake.took_nothing_for(), intake.is_undecided()), (Some(Duration::from_secs(4)), false));
+        assert_eq!(
+            (intake.took_nothing_for(), intake.is_undecided()),
+            (Some(Duration::from_secs(4)), false)
+        );
         look(&mut intake, 6, 20, 1);
-        assert_eq!((intake.took_nothing_for(), intake.is_undecided()), (None, false), "it is slow");
+        assert_eq!(
+            (intake.took_nothing_for(), intake.is_undecided()),
+            (None, false),
+            "it is slow"
+        );
         look(&mut intake, 9, 20, 20);
         look(&mut intake, 20, 20, 20);
-        assert_eq!((intake.took_nothing_for(), intake.is_undecided()), (None, false), "nothing waits for it");
+        assert_eq!(
+            (intake.took_nothing_for(), intake.is_undecided()),
+            (None, false),
+            "nothing waits for it"
+        );
     }
 }

@@ -29,7 +29,8 @@ pub struct Json {
 impl Json {
     fn write(&mut self, value: &impl serde::Serialize) {
         let text = serde_json::to_string(value).expect("these values have text keys only");
-        self.streams.write(Target::Stdout, &format!("{}\n", safe(&text)));
+        self.streams
+            .write(Target::Stdout, &format!("{}\n", safe(&text)));
     }
 }
 
@@ -41,7 +42,8 @@ impl Display for Json {
             && !self.streams.stdout_is_intact()
         {
             let (name, text) = record_line(record);
-            self.streams.write(Target::Stderr, &format!("{name} | {text}\n"));
+            self.streams
+                .write(Target::Stderr, &format!("{name} | {text}\n"));
         }
     }
 

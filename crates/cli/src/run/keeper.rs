@@ -93,13 +93,28 @@ impl Keeper {
         let process = command.spawn()?;
         // Reports come with descriptors, many at once. The keeper was started with the original limit, which nodes get.
         let limit = rustix::process::getrlimit(Resource::Nofile);
-        rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
-        let mut text = File::from(rustix::fs::memfd_create("nervure-plan", MemfdFlags::CLOEXEC)?);
+        rustix::process::setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: limit.maximum,
+                ..limit
+            },
+        )?;
+        let mut text = File::from(rustix::fs::memfd_create(
+            "nervure-plan",
+            MemfdFlags::CLOEXEC,
+        )?);
         text.write_all(&serde_json::to_vec(plan)?)?;
         let launch = encode(&run_to_keeper::Message::Launch).map_err(io::Error::other)?;
         socket.send(&launch, &[text.as_fd()])?;
         let buffer = Vec::with_capacity(MAX_MESSAGE_BYTES);
-        Ok(Self { process, socket, buffer, has_finished: false, stderr })
+        Ok(Self {
+            process,
+            socket,
+            buffer,
+            has_finished: false,
+            stderr,
+        })
     }
 
     /// Its process.
@@ -131,7 +146,8 @@ impl Keeper {
 
     /// Waits until the keeper says something, a signal comes, or the time has come.
     pub fn wait(&mut self, signals: &Signals, until: Instant) -> Result<Reports, Failure> {
-        let failed = |error: io::Error| Failure::internal("cannot listen to the keeper").because(error);
+        let failed =
+            |error: io::Error| Failure::internal("cannot listen to the keeper").because(error);
         let timeout = until.saturating_duration_since(Instant::now());
         poll_both(self.socket.as_fd(), signals.bell(), timeout).map_err(failed)?;
         // A flood of log lines must not keep the clock from being looked at.
@@ -140,7 +156,8 @@ impl Keeper {
         while reports.len() < MOST {
             match self.socket.receive(&mut self.buffer) {
                 Ok(Received::Packet(descriptors)) => {
-                    let message = decode(&self.buffer).map_err(|error| failed(io::Error::other(error)))?;
+                    let message =
+                        decode(&self.buffer).map_err(|error| failed(io::Error::other(error)))?;
                     self.has_finished |= message == keeper_to_run::Message::Finished;
                     reports.push((message, descriptors.into_iter().next()));
                 }
@@ -154,14 +171,17 @@ impl Keeper {
 
     /// Waits for the end of a keeper that has closed its socket, and removes what a killed one left.
     pub fn end(&mut self) -> Result<End, Failure> {
-        let failed =
-            |error: io::Error| Failure::internal("cannot wait for the end of the keeper").because(error);
+        let failed = |error: io::Error| {
+            Failure::internal("cannot wait for the end of the keeper").because(error)
+        };
         let status = match self.wait_for_exit(FAREWELL).map_err(failed)? {
             Some(status) => status,
             None => {
                 self.process.kill().map_err(failed)?;
                 let held = io::Error::other("it does not end on SIGKILL: the kernel holds it");
-                self.wait_for_exit(descendants::KILL_PATIENCE).map_err(failed)?.ok_or_else(|| failed(held))?
+                self.wait_for_exit(descendants::KILL_PATIENCE)
+                    .map_err(failed)?
+                    .ok_or_else(|| failed(held))?
             }
         };
         if status.success() && self.has_finished {
@@ -214,9 +234,15 @@ pub fn send(socket: &Seqpacket, message: &run_to_keeper::Message) {
 }
 
 fn poll_both(socket: BorrowedFd<'_>, bell: BorrowedFd<'_>, timeout: Duration) -> io::Result<()> {
-    let mut polled = [PollFd::new(&socket, PollFlags::IN), PollFd::new(&bell, PollFlags::IN)];
+    let mut polled = [
+        PollFd::new(&socket, PollFlags::IN),
+        PollFd::new(&bell, PollFlags::IN),
+    ];
     let millis = timeout.as_nanos().div_ceil(1_000_000) as i64;
-    let timeout = Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 };
+    let timeout = Timespec {
+        tv_sec: millis / 1000,
+        tv_nsec: millis % 1000 * 1_000_000,
+    };
     match poll(&mut polled, Some(&timeout)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),

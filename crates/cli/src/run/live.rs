@@ -69,7 +69,8 @@ impl Live {
                 Target::Stderr => text.push_str(&line),
                 Target::Stdout => {
                     if self.shares_screen {
-                        self.streams.write(Target::Stderr, &std::mem::take(&mut text));
+                        self.streams
+                            .write(Target::Stderr, &std::mem::take(&mut text));
                     }
                     self.streams.write(Target::Stdout, &line);
                 }
@@ -91,7 +92,10 @@ impl Live {
         let (width, height) = screen_size();
         let shown = self.table.len().min(height.saturating_sub(1));
         self.drawn = shown;
-        self.table[..shown].iter().map(|line| cut(line, width) + "\n").collect()
+        self.table[..shown]
+            .iter()
+            .map(|line| cut(line, width) + "\n")
+            .collect()
     }
 }
 
@@ -117,7 +121,10 @@ impl Display for Live {
     fn conclude(&mut self, summary: &Summary, edges: &Edges, elapsed: Duration) {
         self.table.clear();
         self.redraw();
-        self.streams.write(Target::Stderr, &summary.text(edges, self.streams.missing(), elapsed));
+        self.streams.write(
+            Target::Stderr,
+            &summary.text(edges, self.streams.missing(), elapsed),
+        );
     }
 
     fn streams(&mut self) -> &mut Streams {
@@ -126,16 +133,27 @@ impl Display for Live {
 }
 
 /// The lines of the table: the edges with losses first when not all fit.
-fn table(nodes: &Nodes, edges: &Edges, elapsed: Duration, (width, height): (usize, usize)) -> Vec<String> {
+fn table(
+    nodes: &Nodes,
+    edges: &Edges,
+    elapsed: Duration,
+    (width, height): (usize, usize),
+) -> Vec<String> {
     // Title, heading, and the line that says how many are not shown.
     let most = (height / 2).saturating_sub(3).max(1);
     let shown = most_lossy(edges, most);
     let hidden = edges.iter().len() - shown.len();
-    let trouble = nodes.trouble().map(|trouble| format!("; {trouble}")).unwrap_or_default();
+    let trouble = nodes
+        .trouble()
+        .map(|trouble| format!("; {trouble}"))
+        .unwrap_or_default();
     let mut lines = vec![format!("-- {}{trouble} --", format::elapsed(elapsed))];
     if edges.iter().len() > 0 {
         lines.extend(
-            edge_table::table_within(shown, &COLUMNS, width).render(Some(width)).lines().map(str::to_owned),
+            edge_table::table_within(shown, &COLUMNS, width)
+                .render(Some(width))
+                .lines()
+                .map(str::to_owned),
         );
     }
     if hidden > 0 {

@@ -28,13 +28,17 @@ pub struct LogFolder {
 pub fn create(dataflow: &str) -> Result<LogFolder, Failure> {
     let bytes = limit()?;
     let refused = |why: String| {
-        Failure::internal(why).hint("set NERVURE_LOG_DIR to another folder, or run without: `--no-logs`")
+        Failure::internal(why)
+            .hint("set NERVURE_LOG_DIR to another folder, or run without: `--no-logs`")
     };
     let root = root().map_err(refused)?;
     let failed = |folder: &Path, error: io::Error| {
-        Failure::internal(format!("the log folder `{}` cannot be made", folder.display()))
-            .because(error)
-            .hint("set NERVURE_LOG_DIR to a folder that can be written, or run without: `--no-logs`")
+        Failure::internal(format!(
+            "the log folder `{}` cannot be made",
+            folder.display()
+        ))
+        .because(error)
+        .hint("set NERVURE_LOG_DIR to a folder that can be written, or run without: `--no-logs`")
     };
     make_root(&root).map_err(|error| failed(&root, error))?;
     let root = std::path::absolute(&root).map_err(|error| failed(&root, error))?;
@@ -42,19 +46,32 @@ pub fn create(dataflow: &str) -> Result<LogFolder, Failure> {
     fs::create_dir_all(&runs).map_err(|error| failed(&runs, error))?;
     let utc_seconds = nervure_shm::utc_nanos().div_euclid(1_000_000_000);
     let name = format!("{}-{}", format::utc_name(utc_seconds), std::process::id());
-    let (path, lock) = create_locked(&runs, &name).map_err(|error| failed(&runs.join(&name), error))?;
+    let (path, lock) =
+        create_locked(&runs, &name).map_err(|error| failed(&runs.join(&name), error))?;
     let limit = LogLimit { root, bytes };
     limit.enforce(&path).map_err(|error| {
-        Failure::internal(format!("old logs in `{}` cannot be removed", limit.root.display())).because(error)
+        Failure::internal(format!(
+            "old logs in `{}` cannot be removed",
+            limit.root.display()
+        ))
+        .because(error)
     })?;
-    Ok(LogFolder { path, limit, _lock: lock })
+    Ok(LogFolder {
+        path,
+        limit,
+        _lock: lock,
+    })
 }
 
 /// A folder that no other run has: in containers all processes may have the same number.
 fn create_locked(runs: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     let mut number = 1;
     loop {
-        let suffix = if number == 1 { String::new() } else { format!(".{number}") };
+        let suffix = if number == 1 {
+            String::new()
+        } else {
+            format!(".{number}")
+        };
         let path = runs.join(format!("{name}{suffix}"));
         number += 1;
         match fs::create_dir(&path) {
@@ -75,10 +92,13 @@ fn create_locked(runs: &Path, name: &str) -> io::Result<(PathBuf, File)> {
 /// What NERVURE_LOG_LIMIT has: `500MB`, say.
 fn limit() -> Result<u64, Failure> {
     const NAME: &str = "NERVURE_LOG_LIMIT";
-    let Some(text) = env::var_os(NAME).filter(|text| !text.is_empty()) else { return Ok(DEFAULT_LIMIT) };
+    let Some(text) = env::var_os(NAME).filter(|text| !text.is_empty()) else {
+        return Ok(DEFAULT_LIMIT);
+    };
     let text = text.to_string_lossy();
     parse_size(&text).map_err(|error| {
-        Failure::invalid(format!("{NAME}: `{text}` {error}")).hint("a size is a number and a unit: `500MB`")
+        Failure::invalid(format!("{NAME}: `{text}` {error}"))
+            .hint("a size is a number and a unit: `500MB`")
     })
 }
 
@@ -104,7 +124,13 @@ pub fn root() -> Result<PathBuf, String> {
 fn configured_root(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let variable = |name: &str| variable(name).filter(|value| !value.as_os_str().is_empty());
     // systemd gives a unit with `LogsDirectory=` these, with colons between.
-    let of_unit = || Some(env::split_paths(&variable("LOGS_DIRECTORY")?).next()?.join("nervure"));
+    let of_unit = || {
+        Some(
+            env::split_paths(&variable("LOGS_DIRECTORY")?)
+                .next()?
+                .join("nervure"),
+        )
+    };
     // Containers give users without a home directory this one.
     let home = || variable("HOME").filter(|home| home != Path::new("/"));
     variable("NERVURE_LOG_DIR")
@@ -132,7 +158,10 @@ fn make_root(root: &Path) -> io::Result<()> {
     }
     match is_own(&fs::symlink_metadata(root)?) {
         true => Ok(()),
-        false => Err(io::Error::new(io::ErrorKind::PermissionDenied, "other users have access to it")),
+        false => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "other users have access to it",
+        )),
     }
 }
 
@@ -159,11 +188,20 @@ mod tests {
             })
         };
         let home = ("HOME", "/home/robot");
-        assert_eq!(root(&[home]), Some("/home/robot/.local/state/nervure".into()));
-        assert_eq!(root(&[home, ("XDG_STATE_HOME", "/state")]), Some("/state/nervure".into()));
+        assert_eq!(
+            root(&[home]),
+            Some("/home/robot/.local/state/nervure".into())
+        );
+        assert_eq!(
+            root(&[home, ("XDG_STATE_HOME", "/state")]),
+            Some("/state/nervure".into())
+        );
         let unit = ("LOGS_DIRECTORY", "/var/log/robot:/var/log/other");
         assert_eq!(root(&[home, unit]), Some("/var/log/robot/nervure".into()));
-        assert_eq!(root(&[home, unit, ("NERVURE_LOG_DIR", "/logs")]), Some("/logs".into()));
+        assert_eq!(
+            root(&[home, unit, ("NERVURE_LOG_DIR", "/logs")]),
+            Some("/logs".into())
+        );
         assert_eq!(root(&[("HOME", "/")]), None);
         assert_eq!(root(&[("NERVURE_LOG_DIR", "")]), None);
     }

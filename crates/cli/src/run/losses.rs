@@ -70,8 +70,10 @@ impl Losses {
 
     fn since_told(&self, edge: &Edge) -> Totals {
         let Totals { output: now, input } = edge.totals();
-        let Totals { output: then, input: input_then } =
-            self.told.get(&edge.input).cloned().unwrap_or_default();
+        let Totals {
+            output: then,
+            input: input_then,
+        } = self.told.get(&edge.input).cloned().unwrap_or_default();
         let output = OutputCounters {
             dropped_oldest: now.dropped_oldest.saturating_sub(then.dropped_oldest),
             dropped_newest: now.dropped_newest.saturating_sub(then.dropped_newest),
@@ -82,7 +84,13 @@ impl Losses {
             ..OutputCounters::default()
         };
         let lost = input.lost.saturating_sub(input_then.lost);
-        Totals { output, input: InputCounters { lost, ..InputCounters::default() } }
+        Totals {
+            output,
+            input: InputCounters {
+                lost,
+                ..InputCounters::default()
+            },
+        }
     }
 }
 
@@ -90,7 +98,12 @@ impl Losses {
 pub fn causes(totals: &Totals) -> String {
     let counters = &totals.output;
     let causes = [
-        (counters.dropped_oldest.saturating_add(counters.dropped_newest), "queue full"),
+        (
+            counters
+                .dropped_oldest
+                .saturating_add(counters.dropped_newest),
+            "queue full",
+        ),
         (counters.missed_held, "too many held"),
         (counters.missed_memory, "memory budget"),
         (counters.missed_control, "not accepted in time"),
@@ -115,7 +128,10 @@ pub fn takes_nothing(edge: &Edge) -> Option<(String, String)> {
     let idle = format::elapsed(edge.intake().took_nothing_for()?);
     let consumer = edge.consumer_name().split('/').next().unwrap_or_default();
     Some(match edge.observer {
-        true => (format!("the observer took nothing for {idle}"), "is it stopped?".to_owned()),
+        true => (
+            format!("the observer took nothing for {idle}"),
+            "is it stopped?".to_owned(),
+        ),
         false => (
             format!("the consumer took nothing for {idle}"),
             format!(
@@ -139,8 +155,12 @@ pub struct Loss {
 
 /// The cause of most of the losses, and the setting that would change it.
 fn main_cause(totals: &Totals, edge: &Edge) -> (Cow<'static, str>, String) {
-    let worst = explanations(totals, edge).into_iter().max_by_key(|loss| loss.count);
-    worst.map(|loss| (loss.what, loss.remedy)).expect("only asked when there are some")
+    let worst = explanations(totals, edge)
+        .into_iter()
+        .max_by_key(|loss| loss.count);
+    worst
+        .map(|loss| (loss.what, loss.remedy))
+        .expect("only asked when there are some")
 }
 
 /// Every cause of losses on an edge, and the setting that would change it.
@@ -174,15 +194,25 @@ pub fn explanations(totals: &Totals, edge: &Edge) -> Vec<Loss> {
         None => ("the consumer is slower than the producer".to_owned(), queue),
     };
     let all: [(u64, Cow<'static, str>, String); 7] = [
-        (counters.dropped_oldest, format!("{full}, and the oldest made room").into(), queue.clone()),
-        (counters.dropped_newest, format!("{full}, and its queue was full").into(), queue),
+        (
+            counters.dropped_oldest,
+            format!("{full}, and the oldest made room").into(),
+            queue.clone(),
+        ),
+        (
+            counters.dropped_newest,
+            format!("{full}, and its queue was full").into(),
+            queue,
+        ),
         (
             counters.missed_held,
             "the consumer holds as many samples as it may".into(),
             match edge.observer {
                 true => format!("observers may keep {held} samples: keep copies (`copied()`)"),
                 false => {
-                    format!("keep copies (`copied()`), or give that input a larger `max_held` (now {held})")
+                    format!(
+                        "keep copies (`copied()`), or give that input a larger `max_held` (now {held})"
+                    )
                 }
             },
         ),
@@ -198,14 +228,23 @@ pub fn explanations(totals: &Totals, edge: &Edge) -> Vec<Loss> {
             "the consumer did not accept new memory in time".into(),
             "is its process stopped, or the machine overloaded?".to_owned(),
         ),
-        (counters.lost_in_crash, "the consumer had taken them when it died".into(), "see its log".to_owned()),
+        (
+            counters.lost_in_crash,
+            "the consumer had taken them when it died".into(),
+            "see its log".to_owned(),
+        ),
         (
             totals.input.lost,
-            "they were queued, and their producer ended before the consumer was started again".into(),
+            "they were queued, and their producer ended before the consumer was started again"
+                .into(),
             format!("let node `{producer}` live until its consumers have received everything"),
         ),
     ];
-    let losses = all.into_iter().map(|(count, what, remedy)| Loss { count, what, remedy });
+    let losses = all.into_iter().map(|(count, what, remedy)| Loss {
+        count,
+        what,
+        remedy,
+    });
     losses.filter(|loss| loss.count > 0).collect()
 }
 
@@ -218,7 +257,11 @@ mod tests {
     };
 
     fn queue(policy: Policy, depth: u32) -> Queue {
-        Queue { policy, depth, max_held: 18 }
+        Queue {
+            policy,
+            depth,
+            max_held: 18,
+        }
     }
 
     fn lose(edges: &mut Edges, edge: usize, output: OutputCounters) {
@@ -226,7 +269,10 @@ mod tests {
     }
 
     fn dropped_oldest(dropped_oldest: u64) -> OutputCounters {
-        OutputCounters { dropped_oldest, ..OutputCounters::default() }
+        OutputCounters {
+            dropped_oldest,
+            ..OutputCounters::default()
+        }
     }
 
     #[test]
@@ -241,9 +287,22 @@ mod tests {
                 told.push((second, count));
             }
         }
-        assert_eq!(told[..6], [(0, 100), (1, 100), (3, 200), (7, 400), (15, 800), (31, 1600)]);
+        assert_eq!(
+            told[..6],
+            [
+                (0, 100),
+                (1, 100),
+                (3, 200),
+                (7, 400),
+                (15, 800),
+                (31, 1600)
+            ]
+        );
         let last = told.last().unwrap().0;
-        assert_eq!(told.iter().map(|(_, count)| count).sum::<u64>(), 100 * (last + 1));
+        assert_eq!(
+            told.iter().map(|(_, count)| count).sum::<u64>(),
+            100 * (last + 1)
+        );
         assert!(told.windows(2).all(|pair| pair[1].0 - pair[0].0 <= 30));
     }
 
@@ -259,19 +318,34 @@ mod tests {
         assert_eq!(tell(&edges), None, "only the newest is wanted there");
         lose(&mut edges, 0, dropped_oldest(5));
         let line = tell(&edges).unwrap();
-        assert!(line.starts_with("cam/out -> slow/in lost 5 samples"), "{line}");
-        assert!(line.contains("`queue_size` (now 10) or `queue_policy: block`"), "{line}");
-        lose(&mut edges, 1, OutputCounters { missed_memory: 7, ..OutputCounters::default() });
+        assert!(
+            line.starts_with("cam/out -> slow/in lost 5 samples"),
+            "{line}"
+        );
+        assert!(
+            line.contains("`queue_size` (now 10) or `queue_policy: block`"),
+            "{line}"
+        );
+        lose(
+            &mut edges,
+            1,
+            OutputCounters {
+                missed_memory: 7,
+                ..OutputCounters::default()
+            },
+        );
         let line = tell(&edges).unwrap();
         assert!(
-            line.contains("`shared_memory` for node `cam`") && line.ends_with("(and 1 other edge lost some)"),
+            line.contains("`shared_memory` for node `cam`")
+                && line.ends_with("(and 1 other edge lost some)"),
             "{line}"
         );
     }
 
     #[test]
     fn a_consumer_that_is_short_of_something_is_not_called_slow() {
-        let mut edges = Edges::imagined(vec![("cam/out", "sink/in", queue(Policy::DropOldest, 10))]);
+        let mut edges =
+            Edges::imagined(vec![("cam/out", "sink/in", queue(Policy::DropOldest, 10))]);
         lose(&mut edges, 0, dropped_oldest(5));
         let status = |state| EdgeStatus {
             topic: "cam/out".to_owned(),
@@ -282,22 +356,35 @@ mod tests {
         edges.note(&status(EdgeState::Waiting));
         let line = Losses::default().tell(&edges, Duration::ZERO).unwrap();
         assert!(
-            line.contains("the consumer cannot take new memory (node `sink`: out of file descriptors)")
-                && !line.contains("slower"),
+            line.contains(
+                "the consumer cannot take new memory (node `sink`: out of file descriptors)"
+            ) && !line.contains("slower"),
             "{line}"
         );
         edges.note(&status(EdgeState::Working));
         let line = Losses::default().tell(&edges, Duration::ZERO).unwrap();
-        assert!(line.contains("could not take new memory for a time"), "{line}");
+        assert!(
+            line.contains("could not take new memory for a time"),
+            "{line}"
+        );
     }
 
     #[test]
     fn a_consumer_that_takes_nothing_gets_no_advice_to_wait_for_it() {
-        let mut edges = Edges::imagined(vec![("cam/out", "stuck/in", queue(Policy::DropOldest, 10))]);
+        let mut edges =
+            Edges::imagined(vec![("cam/out", "stuck/in", queue(Policy::DropOldest, 10))]);
         let mut losses = Losses::default();
         let mut tell = |edges: &mut Edges, seconds: u64| {
-            let output = OutputCounters { sent: 100 * seconds, ..dropped_oldest(100 * seconds - 10) };
-            edges.imagine(0, Duration::from_secs(seconds), output, InputCounters::default());
+            let output = OutputCounters {
+                sent: 100 * seconds,
+                ..dropped_oldest(100 * seconds - 10)
+            };
+            edges.imagine(
+                0,
+                Duration::from_secs(seconds),
+                output,
+                InputCounters::default(),
+            );
             losses.tell(edges, Duration::from_secs(seconds))
         };
         assert_eq!(tell(&mut edges, 1), None, "it may be about to start");
@@ -305,14 +392,27 @@ mod tests {
         assert!(line.starts_with(
             "cam/out -> stuck/in lost 490 samples: the consumer took nothing for 4.0 s, and the oldest made room; is `stuck` "
         ));
-        assert!(!line.contains("block") && !line.contains("slower"), "{line}");
+        assert!(
+            !line.contains("block") && !line.contains("slower"),
+            "{line}"
+        );
     }
 
     #[test]
     fn causes_are_listed_with_their_counts() {
-        let output = OutputCounters { dropped_newest: 2, lost_in_crash: 3, ..OutputCounters::default() };
-        let input = InputCounters { lost: 4, ..InputCounters::default() };
-        assert_eq!(causes(&Totals { output, input }), "2 queue full, 3 in a crash, 4 with their producer");
+        let output = OutputCounters {
+            dropped_newest: 2,
+            lost_in_crash: 3,
+            ..OutputCounters::default()
+        };
+        let input = InputCounters {
+            lost: 4,
+            ..InputCounters::default()
+        };
+        assert_eq!(
+            causes(&Totals { output, input }),
+            "2 queue full, 3 in a crash, 4 with their producer"
+        );
         assert_eq!(causes(&Totals::default()), "");
     }
 }

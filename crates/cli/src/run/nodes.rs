@@ -49,7 +49,9 @@ impl Nodes {
             Message::NodeEnded(ended) => ended.node,
             _ => return,
         };
-        let Some(node) = self.0.get_mut(index as usize) else { return };
+        let Some(node) = self.0.get_mut(index as usize) else {
+            return;
+        };
         match message {
             Message::NodeStarted(started) => (node.pid, node.ended) = (Some(started.pid), None),
             Message::NodeEnded(ended) => {
@@ -64,8 +66,12 @@ impl Nodes {
     pub fn look(&mut self, edges: &Edges) {
         for (index, node) in (0..).zip(&mut self.0) {
             node.is_stopped = node.pid.is_some_and(is_stopped);
-            let inputs = edges.iter().filter(|edge| edge.consumer_node() == index && !edge.observer);
-            node.took_nothing_for = inputs.filter_map(|edge| edge.intake().took_nothing_for()).max();
+            let inputs = edges
+                .iter()
+                .filter(|edge| edge.consumer_node() == index && !edge.observer);
+            node.took_nothing_for = inputs
+                .filter_map(|edge| edge.intake().took_nothing_for())
+                .max();
         }
     }
 
@@ -83,8 +89,13 @@ impl Nodes {
     /// That nodes were restarted, a line each.
     pub fn restarted(&self) -> impl Iterator<Item = String> {
         let restarted = self.0.iter().filter(|node| node.restarts > 0);
-        restarted
-            .map(|node| format!("node `{}` was restarted {}", node.id, count(node.restarts as usize, "time")))
+        restarted.map(|node| {
+            format!(
+                "node `{}` was restarted {}",
+                node.id,
+                count(node.restarts as usize, "time")
+            )
+        })
     }
 
     /// For programs.
@@ -113,7 +124,9 @@ impl Node {
             ("restarts", _) => format!("`{id}` restarts"),
             ("failed", _) => format!("`{id}` failed"),
             ("halted", _) => format!("`{id}` is halted by a signal"),
-            ("takes-nothing", Some(idle)) => format!("`{id}` took nothing for {}", format::elapsed(idle)),
+            ("takes-nothing", Some(idle)) => {
+                format!("`{id}` took nothing for {}", format::elapsed(idle))
+            }
             _ => return None,
         })
     }
@@ -132,6 +145,8 @@ impl Node {
 /// Whether a process is in state `T` or `t` of proc(5).
 fn is_stopped(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    let state = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
     matches!(state, Some('T' | 't'))
 }

@@ -27,7 +27,11 @@ pub struct Plain {
 
 impl Plain {
     pub fn new(lines: Lines) -> Self {
-        Self { lines, next_status: STATUS_PERIOD, streams: Streams::default() }
+        Self {
+            lines,
+            next_status: STATUS_PERIOD,
+            streams: Streams::default(),
+        }
     }
 
     fn write(&mut self, target: Target, text: &str) {
@@ -84,7 +88,10 @@ fn status(edges: &Edges, elapsed: Duration) -> String {
 
 /// `; `camera` failed`
 fn trouble(nodes: &Nodes) -> String {
-    nodes.trouble().map(|trouble| format!("; {trouble}")).unwrap_or_default()
+    nodes
+        .trouble()
+        .map(|trouble| format!("; {trouble}"))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -94,10 +101,20 @@ mod tests {
 
     #[test]
     fn edges_are_counted() {
-        let queue = || Queue { policy: Policy::DropOldest, depth: 10, max_held: 18 };
+        let queue = || Queue {
+            policy: Policy::DropOldest,
+            depth: 10,
+            max_held: 18,
+        };
         let one = Edges::imagined(vec![("a/out", "b/in", queue())]);
         let two = Edges::imagined(vec![("a/out", "b/in", queue()), ("a/out", "c/in", queue())]);
-        let begin = |edges| status(edges, Duration::from_secs(5)).split(": ").nth(1).unwrap().to_owned();
+        let begin = |edges| {
+            status(edges, Duration::from_secs(5))
+                .split(": ")
+                .nth(1)
+                .unwrap()
+                .to_owned()
+        };
         assert_eq!(begin(&one), "5.0 s, 1 edge");
         assert_eq!(begin(&two), "5.0 s, 2 edges");
     }

@@ -10,13 +10,14 @@ use std::{
 
 use nervure_dataflow::{self as dataflow, Dataflow};
 use nervure_keeper::plan::{
-    EdgePlan, LastValuePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling, lease_rows,
+    EdgePlan, LastValuePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling,
+    lease_rows,
 };
 use nervure_protocol::{
     TOKEN_FILE,
     wiring::{
-        self, ClientSpec, InputSpec, LoopDeadline, OutputSpec, Policy, Queue, ServiceClientSpec, ServiceSpec,
-        Source,
+        self, ClientSpec, InputSpec, LoopDeadline, OutputSpec, Policy, Queue, ServiceClientSpec,
+        ServiceSpec, Source,
     },
 };
 
@@ -38,7 +39,9 @@ pub fn plan(
         queue: queue(dataflow.input(edge).queue),
     });
     let edges: Vec<_> = edges.collect();
-    let token_folder = log_folder.as_deref().filter(|_| has_dynamic_nodes(dataflow));
+    let token_folder = log_folder
+        .as_deref()
+        .filter(|_| has_dynamic_nodes(dataflow));
     let join_token = token_folder.map(write_token).transpose()?;
     let nodes = dataflow
         .nodes
@@ -63,21 +66,29 @@ pub fn plan(
 
 /// Whether processes can join it.
 pub fn has_dynamic_nodes(dataflow: &Dataflow) -> bool {
-    dataflow.nodes.iter().any(|node| node.program == dataflow::Program::Dynamic)
+    dataflow
+        .nodes
+        .iter()
+        .any(|node| node.program == dataflow::Program::Dynamic)
 }
 
 /// Makes up the token for nodes with `path: dynamic`, and leaves it where only this user finds it.
 fn write_token(log_folder: &Path) -> Result<String, Failure> {
     let path = log_folder.join(TOKEN_FILE);
     let token = token::make()?;
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-    file.and_then(|mut file| file.write_all(token.as_bytes())).map_err(|error| {
-        Failure::internal(format!(
-            "the token for nodes with `path: dynamic` cannot be written to {}",
-            path.display()
-        ))
-        .because(error)
-    })?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path);
+    file.and_then(|mut file| file.write_all(token.as_bytes()))
+        .map_err(|error| {
+            Failure::internal(format!(
+                "the token for nodes with `path: dynamic` cannot be written to {}",
+                path.display()
+            ))
+            .because(error)
+        })?;
     Ok(token)
 }
 
@@ -89,7 +100,9 @@ fn node_plan(
     memory: u64,
 ) -> NodePlan {
     let output = |(output, spec): (usize, &dataflow::Output)| {
-        let queues = edges.iter().filter(|edge| (edge.producer, edge.output) == (index, output));
+        let queues = edges
+            .iter()
+            .filter(|edge| (edge.producer, edge.output) == (index, output));
         OutputSpec {
             name: spec.name.clone(),
             history: spec.history,
@@ -103,7 +116,9 @@ fn node_plan(
             dataflow::Source::Timer { period_nanos } => Source::Timer { period_nanos },
             dataflow::Source::Output { node, output } => {
                 let node = &dataflow.nodes[node];
-                Source::Output { topic: wiring::topic(&node.id, &node.outputs[output].name) }
+                Source::Output {
+                    topic: wiring::topic(&node.id, &node.outputs[output].name),
+                }
             }
         },
         queue: matches!(input.source, dataflow::Source::Output { .. }).then(|| queue(input.queue)),
@@ -111,7 +126,9 @@ fn node_plan(
         expect_every_nanos: input.expect_every.map(nanos),
         history: match input.source {
             dataflow::Source::Timer { .. } => 0,
-            dataflow::Source::Output { node, output } => dataflow.nodes[node].outputs[output].history,
+            dataflow::Source::Output { node, output } => {
+                dataflow.nodes[node].outputs[output].history
+            }
         },
     };
     NodePlan {
@@ -135,8 +152,16 @@ fn node_plan(
         restart: restart(&node.restart),
         startup_timeout: node.startup_timeout,
         health_check_timeout: node.health_check_timeout,
-        services: node.services.iter().map(|service| service_spec(dataflow, service)).collect(),
-        clients: node.clients.iter().map(|client| client_spec(dataflow, client)).collect(),
+        services: node
+            .services
+            .iter()
+            .map(|service| service_spec(dataflow, service))
+            .collect(),
+        clients: node
+            .clients
+            .iter()
+            .map(|client| client_spec(dataflow, client))
+            .collect(),
         params: node.params.clone(),
         on_failure: node.on_failure.iter().map(last_value).collect(),
         cpu_affinity: node.cpu_affinity.clone(),
@@ -160,7 +185,11 @@ fn queue(queue: dataflow::Queue) -> Queue {
         dataflow::QueuePolicy::DropNewest => Policy::DropNewest,
         dataflow::QueuePolicy::Block => Policy::Block,
     };
-    Queue { policy, depth: queue.depth, max_held: queue.max_held }
+    Queue {
+        policy,
+        depth: queue.depth,
+        max_held: queue.max_held,
+    }
 }
 
 fn service_spec(dataflow: &Dataflow, service: &dataflow::Service) -> ServiceSpec {
@@ -169,7 +198,10 @@ fn service_spec(dataflow: &Dataflow, service: &dataflow::Service) -> ServiceSpec
         input: index(client.input),
         output: index(client.output),
     };
-    ServiceSpec { name: service.name.clone(), clients: service.clients.iter().map(client).collect() }
+    ServiceSpec {
+        name: service.name.clone(),
+        clients: service.clients.iter().map(client).collect(),
+    }
 }
 
 fn client_spec(dataflow: &Dataflow, client: &dataflow::Client) -> ClientSpec {
@@ -187,7 +219,10 @@ fn index(index: usize) -> u32 {
 }
 
 fn last_value(last: &dataflow::LastValue) -> LastValuePlan {
-    LastValuePlan { output: last.output, value: last.value.clone() }
+    LastValuePlan {
+        output: last.output,
+        value: last.value.clone(),
+    }
 }
 
 fn restart(restart: &dataflow::Restart) -> RestartPlan {
@@ -206,14 +241,21 @@ fn restart(restart: &dataflow::Restart) -> RestartPlan {
 
 /// Half of what this machine, or the container, has.
 fn default_shared_memory() -> Result<u64, Failure> {
-    let unreadable =
-        |error: std::io::Error| Failure::internal("cannot read how much memory there is").because(error);
+    let unreadable = |error: std::io::Error| {
+        Failure::internal("cannot read how much memory there is").because(error)
+    };
     let meminfo = fs::read_to_string("/proc/meminfo").map_err(unreadable)?;
     let kibibytes = meminfo.lines().find_map(|line| {
-        line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+        line.strip_prefix("MemTotal:")?
+            .trim()
+            .strip_suffix("kB")?
+            .trim()
+            .parse::<u64>()
+            .ok()
     });
-    let physical =
-        kibibytes.ok_or_else(|| unreadable(std::io::Error::other("no MemTotal in /proc/meminfo")))? * 1024;
+    let physical = kibibytes
+        .ok_or_else(|| unreadable(std::io::Error::other("no MemTotal in /proc/meminfo")))?
+        * 1024;
     Ok(cgroup_limit().unwrap_or(u64::MAX).min(physical) / 2)
 }
 
@@ -222,7 +264,15 @@ fn cgroup_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     let leaf = PathBuf::from("/sys/fs/cgroup").join(path.trim_start_matches('/'));
-    let limit =
-        |folder: &std::path::Path| fs::read_to_string(folder.join("memory.max")).ok()?.trim().parse().ok();
-    leaf.ancestors().take_while(|folder| folder.starts_with("/sys/fs/cgroup")).filter_map(limit).min()
+    let limit = |folder: &std::path::Path| {
+        fs::read_to_string(folder.join("memory.max"))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    };
+    leaf.ancestors()
+        .take_while(|folder| folder.starts_with("/sys/fs/cgroup"))
+        .filter_map(limit)
+        .min()
 }

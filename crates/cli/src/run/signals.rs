@@ -50,7 +50,8 @@ pub fn forward(keeper: &Keeper) -> Result<Signals, Failure> {
     let (bell, ringer) = UnixStream::pair().map_err(failed)?;
     bell.set_nonblocking(true).map_err(failed)?;
     let socket = keeper.second_socket().map_err(failed)?;
-    let escalation = Escalation::new(keeper.pid(), ringer.try_clone().map_err(failed)?).map_err(failed)?;
+    let escalation =
+        Escalation::new(keeper.pid(), ringer.try_clone().map_err(failed)?).map_err(failed)?;
     let escalate = escalation.clone();
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
@@ -61,10 +62,14 @@ pub fn forward(keeper: &Keeper) -> Result<Signals, Failure> {
                 continue;
             }
             let message = match counted.fetch_add(1, SeqCst) {
-                0 => Message::Stop { reason: signal_name(signal).unwrap_or("a signal").to_owned() },
+                0 => Message::Stop {
+                    reason: signal_name(signal).unwrap_or("a signal").to_owned(),
+                },
                 1 => {
-                    escalate
-                        .order(AFTER_KILL, format!("within {AFTER_KILL:?} of the order to kill its nodes"));
+                    escalate.order(
+                        AFTER_KILL,
+                        format!("within {AFTER_KILL:?} of the order to kill its nodes"),
+                    );
                     Message::Kill
                 }
                 _ => {
@@ -76,8 +81,16 @@ pub fn forward(keeper: &Keeper) -> Result<Signals, Failure> {
             let _ = std::io::Write::write(&mut &ringer, b"!");
         }
     };
-    thread::Builder::new().name("signals".to_owned()).spawn(forward).map_err(failed)?;
-    Ok(Signals { count, told: 0, bell, escalation })
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(forward)
+        .map_err(failed)?;
+    Ok(Signals {
+        count,
+        told: 0,
+        bell,
+        escalation,
+    })
 }
 
 /// Whether a signal is another one than that which counted last.

@@ -18,7 +18,11 @@ pub struct Streams {
 impl Default for Streams {
     fn default() -> Self {
         let (stdout, stderr) = (Stream::new(stdio::stdout()), Stream::new(stdio::stderr()));
-        Self { stdout, stderr, is_reported: false }
+        Self {
+            stdout,
+            stderr,
+            is_reported: false,
+        }
     }
 }
 
@@ -58,7 +62,10 @@ impl Streams {
     /// How much of the output is missing, for people.
     pub fn missing(&self) -> Option<String> {
         let (name, error, lines) = self.failed()?;
-        Some(format!("{} could not be written to {name}: {error}", count(lines as usize, "line")))
+        Some(format!(
+            "{} could not be written to {name}: {error}",
+            count(lines as usize, "line")
+        ))
     }
 
     /// The same for programs.
@@ -68,7 +75,8 @@ impl Streams {
     }
 
     fn failed(&self) -> Option<(&'static str, Errno, u64)> {
-        let failed = |name, stream: &Stream| Some((name, stream.error()?, stream.unwritten_lines()));
+        let failed =
+            |name, stream: &Stream| Some((name, stream.error()?, stream.unwritten_lines()));
         failed("stdout", &self.stdout).or_else(|| failed("stderr", &self.stderr))
     }
 }

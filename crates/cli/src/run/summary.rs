@@ -91,8 +91,15 @@ impl Summary {
         self.lossless_lost = lossless.any(|edge| edge.lost() > 0);
         let failed = |edge: &Edge| {
             let shortage = edge.shortage().filter(|shortage| !shortage.is_over);
-            let cause = edge.failure().or(shortage.map(|shortage| shortage.cause.as_str()))?.to_owned();
-            Some(FailedEdge { topic: edge.topic.clone(), input: edge.input.clone(), cause })
+            let cause = edge
+                .failure()
+                .or(shortage.map(|shortage| shortage.cause.as_str()))?
+                .to_owned();
+            Some(FailedEdge {
+                topic: edge.topic.clone(),
+                input: edge.input.clone(),
+                cause,
+            })
         };
         self.failed_edges = edges.iter().filter_map(failed).collect();
     }
@@ -141,7 +148,11 @@ impl Summary {
     pub fn failures_text(&self) -> String {
         let mut text = String::new();
         for ended in self.failures() {
-            text.push_str(&format!("\nnode `{}` failed: {}\n", ended.id, plain_text(&ended.reason)));
+            text.push_str(&format!(
+                "\nnode `{}` failed: {}\n",
+                ended.id,
+                plain_text(&ended.reason)
+            ));
             let skipped = ended.stderr_tail.len().saturating_sub(SHOWN_STDERR);
             for line in &ended.stderr_tail[skipped..] {
                 text.push_str(&format!("    {}\n", plain_text(line)));
@@ -176,9 +187,16 @@ impl Summary {
             text.push_str("\nan edge with `queue_policy: block` lost samples\n");
         }
         if self.lossless_unknown {
-            text.push_str("\nwhether an edge with `queue_policy: block` lost samples is not known\n");
+            text.push_str(
+                "\nwhether an edge with `queue_policy: block` lost samples is not known\n",
+            );
         }
-        for FailedEdge { topic, input, cause } in &self.failed_edges {
+        for FailedEdge {
+            topic,
+            input,
+            cause,
+        } in &self.failed_edges
+        {
             text.push_str(&format!("\nedge {topic} -> {input} failed: {cause}\n"));
         }
         for line in self.states.restarted() {
@@ -187,7 +205,11 @@ impl Summary {
         for line in self.watched.lines() {
             text.push_str(&format!("\n{line}\n"));
         }
-        for ended in self.ends.values().filter(|ended| ended.overdue && !is_final_failure(ended)) {
+        for ended in self
+            .ends
+            .values()
+            .filter(|ended| ended.overdue && !is_final_failure(ended))
+        {
             text.push_str(&format!("\nnode `{}`: {}\n", ended.id, ended.reason));
         }
         text.push_str(&self.failures_text());

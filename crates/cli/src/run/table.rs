@@ -48,13 +48,25 @@ pub struct Table {
 impl Table {
     pub fn new(columns: &[(&str, Align)]) -> Self {
         let aligns = columns.iter().map(|(_, align)| *align).collect();
-        let heading = columns.iter().map(|(name, _)| name.to_uppercase()).collect();
-        Self { aligns, rows: vec![heading], colours: HashMap::new() }
+        let heading = columns
+            .iter()
+            .map(|(name, _)| name.to_uppercase())
+            .collect();
+        Self {
+            aligns,
+            rows: vec![heading],
+            colours: HashMap::new(),
+        }
     }
 
     /// Adds a row with a value per column.
     pub fn row(&mut self, values: Vec<String>) {
-        self.rows.push(values.iter().map(|value| safe_part(value).into_owned()).collect());
+        self.rows.push(
+            values
+                .iter()
+                .map(|value| safe_part(value).into_owned())
+                .collect(),
+        );
     }
 
     /// Gives a value of the last row a colour, which [`Table::render_coloured`] shows.
@@ -72,7 +84,13 @@ impl Table {
     }
 
     fn widths(&self) -> Vec<usize> {
-        let width = |column: usize| self.rows.iter().map(|row| row[column].width()).max().unwrap_or(0);
+        let width = |column: usize| {
+            self.rows
+                .iter()
+                .map(|row| row[column].width())
+                .max()
+                .unwrap_or(0)
+        };
         (0..self.aligns.len()).map(width).collect()
     }
 
@@ -86,10 +104,16 @@ impl Table {
         self.lines(max_width, |place| self.colours.get(&place).copied())
     }
 
-    fn lines(&self, max_width: Option<usize>, colour: impl Fn((usize, usize)) -> Option<Colour>) -> String {
+    fn lines(
+        &self,
+        max_width: Option<usize>,
+        colour: impl Fn((usize, usize)) -> Option<Colour>,
+    ) -> String {
         let mut widths = self.widths();
         let excess = max_width.map_or(0, |max| total(&widths).saturating_sub(max));
-        widths[0] = widths[0].saturating_sub(excess).max(widths[0].min(MIN_NAME_WIDTH));
+        widths[0] = widths[0]
+            .saturating_sub(excess)
+            .max(widths[0].min(MIN_NAME_WIDTH));
         let mut text = String::new();
         for (number, row) in self.rows.iter().enumerate() {
             let line = |colour: &dyn Fn((usize, usize)) -> Option<Colour>| {
@@ -144,11 +168,22 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_lines_fit() {
-        let mut table = Table::new(&[("edge", Align::Left), ("sent", Align::Right), ("why", Align::Left)]);
+        let mut table = Table::new(&[
+            ("edge", Align::Left),
+            ("sent", Align::Right),
+            ("why", Align::Left),
+        ]);
         table.row(vec!["a/b -> c/d".to_owned(), "5".to_owned(), String::new()]);
-        table.row(vec!["\u{753b}\u{50cf}/b".to_owned(), "12345".to_owned(), "full".to_owned()]);
+        table.row(vec![
+            "\u{753b}\u{50cf}/b".to_owned(),
+            "12345".to_owned(),
+            "full".to_owned(),
+        ]);
         let text = table.render(None);
-        assert_eq!(text, "EDGE         SENT  WHY\na/b -> c/d      5\n\u{753b}\u{50cf}/b      12345  full\n");
+        assert_eq!(
+            text,
+            "EDGE         SENT  WHY\na/b -> c/d      5\n\u{753b}\u{50cf}/b      12345  full\n"
+        );
         let text = table.render(Some(12));
         assert!(text.lines().all(|line| line.width() <= 12), "{text}");
         assert!(text.contains('\u{2026}'));
@@ -160,8 +195,14 @@ mod tests {
         table.row(vec!["a/b".to_owned(), "5".to_owned()]);
         table.colour(1, Some(Colour::Red));
         assert_eq!(table.render(None), "EDGE  LOST\na/b      5\n");
-        assert_eq!(table.render_coloured(None), "EDGE  LOST\na/b      \x1b[31m5\x1b[0m\n");
-        assert_eq!(table.render_coloured(Some(8)), "EDGE  L\u{2026}\na/b    \u{2026}\n");
+        assert_eq!(
+            table.render_coloured(None),
+            "EDGE  LOST\na/b      \x1b[31m5\x1b[0m\n"
+        );
+        assert_eq!(
+            table.render_coloured(Some(8)),
+            "EDGE  L\u{2026}\na/b    \u{2026}\n"
+        );
     }
 
     #[test]
@@ -174,7 +215,13 @@ mod tests {
     #[test]
     fn names_give_way_to_figures() {
         let mut table = Table::new(&[("edge", Align::Left), ("lost", Align::Right)]);
-        table.row(vec!["a_long_name/output -> another/input".to_owned(), "17".to_owned()]);
-        assert_eq!(table.render(Some(26)), "EDGE                  LOST\na_long_name/output \u{2026}    17\n");
+        table.row(vec![
+            "a_long_name/output -> another/input".to_owned(),
+            "17".to_owned(),
+        ]);
+        assert_eq!(
+            table.render(Some(26)),
+            "EDGE                  LOST\na_long_name/output \u{2026}    17\n"
+        );
     }
 }

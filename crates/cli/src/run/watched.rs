@@ -66,7 +66,9 @@ impl Watched {
     pub fn read(&mut self, edges: &Edges) {
         for expectation in &mut self.0 {
             // What was read before its node overwrote it is better than nothing.
-            let Some(counters) = edges.input_of(expectation.node, expectation.input) else { continue };
+            let Some(counters) = edges.input_of(expectation.node, expectation.input) else {
+                continue;
+            };
             expectation.max_overrun_nanos = counters.max_overrun_nanos;
             expectation.count = match expectation.kind {
                 Kind::Sample => counters.stale,

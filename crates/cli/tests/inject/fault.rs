@@ -10,8 +10,8 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
     process::{
-        Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, Signal, kill_process, pidfd_getfd, pidfd_open,
-        prlimit,
+        Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, Signal, kill_process, pidfd_getfd,
+        pidfd_open, prlimit,
     },
 };
 use syscalls::Sysno;
@@ -42,7 +42,9 @@ impl Action {
             "kill" => Self::Kill,
             "kill-after" => Self::KillAfter,
             _ => {
-                let number = text.strip_prefix("errno:").and_then(|number| number.parse().ok());
+                let number = text
+                    .strip_prefix("errno:")
+                    .and_then(|number| number.parse().ok());
                 Self::Errno(number.ok_or_else(|| format!("`{text}` is no action"))?)
             }
         })
@@ -80,9 +82,9 @@ pub fn act(action: Action, process: u32, call: &Call) -> io::Result<Option<(Answ
 pub fn conclude(process: u32, afterwards: &Afterwards) -> io::Result<()> {
     match afterwards {
         Afterwards::Nothing => Ok(()),
-        Afterwards::Restore(limit) => {
-            prlimit(Some(pid(process)?), Resource::Nofile, *limit).map(drop).map_err(Into::into)
-        }
+        Afterwards::Restore(limit) => prlimit(Some(pid(process)?), Resource::Nofile, *limit)
+            .map(drop)
+            .map_err(Into::into),
         Afterwards::Kill => kill(process),
     }
 }
@@ -95,13 +97,17 @@ pub fn object(process: u32, call: &Call) -> String {
         _ => call.arguments[0],
     };
     let link = fs::read_link(format!("/proc/{process}/fd/{}", argument as i32));
-    link.map(|link| link.display().to_string()).unwrap_or_default()
+    link.map(|link| link.display().to_string())
+        .unwrap_or_default()
 }
 
 fn path(process: u32, address: u64) -> io::Result<String> {
     let mut bytes = [0; 256];
     let read = File::open(format!("/proc/{process}/mem"))?.read_at(&mut bytes, address)?;
-    let path = bytes[..read].split(|byte| *byte == 0).next().unwrap_or_default();
+    let path = bytes[..read]
+        .split(|byte| *byte == 0)
+        .next()
+        .unwrap_or_default();
     Ok(String::from_utf8_lossy(path).into_owned())
 }
 
@@ -119,11 +125,18 @@ fn limit_descriptors(process: u32) -> io::Result<Rlimit> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
     used.sort_unstable();
-    let lowest_free = used.iter().zip(0..).take_while(|(fd, number)| **fd == *number).count() as u64;
+    let lowest_free = used
+        .iter()
+        .zip(0..)
+        .take_while(|(fd, number)| **fd == *number)
+        .count() as u64;
     let before = prlimit(
         Some(pid(process)?),
         Resource::Nofile,
-        Rlimit { current: Some(lowest_free), maximum: rustix::process::getrlimit(Resource::Nofile).maximum },
+        Rlimit {
+            current: Some(lowest_free),
+            maximum: rustix::process::getrlimit(Resource::Nofile).maximum,
+        },
     )?;
     Ok(before)
 }
@@ -137,9 +150,16 @@ fn shorten(process: u32, call: &Call) -> io::Result<Option<usize>> {
         return Ok(None);
     }
     let file = borrow(process, fd as i32)?;
-    let memory = File::options().read(true).write(true).open(format!("/proc/{process}/mem"))?;
+    let memory = File::options()
+        .read(true)
+        .write(true)
+        .open(format!("/proc/{process}/mem"))?;
     let mut buffer = vec![0; half];
-    let flags = if number == Some(Sysno::write) { PollFlags::OUT } else { PollFlags::IN };
+    let flags = if number == Some(Sysno::write) {
+        PollFlags::OUT
+    } else {
+        PollFlags::IN
+    };
     if poll(&mut [PollFd::new(&file, flags)], Some(&Timespec::default()))? == 0 {
         return Ok(None);
     }

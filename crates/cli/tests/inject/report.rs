@@ -23,7 +23,12 @@ impl Report {
         if !self.calls.contains_key(role) {
             self.calls.insert(role.to_owned(), BTreeMap::new());
         }
-        let count = self.calls.get_mut(role).expect("just inserted").entry(call.to_owned()).or_default();
+        let count = self
+            .calls
+            .get_mut(role)
+            .expect("just inserted")
+            .entry(call.to_owned())
+            .or_default();
         *count += 1;
         *count
     }

@@ -24,7 +24,10 @@ impl Roles {
             return Some(player.clone());
         }
         let process = process_of(thread)?;
-        let player = Player { process, role: self.role_of(process)? };
+        let player = Player {
+            process,
+            role: self.role_of(process)?,
+        };
         self.by_thread.insert(thread, player.clone());
         Some(player)
     }
@@ -55,16 +58,24 @@ impl Roles {
 
     fn place(&mut self, role: &str, process: u32) -> usize {
         let processes = self.processes.entry(role.to_owned()).or_default();
-        processes.iter().position(|known| *known == process).unwrap_or_else(|| {
-            processes.push(process);
-            processes.len() - 1
-        })
+        processes
+            .iter()
+            .position(|known| *known == process)
+            .unwrap_or_else(|| {
+                processes.push(process);
+                processes.len() - 1
+            })
     }
 }
 
 fn process_of(thread: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("Tgid:"))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 fn variable(process: u32, name: &str) -> Option<String> {

@@ -1,6 +1,9 @@
 //! Filters that hand system calls to a supervisor (seccomp user notification, Linux 5.19).
 
-#![expect(unsafe_code, reason = "installing a filter and answering its notifications have no safe interface")]
+#![expect(
+    unsafe_code,
+    reason = "installing a filter and answering its notifications have no safe interface"
+)]
 
 use std::{io, mem::size_of};
 
@@ -52,10 +55,17 @@ pub fn install(selection: &Selection) -> io::Result<OwnedFd> {
         len: program.len().try_into().map_err(io::Error::other)?,
         filter: program.as_mut_ptr(),
     };
-    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    let flags =
+        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
     // SAFETY: `program` points to as many instructions as it says, which outlive the call.
-    let listener =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &program) };
+    let listener = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags,
+            &program,
+        )
+    };
     if listener < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -66,14 +76,37 @@ pub fn install(selection: &Selection) -> io::Result<OwnedFd> {
 fn program(selection: &Selection) -> Vec<libc::sock_filter> {
     const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     const JUMP_IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    let statement = |code: u32, k| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let skip_if = |k, skip| libc::sock_filter { code: JUMP_IF_EQUAL as u16, jt: skip, jf: 0, k };
-    let unless_equal = |k, skip| libc::sock_filter { code: JUMP_IF_EQUAL as u16, jt: 0, jf: skip, k };
+    let statement = |code: u32, k| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    let skip_if = |k, skip| libc::sock_filter {
+        code: JUMP_IF_EQUAL as u16,
+        jt: skip,
+        jf: 0,
+        k,
+    };
+    let unless_equal = |k, skip| libc::sock_filter {
+        code: JUMP_IF_EQUAL as u16,
+        jt: 0,
+        jf: skip,
+        k,
+    };
     let end = |action| statement(libc::BPF_RET | libc::BPF_K, action);
     let mut program = vec![statement(LOAD, NUMBER_OFFSET)];
     let (numbers, otherwise, listed) = match selection {
-        Selection::Only(numbers) => (numbers, libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_USER_NOTIF),
-        Selection::AllBut(numbers) => (numbers, libc::SECCOMP_RET_USER_NOTIF, libc::SECCOMP_RET_ALLOW),
+        Selection::Only(numbers) => (
+            numbers,
+            libc::SECCOMP_RET_ALLOW,
+            libc::SECCOMP_RET_USER_NOTIF,
+        ),
+        Selection::AllBut(numbers) => (
+            numbers,
+            libc::SECCOMP_RET_USER_NOTIF,
+            libc::SECCOMP_RET_ALLOW,
+        ),
     };
     if matches!(selection, Selection::Only(_)) {
         program.extend([
@@ -108,7 +141,9 @@ impl Listener {
                 number: call.data.nr as u32,
                 arguments: call.data.args,
             })),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => Ok(None),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
@@ -120,7 +155,12 @@ impl Listener {
             Answer::Fail(number) => (0, -number, 0),
             Answer::Return(value) => (value, 0, 0),
         };
-        let mut answer = libc::seccomp_notif_resp { id: call.id, val, error, flags };
+        let mut answer = libc::seccomp_notif_resp {
+            id: call.id,
+            val,
+            error,
+            flags,
+        };
         match self.control(libc::SECCOMP_IOCTL_NOTIF_SEND, &mut answer) {
             Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
             _ => Ok(()),

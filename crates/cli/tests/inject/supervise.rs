@@ -27,7 +27,10 @@ use crate::{
 /// How long processes may outlive the command.
 const GRACE: Duration = Duration::from_secs(10);
 /// How often the ends of processes are looked for.
-const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+const TICK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 5_000_000,
+};
 
 /// With `--calls all`: no fault is of interest here, and the end of the thread that starts the command needs them.
 const UNCOUNTED: [Sysno; 9] = [
@@ -72,8 +75,11 @@ impl From<io::Error> for Failure {
 
 /// Runs the command, and ends as it does.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    static START: Start =
-        Start { thread: OnceLock::new(), listener: OnceLock::new(), command: OnceLock::new() };
+    static START: Start = Start {
+        thread: OnceLock::new(),
+        listener: OnceLock::new(),
+        command: OnceLock::new(),
+    };
     set_child_subreaper(Some(Pid::INIT)).map_err(io::Error::from)?;
     let selection = selection(&arguments.calls)?;
     let command = arguments.command.clone();
@@ -97,7 +103,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     };
     let status = supervisor.serve()?;
     supervisor.report.write(&supervisor.arguments.report)?;
-    let code = status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));
+    let code = status
+        .exit_status()
+        .or_else(|| status.terminating_signal().map(|signal| 128 + signal));
     Ok(ExitCode::from(code.unwrap_or(125) as u8))
 }
 
@@ -113,20 +121,31 @@ fn selection(calls: &str) -> Result<Selection, String> {
         // Its end is where a process changes its role.
         .chain([Sysno::execve as u32])
         .collect();
-    if numbers.len() > 200 { Err("too many system calls".to_owned()) } else { Ok(Selection::Only(numbers)) }
+    if numbers.len() > 200 {
+        Err("too many system calls".to_owned())
+    } else {
+        Ok(Selection::Only(numbers))
+    }
 }
 
 fn start(start: &Start, selection: &Selection, command: &[String]) {
-    let _ = start.thread.set(rustix::thread::gettid().as_raw_pid().cast_unsigned());
+    let _ = start
+        .thread
+        .set(rustix::thread::gettid().as_raw_pid().cast_unsigned());
     let mut prepared = Command::new(&command[0]);
     prepared.args(&command[1..]);
     let listener = install(selection).map(Listener::new);
     let is_filtered = listener.is_ok();
-    let _ = start.listener.set(listener.map_err(|error| error.to_string()));
+    let _ = start
+        .listener
+        .set(listener.map_err(|error| error.to_string()));
     if is_filtered {
         let child = prepared.spawn();
-        let _ =
-            start.command.set(child.map(|child| child.id().cast_signed()).map_err(|error| error.to_string()));
+        let _ = start.command.set(
+            child
+                .map(|child| child.id().cast_signed())
+                .map_err(|error| error.to_string()),
+        );
     }
 }
 
@@ -154,7 +173,9 @@ impl Supervisor<'_> {
                         return Ok(status);
                     }
                 }
-                Some(Err(error)) => return Err(format!("{}: {error}", self.arguments.command[0]).into()),
+                Some(Err(error)) => {
+                    return Err(format!("{}: {error}", self.arguments.command[0]).into());
+                }
                 None => {}
             }
         }
@@ -184,7 +205,10 @@ impl Supervisor<'_> {
         let left = descendants();
         if self.report.left.is_empty() {
             self.report.hangs = self.ended.is_none();
-            self.report.left = left.iter().flat_map(|process| self.describe(*process)).collect();
+            self.report.left = left
+                .iter()
+                .flat_map(|process| self.describe(*process))
+                .collect();
         }
         for process in left {
             let _ = kill_process(process, Signal::KILL);
@@ -194,16 +218,32 @@ impl Supervisor<'_> {
     /// A process by its role, with the calls in which its threads are.
     fn describe(&mut self, process: Pid) -> Option<String> {
         let number = process.as_raw_pid().cast_unsigned();
-        let role = self.roles.of(number).map(|player| player.role).unwrap_or_default();
-        let line = fs::read(format!("/proc/{number}/cmdline")).ok().filter(|line| !line.is_empty())?;
-        let waits = fs::read_dir(format!("/proc/{number}/task")).ok()?.flatten().filter_map(|task| {
-            let call = fs::read_to_string(task.path().join("syscall")).ok()?;
-            let number = call.split(' ').next()?.parse().ok().and_then(Sysno::new);
-            Some(number.map_or_else(|| call.trim().to_owned(), |number| number.name().to_owned()))
-        });
+        let role = self
+            .roles
+            .of(number)
+            .map(|player| player.role)
+            .unwrap_or_default();
+        let line = fs::read(format!("/proc/{number}/cmdline"))
+            .ok()
+            .filter(|line| !line.is_empty())?;
+        let waits = fs::read_dir(format!("/proc/{number}/task"))
+            .ok()?
+            .flatten()
+            .filter_map(|task| {
+                let call = fs::read_to_string(task.path().join("syscall")).ok()?;
+                let number = call.split(' ').next()?.parse().ok().and_then(Sysno::new);
+                Some(
+                    number
+                        .map_or_else(|| call.trim().to_owned(), |number| number.name().to_owned()),
+                )
+            });
         let waits: Vec<_> = waits.collect();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        Some(format!("{role} ({}) in {}", line.trim(), waits.join(" and ")))
+        Some(format!(
+            "{role} ({}) in {}",
+            line.trim(),
+            waits.join(" and ")
+        ))
     }
 
     /// Those that are there, or come soon.
@@ -219,14 +259,18 @@ impl Supervisor<'_> {
             }
             Err(error) => return Err(error.into()),
         }
-        let Some(call) = self.listener.receive()? else { return Ok(()) };
+        let Some(call) = self.listener.receive()? else {
+            return Ok(());
+        };
         // Before anything else, and without allocating: it may hold the allocator's lock.
         if self.start.thread.get() == Some(&call.thread) {
             return self.listener.answer(&call, Answer::Continue);
         }
         let (answer, afterwards) = self.decide(&call)?;
-        if let (Some(player), false) = (self.roles.of(call.thread), matches!(afterwards, Afterwards::Nothing))
-        {
+        if let (Some(player), false) = (
+            self.roles.of(call.thread),
+            matches!(afterwards, Afterwards::Nothing),
+        ) {
             self.pending.insert(call.thread, (player, afterwards));
         }
         if call.number == Sysno::execve as u32
@@ -248,18 +292,28 @@ impl Supervisor<'_> {
         if let Some((player, afterwards)) = self.pending.remove(&call.thread) {
             tolerate_end(fault::conclude(player.process, &afterwards))?;
         }
-        let Some(player) = self.roles.of(call.thread) else { return Ok(pass) };
-        let Some(number) = Sysno::new(call.number as usize) else { return Ok(pass) };
+        let Some(player) = self.roles.of(call.thread) else {
+            return Ok(pass);
+        };
+        let Some(number) = Sysno::new(call.number as usize) else {
+            return Ok(pass);
+        };
         if !is_counted(number, call) || self.is_excepted(number, &player, call) {
             return Ok(pass);
         }
         let name = number.name();
         let count = self.report.count(&player.role, name);
         let is_any = self.arguments.call.as_deref() == Some("all");
-        let count = if is_any { self.report.count(&player.role, "all") } else { count };
-        let (Some(role), Some(wanted), Some(action)) =
-            (&self.arguments.role, &self.arguments.call, self.arguments.action)
-        else {
+        let count = if is_any {
+            self.report.count(&player.role, "all")
+        } else {
+            count
+        };
+        let (Some(role), Some(wanted), Some(action)) = (
+            &self.arguments.role,
+            &self.arguments.call,
+            self.arguments.action,
+        ) else {
             return Ok(pass);
         };
         let done = self.report.acted_on.len() as u64;
@@ -288,7 +342,10 @@ fn is_counted(number: Sysno, call: &Call) -> bool {
     let operation = call.arguments[1] as i32;
     match number {
         Sysno::futex => {
-            matches!(operation & FUTEX_OPERATION, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET)
+            matches!(
+                operation & FUTEX_OPERATION,
+                libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET
+            )
         }
         Sysno::fcntl => matches!(operation, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC),
         _ => true,
@@ -320,9 +377,14 @@ fn descendants() -> Vec<Pid> {
 }
 
 fn children(process: &str) -> Vec<Pid> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let tasks = fs::read_dir(format!("/proc/{process}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let lines = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     let lines: Vec<String> = lines.collect();
     let numbers = lines.iter().flat_map(|line| line.split_ascii_whitespace());
-    numbers.filter_map(|number| Pid::from_raw(number.parse().ok()?)).collect()
+    numbers
+        .filter_map(|number| Pid::from_raw(number.parse().ok()?))
+        .collect()
 }

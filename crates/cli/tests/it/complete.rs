@@ -8,19 +8,41 @@ use crate::dataflow::{Dataflow, Run, nervure};
 
 /// What bash would be offered for the last of these words, without options unless it begins as one.
 fn offered(mut command: Command, words: &[&str]) -> Vec<String> {
-    command.env("NERVURE_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
-    command.env("_CLAP_IFS", "\n").args(["--", "nervure"]).args(words);
+    command
+        .env("NERVURE_COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+    command
+        .env("_CLAP_IFS", "\n")
+        .args(["--", "nervure"])
+        .args(words);
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let wants_options = words.last().is_some_and(|word| word.starts_with('-'));
     let is_wanted = |word: &&str| wants_options || !word.starts_with("--");
-    String::from_utf8(output.stdout).unwrap().lines().filter(is_wanted).map(str::to_owned).collect()
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .filter(is_wanted)
+        .map(str::to_owned)
+        .collect()
 }
 
 fn robot() -> Dataflow {
     Dataflow::named()
-        .node("camera", "source 1000000 10", json!({"outputs": ["out"], "params": {"fps": 30, "gain": 0.5}}))
-        .node("planner", "sink", json!({"inputs": {"in": "camera/out"}, "params": {"speed": 1}}))
+        .node(
+            "camera",
+            "source 1000000 10",
+            json!({"outputs": ["out"], "params": {"fps": 30, "gain": 0.5}}),
+        )
+        .node(
+            "planner",
+            "sink",
+            json!({"inputs": {"in": "camera/out"}, "params": {"speed": 1}}),
+        )
 }
 
 fn running() -> Run {
@@ -48,17 +70,36 @@ fn dataflows_nodes_topics_and_parameters_that_run_are_offered() {
     let name = run.name();
     assert_eq!(offered(&["stop", "-d", name]), [name]);
     assert_eq!(offered(&["topic", "echo", "-d", name, ""]), ["camera/out"]);
-    assert_eq!(offered(&["record", &format!("--dataflow={name}"), "cam"]), ["camera/out"]);
+    assert_eq!(
+        offered(&["record", &format!("--dataflow={name}"), "cam"]),
+        ["camera/out"]
+    );
     assert_eq!(offered(&["node", "restart", "-d", name, "p"]), ["planner"]);
-    assert_eq!(offered(&["logs", "-d", name, "--node", ""]), ["camera", "planner"]);
-    assert_eq!(offered(&["param", "set", "-d", name, "camera", ""]), ["fps", "gain"]);
-    assert_eq!(offered(&["param", "get", "-d", name, "planner", ""]), ["speed"]);
-    assert!(offered(&["topic", "echo", "-d", "no-such-dataflow", ""]).iter().all(|word| word.contains(':')));
+    assert_eq!(
+        offered(&["logs", "-d", name, "--node", ""]),
+        ["camera", "planner"]
+    );
+    assert_eq!(
+        offered(&["param", "set", "-d", name, "camera", ""]),
+        ["fps", "gain"]
+    );
+    assert_eq!(
+        offered(&["param", "get", "-d", name, "planner", ""]),
+        ["speed"]
+    );
+    assert!(
+        offered(&["topic", "echo", "-d", "no-such-dataflow", ""])
+            .iter()
+            .all(|word| word.contains(':'))
+    );
     let other = running();
     // Where several run, the names say which is meant.
     let all = offered(&["topic", "info", ""]);
     for one in [&run, &other] {
-        assert!(all.contains(&format!("{}:camera/out", one.name())), "{all:?}");
+        assert!(
+            all.contains(&format!("{}:camera/out", one.name())),
+            "{all:?}"
+        );
     }
 }
 
@@ -68,7 +109,10 @@ fn nodes_and_parameters_of_a_file_are_offered() {
     let file = dataflow.write();
     let file = file.file_name().unwrap().to_str().unwrap();
     let offered = |words: &[&str]| offered(dataflow.command(&[]), words);
-    assert_eq!(offered(&["run", file, ""]), ["camera.fps=", "camera.gain=", "planner.speed="]);
+    assert_eq!(
+        offered(&["run", file, ""]),
+        ["camera.fps=", "camera.gain=", "planner.speed="]
+    );
     assert_eq!(offered(&["run", file, "--clock", "c"]), ["camera"]);
     assert_eq!(offered(&["run", &file[..5]]), [file]);
 }
@@ -78,7 +122,11 @@ fn the_script_works_in_bash() {
     let folder = tempfile::tempdir().unwrap();
     let command = nervure(folder.path());
     let program = std::path::Path::new(command.get_program()).to_owned();
-    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let path = format!(
+        "{}:{}",
+        program.parent().unwrap().display(),
+        std::env::var("PATH").unwrap()
+    );
     let script = "
         source <(nervure completions bash)
         complete -p nervure > registered
@@ -93,7 +141,15 @@ fn the_script_works_in_bash() {
         .output()
         .unwrap();
     let stdout = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(stdout.trim(), "status", "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        stdout.trim(),
+        "status",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let registered = std::fs::read_to_string(folder.path().join("registered")).unwrap();
-    assert!(registered.contains("-F _clap_complete_nervure nervure"), "{registered}");
+    assert!(
+        registered.contains("-F _clap_complete_nervure nervure"),
+        "{registered}"
+    );
 }

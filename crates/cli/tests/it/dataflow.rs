@@ -33,27 +33,42 @@ pub struct Dataflow {
 
 impl Dataflow {
     pub fn new() -> Self {
-        Self { name: "test".to_owned(), folder: tempfile::tempdir().unwrap(), nodes: Vec::new() }
+        Self {
+            name: "test".to_owned(),
+            folder: tempfile::tempdir().unwrap(),
+            nodes: Vec::new(),
+        }
     }
 
     /// One with a name that no other test uses, to be found by it.
     pub fn named() -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Self { name: format!("test-{}-{number}", std::process::id()), ..Self::new() }
+        Self {
+            name: format!("test-{}-{number}", std::process::id()),
+            ..Self::new()
+        }
     }
 
     /// Adds a node that is a shell script, with further keys. The variables in it are the shell's.
     pub fn shell(mut self, id: &str, script: &str, keys: Value) -> Self {
         let script = script.replace('$', "$$");
-        self.nodes.push(merged(json!({"id": id, "path": "sh", "args": ["-c", script]}), keys));
+        self.nodes.push(merged(
+            json!({"id": id, "path": "sh", "args": ["-c", script]}),
+            keys,
+        ));
         self
     }
 
     /// Adds a node of the tests' own program, with further keys.
     pub fn node(mut self, id: &str, arguments: &str, keys: Value) -> Self {
-        let program = Path::new(env!("CARGO_BIN_EXE_nervure")).with_file_name("examples").join("test_node");
-        self.nodes.push(merged(json!({"id": id, "path": program, "args": arguments}), keys));
+        let program = Path::new(env!("CARGO_BIN_EXE_nervure"))
+            .with_file_name("examples")
+            .join("test_node");
+        self.nodes.push(merged(
+            json!({"id": id, "path": program, "args": arguments}),
+            keys,
+        ));
         self
     }
 
@@ -66,7 +81,8 @@ impl Dataflow {
     /// Adds a Python script.
     pub fn python(mut self, id: &str, script: &str, keys: Value) -> Self {
         fs::write(self.folder.path().join(format!("{id}.py")), script).unwrap();
-        self.nodes.push(merged(json!({"id": id, "path": format!("{id}.py")}), keys));
+        self.nodes
+            .push(merged(json!({"id": id, "path": format!("{id}.py")}), keys));
         self
     }
 
@@ -109,8 +125,13 @@ impl Dataflow {
 
     fn start(self, mut command: Command, arguments: &[&str]) -> Run {
         let file = self.write();
-        let mut child =
-            command.arg(file).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .arg(file)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, messages) = mpsc::channel();
         thread::spawn(move || {
@@ -118,7 +139,13 @@ impl Dataflow {
                 let _ = sender.send(serde_json::from_str(&line).unwrap());
             }
         });
-        Run { child: Killed(child), messages, told: Vec::new(), folder: self.folder, name: self.name }
+        Run {
+            child: Killed(child),
+            messages,
+            told: Vec::new(),
+            folder: self.folder,
+            name: self.name,
+        }
     }
 }
 
@@ -128,8 +155,14 @@ pub fn nervure(folder: &Path) -> Command {
 }
 
 fn prepared(mut command: Command, folder: &Path) -> Command {
-    command.current_dir(folder).env("NERVURE_LOG_DIR", folder.join("logs")).env("NO_COLOR", "1");
-    command.env_remove("VIRTUAL_ENV").env("RUST_BACKTRACE", "1").stdin(Stdio::null());
+    command
+        .current_dir(folder)
+        .env("NERVURE_LOG_DIR", folder.join("logs"))
+        .env("NO_COLOR", "1");
+    command
+        .env_remove("VIRTUAL_ENV")
+        .env("RUST_BACKTRACE", "1")
+        .stdin(Stdio::null());
     command
 }
 
@@ -194,9 +227,11 @@ impl Run {
         loop {
             // Also where other messages keep coming: a timeout of zero would go on taking them.
             let left = deadline.checked_duration_since(Instant::now());
-            let message = left.and_then(|left| self.messages.recv_timeout(left).ok()).unwrap_or_else(|| {
-                panic!("there was no {what}: {:#?}", self.told);
-            });
+            let message = left
+                .and_then(|left| self.messages.recv_timeout(left).ok())
+                .unwrap_or_else(|| {
+                    panic!("there was no {what}: {:#?}", self.told);
+                });
             self.told.push(message.clone());
             if holds(&message) {
                 return message;
@@ -206,8 +241,14 @@ impl Run {
 
     /// The process of a node, once it is started.
     pub fn started(&mut self, node: &str) -> Process {
-        let is_started = |message: &Value| message["message"] == "node_started" && message["id"] == node;
-        let earlier = self.told.iter().rev().find(|message| is_started(message)).cloned();
+        let is_started =
+            |message: &Value| message["message"] == "node_started" && message["id"] == node;
+        let earlier = self
+            .told
+            .iter()
+            .rev()
+            .find(|message| is_started(message))
+            .cloned();
         let message = earlier.unwrap_or_else(|| self.until("start", is_started));
         Process::new(message["pid"].as_i64().unwrap())
     }
@@ -215,7 +256,9 @@ impl Run {
     /// The rest of the line of a node that begins so.
     pub fn line(&mut self, node: &str, begin: &str) -> String {
         let message = self.until(&format!("line `{begin}..` of `{node}`"), |message| {
-            message["message"] == "log" && message["node"] == node && text(message).starts_with(begin)
+            message["message"] == "log"
+                && message["node"] == node
+                && text(message).starts_with(begin)
         });
         text(&message)[begin.len()..].trim().to_owned()
     }
@@ -228,7 +271,9 @@ impl Run {
 
     /// The end of a node.
     pub fn ended(&mut self, node: &str) -> Value {
-        self.until("end", |message| message["message"] == "node_ended" && message["id"] == node)
+        self.until("end", |message| {
+            message["message"] == "node_ended" && message["id"] == node
+        })
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -243,9 +288,20 @@ impl Run {
             assert!(Instant::now() < deadline, "the run does not end");
         }
         let mut stderr = String::new();
-        self.child.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        self.child
+            .0
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut stderr)
+            .unwrap();
         let code = self.child.0.wait().unwrap().code();
-        Outcome { code, stderr, told: self.told, folder: self.folder }
+        Outcome {
+            code,
+            stderr,
+            told: self.told,
+            folder: self.folder,
+        }
     }
 }
 
@@ -272,14 +328,21 @@ impl Outcome {
     }
 
     pub fn summary(&self) -> &Value {
-        self.told.last().filter(|message| message["message"] == "summary").expect("a summary")
+        self.told
+            .last()
+            .filter(|message| message["message"] == "summary")
+            .expect("a summary")
     }
 
     /// The log records of a node, from its file.
     pub fn log_file(&self, node: &str) -> Vec<Value> {
-        let file =
-            PathBuf::from(self.summary()["log_folder"].as_str().unwrap()).join(format!("{node}.jsonl"));
-        fs::read_to_string(file).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let file = PathBuf::from(self.summary()["log_folder"].as_str().unwrap())
+            .join(format!("{node}.jsonl"));
+        fs::read_to_string(file)
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 }
 
@@ -327,7 +390,11 @@ impl Process {
         let deadline = Instant::now() + PATIENCE;
         let stat = || fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_pid())).unwrap();
         while !stat().rsplit_once(')').unwrap().1.starts_with(" T") {
-            assert!(Instant::now() < deadline, "process {:?} does not stop", self.pid);
+            assert!(
+                Instant::now() < deadline,
+                "process {:?} does not stop",
+                self.pid
+            );
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -336,7 +403,15 @@ impl Process {
     pub fn assert_ends(&self) {
         let Some(pidfd) = &self.pidfd else { return };
         let mut polled = [PollFd::new(pidfd, PollFlags::IN)];
-        let timeout = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-        assert_eq!(poll(&mut polled, Some(&timeout)).unwrap(), 1, "process {:?} is left", self.pid);
+        let timeout = Timespec {
+            tv_sec: PATIENCE.as_secs() as i64,
+            tv_nsec: 0,
+        };
+        assert_eq!(
+            poll(&mut polled, Some(&timeout)).unwrap(),
+            1,
+            "process {:?} is left",
+            self.pid
+        );
     }
 }

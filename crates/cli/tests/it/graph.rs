@@ -20,7 +20,10 @@ nodes:
     inputs: {image: {source: camera/image, queue_policy: block}}
 ";
     fs::write(folder.path().join("drive.yml"), file).unwrap();
-    let output = nervure(folder.path()).args(["graph", "drive.yml"]).output().unwrap();
+    let output = nervure(folder.path())
+        .args(["graph", "drive.yml"])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_snapshot!(String::from_utf8(output.stdout).unwrap());
 }
@@ -28,7 +31,10 @@ nodes:
 #[test]
 fn a_file_that_is_not_there() {
     let folder = tempfile::tempdir().unwrap();
-    let output = nervure(folder.path()).args(["graph", "drive.yml"]).output().unwrap();
+    let output = nervure(folder.path())
+        .args(["graph", "drive.yml"])
+        .output()
+        .unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
     assert_snapshot!(String::from_utf8(output.stderr).unwrap());
 }

@@ -5,7 +5,10 @@ use insta::assert_snapshot;
 use crate::dataflow::nervure;
 
 fn output(arguments: &[&str]) -> String {
-    let output = nervure(std::path::Path::new("/")).args(arguments).output().unwrap();
+    let output = nervure(std::path::Path::new("/"))
+        .args(arguments)
+        .output()
+        .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     format!(
         "exit code: {}\n----- stdout -----\n{}----- stderr -----\n{}",
@@ -52,10 +55,24 @@ fn version() {
 
 #[test]
 fn what_cannot_be_printed_is_a_failure() {
-    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let full = || {
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap()
+    };
     let root = std::path::Path::new("/");
-    for arguments in [&["--help"][..], &["--version"], &["list", "--json"], &["schema"]] {
-        let output = nervure(root).args(arguments).stdout(full()).output().unwrap();
+    for arguments in [
+        &["--help"][..],
+        &["--version"],
+        &["list", "--json"],
+        &["schema"],
+    ] {
+        let output = nervure(root)
+            .args(arguments)
+            .stdout(full())
+            .output()
+            .unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
         assert!(
@@ -63,6 +80,14 @@ fn what_cannot_be_printed_is_a_failure() {
             "{stderr}"
         );
     }
-    let status = nervure(root).args(["validate", "none.yml"]).stderr(full()).status().unwrap();
-    assert_eq!(status.code(), Some(2), "also where the error cannot be printed");
+    let status = nervure(root)
+        .args(["validate", "none.yml"])
+        .stderr(full())
+        .status()
+        .unwrap();
+    assert_eq!(
+        status.code(),
+        Some(2),
+        "also where the error cannot be printed"
+    );
 }

@@ -15,8 +15,16 @@ use crate::dataflow::{Dataflow, nervure};
 const HOSTILE: &str = "x\x1b[2J\u{9b}31m\x1b]0;title\x07\r\u{202e}\x7fy";
 
 fn output(mut command: Command) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    (
+        status.code(),
+        String::from_utf8(stdout).unwrap(),
+        String::from_utf8(stderr).unwrap(),
+    )
 }
 
 fn assert_harmless(text: &str) {
@@ -27,10 +35,18 @@ fn assert_harmless(text: &str) {
 /// An MCAP file of the simplest form, with one message: <https://mcap.dev/spec>.
 fn write_recording(file: &Path, topic: &str) {
     let text = |text: &str| [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
-    let record =
-        |kind: u8, content: Vec<u8>| [&[kind][..], &(content.len() as u64).to_le_bytes(), &content].concat();
+    let record = |kind: u8, content: Vec<u8>| {
+        [&[kind][..], &(content.len() as u64).to_le_bytes(), &content].concat()
+    };
     const MAGIC: &[u8] = b"\x89MCAP0\r\n";
-    let channel = [&1_u16.to_le_bytes()[..], &[0; 2], &text(topic), &text("json"), &[0; 4]].concat();
+    let channel = [
+        &1_u16.to_le_bytes()[..],
+        &[0; 2],
+        &text(topic),
+        &text("json"),
+        &[0; 4],
+    ]
+    .concat();
     let message = [&1_u16.to_le_bytes()[..], &[0; 4], &[0; 16], b"{}"].concat();
     let records = [
         MAGIC.to_vec(),
@@ -104,7 +120,11 @@ fn what_nodes_say_and_what_files_describe_does_not_reach_the_terminal() {
         all += &stderr;
     }
     assert_harmless(&all);
-    for shown in ["x\\u001b[2J", "`mode` of `camera` is \"\\u009b2J\"", "no node `x\\u001b[2J"] {
+    for shown in [
+        "x\\u001b[2J",
+        "`mode` of `camera` is \"\\u009b2J\"",
+        "no node `x\\u001b[2J",
+    ] {
         assert!(all.contains(shown), "{shown}: {all}");
     }
     run.signal(Signal::INT);

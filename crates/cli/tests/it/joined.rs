@@ -62,13 +62,19 @@ impl Drop for Outside {
 }
 
 fn test_node() -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_nervure")).with_file_name("examples").join("test_node")
+    Path::new(env!("CARGO_BIN_EXE_nervure"))
+        .with_file_name("examples")
+        .join("test_node")
 }
 
 fn nervure(run: &Run, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = run.command(arguments).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
 }
 
 fn status(run: &Run) -> Value {
@@ -84,7 +90,11 @@ fn state_of(run: &Run, node: &str) -> Value {
 fn node_of(run: &Run, node: &str) -> Value {
     let status = status(run);
     let nodes = status["nodes"].as_array().unwrap();
-    nodes.iter().find(|known| known["id"] == node).unwrap().clone()
+    nodes
+        .iter()
+        .find(|known| known["id"] == node)
+        .unwrap()
+        .clone()
 }
 
 /// A source that waits for the plot while there is one, the plot, and a lamp that the plot switches.
@@ -119,7 +129,10 @@ fn a_dynamic_node_joins_dies_and_joins_again() {
     run.line("lamp", "in ");
     assert_eq!(state_of(&run, "plot"), "runs");
     plot.process().signal(Signal::KILL);
-    run.line("lamp", "NODE_FAILED plot [\"in\"] it is gone without a word");
+    run.line(
+        "lamp",
+        "NODE_FAILED plot [\"in\"] it is gone without a word",
+    );
     assert_eq!(state_of(&run, "plot"), "failed");
     let mut again = Outside::join(&run, "plot");
     assert_eq!(again.line("joined "), "plot 1");
@@ -133,7 +146,10 @@ fn a_dynamic_node_joins_dies_and_joins_again() {
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let edges = outcome.summary()["edges"].as_array().unwrap();
-    let edge = edges.iter().find(|edge| edge["input"] == "plot/in").unwrap();
+    let edge = edges
+        .iter()
+        .find(|edge| edge["input"] == "plot/in")
+        .unwrap();
     let count = |key: &str| edge[key].as_u64().unwrap();
     let accounted = count("received") + count("lost") + count("undelivered");
     // Those that it had taken when it was killed are counted as received.
@@ -146,7 +162,11 @@ fn nobody_has_to_join() {
     run.signal(Signal::INT);
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert!(outcome.ends("plot").is_empty(), "{:?}", outcome.ends("plot"));
+    assert!(
+        outcome.ends("plot").is_empty(),
+        "{:?}",
+        outcome.ends("plot")
+    );
 }
 
 #[test]
@@ -166,29 +186,41 @@ fn a_dynamic_node_that_was_killed_and_stays_away_is_a_failure_of_the_run() {
 fn who_cannot_join_is_told_why() {
     let mut run = with_plot();
     let refused = |node: &str, dataflow: &str| {
-        let output = Command::new(test_node()).args(["join", node, dataflow]).output().unwrap();
+        let output = Command::new(test_node())
+            .args(["join", node, dataflow])
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8(output.stderr).unwrap()
     };
     let name = run.name().to_owned();
     assert!(refused("plot", "no-such").contains("no dataflow `no-such` runs; these do: "));
-    assert!(refused("plott", &name).contains("there is no node `plott` (hint: did you mean `plot`?)"));
     assert!(
-        refused("lamp", &name).contains("node `lamp` is started by its keeper (hint: `nervure attach lamp")
+        refused("plott", &name).contains("there is no node `plott` (hint: did you mean `plot`?)")
+    );
+    assert!(
+        refused("lamp", &name)
+            .contains("node `lamp` is started by its keeper (hint: `nervure attach lamp")
     );
     let mut plot = Outside::join(&run, "plot");
     plot.line("joined ");
     let pid = plot.child.id();
     assert!(refused("plot", &name).contains(&format!("node `plot` is taken: process {pid} is it")));
     let (code, _, stderr) = nervure(&run, &["node", "restart", "plot", "-d", &name]);
-    assert!(code == Some(2) && stderr.contains("`path: dynamic`: its keeper does not start it"), "{stderr}");
+    assert!(
+        code == Some(2) && stderr.contains("`path: dynamic`: its keeper does not start it"),
+        "{stderr}"
+    );
     let (code, _, stderr) = nervure(&run, &["node", "stop", "plot", "-d", &name]);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(plot.line("STOP ").starts_with("stopped by"));
     assert_eq!(run.ended("plot")["failed"], false);
 
     let token = PathBuf::from(status(&run)["log_folder"].as_str().unwrap()).join("join.token");
-    assert_eq!(token.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        token.metadata().unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     std::fs::write(&token, "00112233445566778899aabbccddeeff").unwrap();
     assert!(refused("plot", &name).contains("the token does not open node `plot`"));
 }
@@ -234,7 +266,10 @@ fn a_program_runs_in_the_place_of_a_node_and_gives_it_back() {
     let script = "echo $COLOUR $PWD; \"$@\" & child=$!; echo child $child; wait $child; exit 7";
     let mut attached = attach(&run, &[], &["sh", "-c", script, "sh", "{}"]);
     run.line("sink", "STOP stopped by `attach@");
-    assert_eq!(attached.line("green "), run.folder().canonicalize().unwrap().display().to_string());
+    assert_eq!(
+        attached.line("green "),
+        run.folder().canonicalize().unwrap().display().to_string()
+    );
     let child = Process::told(&attached.line("child "));
     let first: u64 = attached.line("in ").parse().unwrap();
     for number in first + 1..first + 20 {
@@ -250,7 +285,11 @@ fn a_program_runs_in_the_place_of_a_node_and_gives_it_back() {
     run.line("sink", "in ");
     assert_eq!(state_of(&run, "sink"), "runs");
     let restarts = |run: &Run| node_of(run, "sink")["restarts"].clone();
-    assert_eq!(restarts(&run), 0, "nothing was started again but what had been stopped for the other");
+    assert_eq!(
+        restarts(&run),
+        0,
+        "nothing was started again but what had been stopped for the other"
+    );
     let (code, _, stderr) = nervure(&run, &["node", "restart", "sink", "-d", run.name()]);
     assert_eq!(code, Some(0), "{stderr}");
     assert_eq!(restarts(&run), 1);
@@ -268,8 +307,9 @@ fn a_node_is_given_back_when_attach_is_killed() {
     let mut attached = attach(&run, &[], &[node.to_str().unwrap(), "sink"]);
     attached.line("in ");
     // `started` tells of the first of them.
-    let started =
-        run.until("start", |message| message["message"] == "node_started" && message["id"] == "sink");
+    let started = run.until("start", |message| {
+        message["message"] == "node_started" && message["id"] == "sink"
+    });
     let child = Process::new(started["pid"].as_i64().unwrap());
     attached.process().signal(Signal::KILL);
     child.assert_ends();
@@ -296,9 +336,18 @@ fn what_a_command_started_and_left_behind_is_the_node_no_longer() {
 #[test]
 fn a_node_may_be_left_stopped_and_what_cannot_run_is_said() {
     let run = lossless();
-    let (code, _, stderr) = nervure(&run, &["attach", "sink", "-d", run.name(), "--", "no-such-program"]);
-    assert!(code == Some(2) && stderr.contains("`no-such-program` cannot be started"), "{stderr}");
-    assert_eq!(attach(&run, &["--leave-stopped"], &["true"]).code(), Some(0));
+    let (code, _, stderr) = nervure(
+        &run,
+        &["attach", "sink", "-d", run.name(), "--", "no-such-program"],
+    );
+    assert!(
+        code == Some(2) && stderr.contains("`no-such-program` cannot be started"),
+        "{stderr}"
+    );
+    assert_eq!(
+        attach(&run, &["--leave-stopped"], &["true"]).code(),
+        Some(0)
+    );
     assert_eq!(state_of(&run, "sink"), "stopped");
     let (code, _, stderr) = nervure(&run, &["node", "start", "sink", "-d", run.name()]);
     assert_eq!(code, Some(0), "{stderr}");
@@ -352,7 +401,10 @@ fn status_says_who_is_attached() {
     let mut attached = attach(&run, &[], &["sh", "-c", "echo here; exec sleep 1000"]);
     attached.line("here");
     let (_, text, _) = nervure(&run, &["status", "-d", run.name()]);
-    assert!(text.contains(&format!("(attach@{}", attached.child.id())), "{text}");
+    assert!(
+        text.contains(&format!("(attach@{}", attached.child.id())),
+        "{text}"
+    );
     // It passes the signal on to the command, whose end is its own.
     attached.process().signal(Signal::TERM);
     assert_eq!(attached.code(), Some(128 + 15));
@@ -363,15 +415,28 @@ fn status_says_who_is_attached() {
 fn the_environment_says_which_dataflow_is_meant() {
     let (one, other) = (with_plot(), with_plot());
     for run in [&one, &other] {
-        let output = run.command(&["status", "--json"]).env("NERVURE_DATAFLOW", run.name()).output().unwrap();
+        let output = run
+            .command(&["status", "--json"])
+            .env("NERVURE_DATAFLOW", run.name())
+            .output()
+            .unwrap();
         let status: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(status["dataflow"], run.name());
         let mut command = Command::new(test_node());
-        command.args(["join", "plot"]).env("NERVURE_DATAFLOW", run.name());
+        command
+            .args(["join", "plot"])
+            .env("NERVURE_DATAFLOW", run.name());
         assert_eq!(Outside::start(command).line("joined "), "plot 0");
     }
-    let output = one.command(&["status"]).env("NERVURE_DATAFLOW", "no-such").output().unwrap();
+    let output = one
+        .command(&["status"])
+        .env("NERVURE_DATAFLOW", "no-such")
+        .output()
+        .unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr.contains("hint: NERVURE_DATAFLOW is `no-such` in the environment"), "{stderr}");
+    assert!(
+        stderr.contains("hint: NERVURE_DATAFLOW is `no-such` in the environment"),
+        "{stderr}"
+    );
 }

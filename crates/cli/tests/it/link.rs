@@ -21,16 +21,39 @@ struct Serve {
 impl Serve {
     fn start(folder: &Path, listen: &str, allow: &str) -> Self {
         let mut child = nervure(folder)
-            .args(["link", "bench", "serve", "--key", "serve.key", "--once", "--json"])
-            .args(["--listen", listen, "--allow", allow, "--receptions", "receptions"])
+            .args([
+                "link",
+                "bench",
+                "serve",
+                "--key",
+                "serve.key",
+                "--once",
+                "--json",
+            ])
+            .args([
+                "--listen",
+                listen,
+                "--allow",
+                allow,
+                "--receptions",
+                "receptions",
+            ])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut serve = Self { child, stderr, address: String::new() };
+        let mut serve = Self {
+            child,
+            stderr,
+            address: String::new(),
+        };
         let line = serve.line("listening on ");
-        serve.address = line["listening on ".len()..].split(',').next().unwrap().to_owned();
+        serve.address = line["listening on ".len()..]
+            .split(',')
+            .next()
+            .unwrap()
+            .to_owned();
         serve
     }
 
@@ -39,7 +62,11 @@ impl Serve {
         let mut line = String::new();
         while !line.starts_with(begin) {
             line.clear();
-            assert_ne!(self.stderr.read_line(&mut line).unwrap(), 0, "it ends without {begin:?}");
+            assert_ne!(
+                self.stderr.read_line(&mut line).unwrap(),
+                0,
+                "it ends without {begin:?}"
+            );
         }
         line
     }
@@ -47,14 +74,22 @@ impl Serve {
     /// Waits for its end and returns its summary.
     fn summary(mut self) -> Value {
         let mut stdout = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        self.child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut stdout)
+            .unwrap();
         assert!(self.child.wait().unwrap().success());
         last_line(&stdout)
     }
 }
 
 fn key(folder: &Path, name: &str) -> String {
-    let output = nervure(folder).args(["link", "key", name]).output().unwrap();
+    let output = nervure(folder)
+        .args(["link", "key", name])
+        .output()
+        .unwrap();
     assert!(output.status.success());
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
@@ -66,13 +101,28 @@ fn last_line(text: &str) -> Value {
 /// Runs the sending end; its exit code, its summary if it has one, and its stderr.
 fn send(folder: &Path, to: &str, peer: &str, more: &[&str]) -> (i32, Option<Value>, String) {
     let output = nervure(folder)
-        .args(["link", "bench", "send", "--key", "send.key", "--json", "--connect", to, "--peer", peer])
+        .args([
+            "link",
+            "bench",
+            "send",
+            "--key",
+            "send.key",
+            "--json",
+            "--connect",
+            to,
+            "--peer",
+            peer,
+        ])
         .args(more)
         .output()
         .unwrap();
     let stdout = String::from_utf8(output.stdout).unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
-    (output.status.code().unwrap(), (!stdout.is_empty()).then(|| last_line(&stdout)), stderr)
+    (
+        output.status.code().unwrap(),
+        (!stdout.is_empty()).then(|| last_line(&stdout)),
+        stderr,
+    )
 }
 
 #[test]
@@ -91,18 +141,39 @@ fn samples_arrive_unaltered_and_none_is_missing() {
     assert_eq!(code, 0, "{stderr}");
     let sent = sent.unwrap();
     let received = serve.summary();
-    for (stream, count) in [("bench/0", 20), ("bench/1", 50), ("bench/2", 50), ("bench/3", 50)] {
+    for (stream, count) in [
+        ("bench/0", 20),
+        ("bench/1", 50),
+        ("bench/2", 50),
+        ("bench/3", 50),
+    ] {
         assert_eq!(sent["streams"][stream]["offered"], count, "{sent}");
         assert_eq!(sent["streams"][stream]["delivered"], count, "{sent}");
-        assert_eq!(received["streams"][stream]["delivered"], count, "{received}");
+        assert_eq!(
+            received["streams"][stream]["delivered"], count,
+            "{received}"
+        );
         assert_eq!(received["streams"][stream]["lost"]["altered"], 0);
     }
     let receptions = std::fs::read_to_string(folder.join("receptions")).unwrap();
-    let lines: Vec<Vec<&str>> = receptions.lines().map(|line| line.split(' ').collect()).collect();
-    let of_first: Vec<_> = lines.iter().filter(|line| line[0] == "bench/0").map(|line| line[1]).collect();
-    assert_eq!(of_first, (0..20).map(|number| number.to_string()).collect::<Vec<_>>());
+    let lines: Vec<Vec<&str>> = receptions
+        .lines()
+        .map(|line| line.split(' ').collect())
+        .collect();
+    let of_first: Vec<_> = lines
+        .iter()
+        .filter(|line| line[0] == "bench/0")
+        .map(|line| line[1])
+        .collect();
+    assert_eq!(
+        of_first,
+        (0..20).map(|number| number.to_string()).collect::<Vec<_>>()
+    );
     let nanos = |text: &str| text.parse::<u64>().unwrap();
-    assert!(lines.len() == 170 && lines.iter().all(|line| nanos(line[2]) <= nanos(line[3])), "{receptions}");
+    assert!(
+        lines.len() == 170 && lines.iter().all(|line| nanos(line[2]) <= nanos(line[3])),
+        "{receptions}"
+    );
 }
 
 #[test]
@@ -115,7 +186,10 @@ fn a_receiver_that_is_killed_costs_what_was_under_way() {
     let address = first.address.clone();
     let second = std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
-            let stream = ["--stream", "size=20KB,rate_hz=200,qos=keep_all:16,count=300"];
+            let stream = [
+                "--stream",
+                "size=20KB,rate_hz=200,qos=keep_all:16,count=300",
+            ];
             let more = [&stream[..], &["--drain", "60s", "--duration", "100s"]].concat();
             send(folder, &address, &serve_key, &more)
         });
@@ -129,7 +203,11 @@ fn a_receiver_that_is_killed_costs_what_was_under_way() {
     let (second, sent) = second;
     let stream = &sent["streams"]["bench/0"];
     let count = |value: &Value| value.as_u64().unwrap();
-    assert_eq!(count(&stream["delivered"]) + count(&stream["lost"]["unconfirmed"]), 300, "{sent}");
+    assert_eq!(
+        count(&stream["delivered"]) + count(&stream["lost"]["unconfirmed"]),
+        300,
+        "{sent}"
+    );
     assert!(count(&stream["lost"]["unconfirmed"]) <= 16, "{sent}");
     assert!(count(&second.summary()["streams"]["bench/0"]["delivered"]) >= 300 - 16 * 2);
 }
@@ -159,14 +237,29 @@ fn strangers_are_turned_away() {
 fn what_is_wrong_with_the_command_line_is_told() {
     let folder = TempDir::new().unwrap();
     let told = |arguments: &[&str]| {
-        let output = nervure(folder.path()).args(["link"]).args(arguments).output().unwrap();
+        let output = nervure(folder.path())
+            .args(["link"])
+            .args(arguments)
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8(output.stderr).unwrap()
     };
     let key = key(folder.path(), "a.key");
-    let serve = ["bench", "serve", "--key", "a.key", "--listen", "192.0.2.1:1", "--allow", &key];
+    let serve = [
+        "bench",
+        "serve",
+        "--key",
+        "a.key",
+        "--listen",
+        "192.0.2.1:1",
+        "--allow",
+        &key,
+    ];
     assert!(told(&serve).contains("hint: the address must be one of this host"));
-    assert!(told(&["bench", "send", "--stream", "size=1TB"]).contains("expected a size such as 512KiB"));
+    assert!(
+        told(&["bench", "send", "--stream", "size=1TB"]).contains("expected a size such as 512KiB")
+    );
     std::fs::write(folder.path().join("b.key"), "hello").unwrap();
     assert!(told(&["key", "b.key"]).contains("b.key can be read by others"));
 }

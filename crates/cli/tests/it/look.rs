@@ -16,8 +16,16 @@ use crate::dataflow::{Dataflow, Process, Run, nervure};
 
 /// Exit code, stdout and stderr of a command.
 fn run(mut command: Command) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    (
+        status.code(),
+        String::from_utf8(stdout).unwrap(),
+        String::from_utf8(stderr).unwrap(),
+    )
 }
 
 fn told(run: &Run, arguments: &[&str]) -> Value {
@@ -42,13 +50,25 @@ fn a_dataflow_that_runs_is_listed_and_one_that_was_killed_is_not() {
     let name = run.name().to_owned();
     let listed = |run: &Run| {
         let all = told(run, &["list", "--json"]);
-        all["dataflows"].as_array().unwrap().iter().find(|one| one["dataflow"] == name.as_str()).cloned()
+        all["dataflows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["dataflow"] == name.as_str())
+            .cloned()
     };
     let one = listed(&run).unwrap();
-    assert_eq!((&one["state"], &one["nodes"], &one["running"]), (&json!("running"), &json!(2), &json!(2)));
+    assert_eq!(
+        (&one["state"], &one["nodes"], &one["running"]),
+        (&json!("running"), &json!(2), &json!(2))
+    );
     let (_, text, _) = self::run(run.command(&["list"]));
     assert!(text.starts_with("DATAFLOW"), "{text}");
-    assert!(text.lines().any(|line| line.starts_with(&name) && line.contains("  running  ")), "{text}");
+    assert!(
+        text.lines()
+            .any(|line| line.starts_with(&name) && line.contains("  running  ")),
+        "{text}"
+    );
     let keeper = run.started("sink").parent();
     keeper.signal(Signal::KILL);
     keeper.assert_ends();
@@ -61,7 +81,8 @@ fn dataflows_of_other_users_are_mentioned() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("theirs-{}", std::process::id());
     // Anybody may take the name of a socket.
-    let address = SocketAddrUnix::new_abstract_name(format!("nervure/4242/{name}/1").as_bytes()).unwrap();
+    let address =
+        SocketAddrUnix::new_abstract_name(format!("nervure/4242/{name}/1").as_bytes()).unwrap();
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
     rustix::net::bind(&socket, &address).unwrap();
     rustix::net::listen(&socket, 1).unwrap();
@@ -77,46 +98,98 @@ fn dataflows_of_other_users_are_mentioned() {
     let (code, _, stderr) = list(&[]);
     assert_eq!(code, Some(0), "{stderr}");
     let expected = [" of other users run", &format!("uid 4242: {name}")];
-    assert!(expected.iter().all(|part| stderr.contains(part)), "{stderr}");
+    assert!(
+        expected.iter().all(|part| stderr.contains(part)),
+        "{stderr}"
+    );
     let (_, stdout, _) = list(&["--json"]);
     let told: Value = serde_json::from_str(&stdout).unwrap();
     let others = told["of_other_users"].as_array().unwrap();
-    assert!(others.contains(&json!({"dataflow": name, "keeper": 1, "uid": 4242})), "{told}");
+    assert!(
+        others.contains(&json!({"dataflow": name, "keeper": 1, "uid": 4242})),
+        "{told}"
+    );
 }
 
 #[test]
 fn stop_ends_a_dataflow_in_order_and_waits_for_it() {
     let run = pair();
     let (code, stdout, stderr) = self::run(run.command(&["stop", "-d", run.name()]));
-    assert_eq!((code, stdout), (Some(0), format!("{} has stopped\n", run.name())), "{stderr}");
+    assert_eq!(
+        (code, stdout),
+        (Some(0), format!("{} has stopped\n", run.name())),
+        "{stderr}"
+    );
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert!(outcome.lines("sink").contains(&"STOP `nervure stop`"), "{:?}", outcome.lines("sink"));
+    assert!(
+        outcome.lines("sink").contains(&"STOP `nervure stop`"),
+        "{:?}",
+        outcome.lines("sink")
+    );
     let own = outcome.lines("nervure");
-    assert!(own.iter().any(|line| line.starts_with("the dataflow is stopped by `stop@")), "{own:?}");
+    assert!(
+        own.iter()
+            .any(|line| line.starts_with("the dataflow is stopped by `stop@")),
+        "{own:?}"
+    );
 }
 
 #[test]
 fn top_tells_nodes_and_edges_whether_they_began_before_it_or_not() {
     let run = pair();
-    let arguments = ["top", "--json", "-n", "2", "--interval", "300ms", "-d", run.name()];
+    let arguments = [
+        "top",
+        "--json",
+        "-n",
+        "2",
+        "--interval",
+        "300ms",
+        "-d",
+        run.name(),
+    ];
     let (code, stdout, stderr) = self::run(run.command(&arguments));
     assert_eq!(code, Some(0), "{stderr}");
-    let looks: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let looks: Vec<Value> = stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(looks.len(), 2);
     let (node, edge) = (&looks[1]["nodes"][0], &looks[1]["edges"][0]);
     assert_eq!(
         (&node["id"], &node["state"], &node["restarts"]),
         (&json!("source"), &json!("runs"), &json!(0))
     );
-    assert!(node["resident_bytes"].as_u64() > Some(0) && node["threads"].as_u64() > Some(0), "{node}");
-    assert_eq!((&edge["topic"], &edge["input"]), (&json!("source/out"), &json!("sink/in")));
     assert!(
-        edge["rate_hz"].as_f64() > Some(0.0) && edge["sent"].as_u64() > looks[0]["edges"][0]["sent"].as_u64()
+        node["resident_bytes"].as_u64() > Some(0) && node["threads"].as_u64() > Some(0),
+        "{node}"
+    );
+    assert_eq!(
+        (&edge["topic"], &edge["input"]),
+        (&json!("source/out"), &json!("sink/in"))
+    );
+    assert!(
+        edge["rate_hz"].as_f64() > Some(0.0)
+            && edge["sent"].as_u64() > looks[0]["edges"][0]["sent"].as_u64()
     );
     let (_, text, _) = self::run(run.command(&["top", "--interval", "100ms", "-d", run.name()]));
-    let shape: Vec<_> = text.lines().map(|line| line.split_whitespace().next().unwrap_or("")).collect();
-    assert_eq!(shape, [&format!("{}:", run.name()), "", "NODE", "source", "sink", "", "EDGE", "source/out"]);
+    let shape: Vec<_> = text
+        .lines()
+        .map(|line| line.split_whitespace().next().unwrap_or(""))
+        .collect();
+    assert_eq!(
+        shape,
+        [
+            &format!("{}:", run.name()),
+            "",
+            "NODE",
+            "source",
+            "sink",
+            "",
+            "EDGE",
+            "source/out"
+        ]
+    );
 }
 
 #[test]
@@ -134,9 +207,24 @@ fn counters_go_on_when_a_process_is_started_again() {
         .run(&[]);
     run.ended("sink");
     run.line("sink", "in 20");
-    let look = told(&run, &["top", "--json", "-n", "1", "--interval", "100ms", "-d", run.name()]);
+    let look = told(
+        &run,
+        &[
+            "top",
+            "--json",
+            "-n",
+            "1",
+            "--interval",
+            "100ms",
+            "-d",
+            run.name(),
+        ],
+    );
     let edge = &look["edges"][0];
-    assert!(edge["received"].as_u64() >= Some(20), "those before the restart are counted: {edge}");
+    assert!(
+        edge["received"].as_u64() >= Some(20),
+        "those before the restart are counted: {edge}"
+    );
     assert!(edge["queued"].as_u64() <= Some(10), "{edge}");
     assert_eq!(look["nodes"][1]["restarts"], 1);
     assert_eq!(
@@ -154,9 +242,15 @@ fn a_node_is_stopped_and_started_while_its_neighbour_waits() {
     };
     assert_eq!(order(&run, "stop").1, "node `source` has stopped\n");
     let ended = run.ended("source");
-    assert_eq!((&ended["failed"], &ended["restarts"]), (&json!(false), &json!(false)));
+    assert_eq!(
+        (&ended["failed"], &ended["restarts"]),
+        (&json!(false), &json!(false))
+    );
     let (code, _, stderr) = order(&run, "stop");
-    assert_eq!((code, &*stderr), (Some(2), "error: node `source` does not run\n"));
+    assert_eq!(
+        (code, &*stderr),
+        (Some(2), "error: node `source` does not run\n")
+    );
     assert_eq!(order(&run, "start").0, Some(0));
     run.line("sink", "NODE_RESTARTED source");
     run.line("sink", "in 0");
@@ -166,7 +260,12 @@ fn a_node_is_stopped_and_started_while_its_neighbour_waits() {
     run.signal(Signal::INT);
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert!(!outcome.lines("sink").iter().any(|line| line.starts_with("INPUT_CLOSED")));
+    assert!(
+        !outcome
+            .lines("sink")
+            .iter()
+            .any(|line| line.starts_with("INPUT_CLOSED"))
+    );
 }
 
 #[test]
@@ -177,7 +276,8 @@ fn a_dataflow_that_does_not_run_is_told() {
     let (code, stdout, stderr) = run(command);
     // Other dataflows may run on this machine.
     let none_runs = code == Some(1) && stderr.starts_with("error: no dataflow runs\n");
-    let others_run = code == Some(2) && stderr.starts_with("error: no dataflow `sun` runs; these do: ");
+    let others_run =
+        code == Some(2) && stderr.starts_with("error: no dataflow `sun` runs; these do: ");
     assert!(stdout.is_empty() && (none_runs || others_run), "{stderr}");
     let run = pair();
     let (code, _, stderr) = self::run(run.command(&["node", "stop", "sun", "-d", run.name()]));
@@ -196,7 +296,10 @@ fn a_dataflow_that_does_not_run_is_told() {
     ] {
         let (code, _, stderr) = self::run(run.command(&[command, &["-d", run.name()]].concat()));
         assert_eq!(code, Some(2), "{command:?}");
-        assert!(stderr.ends_with(&format!("\nhint: did you mean `{near}`?\n")), "{command:?}: {stderr}");
+        assert!(
+            stderr.ends_with(&format!("\nhint: did you mean `{near}`?\n")),
+            "{command:?}: {stderr}"
+        );
     }
 }
 
@@ -217,20 +320,37 @@ fn redacted(run: &Run, arguments: &[&str]) -> String {
     let mut arguments = arguments.to_vec();
     arguments.extend(["-d", run.name()]);
     let (code, stdout, stderr) = self::run(run.command(&arguments));
-    let text = format!("exit code: {}\n{stdout}----- stderr -----\n{stderr}", code.unwrap());
+    let text = format!(
+        "exit code: {}\n{stdout}----- stderr -----\n{stderr}",
+        code.unwrap()
+    );
     let text = text.replace(run.name(), "[name]");
     let (_, status, _) = self::run(run.command(&["status", "--json", "-d", run.name()]));
     let status: Value = serde_json::from_str(&status).unwrap();
-    let pids: Vec<String> =
-        status["nodes"].as_array().unwrap().iter().map(|node| node["pid"].to_string()).collect();
+    let pids: Vec<String> = status["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| node["pid"].to_string())
+        .collect();
     let word = |word: &str| {
         let bare = word.trim_end_matches(')');
         let is_pid = pids.iter().any(|pid| pid == bare);
-        if is_pid { word.replace(bare, "[pid]") } else { word.to_owned() }
+        if is_pid {
+            word.replace(bare, "[pid]")
+        } else {
+            word.to_owned()
+        }
     };
     let line = |line: &str| {
         let indentation = &line[..line.len() - line.trim_start().len()];
-        format!("{indentation}{}", line.split_whitespace().map(word).collect::<Vec<_>>().join(" "))
+        format!(
+            "{indentation}{}",
+            line.split_whitespace()
+                .map(word)
+                .collect::<Vec<_>>()
+                .join(" ")
+        )
     };
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
@@ -240,7 +360,10 @@ fn topics_are_listed_and_described() {
     let run = values();
     assert_snapshot!(redacted(&run, &["topic", "list"]));
     assert_snapshot!(redacted(&run, &["topic", "info", "source/image"]));
-    let info = told(&run, &["topic", "info", "source/text", "--json", "-d", run.name()]);
+    let info = told(
+        &run,
+        &["topic", "info", "source/text", "--json", "-d", run.name()],
+    );
     assert_eq!(
         (&info["producer"]["id"], &info["edges"][0]["input"]),
         (&json!("source"), &json!("sink/text"))
@@ -253,20 +376,46 @@ fn topics_are_listed_and_described() {
 fn a_struct_with_a_tensor_arrives_as_one_and_is_shown() {
     let mut run = Dataflow::named()
         .node("source", "frames", json!({"outputs": ["frame"]}))
-        .node("sink", "frame-sink", json!({"inputs": {"frame": "source/frame"}}))
+        .node(
+            "sink",
+            "frame-sink",
+            json!({"inputs": {"frame": "source/frame"}}),
+        )
         .run(&[]);
     run.line("sink", "1.5 [20, 30, 3] 18000 [\"cup\"] true");
-    let arguments = ["topic", "echo", "source/frame", "-n", "1", "--json", "-d", run.name()];
+    let arguments = [
+        "topic",
+        "echo",
+        "source/frame",
+        "-n",
+        "1",
+        "--json",
+        "-d",
+        run.name(),
+    ];
     let shown = told(&run, &arguments)["value"].take();
-    let image = json!({"shape": [20, 30, 3], "dtype": "uint8", "min": 10.0, "max": 10.0, "mean": 10.0});
-    assert_eq!(shown, json!({"stamp": 1.5, "image": image, "labels": ["cup"]}));
+    let image =
+        json!({"shape": [20, 30, 3], "dtype": "uint8", "min": 10.0, "max": 10.0, "mean": 10.0});
+    assert_eq!(
+        shown,
+        json!({"stamp": 1.5, "image": image, "labels": ["cup"]})
+    );
 }
 
 #[test]
 fn echo_shows_every_kind_of_value() {
     let run = values();
     let echo = |topic: &str| {
-        let arguments = ["topic", "echo", topic, "-n", "1", "--json", "-d", run.name()];
+        let arguments = [
+            "topic",
+            "echo",
+            topic,
+            "-n",
+            "1",
+            "--json",
+            "-d",
+            run.name(),
+        ];
         let mut sample = told(&run, &arguments);
         let object = sample.as_object_mut().unwrap();
         for changing in ["sequence", "stamp_utc_nanos", "age_nanos", "latency_nanos"] {
@@ -286,11 +435,21 @@ fn echo_shows_every_kind_of_value() {
     assert_eq!(found, expected);
     assert_eq!(echo("source/text")["value"], "caf\u{e9}");
     assert_eq!(echo("source/number")["value"], 1.5);
-    assert_eq!(echo("source/map")["value"], json!({"x": 12, "labels": ["cup"]}));
+    assert_eq!(
+        echo("source/map")["value"],
+        json!({"x": 12, "labels": ["cup"]})
+    );
     assert_eq!(echo("source/list")["value"], json!([{"x": 12}]));
-    assert_eq!(echo("source/bytes")["value"], json!({"bytes": 3, "begin_hex": "010203"}));
-    assert_eq!(echo("source/vector")["value"]["begin"], json!([0.5, -1.0, 2.0]));
-    let (code, text, _) = self::run(run.command(&["topic", "echo", "*/image", "-n", "1", "-d", run.name()]));
+    assert_eq!(
+        echo("source/bytes")["value"],
+        json!({"bytes": 3, "begin_hex": "010203"})
+    );
+    assert_eq!(
+        echo("source/vector")["value"]["begin"],
+        json!([0.5, -1.0, 2.0])
+    );
+    let (code, text, _) =
+        self::run(run.command(&["topic", "echo", "*/image", "-n", "1", "-d", run.name()]));
     let lines: Vec<_> = text.lines().collect();
     assert!(
         code == Some(0)
@@ -298,7 +457,13 @@ fn echo_shows_every_kind_of_value() {
             && lines[0].ends_with("frame camera_optical"),
         "{text}"
     );
-    assert_eq!(lines[1..], ["  uint8 20x30x3, min 10, max 250, mean 10.1333", "  encoding: \"bgr8\""]);
+    assert_eq!(
+        lines[1..],
+        [
+            "  uint8 20x30x3, min 10, max 250, mean 10.1333",
+            "  encoding: \"bgr8\""
+        ]
+    );
 }
 
 #[test]
@@ -311,12 +476,24 @@ fn samples_are_saved_as_what_they_are() {
         ("source/vector", "npy", b"\x93NUMPY"),
         ("source/text", "json", b"{\"age_nanos"),
     ] {
-        let (code, _, stderr) =
-            self::run(run.command(&["topic", "echo", topic, "-n", "1", "--save", path, "-d", run.name()]));
+        let (code, _, stderr) = self::run(run.command(&[
+            "topic",
+            "echo",
+            topic,
+            "-n",
+            "1",
+            "--save",
+            path,
+            "-d",
+            run.name(),
+        ]));
         assert_eq!(code, Some(0), "{stderr}");
         let written = stderr.trim().strip_prefix("wrote ").unwrap();
         assert!(written.ends_with(extension), "{written}");
-        assert!(std::fs::read(written).unwrap().starts_with(begin), "{written}");
+        assert!(
+            std::fs::read(written).unwrap().starts_with(begin),
+            "{written}"
+        );
     }
 }
 
@@ -324,41 +501,83 @@ fn samples_are_saved_as_what_they_are() {
 fn rates_bytes_and_delays_are_measured() {
     let run = pair();
     let measure = |what: &str| {
-        told(&run, &["topic", what, "source/*", "-n", "1", "--interval", "500ms", "--json", "-d", run.name()])
+        told(
+            &run,
+            &[
+                "topic",
+                what,
+                "source/*",
+                "-n",
+                "1",
+                "--interval",
+                "500ms",
+                "--json",
+                "-d",
+                run.name(),
+            ],
+        )
     };
     let rate = measure("hz");
     assert!(
-        rate["rate_hz"].as_f64() > Some(0.0) && rate["interval_nanos"]["mean"].as_f64() >= Some(10e6),
+        rate["rate_hz"].as_f64() > Some(0.0)
+            && rate["interval_nanos"]["mean"].as_f64() >= Some(10e6),
         "{rate}"
     );
     assert_eq!(measure("bw")["bytes"]["max"], 8.0);
-    let (_, text, _) = self::run(run.command(&["topic", "bw", "source/out", "-n", "1", "-d", run.name()]));
+    let (_, text, _) =
+        self::run(run.command(&["topic", "bw", "source/out", "-n", "1", "-d", run.name()]));
     let row: Vec<_> = text.lines().nth(1).unwrap().split_whitespace().collect();
     // 8 bytes, a hundred times a second at most.
-    assert!(text.starts_with("TOPIC") && text.contains("BANDWIDTH") && row[2] == "B/s", "{text}");
+    assert!(
+        text.starts_with("TOPIC") && text.contains("BANDWIDTH") && row[2] == "B/s",
+        "{text}"
+    );
     let delay = measure("delay");
-    assert!(delay["latency_nanos"]["min"].as_f64() > Some(0.0), "{delay}");
-    assert!(delay["age_nanos"]["max"].as_f64() >= delay["latency_nanos"]["min"].as_f64(), "{delay}");
-    let (_, text, _) = self::run(run.command(&["topic", "hz", "source/out", "-n", "1", "-d", run.name()]));
-    assert!(text.starts_with("TOPIC") && text.lines().nth(1).unwrap().starts_with("source/out"), "{text}");
+    assert!(
+        delay["latency_nanos"]["min"].as_f64() > Some(0.0),
+        "{delay}"
+    );
+    assert!(
+        delay["age_nanos"]["max"].as_f64() >= delay["latency_nanos"]["min"].as_f64(),
+        "{delay}"
+    );
+    let (_, text, _) =
+        self::run(run.command(&["topic", "hz", "source/out", "-n", "1", "-d", run.name()]));
+    assert!(
+        text.starts_with("TOPIC") && text.lines().nth(1).unwrap().starts_with("source/out"),
+        "{text}"
+    );
 }
 
 #[test]
 fn losses_are_explained_and_holders_named() {
     let mut run = Dataflow::named()
-        .node("source", "source 100 0", json!({"outputs": {"out": {"history": 1}}}))
-        .node("slow", "deaf", json!({"inputs": {"in": {"source": "source/out", "queue_size": 5}}}))
+        .node(
+            "source",
+            "source 100 0",
+            json!({"outputs": {"out": {"history": 1}}}),
+        )
+        .node(
+            "slow",
+            "deaf",
+            json!({"inputs": {"in": {"source": "source/out", "queue_size": 5}}}),
+        )
         .run(&[]);
     run.ended("source");
     let explained = redacted(&run, &["explain", "source/out"]);
-    let (begin, rest) = explained.split_once("took nothing for ").expect("it takes nothing");
+    let (begin, rest) = explained
+        .split_once("took nothing for ")
+        .expect("it takes nothing");
     let (_, end) = rest.split_once(" s,").unwrap();
     assert_snapshot!(format!("{begin}took nothing for [time] s,{end}"));
     assert_snapshot!(redacted(&run, &["holders"]));
     assert_snapshot!(redacted(&run, &["explain", "source/nothing"]));
     let explained = told(&run, &["explain", "--json", "-d", run.name()]);
     assert_eq!(
-        (&explained["edges"][0]["lost"], &explained["edges"][0]["causes"][0]["count"]),
+        (
+            &explained["edges"][0]["lost"],
+            &explained["edges"][0]["causes"][0]["count"]
+        ),
         (&json!(95), &json!(95))
     );
 }
@@ -367,15 +586,25 @@ fn losses_are_explained_and_holders_named() {
 fn status_tells_what_is_wrong() {
     let mut run = Dataflow::named()
         .node("source", "source 1000000 10", json!({"outputs": ["out"]}))
-        .node("sink", "failing-sink 3", json!({"inputs": {"in": "source/out"}}))
+        .node(
+            "sink",
+            "failing-sink 3",
+            json!({"inputs": {"in": "source/out"}}),
+        )
         .run(&[]);
     run.ended("sink");
     let (code, text, _) = self::run(run.command(&["status", "-d", run.name()]));
     assert_eq!(code, Some(0));
-    assert!(text.contains("node `sink`: exited with code 1\n    Error: \"as it was told\"\n"), "{text}");
+    assert!(
+        text.contains("node `sink`: exited with code 1\n    Error: \"as it was told\"\n"),
+        "{text}"
+    );
     let status = told(&run, &["status", "--json", "-d", run.name()]);
     assert_eq!(
-        (&status["nodes"][1]["state"], &status["nodes"][1]["last_end"]["code"]),
+        (
+            &status["nodes"][1]["state"],
+            &status["nodes"][1]["last_end"]["code"]
+        ),
         (&json!("failed"), &json!(1))
     );
 }
@@ -383,14 +612,33 @@ fn status_tells_what_is_wrong() {
 #[test]
 fn status_names_who_holds_the_start_up() {
     let mut run = Dataflow::named()
-        .shell("dreamer", "echo dreams; sleep 1000", json!({"outputs": ["out"]}))
+        .shell(
+            "dreamer",
+            "echo dreams; sleep 1000",
+            json!({"outputs": ["out"]}),
+        )
         .node("sink", "sink", json!({"inputs": {"in": "dreamer/out"}}))
         .run(&[]);
     run.line("dreamer", "dreams");
     let (code, text, _) = self::run(run.command(&["status", "-d", run.name()]));
     assert_eq!(code, Some(0));
-    assert!(text.contains("\nnode `dreamer` has not connected: the dataflow waits for it\n"), "{text}");
-    let look = told(&run, &["top", "--json", "-n", "1", "--interval", "10ms", "-d", run.name()]);
+    assert!(
+        text.contains("\nnode `dreamer` has not connected: the dataflow waits for it\n"),
+        "{text}"
+    );
+    let look = told(
+        &run,
+        &[
+            "top",
+            "--json",
+            "-n",
+            "1",
+            "--interval",
+            "10ms",
+            "-d",
+            run.name(),
+        ],
+    );
     assert_eq!(look["nodes"][0]["state"], "starts", "{look}");
     run.signal(Signal::INT);
 }
@@ -398,7 +646,11 @@ fn status_names_who_holds_the_start_up() {
 #[test]
 fn logs_are_filtered_and_outlive_their_run() {
     let mut run = Dataflow::named()
-        .shell("talk", "echo one; echo WARN: two >&2; echo ERROR: three", json!({}))
+        .shell(
+            "talk",
+            "echo one; echo WARN: two >&2; echo ERROR: three",
+            json!({}),
+        )
         .shell("idle", "echo up; sleep 1000", json!({}))
         .shell("silent", "sleep 1000", json!({}))
         .run(&[]);
@@ -408,8 +660,12 @@ fn logs_are_filtered_and_outlive_their_run() {
         all.extend(arguments);
         let (code, stdout, stderr) = self::run(run.command(&all));
         assert_eq!(code, Some(0), "{stderr}");
-        let record =
-            |line: &str| serde_json::from_str::<Value>(line).unwrap()["text"].as_str().unwrap().to_owned();
+        let record = |line: &str| {
+            serde_json::from_str::<Value>(line).unwrap()["text"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
         stdout.lines().map(record).collect::<Vec<_>>()
     };
     let three = ["--node", "talk", "--level", "warn"];
@@ -422,7 +678,8 @@ fn logs_are_filtered_and_outlive_their_run() {
     let (_, text, _) = self::run(run.command(&["logs", "--grep", "two", "-d", run.name()]));
     assert!(text.ends_with(" talk       | WARN: two\n"), "{text}");
     let misspelt = |run: &Run| {
-        let (code, _, stderr) = self::run(run.command(&["logs", "--node", "idel", "-d", run.name()]));
+        let (code, _, stderr) =
+            self::run(run.command(&["logs", "--node", "idel", "-d", run.name()]));
         assert_eq!(code, Some(2), "{stderr}");
         assert!(
             stderr.contains("there is no node `idel`") && stderr.contains("did you mean `idle`?"),
@@ -430,7 +687,10 @@ fn logs_are_filtered_and_outlive_their_run() {
         );
     };
     misspelt(&run);
-    assert!(texts(&run, &["--node", "silent"]).is_empty(), "it has written nothing, and is there");
+    assert!(
+        texts(&run, &["--node", "silent"]).is_empty(),
+        "it has written nothing, and is there"
+    );
     assert!(texts(&run, &["--node", "nervure"]).len() <= texts(&run, &[]).len());
     self::run(run.command(&["stop", "-d", run.name()]));
     let after = texts(&run, &["--grep", "up"]);
@@ -442,13 +702,21 @@ fn logs_are_filtered_and_outlive_their_run() {
 #[test]
 fn logs_are_followed_until_the_end() {
     let mut run = Dataflow::named()
-        .shell("talk", "mkfifo pipe; echo first; read line < pipe; echo last", json!({}))
+        .shell(
+            "talk",
+            "mkfifo pipe; echo first; read line < pipe; echo last",
+            json!({}),
+        )
         .shell("idle", "sleep 1000", json!({}))
         .run(&[]);
     run.line("talk", "first");
     let mut command = run.command(&["logs", "-f", "--node", "talk", "-d", run.name()]);
-    let mut follower = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(follower.stdout.take().unwrap()));
+    let mut follower = command
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines =
+        std::io::BufRead::lines(std::io::BufReader::new(follower.stdout.take().unwrap()));
     let mut until = |text: &str| while !lines.next().expect("a line").unwrap().ends_with(text) {};
     until("| first");
     std::fs::write(run.folder().join("pipe"), "go\n").unwrap();
@@ -460,11 +728,9 @@ fn logs_are_followed_until_the_end() {
 
 #[test]
 fn a_detached_dataflow_outlives_its_run_and_its_end_leaves_nothing() {
-    let dataflow = Dataflow::named().node("source", "source 1000000 10", json!({"outputs": ["out"]})).node(
-        "sink",
-        "sink",
-        json!({"inputs": {"in": "source/out"}}),
-    );
+    let dataflow = Dataflow::named()
+        .node("source", "source 1000000 10", json!({"outputs": ["out"]}))
+        .node("sink", "sink", json!({"inputs": {"in": "source/out"}}));
     let file = dataflow.write();
     let name = dataflow.name().to_owned();
     let (code, stdout, stderr) = run({
@@ -473,15 +739,25 @@ fn a_detached_dataflow_outlives_its_run_and_its_end_leaves_nothing() {
         command
     });
     assert_eq!(code, Some(0), "{stderr}");
-    assert!(stdout.contains(&format!("{name} runs by itself (keeper ")), "{stdout}");
+    assert!(
+        stdout.contains(&format!("{name} runs by itself (keeper ")),
+        "{stdout}"
+    );
     let status = |dataflow: &Dataflow| -> Value {
         let (code, stdout, stderr) = run(dataflow.command(&["status", "--json", "-d", &name]));
         assert_eq!(code, Some(0), "{stderr}");
         serde_json::from_str(&stdout).unwrap()
     };
     let told = status(&dataflow);
-    assert_eq!((&told["detached"], &told["state"]), (&json!(true), &json!("running")));
-    let pids = told["nodes"].as_array().unwrap().iter().map(|node| node["pid"].as_i64().unwrap());
+    assert_eq!(
+        (&told["detached"], &told["state"]),
+        (&json!(true), &json!("running"))
+    );
+    let pids = told["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| node["pid"].as_i64().unwrap());
     let mut processes: Vec<_> = pids.map(Process::new).collect();
     processes.push(Process::new(told["keeper"].as_i64().unwrap()));
     let (code, ..) = run(dataflow.command(&["stop", "-d", &name]));
@@ -503,15 +779,28 @@ fn of_several_dataflows_with_a_name_the_keeper_is_named() {
             command
         });
         assert_eq!(code, Some(0), "{stderr}");
-        let keeper = stdout.split_once("(keeper ").unwrap().1.split_once(')').unwrap().0.to_owned();
+        let keeper = stdout
+            .split_once("(keeper ")
+            .unwrap()
+            .1
+            .split_once(')')
+            .unwrap()
+            .0
+            .to_owned();
         (keeper, stdout)
     };
     let stop = |keeper: &str| assert_eq!(run(dataflow.command(&["stop", "-d", keeper])).0, Some(0));
     let (first, stdout) = detach(&file);
-    assert!(stdout.ends_with(&format!("`nervure stop -d {name}` ends it\n")), "{stdout}");
+    assert!(
+        stdout.ends_with(&format!("`nervure stop -d {name}` ends it\n")),
+        "{stdout}"
+    );
     let (second, stdout) = detach(&copied);
     stop(&second);
-    assert!(stdout.ends_with(&format!("`nervure stop -d {second}` ends it\n")), "{stdout}");
+    assert!(
+        stdout.ends_with(&format!("`nervure stop -d {second}` ends it\n")),
+        "{stdout}"
+    );
     stop(&first);
 }
 
@@ -550,15 +839,24 @@ fn a_detached_dataflow_that_fails_at_once_is_told() {
     command.arg(&file);
     let (code, _, stderr) = run(command);
     assert_eq!(code, Some(3), "{stderr}");
-    assert!(stderr.contains("node `deaf` failed") || stderr.contains("deaf: exited with code 1"), "{stderr}");
+    assert!(
+        stderr.contains("node `deaf` failed") || stderr.contains("deaf: exited with code 1"),
+        "{stderr}"
+    );
 
     // One that fails just after the dataflow is ready, beside one that goes on.
     let late = "echo starts; sleep 0.1; echo the reason >&2; exit 5";
-    let dataflow = Dataflow::named().shell("late", late, json!({})).shell("idle", "sleep 1000", json!({}));
+    let dataflow =
+        Dataflow::named()
+            .shell("late", late, json!({}))
+            .shell("idle", "sleep 1000", json!({}));
     let mut command = dataflow.command(&["run", "--detach", "--log-level", "error"]);
     command.arg(dataflow.write());
     let (code, stdout, stderr) = run(command);
     let (stopped, ..) = run(dataflow.command(&["stop", "-d", dataflow.name()]));
     assert_eq!((code, stopped), (Some(3), Some(0)), "{stdout}{stderr}");
-    assert!(stderr.contains("node `late` failed: exited with code 5\n    the reason\n"), "{stderr}");
+    assert!(
+        stderr.contains("node `late` failed: exited with code 5\n    the reason\n"),
+        "{stderr}"
+    );
 }

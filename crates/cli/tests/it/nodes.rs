@@ -14,42 +14,69 @@ fn source(arguments: &str, mut keys: Value) -> (String, Value) {
 
 fn dataflow(source: (String, Value), sink: &str, mut sink_keys: Value, policy: &str) -> Dataflow {
     sink_keys["inputs"] = json!({"in": {"source": "source/out", "queue_policy": policy}});
-    Dataflow::new().node("source", &source.0, source.1).node("sink", sink, sink_keys)
+    Dataflow::new()
+        .node("source", &source.0, source.1)
+        .node("sink", sink, sink_keys)
 }
 
 /// The lines of the sink, from its log: a flood is not shown whole.
 fn sink_lines(outcome: &Outcome) -> Vec<String> {
-    let records = outcome.log_file("sink").into_iter().filter(|record| record["stream"] == "stdout");
-    records.map(|record| record["text"].as_str().unwrap().to_owned()).collect()
+    let records = outcome
+        .log_file("sink")
+        .into_iter()
+        .filter(|record| record["stream"] == "stdout");
+    records
+        .map(|record| record["text"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// The numbers that the sink received.
 fn received(outcome: &Outcome) -> Vec<u64> {
-    sink_lines(outcome).iter().filter_map(|line| line.strip_prefix("in ")?.parse().ok()).collect()
+    sink_lines(outcome)
+        .iter()
+        .filter_map(|line| line.strip_prefix("in ")?.parse().ok())
+        .collect()
 }
 
 #[test]
 fn everything_arrives_in_order_when_the_producer_waits() {
-    let outcome = dataflow(source("2000", json!({})), "sink", json!({}), "block").run(&[]).finish();
+    let outcome = dataflow(source("2000", json!({})), "sink", json!({}), "block")
+        .run(&[])
+        .finish();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     assert!(received(&outcome).into_iter().eq(0..2000));
-    assert_eq!(sink_lines(&outcome)[2000..], ["INPUT_CLOSED in", "STOP all inputs are closed"]);
+    assert_eq!(
+        sink_lines(&outcome)[2000..],
+        ["INPUT_CLOSED in", "STOP all inputs are closed"]
+    );
     let edge = &outcome.summary()["edges"][0];
-    assert_eq!((&edge["sent"], &edge["received"], &edge["lost"]), (&json!(2000), &json!(2000), &json!(0)));
+    assert_eq!(
+        (&edge["sent"], &edge["received"], &edge["lost"]),
+        (&json!(2000), &json!(2000), &json!(0))
+    );
     assert_eq!(edge["queued"], 0);
     assert!(edge["latency_p50_nanos"].as_u64().unwrap() > 0);
 }
 
 #[test]
 fn what_is_dropped_is_counted() {
-    for (policy, counter) in [("drop_oldest", "dropped_oldest"), ("drop_newest", "dropped_newest")] {
-        let outcome = dataflow(source("500", json!({})), "sink 1", json!({}), policy).run(&[]).finish();
+    for (policy, counter) in [
+        ("drop_oldest", "dropped_oldest"),
+        ("drop_newest", "dropped_newest"),
+    ] {
+        let outcome = dataflow(source("500", json!({})), "sink 1", json!({}), policy)
+            .run(&[])
+            .finish();
         assert_eq!(outcome.code, Some(0));
         let edge = &outcome.summary()["edges"][0];
         let count = |key: &str| edge[key].as_u64().unwrap();
         assert_eq!(count("received") as usize, received(&outcome).len());
         assert!(count(counter) > 0, "{edge}");
-        assert_eq!((count("sent"), count("received") + count("lost")), (500, 500), "{edge}");
+        assert_eq!(
+            (count("sent"), count("received") + count("lost")),
+            (500, 500),
+            "{edge}"
+        );
         assert!(received(&outcome).is_sorted());
     }
 }
@@ -57,10 +84,17 @@ fn what_is_dropped_is_counted() {
 #[test]
 fn a_consumer_that_crashes_inherits_what_waited_for_it() {
     let keys = json!({"restart_policy": "on-failure", "restart_delay": "20ms"});
-    let outcome = dataflow(source("400 1", json!({})), "doomed-sink 50", keys, "block").run(&[]).finish();
+    let outcome = dataflow(source("400 1", json!({})), "doomed-sink 50", keys, "block")
+        .run(&[])
+        .finish();
     let numbers = received(&outcome);
-    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
-    let lost = outcome.summary()["edges"][0]["lost_in_crash"].as_u64().unwrap();
+    assert!(
+        numbers.windows(2).all(|pair| pair[0] < pair[1]),
+        "{numbers:?}"
+    );
+    let lost = outcome.summary()["edges"][0]["lost_in_crash"]
+        .as_u64()
+        .unwrap();
     assert_eq!(numbers.len() as u64 + lost, 400, "{}", outcome.summary());
     assert_eq!(outcome.code, Some(if lost == 0 { 0 } else { 3 }));
     assert_eq!(outcome.ends("sink").len(), 2);
@@ -69,15 +103,23 @@ fn a_consumer_that_crashes_inherits_what_waited_for_it() {
 #[test]
 fn a_consumer_that_fails_inherits_what_waited_for_it() {
     let keys = json!({"restart_policy": "on-failure", "restart_delay": "20ms"});
-    let outcome = dataflow(source("400", json!({})), "failing-sink 50", keys, "block").run(&[]).finish();
-    assert!(received(&outcome).into_iter().eq(0..400), "{}", outcome.summary());
+    let outcome = dataflow(source("400", json!({})), "failing-sink 50", keys, "block")
+        .run(&[])
+        .finish();
+    assert!(
+        received(&outcome).into_iter().eq(0..400),
+        "{}",
+        outcome.summary()
+    );
     assert_eq!(outcome.code, Some(0));
 }
 
 #[test]
 fn what_an_ended_producer_had_queued_for_a_process_that_failed_is_counted() {
     let (arguments, keys) = source("5 0 10000", json!({}));
-    let program = Path::new(env!("CARGO_BIN_EXE_nervure")).with_file_name("examples").join("test_node");
+    let program = Path::new(env!("CARGO_BIN_EXE_nervure"))
+        .with_file_name("examples")
+        .join("test_node");
     // The second process does not connect before the test has seen the end of the source.
     let script = format!(
         "[ -e second ] && until [ -e go ]; do sleep 0.01; done; touch second; exec {} failing-sink 1",
@@ -103,19 +145,32 @@ fn what_an_ended_producer_had_queued_for_a_process_that_failed_is_counted() {
         (&json!(5), &json!(1), &json!(0)),
         "{edge}"
     );
-    assert_eq!((&edge["lost"], &edge["lost_with_producer"]), (&json!(4), &json!(4)), "{edge}");
+    assert_eq!(
+        (&edge["lost"], &edge["lost_with_producer"]),
+        (&json!(4), &json!(4)),
+        "{edge}"
+    );
     assert_eq!(outcome.code, Some(3), "samples of a `block` edge are lost");
 }
 
 #[test]
 fn what_was_counted_before_a_crash_stays_counted() {
     let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms"});
-    let outcome =
-        dataflow(source("200 1", json!({})), "doomed-sink 50", keys, "drop_oldest").run(&[]).finish();
+    let outcome = dataflow(
+        source("200 1", json!({})),
+        "doomed-sink 50",
+        keys,
+        "drop_oldest",
+    )
+    .run(&[])
+    .finish();
     let edge = &outcome.summary()["edges"][0];
     let count = |key: &str| edge[key].as_u64().unwrap();
     assert_eq!(count("received") as usize, received(&outcome).len());
-    assert!(count("received") > 50 && count("sent") >= count("received"), "{edge}");
+    assert!(
+        count("received") > 50 && count("sent") >= count("received"),
+        "{edge}"
+    );
 }
 
 #[test]
@@ -138,11 +193,22 @@ fn a_producer_that_is_killed_comes_back_and_its_neighbours_hear_of_it() {
 
 #[test]
 fn a_producer_that_waits_is_freed_by_the_death_of_its_consumer() {
-    let mut run = dataflow(source("1000", json!({})), "sink 1000000", json!({}), "block").run(&[]);
+    let mut run = dataflow(
+        source("1000", json!({})),
+        "sink 1000000",
+        json!({}),
+        "block",
+    )
+    .run(&[]);
     run.line("sink", "in 0");
     run.started("sink").signal(Signal::KILL);
     let outcome = run.finish();
-    assert_eq!(outcome.ends("source")[0]["code"], 0, "{:?}", outcome.lines("source"));
+    assert_eq!(
+        outcome.ends("source")[0]["code"],
+        0,
+        "{:?}",
+        outcome.lines("source")
+    );
     assert_eq!(outcome.code, Some(3));
 }
 
@@ -158,19 +224,33 @@ fn stop_reaches_every_node_and_deaf_ones_are_terminated() {
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     assert_eq!(
-        (&outcome.ends("source")[0]["code"], &outcome.ends("deaf")[0]["signal"]),
+        (
+            &outcome.ends("source")[0]["code"],
+            &outcome.ends("deaf")[0]["signal"]
+        ),
         (&json!(0), &json!(15))
     );
     let reason = &outcome.ends("deaf")[0]["reason"];
-    assert_eq!(reason, "it did not end within 200ms of Stop, and was ended by SIGTERM");
+    assert_eq!(
+        reason,
+        "it did not end within 200ms of Stop, and was ended by SIGTERM"
+    );
 }
 
 #[test]
 fn nodes_may_feed_each_other() {
     let outcome = Dataflow::new()
         .node("source", "source 100 1", json!({"outputs": ["out"]}))
-        .node("a", "relay", json!({"inputs": {"first": "source/out", "back": "b/out"}, "outputs": ["out"]}))
-        .node("b", "relay", json!({"inputs": {"in": "a/out"}, "outputs": ["out"]}))
+        .node(
+            "a",
+            "relay",
+            json!({"inputs": {"first": "source/out", "back": "b/out"}, "outputs": ["out"]}),
+        )
+        .node(
+            "b",
+            "relay",
+            json!({"inputs": {"in": "a/out"}, "outputs": ["out"]}),
+        )
         .run(&["--stop-after", "1s"])
         .finish();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
@@ -185,15 +265,33 @@ fn a_mesh_starts_though_the_soft_limit_on_open_files_is_low() {
     let mut dataflow = Dataflow::new();
     for node in 0..NODES {
         let inputs: serde_json::Map<_, _> = (1..=5)
-            .map(|step| (format!("in{step}"), json!(format!("n{}/out", (node + step) % NODES))))
+            .map(|step| {
+                (
+                    format!("in{step}"),
+                    json!(format!("n{}/out", (node + step) % NODES)),
+                )
+            })
             .collect();
-        dataflow = dataflow.node(&format!("n{node}"), "idle", json!({"inputs": inputs, "outputs": ["out"]}));
+        dataflow = dataflow.node(
+            &format!("n{node}"),
+            "idle",
+            json!({"inputs": inputs, "outputs": ["out"]}),
+        );
     }
     let mut run = dataflow.run_with("ulimit -Sn 40", &[]);
     run.until("readiness", |message| message["message"] == "ready");
     run.signal(Signal::TERM);
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert_eq!(outcome.summary()["edges"].as_array().unwrap().len(), 5 * NODES);
-    assert!(outcome.told.iter().filter(|m| m["message"] == "node_ended").all(|ended| ended["code"] == 0));
+    assert_eq!(
+        outcome.summary()["edges"].as_array().unwrap().len(),
+        5 * NODES
+    );
+    assert!(
+        outcome
+            .told
+            .iter()
+            .filter(|m| m["message"] == "node_ended")
+            .all(|ended| ended["code"] == 0)
+    );
 }

@@ -15,7 +15,10 @@ use crate::dataflow::{Dataflow, Process, Run};
 /// A source of numbers, and a sink that needs none of what the observers do.
 fn numbers(keys: serde_json::Value) -> Run {
     let mut source = json!({"outputs": {"out": {"history": 2}}});
-    source.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    source
+        .as_object_mut()
+        .unwrap()
+        .extend(keys.as_object().unwrap().clone());
     let mut run = Dataflow::named()
         .node("source", "source 1000000 5", source)
         .node("sink", "sink", json!({"inputs": {"in": "source/out"}}))
@@ -30,7 +33,10 @@ fn open(run: &Run) -> Observer {
 
 fn next_number(observer: &mut Observer) -> u64 {
     loop {
-        match observer.next_timeout(Duration::from_secs(60)).expect("an event") {
+        match observer
+            .next_timeout(Duration::from_secs(60))
+            .expect("an event")
+        {
             Event::Input { id, sample } => {
                 assert_eq!(&*id, "source/out");
                 return sample.as_slice::<u64>().unwrap()[0];
@@ -68,11 +74,18 @@ fn a_producer_that_is_killed_and_restarted_goes_on_being_observed() {
     run.started("source").signal(Signal::KILL);
     let (mut failed, mut restarted) = (false, false);
     loop {
-        match observer.next_timeout(Duration::from_secs(60)).expect("an event") {
+        match observer
+            .next_timeout(Duration::from_secs(60))
+            .expect("an event")
+        {
             Event::NodeFailed { node, .. } => failed = node == "source",
             Event::NodeRestarted { node, .. } => restarted = node == "source",
             Event::Input { sample, .. } if sample.header().incarnation == 1 => {
-                assert_eq!(sample.as_slice::<u64>().unwrap()[0], 0, "from the first sample on");
+                assert_eq!(
+                    sample.as_slice::<u64>().unwrap()[0],
+                    0,
+                    "from the first sample on"
+                );
                 break;
             }
             Event::Input { .. } => {}
@@ -103,7 +116,12 @@ fn what_cannot_be_observed_is_explained() {
     let error = Observer::open(Some(run.name()), &["source/image"], 1, "test").unwrap_err();
     assert_eq!(error.to_string(), "there is no topic `source/image`");
     let error = Observer::open(Some("no-such-dataflow"), &["source/out"], 1, "test").unwrap_err();
-    assert!(error.to_string().starts_with("no dataflow `no-such-dataflow` runs; these do: "), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with("no dataflow `no-such-dataflow` runs; these do: "),
+        "{error}"
+    );
 }
 
 /// Descriptors that a process has open.
@@ -112,7 +130,10 @@ fn descriptors(pid: i32) -> usize {
 }
 
 fn memory_maps(pid: i32) -> usize {
-    fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().lines().count()
+    fs::read_to_string(format!("/proc/{pid}/maps"))
+        .unwrap()
+        .lines()
+        .count()
 }
 
 #[test]
@@ -120,7 +141,11 @@ fn a_thousand_observers_leave_nothing() {
     const OBSERVERS: usize = 1000;
     let mut run = numbers(json!({}));
     let (source, keeper) = (run.started("source"), run.started("source").parent());
-    let pids = [source.pid.as_raw_pid(), keeper.pid.as_raw_pid(), std::process::id() as i32];
+    let pids = [
+        source.pid.as_raw_pid(),
+        keeper.pid.as_raw_pid(),
+        std::process::id() as i32,
+    ];
     let observe = || {
         let mut observer = open(&run);
         next_number(&mut observer);
@@ -138,17 +163,30 @@ fn a_thousand_observers_leave_nothing() {
     let after = pids.map(|pid| (descriptors(pid), memory_maps(pid)));
     for (before, after) in before.iter().zip(after) {
         let most = |before: usize| before + OBSERVERS / 2;
-        assert!(after.0 <= most(before.0) && after.1 <= most(before.1), "{before:?} {after:?}");
+        assert!(
+            after.0 <= most(before.0) && after.1 <= most(before.1),
+            "{before:?} {after:?}"
+        );
     }
     let id = observe();
-    assert!(id.len() < "test@1234567.99".len(), "names are used again: {id}");
+    assert!(
+        id.len() < "test@1234567.99".len(),
+        "names are used again: {id}"
+    );
     run.signal(Signal::INT);
     assert_eq!(run.finish().code, Some(0));
 }
 
 fn status(run: &Run) -> serde_json::Value {
-    let output = run.command(&["status", "--json", "-d", run.name()]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = run
+        .command(&["status", "--json", "-d", run.name()])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -177,7 +215,11 @@ fn an_observer_that_stands_still_holds_nobody_up_and_a_killed_one_is_forgotten()
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(0));
     let edge = &outcome.summary()["edges"][0];
-    assert_eq!((&edge["input"], &edge["lost"]), (&json!("sink/in"), &json!(0)), "{edge}");
+    assert_eq!(
+        (&edge["input"], &edge["lost"]),
+        (&json!("sink/in"), &json!(0)),
+        "{edge}"
+    );
     assert_eq!(
         outcome.summary()["edges"].as_array().unwrap().len(),
         1,
@@ -204,14 +246,26 @@ fn clients_that_come_and_go_do_not_disturb_each_other() {
 #[test]
 fn idle_clients_give_their_places_to_others() {
     let run = numbers(json!({}));
-    let address = nervure_node::running::find(Some(run.name())).unwrap().to_string();
+    let address = nervure_node::running::find(Some(run.name()))
+        .unwrap()
+        .to_string();
     let observer = open(&run);
     // More than there are places for; those that say nothing must not keep the commands out.
-    let connect = |_| std::iter::repeat_with(|| Seqpacket::connect(&address)).find_map(Result::ok).unwrap();
+    let connect = |_| {
+        std::iter::repeat_with(|| Seqpacket::connect(&address))
+            .find_map(Result::ok)
+            .unwrap()
+    };
     let idle: Vec<_> = (0..64).map(connect).collect();
     let ask = || run.command(&["status", "-d", run.name()]).output().unwrap();
-    let status = std::iter::repeat_with(ask).take(5000).find(|status| status.status.success()).unwrap();
-    assert!(String::from_utf8_lossy(&status.stdout).contains("source"), "{status:?}");
+    let status = std::iter::repeat_with(ask)
+        .take(5000)
+        .find(|status| status.status.success())
+        .unwrap();
+    assert!(
+        String::from_utf8_lossy(&status.stdout).contains("source"),
+        "{status:?}"
+    );
     let mut buffer = Vec::with_capacity(1 << 20);
     let told = idle.iter().filter(|socket| {
         matches!(socket.receive(&mut buffer), Ok(Received::Packet(_)))
@@ -227,7 +281,9 @@ fn idle_clients_give_their_places_to_others() {
 #[test]
 fn whoever_talks_nonsense_to_the_keeper_is_cut_off_and_the_dataflow_goes_on() {
     let mut run = numbers(json!({}));
-    let address = nervure_node::running::find(Some(run.name())).unwrap().to_string();
+    let address = nervure_node::running::find(Some(run.name()))
+        .unwrap()
+        .to_string();
     let connect = || Seqpacket::connect(&address).unwrap();
     let answer = |socket: &Seqpacket| {
         let mut buffer = Vec::with_capacity(1 << 20);
@@ -242,20 +298,47 @@ fn whoever_talks_nonsense_to_the_keeper_is_cut_off_and_the_dataflow_goes_on() {
         }
     };
     let long = vec![b' '; 170 * 1024];
-    for nonsense in [&b"\xff\xfe"[..], b"{}", b"[1,2", b"{\"message\":\"observe\",\"topics\":7}", &long] {
+    for nonsense in [
+        &b"\xff\xfe"[..],
+        b"{}",
+        b"[1,2",
+        b"{\"message\":\"observe\",\"topics\":7}",
+        &long,
+    ] {
         let socket = connect();
         socket.send(nonsense, &[]).unwrap();
-        assert_eq!(answer(&socket), None, "{:?}", &nonsense[..nonsense.len().min(20)]);
+        assert_eq!(
+            answer(&socket),
+            None,
+            "{:?}",
+            &nonsense[..nonsense.len().min(20)]
+        );
     }
     let stranger = connect();
-    stranger.send(br#"{"message":"hello","versions":{"min":7,"max":9},"program":"\u001b[2J"}"#, &[]).unwrap();
+    stranger
+        .send(
+            br#"{"message":"hello","versions":{"min":7,"max":9},"program":"\u001b[2J"}"#,
+            &[],
+        )
+        .unwrap();
     assert!(answer(&stranger).unwrap().contains("version mismatch"));
-    stranger.send(br#"{"message":"stop","reason":"mischief"}"#, &[]).unwrap();
-    assert!(answer(&stranger).unwrap().contains("the first message was not Hello"));
+    stranger
+        .send(br#"{"message":"stop","reason":"mischief"}"#, &[])
+        .unwrap();
+    assert!(
+        answer(&stranger)
+            .unwrap()
+            .contains("the first message was not Hello")
+    );
     // One that asks for everything and reads nothing.
     let deaf = connect();
-    deaf.send(br#"{"message":"hello","versions":{"min":1,"max":1},"program":"deaf"}"#, &[]).unwrap();
-    deaf.send(br#"{"message":"watch","logs":true,"follow":true}"#, &[]).unwrap();
+    deaf.send(
+        br#"{"message":"hello","versions":{"min":1,"max":1},"program":"deaf"}"#,
+        &[],
+    )
+    .unwrap();
+    deaf.send(br#"{"message":"watch","logs":true,"follow":true}"#, &[])
+        .unwrap();
     let now = status(&run);
     assert_eq!(now["state"], "running");
     let number: u64 = run.line("sink", "in ").parse().unwrap();

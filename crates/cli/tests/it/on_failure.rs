@@ -6,7 +6,11 @@ use serde_json::json;
 use crate::dataflow::{Dataflow, Outcome};
 
 fn lines<'a>(outcome: &'a Outcome, node: &str) -> Vec<&'a str> {
-    outcome.lines(node).into_iter().filter(|line| !line.starts_with("killed by")).collect()
+    outcome
+        .lines(node)
+        .into_iter()
+        .filter(|line| !line.starts_with("killed by"))
+        .collect()
 }
 
 #[test]
@@ -20,7 +24,11 @@ fn a_killed_node_has_the_last_word_behind_everything_that_it_sent() {
     // The sink is slower than the source, so that the queue is full when the source dies.
     let mut run = Dataflow::new()
         .node("source", "source 1000000", keys)
-        .node("sink", "sink 3", json!({"inputs": {"in": {"source": "source/out", "queue_policy": "block"}}}))
+        .node(
+            "sink",
+            "sink 3",
+            json!({"inputs": {"in": {"source": "source/out", "queue_policy": "block"}}}),
+        )
         .run(&[]);
     run.line("sink", "in 20");
     run.started("source").signal(Signal::KILL);
@@ -33,7 +41,10 @@ fn a_killed_node_has_the_last_word_behind_everything_that_it_sent() {
     let mut expected = 0;
     let mut last_values = 0;
     for line in &lines {
-        match line.strip_prefix("in ").map(|number| number.parse::<u64>().unwrap()) {
+        match line
+            .strip_prefix("in ")
+            .map(|number| number.parse::<u64>().unwrap())
+        {
             Some(4_000_000_000) => (last_values, expected) = (last_values + 1, 0),
             Some(number) => {
                 assert_eq!(
@@ -46,23 +57,46 @@ fn a_killed_node_has_the_last_word_behind_everything_that_it_sent() {
         }
     }
     assert_eq!((last_values, expected), (2, 0), "{lines:?}");
-    let failures = lines.iter().filter(|line| line.starts_with("NODE_FAILED source")).count();
+    let failures = lines
+        .iter()
+        .filter(|line| line.starts_with("NODE_FAILED source"))
+        .count();
     assert_eq!(failures, 2);
-    let first_failure = lines.iter().position(|line| line.starts_with("NODE_FAILED")).unwrap();
-    let first_value = lines.iter().position(|line| *line == "in 4000000000").unwrap();
-    assert!(first_failure < first_value, "what happened is told before what was queued is delivered");
+    let first_failure = lines
+        .iter()
+        .position(|line| line.starts_with("NODE_FAILED"))
+        .unwrap();
+    let first_value = lines
+        .iter()
+        .position(|line| *line == "in 4000000000")
+        .unwrap();
+    assert!(
+        first_failure < first_value,
+        "what happened is told before what was queued is delivered"
+    );
 }
 
 #[test]
 fn a_node_that_ends_in_order_has_sent_its_last_value_itself() {
-    let keys = json!({"outputs": ["out"], "on_failure": {"output": "out", "value": 4_000_000_000_u64}});
+    let keys =
+        json!({"outputs": ["out"], "on_failure": {"output": "out", "value": 4_000_000_000_u64}});
     let outcome = Dataflow::new()
         .node("source", "source 3", keys)
-        .node("sink", "sink", json!({"inputs": {"in": {"source": "source/out", "queue_policy": "block"}}}))
+        .node(
+            "sink",
+            "sink",
+            json!({"inputs": {"in": {"source": "source/out", "queue_policy": "block"}}}),
+        )
         .run(&[])
         .finish();
     assert_eq!(
         lines(&outcome, "sink"),
-        ["in 0", "in 1", "in 2", "INPUT_CLOSED in", "STOP all inputs are closed"]
+        [
+            "in 0",
+            "in 1",
+            "in 2",
+            "INPUT_CLOSED in",
+            "STOP all inputs are closed"
+        ]
     );
 }

@@ -8,8 +8,16 @@ use serde_json::json;
 use crate::dataflow::Dataflow;
 
 fn output(mut command: Command) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    (
+        status.code(),
+        String::from_utf8(stdout).unwrap(),
+        String::from_utf8(stderr).unwrap(),
+    )
 }
 
 /// What is told beside warnings.
@@ -60,7 +68,13 @@ fn parameters_and_variables_are_set_for_one_run() {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     assert_eq!(outcome.lines("teller"), ["a=b c given, a=b c fast"]);
     let camera = outcome.lines("camera.left");
-    for line in ["fps is 60", "gain is 0.5", "mode is \"7\"", "crop is [1,2]", "device is 1"] {
+    for line in [
+        "fps is 60",
+        "gain is 0.5",
+        "mode is \"7\"",
+        "crop is [1,2]",
+        "device is 1",
+    ] {
         assert!(camera.contains(&line), "{line}: {camera:?}");
     }
 }
@@ -72,7 +86,9 @@ fn a_dataflow_that_runs_by_itself_has_them_too() {
     command.arg(dataflow.write()).arg("camera.left.fps=15");
     let (code, _, stderr) = output(command);
     assert_eq!(code, Some(0), "{stderr}");
-    let said = |arguments: &[&str]| output(dataflow.command(&[arguments, &["-d", dataflow.name()]].concat()));
+    let said = |arguments: &[&str]| {
+        output(dataflow.command(&[arguments, &["-d", dataflow.name()]].concat()))
+    };
     let fps = said(&["param", "get", "camera.left", "fps"]);
     let lines = said(&["logs", "--node", "teller"]);
     let stopped = said(&["stop"]);
@@ -101,23 +117,38 @@ fn what_is_wrong_with_them_is_told_before_anything_starts() {
         command.arg(&file).args(arguments);
         let (code, stdout, stderr) = output(command);
         assert_eq!((code, &*stdout), (Some(2), ""), "{arguments:?}");
-        told += &format!("$ nervure run FILE {}\n{}\n", arguments.join(" "), error(&stderr));
+        told += &format!(
+            "$ nervure run FILE {}\n{}\n",
+            arguments.join(" "),
+            error(&stderr)
+        );
     }
     assert_snapshot!(told);
-    assert!(!dataflow.folder().join("logs").exists(), "nothing was started");
+    assert!(
+        !dataflow.folder().join("logs").exists(),
+        "nothing was started"
+    );
 }
 
 #[test]
 fn a_replay_takes_them_for_the_nodes_that_are_not_replaced() {
     let camera = |dataflow: Dataflow| {
         dataflow
-            .node("source", "source 5 0", json!({"outputs": ["out"], "params": {"fps": 30}}))
+            .node(
+                "source",
+                "source 5 0",
+                json!({"outputs": ["out"], "params": {"fps": 30}}),
+            )
             .node(
                 "sink",
                 "sink",
                 json!({"inputs": {"in": {"source": "source/out", "queue_policy": "block"}}}),
             )
-            .node("idler", "idle", json!({"params": {"fps": 30}, "inputs": {"in": "source/out"}}))
+            .node(
+                "idler",
+                "idle",
+                json!({"params": {"fps": 30}, "inputs": {"in": "source/out"}}),
+            )
     };
     let recorded = camera(Dataflow::named()).raw(json!({
         "id": "recorder", "path": env!("CARGO_BIN_EXE_nervure"), "args": "record -o ${RECORDING}",
@@ -131,7 +162,10 @@ fn a_replay_takes_them_for_the_nodes_that_are_not_replaced() {
     let dataflow = camera(Dataflow::named());
     let replay = |arguments: &[&str]| {
         let mut command = dataflow.command(&["replay", "--json"]);
-        command.arg(&recording).arg(dataflow.write()).args(arguments);
+        command
+            .arg(&recording)
+            .arg(dataflow.write())
+            .args(arguments);
         output(command)
     };
     let (code, stdout, stderr) = replay(&["idler.fps=7"]);
@@ -144,5 +178,8 @@ fn a_replay_takes_them_for_the_nodes_that_are_not_replaced() {
     alone.arg(&recording);
     let (code, _, stderr) = output(alone);
     assert_eq!(code, Some(2));
-    assert!(stderr.starts_with("error: `--env` needs a dataflow file\n"), "{stderr}");
+    assert!(
+        stderr.starts_with("error: `--env` needs a dataflow file\n"),
+        "{stderr}"
+    );
 }

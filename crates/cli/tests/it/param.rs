@@ -10,9 +10,20 @@ use crate::dataflow::{Dataflow, Run};
 
 fn param(run: &Run, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = run.command(&["param"]);
-    let Output { status, stdout, stderr } =
-        command.args(arguments).args(["-d", run.name()]).output().unwrap();
-    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command
+        .args(arguments)
+        .args(["-d", run.name()])
+        .output()
+        .unwrap();
+    (
+        status.code(),
+        String::from_utf8(stdout).unwrap(),
+        String::from_utf8(stderr).unwrap(),
+    )
 }
 
 fn running() -> Run {
@@ -47,7 +58,12 @@ fn parameters_are_listed() {
     assert_snapshot!(stdout);
     let (_, stdout, _) = param(&run, &["list", "camera", "--json"]);
     let listed: Value = serde_json::from_str(&stdout).unwrap();
-    let fps = listed["params"].as_array().unwrap().iter().find(|param| param["name"] == "fps").unwrap();
+    let fps = listed["params"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|param| param["name"] == "fps")
+        .unwrap();
     let expected = json!({
         "node": "camera", "name": "fps", "type": "int", "value": 30, "initial": 30, "min": 1, "max": 60,
         "read_only": false, "description": "Pictures a second",
@@ -62,7 +78,11 @@ fn parameters_are_listed() {
 fn a_change_reaches_the_node_and_outlives_a_restart() {
     let mut run = running();
     let (code, stdout, stderr) = param(&run, &["set", "camera", "fps", "60"]);
-    assert_eq!((code, &*stdout), (Some(0), "`fps` of `camera` is 60, it was 30\n"), "{stderr}");
+    assert_eq!(
+        (code, &*stdout),
+        (Some(0), "`fps` of `camera` is 60, it was 30\n"),
+        "{stderr}"
+    );
     run.line("camera", "PARAM fps 60, and so it is");
     assert_eq!(param(&run, &["get", "camera", "fps"]).1, "60\n");
     run.started("camera").signal(Signal::KILL);

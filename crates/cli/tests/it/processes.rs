@@ -19,7 +19,10 @@ const WITH_DAEMON: &str = "setsid sh -c 'echo daemon $$; exec sleep 1000' & wait
 
 #[test]
 fn nodes_and_their_children_end_with_a_killed_keeper() {
-    let dataflow = Dataflow::new().shell("group", WITH_CHILD, json!({})).shell("far", WITH_DAEMON, json!({}));
+    let dataflow =
+        Dataflow::new()
+            .shell("group", WITH_CHILD, json!({}))
+            .shell("far", WITH_DAEMON, json!({}));
     let mut run = dataflow.run(&[]);
     let (group, far) = (run.started("group"), run.started("far"));
     let mut processes = vec![group.parent()];
@@ -35,12 +38,18 @@ fn nodes_and_their_children_end_with_a_killed_keeper() {
     let outcome = run.finish();
     processes.iter().for_each(Process::assert_ends);
     assert_eq!(outcome.code, Some(1));
-    assert!(outcome.stderr.contains("the keeper of the dataflow ended before its nodes (killed by SIGKILL"));
+    assert!(
+        outcome
+            .stderr
+            .contains("the keeper of the dataflow ended before its nodes (killed by SIGKILL")
+    );
 }
 
 #[test]
 fn nodes_and_their_children_end_with_a_killed_run() {
-    let mut run = Dataflow::new().shell("node", WITH_CHILD, json!({})).run(&[]);
+    let mut run = Dataflow::new()
+        .shell("node", WITH_CHILD, json!({}))
+        .run(&[]);
     let node = run.started("node");
     let child = Process::told(&run.line("node", "child"));
     let keeper = node.parent();
@@ -51,7 +60,9 @@ fn nodes_and_their_children_end_with_a_killed_run() {
 
 #[test]
 fn a_killed_run_is_noticed_while_there_is_much_to_tell_it() {
-    let mut run = Dataflow::new().shell("flood", "exec yes $(seq 100)", json!({})).run(&[]);
+    let mut run = Dataflow::new()
+        .shell("flood", "exec yes $(seq 100)", json!({}))
+        .run(&[]);
     let node = run.started("flood");
     let keeper = node.parent();
     for _ in 0..1000 {
@@ -64,12 +75,17 @@ fn a_killed_run_is_noticed_while_there_is_much_to_tell_it() {
 #[test]
 fn a_node_that_ignores_sigterm_is_killed_in_the_end() {
     let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
-    let mut run = Dataflow::new().shell("stubborn", script, json!({})).run(&["--grace", "50ms"]);
+    let mut run = Dataflow::new()
+        .shell("stubborn", script, json!({}))
+        .run(&["--grace", "50ms"]);
     let node = run.started("stubborn");
     run.line("stubborn", "ready");
     run.signal(Signal::INT);
     let ended = run.ended("stubborn");
-    assert_eq!((&ended["signal"], &ended["failed"]), (&json!(9), &json!(true)));
+    assert_eq!(
+        (&ended["signal"], &ended["failed"]),
+        (&json!(9), &json!(true))
+    );
     let outcome = run.finish();
     node.assert_ends();
     assert_eq!(outcome.code, Some(3), "it did not stop");
@@ -77,13 +93,19 @@ fn a_node_that_ignores_sigterm_is_killed_in_the_end() {
         outcome.summary()["failed"][0]["reason"],
         "it did not end within 50ms of Stop, and was killed"
     );
-    assert!(outcome.lines("stubborn").iter().any(|line| line.contains("has not ended within 2s of SIGTERM")));
+    assert!(
+        outcome
+            .lines("stubborn")
+            .iter()
+            .any(|line| line.contains("has not ended within 2s of SIGTERM"))
+    );
 }
 
 #[test]
 fn a_node_that_is_stopped_by_a_signal_is_killed_too() {
-    let mut run =
-        Dataflow::new().shell("frozen", "echo ready; sleep 1000", json!({})).run(&["--grace", "50ms"]);
+    let mut run = Dataflow::new()
+        .shell("frozen", "echo ready; sleep 1000", json!({}))
+        .run(&["--grace", "50ms"]);
     let node = run.started("frozen");
     run.line("frozen", "ready");
     node.stop();
@@ -95,11 +117,15 @@ fn a_node_that_is_stopped_by_a_signal_is_killed_too() {
 #[test]
 fn a_second_signal_kills() {
     let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
-    let mut run = Dataflow::new().shell("stubborn", script, json!({})).run(&["--grace", "1h"]);
+    let mut run = Dataflow::new()
+        .shell("stubborn", script, json!({}))
+        .run(&["--grace", "1h"]);
     let node = run.started("stubborn");
     run.line("stubborn", "ready");
     run.signal(Signal::INT);
-    run.until("news", |message| message["text"] == "stopping the nodes; once more kills them");
+    run.until("news", |message| {
+        message["text"] == "stopping the nodes; once more kills them"
+    });
     // What comes at once is the same signal.
     std::thread::sleep(Duration::from_millis(100));
     run.signal(Signal::INT);
@@ -109,8 +135,9 @@ fn a_second_signal_kills() {
 
 /// A dataflow whose keeper is stopped, with the processes below it: the keeper, a node, its child, and one in a session of its own.
 fn with_a_stopped_keeper(arguments: &[&str]) -> (Run, Vec<Process>) {
-    let dataflow =
-        Dataflow::named().shell("node", WITH_CHILD, json!({})).shell("far", WITH_DAEMON, json!({}));
+    let dataflow = Dataflow::named()
+        .shell("node", WITH_CHILD, json!({}))
+        .shell("far", WITH_DAEMON, json!({}));
     let mut run = dataflow.run(arguments);
     let (node, far) = (run.started("node"), run.started("far"));
     let keeper = node.parent();
@@ -122,14 +149,19 @@ fn with_a_stopped_keeper(arguments: &[&str]) -> (Run, Vec<Process>) {
         daemon = daemon.or_else(|| text.strip_prefix("daemon ").map(Process::told));
     }
     keeper.stop();
-    (run, vec![keeper, node, far, child.unwrap(), daemon.unwrap()])
+    (
+        run,
+        vec![keeper, node, far, child.unwrap(), daemon.unwrap()],
+    )
 }
 
 #[test]
 fn a_second_signal_kills_also_when_the_keeper_hangs() {
     let (mut run, processes) = with_a_stopped_keeper(&["--grace", "1h"]);
     run.signal(Signal::INT);
-    run.until("news", |message| message["text"] == "stopping the nodes; once more kills them");
+    run.until("news", |message| {
+        message["text"] == "stopping the nodes; once more kills them"
+    });
     // What comes at once is the same signal.
     std::thread::sleep(Duration::from_millis(100));
     run.signal(Signal::INT);
@@ -141,13 +173,20 @@ fn a_second_signal_kills_also_when_the_keeper_hangs() {
         "the keeper (process {keeper}) has not ended within 3s of the order to kill its nodes \
          (it is stopped, by SIGSTOP or a debugger): killing it and its nodes"
     );
-    assert!(outcome.lines("nervure").contains(&said.as_str()), "{:?}", outcome.lines("nervure"));
+    assert!(
+        outcome.lines("nervure").contains(&said.as_str()),
+        "{:?}",
+        outcome.lines("nervure")
+    );
 }
 
 #[test]
 fn a_third_signal_leaves_nothing_running_either() {
     let (mut run, processes) = with_a_stopped_keeper(&["--grace", "1h"]);
-    for news in ["stopping the nodes; once more kills them", "killing the nodes"] {
+    for news in [
+        "stopping the nodes; once more kills them",
+        "killing the nodes",
+    ] {
         run.signal(Signal::INT);
         run.until("news", |message| message["text"] == news);
         std::thread::sleep(Duration::from_millis(100));
@@ -166,7 +205,11 @@ fn a_stop_that_a_hanging_keeper_does_not_obey_ends_with_the_grace() {
     assert_eq!(outcome.code, Some(1));
     let said = "error: the dataflow did not end in order\n  caused by: the keeper (process";
     assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("has not ended within 7.01s of the order to stop (it is stopped"));
+    assert!(
+        outcome
+            .stderr
+            .contains("has not ended within 7.01s of the order to stop (it is stopped")
+    );
 }
 
 #[test]
@@ -174,9 +217,17 @@ fn stop_says_that_the_keeper_hangs_and_kills_it_when_asked_to() {
     let (run, processes) = with_a_stopped_keeper(&[]);
     let keeper = processes[0].pid.as_raw_pid();
     let stop = |arguments: &[&str]| {
-        let output = run.command(&["stop", "-d", run.name()]).args(arguments).output().unwrap();
+        let output = run
+            .command(&["stop", "-d", run.name()])
+            .args(arguments)
+            .output()
+            .unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        (output.status.code(), text(output.stdout), text(output.stderr))
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
     };
     let (code, _, stderr) = stop(&[]);
     assert_eq!(code, Some(1));
@@ -191,7 +242,10 @@ fn stop_says_that_the_keeper_hangs_and_kills_it_when_asked_to() {
     assert_eq!(stderr, format!("error: {hangs}\n\nhint: {hint}\n"));
     let (code, stdout, stderr) = stop(&["--kill"]);
     assert_eq!(code, Some(0), "{stderr}");
-    assert_eq!(stdout, format!("{name} was killed: its keeper, and 4 process(es) below it\n"));
+    assert_eq!(
+        stdout,
+        format!("{name} was killed: its keeper, and 4 process(es) below it\n")
+    );
     assert_eq!(stderr, format!("{hangs}; killing it and its nodes\n"));
     processes.iter().for_each(Process::assert_ends);
     assert_eq!(run.finish().code, Some(1));
@@ -230,7 +284,10 @@ const RESTARTED_WITH_DAEMON: &str = "test -e up && { echo again; exec sleep 1000
 /// The control group of a process below the keeper's, where nodes have some here; or why that is not tested.
 fn node_group(process: &Process) -> Option<String> {
     let groups = fs::read_to_string(format!("/proc/{}/cgroup", process.pid.as_raw_pid())).unwrap();
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+    let group = groups
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .unwrap_or_default();
     if !group.contains("/node-") {
         eprintln!("not tested: no control groups can be made here ({groups})");
         return None;
@@ -242,9 +299,14 @@ fn node_group(process: &Process) -> Option<String> {
 fn what_a_node_leaves_elsewhere_ends_before_its_restart() {
     for preparation in ["export NERVURE_CGROUPS=0", "true"] {
         let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms"});
-        let mut run = Dataflow::new().shell("node", RESTARTED_WITH_DAEMON, keys).run_with(preparation, &[]);
+        let mut run = Dataflow::new()
+            .shell("node", RESTARTED_WITH_DAEMON, keys)
+            .run_with(preparation, &[]);
         let daemon = Process::told(&run.line("node", "daemon"));
-        run.line("node", "killed 1 process(es) outside its process group that it had left behind");
+        run.line(
+            "node",
+            "killed 1 process(es) outside its process group that it had left behind",
+        );
         run.line("node", "again");
         daemon.assert_ends();
         run.signal(Signal::TERM);
@@ -257,12 +319,19 @@ fn a_node_that_is_killed_takes_all_processes_of_its_control_group_with_it() {
     // The daemon has a daemon's environment: none.
     let script = "trap '' TERM; setsid env -i sh -c 'echo daemon $$; exec sleep 1000' & echo ready; \
                   while :; do sleep 0.1; done";
-    let mut run = Dataflow::new().shell("cpu.stat", script, json!({})).run(&["--grace", "10ms"]);
+    let mut run = Dataflow::new()
+        .shell("cpu.stat", script, json!({}))
+        .run(&["--grace", "10ms"]);
     let node = run.started("cpu.stat");
     let daemon = Process::told(&run.line("cpu.stat", "daemon"));
     let keeper = node.parent().pid.as_raw_pid();
-    let Some(group) = node_group(&node) else { return };
-    assert!(group.ends_with("/node-cpu.stat") && group.contains(&format!("/nervure-{keeper}-")), "{group}");
+    let Some(group) = node_group(&node) else {
+        return;
+    };
+    assert!(
+        group.ends_with("/node-cpu.stat") && group.contains(&format!("/nervure-{keeper}-")),
+        "{group}"
+    );
     assert_eq!(node_group(&daemon), Some(group.clone()));
     run.signal(Signal::INT);
     assert_eq!(run.finish().code, Some(3), "it had to be killed");
@@ -281,7 +350,9 @@ fn what_is_left_when_keeper_and_run_are_killed_ends_with_the_next_run() {
     let logs = format!("export NERVURE_LOG_DIR={}", logs.path().display());
     for preparation in [format!("{logs}; export NERVURE_CGROUPS=0"), logs.clone()] {
         let preparation = preparation.as_str();
-        let mut run = Dataflow::new().shell("far", WITH_DAEMON, json!({})).run_with(preparation, &[]);
+        let mut run = Dataflow::new()
+            .shell("far", WITH_DAEMON, json!({}))
+            .run_with(preparation, &[]);
         let far = run.started("far");
         let daemon = Process::told(&run.line("far", "daemon"));
         let keeper = far.parent();
@@ -290,7 +361,10 @@ fn what_is_left_when_keeper_and_run_are_killed_ends_with_the_next_run() {
         keeper.signal(Signal::KILL);
         [&far, &keeper].into_iter().for_each(Process::assert_ends);
         assert_eq!(run.finish().code, None);
-        let next = Dataflow::new().shell("node", "true", json!({})).run_with(preparation, &[]).finish();
+        let next = Dataflow::new()
+            .shell("node", "true", json!({}))
+            .run_with(preparation, &[])
+            .finish();
         assert_eq!(next.code, Some(0), "{}", next.stderr);
         daemon.assert_ends();
     }
@@ -305,7 +379,16 @@ fn top_counts_the_children_of_a_node_in_its_control_group() {
     if node_group(&node).is_none() {
         return;
     }
-    let arguments = ["top", "-d", run.name(), "--json", "-n", "2", "--interval", "200ms"];
+    let arguments = [
+        "top",
+        "-d",
+        run.name(),
+        "--json",
+        "-n",
+        "2",
+        "--interval",
+        "200ms",
+    ];
     let output = run.command(&arguments).output().unwrap();
     let stdout = String::from_utf8(output.stdout).unwrap();
     let last: Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
@@ -330,28 +413,48 @@ for fd in os.listdir('/proc/self/fd'):
 import resource
 print('limit', resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 ";
-    let outcome = Dataflow::new().python("node", script, json!({})).run(&[]).finish();
+    let outcome = Dataflow::new()
+        .python("node", script, json!({}))
+        .run(&[])
+        .finish();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let lines = outcome.lines("node");
     assert_eq!(lines[..2], ["group True", "input ''"]);
-    let descriptors: Vec<_> = lines.iter().filter(|line| line.starts_with("fd ")).collect();
-    let sockets = descriptors.iter().filter(|line| line.contains("socket:")).count();
+    let descriptors: Vec<_> = lines
+        .iter()
+        .filter(|line| line.starts_with("fd "))
+        .collect();
+    let sockets = descriptors
+        .iter()
+        .filter(|line| line.contains("socket:"))
+        .count();
     assert_eq!(
         (descriptors.len(), sockets),
         (4, 1),
         "stdin, stdout, stderr and its control socket: {descriptors:?}"
     );
-    let own = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap();
-    assert!(lines.contains(&format!("limit {own}").as_str()), "{lines:?}");
+    let own = rustix::process::getrlimit(rustix::process::Resource::Nofile)
+        .current
+        .unwrap();
+    assert!(
+        lines.contains(&format!("limit {own}").as_str()),
+        "{lines:?}"
+    );
 }
 
 #[test]
 fn nodes_get_the_environment_and_the_folder_of_the_dataflow() {
-    let dataflow =
-        Dataflow::new().shell("node", "echo \"$COLOUR in $(pwd -P)\"", json!({"env": {"COLOUR": "green"}}));
+    let dataflow = Dataflow::new().shell(
+        "node",
+        "echo \"$COLOUR in $(pwd -P)\"",
+        json!({"env": {"COLOUR": "green"}}),
+    );
     let folder = dataflow.folder().canonicalize().unwrap();
     let outcome = dataflow.run(&[]).finish();
-    assert_eq!(outcome.lines("node"), [format!("green in {}", folder.display())]);
+    assert_eq!(
+        outcome.lines("node"),
+        [format!("green in {}", folder.display())]
+    );
 }
 
 #[test]
@@ -365,7 +468,8 @@ fn a_node_stays_on_its_cpus() {
     assert_eq!(outcome.lines("pinned"), ["Cpus_allowed_list:\t0"]);
     let reason = outcome.ends("lost")[0]["reason"].as_str().unwrap();
     assert!(
-        reason.contains("`cpu_affinity: [1023]` was refused") && reason.contains("CPUs may be used here"),
+        reason.contains("`cpu_affinity: [1023]` was refused")
+            && reason.contains("CPUs may be used here"),
         "{reason}"
     );
     assert_eq!(outcome.code, Some(3));
@@ -380,18 +484,37 @@ fn too_few_descriptors_are_told_with_the_sum() {
     let outcome = dataflow.run_with("ulimit -n 150", &[]).finish();
     let stderr = outcome.stderr;
     assert_eq!(outcome.code, Some(1), "{stderr}");
-    assert!(stderr.contains("needs 224 file descriptors in its keeper (8 for each of 20 nodes"), "{stderr}");
-    assert!(stderr.contains("the hard limit is 150") && stderr.contains("ulimit -Hn 224"), "{stderr}");
+    assert!(
+        stderr.contains("needs 224 file descriptors in its keeper (8 for each of 20 nodes"),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("the hard limit is 150") && stderr.contains("ulimit -Hn 224"),
+        "{stderr}"
+    );
 }
 
 #[test]
 fn signals_work_while_nobody_reads_the_output() {
-    let dataflow = Dataflow::new().shell("flood", "echo $$ > started; exec yes $(seq 100)", json!({}));
-    let made = Command::new("mkfifo").arg(dataflow.folder().join("started")).status().unwrap();
+    let dataflow =
+        Dataflow::new().shell("flood", "echo $$ > started; exec yes $(seq 100)", json!({}));
+    let made = Command::new("mkfifo")
+        .arg(dataflow.folder().join("started"))
+        .status()
+        .unwrap();
     assert!(made.success());
     let file = dataflow.write();
-    let mut child = dataflow.command(&["run", "--json"]).arg(file).stdout(Stdio::piped()).spawn().unwrap();
-    let node = Process::told(fs::read_to_string(dataflow.folder().join("started")).unwrap().trim());
+    let mut child = dataflow
+        .command(&["run", "--json"])
+        .arg(file)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let node = Process::told(
+        fs::read_to_string(dataflow.folder().join("started"))
+            .unwrap()
+            .trim(),
+    );
     let run = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(run, Signal::INT).unwrap();
     node.assert_ends();
@@ -401,8 +524,7 @@ fn signals_work_while_nobody_reads_the_output() {
 
 #[test]
 fn a_hostile_control_message_ends_its_sender_and_nobody_else() {
-    let script =
-        "import os, time\nos.write(int(os.environ['NERVURE_CONTROL_FD']), b'\\xff{')\ntime.sleep(1000)\n";
+    let script = "import os, time\nos.write(int(os.environ['NERVURE_CONTROL_FD']), b'\\xff{')\ntime.sleep(1000)\n";
     let keys: Value = json!({"outputs": ["out"]});
     let outcome = Dataflow::new()
         .python("evil", script, keys)
@@ -410,7 +532,10 @@ fn a_hostile_control_message_ends_its_sender_and_nobody_else() {
         .run(&[])
         .finish();
     let reason = outcome.ends("evil")[0]["reason"].as_str().unwrap();
-    assert!(reason.contains("broke the control protocol: malformed control message"), "{reason}");
+    assert!(
+        reason.contains("broke the control protocol: malformed control message"),
+        "{reason}"
+    );
     assert!(outcome.lines("sink").contains(&"INPUT_CLOSED in"));
     assert_eq!(outcome.code, Some(3));
 }

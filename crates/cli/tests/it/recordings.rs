@@ -13,8 +13,16 @@ use crate::dataflow::{Dataflow, Run, nervure};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn output(mut command: Command) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    (
+        status.code(),
+        String::from_utf8(stdout).unwrap(),
+        String::from_utf8(stderr).unwrap(),
+    )
 }
 
 fn info(folder: &Path, file: &str) -> Value {
@@ -37,8 +45,16 @@ fn info_with_code(folder: &Path, file: &str, expected: i32) -> Value {
 /// A source of that many numbers and a sink; neither loses any.
 fn numbers(count: u64, pause_millis: u64) -> Dataflow {
     Dataflow::named()
-        .node("source", &format!("source {count} {pause_millis}"), json!({"outputs": ["out"]}))
-        .node("sink", "sink", json!({"inputs": {"in": {"source": "source/out", "queue_policy": "block"}}}))
+        .node(
+            "source",
+            &format!("source {count} {pause_millis}"),
+            json!({"outputs": ["out"]}),
+        )
+        .node(
+            "sink",
+            "sink",
+            json!({"inputs": {"in": {"source": "source/out", "queue_policy": "block"}}}),
+        )
 }
 
 /// Numbers that go on and on.
@@ -50,15 +66,22 @@ fn endless() -> Run {
 
 /// Lines that a node wrote, out of what `--json` tells.
 fn lines(stdout: &str, node: &str) -> Vec<String> {
-    let messages = stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let messages = stdout
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
     let own = messages.filter(|message| message["message"] == "log" && message["node"] == node);
-    own.map(|message| message["text"].as_str().unwrap().to_owned()).collect()
+    own.map(|message| message["text"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn wait_for_bytes(file: &Path, bytes: u64) {
     let deadline = Instant::now() + PATIENCE;
     while fs::metadata(file).map_or(0, |file| file.len()) < bytes {
-        assert!(Instant::now() < deadline, "{} does not grow", file.display());
+        assert!(
+            Instant::now() < deadline,
+            "{} does not grow",
+            file.display()
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -66,10 +89,12 @@ fn wait_for_bytes(file: &Path, bytes: u64) {
 #[test]
 fn what_a_node_recorded_is_replayed_in_the_place_of_its_source_each_time_the_same() {
     let inputs = json!({"inputs": {"in": {"source": "source/out", "queue_policy": "block"}}});
-    let recorder =
-        json!({"id": "recorder", "path": env!("CARGO_BIN_EXE_nervure"), "args": "record -o run.mcap"});
+    let recorder = json!({"id": "recorder", "path": env!("CARGO_BIN_EXE_nervure"), "args": "record -o run.mcap"});
     let mut recorder = recorder;
-    recorder.as_object_mut().unwrap().extend(inputs.as_object().unwrap().clone());
+    recorder
+        .as_object_mut()
+        .unwrap()
+        .extend(inputs.as_object().unwrap().clone());
     let dataflow = numbers(500, 0).raw(recorder);
     let file = dataflow.write();
     let mut run = dataflow.command(&["run", "--json"]);
@@ -82,7 +107,13 @@ fn what_a_node_recorded_is_replayed_in_the_place_of_its_source_each_time_the_sam
         let mut command = dataflow.command(&["info", "run.mcap"]);
         command.env("TZ", zone);
         let (_, text, _) = output(command);
-        text.lines().nth(1).unwrap().split(", written by").next().unwrap().to_owned()
+        text.lines()
+            .nth(1)
+            .unwrap()
+            .split(", written by")
+            .next()
+            .unwrap()
+            .to_owned()
     };
     // "begins 2026-01-31 23:59:59 +09:00"
     assert!(begins("JST-9").ends_with(" +09:00") && begins("<-03>3").ends_with(" -03:00"));
@@ -95,20 +126,33 @@ fn what_a_node_recorded_is_replayed_in_the_place_of_its_source_each_time_the_sam
     assert_eq!(topic["schemas"], json!(["nervure.UInt64Tensor"]));
 
     let received = |stdout: &str| -> Vec<String> {
-        lines(stdout, "sink").into_iter().filter(|line| line.starts_with("in ")).collect()
+        lines(stdout, "sink")
+            .into_iter()
+            .filter(|line| line.starts_with("in "))
+            .collect()
     };
     let expected: Vec<String> = (0..500).map(|number| format!("in {number}")).collect();
     assert_eq!(received(&first), expected);
-    fs::rename(dataflow.folder().join("run.mcap"), dataflow.folder().join("first.mcap")).unwrap();
+    fs::rename(
+        dataflow.folder().join("run.mcap"),
+        dataflow.folder().join("first.mcap"),
+    )
+    .unwrap();
     for rate in ["max", "1000", "10"] {
         let mut replay = dataflow.command(&["replay", "first.mcap", "--rate", rate, "--json"]);
         replay.arg(&file);
         let (code, stdout, stderr) = output(replay);
         assert_eq!(code, Some(0), "{stderr}");
         assert_eq!(received(&stdout), expected);
-        assert!(stderr.contains("`source` is replaced by the recording of source/out"), "{stderr}");
+        assert!(
+            stderr.contains("`source` is replaced by the recording of source/out"),
+            "{stderr}"
+        );
         // What is recorded of a replay is called as what it replays.
-        assert_eq!(info(dataflow.folder(), "run.mcap")["topics"][0]["topic"], "source/out");
+        assert_eq!(
+            info(dataflow.folder(), "run.mcap")["topics"][0]["topic"],
+            "source/out"
+        );
         fs::remove_file(dataflow.folder().join("run.mcap")).unwrap();
     }
 }
@@ -128,7 +172,9 @@ fn a_replay_beside_the_dataflow_needs_another_name_and_the_programs_of_the_nodes
     let keys = json!({"inputs": {"in": "source/out"}});
     let not_built = |path: &str, id: &str, keys: &Value| {
         let mut node = json!({"id": id, "path": path, "build": "true"});
-        node.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        node.as_object_mut()
+            .unwrap()
+            .extend(keys.as_object().unwrap().clone());
         node
     };
     let replay = |dataflow: &Dataflow| {
@@ -137,16 +183,28 @@ fn a_replay_beside_the_dataflow_needs_another_name_and_the_programs_of_the_nodes
         output(replay)
     };
     let source = not_built("none/source", "source", &json!({"outputs": ["out"]}));
-    let dataflow = Dataflow::named().raw(source.clone()).raw(not_built("none/sink", "sink", &keys));
+    let dataflow = Dataflow::named()
+        .raw(source.clone())
+        .raw(not_built("none/sink", "sink", &keys));
     let (code, _, stderr) = replay(&dataflow);
     assert_eq!(code, Some(2), "{stderr}");
-    assert!(stderr.contains("error: programs are not built: that of `sink` ("), "{stderr}");
+    assert!(
+        stderr.contains("error: programs are not built: that of `sink` ("),
+        "{stderr}"
+    );
     assert!(stderr.contains("hint: `nervure build "), "{stderr}");
 
-    let dataflow = Dataflow::named().raw(source).shell("sink", "sleep 1000", keys);
+    let dataflow = Dataflow::named()
+        .raw(source)
+        .shell("sink", "sleep 1000", keys);
     let mut command = dataflow.command(&["replay", "--json", "--name", dataflow.name()]);
     let file = dataflow.write();
-    let mut first = command.arg(&recorded).arg(&file).stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = command
+        .arg(&recorded)
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut stdout = std::io::BufReader::new(first.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut stdout, &mut String::new()).unwrap();
     let (code, _, stderr) = replay(&dataflow);
@@ -166,13 +224,18 @@ fn requests_and_answers_find_their_way_in_a_replay_whatever_the_order_of_nodes()
     let mut recorded = recorded.run(&[]);
     recorded.ended("recorder");
     for source_is_first in [true, false] {
-        let source = |dataflow: Dataflow| dataflow.node("source", "source 5 0", json!({"outputs": ["out"]}));
+        let source =
+            |dataflow: Dataflow| dataflow.node("source", "source 5 0", json!({"outputs": ["out"]}));
         let mut dataflow = Dataflow::named();
         if source_is_first {
             dataflow = source(dataflow);
         }
         dataflow = dataflow
-            .node("client", "call 20", json!({"clients": {"twice": "server/double"}}))
+            .node(
+                "client",
+                "call 20",
+                json!({"clients": {"twice": "server/double"}}),
+            )
             .node("sink", "sink", json!({"inputs": {"in": "source/out"}}))
             .node("server", "serve", json!({"services": ["double"]}));
         if !source_is_first {
@@ -184,7 +247,10 @@ fn requests_and_answers_find_their_way_in_a_replay_whatever_the_order_of_nodes()
         let (code, stdout, stderr) = output(replay);
         assert_eq!(code, Some(0), "{stdout}{stderr}");
         assert_eq!(lines(&stdout, "client")[0], "20 answers");
-        assert!(lines(&stdout, "sink").contains(&"in 4".to_owned()), "{stdout}");
+        assert!(
+            lines(&stdout, "sink").contains(&"in 4".to_owned()),
+            "{stdout}"
+        );
     }
     drop(recorded);
 }
@@ -193,20 +259,38 @@ fn requests_and_answers_find_their_way_in_a_replay_whatever_the_order_of_nodes()
 fn a_recorder_that_is_killed_leaves_what_it_had_and_nobody_else_notices() {
     let mut run = endless();
     let name = run.name().to_owned();
-    let mut recorder =
-        run.command(&["record", "-d", &name, "-o", "killed.mcap"]).stderr(Stdio::null()).spawn().unwrap();
+    let mut recorder = run
+        .command(&["record", "-d", &name, "-o", "killed.mcap"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     wait_for_bytes(&run.folder().join("killed.mcap"), 20_000);
     recorder.kill().unwrap();
     recorder.wait().unwrap();
     // As much as was received before, and the sink goes on.
     let told = damaged_info(run.folder(), "killed.mcap");
-    assert_eq!((&told["is_complete"], &told["damaged"]), (&json!(false), &json!([])));
-    assert!(told["topics"][0]["samples"].as_u64().unwrap() > 50, "{told}");
+    assert_eq!(
+        (&told["is_complete"], &told["damaged"]),
+        (&json!(false), &json!([]))
+    );
+    assert!(
+        told["topics"][0]["samples"].as_u64().unwrap() > 50,
+        "{told}"
+    );
     run.line("sink", "in ");
-    let (code, stdout, stderr) =
-        output(run.command(&["replay", "killed.mcap", "--rate", "max", "--name", &format!("{name}-replay")]));
+    let (code, stdout, stderr) = output(run.command(&[
+        "replay",
+        "killed.mcap",
+        "--rate",
+        "max",
+        "--name",
+        &format!("{name}-replay"),
+    ]));
     assert_eq!(code, Some(3), "{stdout}{stderr}");
-    assert!(stderr.contains("killed.mcap was cut short at byte"), "{stderr}");
+    assert!(
+        stderr.contains("killed.mcap was cut short at byte"),
+        "{stderr}"
+    );
     run.signal(Signal::INT);
     assert_eq!(run.finish().code, Some(0));
 }
@@ -217,7 +301,9 @@ fn recorder(arguments: &str, keys: Value) -> Value {
         "id": "recorder", "path": env!("CARGO_BIN_EXE_nervure"), "args": arguments,
         "inputs": {"in": {"source": "source/out", "queue_policy": "block"}},
     });
-    node.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    node.as_object_mut()
+        .unwrap()
+        .extend(keys.as_object().unwrap().clone());
     node
 }
 
@@ -238,19 +324,33 @@ fn what_is_damaged_is_named_and_the_exit_code_says_that_data_was_lost() {
     assert_eq!(topic["samples"].as_u64().unwrap() + missing, 2500);
     let damage = told["damaged"][0].as_str().unwrap();
     assert!(
-        damage.contains("run.mcap, at byte ") && damage.contains(&format!("; {missing} messages of ")),
+        damage.contains("run.mcap, at byte ")
+            && damage.contains(&format!("; {missing} messages of ")),
         "{damage}"
     );
     let plain = output(run.command(&["info", "run.mcap"]));
-    assert!(plain.1.contains(&format!("damaged: {damage}\n")), "{}", plain.1);
+    assert!(
+        plain.1.contains(&format!("damaged: {damage}\n")),
+        "{}",
+        plain.1
+    );
     assert_eq!(plain.0, Some(3));
-    assert_eq!(output(run.command(&["info", "--quick", "run.mcap"])).0, Some(0));
+    assert_eq!(
+        output(run.command(&["info", "--quick", "run.mcap"])).0,
+        Some(0)
+    );
     let (code, stdout, stderr) = output(run.command(&["replay", "run.mcap", "--rate", "max"]));
     assert_eq!(code, Some(3), "{stdout}{stderr}");
     let said = format!("{stdout}{stderr}");
-    assert!(said.contains(&format!("; {missing} messages of ")), "{said}");
     assert!(
-        said.contains(&format!("{} samples played; 1 damaged parts of the file not played", 2500 - missing)),
+        said.contains(&format!("; {missing} messages of ")),
+        "{said}"
+    );
+    assert!(
+        said.contains(&format!(
+            "{} samples played; 1 damaged parts of the file not played",
+            2500 - missing
+        )),
         "{said}"
     );
     run.finish();
@@ -259,21 +359,38 @@ fn what_is_damaged_is_named_and_the_exit_code_says_that_data_was_lost() {
 #[test]
 fn a_recorder_that_is_started_again_goes_on_in_the_next_file() {
     let restarts = json!({"restart_policy": "on-failure", "restart_delay": "1ms"});
-    let mut run = numbers(u64::MAX, 1).raw(recorder("record -o run.mcap", restarts)).run(&[]);
-    let (first, second) = (run.folder().join("run.mcap"), run.folder().join("run-0002.mcap"));
+    let mut run = numbers(u64::MAX, 1)
+        .raw(recorder("record -o run.mcap", restarts))
+        .run(&[]);
+    let (first, second) = (
+        run.folder().join("run.mcap"),
+        run.folder().join("run-0002.mcap"),
+    );
     run.line("recorder", "recording 1 topic in run.mcap");
     wait_for_bytes(&first, 10_000);
     run.started("recorder").signal(Signal::KILL);
-    run.line("recorder", "run.mcap is there already: the recording goes on in run-0002.mcap");
+    run.line(
+        "recorder",
+        "run.mcap is there already: the recording goes on in run-0002.mcap",
+    );
     let kept = fs::read(&first).unwrap();
     wait_for_bytes(&second, 10_000);
     // The camera goes on too.
     run.line("sink", "in ");
     run.signal(Signal::INT);
     run.ended("recorder");
-    assert!(kept == fs::read(&first).unwrap(), "what was recorded is as it was");
-    let (before, after) = (damaged_info(run.folder(), "run.mcap"), info(run.folder(), "run-0002.mcap"));
-    assert_eq!((&before["is_complete"], &after["is_complete"]), (&json!(false), &json!(true)));
+    assert!(
+        kept == fs::read(&first).unwrap(),
+        "what was recorded is as it was"
+    );
+    let (before, after) = (
+        damaged_info(run.folder(), "run.mcap"),
+        info(run.folder(), "run-0002.mcap"),
+    );
+    assert_eq!(
+        (&before["is_complete"], &after["is_complete"]),
+        (&json!(false), &json!(true))
+    );
     assert_eq!(after["topics"][0]["lost"], 0);
     run.finish();
 }
@@ -290,15 +407,31 @@ fn a_recorder_splits_its_files_and_deletes_the_oldest() {
     let outcome = dataflow.run(&[]).finish();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let said = outcome.lines("recorder");
-    assert!(said.iter().any(|line| line.contains("-0001.mcap is deleted")), "{said:?}");
+    assert!(
+        said.iter()
+            .any(|line| line.contains("-0001.mcap is deleted")),
+        "{said:?}"
+    );
     let last = said.last().unwrap();
-    assert!(last.contains(" files: 30000 samples in") && last.ends_with("none lost"), "{last}");
+    assert!(
+        last.contains(" files: 30000 samples in") && last.ends_with("none lost"),
+        "{last}"
+    );
     let entries = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap());
-    let files: Vec<_> =
-        entries.filter(|entry| entry.path().extension().is_some_and(|end| end == "mcap")).collect();
-    let ours = files.iter().filter(|file| file.metadata().unwrap().len() < 2_000_000);
-    let bytes: u64 = ours.clone().map(|file| file.metadata().unwrap().len()).sum();
-    assert!(files.len() - ours.count() == 1, "the file of another name is there");
+    let files: Vec<_> = entries
+        .filter(|entry| entry.path().extension().is_some_and(|end| end == "mcap"))
+        .collect();
+    let ours = files
+        .iter()
+        .filter(|file| file.metadata().unwrap().len() < 2_000_000);
+    let bytes: u64 = ours
+        .clone()
+        .map(|file| file.metadata().unwrap().len())
+        .sum();
+    assert!(
+        files.len() - ours.count() == 1,
+        "the file of another name is there"
+    );
     assert!(bytes < 3_000_000, "{bytes} bytes are left of the series");
 }
 
@@ -312,7 +445,10 @@ fn a_recorder_as_a_node_counts_what_a_full_disk_loses_and_holds_nothing_up() {
     run.line("sink", "in ");
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(3), "{:?}", outcome.lines("recorder"));
-    assert!(outcome.lines("sink").contains(&"in 2999"), "the others have lost nothing");
+    assert!(
+        outcome.lines("sink").contains(&"in 2999"),
+        "the others have lost nothing"
+    );
     let said = outcome.lines("recorder").join("\n");
     assert!(
         said.contains("full.mcap ends here, after") && said.contains(" later samples are lost"),
@@ -323,9 +459,16 @@ fn a_recorder_as_a_node_counts_what_a_full_disk_loses_and_holds_nothing_up() {
     let (recorded, rest) = said.rsplit_once(" samples in ").unwrap();
     let (_, lost) = rest.split_once("lost: ").unwrap();
     let recorded = number(recorded);
-    assert_eq!(recorded + number(lost.split_once(" of ").unwrap().0), 3000, "{said}");
+    assert_eq!(
+        recorded + number(lost.split_once(" of ").unwrap().0),
+        3000,
+        "{said}"
+    );
     let topic = &info(outcome.folder(), "full.mcap")["topics"][0];
-    assert_eq!((&topic["samples"], &topic["lost"]), (&json!(recorded), &json!(0)));
+    assert_eq!(
+        (&topic["samples"], &topic["lost"]),
+        (&json!(recorded), &json!(0))
+    );
 }
 
 #[test]
@@ -334,14 +477,25 @@ fn a_full_disk_ends_the_recording_and_not_the_dataflow() {
     let mut command = Command::new("sh");
     // A limit on the length of files, without the signal that comes with it, is a disk that is full.
     let script = "trap '' XFSZ; ulimit -f 1000; exec \"$0\" record -d \"$1\" -o full.mcap";
-    command.args(["-c", script, env!("CARGO_BIN_EXE_nervure"), run.name()]).current_dir(run.folder());
+    command
+        .args(["-c", script, env!("CARGO_BIN_EXE_nervure"), run.name()])
+        .current_dir(run.folder());
     let (code, _, stderr) = output(command);
     assert_eq!(code, Some(1), "{stderr}");
-    assert!(stderr.contains("full.mcap ends here, after") && stderr.contains("File too large"), "{stderr}");
-    assert!(stderr.contains("hint: the dataflow goes on without being recorded"), "{stderr}");
+    assert!(
+        stderr.contains("full.mcap ends here, after") && stderr.contains("File too large"),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("hint: the dataflow goes on without being recorded"),
+        "{stderr}"
+    );
     let told = info(run.folder(), "full.mcap");
     assert_eq!(told["damaged"], json!([]));
-    assert!(told["topics"][0]["samples"].as_u64().unwrap() > 10, "{told}");
+    assert!(
+        told["topics"][0]["samples"].as_u64().unwrap() > 10,
+        "{told}"
+    );
     assert_eq!(told["topics"][0]["lost"], 0);
     run.line("sink", "in ");
     run.signal(Signal::INT);
@@ -354,18 +508,32 @@ fn a_signal_ends_a_recording_in_order() {
     // Of which dataflow a topic is can stand before its name, as for all commands that look.
     let topics = format!("{}:source/*", run.name());
     let mut recorder = run.command(&["record", &topics, "-o", "run.mcap", "--json"]);
-    let recorder = recorder.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let recorder = recorder
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     wait_for_bytes(&run.folder().join("run.mcap"), 10_000);
-    rustix::process::kill_process(rustix::process::Pid::from_child(&recorder), Signal::INT).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&recorder), Signal::INT)
+        .unwrap();
     let ended = recorder.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(0));
     let told = info(run.folder(), "run.mcap");
     assert_eq!(told["is_complete"], true);
     let at_the_end: Value = serde_json::from_slice(&ended.stdout).unwrap();
-    assert_eq!(at_the_end["topics"][0]["recorded"], told["topics"][0]["samples"]);
+    assert_eq!(
+        at_the_end["topics"][0]["recorded"],
+        told["topics"][0]["samples"]
+    );
     assert_eq!(at_the_end["files"], json!(["run.mcap"]));
     let said = String::from_utf8(ended.stderr).unwrap();
-    assert!(said.contains(&format!("run.mcap: {} samples in", told["topics"][0]["samples"])), "{said}");
+    assert!(
+        said.contains(&format!(
+            "run.mcap: {} samples in",
+            told["topics"][0]["samples"]
+        )),
+        "{said}"
+    );
     run.line("sink", "in ");
     run.signal(Signal::INT);
     run.finish();
@@ -381,18 +549,24 @@ fn the_clock_of_a_replay_reads_the_time_of_the_recording_and_timers_follow_it() 
     let folder = recorded.folder().to_owned();
     let mut recorded = recorded;
     recorded.ended("recorder");
-    let begin = info(&folder, "run.mcap")["begin_utc_nanos"].as_i64().unwrap();
-    let dataflow = Dataflow::named().node("source", "source 1 0", json!({"outputs": ["out"]})).node(
-        "watch",
-        "clock",
-        json!({"inputs": {"in": "source/out", "tick": "nervure/timer/hz/100"}}),
-    );
+    let begin = info(&folder, "run.mcap")["begin_utc_nanos"]
+        .as_i64()
+        .unwrap();
+    let dataflow = Dataflow::named()
+        .node("source", "source 1 0", json!({"outputs": ["out"]}))
+        .node(
+            "watch",
+            "clock",
+            json!({"inputs": {"in": "source/out", "tick": "nervure/timer/hz/100"}}),
+        );
     let mut replay = dataflow.command(&["replay", "--clock", "--json"]);
     replay.arg(folder.join("run.mcap")).arg(dataflow.write());
     let (code, stdout, stderr) = output(replay);
     assert_eq!(code, Some(0), "{stderr}");
-    let readings: Vec<i64> =
-        lines(&stdout, "watch").iter().filter_map(|line| line.strip_prefix("now ")?.parse().ok()).collect();
+    let readings: Vec<i64> = lines(&stdout, "watch")
+        .iter()
+        .filter_map(|line| line.strip_prefix("now ")?.parse().ok())
+        .collect();
     assert!(readings.len() > 200, "{} readings", readings.len());
     assert!(readings.is_sorted(), "the clock never goes back");
     let since = readings[0] - begin;
@@ -417,14 +591,24 @@ fn mistakes_are_explained() {
     assert!(said(&["replay", "missing.mcap"]).contains("cannot read missing.mcap: No such file"));
     fs::write(dataflow.folder().join("other.mcap"), "#ROSBAG V2.0\n").unwrap();
     let text = said(&["replay", "other.mcap"]);
-    assert!(text.contains("other.mcap is no recording: it begins with \"#ROSBAG"), "{text}");
+    assert!(
+        text.contains("other.mcap is no recording: it begins with \"#ROSBAG"),
+        "{text}"
+    );
     let text = said(&["replay", "other.mcap", "--clock", "--rate", "max"]);
     assert!(text.contains("`--clock` needs a rate"), "{text}");
     let text = said(&["replay", "other.mcap", "--rate", "0"]);
-    assert!(text.contains("expected a number from 0.001 to 1000, or `max`"), "{text}");
+    assert!(
+        text.contains("expected a number from 0.001 to 1000, or `max`"),
+        "{text}"
+    );
 
-    let (code, _, stderr) = output(dataflow.command(&["record", "-d", "no-such-dataflow", "-o", "x.mcap"]));
+    let (code, _, stderr) =
+        output(dataflow.command(&["record", "-d", "no-such-dataflow", "-o", "x.mcap"]));
     assert_ne!(code, Some(0));
-    assert!(stderr.contains("no-such-dataflow") || stderr.contains("no dataflow runs"), "{stderr}");
+    assert!(
+        stderr.contains("no-such-dataflow") || stderr.contains("no dataflow runs"),
+        "{stderr}"
+    );
     assert!(!dataflow.folder().join("x.mcap").exists());
 }

@@ -31,17 +31,32 @@ fn replace(run: &Run, program: &str, arguments: &[&str]) -> (Option<i32>, String
     }
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
 }
 
 fn sink(run: &Run) -> Value {
-    let output = run.command(&["status", "--json", "-d", run.name()]).output().unwrap();
+    let output = run
+        .command(&["status", "--json", "-d", run.name()])
+        .output()
+        .unwrap();
     let status: Value = serde_json::from_slice(&output.stdout).unwrap();
-    status["nodes"].as_array().unwrap().iter().find(|node| node["id"] == "sink").unwrap().clone()
+    status["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|node| node["id"] == "sink")
+        .unwrap()
+        .clone()
 }
 
 fn test_node() -> String {
-    let path = Path::new(env!("CARGO_BIN_EXE_nervure")).with_file_name("examples").join("test_node");
+    let path = Path::new(env!("CARGO_BIN_EXE_nervure"))
+        .with_file_name("examples")
+        .join("test_node");
     path.display().to_string()
 }
 
@@ -51,23 +66,45 @@ fn a_new_program_gets_what_comes_after_the_old_one_and_status_tells() {
     assert_eq!(sink(&run)["file_says"], Value::Null);
     let script = r#"echo "better $0"; exec "$@""#;
     let (code, stdout, stderr) = replace(&run, "sh", &["-c", script, "than", &test_node(), "sink"]);
-    assert_eq!((code, &*stdout), (Some(0), "node `sink` runs sh\n"), "{stderr}");
+    assert_eq!(
+        (code, &*stdout),
+        (Some(0), "node `sink` runs sh\n"),
+        "{stderr}"
+    );
     let last: u64 = {
         // The old one takes what it has in its queue until it hears of its end.
-        let message =
-            run.until("end", |message| message["text"].as_str().is_some_and(|text| text.starts_with("STOP")));
+        let message = run.until("end", |message| {
+            message["text"]
+                .as_str()
+                .is_some_and(|text| text.starts_with("STOP"))
+        });
         assert_eq!(message["node"], "sink");
         let lines = run.told_lines("sink");
-        lines.iter().rev().find_map(|line| line.strip_prefix("in ")?.parse().ok()).unwrap()
+        lines
+            .iter()
+            .rev()
+            .find_map(|line| line.strip_prefix("in ")?.parse().ok())
+            .unwrap()
     };
     run.line("sink", "better than");
-    assert_eq!(run.line("sink", "in "), (last + 1).to_string(), "nothing is lost in between");
+    assert_eq!(
+        run.line("sink", "in "),
+        (last + 1).to_string(),
+        "nothing is lost in between"
+    );
     let now = sink(&run);
-    assert!(now["program"].as_str().unwrap().starts_with("sh -c "), "{now}");
+    assert!(
+        now["program"].as_str().unwrap().starts_with("sh -c "),
+        "{now}"
+    );
     assert_eq!(now["file_says"], format!("{} sink", test_node()));
     let (code, _, stderr) = replace(&run, &test_node(), &["sink"]);
     assert_eq!(code, Some(0), "{stderr}");
-    assert_eq!(sink(&run)["file_says"], Value::Null, "it is what the file says");
+    assert_eq!(
+        sink(&run)["file_says"],
+        Value::Null,
+        "it is what the file says"
+    );
     run.signal(Signal::INT);
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
@@ -83,9 +120,13 @@ fn the_old_program_comes_back_when_the_new_one_fails() {
         stderr.contains("error: false sink was not ready: exited with code 1; node `sink` runs "),
         "{stderr}"
     );
-    assert!(stderr.contains("hint: `nervure logs --node sink` has what it wrote"), "{stderr}");
-    let ended =
-        run.until("failure", |message| message["message"] == "node_ended" && message["failed"] == true);
+    assert!(
+        stderr.contains("hint: `nervure logs --node sink` has what it wrote"),
+        "{stderr}"
+    );
+    let ended = run.until("failure", |message| {
+        message["message"] == "node_ended" && message["failed"] == true
+    });
     assert_eq!(ended["restarts"], true);
     run.line("sink", "in ");
     assert_eq!(sink(&run)["file_says"], Value::Null);
@@ -96,11 +137,24 @@ fn the_old_program_comes_back_when_the_new_one_fails() {
 #[test]
 fn the_old_program_comes_back_when_the_new_one_hangs_and_is_killed() {
     let mut run = running();
-    let mut command = run.command(&["node", "replace", "sink", "sleep", "-d", run.name(), "--", "1000"]);
-    let mut asking = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut command = run.command(&[
+        "node",
+        "replace",
+        "sink",
+        "sleep",
+        "-d",
+        run.name(),
+        "--",
+        "1000",
+    ]);
+    let mut asking = command
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
     run.line("sink", "STOP ");
-    let started =
-        run.until("start", |message| message["message"] == "node_started" && message["id"] == "sink");
+    let started = run.until("start", |message| {
+        message["message"] == "node_started" && message["id"] == "sink"
+    });
     // Nobody waits for what comes of it any more.
     Process::new(asking.id().into()).signal(Signal::KILL);
     asking.wait().unwrap();
@@ -115,9 +169,15 @@ fn the_old_program_comes_back_when_the_new_one_hangs_and_is_killed() {
 fn what_is_no_program_is_said_before_anything_is_stopped() {
     let run = running();
     let (code, _, stderr) = replace(&run, "no-such-program", &[]);
-    assert!(code == Some(2) && stderr.contains("neither a file here nor a command on the PATH"), "{stderr}");
+    assert!(
+        code == Some(2) && stderr.contains("neither a file here nor a command on the PATH"),
+        "{stderr}"
+    );
     let (code, _, stderr) = replace(&run, "./better.py", &[]);
-    assert!(code == Some(2) && stderr.contains("the file `./better.py` does not exist"), "{stderr}");
+    assert!(
+        code == Some(2) && stderr.contains("the file `./better.py` does not exist"),
+        "{stderr}"
+    );
     run.signal(Signal::INT);
     let outcome = run.finish();
     assert_eq!(outcome.ends("sink").len(), 1);

@@ -13,13 +13,23 @@ fn pair(server: &str, client: &str) -> Dataflow {
             server,
             json!({"services": ["double"], "restart_policy": "on-failure", "restart_delay": "1ms"}),
         )
-        .node("client", client, json!({"clients": {"twice": "server/double"}}))
+        .node(
+            "client",
+            client,
+            json!({"clients": {"twice": "server/double"}}),
+        )
 }
 
 #[test]
 fn calls_are_answered_one_by_one_and_many_at_a_time() {
     let outcome = pair("serve", "call 100").run(&[]).finish();
-    assert_eq!(outcome.code, Some(0), "{} {:?}", outcome.stderr, outcome.lines("client"));
+    assert_eq!(
+        outcome.code,
+        Some(0),
+        "{} {:?}",
+        outcome.stderr,
+        outcome.lines("client")
+    );
     assert_eq!(
         outcome.lines("client"),
         [
@@ -28,13 +38,25 @@ fn calls_are_answered_one_by_one_and_many_at_a_time() {
             "16 answers"
         ]
     );
-    assert!(outcome.lines("server").contains(&"STOP all inputs are closed"), "{:?}", outcome.lines("server"));
+    assert!(
+        outcome
+            .lines("server")
+            .contains(&"STOP all inputs are closed"),
+        "{:?}",
+        outcome.lines("server")
+    );
 }
 
 #[test]
 fn what_goes_wrong_is_said() {
     let outcome = pair("serve", "call-badly").run(&[]).finish();
-    assert_eq!(outcome.code, Some(0), "{} {:?}", outcome.stderr, outcome.lines("client"));
+    assert_eq!(
+        outcome.code,
+        Some(0),
+        "{} {:?}",
+        outcome.stderr,
+        outcome.lines("client")
+    );
     assert_eq!(
         outcome.lines("client"),
         [
@@ -58,7 +80,13 @@ fn an_event_loop_calls_too() {
         )
         .run(&[])
         .finish();
-    assert_eq!(outcome.code, Some(0), "{} {:?}", outcome.stderr, outcome.lines("client"));
+    assert_eq!(
+        outcome.code,
+        Some(0),
+        "{} {:?}",
+        outcome.stderr,
+        outcome.lines("client")
+    );
     assert_eq!(
         outcome.lines("client"),
         [
@@ -79,7 +107,13 @@ fn the_end_of_a_server_is_an_error_of_its_callers_and_the_next_one_answers() {
     run.line("client", "service server/double ended before it answered");
     run.line("client", "21 doubled is 42");
     let outcome = run.finish();
-    assert_eq!(outcome.code, Some(0), "{} {:?}", outcome.stderr, outcome.lines("client"));
+    assert_eq!(
+        outcome.code,
+        Some(0),
+        "{} {:?}",
+        outcome.stderr,
+        outcome.lines("client")
+    );
 }
 
 #[test]
@@ -96,16 +130,34 @@ fn a_call_ends_with_the_dataflow() {
 fn a_request_to_nobody_fails_at_once_though_somebody_observes_it() {
     let mut run = Dataflow::named()
         .node("server", "serve", json!({"services": ["double"]}))
-        .node("client", "call-always", json!({"clients": {"twice": "server/double"}}))
+        .node(
+            "client",
+            "call-always",
+            json!({"clients": {"twice": "server/double"}}),
+        )
         .run(&[]);
     run.line("client", "answered");
-    let topics = run.command(&["topic", "list", "--json", "-d", run.name()]).output().unwrap().stdout;
+    let topics = run
+        .command(&["topic", "list", "--json", "-d", run.name()])
+        .output()
+        .unwrap()
+        .stdout;
     let topics: serde_json::Value = serde_json::from_slice(&topics).unwrap();
-    let names = topics["topics"].as_array().unwrap().iter().map(|topic| topic["topic"].as_str().unwrap());
-    let requests = names.clone().find(|name| name.starts_with("client/")).unwrap();
+    let names = topics["topics"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|topic| topic["topic"].as_str().unwrap());
+    let requests = names
+        .clone()
+        .find(|name| name.starts_with("client/"))
+        .unwrap();
     let mut observer = Observer::open(Some(run.name()), &[requests], 4, "test").unwrap();
     assert!(matches!(observer.next(), Some(Event::Input { .. })));
-    let stopped = run.command(&["node", "stop", "server", "-d", run.name()]).status().unwrap();
+    let stopped = run
+        .command(&["node", "stop", "server", "-d", run.name()])
+        .status()
+        .unwrap();
     assert!(stopped.success());
     run.line("client", "service server/double is not there");
     run.line("client", "service server/double is not there");

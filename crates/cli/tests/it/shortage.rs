@@ -10,31 +10,48 @@ use crate::dataflow::{Dataflow, Outcome, Process, Run};
 /// Sets how many descriptors a process may have; returns how many it might before.
 fn limit_descriptors(process: &Process, limit: u64) -> u64 {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    let before = prlimit(Some(process.pid), Resource::Nofile, Rlimit { current: Some(limit), maximum });
+    let before = prlimit(
+        Some(process.pid),
+        Resource::Nofile,
+        Rlimit {
+            current: Some(limit),
+            maximum,
+        },
+    );
     before.unwrap().current.unwrap()
 }
 
 fn dataflow(source: &str, policy: &str, keys: Value) -> Dataflow {
     let mut sink = json!({"inputs": {"in": {"source": "source/out", "queue_policy": policy}}});
-    sink.as_object_mut().unwrap().extend(keys.as_object().cloned().unwrap());
-    Dataflow::new().node("source", source, json!({"outputs": ["out"]})).node("sink", "sink", sink)
+    sink.as_object_mut()
+        .unwrap()
+        .extend(keys.as_object().cloned().unwrap());
+    Dataflow::new()
+        .node("source", source, json!({"outputs": ["out"]}))
+        .node("sink", "sink", sink)
 }
 
 /// The numbers that the sink received, from its log: a flood is not shown whole.
 fn received(outcome: &Outcome) -> Vec<u64> {
     let records = outcome.log_file("sink").into_iter();
-    records.filter_map(|record| record["text"].as_str()?.strip_prefix("in ")?.parse().ok()).collect()
+    records
+        .filter_map(|record| record["text"].as_str()?.strip_prefix("in ")?.parse().ok())
+        .collect()
 }
 
 /// The line about the edge that waits.
 fn waits(run: &mut Run, node: &str) {
     let line = run.line(node, "the edge `source/out` -> `sink/in` waits: ");
-    assert!(line.starts_with("out of file descriptors (limit 0: raise it with `ulimit -n`"), "{line}");
+    assert!(
+        line.starts_with("out of file descriptors (limit 0: raise it with `ulimit -n`"),
+        "{line}"
+    );
 }
 
 #[test]
 fn a_node_that_cannot_have_all_its_edges_fails_the_run_and_the_cause_is_named() {
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_nervure")).with_file_name("examples/test_node");
+    let program =
+        std::path::Path::new(env!("CARGO_BIN_EXE_nervure")).with_file_name("examples/test_node");
     let script = format!("ulimit -n 12; exec {} source 3", program.display());
     let mut dataflow = Dataflow::new().shell("source", &script, json!({"outputs": ["out"]}));
     for sink in 0..6 {
@@ -44,11 +61,18 @@ fn a_node_that_cannot_have_all_its_edges_fails_the_run_and_the_cause_is_named() 
     let outcome = dataflow.run(&[]).finish();
     assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
     let failed = outcome.summary()["failed"].as_array().unwrap();
-    assert_eq!((failed.len(), &failed[0]["id"]), (1, &json!("source")), "{failed:?}");
+    assert_eq!(
+        (failed.len(), &failed[0]["id"]),
+        (1, &json!("source")),
+        "{failed:?}"
+    );
     let reason = failed[0]["reason"].as_str().unwrap();
     let begin = "killed by the keeper, because it cannot attach the edge `source/out` -> `sink";
     assert!(reason.starts_with(begin), "{reason}");
-    assert!(reason.contains("out of file descriptors (limit 12: raise it with `ulimit -n`"), "{reason}");
+    assert!(
+        reason.contains("out of file descriptors (limit 12: raise it with `ulimit -n`"),
+        "{reason}"
+    );
 }
 
 #[test]
@@ -64,7 +88,10 @@ fn a_consumer_without_descriptors_for_a_time_loses_nothing_of_a_block_edge() {
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(0), "{}", outcome.summary());
     let numbers = received(&outcome);
-    assert!(numbers.len() > 50 && numbers.iter().copied().eq(0..numbers.len() as u64), "{numbers:?}");
+    assert!(
+        numbers.len() > 50 && numbers.iter().copied().eq(0..numbers.len() as u64),
+        "{numbers:?}"
+    );
 }
 
 #[test]
@@ -73,7 +100,8 @@ fn a_consumer_that_stays_without_descriptors_fails_the_run_and_losses_have_their
     run.line("sink", "in ");
     limit_descriptors(&run.started("sink"), 0);
     fs::write(run.folder().join("grow"), "").unwrap();
-    let cause = "the consumer cannot take new memory (node `sink`: out of file descriptors (limit 0";
+    let cause =
+        "the consumer cannot take new memory (node `sink`: out of file descriptors (limit 0";
     run.until("line about losses with their cause", |message| {
         let text = message["text"].as_str().unwrap_or_default();
         text.starts_with("source/out -> sink/in lost ") && text.contains(cause)
@@ -82,9 +110,15 @@ fn a_consumer_that_stays_without_descriptors_fails_the_run_and_losses_have_their
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(3), "{}", outcome.summary());
     let failed = &outcome.summary()["failed_edges"][0];
-    assert_eq!((&failed["topic"], &failed["input"]), (&json!("source/out"), &json!("sink/in")));
+    assert_eq!(
+        (&failed["topic"], &failed["input"]),
+        (&json!("source/out"), &json!("sink/in"))
+    );
     let cause = failed["cause"].as_str().unwrap();
-    assert!(cause.starts_with("node `sink`: out of file descriptors (limit 0"), "{cause}");
+    assert!(
+        cause.starts_with("node `sink`: out of file descriptors (limit 0"),
+        "{cause}"
+    );
 }
 
 #[test]
@@ -139,7 +173,8 @@ fn a_keeper_that_stays_without_descriptors_ends_the_run_and_says_why() {
     sink.signal(Signal::KILL);
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-    let cause = "the keeper cannot make the shared memory of a node: out of file descriptors (limit 0";
+    let cause =
+        "the keeper cannot make the shared memory of a node: out of file descriptors (limit 0";
     assert!(outcome.stderr.contains(cause), "{}", outcome.stderr);
     source.assert_ends();
 }

@@ -37,12 +37,26 @@ impl Terminal {
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
-        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
+        let flags =
+            rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
         let slave = rustix::fs::open(name.as_c_str(), flags, rustix::fs::Mode::empty()).unwrap();
-        tcsetwinsize(&slave, Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        tcsetwinsize(
+            &slave,
+            Winsize {
+                ws_row: lines,
+                ws_col: columns,
+                ws_xpixel: 0,
+                ws_ypixel: 0,
+            },
+        )
+        .unwrap();
         let before = tcgetattr(&slave).unwrap();
         let end = || Stdio::from(slave.try_clone().unwrap());
-        command.stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm-256color");
+        command
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .env("TERM", "xterm-256color");
         let child = command.spawn().unwrap();
         let master = File::from(master);
         let mut reader = master.try_clone().unwrap();
@@ -53,7 +67,14 @@ impl Terminal {
                 let _ = sender.send(buffer[..count].to_vec());
             }
         });
-        Self { child, master, slave, before, output, written: String::new() }
+        Self {
+            child,
+            master,
+            slave,
+            before,
+            output,
+            written: String::new(),
+        }
     }
 
     fn press(&mut self, keys: &str) {
@@ -67,7 +88,11 @@ impl Terminal {
         let deadline = Instant::now() + PATIENCE;
         loop {
             while let Some((before, rest)) = self.written.split_once(END) {
-                let screen = before.split_once(BEGIN).expect("a screen begins").1.replace("\x1b[K", "");
+                let screen = before
+                    .split_once(BEGIN)
+                    .expect("a screen begins")
+                    .1
+                    .replace("\x1b[K", "");
                 self.written = rest.to_owned();
                 let lines: Vec<&str> = screen.split("\r\n").collect();
                 if holds(&lines) {
@@ -80,8 +105,10 @@ impl Terminal {
 
     fn receive(&mut self, what: &str, deadline: Instant) {
         let left = deadline.saturating_duration_since(Instant::now());
-        let bytes =
-            self.output.recv_timeout(left).unwrap_or_else(|_| panic!("no {what}: {:?}", self.written));
+        let bytes = self
+            .output
+            .recv_timeout(left)
+            .unwrap_or_else(|_| panic!("no {what}: {:?}", self.written));
         // The pieces may end within a character, of which there are none but those of ASCII.
         self.written.push_str(std::str::from_utf8(&bytes).unwrap());
     }
@@ -110,8 +137,16 @@ impl Drop for Terminal {
 fn lossy() -> Run {
     let mut run = Dataflow::named()
         .node("source", "source 1000000 1", json!({"outputs": ["out"]}))
-        .node("deaf", "deaf", json!({"inputs": {"in": {"source": "source/out", "queue_size": 2}}}))
-        .node("sink", "sink", json!({"inputs": {"in": {"source": "source/out", "queue_size": 1000}}}))
+        .node(
+            "deaf",
+            "deaf",
+            json!({"inputs": {"in": {"source": "source/out", "queue_size": 2}}}),
+        )
+        .node(
+            "sink",
+            "sink",
+            json!({"inputs": {"in": {"source": "source/out", "queue_size": 1000}}}),
+        )
         .run(&["--grace", "200ms"]);
     run.line("sink", "in 20");
     run
@@ -133,8 +168,14 @@ fn keys_filter_sort_and_quit() {
     let mut top = top(&run, 24);
     let screen = top.screen("screen", |lines| begins(lines, "sink "));
     assert_eq!(screen.len(), 24, "{screen:?}");
-    assert!(screen[0].starts_with(&format!("{}: running for ", run.name())), "{screen:?}");
-    assert!(screen[23].starts_with("q quit   s sort nodes: auto"), "{screen:?}");
+    assert!(
+        screen[0].starts_with(&format!("{}: running for ", run.name())),
+        "{screen:?}"
+    );
+    assert!(
+        screen[23].starts_with("q quit   s sort nodes: auto"),
+        "{screen:?}"
+    );
     // A full queue and losses, in red.
     top.screen("colour", |lines| {
         lines.iter().any(|line| {
@@ -145,18 +186,33 @@ fn keys_filter_sort_and_quit() {
     });
     top.press("/sin");
     let screen = top.screen("filter", |lines| lines[23].starts_with("filter: sin_"));
-    assert!(!screen.iter().any(|line| line.starts_with("deaf ") || line.contains("deaf/in")), "{screen:?}");
+    assert!(
+        !screen
+            .iter()
+            .any(|line| line.starts_with("deaf ") || line.contains("deaf/in")),
+        "{screen:?}"
+    );
     top.press("\r");
-    top.screen("filtered screen", |lines| lines[23].contains("/ filter: sin "));
+    top.screen("filtered screen", |lines| {
+        lines[23].contains("/ filter: sin ")
+    });
     top.press("\x1b");
     top.screen("screen without a filter", |lines| begins(lines, "deaf "));
     top.press("s");
     let screen = top.screen("order", |lines| lines[23].contains("s sort nodes: node "));
-    let nodes: Vec<_> = screen[3..6].iter().map(|line| line.split(' ').next().unwrap()).collect();
+    let nodes: Vec<_> = screen[3..6]
+        .iter()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
     assert_eq!(nodes, ["deaf", "sink", "source"]);
     top.press("r\tss");
-    let screen = top.screen("order of edges", |lines| lines[23].contains("s sort edges: hz "));
-    let nodes: Vec<_> = screen[3..6].iter().map(|line| line.split(' ').next().unwrap()).collect();
+    let screen = top.screen("order of edges", |lines| {
+        lines[23].contains("s sort edges: hz ")
+    });
+    let nodes: Vec<_> = screen[3..6]
+        .iter()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
     assert_eq!(nodes, ["source", "sink", "deaf"]);
     top.press("q");
     top.assert_ends("");
@@ -168,7 +224,10 @@ fn a_small_terminal_scrolls_and_control_c_quits() {
     let mut top = top(&run, 12);
     let screen = top.screen("screen", |lines| begins(lines, "NODE"));
     assert_eq!(screen.len(), 12);
-    assert!(screen.iter().any(|line| line == ".. and 1 node more"), "{screen:?}");
+    assert!(
+        screen.iter().any(|line| line == ".. and 1 node more"),
+        "{screen:?}"
+    );
     top.press("\x1b[B");
     top.screen("other end", |lines| lines.contains(&".. below 1 node more"));
     top.press("\x03");

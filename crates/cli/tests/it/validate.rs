@@ -13,7 +13,11 @@ fn validate(files: &[(&str, &str)]) -> String {
         fs::write(folder.path().join(name), text).unwrap();
     }
     let names = files.iter().map(|(name, _)| *name);
-    let output = nervure(folder.path()).arg("validate").args(names).output().unwrap();
+    let output = nervure(folder.path())
+        .arg("validate")
+        .args(names)
+        .output()
+        .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     format!(
         "exit code: {}\n----- stdout -----\n{}----- stderr -----\n{}",
@@ -41,21 +45,32 @@ fn a_valid_file() {
 
 #[test]
 fn a_file_with_errors_beside_a_valid_one() {
-    let bad = GOOD.replace("source/image", "source/imaeg").replace("id: sink", "idd: sink");
+    let bad = GOOD
+        .replace("source/image", "source/imaeg")
+        .replace("id: sink", "idd: sink");
     assert_snapshot!(validate(&[("bad.yml", &bad), ("good.yml", GOOD)]));
 }
 
 fn json_lines(output: &std::process::Output) -> Vec<Value> {
     let text = String::from_utf8(output.stdout.clone()).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 #[test]
 fn findings_and_graphs_are_there_for_programs() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("good.yml"), GOOD).unwrap();
-    fs::write(folder.path().join("bad.yml"), GOOD.replace("source/image", "source/imaeg")).unwrap();
-    let output = nervure(folder.path()).args(["validate", "--json", "good.yml", "bad.yml"]).output().unwrap();
+    fs::write(
+        folder.path().join("bad.yml"),
+        GOOD.replace("source/image", "source/imaeg"),
+    )
+    .unwrap();
+    let output = nervure(folder.path())
+        .args(["validate", "--json", "good.yml", "bad.yml"])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let told = json_lines(&output);
     assert_eq!(
@@ -64,26 +79,61 @@ fn findings_and_graphs_are_there_for_programs() {
     );
     let finding = &told[1]["findings"][0];
     assert_eq!(
-        (&told[1]["is_valid"], &finding["code"], &finding["line"], &finding["suggestion"]),
-        (&json!(false), &json!("unknown-output"), &json!(8), &json!("image"))
+        (
+            &told[1]["is_valid"],
+            &finding["code"],
+            &finding["line"],
+            &finding["suggestion"]
+        ),
+        (
+            &json!(false),
+            &json!("unknown-output"),
+            &json!(8),
+            &json!("image")
+        )
     );
-    let output = nervure(folder.path()).args(["graph", "--json", "good.yml"]).output().unwrap();
-    assert_eq!(json_lines(&output)[0]["nodes"][1]["inputs"][0]["name"], "image");
+    let output = nervure(folder.path())
+        .args(["graph", "--json", "good.yml"])
+        .output()
+        .unwrap();
+    assert_eq!(
+        json_lines(&output)[0]["nodes"][1]["inputs"][0]["name"],
+        "image"
+    );
 }
 
 #[test]
 fn errors_have_one_form_for_programs() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("bad.yml"), GOOD.replace("source/image", "source/imaeg")).unwrap();
+    fs::write(
+        folder.path().join("bad.yml"),
+        GOOD.replace("source/image", "source/imaeg"),
+    )
+    .unwrap();
     for command in ["run", "build", "graph", "lint"] {
-        let output = nervure(folder.path()).args([command, "--json", "bad.yml"]).output().unwrap();
+        let output = nervure(folder.path())
+            .args([command, "--json", "bad.yml"])
+            .output()
+            .unwrap();
         let told = json_lines(&output);
         assert_eq!(output.status.code(), Some(2), "{command}: {told:?}");
         let error = &told[0]["error"];
-        assert_eq!((told.len(), &told[0]["message"]), (1, &json!("error")), "{command}");
-        assert_eq!(error["message"], "`bad.yml` cannot be used: 1 error", "{command}");
         assert_eq!(
-            (&error["file"], &error["line"], &error["column"], &error["exit_code"]),
+            (told.len(), &told[0]["message"]),
+            (1, &json!("error")),
+            "{command}"
+        );
+        assert_eq!(
+            error["message"], "`bad.yml` cannot be used: 1 error",
+            "{command}"
+        );
+        assert_eq!(
+            (
+                &error["file"],
+                &error["line"],
+                &error["column"],
+                &error["exit_code"]
+            ),
             (&json!("bad.yml"), &json!(8), &json!(28), &json!(2)),
             "{command}"
         );
@@ -98,7 +148,14 @@ fn errors_have_one_form_for_programs() {
     ] {
         let output = nervure(folder.path()).args(arguments).output().unwrap();
         let error = &json_lines(&output)[0]["error"];
-        assert_eq!(error["exit_code"].as_i64(), output.status.code().map(i64::from), "{arguments:?}");
-        assert!(error["line"].is_null() && error["caused_by"].is_array(), "{error}");
+        assert_eq!(
+            error["exit_code"].as_i64(),
+            output.status.code().map(i64::from),
+            "{arguments:?}"
+        );
+        assert!(
+            error["line"].is_null() && error["caused_by"].is_array(),
+            "{error}"
+        );
     }
 }

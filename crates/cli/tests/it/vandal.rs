@@ -12,8 +12,16 @@ use crate::dataflow::{Dataflow, Run};
 
 /// Exit code, stdout and stderr of a command.
 fn run(mut command: Command) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    (
+        status.code(),
+        String::from_utf8(stdout).unwrap(),
+        String::from_utf8(stderr).unwrap(),
+    )
 }
 
 /// What a command tells of a dataflow, as text.
@@ -47,8 +55,16 @@ fn with_vandal() -> Run {
     let relayed = json!({"source": "vandal/out", "queue_policy": "block"});
     let mut run = Dataflow::named()
         .node("source", "source 1000000 10", json!({"outputs": ["out"]}))
-        .node("vandal", "vandal counters", json!({"inputs": {"in": "source/out"}, "outputs": ["out"]}))
-        .node("sink", "sink", json!({"inputs": {"in": "source/out", "relayed": relayed}}))
+        .node(
+            "vandal",
+            "vandal counters",
+            json!({"inputs": {"in": "source/out"}, "outputs": ["out"]}),
+        )
+        .node(
+            "sink",
+            "sink",
+            json!({"inputs": {"in": "source/out", "relayed": relayed}}),
+        )
         .run(&[]);
     run.line("vandal", "has overwritten");
     run.line("sink", "relayed");
@@ -59,9 +75,21 @@ fn with_vandal() -> Run {
 fn a_node_that_overwrites_its_counters_costs_its_own_row() {
     let mut run = with_vandal();
     let status = told(&run, &["status"], 0);
-    assert_eq!(one(&status["nodes"], "id", "vandal")["unreadable_counters"], WHY, "{status}");
-    assert_eq!(one(&status["nodes"], "id", "sink")["unreadable_counters"], Value::Null, "{status}");
-    assert_eq!(one(&status["lossy_edges"], "topic", "vandal/out")["lost"], Value::Null, "{status}");
+    assert_eq!(
+        one(&status["nodes"], "id", "vandal")["unreadable_counters"],
+        WHY,
+        "{status}"
+    );
+    assert_eq!(
+        one(&status["nodes"], "id", "sink")["unreadable_counters"],
+        Value::Null,
+        "{status}"
+    );
+    assert_eq!(
+        one(&status["lossy_edges"], "topic", "vandal/out")["lost"],
+        Value::Null,
+        "{status}"
+    );
     let unreadable = format!("the counters of node `vandal` are not readable: {WHY}");
     for arguments in [
         &["status"][..],
@@ -72,54 +100,92 @@ fn a_node_that_overwrites_its_counters_costs_its_own_row() {
     ] {
         let text = said(&run, arguments, 0);
         assert!(text.contains(&unreadable), "{arguments:?}: {text}");
-        assert!(arguments == ["explain"] || text.contains("sink"), "{arguments:?}: {text}");
+        assert!(
+            arguments == ["explain"] || text.contains("sink"),
+            "{arguments:?}: {text}"
+        );
     }
 
     let holders = &told(&run, &["holders"], 0)["holders"];
     let bad = one(holders, "consumer", "vandal/in");
-    assert_eq!((&bad["held"], &bad["queued"], &bad["missed_held"]), (&Value::Null, &Value::Null, &json!(0)));
+    assert_eq!(
+        (&bad["held"], &bad["queued"], &bad["missed_held"]),
+        (&Value::Null, &Value::Null, &json!(0))
+    );
     assert!(bad["unreadable"].as_str().unwrap().contains(WHY), "{bad}");
     let good = one(holders, "consumer", "sink/in");
-    assert!(good["held"].is_u64() && good["queued"].is_u64() && good["unreadable"].is_null(), "{good}");
+    assert!(
+        good["held"].is_u64() && good["queued"].is_u64() && good["unreadable"].is_null(),
+        "{good}"
+    );
     let explained = &told(&run, &["explain"], 0)["edges"];
-    assert_eq!(one(explained, "consumer", "sink/relayed")["lost"], Value::Null, "{explained}");
-    assert!(one(explained, "consumer", "vandal/in")["sent"].as_u64().unwrap() > 0, "{explained}");
+    assert_eq!(
+        one(explained, "consumer", "sink/relayed")["lost"],
+        Value::Null,
+        "{explained}"
+    );
+    assert!(
+        one(explained, "consumer", "vandal/in")["sent"]
+            .as_u64()
+            .unwrap()
+            > 0,
+        "{explained}"
+    );
     let topics = &told(&run, &["topic", "list"], 0)["topics"];
     assert_eq!(one(topics, "topic", "vandal/out")["consumers"], 1);
 
     // Something is wrong, and what is right is told beside it.
     let hints = told(&run, &["lint", "--window", "100ms"], 3);
     let hint = one(&hints["hints"], "code", "unreadable-counters");
-    assert!(hint["about"] == "vandal" && hint["what"].as_str().unwrap().contains(WHY), "{hints}");
+    assert!(
+        hint["about"] == "vandal" && hint["what"].as_str().unwrap().contains(WHY),
+        "{hints}"
+    );
 
     said(&run, &["node", "restart", "sink"], 0);
     said(&run, &["node", "restart", "vandal"], 0);
     run.line("vandal", "has overwritten");
-    let mut recorder =
-        run.command(&["record", "-d", run.name(), "-o", "run.mcap"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut recorder = run
+        .command(&["record", "-d", run.name(), "-o", "run.mcap"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(recorder.stderr.take().unwrap()).lines();
     let begun = lines.next().unwrap().unwrap();
     assert!(begun.starts_with("recording 2 topics"), "{begun}");
     run.until("sight of it", |message| {
         let edges = message["edges"].as_array().into_iter().flatten();
-        message["message"] == "edges" && edges.into_iter().any(|edge| edge["unreadable"].is_string())
+        message["message"] == "edges"
+            && edges.into_iter().any(|edge| edge["unreadable"].is_string())
     });
     run.signal(Signal::INT);
     let outcome = run.finish();
-    assert_eq!(recorder.wait().unwrap().code(), Some(0), "{:?}", lines.collect::<Vec<_>>());
+    assert_eq!(
+        recorder.wait().unwrap().code(),
+        Some(0),
+        "{:?}",
+        lines.collect::<Vec<_>>()
+    );
 
     // What a `block` edge lost is not known, so it is not said that it lost nothing.
     assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
     // The reason depends on whether `run` had mapped the page of the last process before.
     let said = outcome.lines("nervure");
-    let is_said = |line: &&str| line.starts_with("the counters of node `vandal` are not readable: ");
+    let is_said =
+        |line: &&str| line.starts_with("the counters of node `vandal` are not readable: ");
     assert!(said.iter().any(is_said), "{said:?}");
     let edges = &outcome.summary()["edges"];
     let bad = one(edges, "input", "sink/relayed");
-    assert_eq!((&bad["sent"], &bad["lost"], &bad["queued"]), (&Value::Null, &Value::Null, &Value::Null));
+    assert_eq!(
+        (&bad["sent"], &bad["lost"], &bad["queued"]),
+        (&Value::Null, &Value::Null, &Value::Null)
+    );
     assert!(bad["received"].as_u64().unwrap() > 0, "{bad}");
     let good = one(edges, "input", "sink/in");
-    assert!(good["sent"].as_u64().unwrap() > 0 && good["unreadable"].is_null(), "{good}");
+    assert!(
+        good["sent"].as_u64().unwrap() > 0 && good["unreadable"].is_null(),
+        "{good}"
+    );
 }
 
 /// A healthy node shares its wake page with a hostile consumer of it, and with an honest producer.
@@ -153,11 +219,15 @@ fn a_node_whose_wake_page_is_overwritten_goes_on_and_hears_of_everything() {
         let begin = "its wake page was overwritten";
         let is_told = |run: &Run| {
             let lines = run.told_lines(node);
-            lines.into_iter().find(|line| line.starts_with(begin)).map(str::to_owned)
+            lines
+                .into_iter()
+                .find(|line| line.starts_with(begin))
+                .map(str::to_owned)
         };
         let told = is_told(&run).unwrap_or_else(|| run.line(node, begin));
         assert!(
-            told.contains("these, and the node itself, can write to it: ") && told.contains("`vandal`"),
+            told.contains("these, and the node itself, can write to it: ")
+                && told.contains("`vandal`"),
             "{told}"
         );
     }
@@ -176,12 +246,17 @@ fn a_node_whose_wake_page_is_overwritten_goes_on_and_hears_of_everything() {
     run.signal(Signal::INT);
     let outcome = run.finish();
     for node in ["sink", "sleeper", "source"] {
-        let [ended] = outcome.ends(node)[..] else { panic!("{node}: {:?}", outcome.ends(node)) };
+        let [ended] = outcome.ends(node)[..] else {
+            panic!("{node}: {:?}", outcome.ends(node))
+        };
         assert_eq!(ended["failed"], false, "{ended}");
     }
     for node in ["sink", "sleeper"] {
         assert!(
-            outcome.lines(node).last().is_some_and(|line| line.starts_with("STOP")),
+            outcome
+                .lines(node)
+                .last()
+                .is_some_and(|line| line.starts_with("STOP")),
             "{:?}",
             outcome.lines(node)
         );

@@ -9,7 +9,11 @@ use crate::dataflow::Dataflow;
 fn a_producer_that_falls_silent_is_noticed_each_time() {
     let mut run = Dataflow::new()
         .node("source", "source 1000000 5", json!({"outputs": ["out"]}))
-        .node("sink", "sink", json!({"inputs": {"in": {"source": "source/out", "expect_every": "300ms"}}}))
+        .node(
+            "sink",
+            "sink",
+            json!({"inputs": {"in": {"source": "source/out", "expect_every": "300ms"}}}),
+        )
         .run(&[]);
     let source = run.started("source");
     for _ in 0..2 {
@@ -26,7 +30,10 @@ fn a_producer_that_falls_silent_is_noticed_each_time() {
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let unmet = &outcome.summary()["unmet"][0];
-    assert_eq!((&unmet["kind"], &unmet["input"]), (&json!("stale"), &json!("sink/in")));
+    assert_eq!(
+        (&unmet["kind"], &unmet["input"]),
+        (&json!("stale"), &json!("sink/in"))
+    );
     assert!(unmet["count"].as_u64().unwrap() >= 4, "{unmet}");
     assert_eq!(outcome.summary()["edges"][0]["stale"], unmet["count"]);
 }
@@ -48,8 +55,16 @@ fn a_first_sample_that_does_not_come_is_noticed_until_the_input_closes() {
     run.signal(Signal::INT);
     let outcome = run.finish();
     let lines = outcome.lines("sink");
-    let closed = lines.iter().position(|line| *line == "INPUT_CLOSED in").unwrap();
-    assert!(lines[closed..].iter().all(|line| !line.starts_with("STALE")), "{lines:?}");
+    let closed = lines
+        .iter()
+        .position(|line| *line == "INPUT_CLOSED in")
+        .unwrap();
+    assert!(
+        lines[closed..]
+            .iter()
+            .all(|line| !line.starts_with("STALE")),
+        "{lines:?}"
+    );
 }
 
 #[test]
@@ -66,25 +81,43 @@ fn a_sample_that_waits_for_a_busy_node_is_not_missing() {
     let first = lines.iter().position(|line| *line == "in 0").unwrap();
     let last = lines.iter().position(|line| *line == "in 7").unwrap();
     assert!(last - first >= 7, "{lines:?}");
-    assert!(lines[first..last].iter().all(|line| line.starts_with("in ")), "{lines:?}");
+    assert!(
+        lines[first..last]
+            .iter()
+            .all(|line| line.starts_with("in ")),
+        "{lines:?}"
+    );
 }
 
 #[test]
 fn a_loop_that_is_late_is_told_by_how_much() {
     let keys = |finish_within: &str| json!({"inputs": {"tick": "nervure/timer/hz/10"}, "loop": {"input": "tick", "finish_within": finish_within}});
-    let mut run =
-        Dataflow::new().node("slow", "sink 30", keys("5ms")).node("relaxed", "sink 30", keys("1h")).run(&[]);
+    let mut run = Dataflow::new()
+        .node("slow", "sink 30", keys("5ms"))
+        .node("relaxed", "sink 30", keys("1h"))
+        .run(&[]);
     for number in 1..=3 {
-        let late: u64 = run.line("slow", &format!("DEADLINE_MISSED tick {number} ")).parse().unwrap();
+        let late: u64 = run
+            .line("slow", &format!("DEADLINE_MISSED tick {number} "))
+            .parse()
+            .unwrap();
         assert!(late >= 25, "{late}");
     }
     run.signal(Signal::INT);
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert!(!outcome.lines("relaxed").iter().any(|line| line.starts_with("DEADLINE_MISSED")));
+    assert!(
+        !outcome
+            .lines("relaxed")
+            .iter()
+            .any(|line| line.starts_with("DEADLINE_MISSED"))
+    );
     let unmet = &outcome.summary()["unmet"];
     assert_eq!(unmet.as_array().unwrap().len(), 1, "{unmet}");
-    assert_eq!((&unmet[0]["kind"], &unmet[0]["input"]), (&json!("deadline_missed"), &json!("slow/tick")));
+    assert_eq!(
+        (&unmet[0]["kind"], &unmet[0]["input"]),
+        (&json!("deadline_missed"), &json!("slow/tick"))
+    );
     assert!(unmet[0]["count"].as_u64().unwrap() >= 3);
     assert!(unmet[0]["max_overrun_nanos"].as_u64().unwrap() >= 25_000_000);
 }
@@ -108,14 +141,25 @@ fn a_node_that_hangs_is_examined_and_restarted() {
     run.line("planner", "it hangs: no sign of life for");
     let threads = run.line("planner", "thread ");
     assert!(threads.contains("(test_node): S (sleeping)"), "{threads}");
-    run.line("planner", "for its stacks, attach to it before its timeout: `gdb -p`");
+    run.line(
+        "planner",
+        "for its stacks, attach to it before its timeout: `gdb -p`",
+    );
     let reason = run.line("sink", "NODE_FAILED planner [\"in\"]");
-    assert!(reason.contains("it hangs") && reason.contains("(`health_check_timeout` is 200ms)"), "{reason}");
+    assert!(
+        reason.contains("it hangs") && reason.contains("(`health_check_timeout` is 200ms)"),
+        "{reason}"
+    );
     run.line("planner", "ready 1");
     run.line("planner", "in ");
     run.signal(Signal::INT);
     let outcome = run.finish();
-    assert_eq!((outcome.code, outcome.ends("planner").len()), (Some(0), 2), "{}", outcome.stderr);
+    assert_eq!(
+        (outcome.code, outcome.ends("planner").len()),
+        (Some(0), 2),
+        "{}",
+        outcome.stderr
+    );
 }
 
 #[test]
@@ -127,31 +171,56 @@ fn whoever_waits_does_not_hang() {
     // One waits for a sample that does not come, one for room, and one asks from time to time whether to stop.
     let mut run = Dataflow::new()
         .node("silent", "idle", json!({"outputs": ["out"]}))
-        .node("waiting", "idle", watched(json!({"inputs": {"in": "silent/out"}})))
-        .node("sender", "source 1000000", watched(json!({"outputs": ["out"]})))
-        .node("deaf", "deaf", json!({"inputs": {"in": {"source": "sender/out", "queue_policy": "block"}}}))
+        .node(
+            "waiting",
+            "idle",
+            watched(json!({"inputs": {"in": "silent/out"}})),
+        )
+        .node(
+            "sender",
+            "source 1000000",
+            watched(json!({"outputs": ["out"]})),
+        )
+        .node(
+            "deaf",
+            "deaf",
+            json!({"inputs": {"in": {"source": "sender/out", "queue_policy": "block"}}}),
+        )
         .run(&["--stop-after", "1s", "--grace", "200ms"]);
     run.until("readiness", |message| message["message"] == "ready");
     let outcome = run.finish();
     for node in ["waiting", "sender"] {
-        assert_eq!(outcome.ends(node)[0]["failed"], false, "{:?}", outcome.lines(node));
+        assert_eq!(
+            outcome.ends(node)[0]["failed"],
+            false,
+            "{:?}",
+            outcome.lines(node)
+        );
     }
 }
 
 #[test]
 fn a_process_that_is_stopped_in_its_sleep_hangs_when_it_is_needed() {
-    let keys = |inputs: serde_json::Value| json!({"inputs": inputs, "health_check_timeout": "500ms"});
+    let keys =
+        |inputs: serde_json::Value| json!({"inputs": inputs, "health_check_timeout": "500ms"});
     let mut run = Dataflow::new()
         .node("source", "source 1000000 5", json!({"outputs": ["out"]}))
         .node("by_sample", "idle", keys(json!({"in": "source/out"})))
-        .node("by_timer", "idle", keys(json!({"tick": "nervure/timer/hz/20"})))
+        .node(
+            "by_timer",
+            "idle",
+            keys(json!({"tick": "nervure/timer/hz/20"})),
+        )
         .run(&[]);
     // Before it has connected a node is not watched.
     run.until("readiness", |message| message["message"] == "ready");
     for node in ["by_sample", "by_timer"] {
         run.started(node).signal(Signal::STOP);
         let ended = run.ended(node);
-        assert!(ended["reason"].as_str().unwrap().contains("it hangs"), "{ended}");
+        assert!(
+            ended["reason"].as_str().unwrap().contains("it hangs"),
+            "{ended}"
+        );
     }
     run.signal(Signal::INT);
     assert_eq!(run.finish().code, Some(3));
@@ -161,12 +230,19 @@ fn a_process_that_is_stopped_in_its_sleep_hangs_when_it_is_needed() {
 fn a_node_that_does_not_start_in_time_is_killed() {
     let script = "import time\nprint('imports', flush=True)\ntime.sleep(1000)\n";
     let outcome = Dataflow::new()
-        .python("slow", script, json!({"outputs": ["out"], "startup_timeout": "100ms"}))
+        .python(
+            "slow",
+            script,
+            json!({"outputs": ["out"], "startup_timeout": "100ms"}),
+        )
         .node("sink", "sink", json!({"inputs": {"in": "slow/out"}}))
         .run(&[])
         .finish();
     let reason = outcome.ends("slow")[0]["reason"].as_str().unwrap();
-    assert!(reason.contains("it has not connected within 100ms (`startup_timeout`)"), "{reason}");
+    assert!(
+        reason.contains("it has not connected within 100ms (`startup_timeout`)"),
+        "{reason}"
+    );
     assert!(outcome.lines("sink").contains(&"INPUT_CLOSED in"));
     assert_eq!(outcome.code, Some(3));
 }

@@ -50,12 +50,18 @@ impl Orders {
 }
 
 fn main() -> Result<(), Failure> {
-    let orders = Orders(serde_json::from_str(&std::env::args().nth(1).ok_or("expected orders")?)?);
+    let orders = Orders(serde_json::from_str(
+        &std::env::args().nth(1).ok_or("expected orders")?,
+    )?);
     fail_if_told(&orders)?;
     leave_children(&orders)?;
     let node = Node::connect()?;
     let mut worker = Worker {
-        record: File::create(records_folder()?.join(format!("{}.{}", node.id(), node.incarnation())))?,
+        record: File::create(records_folder()?.join(format!(
+            "{}.{}",
+            node.id(),
+            node.incarnation()
+        )))?,
         noise: noise(),
         sent: 0,
         received: 0,
@@ -131,9 +137,15 @@ impl Worker {
                     }
                 }
             }
-            let timeout = if is_source { due - now } else { Duration::from_millis(100) };
+            let timeout = if is_source {
+                due - now
+            } else {
+                Duration::from_millis(100)
+            };
             match node.next_timeout(timeout.min(Duration::from_millis(100))) {
-                Some(Event::Input { id, sample }) if sample.metadata()?.get("on_failure").is_some() => {
+                Some(Event::Input { id, sample })
+                    if sample.metadata()?.get("on_failure").is_some() =>
+                {
                     let incarnation = sample.header().incarnation;
                     writeln(&mut self.record, format_args!("f {id} {incarnation}"))?;
                 }
@@ -161,7 +173,11 @@ impl Worker {
 
     /// False when the dataflow stops.
     fn send_all(&mut self, node: &Handle, like: Option<&Sample>) -> Result<bool, Failure> {
-        let sizes: Vec<u64> = self.orders.list("bytes").filter_map(Value::as_u64).collect();
+        let sizes: Vec<u64> = self
+            .orders
+            .list("bytes")
+            .filter_map(Value::as_u64)
+            .collect();
         let number = self.sent;
         self.sent += 1;
         for output in node.outputs() {
@@ -169,10 +185,16 @@ impl Worker {
             writeln(&mut self.record, format_args!("> {output} {number}"))?;
             match send(node, output, number, bytes, like, &self.noise) {
                 Ok((queued, missed)) => {
-                    writeln(&mut self.record, format_args!("< {output} {number} {queued} {missed}"))?;
+                    writeln(
+                        &mut self.record,
+                        format_args!("< {output} {number} {queued} {missed}"),
+                    )?;
                 }
                 Err(SendError::Stopped) => {
-                    writeln(&mut self.record, format_args!("! {output} {number} stopped"))?;
+                    writeln(
+                        &mut self.record,
+                        format_args!("! {output} {number} stopped"),
+                    )?;
                     return Ok(false);
                 }
                 // A loan that found no memory: every edge has counted it.
@@ -190,10 +212,16 @@ impl Worker {
         let (incarnation, sequence) = (sample.header().incarnation, sample.header().sequence);
         match check(sample, &self.noise) {
             Ok(number) => {
-                writeln(&mut self.record, format_args!("= {input} {incarnation} {number} {sequence}"))?;
+                writeln(
+                    &mut self.record,
+                    format_args!("= {input} {incarnation} {number} {sequence}"),
+                )?;
             }
             Err(reason) => {
-                writeln(&mut self.record, format_args!("x {input} {reason} ({incarnation}, {sequence})"))?;
+                writeln(
+                    &mut self.record,
+                    format_args!("x {input} {reason} ({incarnation}, {sequence})"),
+                )?;
             }
         }
         sleep(Duration::from_micros(self.orders.number("work_micros")));
@@ -205,10 +233,21 @@ impl Worker {
     }
 
     fn let_go(&mut self) {
-        let (most, age) = (self.orders.number("hold") as usize, self.orders.millis("hold_millis"));
-        while self.held.len() > most || self.held.front().is_some_and(|(since, _)| since.elapsed() > age) {
+        let (most, age) = (
+            self.orders.number("hold") as usize,
+            self.orders.millis("hold_millis"),
+        );
+        while self.held.len() > most
+            || self
+                .held
+                .front()
+                .is_some_and(|(since, _)| since.elapsed() > age)
+        {
             // Nobody has written there meanwhile.
-            let whole = self.held.pop_front().map(|(_, sample)| check(&sample, &self.noise));
+            let whole = self
+                .held
+                .pop_front()
+                .map(|(_, sample)| check(&sample, &self.noise));
             if let Some(Err(reason)) = whole {
                 let _ = writeln(&mut self.record, format_args!("x held {reason}"));
             }
@@ -216,7 +255,11 @@ impl Worker {
     }
 
     fn poll_latest(&mut self, node: &mut Node) -> Result<(), Failure> {
-        for input in self.orders.0["latest"].as_array().cloned().unwrap_or_default() {
+        for input in self.orders.0["latest"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+        {
             let input = input.as_str().unwrap_or_default();
             if let Some(sample) = node.latest(input)?
                 && sample.metadata()?.get("on_failure").is_none()
@@ -232,7 +275,10 @@ impl Worker {
     fn look_at_clock(&mut self, node: &Handle) -> Result<(), Failure> {
         let read = node.now();
         if read < self.read {
-            writeln(&mut self.record, format_args!("x clock it reads {read} after {}", self.read))?;
+            writeln(
+                &mut self.record,
+                format_args!("x clock it reads {read} after {}", self.read),
+            )?;
         }
         self.read = read;
         if let Some(clock) = &mut self.clock {
@@ -333,7 +379,9 @@ fn send(
 
 fn noise() -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    (0..2 * NOISE_BYTES).map(|_| next_random(&mut state) as u8).collect()
+    (0..2 * NOISE_BYTES)
+        .map(|_| next_random(&mut state) as u8)
+        .collect()
 }
 
 /// Xorshift, of Marsaglia.
@@ -379,7 +427,10 @@ fn check(sample: &Sample, noise: &[u8]) -> Result<u64, String> {
         return Err(format!("its marks are {first:?} and {last:?}"));
     }
     let noise = expected(incarnation, number, noise);
-    match payload[16..end].chunks(NOISE_BYTES).position(|chunk| *chunk != noise[..chunk.len()]) {
+    match payload[16..end]
+        .chunks(NOISE_BYTES)
+        .position(|chunk| *chunk != noise[..chunk.len()])
+    {
         Some(chunk) => Err(format!("chunk {chunk} is not that of sample {number}")),
         None => Ok(number),
     }

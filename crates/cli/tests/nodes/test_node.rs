@@ -88,7 +88,10 @@ fn values() -> Result<(), Box<dyn Error>> {
         node.send_with("image", &Tensor::new(&image[..], &[20, 30, 3])?, &envelope)?;
         node.send("text", "caf\u{e9}")?;
         node.send("number", &1.5)?;
-        node.send("map", &JsonSample::new(&serde_json::json!({"x": 12, "labels": ["cup"]}))?)?;
+        node.send(
+            "map",
+            &JsonSample::new(&serde_json::json!({"x": 12, "labels": ["cup"]}))?,
+        )?;
         node.send("list", &JsonSample::new(&serde_json::json!([{"x": 12}]))?)?;
         node.send("bytes", &b"\x01\x02\x03"[..])?;
         node.send("vector", &[0.5f32, -1.0, 2.0][..])?;
@@ -111,7 +114,11 @@ fn frames() -> Result<(), Box<dyn Error>> {
     let image = vec![10u8; 20 * 30 * 3];
     while !node.is_stopping() {
         let image = Tensor::new(&image[..], &[20, 30, 3])?;
-        let frame = Frame { stamp: 1.5, image, labels: vec!["cup".to_owned()] };
+        let frame = Frame {
+            stamp: 1.5,
+            image,
+            labels: vec!["cup".to_owned()],
+        };
         node.send("frame", &SerdeSample::new(&frame)?)?;
         sleep(Duration::from_millis(10));
     }
@@ -124,10 +131,24 @@ fn frame_sink() -> Result<(), Box<dyn Error>> {
     while let Some(event) = node.next() {
         if let Event::Input { sample, .. } = event {
             let record = sample.record()?;
-            let Frame { stamp, image, labels } = record.deserialize()?;
-            let is_view = sample.bytes().as_ptr_range().contains(&image.bytes().as_ptr());
-            let sum: u64 = image.as_slice::<u8>()?.iter().map(|&pixel| u64::from(pixel)).sum();
-            println!("{stamp} {:?} {sum} {labels:?} {is_view}", image.layout().shape());
+            let Frame {
+                stamp,
+                image,
+                labels,
+            } = record.deserialize()?;
+            let is_view = sample
+                .bytes()
+                .as_ptr_range()
+                .contains(&image.bytes().as_ptr());
+            let sum: u64 = image
+                .as_slice::<u8>()?
+                .iter()
+                .map(|&pixel| u64::from(pixel))
+                .sum();
+            println!(
+                "{stamp} {:?} {sum} {labels:?} {is_view}",
+                image.layout().shape()
+            );
         }
     }
     Ok(())
@@ -159,7 +180,11 @@ fn join(node: Option<&String>, dataflow: Option<&String>) -> Result<(), Box<dyn 
 /// As a sink, but its first process ends after some samples.
 fn doomed_sink(count: u64, end: fn() -> Result<(), Box<dyn Error>>) -> Result<(), Box<dyn Error>> {
     let mut node = Node::connect()?;
-    let mut left = if node.incarnation() == 0 { count } else { u64::MAX };
+    let mut left = if node.incarnation() == 0 {
+        count
+    } else {
+        u64::MAX
+    };
     while let Some(event) = node.next() {
         tell(&event)?;
         left -= u64::from(matches!(event, Event::Input { .. }));
@@ -277,15 +302,25 @@ fn overwrite_wake_pages(memory: &File) -> Result<(), Box<dyn Error>> {
 /// Where memory of that name is mapped writable, and its length.
 fn mappings(name: &str) -> Result<Vec<(u64, usize)>, Box<dyn Error>> {
     let mut found = Vec::new();
-    for line in read_to_string("/proc/self/maps")?.lines().filter(|line| line.contains(name)) {
+    for line in read_to_string("/proc/self/maps")?
+        .lines()
+        .filter(|line| line.contains(name))
+    {
         let (range, rest) = line.split_once(' ').ok_or("a range")?;
         let (start, end) = range.split_once('-').ok_or("two addresses")?;
-        let (start, end) = (u64::from_str_radix(start, 16)?, u64::from_str_radix(end, 16)?);
+        let (start, end) = (
+            u64::from_str_radix(start, 16)?,
+            u64::from_str_radix(end, 16)?,
+        );
         if rest.starts_with("rw") {
             found.push((start, usize::try_from(end - start)?));
         }
     }
-    if found.is_empty() { Err(format!("no {name}").into()) } else { Ok(found) }
+    if found.is_empty() {
+        Err(format!("no {name}").into())
+    } else {
+        Ok(found)
+    }
 }
 
 /// Doubles numbers, and does strange things for some.
@@ -376,7 +411,10 @@ fn call_badly() -> Result<(), Box<dyn Error>> {
             Err(error) => println!("{error}"),
         }
     }
-    println!("7 doubled is {}, though an answer came late", doubled(node.call("twice", &7, None))?);
+    println!(
+        "7 doubled is {}, though an answer came late",
+        doubled(node.call("twice", &7, None))?
+    );
     Ok(())
 }
 
@@ -404,7 +442,10 @@ async fn call_async() -> Result<(), Box<dyn Error>> {
     };
     tick(&mut events).await?;
     for number in 10..20 {
-        assert_eq!(doubled(events.call("twice", &number, None).await)?, 2 * number);
+        assert_eq!(
+            doubled(events.call("twice", &number, None).await)?,
+            2 * number
+        );
         tick(&mut events).await?;
     }
     println!("10 answers");
@@ -415,10 +456,16 @@ async fn call_async() -> Result<(), Box<dyn Error>> {
         }
     }
     // One that is given up, and whose answer nobody gets.
-    let given_up =
-        future::or(async { events.call("twice", &5, None).await.map(drop) }, async { Ok(()) }).await;
+    let given_up = future::or(
+        async { events.call("twice", &5, None).await.map(drop) },
+        async { Ok(()) },
+    )
+    .await;
     given_up?;
-    println!("7 doubled is {}", doubled(events.call("twice", &7, None).await)?);
+    println!(
+        "7 doubled is {}",
+        doubled(events.call("twice", &7, None).await)?
+    );
     Ok(())
 }
 
@@ -436,7 +483,9 @@ fn call_on() -> Result<(), Box<dyn Error>> {
     // The next process is on its way.
     let answer = loop {
         match node.call("twice", &21, None) {
-            Err(CallError::NotRunning { .. } | CallError::Gone { .. }) => sleep(Duration::from_millis(5)),
+            Err(CallError::NotRunning { .. } | CallError::Gone { .. }) => {
+                sleep(Duration::from_millis(5))
+            }
             answer => break answer,
         }
     };
@@ -455,7 +504,11 @@ fn tell(event: &Event) -> Result<(), Box<dyn Error>> {
         Event::DeadlineMissed { id, overrun, count } => {
             println!("DEADLINE_MISSED {id} {count} {}", overrun.as_millis());
         }
-        Event::NodeFailed { node, inputs, reason } => println!("NODE_FAILED {node} {inputs:?} {reason}"),
+        Event::NodeFailed {
+            node,
+            inputs,
+            reason,
+        } => println!("NODE_FAILED {node} {inputs:?} {reason}"),
         Event::NodeRestarted { node, inputs } => println!("NODE_RESTARTED {node} {inputs:?}"),
         Event::Stop { reason } => println!("STOP {reason}"),
         other => println!("{}", other.kind()),

@@ -24,16 +24,23 @@ impl Surroundings for Imagined {
     }
 
     fn entry(&self, path: &Path) -> Entry {
-        let path: std::path::PathBuf = path.components().filter(|part| part.as_os_str() != ".").collect();
+        let path: std::path::PathBuf = path
+            .components()
+            .filter(|part| part.as_os_str() != ".")
+            .collect();
         if path == Path::new(DIRECTORY) || path == Path::new("/robot/models") {
             return Entry::Folder;
         }
         let file = FILES.iter().find(|(name, _)| Path::new(name) == path);
-        file.map_or(Entry::Missing, |&(_, executable)| Entry::File { executable })
+        file.map_or(Entry::Missing, |&(_, executable)| Entry::File {
+            executable,
+        })
     }
 
     fn names_in(&self, folder: &Path) -> Vec<String> {
-        let inside = FILES.iter().filter_map(|(name, _)| Path::new(name).strip_prefix(folder).ok());
+        let inside = FILES
+            .iter()
+            .filter_map(|(name, _)| Path::new(name).strip_prefix(folder).ok());
         inside.map(|name| name.display().to_string()).collect()
     }
 

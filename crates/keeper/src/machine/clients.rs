@@ -27,12 +27,21 @@ struct Client {
 
 /// Why a client is not obeyed.
 pub(super) fn refused(reason: impl Into<String>, hint: Option<&str>) -> Refused {
-    Refused { reason: reason.into(), hint: hint.map(str::to_owned) }
+    Refused {
+        reason: reason.into(),
+        hint: hint.map(str::to_owned),
+    }
 }
 
 impl Machine {
     /// A client wrote a message.
-    pub(super) fn client_message(&mut self, client: usize, pid: u32, message: Message, now: Duration) {
+    pub(super) fn client_message(
+        &mut self,
+        client: usize,
+        pid: u32,
+        message: Message,
+        now: Duration,
+    ) {
         let is_known = self.clients.0.contains_key(&client);
         let result = match message {
             Message::Hello(hello) if !is_known => self.greet(client, pid, &hello),
@@ -57,8 +66,12 @@ impl Machine {
     /// A client closed its connection, or died, or broke the protocol.
     pub(super) fn client_gone(&mut self, client: usize) {
         match self.clients.0.remove(&client) {
-            Some(Client { guest: Some(node), .. }) if self.is_guest(node) => self.guest_gone(node),
-            Some(Client { guest: Some(node), .. }) => self.departed(node),
+            Some(Client {
+                guest: Some(node), ..
+            }) if self.is_guest(node) => self.guest_gone(node),
+            Some(Client {
+                guest: Some(node), ..
+            }) => self.departed(node),
             Some(Client { guest: None, .. }) | None => {}
         }
     }
@@ -96,7 +109,9 @@ impl Machine {
             | Message::Unknown => {
                 return Err(refused(
                     "this keeper does not know that command",
-                    Some("the dataflow was started by another version of Nervure: use that version"),
+                    Some(
+                        "the dataflow was started by another version of Nervure: use that version",
+                    ),
                 ));
             }
         }
@@ -105,7 +120,10 @@ impl Machine {
 
     /// The terminal of `nervure run` does not know of an end that it has not asked for.
     fn tell_who(&mut self, client: usize, verb: &str) {
-        let text = format!("the dataflow is {verb} by `{}`", self.name_of_client(client));
+        let text = format!(
+            "the dataflow is {verb} by `{}`",
+            self.name_of_client(client)
+        );
         self.log(None, Level::Info, text);
     }
 
@@ -124,7 +142,11 @@ impl Machine {
             dataflow: self.plan.dataflow.clone(),
             library: env!("CARGO_PKG_VERSION").to_owned(),
             folder: self.plan.folder.display().to_string(),
-            file: self.plan.file.as_ref().map(|file| file.display().to_string()),
+            file: self
+                .plan
+                .file
+                .as_ref()
+                .map(|file| file.display().to_string()),
             log_folder: self
                 .plan
                 .log_folder
@@ -138,7 +160,12 @@ impl Machine {
             },
             nodes: index(own.len()),
             running: index(own.iter().filter(|node| node.is_alive()).count()),
-            observers: index(self.nodes[self.own_nodes..].iter().filter(|node| node.is_alive()).count()),
+            observers: index(
+                self.nodes[self.own_nodes..]
+                    .iter()
+                    .filter(|node| node.is_alive())
+                    .count(),
+            ),
             detached: self.plan.detached,
         };
         self.reply(client, keeper_to_cli::Message::Welcome(welcome), None);
@@ -154,12 +181,19 @@ impl Machine {
         let first = format!("{program}@{pid}");
         let is_free = |name: &String| self.clients.0.values().all(|client| client.name != *name);
         let others = (2..).map(|number| format!("{first}.{number}"));
-        std::iter::once(first.clone()).chain(others).find(is_free).expect("there are few clients")
+        std::iter::once(first.clone())
+            .chain(others)
+            .find(is_free)
+            .expect("there are few clients")
     }
 
     /// What a client is called.
     pub(super) fn name_of_client(&self, client: usize) -> String {
-        self.clients.0.get(&client).map(|client| client.name.clone()).unwrap_or_default()
+        self.clients
+            .0
+            .get(&client)
+            .map(|client| client.name.clone())
+            .unwrap_or_default()
     }
 
     /// The client's connection is that of a guest, or of a node, from now on.
@@ -172,7 +206,13 @@ impl Machine {
     /// Ends the connection of a guest, or of a node that joined.
     pub(super) fn dismiss(&mut self, node: usize) {
         let is_its = |(_, client): &(&usize, &Client)| client.guest == Some(node);
-        if let Some(client) = self.clients.0.iter().find(is_its).map(|(client, _)| *client) {
+        if let Some(client) = self
+            .clients
+            .0
+            .iter()
+            .find(is_its)
+            .map(|(client, _)| *client)
+        {
             self.client_gone(client);
             self.actions.push(Action::Dismiss { client });
         }
@@ -193,7 +233,10 @@ impl Machine {
                 program,
                 file_says,
                 observer: self.is_guest(node),
-                attached: self.nodes[node].claim.as_ref().map(|claim| claim.name.clone()),
+                attached: self.nodes[node]
+                    .claim
+                    .as_ref()
+                    .map(|claim| claim.name.clone()),
                 dynamic: plan.is_dynamic(),
                 not_done: self.not_done(node).filter(|_| holds_up).map(str::to_owned),
                 outputs: plan.outputs.clone(),
@@ -214,7 +257,10 @@ impl Machine {
             }
         }
         for node in 0..self.own_nodes {
-            if let (false, Some(ended)) = (self.nodes[node].is_alive(), self.nodes[node].last_end.clone()) {
+            if let (false, Some(ended)) = (
+                self.nodes[node].is_alive(),
+                self.nodes[node].last_end.clone(),
+            ) {
                 self.retell(client, keeper_to_run::Message::NodeEnded(ended), None);
             }
         }
@@ -223,12 +269,24 @@ impl Machine {
         }
         self.reply(client, keeper_to_cli::Message::SnapshotComplete, None);
         if watch.follow {
-            self.actions.push(Action::Follow { client, logs: watch.logs });
+            self.actions.push(Action::Follow {
+                client,
+                logs: watch.logs,
+            });
         }
     }
 
-    fn retell(&mut self, client: usize, report: keeper_to_run::Message, descriptor: Option<Descriptor>) {
-        self.reply(client, keeper_to_cli::Message::Report { report }, descriptor);
+    fn retell(
+        &mut self,
+        client: usize,
+        report: keeper_to_run::Message,
+        descriptor: Option<Descriptor>,
+    ) {
+        self.reply(
+            client,
+            keeper_to_cli::Message::Report { report },
+            descriptor,
+        );
     }
 
     pub(super) fn reply(
@@ -237,11 +295,19 @@ impl Machine {
         message: keeper_to_cli::Message,
         descriptor: Option<Descriptor>,
     ) {
-        self.actions.push(Action::Reply { client, message, descriptor });
+        self.actions.push(Action::Reply {
+            client,
+            message,
+            descriptor,
+        });
     }
 
     /// A line of the keeper's own log about a client.
     pub(super) fn log_client(&mut self, level: Level, text: String) {
-        self.actions.push(Action::Log { node: None, level, text });
+        self.actions.push(Action::Log {
+            node: None,
+            level,
+            text,
+        });
     }
 }

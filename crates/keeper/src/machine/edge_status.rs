@@ -13,7 +13,9 @@ impl Machine {
     /// A node says how an edge does of which it has one end.
     pub(super) fn edge_status(&mut self, node: usize, status: node_to_keeper::EdgeStatus) {
         // The edge was removed meanwhile; nothing depends on it.
-        let Some(spec) = self.wiring.plan_of(status.edge) else { return };
+        let Some(spec) = self.wiring.plan_of(status.edge) else {
+            return;
+        };
         let edge = &self.plan.edges[spec];
         let (producer, consumer) = (edge.producer, edge.consumer);
         if node != producer && node != consumer {
@@ -28,15 +30,24 @@ impl Machine {
                 self.report_edge(spec, EdgeState::Waiting, cause);
             }
             EdgeState::Working => {
-                self.log(Some(node), Level::Info, format!("the edge {name} works again"));
+                self.log(
+                    Some(node),
+                    Level::Info,
+                    format!("the edge {name} works again"),
+                );
                 self.report_edge(spec, EdgeState::Working, String::new());
             }
             EdgeState::Failed => {
                 // An observer must not cost the dataflow a node.
-                let observer = [producer, consumer].into_iter().find(|&end| self.is_guest(end));
+                let observer = [producer, consumer]
+                    .into_iter()
+                    .find(|&end| self.is_guest(end));
                 let short = &self.plan.nodes[node].id;
                 let why = match observer.filter(|&observer| observer != node) {
-                    Some(_) => format!("node `{short}` cannot attach the edge {name}: {}", status.cause),
+                    Some(_) => format!(
+                        "node `{short}` cannot attach the edge {name}: {}",
+                        status.cause
+                    ),
                     None => format!("it cannot attach the edge {name}: {}", status.cause),
                 };
                 self.condemn(observer.unwrap_or(node), why);
@@ -52,10 +63,18 @@ impl Machine {
             edge.producer == node || edge.consumer == node
         };
         let Some(spec) = self.wiring.plan_of(edge_id).filter(of_node) else {
-            return self.log(Some(node), Level::Error, format!("an edge that is gone was cut: {what}"));
+            return self.log(
+                Some(node),
+                Level::Error,
+                format!("an edge that is gone was cut: {what}"),
+            );
         };
         let edge = &self.plan.edges[spec];
-        let peer = if edge.producer == node { edge.consumer } else { edge.producer };
+        let peer = if edge.producer == node {
+            edge.consumer
+        } else {
+            edge.producer
+        };
         let input = self.plan.input(edge);
         let text = format!(
             "node `{}` broke the rules of the edge to `{input}`, which is cut: {what}",
@@ -75,7 +94,12 @@ impl Machine {
         let edge = &self.plan.edges[spec];
         let (topic, input) = (self.plan.topic(edge), self.plan.input(edge));
         let is_guests = self.is_guest(edge.consumer);
-        let status = keeper_to_run::EdgeStatus { topic, input, state, cause };
+        let status = keeper_to_run::EdgeStatus {
+            topic,
+            input,
+            state,
+            cause,
+        };
         self.wiring.note_status(spec, &status);
         let message = keeper_to_run::Message::EdgeStatus(status);
         match is_guests {

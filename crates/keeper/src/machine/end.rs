@@ -30,7 +30,10 @@ impl fmt::Display for End {
         write!(f, "killed by ")?;
         match signal {
             libc::SIGABRT => {
-                write!(f, "SIGABRT (it aborted itself: a failed assertion, or memory corruption found)")
+                write!(
+                    f,
+                    "SIGABRT (it aborted itself: a failed assertion, or memory corruption found)"
+                )
             }
             libc::SIGBUS => write!(f, "SIGBUS (access to memory that is not backed)"),
             libc::SIGFPE => write!(f, "SIGFPE (arithmetic error)"),
@@ -38,7 +41,10 @@ impl fmt::Display for End {
             libc::SIGILL => write!(f, "SIGILL (illegal instruction: built for another CPU?)"),
             libc::SIGINT => write!(f, "SIGINT"),
             libc::SIGKILL => {
-                write!(f, "SIGKILL (by hand, or by the kernel because memory ran out: see `dmesg`)")
+                write!(
+                    f,
+                    "SIGKILL (by hand, or by the kernel because memory ran out: see `dmesg`)"
+                )
             }
             libc::SIGPIPE => write!(f, "SIGPIPE"),
             libc::SIGSEGV => write!(f, "SIGSEGV (invalid memory access)"),
@@ -70,17 +76,23 @@ impl Machine {
         let verdict = if asked || back.is_some() || (success && self.inputs_are_over(node)) {
             Verdict::NotWanted
         } else {
-            self.nodes[node].restarts.ended(&self.plan.nodes[node].restart, success, now)
+            self.nodes[node]
+                .restarts
+                .ended(&self.plan.nodes[node].restart, success, now)
         };
         if success && !asked && state_was == State::Spawned && self.plan.nodes[node].connects() {
-            let text = "it ended without having connected: its program has made no `Node`".to_owned();
+            let text =
+                "it ended without having connected: its program has made no `Node`".to_owned();
             self.log(Some(node), Level::Warn, text);
         }
         reason.push_str(&self.consequence(node, verdict));
         reason.push_str(back.as_deref().unwrap_or_default());
         match (ordered, &self.nodes[node].claim) {
             (Some(Then::Hold), Some(claim)) => {
-                reason.push_str(&format!("; stopped by hand, its place is kept for `{}`", claim.name));
+                reason.push_str(&format!(
+                    "; stopped by hand, its place is kept for `{}`",
+                    claim.name
+                ));
             }
             (Some(Then::Hold), None) => {
                 reason.push_str("; stopped by hand, `nervure node start` starts it again");
@@ -184,10 +196,15 @@ impl Machine {
 
     fn consequence(&self, node: usize, verdict: Verdict) -> String {
         let plan = &self.plan.nodes[node].restart;
-        let window = plan.window.map(|window| format!(" within {window:?}")).unwrap_or_default();
+        let window = plan
+            .window
+            .map(|window| format!(" within {window:?}"))
+            .unwrap_or_default();
         match verdict {
             Verdict::Restart { after, number } => {
-                let count = plan.max_restarts.map(|max| format!(" (restart {number} of {max}{window})"));
+                let count = plan
+                    .max_restarts
+                    .map(|max| format!(" (restart {number} of {max}{window})"));
                 format!("; starts again in {after:?}{}", count.unwrap_or_default())
             }
             Verdict::Exhausted { number } => {
@@ -199,17 +216,26 @@ impl Machine {
 
     /// True when the node has inputs from other nodes, and none of them will ever write again.
     pub(super) fn inputs_are_over(&self, node: usize) -> bool {
-        let mut producers =
-            self.plan.edges.iter().filter(|edge| edge.consumer == node && edge.producer != node).peekable();
+        let mut producers = self
+            .plan
+            .edges
+            .iter()
+            .filter(|edge| edge.consumer == node && edge.producer != node)
+            .peekable();
         producers.peek().is_some() && producers.all(|edge| self.nodes[edge.producer].has_ended())
     }
 
     /// Tells an event about `node` to every connected neighbour, with the inputs that it feeds there.
     pub(super) fn tell_neighbours(&mut self, node: usize, kind: &str, reason: &str) {
         for neighbour in self.connected_neighbours(node) {
-            let fed =
-                self.plan.edges.iter().filter(|edge| edge.producer == node && edge.consumer == neighbour);
-            let inputs = fed.map(|edge| self.plan.nodes[neighbour].inputs[edge.input].name.clone()).collect();
+            let fed = self
+                .plan
+                .edges
+                .iter()
+                .filter(|edge| edge.producer == node && edge.consumer == neighbour);
+            let inputs = fed
+                .map(|edge| self.plan.nodes[neighbour].inputs[edge.input].name.clone())
+                .collect();
             let event = keeper_to_node::Event {
                 kind: kind.to_owned(),
                 node: self.plan.nodes[node].id.clone(),

@@ -16,8 +16,8 @@ use nervure_protocol::{
 
 use super::{Action, Descriptor, Machine, Node, State, clients::refused, index};
 use crate::plan::{
-    EdgePlan, NodePlan, OBSERVER_MAX_HELD, OBSERVERS_PER_OUTPUT, Program, RestartPlan, RestartPolicy,
-    Scheduling,
+    EdgePlan, NodePlan, OBSERVER_MAX_HELD, OBSERVERS_PER_OUTPUT, Program, RestartPlan,
+    RestartPolicy, Scheduling,
 };
 
 /// Guests at a time.
@@ -33,13 +33,21 @@ impl Machine {
     }
 
     /// Makes a client a guest.
-    pub(super) fn observe(&mut self, client: usize, pid: u32, request: &Observe) -> Result<(), Refused> {
+    pub(super) fn observe(
+        &mut self,
+        client: usize,
+        pid: u32,
+        request: &Observe,
+    ) -> Result<(), Refused> {
         if self.phase.is_stopping() {
             return Err(refused("the dataflow is stopping", None));
         }
         if !(1..=MAX_DEPTH).contains(&request.depth) {
             return Err(refused(
-                format!("a queue of {} samples, expected 1 to {MAX_DEPTH}", request.depth),
+                format!(
+                    "a queue of {} samples, expected 1 to {MAX_DEPTH}",
+                    request.depth
+                ),
                 None,
             ));
         }
@@ -53,13 +61,23 @@ impl Machine {
         let id = self.name_of_client(client);
         let node = self.seat(guest_plan(id.clone(), &request.topics, queue));
         for (input, &(producer, output)) in outputs.iter().enumerate() {
-            self.plan.edges.push(EdgePlan { producer, output, consumer: node, input, queue });
+            self.plan.edges.push(EdgePlan {
+                producer,
+                output,
+                consumer: node,
+                input,
+                queue,
+            });
             self.wiring.add_spec(&self.plan);
         }
         self.client_is_guest(client, node);
         let text = format!("`{id}` observes {}", list(&request.topics));
         self.log_client(Level::Debug, text);
-        self.reply(client, keeper_to_cli::Message::Observing { node: id.clone() }, None);
+        self.reply(
+            client,
+            keeper_to_cli::Message::Observing { node: id.clone() },
+            None,
+        );
         self.actions.push(Action::Admit { client, node });
         let started = keeper_to_run::NodeStarted {
             node: index(node),
@@ -130,12 +148,22 @@ impl Machine {
     /// Refuses what would be at the expense of the dataflow.
     fn check_room(&self, outputs: &[(usize, usize)]) -> Result<(), Refused> {
         const END_ONE: &str = "end one of them first: `nervure status` lists the observers";
-        let guests = self.nodes[self.own_nodes..].iter().filter(|node| !node.has_ended()).count();
+        let guests = self.nodes[self.own_nodes..]
+            .iter()
+            .filter(|node| !node.has_ended())
+            .count();
         if guests >= MAX_GUESTS {
-            return Err(refused(format!("there are {guests} observers already, the most"), Some(END_ONE)));
+            return Err(refused(
+                format!("there are {guests} observers already, the most"),
+                Some(END_ONE),
+            ));
         }
-        let guest_edges: Vec<_> =
-            self.plan.edges.iter().filter(|edge| self.is_guest(edge.consumer)).collect();
+        let guest_edges: Vec<_> = self
+            .plan
+            .edges
+            .iter()
+            .filter(|edge| self.is_guest(edge.consumer))
+            .collect();
         if guest_edges.len() + outputs.len() > self.max_guest_edges {
             return Err(refused(
                 format!(
@@ -169,9 +197,17 @@ impl Machine {
             self.plan.nodes.push(plan.clone());
             self.nodes.len() - 1
         });
-        let incarnation = if vacant.is_some() { self.nodes[node].incarnation + 1 } else { 0 };
+        let incarnation = if vacant.is_some() {
+            self.nodes[node].incarnation + 1
+        } else {
+            0
+        };
         self.plan.nodes[node] = plan;
-        self.nodes[node] = Node { state: State::Spawned, incarnation, ..Node::new() };
+        self.nodes[node] = Node {
+            state: State::Spawned,
+            incarnation,
+            ..Node::new()
+        };
         node
     }
 }
@@ -179,7 +215,9 @@ impl Machine {
 fn guest_plan(id: String, topics: &[String], queue: Queue) -> NodePlan {
     let input = |topic: &String| InputSpec {
         name: topic.clone(),
-        source: Source::Output { topic: topic.clone() },
+        source: Source::Output {
+            topic: topic.clone(),
+        },
         queue: Some(queue),
         type_name: None,
         expect_every_nanos: None,
@@ -216,7 +254,11 @@ fn guest_plan(id: String, topics: &[String], queue: Queue) -> NodePlan {
 /// The first few of a list.
 fn list(topics: &[String]) -> String {
     const NAMED: usize = 8;
-    let mut names: Vec<_> = topics.iter().take(NAMED).map(|topic| format!("`{topic}`")).collect();
+    let mut names: Vec<_> = topics
+        .iter()
+        .take(NAMED)
+        .map(|topic| format!("`{topic}`"))
+        .collect();
     if topics.len() > NAMED {
         names.push(format!("{} more", topics.len() - NAMED));
     }

@@ -36,7 +36,10 @@ pub(super) struct Health {
 impl Health {
     /// Its process was started.
     pub fn started(timeout: Option<Duration>, now: Duration) -> Self {
-        Self { start_by: timeout.map(|timeout| now + timeout), ..Self::default() }
+        Self {
+            start_by: timeout.map(|timeout| now + timeout),
+            ..Self::default()
+        }
     }
 
     /// It is connected and ready.
@@ -52,11 +55,13 @@ impl Health {
 
     /// Takes a look at it. Returns for how long there was no sign of life.
     fn see(&mut self, pulse: Pulse, now: Duration) -> Duration {
-        let is_still = !pulse.is_waiting && self.still.is_some_and(|(beats, _)| beats == pulse.beats);
+        let is_still =
+            !pulse.is_waiting && self.still.is_some_and(|(beats, _)| beats == pulse.beats);
         if !is_still {
             self.still = (!pulse.is_waiting).then_some((pulse.beats, now));
         }
-        self.still.map_or(Duration::ZERO, |(_, since)| now.saturating_sub(since))
+        self.still
+            .map_or(Duration::ZERO, |(_, since)| now.saturating_sub(since))
     }
 }
 
@@ -65,7 +70,9 @@ impl Machine {
     pub(super) fn watch_if_ready(&mut self, node: usize, now: Duration) {
         let state = &mut self.nodes[node];
         if state.ready && state.is_connected() && !state.joined {
-            state.health.ready(self.plan.nodes[node].health_check_timeout, now);
+            state
+                .health
+                .ready(self.plan.nodes[node].health_check_timeout, now);
             self.replacement_is_ready(node);
         }
     }
@@ -73,7 +80,8 @@ impl Machine {
     pub(super) fn meet_health_deadline(&mut self, node: usize, now: Duration) {
         let due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
         let (plan, state) = (&self.plan.nodes[node], &mut self.nodes[node]);
-        let shall_end = self.phase.is_stopping() || state.ordered.is_some() || state.condemned.is_some();
+        let shall_end =
+            self.phase.is_stopping() || state.ordered.is_some() || state.condemned.is_some();
         if shall_end || !state.is_present() {
             // Its end is near, or it has left: whatever it does now is its own affair.
             state.health = Health::default();
@@ -85,10 +93,16 @@ impl Machine {
                 _ => "has not called `ready()`",
             };
             let timeout = self.startup_timeout(node).unwrap_or_default();
-            return self.hangs(node, format!("it {what} within {timeout:?} (`startup_timeout`)"), now);
+            return self.hangs(
+                node,
+                format!("it {what} within {timeout:?} (`startup_timeout`)"),
+                now,
+            );
         }
         if due(state.health.look_at) {
-            state.health.look_at = plan.health_check_timeout.map(|timeout| now + timeout / LOOKS);
+            state.health.look_at = plan
+                .health_check_timeout
+                .map(|timeout| now + timeout / LOOKS);
             self.actions.push(Action::Look { node });
         }
     }
@@ -96,14 +110,17 @@ impl Machine {
     /// What [`Action::Look`] has seen.
     pub(super) fn pulse(&mut self, node: usize, pulse: Pulse, now: Duration) {
         let state = &mut self.nodes[node];
-        let Some(timeout) = self.plan.nodes[node].health_check_timeout else { return };
+        let Some(timeout) = self.plan.nodes[node].health_check_timeout else {
+            return;
+        };
         if state.health.look_at.is_none() || !state.is_connected() || state.condemned.is_some() {
             return;
         }
         let still = state.health.see(pulse, now);
         if still >= timeout {
-            let text =
-                format!("it hangs: no sign of life for {still:.1?} (`health_check_timeout` is {timeout:?})");
+            let text = format!(
+                "it hangs: no sign of life for {still:.1?} (`health_check_timeout` is {timeout:?})"
+            );
             self.hangs(node, text, now);
         }
     }
@@ -115,7 +132,10 @@ impl Machine {
         state.condemned = Some(format!("killed by the keeper, because {why}"));
         state.kill_at = Some(now + STACKS_GRACE);
         self.actions.push(Action::Examine { node, why });
-        self.actions.push(Action::Signal { node, signal: Signal::Stacks });
+        self.actions.push(Action::Signal {
+            node,
+            signal: Signal::Stacks,
+        });
     }
 }
 
@@ -130,15 +150,29 @@ mod tests {
     #[test]
     fn only_stillness_counts_and_from_when_it_was_first_seen() {
         let mut health = Health::default();
-        let works = |beats| Pulse { beats, is_waiting: false };
-        let waits = |beats| Pulse { beats, is_waiting: true };
+        let works = |beats| Pulse {
+            beats,
+            is_waiting: false,
+        };
+        let waits = |beats| Pulse {
+            beats,
+            is_waiting: true,
+        };
         assert_eq!(health.see(works(1), at(0)), at(0));
         assert_eq!(health.see(works(1), at(100)), at(100));
         assert_eq!(health.see(works(2), at(200)), at(0), "a sign of life");
         assert_eq!(health.see(works(2), at(300)), at(100));
-        assert_eq!(health.see(waits(2), at(400)), at(0), "whoever waits is well");
+        assert_eq!(
+            health.see(waits(2), at(400)),
+            at(0),
+            "whoever waits is well"
+        );
         assert_eq!(health.see(waits(2), at(9000)), at(0));
-        assert_eq!(health.see(works(2), at(9100)), at(0), "it may have woken just now");
+        assert_eq!(
+            health.see(works(2), at(9100)),
+            at(0),
+            "it may have woken just now"
+        );
         assert_eq!(health.see(works(2), at(9200)), at(100));
     }
 }

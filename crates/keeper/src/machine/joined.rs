@@ -53,7 +53,10 @@ impl Machine {
         let node = self.find_node(&request.node)?;
         let id = &request.node;
         if self.keeps_place(client) {
-            return Err(refused("who keeps a node's place joins on a connection of its own", None));
+            return Err(refused(
+                "who keeps a node's place joins on a connection of its own",
+                None,
+            ));
         }
         if self.phase.is_stopping() {
             return Err(refused("the dataflow is stopping", None));
@@ -66,22 +69,34 @@ impl Machine {
                     "`nervure attach {id} -- COMMAND` runs a program in its place; `path: dynamic` in the file lets \
                      any program join"
                 );
-                return Err(refused(format!("node `{id}` is started by its keeper"), Some(&hint)));
+                return Err(refused(
+                    format!("node `{id}` is started by its keeper"),
+                    Some(&hint),
+                ));
             }
         };
         if expected != Some(&request.token) {
             let hint = "the token of a run is in its log folder, for its user alone; that of `nervure attach` is in the \
                         environment of its command, and ends with it";
-            return Err(refused(format!("the token does not open node `{id}`"), Some(hint)));
+            return Err(refused(
+                format!("the token does not open node `{id}`"),
+                Some(hint),
+            ));
         }
         if self.nodes[node].is_alive() {
-            let taken_by = self.nodes[node].started.as_ref().map_or(0, |started| started.pid);
+            let taken_by = self.nodes[node]
+                .started
+                .as_ref()
+                .map_or(0, |started| started.pid);
             return Err(if taken_by == pid {
                 let hint = "drop the first, in Python with `del node`, before another is made";
                 refused(format!("this process is node `{id}` already"), Some(hint))
             } else {
                 let hint = "end that process, or let it drop its node";
-                refused(format!("node `{id}` is taken: process {taken_by} is it"), Some(hint))
+                refused(
+                    format!("node `{id}` is taken: process {taken_by} is it"),
+                    Some(hint),
+                )
             });
         }
         self.client_is_guest(client, node);
@@ -149,11 +164,19 @@ impl Machine {
         }
         if self.is_dynamic(node) {
             let hint = format!("any program joins as it: `Node(\"{id}\")` in Python");
-            return Err(refused(format!("node `{id}` has `path: dynamic`"), Some(&hint)));
+            return Err(refused(
+                format!("node `{id}` has `path: dynamic`"),
+                Some(&hint),
+            ));
         }
         self.check_free(node)?;
         let (name, token) = (self.name_of_client(client), request.token.clone());
-        let claim = Claim { client, name: name.clone(), token, leave_stopped: request.leave_stopped };
+        let claim = Claim {
+            client,
+            name: name.clone(),
+            token,
+            leave_stopped: request.leave_stopped,
+        };
         self.nodes[node].claim = Some(claim);
         if self.nodes[node].is_alive() {
             self.end_by_hand(node, Then::Hold, format!("stopped by `{name}`"), now);
@@ -179,7 +202,10 @@ impl Machine {
         let id = &self.plan.nodes[node].id;
         if let Some(claim) = &self.nodes[node].claim {
             let reason = format!("`{}` is attached to node `{id}`", claim.name);
-            return Err(refused(reason, Some("the node is given back when that ends")));
+            return Err(refused(
+                reason,
+                Some("the node is given back when that ends"),
+            ));
         }
         if self.nodes[node].replacement.is_some() {
             let reason = format!("node `{id}` gets another program, which is not ready yet");
@@ -191,21 +217,34 @@ impl Machine {
     /// Whether a client keeps a node's place for a program.
     pub fn keeps_place(&self, client: usize) -> bool {
         let is_its = |claim: &Claim| claim.client == client;
-        self.nodes[..self.own_nodes].iter().any(|node| node.claim.as_ref().is_some_and(is_its))
+        self.nodes[..self.own_nodes]
+            .iter()
+            .any(|node| node.claim.as_ref().is_some_and(is_its))
     }
 
     /// A client is gone: gives back the nodes that it was attached to.
     pub(super) fn give_back(&mut self, client: usize, now: Duration) {
         for node in 0..self.own_nodes {
             let is_its = |claim: &mut Claim| claim.client == client;
-            let Some(claim) = self.nodes[node].claim.take_if(is_its) else { continue };
+            let Some(claim) = self.nodes[node].claim.take_if(is_its) else {
+                continue;
+            };
             if self.phase.is_stopping() {
                 continue;
             }
-            let then = if claim.leave_stopped { Then::Hold } else { Then::Start };
+            let then = if claim.leave_stopped {
+                Then::Hold
+            } else {
+                Then::Start
+            };
             if self.nodes[node].joined {
                 // It counts what it takes until it has left, and the next counts on from there.
-                self.end_by_hand(node, then, format!("`{}` has given the node back", claim.name), now);
+                self.end_by_hand(
+                    node,
+                    then,
+                    format!("`{}` has given the node back", claim.name),
+                    now,
+                );
             } else if self.nodes[node].is_alive() {
                 // Its own process has not ended yet since it was told to.
                 self.nodes[node].ordered = Some(then);
@@ -218,7 +257,9 @@ impl Machine {
     /// When nothing is left but dynamic nodes, the dataflow is over.
     pub(super) fn check_only_dynamic_left(&mut self, now: Duration) {
         let has_ended = |node: usize| self.nodes[node].has_ended();
-        let mut started = (0..self.own_nodes).filter(|&node| !self.is_dynamic(node)).peekable();
+        let mut started = (0..self.own_nodes)
+            .filter(|&node| !self.is_dynamic(node))
+            .peekable();
         let is_over = started.peek().is_some() && started.all(has_ended);
         if is_over && !(0..self.own_nodes).all(has_ended) {
             self.stop("all other nodes have ended".to_owned(), now);
@@ -227,8 +268,10 @@ impl Machine {
 
     /// True when the node ends by itself once it has received what is queued, so that a Stop would overtake that.
     pub(super) fn ends_with_its_inputs(&self, node: usize) -> bool {
-        let has_timer =
-            self.plan.nodes[node].inputs.iter().any(|input| matches!(input.source, Source::Timer { .. }));
+        let has_timer = self.plan.nodes[node]
+            .inputs
+            .iter()
+            .any(|input| matches!(input.source, Source::Timer { .. }));
         self.nodes[node].joined && !has_timer && self.inputs_are_over(node)
     }
 }

@@ -20,8 +20,10 @@ impl Machine {
     /// A consumer has connected, and its producer may have failed and not come back.
     pub(super) fn catch_up_on_last_value(&mut self, spec: usize) {
         let producer = &self.nodes[self.plan.edges[spec].producer];
-        if let Some(ended) =
-            producer.last_end.as_ref().filter(|ended| ended.failed && !producer.is_connected())
+        if let Some(ended) = producer
+            .last_end
+            .as_ref()
+            .filter(|ended| ended.failed && !producer.is_connected())
         {
             let (incarnation, reason) = (ended.incarnation, ended.reason.clone());
             self.send_last_value(spec, incarnation, &reason);
@@ -31,17 +33,23 @@ impl Machine {
     /// True when the node has a last value for an edge.
     pub(super) fn has_last_value(&self, spec: usize) -> bool {
         let edge = &self.plan.edges[spec];
-        self.plan.nodes[edge.producer].on_failure.iter().any(|last| last.output == edge.output)
+        self.plan.nodes[edge.producer]
+            .on_failure
+            .iter()
+            .any(|last| last.output == edge.output)
     }
 
     fn send_last_value(&mut self, spec: usize, incarnation: u32, reason: &str) {
         let edge = &self.plan.edges[spec];
         let (producer, consumer) = (edge.producer, edge.consumer);
-        if producer == consumer || !self.nodes[consumer].is_connected() || self.wiring.is_over(spec) {
+        if producer == consumer || !self.nodes[consumer].is_connected() || self.wiring.is_over(spec)
+        {
             return;
         }
         let on_failure = &self.plan.nodes[producer].on_failure;
-        let Some(last) = on_failure.iter().find(|last| last.output == edge.output) else { return };
+        let Some(last) = on_failure.iter().find(|last| last.output == edge.output) else {
+            return;
+        };
         let message = LastValue {
             input: super::index(edge.input),
             incarnation,

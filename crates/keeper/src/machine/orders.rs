@@ -82,13 +82,19 @@ impl Machine {
         if self.nodes[node].terminate_at.is_some_and(|at| at <= now) {
             self.nodes[node].terminate_at = None;
             self.nodes[node].kill_at = Some(now + TERMINATE_GRACE);
-            let text = format!("has not ended within {:?} of Stop: sending SIGTERM", self.plan.grace);
+            let text = format!(
+                "has not ended within {:?} of Stop: sending SIGTERM",
+                self.plan.grace
+            );
             if self.nodes[node].joined {
                 self.nodes[node].kill_at = None;
                 return self.dismiss(node);
             }
             self.log(Some(node), Level::Warn, text);
-            self.actions.push(Action::Signal { node, signal: Signal::Terminate });
+            self.actions.push(Action::Signal {
+                node,
+                signal: Signal::Terminate,
+            });
         }
     }
 
@@ -101,13 +107,23 @@ impl Machine {
         if self.nodes[node].is_connected() {
             self.nodes[node].terminate_at = Some(now + self.plan.grace);
             let grace_millis = u64::try_from(self.plan.grace.as_millis()).unwrap_or(u64::MAX);
-            self.send(node, keeper_to_node::Message::Stop { reason, grace_millis }, Vec::new());
+            self.send(
+                node,
+                keeper_to_node::Message::Stop {
+                    reason,
+                    grace_millis,
+                },
+                Vec::new(),
+            );
         } else if self.nodes[node].joined {
             self.dismiss(node);
         } else {
             // It cannot hear a Stop.
             self.nodes[node].kill_at = Some(now + TERMINATE_GRACE);
-            self.actions.push(Action::Signal { node, signal: Signal::Terminate });
+            self.actions.push(Action::Signal {
+                node,
+                signal: Signal::Terminate,
+            });
         }
     }
 

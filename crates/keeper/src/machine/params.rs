@@ -18,8 +18,9 @@ pub(super) struct Params(Vec<Vec<serde_json::Value>>);
 
 impl Params {
     pub fn new(plan: &Plan) -> Self {
-        let values =
-            |node: &crate::plan::NodePlan| node.params.iter().map(|spec| spec.value.clone()).collect();
+        let values = |node: &crate::plan::NodePlan| {
+            node.params.iter().map(|spec| spec.value.clone()).collect()
+        };
         Self(plan.nodes.iter().map(values).collect())
     }
 }
@@ -29,7 +30,12 @@ impl Machine {
     pub(super) fn params_of(&self, node: usize) -> Vec<Param> {
         let values = self.params.0.get(node).into_iter().flatten();
         let params = self.plan.nodes[node].params.iter().zip(values);
-        params.map(|(spec, value)| Param { name: spec.name.clone(), value: value.clone() }).collect()
+        params
+            .map(|(spec, value)| Param {
+                name: spec.name.clone(),
+                value: value.clone(),
+            })
+            .collect()
     }
 
     /// Tells a client the parameters of one node, or of all.
@@ -47,9 +53,16 @@ impl Machine {
                 continue;
             }
             let params = plan.params.iter().zip(&self.params.0[node]);
-            let params = params.map(|(spec, value)| NodeParam { spec: spec.clone(), value: value.clone() });
+            let params = params.map(|(spec, value)| NodeParam {
+                spec: spec.clone(),
+                value: value.clone(),
+            });
             let (node, params) = (plan.id.clone(), params.collect());
-            self.reply(client, keeper_to_cli::Message::Params { node, params }, None);
+            self.reply(
+                client,
+                keeper_to_cli::Message::Params { node, params },
+                None,
+            );
         }
         Ok(())
     }
@@ -74,11 +87,17 @@ impl Machine {
         if before == value {
             return Ok(());
         }
-        let text = format!("parameter `{}` is {value}, it was {before}: set by `{client}`", set.name);
+        let text = format!(
+            "parameter `{}` is {value}, it was {before}: set by `{client}`",
+            set.name
+        );
         self.log(Some(node), Level::Info, text);
         // Otherwise its Welcome will tell.
         if self.nodes[node].is_connected() {
-            let param = Param { name: set.name, value };
+            let param = Param {
+                name: set.name,
+                value,
+            };
             self.send(node, keeper_to_node::Message::Param(param), Vec::new());
         }
         Ok(())

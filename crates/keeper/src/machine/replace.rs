@@ -36,23 +36,41 @@ pub(super) struct Replacement {
 
 impl Machine {
     /// Gives a node another program. The client is answered once it is ready, or has failed.
-    pub(super) fn replace(&mut self, client: usize, request: Replace, now: Duration) -> Result<(), Refused> {
+    pub(super) fn replace(
+        &mut self,
+        client: usize,
+        request: Replace,
+        now: Duration,
+    ) -> Result<(), Refused> {
         let node = self.find_node(&request.node)?;
         if self.phase.is_stopping() {
             return Err(refused("the dataflow is stopping", None));
         }
         if self.is_dynamic(node) {
-            let reason = format!("node `{}` has `path: dynamic`: it is whatever joins", request.node);
+            let reason = format!(
+                "node `{}` has `path: dynamic`: it is whatever joins",
+                request.node
+            );
             return Err(refused(reason, None));
         }
         self.check_free(node)?;
         let before = self.run_of(node);
-        let after =
-            Run { program: request.program, args: request.args.unwrap_or_else(|| before.args.clone()) };
+        let after = Run {
+            program: request.program,
+            args: request.args.unwrap_or_else(|| before.args.clone()),
+        };
         let name = self.name_of_client(client);
-        self.log(Some(node), Level::Info, format!("`{name}` replaces {before} by {after}"));
+        self.log(
+            Some(node),
+            Level::Info,
+            format!("`{name}` replaces {before} by {after}"),
+        );
         self.set_run(node, after);
-        self.nodes[node].replacement = Some(Replacement { client, before, is_tried: false });
+        self.nodes[node].replacement = Some(Replacement {
+            client,
+            before,
+            is_tried: false,
+        });
         match self.nodes[node].is_alive() {
             true => self.end_by_hand(node, Then::Start, format!("restarted by `{name}`"), now),
             false => self.start_by_hand(node),
@@ -63,12 +81,17 @@ impl Machine {
     /// Longest time from the start of a node's process until it is ready.
     pub(super) fn startup_timeout(&self, node: usize) -> Option<Duration> {
         let is_new = self.nodes[node].replacement.is_some();
-        self.plan.nodes[node].startup_timeout.or(is_new.then_some(STARTUP_TIMEOUT))
+        self.plan.nodes[node]
+            .startup_timeout
+            .or(is_new.then_some(STARTUP_TIMEOUT))
     }
 
     /// The node's process is ready, and with it a replacement decided.
     pub(super) fn replacement_is_ready(&mut self, node: usize) {
-        if let Some(replacement) = self.nodes[node].replacement.take_if(|replacement| replacement.is_tried) {
+        if let Some(replacement) = self.nodes[node]
+            .replacement
+            .take_if(|replacement| replacement.is_tried)
+        {
             let text = format!("{} is ready", self.run_of(node));
             self.log(Some(node), Level::Info, text);
             self.reply(replacement.client, keeper_to_cli::Message::Done, None);
@@ -88,8 +111,12 @@ impl Machine {
             true => ("the dataflow is stopping".to_owned(), None),
             false => {
                 let id = &self.plan.nodes[node].id;
-                let reason = format!("{failed} was not ready: {why}; node `{id}` runs {back} again");
-                (reason, Some(format!("`nervure logs --node {id}` has what it wrote")))
+                let reason =
+                    format!("{failed} was not ready: {why}; node `{id}` runs {back} again");
+                (
+                    reason,
+                    Some(format!("`nervure logs --node {id}` has what it wrote")),
+                )
             }
         };
         let refused = keeper_to_cli::Message::Refused(Refused { reason, hint });
@@ -107,11 +134,17 @@ impl Machine {
 
     fn run_of(&self, node: usize) -> Run {
         let plan = &self.plan.nodes[node];
-        Run { program: plan.program.clone(), args: plan.args.clone() }
+        Run {
+            program: plan.program.clone(),
+            args: plan.args.clone(),
+        }
     }
 
     fn set_run(&mut self, node: usize, run: Run) {
-        let file_says = self.nodes[node].file_says.take().unwrap_or_else(|| self.run_of(node));
+        let file_says = self.nodes[node]
+            .file_says
+            .take()
+            .unwrap_or_else(|| self.run_of(node));
         self.nodes[node].file_says = (file_says != run).then_some(file_says);
         self.plan.nodes[node].program = run.program;
         self.plan.nodes[node].args = run.args;
@@ -121,6 +154,8 @@ impl Machine {
 impl std::fmt::Display for Run {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.program)?;
-        self.args.iter().try_for_each(|argument| write!(f, " {argument}"))
+        self.args
+            .iter()
+            .try_for_each(|argument| write!(f, " {argument}"))
     }
 }

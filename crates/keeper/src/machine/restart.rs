@@ -55,12 +55,18 @@ impl Restarts {
             self.doublings = 0;
         }
         let factor = 1u32.checked_shl(self.doublings).unwrap_or(u32::MAX);
-        let after = plan.delay.saturating_mul(factor).min(plan.max_delay.max(plan.delay));
+        let after = plan
+            .delay
+            .saturating_mul(factor)
+            .min(plan.max_delay.max(plan.delay));
         self.doublings = self.doublings.saturating_add(1);
         if plan.max_restarts.is_some() {
             self.recent.push_back(now);
         }
-        Verdict::Restart { after, number: number.saturating_add(1) }
+        Verdict::Restart {
+            after,
+            number: number.saturating_add(1),
+        }
     }
 }
 
@@ -82,10 +88,12 @@ mod tests {
         ends: impl IntoIterator<Item = u64>,
     ) -> Vec<Option<u64>> {
         ends.into_iter()
-            .map(|end| match restarts.ended(plan, false, Duration::from_millis(end)) {
-                Verdict::Restart { after, .. } => Some(after.as_millis() as u64),
-                _ => None,
-            })
+            .map(
+                |end| match restarts.ended(plan, false, Duration::from_millis(end)) {
+                    Verdict::Restart { after, .. } => Some(after.as_millis() as u64),
+                    _ => None,
+                },
+            )
             .collect()
     }
 
@@ -98,7 +106,10 @@ mod tests {
     #[test]
     fn a_run_that_lasted_begins_the_back_off_anew() {
         let mut restarts = Restarts::default();
-        assert_eq!(pauses(&mut restarts, &PLAN, [0, 1, 2]), [100, 200, 400].map(Some));
+        assert_eq!(
+            pauses(&mut restarts, &PLAN, [0, 1, 2]),
+            [100, 200, 400].map(Some)
+        );
         restarts.started(Duration::from_secs(1));
         assert_eq!(pauses(&mut restarts, &PLAN, [61_000]), [Some(100)]);
         restarts.started(Duration::from_secs(62));
@@ -107,9 +118,17 @@ mod tests {
 
     #[test]
     fn restarts_leave_the_window() {
-        let plan = RestartPlan { max_restarts: Some(2), window: Some(Duration::from_secs(10)), ..PLAN };
+        let plan = RestartPlan {
+            max_restarts: Some(2),
+            window: Some(Duration::from_secs(10)),
+            ..PLAN
+        };
         let mut restarts = Restarts::default();
-        let pauses = pauses(&mut restarts, &plan, [0, 5_000, 9_999, 10_000, 10_001, 15_000]);
+        let pauses = pauses(
+            &mut restarts,
+            &plan,
+            [0, 5_000, 9_999, 10_000, 10_001, 15_000],
+        );
         assert_eq!(
             pauses.iter().map(Option::is_some).collect::<Vec<_>>(),
             [true, true, false, true, false, true]
@@ -123,15 +142,31 @@ mod tests {
                 != Verdict::NotWanted
         };
         assert!(!verdict(RestartPolicy::Never, false));
-        assert!(verdict(RestartPolicy::OnFailure, false) && !verdict(RestartPolicy::OnFailure, true));
+        assert!(
+            verdict(RestartPolicy::OnFailure, false) && !verdict(RestartPolicy::OnFailure, true)
+        );
         assert!(verdict(RestartPolicy::Always, false) && verdict(RestartPolicy::Always, true));
     }
 
     #[test]
     fn a_plan_without_pause_and_thousands_of_restarts_do_not_overflow() {
-        let plan = RestartPlan { delay: Duration::ZERO, max_delay: Duration::MAX, ..PLAN };
-        assert_eq!(pauses(&mut Restarts::default(), &plan, 0..2000), vec![Some(0); 2000]);
-        let plan = RestartPlan { max_delay: Duration::MAX, ..PLAN };
-        assert!(pauses(&mut Restarts::default(), &plan, 0..2000).iter().all(Option::is_some));
+        let plan = RestartPlan {
+            delay: Duration::ZERO,
+            max_delay: Duration::MAX,
+            ..PLAN
+        };
+        assert_eq!(
+            pauses(&mut Restarts::default(), &plan, 0..2000),
+            vec![Some(0); 2000]
+        );
+        let plan = RestartPlan {
+            max_delay: Duration::MAX,
+            ..PLAN
+        };
+        assert!(
+            pauses(&mut Restarts::default(), &plan, 0..2000)
+                .iter()
+                .all(Option::is_some)
+        );
     }
 }

@@ -46,7 +46,9 @@ impl Machine {
             return;
         }
         self.log(None, Level::Debug, format!("stopping: {reason}"));
-        self.phase = Phase::Stopping { terminate_at: now + self.plan.grace };
+        self.phase = Phase::Stopping {
+            terminate_at: now + self.plan.grace,
+        };
         self.ready_warning_at = None;
         let grace_millis = u64::try_from(self.plan.grace.as_millis()).unwrap_or(u64::MAX);
         // Guests hear of the end by that of their inputs, so that they miss nothing of what is sent meanwhile.
@@ -55,11 +57,17 @@ impl Machine {
                 State::Connected if self.ends_with_its_inputs(node) => {}
                 State::Spawned if self.nodes[node].joined => self.dismiss(node),
                 State::Connected => {
-                    let message = keeper_to_node::Message::Stop { reason: reason.clone(), grace_millis };
+                    let message = keeper_to_node::Message::Stop {
+                        reason: reason.clone(),
+                        grace_millis,
+                    };
                     self.send(node, message, Vec::new());
                 }
                 // It cannot hear a Stop.
-                State::Spawned => self.actions.push(Action::Signal { node, signal: Signal::Terminate }),
+                State::Spawned => self.actions.push(Action::Signal {
+                    node,
+                    signal: Signal::Terminate,
+                }),
                 State::Waiting { .. } => self.give_up_restart(node),
                 State::Ended => {}
             }
@@ -79,13 +87,20 @@ impl Machine {
     pub(super) fn escalate(&mut self, now: Duration) {
         match self.phase {
             Phase::Stopping { terminate_at } if terminate_at <= now => {
-                self.phase = Phase::Terminating { kill_at: now + TERMINATE_GRACE };
-                self.blame(format!("has not ended within {:?} of Stop: sending SIGTERM", self.plan.grace));
+                self.phase = Phase::Terminating {
+                    kill_at: now + TERMINATE_GRACE,
+                };
+                self.blame(format!(
+                    "has not ended within {:?} of Stop: sending SIGTERM",
+                    self.plan.grace
+                ));
                 self.signal_living(Signal::Terminate);
             }
             Phase::Terminating { kill_at } if kill_at <= now => {
                 self.phase = Phase::Killed;
-                self.blame(format!("has not ended within {TERMINATE_GRACE:?} of SIGTERM: sending SIGKILL"));
+                self.blame(format!(
+                    "has not ended within {TERMINATE_GRACE:?} of SIGTERM: sending SIGKILL"
+                ));
                 self.signal_living(Signal::Kill);
             }
             _ => {}
@@ -108,7 +123,9 @@ impl Machine {
             End::Signal(libc::SIGTERM) => {
                 format!("it did not end within {grace:?} of Stop, and was ended by SIGTERM")
             }
-            End::Signal(libc::SIGKILL) => format!("it did not end within {grace:?} of Stop, and was killed"),
+            End::Signal(libc::SIGKILL) => {
+                format!("it did not end within {grace:?} of Stop, and was killed")
+            }
             end => format!("it did not end within {grace:?} of Stop, and {end} after SIGTERM"),
         }
     }
@@ -116,7 +133,11 @@ impl Machine {
     fn signal_living(&mut self, signal: Signal) {
         for node in 0..self.own_nodes {
             if self.nodes[node].joined {
-                self.log(Some(node), Level::Warn, "it has not left in time, and is cut off".to_owned());
+                self.log(
+                    Some(node),
+                    Level::Warn,
+                    "it has not left in time, and is cut off".to_owned(),
+                );
                 self.dismiss(node);
             } else if self.nodes[node].is_alive() {
                 self.actions.push(Action::Signal { node, signal });

@@ -94,10 +94,23 @@ impl Wiring {
             let next = &mut own_rows[edge.producer];
             let row = *next;
             *next += 1;
-            Spec { row, is_row_used: false, told_over: false, wired: None, status: None }
+            Spec {
+                row,
+                is_row_used: false,
+                told_over: false,
+                wired: None,
+                status: None,
+            }
         };
         let specs = plan.edges.iter().map(spec).collect();
-        Self { instances: Vec::new(), pairs: Vec::new(), next_edge: 0, next_pair: 0, specs, own_rows }
+        Self {
+            instances: Vec::new(),
+            pairs: Vec::new(),
+            next_edge: 0,
+            next_pair: 0,
+            specs,
+            own_rows,
+        }
     }
 
     /// Rows for edges of outputs in a node's counters page.
@@ -109,10 +122,22 @@ impl Wiring {
     /// The plan has one more edge, of a guest: gives it a row.
     pub fn add_spec(&mut self, plan: &Plan) {
         let producer = plan.edges[self.specs.len()].producer;
-        let of_producer = plan.edges.iter().zip(&self.specs).filter(|(edge, _)| edge.producer == producer);
+        let of_producer = plan
+            .edges
+            .iter()
+            .zip(&self.specs)
+            .filter(|(edge, _)| edge.producer == producer);
         let used: BTreeSet<u32> = of_producer.map(|(_, spec)| spec.row).collect();
-        let row = (self.own_rows[producer]..).find(|row| !used.contains(row)).expect("rows are numbers");
-        self.specs.push(Spec { row, is_row_used: true, told_over: false, wired: None, status: None });
+        let row = (self.own_rows[producer]..)
+            .find(|row| !used.contains(row))
+            .expect("rows are numbers");
+        self.specs.push(Spec {
+            row,
+            is_row_used: true,
+            told_over: false,
+            wired: None,
+            status: None,
+        });
     }
 
     /// Removes the edges of a guest from the plan. They have no instances any more.
@@ -150,7 +175,10 @@ impl Wiring {
 
     /// The edge of the plan that a live instance belongs to.
     pub fn plan_of(&self, edge: u32) -> Option<usize> {
-        self.instances.iter().find(|instance| instance.id == edge).map(|instance| instance.spec)
+        self.instances
+            .iter()
+            .find(|instance| instance.id == edge)
+            .map(|instance| instance.spec)
     }
 
     /// True when the consumer's process was told that no producer will come any more.
@@ -166,13 +194,17 @@ impl Wiring {
     /// Remembers what is reported of an edge. That it was cut off stays true.
     pub fn note_status(&mut self, spec: usize, status: &keeper_to_run::EdgeStatus) {
         let known = &mut self.specs[spec].status;
-        if known.as_ref().is_none_or(|known| known.state != EdgeState::Failed) {
+        if known
+            .as_ref()
+            .is_none_or(|known| known.state != EdgeState::Failed)
+        {
             *known = (status.state != EdgeState::Working).then(|| status.clone());
         }
     }
 
     fn live(&self, spec: usize) -> Option<usize> {
-        let is_live = |instance: &Instance| instance.spec == spec && instance.producer != EndState::Gone;
+        let is_live =
+            |instance: &Instance| instance.spec == spec && instance.producer != EndState::Gone;
         self.instances.iter().position(is_live)
     }
 }
@@ -181,7 +213,10 @@ impl Machine {
     /// Attaches every edge of a node that has just connected.
     pub(super) fn wire(&mut self, node: usize) {
         for spec in 0..self.plan.edges.len() {
-            let (producer, consumer) = (self.plan.edges[spec].producer, self.plan.edges[spec].consumer);
+            let (producer, consumer) = (
+                self.plan.edges[spec].producer,
+                self.plan.edges[spec].consumer,
+            );
             if consumer == node {
                 self.inherit(spec);
                 self.catch_up_on_last_value(spec);
@@ -226,7 +261,10 @@ impl Machine {
             }
         }
         for spec in 0..self.plan.edges.len() {
-            let (producer, consumer) = (self.plan.edges[spec].producer, self.plan.edges[spec].consumer);
+            let (producer, consumer) = (
+                self.plan.edges[spec].producer,
+                self.plan.edges[spec].consumer,
+            );
             if consumer == node {
                 self.wiring.specs[spec].told_over = false;
             } else if producer == node && !restarts && self.nodes[consumer].is_connected() {
@@ -260,11 +298,13 @@ impl Machine {
     pub(super) fn connected_neighbours(&self, node: usize) -> Vec<usize> {
         let edges = self.plan.edges.iter();
         let mut neighbours: Vec<_> = edges
-            .filter_map(|edge| match (edge.producer == node, edge.consumer == node) {
-                (true, false) => Some(edge.consumer),
-                (false, true) => Some(edge.producer),
-                _ => None,
-            })
+            .filter_map(
+                |edge| match (edge.producer == node, edge.consumer == node) {
+                    (true, false) => Some(edge.consumer),
+                    (false, true) => Some(edge.producer),
+                    _ => None,
+                },
+            )
             .filter(|&neighbour| self.nodes[neighbour].is_connected())
             .collect();
         neighbours.sort_unstable();
@@ -277,7 +317,11 @@ impl Machine {
         self.wiring.next_edge += 1;
         let edge = &self.plan.edges[spec];
         let blocks = self.plan.nodes[edge.producer].outputs[edge.output].blocks;
-        self.actions.push(Action::CreateRegion { edge: id, depth: edge.queue.depth, blocks });
+        self.actions.push(Action::CreateRegion {
+            edge: id,
+            depth: edge.queue.depth,
+            blocks,
+        });
         self.wiring.instances.push(Instance {
             id,
             spec,
@@ -293,11 +337,16 @@ impl Machine {
 
     fn incarnations(&self, spec: usize) -> (u32, u32) {
         let edge = &self.plan.edges[spec];
-        (self.nodes[edge.producer].incarnation, self.nodes[edge.consumer].incarnation)
+        (
+            self.nodes[edge.producer].incarnation,
+            self.nodes[edge.consumer].incarnation,
+        )
     }
 
     fn report_wired(&mut self, at: usize) {
-        let Instance { id, spec, between, .. } = self.wiring.instances[at];
+        let Instance {
+            id, spec, between, ..
+        } = self.wiring.instances[at];
         let edge = &self.plan.edges[spec];
         let is_guests = self.is_guest(edge.consumer);
         let wired = keeper_to_run::EdgeWired {
@@ -313,7 +362,10 @@ impl Machine {
         };
         // What one of its processes lacked, the next one may have.
         let spec = &mut self.wiring.specs[spec];
-        spec.status = spec.status.take().filter(|status| status.state == EdgeState::Failed);
+        spec.status = spec
+            .status
+            .take()
+            .filter(|status| status.state == EdgeState::Failed);
         spec.wired = Some(wired.clone());
         let message = keeper_to_run::Message::EdgeWired(wired);
         match is_guests {
@@ -329,12 +381,19 @@ impl Machine {
 
     fn remove(&mut self, at: usize) {
         let instance = self.wiring.instances.swap_remove(at);
-        self.actions.push(Action::ReleaseRegion { edge: instance.id });
+        self.actions
+            .push(Action::ReleaseRegion { edge: instance.id });
     }
 
     /// Attaches both ends, as far as they are connected.
     fn attach(&mut self, at: usize) {
-        let Instance { id, spec, between, used, .. } = self.wiring.instances[at];
+        let Instance {
+            id,
+            spec,
+            between,
+            used,
+            ..
+        } = self.wiring.instances[at];
         let edge = &self.plan.edges[spec];
         let (producer, consumer, is_lossless) = (edge.producer, edge.consumer, edge.is_lossless());
         if between != self.incarnations(spec) {
@@ -353,17 +412,24 @@ impl Machine {
             if self.is_awaited(spec) {
                 // What rings for the consumer's next process, and its socket, come with that process.
                 self.wiring.instances[at].producer = EndState::Away;
-                let message = keeper_to_node::Message::DetachOutput { edge: id, suspended: true };
+                let message = keeper_to_node::Message::DetachOutput {
+                    edge: id,
+                    suspended: true,
+                };
                 self.send(producer, message, Vec::new());
                 self.forget_pairs(consumer);
             }
         }
-        if self.wiring.instances[at].consumer == EndState::Away && self.nodes[consumer].is_connected() {
+        if self.wiring.instances[at].consumer == EndState::Away
+            && self.nodes[consumer].is_connected()
+        {
             self.wiring.instances[at].consumer = EndState::Attached;
             let peer = self.peer(spec, Role::Consumer);
             self.send_attach_input(at, peer);
         }
-        let Instance { producer, consumer, .. } = self.wiring.instances[at];
+        let Instance {
+            producer, consumer, ..
+        } = self.wiring.instances[at];
         if (producer, consumer) == (EndState::Attached, EndState::Attached) && !is_lossless {
             // Nobody will inherit it: descriptors are scarce in a large dataflow.
             self.actions.push(Action::ReleaseRegion { edge: id });
@@ -373,12 +439,21 @@ impl Machine {
     /// Gives a consumer what producers that are gone have left for it, the oldest first.
     fn inherit(&mut self, spec: usize) {
         let producer_has_ended = self.nodes[self.plan.edges[spec].producer].has_ended();
-        let is_left = |instance: &Instance| instance.spec == spec && instance.producer == EndState::Gone;
-        let left = self.wiring.instances.iter().filter(|instance| is_left(instance));
+        let is_left =
+            |instance: &Instance| instance.spec == spec && instance.producer == EndState::Gone;
+        let left = self
+            .wiring
+            .instances
+            .iter()
+            .filter(|instance| is_left(instance));
         let mut ids: Vec<_> = left.map(|instance| instance.id).collect();
         ids.sort_unstable();
         for (number, id) in ids.iter().enumerate() {
-            let at = self.wiring.instances.iter().position(|instance| instance.id == *id);
+            let at = self
+                .wiring
+                .instances
+                .iter()
+                .position(|instance| instance.id == *id);
             let at = at.expect("only those before it were removed");
             // A last value comes behind it.
             let is_last = number + 1 == ids.len() && !self.has_last_value(spec);
@@ -400,7 +475,10 @@ impl Machine {
         let pair = self.wiring.next_pair;
         self.wiring.next_pair += 1;
         let end = Role::Consumer as u32;
-        self.send_attach_input(at, (pair * 2 + end, Some(Descriptor::PairEnd { pair, end })));
+        self.send_attach_input(
+            at,
+            (pair * 2 + end, Some(Descriptor::PairEnd { pair, end })),
+        );
         self.actions.push(Action::ReleasePair { pair });
         self.close_input(id, spec, last);
         self.remove(at);
@@ -432,10 +510,14 @@ impl Machine {
         let edge = &self.plan.edges[instance.spec];
         let (producer, suspended) = (edge.producer, restarts && edge.is_lossless());
         let was_suspended = instance.used && instance.producer == EndState::Away;
-        let is_known =
-            instance.used && instance.producer != EndState::Gone && self.nodes[producer].is_connected();
+        let is_known = instance.used
+            && instance.producer != EndState::Gone
+            && self.nodes[producer].is_connected();
         if is_known && !(suspended && was_suspended) {
-            let message = keeper_to_node::Message::DetachOutput { edge: instance.id, suspended };
+            let message = keeper_to_node::Message::DetachOutput {
+                edge: instance.id,
+                suspended,
+            };
             self.send(producer, message, Vec::new());
         }
         if suspended {
@@ -451,8 +533,20 @@ impl Machine {
 
     /// A consumer has cut an edge off: its producer shall not wait for it. Both get a new one when either starts again.
     pub(super) fn detach_cut(&mut self, edge: u32, node: usize) {
-        let Some(at) = self.wiring.instances.iter().position(|instance| instance.id == edge) else { return };
-        let Instance { spec, producer, consumer, .. } = self.wiring.instances[at];
+        let Some(at) = self
+            .wiring
+            .instances
+            .iter()
+            .position(|instance| instance.id == edge)
+        else {
+            return;
+        };
+        let Instance {
+            spec,
+            producer,
+            consumer,
+            ..
+        } = self.wiring.instances[at];
         if self.plan.edges[spec].consumer != node || consumer != EndState::Attached {
             return;
         }
@@ -466,7 +560,11 @@ impl Machine {
     fn close_input(&mut self, id: u32, spec: usize, last: bool) {
         self.wiring.specs[spec].told_over |= last;
         let consumer = self.plan.edges[spec].consumer;
-        self.send(consumer, keeper_to_node::Message::CloseInput { edge: id, last }, Vec::new());
+        self.send(
+            consumer,
+            keeper_to_node::Message::CloseInput { edge: id, last },
+            Vec::new(),
+        );
     }
 
     fn send_attach_output(&mut self, id: u32, spec: usize) {
@@ -484,14 +582,19 @@ impl Machine {
             clear_counters: std::mem::take(&mut self.wiring.specs[spec].is_row_used),
             peer,
         });
-        let mut descriptors =
-            vec![Descriptor::Region(id), Descriptor::WakePage(consumer), Descriptor::Eventfd(consumer)];
+        let mut descriptors = vec![
+            Descriptor::Region(id),
+            Descriptor::WakePage(consumer),
+            Descriptor::Eventfd(consumer),
+        ];
         descriptors.extend(end);
         self.send(producer, message, descriptors);
     }
 
     fn send_attach_input(&mut self, at: usize, (peer, end): (u32, Option<Descriptor>)) {
-        let Instance { id, spec, between, .. } = self.wiring.instances[at];
+        let Instance {
+            id, spec, between, ..
+        } = self.wiring.instances[at];
         let edge = &self.plan.edges[spec];
         let (producer, consumer) = (edge.producer, edge.consumer);
         let message = keeper_to_node::Message::AttachInput(keeper_to_node::AttachInput {
@@ -516,14 +619,22 @@ impl Machine {
         let pairs = &mut self.wiring.pairs;
         let is_same = |pair: &Pair| (pair.producer, pair.consumer) == (producer, consumer);
         let at = pairs.iter().position(is_same).unwrap_or_else(|| {
-            pairs.push(Pair { id: self.wiring.next_pair, producer, consumer, sent: [false; 2] });
+            pairs.push(Pair {
+                id: self.wiring.next_pair,
+                producer,
+                consumer,
+                sent: [false; 2],
+            });
             self.wiring.next_pair += 1;
             pairs.len() - 1
         });
         let pair = &mut pairs[at];
         let was_sent = std::mem::replace(&mut pair.sent[role as usize], true);
         let end = role as u32;
-        (pair.id * 2 + end, (!was_sent).then_some(Descriptor::PairEnd { pair: pair.id, end }))
+        (
+            pair.id * 2 + end,
+            (!was_sent).then_some(Descriptor::PairEnd { pair: pair.id, end }),
+        )
     }
 
     fn forget_pairs(&mut self, node: usize) {

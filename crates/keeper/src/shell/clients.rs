@@ -57,7 +57,12 @@ struct Follows {
 impl Clients {
     /// At most so many, and none yet.
     pub fn new(max: usize) -> Self {
-        Self { max, listener: None, connected: BTreeMap::new(), next: 0 }
+        Self {
+            max,
+            listener: None,
+            connected: BTreeMap::new(),
+            next: 0,
+        }
     }
 
     /// Sends a report to those who follow.
@@ -69,7 +74,10 @@ impl Clients {
     ) {
         let is_log = matches!(message, keeper_to_run::Message::Log(_));
         for client in self.connected.values_mut() {
-            if client.follows.is_some_and(|follows| follows.logs || !is_log) {
+            if client
+                .follows
+                .is_some_and(|follows| follows.logs || !is_log)
+            {
                 client.link.send(message, descriptor.cloned(), now);
             }
         }
@@ -115,12 +123,17 @@ impl Clients {
 
     /// When to flush again.
     pub fn deadline(&self) -> Option<Duration> {
-        self.connected.values().filter_map(|client| client.link.deadline()).min()
+        self.connected
+            .values()
+            .filter_map(|client| client.link.deadline())
+            .min()
     }
 
     /// True when nothing waits to be sent.
     pub fn have_all(&self) -> bool {
-        self.connected.values().all(|client| !client.link.is_waiting())
+        self.connected
+            .values()
+            .all(|client| !client.link.is_waiting())
     }
 
     /// Nobody can connect any more.
@@ -156,7 +169,9 @@ impl Shell {
     }
 
     pub(super) fn accept(&mut self) {
-        let Some(listener) = &self.clients.listener else { return };
+        let Some(listener) = &self.clients.listener else {
+            return;
+        };
         let socket = match listener.accept() {
             Ok(Some(socket)) => socket,
             Ok(None) => return,
@@ -184,9 +199,17 @@ impl Shell {
         }
         self.make_room();
         if self.clients.connected.len() >= self.clients.max {
-            let reason = format!("{} clients are connected already, the most", self.clients.max);
-            let hint = Some("end some of them, or start the dataflow with a higher `ulimit -Hn`".to_owned());
-            let refused = keeper_to_cli::Refused { reason: reason.clone(), hint };
+            let reason = format!(
+                "{} clients are connected already, the most",
+                self.clients.max
+            );
+            let hint = Some(
+                "end some of them, or start the dataflow with a higher `ulimit -Hn`".to_owned(),
+            );
+            let refused = keeper_to_cli::Refused {
+                reason: reason.clone(),
+                hint,
+            };
             if let Ok(bytes) = encode(&keeper_to_cli::Message::Refused(refused)) {
                 let _ = socket.send(&bytes, &[]);
             }
@@ -201,12 +224,21 @@ impl Shell {
             Some(Err(rustix::io::Errno::SRCH)) => return Ok(()),
             Some(Err(error)) => return Err(failed(&error)),
         };
-        self.watch(socket.as_fd(), Token::Client(number)).map_err(|error| failed(&error))?;
+        self.watch(socket.as_fd(), Token::Client(number))
+            .map_err(|error| failed(&error))?;
         if let Some(pidfd) = &pidfd {
-            self.watch(pidfd.as_fd(), Token::ClientEnded(number)).map_err(|error| failed(&error))?;
+            self.watch(pidfd.as_fd(), Token::ClientEnded(number))
+                .map_err(|error| failed(&error))?;
         }
         let link = ReportLink::new(socket, Reader::Client);
-        let client = Client { peer, link, heard: self.now(), _pidfd: pidfd, follows: None, guest: None };
+        let client = Client {
+            peer,
+            link,
+            heard: self.now(),
+            _pidfd: pidfd,
+            follows: None,
+            guest: None,
+        };
         self.clients.connected.insert(number, client);
         self.clients.next += 1;
         Ok(())
@@ -217,16 +249,24 @@ impl Shell {
         if self.clients.connected.len() < self.clients.max {
             return;
         }
-        let Some((client, silent)) = self.clients.idlest(&self.machine, self.now()) else { return };
-        let Some(found) = self.clients.client(client) else { return };
+        let Some((client, silent)) = self.clients.idlest(&self.machine, self.now()) else {
+            return;
+        };
+        let Some(found) = self.clients.client(client) else {
+            return;
+        };
         let reason = format!(
             "this connection was idle for {} s, and its place was needed for another client",
             silent.as_secs()
         );
-        let refused = keeper_to_cli::Refused { reason, hint: Some("connect again".to_owned()) };
-        if let (Some(socket), Ok(bytes)) =
-            (found.link.socket(), encode(&keeper_to_cli::Message::Refused(refused)))
-        {
+        let refused = keeper_to_cli::Refused {
+            reason,
+            hint: Some("connect again".to_owned()),
+        };
+        if let (Some(socket), Ok(bytes)) = (
+            found.link.socket(),
+            encode(&keeper_to_cli::Message::Refused(refused)),
+        ) {
             let _ = socket.send(&bytes, &[]);
         }
         let text = format!(
@@ -241,7 +281,9 @@ impl Shell {
     /// One message at a time: what the next one means may depend on the answer.
     pub(super) fn receive_from_client(&mut self, client: usize) {
         let now = self.now();
-        let Some(found) = self.clients.client(client) else { return };
+        let Some(found) = self.clients.client(client) else {
+            return;
+        };
         found.heard = now;
         if let Some(node) = found.guest {
             self.receive_from_node(node);
@@ -251,12 +293,19 @@ impl Shell {
             return;
         }
         let pid = found.peer.pid;
-        let Some(socket) = found.link.socket() else { return };
+        let Some(socket) = found.link.socket() else {
+            return;
+        };
         match socket.receive(&mut self.buffer) {
             Ok(Received::Packet(_)) => match decode::<Message>(&self.buffer) {
-                Ok(message) => self.events.push_back(Event::ClientMessage { client, pid, message }),
+                Ok(message) => self.events.push_back(Event::ClientMessage {
+                    client,
+                    pid,
+                    message,
+                }),
                 Err(error) => {
-                    let text = format!("process {pid} sent what is no message, and was cut off: {error}");
+                    let text =
+                        format!("process {pid} sent what is no message, and was cut off: {error}");
                     self.log(None, Level::Warn, "keeper", text);
                     self.client_gone(client);
                 }
@@ -283,17 +332,27 @@ impl Shell {
 
     /// Makes a client a guest, or a node that joins: its connection becomes the control socket of a node.
     pub(super) fn admit(&mut self, client: usize, node: usize) {
-        let pid = self.clients.client(client).map_or(0, |client| client.peer.pid);
+        let pid = self
+            .clients
+            .client(client)
+            .map_or(0, |client| client.peer.pid);
         // What it lacks is no reason to end the dataflow.
         if let Err(error) = self.renew_pages(node) {
-            self.log(None, Level::Error, "keeper", format!("process {pid} was not let in: {error}"));
+            self.log(
+                None,
+                Level::Error,
+                "keeper",
+                format!("process {pid} was not let in: {error}"),
+            );
             self.client_gone(client);
         }
         if node == self.slots.len() {
             // Nothing is written to it: a guest has no output that the keeper sees.
             self.slots.push(Slot::new());
         }
-        let Some(found) = self.clients.client(client) else { return };
+        let Some(found) = self.clients.client(client) else {
+            return;
+        };
         found.guest = Some(node);
         let (socket, outbox) = std::mem::take(&mut found.link).into_parts();
         if let Some(socket) = socket {

@@ -8,7 +8,8 @@ use std::{
 
 use nervure_protocol::node_to_keeper::Clock;
 use nervure_shm::{
-    ControlPage, CountersPage, EdgeRegion, RunState, Seqpacket, WakePage, eventfd, monotonic_nanos, read_only,
+    ControlPage, CountersPage, EdgeRegion, RunState, Seqpacket, WakePage, eventfd, monotonic_nanos,
+    read_only,
 };
 use rustix::fd::{AsFd, OwnedFd};
 
@@ -71,7 +72,9 @@ impl Descriptors {
 
     /// How many clients, and edges of guests, there are descriptors for beside those of a plan.
     pub fn left_for_clients(plan: &Plan, limit: Option<u64>) -> (usize, usize) {
-        let left = limit.unwrap_or(u64::MAX).saturating_sub(Self::needed(plan).0);
+        let left = limit
+            .unwrap_or(u64::MAX)
+            .saturating_sub(Self::needed(plan).0);
         let clients = (left / CLIENT_DESCRIPTORS).min(MAX_CLIENTS);
         let edges = (left - clients * CLIENT_DESCRIPTORS) / EDGE_DESCRIPTORS;
         (clients as usize, edges.min(MAX_GUEST_EDGES) as usize)
@@ -84,7 +87,12 @@ impl Descriptors {
     pub fn new(plan: &Plan) -> io::Result<Self> {
         let (control_page, control) = ControlPage::create()?;
         if let Some(clock) = plan.clock {
-            control_page.set(RunState::Paused, clock.origin_utc_nanos, monotonic_nanos(), 1.0);
+            control_page.set(
+                RunState::Paused,
+                clock.origin_utc_nanos,
+                monotonic_nanos(),
+                1.0,
+            );
         }
         Ok(Self {
             control_page,
@@ -100,8 +108,16 @@ impl Descriptors {
     pub fn set_clock(&self, clock: Clock) {
         let now = monotonic_nanos();
         let rate = clock.rate_millionths as f64 / 1e6;
-        let state = if clock.runs { RunState::Running } else { RunState::Paused };
-        let gain = if clock.runs { now.saturating_sub(clock.base_mono) as f64 * rate } else { 0.0 };
+        let state = if clock.runs {
+            RunState::Running
+        } else {
+            RunState::Paused
+        };
+        let gain = if clock.runs {
+            now.saturating_sub(clock.base_mono) as f64 * rate
+        } else {
+            0.0
+        };
         let wanted = clock.origin_utc_nanos.saturating_add(gain as i64);
         let (_, reads) = self.control_page.read(now);
         self.control_page.set(state, wanted.max(reads), now, rate);
@@ -117,7 +133,9 @@ impl Descriptors {
             self.nodes.resize_with(node + 1, || None);
         }
         let counters = match &self.nodes[node] {
-            Some(earlier) => CountersPage::create_after(output_rows, inputs, &earlier.counters_page)?,
+            Some(earlier) => {
+                CountersPage::create_after(output_rows, inputs, &earlier.counters_page)?
+            }
             None => CountersPage::create(output_rows, inputs)?,
         };
         let (wake_page, wake) = WakePage::create(inputs)?;
@@ -142,7 +160,8 @@ impl Descriptors {
     /// # Errors
     /// When memory or descriptors run out.
     pub fn create_region(&mut self, edge: u32, depth: u32, blocks: u32) -> io::Result<()> {
-        self.regions.insert(edge, Rc::new(EdgeRegion::create(depth, blocks)?));
+        self.regions
+            .insert(edge, Rc::new(EdgeRegion::create(depth, blocks)?));
         Ok(())
     }
 
@@ -168,13 +187,17 @@ impl Descriptors {
     /// # Errors
     /// When it has no pages.
     pub fn pulse(&self, node: usize) -> io::Result<Pulse> {
-        let pages =
-            self.nodes[node].as_ref().ok_or_else(|| io::Error::other("the node was never started"))?;
+        let pages = self.nodes[node]
+            .as_ref()
+            .ok_or_else(|| io::Error::other("the node was never started"))?;
         let page = &pages.counters_page;
         // From the counters page alone, which no other node can write to. In this order: a node that wakes in between
         // has a beat more.
         let is_asleep = page.alarm().is_some_and(|alarm| alarm >= monotonic_nanos());
-        Ok(Pulse { beats: page.beats(), is_waiting: is_asleep || page.waiting() > 0 })
+        Ok(Pulse {
+            beats: page.beats(),
+            is_waiting: is_asleep || page.waiting() > 0,
+        })
     }
 
     /// The descriptor of that name.
@@ -185,15 +208,20 @@ impl Descriptors {
         let found = match descriptor {
             Descriptor::ControlPage => Some(self.control.clone()),
             Descriptor::WakePage(node) => self.nodes[node].as_ref().map(|pages| pages.wake.clone()),
-            Descriptor::Eventfd(node) => self.nodes[node].as_ref().map(|pages| pages.eventfd.clone()),
-            Descriptor::Counters(node) => self.nodes[node].as_ref().map(|pages| pages.counters.clone()),
-            Descriptor::CountersReadOnly(node) => {
-                self.nodes[node].as_ref().map(|pages| pages.counters_read_only.clone())
+            Descriptor::Eventfd(node) => {
+                self.nodes[node].as_ref().map(|pages| pages.eventfd.clone())
             }
+            Descriptor::Counters(node) => self.nodes[node]
+                .as_ref()
+                .map(|pages| pages.counters.clone()),
+            Descriptor::CountersReadOnly(node) => self.nodes[node]
+                .as_ref()
+                .map(|pages| pages.counters_read_only.clone()),
             Descriptor::Region(edge) => self.regions.get(&edge).cloned(),
             Descriptor::PairEnd { pair, end } => self.take_pair_end(pair, end)?,
         };
-        found.ok_or_else(|| io::Error::other(format!("{descriptor:?} was named and does not exist")))
+        found
+            .ok_or_else(|| io::Error::other(format!("{descriptor:?} was named and does not exist")))
     }
 
     fn take_pair_end(&mut self, pair: u32, end: u32) -> io::Result<Option<Rc<OwnedFd>>> {

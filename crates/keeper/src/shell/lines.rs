@@ -57,9 +57,13 @@ pub fn guess_level(line: &str) -> Level {
     {
         return Level::Error;
     }
-    let is_separator = |c: char| c.is_whitespace() || matches!(c, ':' | '[' | ']' | '|' | '(' | ')' | ',');
+    let is_separator =
+        |c: char| c.is_whitespace() || matches!(c, ':' | '[' | ']' | '|' | '(' | ')' | ',');
     let plain = without_escapes(line.get(..160).unwrap_or(line));
-    let mut words = plain.split(is_separator).filter(|word| !word.is_empty()).take(LOOKED_AT);
+    let mut words = plain
+        .split(is_separator)
+        .filter(|word| !word.is_empty())
+        .take(LOOKED_AT);
     words.find_map(level_of_word).unwrap_or(Level::Info)
 }
 
@@ -81,7 +85,10 @@ fn without_escapes(line: &str) -> String {
     while let Some(character) = characters.next() {
         if character == '\x1b' {
             // CSI: parameters up to a letter.
-            let _ = characters.by_ref().skip_while(|c| *c == '[').find(char::is_ascii_alphabetic);
+            let _ = characters
+                .by_ref()
+                .skip_while(|c| *c == '[')
+                .find(char::is_ascii_alphabetic);
         } else {
             plain.push(character);
         }
@@ -125,9 +132,15 @@ mod tests {
     fn levels_are_read_from_what_loggers_write() {
         for (line, level) in [
             ("WARNING:root:battery low", Level::Warn),
-            ("2026-01-02 03:04:05,678 - camera - ERROR - lost", Level::Error),
+            (
+                "2026-01-02 03:04:05,678 - camera - ERROR - lost",
+                Level::Error,
+            ),
             ("[2026-01-02T03:04:05Z DEBUG camera::usb] x", Level::Debug),
-            ("\x1b[2m2026-01-02T03:04:05.6Z\x1b[0m \x1b[33m WARN\x1b[0m camera: x", Level::Warn),
+            (
+                "\x1b[2m2026-01-02T03:04:05.6Z\x1b[0m \x1b[33m WARN\x1b[0m camera: x",
+                Level::Warn,
+            ),
             ("Traceback (most recent call last):", Level::Error),
             ("thread 'main' panicked at src/main.rs:1:2:", Level::Error),
             ("finished with no error", Level::Info),

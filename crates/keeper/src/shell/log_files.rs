@@ -71,7 +71,11 @@ impl LogFile {
             Ok(()) => {
                 let losses = std::mem::take(&mut self.losses);
                 (losses.lines > 0).then(|| {
-                    let again = if had_failed { "; it is written again" } else { "" };
+                    let again = if had_failed {
+                        "; it is written again"
+                    } else {
+                        ""
+                    };
                     self.lost_text(&losses) + again
                 })
             }
@@ -115,7 +119,10 @@ impl LogFile {
     }
 
     fn lost_text(&self, losses: &Losses) -> Notice {
-        format!("{} lines are not in the log of `{}`: {}", losses.lines, self.name, losses.cause)
+        format!(
+            "{} lines are not in the log of `{}`: {}",
+            losses.lines, self.name, losses.cause
+        )
     }
 
     /// The record in the place of lost lines; empty when there are none.
@@ -126,7 +133,13 @@ impl LogFile {
         }
         let (node, stream) = (self.name.clone(), "keeper".to_owned());
         let text = format!("{lines} lines before this one were not written: {cause}");
-        line_of(&LogRecord { utc_nanos: utc_nanos(), node, level: Level::Warn, stream, text })
+        line_of(&LogRecord {
+            utc_nanos: utc_nanos(),
+            node,
+            level: Level::Warn,
+            stream,
+            text,
+        })
     }
 
     /// Returns how many bytes of whole lines are in the file after a failure.
@@ -146,7 +159,10 @@ impl LogFile {
             self.bytes += written as u64;
             return Ok(());
         };
-        let whole = text[..written].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        let whole = text[..written]
+            .iter()
+            .rposition(|&byte| byte == b'\n')
+            .map_or(0, |end| end + 1);
         self.bytes += whole as u64;
         self.has_torn_line = written > whole && file.set_len(self.bytes).is_err();
         // It is opened again: its folder may have been moved, or be of a disk that comes back.
@@ -159,7 +175,10 @@ impl LogFile {
             self.rotate()?;
         }
         if self.file.is_none() {
-            let mut file = OpenOptions::new().create(true).append(true).open(self.path(0))?;
+            let mut file = OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(self.path(0))?;
             if self.has_torn_line {
                 file.write_all(b"\n")?;
                 self.has_torn_line = false;
@@ -184,7 +203,11 @@ impl LogFile {
 
     fn path(&self, number: u32) -> PathBuf {
         let name = &self.name;
-        self.folder.join(if number == 0 { format!("{name}.jsonl") } else { format!("{name}~{number}.jsonl") })
+        self.folder.join(if number == 0 {
+            format!("{name}.jsonl")
+        } else {
+            format!("{name}~{number}.jsonl")
+        })
     }
 }
 
@@ -203,12 +226,20 @@ mod tests {
 
     fn record(text: &str) -> Vec<u8> {
         let (node, stream) = ("camera".to_owned(), "stdout".to_owned());
-        line_of(&LogRecord { utc_nanos: 1, node, level: Level::Info, stream, text: text.to_owned() })
+        line_of(&LogRecord {
+            utc_nanos: 1,
+            node,
+            level: Level::Info,
+            stream,
+            text: text.to_owned(),
+        })
     }
 
     fn texts(file: &Path) -> Vec<String> {
         let text = fs::read_to_string(file).unwrap();
-        text.lines().map(|line| serde_json::from_str::<LogRecord>(line).unwrap().text).collect()
+        text.lines()
+            .map(|line| serde_json::from_str::<LogRecord>(line).unwrap().text)
+            .collect()
     }
 
     #[test]
@@ -218,7 +249,12 @@ mod tests {
         for text in ["a", "b", "c", "d", "e", "f"] {
             assert_eq!(log.write(&[record(text)], Instant::now()), None);
         }
-        let files = ["camera.jsonl", "camera~1.jsonl", "camera~2.jsonl", "camera~3.jsonl"];
+        let files = [
+            "camera.jsonl",
+            "camera~1.jsonl",
+            "camera~2.jsonl",
+            "camera~3.jsonl",
+        ];
         let texts = files.map(|name| texts(&folder.path().join(name)).concat());
         assert_eq!(texts, ["f", "e", "d", "c"]);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
@@ -252,14 +288,24 @@ mod tests {
             )
         );
         fs::create_dir(&gone).unwrap();
-        assert_eq!(log.write(&[record("c")], begin + RETRY_PERIOD / 2), None, "not yet");
+        assert_eq!(
+            log.write(&[record("c")], begin + RETRY_PERIOD / 2),
+            None,
+            "not yet"
+        );
         assert!(!file.exists());
         let notice = log.write(&[record("d")], begin + RETRY_PERIOD).unwrap();
         let cause = "No such file or directory (os error 2)";
-        assert_eq!(notice, format!("3 lines are not in the log of `camera`: {cause}; it is written again"));
+        assert_eq!(
+            notice,
+            format!("3 lines are not in the log of `camera`: {cause}; it is written again")
+        );
         assert_eq!(
             texts(&file),
-            [format!("3 lines before this one were not written: {cause}"), "d".to_owned()]
+            [
+                format!("3 lines before this one were not written: {cause}"),
+                "d".to_owned()
+            ]
         );
         assert_eq!(log.finish(begin), None);
     }
@@ -272,12 +318,21 @@ mod tests {
         symlink("/dev/full", folder.path().join("camera.jsonl")).unwrap();
         let begin = Instant::now();
         let notice = log.write(&[record("a")], begin).unwrap();
-        assert!(notice.contains("cannot be written (No space left on device"), "{notice}");
+        assert!(
+            notice.contains("cannot be written (No space left on device"),
+            "{notice}"
+        );
         for seconds in 1..20 {
-            assert_eq!(log.write(&[record("b")], begin + Duration::from_secs(seconds)), None);
+            assert_eq!(
+                log.write(&[record("b")], begin + Duration::from_secs(seconds)),
+                None
+            );
         }
         let notice = log.finish(begin).unwrap();
-        assert_eq!(notice, "20 lines are not in the log of `camera`: No space left on device (os error 28)");
+        assert_eq!(
+            notice,
+            "20 lines are not in the log of `camera`: No space left on device (os error 28)"
+        );
     }
 
     #[test]
@@ -287,7 +342,10 @@ mod tests {
         log.write(&[record("a")], Instant::now());
         log.lose(7);
         let notice = log.finish(Instant::now()).unwrap();
-        assert_eq!(notice, "7 lines are not in the log of `camera`: the disk was too slow for them");
+        assert_eq!(
+            notice,
+            "7 lines are not in the log of `camera`: the disk was too slow for them"
+        );
         let said = "7 lines before this one were not written: the disk was too slow for them";
         assert_eq!(texts(&folder.path().join("camera.jsonl")), ["a", said]);
     }

@@ -82,9 +82,21 @@ impl Logs {
         let (bell, ringer) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         ringer.set_nonblocking(true)?;
-        let writer = Writer { shared: Arc::clone(&shared), ringer, files, space };
-        thread::Builder::new().name("logs".to_owned()).spawn(move || writer.run())?;
-        Ok(Self { shared, bell, progress: (0, Duration::ZERO), has_told_stall: false })
+        let writer = Writer {
+            shared: Arc::clone(&shared),
+            ringer,
+            files,
+            space,
+        };
+        thread::Builder::new()
+            .name("logs".to_owned())
+            .spawn(move || writer.run())?;
+        Ok(Self {
+            shared,
+            bell,
+            progress: (0, Duration::ZERO),
+            has_told_stall: false,
+        })
     }
 
     /// Readable when there are notices.
@@ -138,8 +150,11 @@ impl Logs {
         self.shared.news.notify_all();
         let mut progress = (self.shared.progress.load(Relaxed), Instant::now());
         while !queue.is_done {
-            let (guard, _) =
-                self.shared.news.wait_timeout(queue, FAREWELL / 4).unwrap_or_else(PoisonError::into_inner);
+            let (guard, _) = self
+                .shared
+                .news
+                .wait_timeout(queue, FAREWELL / 4)
+                .unwrap_or_else(PoisonError::into_inner);
             queue = guard;
             let now = self.shared.progress.load(Relaxed);
             if now != progress.0 {
@@ -147,7 +162,9 @@ impl Logs {
             } else if !queue.is_done && progress.1.elapsed() >= FAREWELL {
                 let lost = queue.lost.values().chain(queue.lost_before.values());
                 let lines = queue.unwritten_lines + lost.sum::<u64>();
-                queue.notices.push(format!("{lines} lines are not in the log files: the disk takes nothing"));
+                queue.notices.push(format!(
+                    "{lines} lines are not in the log files: the disk takes nothing"
+                ));
                 break;
             }
         }
@@ -180,7 +197,11 @@ impl Writer {
             }
         }
         let now = Instant::now();
-        let notices: Vec<_> = self.files.iter_mut().filter_map(|file| file.finish(now)).collect();
+        let notices: Vec<_> = self
+            .files
+            .iter_mut()
+            .filter_map(|file| file.finish(now))
+            .collect();
         if let Some(space) = &self.space {
             log_space::end(space.own());
         }
@@ -202,10 +223,17 @@ impl Writer {
                 return (queue.lines.drain(..).collect(), queue.is_closed);
             }
             queue = if queue.lost.is_empty() {
-                self.shared.news.wait(queue).unwrap_or_else(PoisonError::into_inner)
+                self.shared
+                    .news
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner)
             } else {
                 let left = sum_up_at.saturating_duration_since(Instant::now());
-                self.shared.news.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0
+                self.shared
+                    .news
+                    .wait_timeout(queue, left)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
             };
         }
     }
@@ -224,7 +252,8 @@ impl Writer {
                     bytes += line.len();
                     bytes <= WRITE_BYTES
                 };
-                let (piece, others) = rest.split_at(rest.iter().take_while(is_within).count().max(1));
+                let (piece, others) =
+                    rest.split_at(rest.iter().take_while(is_within).count().max(1));
                 rest = others;
                 let notice = self.files[log].write(piece, Instant::now());
                 self.written(piece, notice);
@@ -239,7 +268,10 @@ impl Writer {
         queue.bytes -= bytes;
         queue.unwritten_lines -= piece.len() as u64;
         drop(queue);
-        let trimmed = self.space.as_mut().and_then(|space| space.written(bytes as u64).err());
+        let trimmed = self
+            .space
+            .as_mut()
+            .and_then(|space| space.written(bytes as u64).err());
         let trimmed = trimmed.map(|error| format!("old logs cannot be removed: {error}"));
         for notice in notice.into_iter().chain(trimmed) {
             self.say(notice);
@@ -283,7 +315,10 @@ mod tests {
         }
         assert_eq!(logs.finish(), [""; 0]);
         for (log, name) in ["camera.jsonl", "nervure.jsonl"].iter().enumerate() {
-            let expected: Vec<u8> = (0..10_000).filter(|number| number % 2 == log).flat_map(line).collect();
+            let expected: Vec<u8> = (0..10_000)
+                .filter(|number| number % 2 == log)
+                .flat_map(line)
+                .collect();
             assert_eq!(fs::read(folder.path().join(name)).unwrap(), expected);
         }
     }
@@ -293,7 +328,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         // Opening it waits for a reader.
         let file = folder.path().join("camera.jsonl");
-        assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+        assert!(
+            Command::new("mkfifo")
+                .arg(&file)
+                .status()
+                .unwrap()
+                .success()
+        );
         let mut logs = logs(folder.path());
         let line = vec![b'x'; 1 << 20];
         for _ in 0..20 {
@@ -303,8 +344,15 @@ mod tests {
         assert_eq!(logs.deadline(), Some(STALL));
         let stall = "the disk has taken no log lines for 5s; up to 16 MiB of them wait, later ones are lost and counted";
         assert_eq!(logs.notices(STALL), [stall]);
-        assert_eq!((logs.notices(2 * STALL), logs.deadline()), (Vec::new(), None), "it is told once");
-        assert_eq!(logs.finish(), ["20 lines are not in the log files: the disk takes nothing"]);
+        assert_eq!(
+            (logs.notices(2 * STALL), logs.deadline()),
+            (Vec::new(), None),
+            "it is told once"
+        );
+        assert_eq!(
+            logs.finish(),
+            ["20 lines are not in the log files: the disk takes nothing"]
+        );
         // The thread goes on, and ends.
         let read = fs::read(&file).unwrap();
         assert!(read.starts_with(&vec![b'x'; 16 << 20]));
@@ -314,16 +362,28 @@ mod tests {
     fn lines_that_come_too_fast_are_summed_up() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("camera.jsonl");
-        assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+        assert!(
+            Command::new("mkfifo")
+                .arg(&file)
+                .status()
+                .unwrap()
+                .success()
+        );
         let mut logs = logs(folder.path());
         for _ in 0..20 {
             logs.push(0, [vec![b'x'; (1 << 20) - 1], vec![b'\n']].concat());
         }
         let reader = thread::spawn(move || fs::read(file).unwrap());
         let notices = logs.finish();
-        assert_eq!(notices, ["4 lines are not in the log of `camera`: the disk was too slow for them"]);
+        assert_eq!(
+            notices,
+            ["4 lines are not in the log of `camera`: the disk was too slow for them"]
+        );
         let read = String::from_utf8(reader.join().unwrap()).unwrap();
         let last = read.lines().last().unwrap();
-        assert!(last.contains("4 lines before this one were not written: the disk was too slow"), "{last}");
+        assert!(
+            last.contains("4 lines before this one were not written: the disk was too slow"),
+            "{last}"
+        );
     }
 }

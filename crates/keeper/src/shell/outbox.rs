@@ -97,7 +97,8 @@ impl Outbox {
                 }
             }
         }
-        self.retry.tried(!self.waiting.is_empty(), self.waiting.len() < before, now);
+        self.retry
+            .tried(!self.waiting.is_empty(), self.waiting.len() < before, now);
         Ok(())
     }
 
@@ -105,7 +106,11 @@ impl Outbox {
         let before = self.short.take();
         self.short = shortage.map(|shortage| Short {
             shortage,
-            ..before.unwrap_or(Short { shortage, since: now, stage: Stage::Nothing })
+            ..before.unwrap_or(Short {
+                shortage,
+                since: now,
+                stage: Stage::Nothing,
+            })
         });
     }
 }

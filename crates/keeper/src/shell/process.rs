@@ -1,6 +1,9 @@
 //! Starting the process of a node.
 
-#![expect(unsafe_code, reason = "what a child does between fork and exec is unsafe by its nature")]
+#![expect(
+    unsafe_code,
+    reason = "what a child does between fork and exec is unsafe by its nature"
+)]
 
 use std::{
     collections::BTreeMap,
@@ -81,7 +84,8 @@ pub fn start(
     let (stdout, stdout_end) = pipe()?;
     let (stderr, stderr_end) = pipe()?;
     for end in [&stdout, &stderr] {
-        rustix::io::ioctl_fionbio(end, true).map_err(|error| format!("no pipe for its output: {error}"))?;
+        rustix::io::ioctl_fionbio(end, true)
+            .map_err(|error| format!("no pipe for its output: {error}"))?;
     }
     command
         .args(&node.args)
@@ -108,7 +112,12 @@ pub fn start(
         _ => explain(&error, node, &command, folder).into(),
     })?;
     let pid = Pid::from_child(&child);
-    Ok(Started { pid, stdout, stderr, interpreter })
+    Ok(Started {
+        pid,
+        stdout,
+        stderr,
+        interpreter,
+    })
 }
 
 /// Lets a command that is about to be started get SIGHUP when the calling thread ends, whatever kills it.
@@ -202,8 +211,13 @@ impl Step {
 
     fn of(error: &io::Error) -> Option<(Self, io::Error)> {
         let number = error.raw_os_error()?;
-        let step = Self::ALL.into_iter().find(|&step| step as i32 == number >> Self::SHIFT)?;
-        Some((step, io::Error::from_raw_os_error(number & ((1 << Self::SHIFT) - 1))))
+        let step = Self::ALL
+            .into_iter()
+            .find(|&step| step as i32 == number >> Self::SHIFT)?;
+        Some((
+            step,
+            io::Error::from_raw_os_error(number & ((1 << Self::SHIFT) - 1)),
+        ))
     }
 }
 
@@ -211,11 +225,22 @@ impl Step {
 fn close_foreign_descriptors() {
     const FIRST: libc::c_uint = 3;
     // SAFETY: it only marks descriptors, and those that the child still needs are not used after exec.
-    unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            FIRST,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
 }
 
 fn check(result: i32) -> io::Result<()> {
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// The node must not inherit a mask that whoever started `run` had.
@@ -275,7 +300,10 @@ pub fn python(own: &BTreeMap<String, String>) -> Result<PathBuf, String> {
         return if python.exists() {
             Ok(python)
         } else {
-            Err(format!("VIRTUAL_ENV is `{}`, and there is no `bin/python` in it", root.display()))
+            Err(format!(
+                "VIRTUAL_ENV is `{}`, and there is no `bin/python` in it",
+                root.display()
+            ))
         };
     }
     if let Some(python) = python_beside(&env::current_exe().unwrap_or_default()) {
@@ -310,7 +338,10 @@ fn explain(error: &io::Error, node: &NodePlan, command: &Command, folder: &Path)
             }
             io::ErrorKind::NotFound => format!("`{}` does not exist", program.display()),
             io::ErrorKind::PermissionDenied => {
-                format!("`{0}` may not be executed (`chmod +x {0}`?)", program.display())
+                format!(
+                    "`{0}` may not be executed (`chmod +x {0}`?)",
+                    program.display()
+                )
             }
             _ => format!("`{}`: {error}", program.display()),
         };
@@ -342,7 +373,10 @@ mod tests {
     #[test]
     fn a_failed_step_survives_the_way_to_the_parent() {
         for step in Step::ALL {
-            let sent = step.failed(io::Error::from_raw_os_error(libc::EPERM)).raw_os_error().unwrap();
+            let sent = step
+                .failed(io::Error::from_raw_os_error(libc::EPERM))
+                .raw_os_error()
+                .unwrap();
             let (received, cause) = Step::of(&io::Error::from_raw_os_error(sent)).unwrap();
             assert_eq!((received, cause.raw_os_error()), (step, Some(libc::EPERM)));
         }
@@ -355,9 +389,16 @@ mod tests {
         let bin = folder.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
         std::fs::write(bin.join("python"), "").unwrap();
-        assert_eq!(python_beside(&bin.join("nervure")), None, "a folder with a python is no environment");
+        assert_eq!(
+            python_beside(&bin.join("nervure")),
+            None,
+            "a folder with a python is no environment"
+        );
         std::fs::write(folder.path().join("pyvenv.cfg"), "").unwrap();
-        assert_eq!(python_beside(&bin.join("nervure")), Some(bin.join("python")));
+        assert_eq!(
+            python_beside(&bin.join("nervure")),
+            Some(bin.join("python"))
+        );
         assert_eq!(python_beside(Path::new("/")), None);
     }
 }

@@ -48,7 +48,11 @@ pub enum Reader {
 impl ReportLink {
     /// A link with nothing to send.
     pub fn new(socket: Seqpacket, reader: Reader) -> Self {
-        Self { socket: Some(socket), reader, ..Self::default() }
+        Self {
+            socket: Some(socket),
+            reader,
+            ..Self::default()
+        }
     }
 
     /// The socket, while the other end lives.
@@ -78,7 +82,11 @@ impl ReportLink {
 
     /// When to flush again.
     pub fn deadline(&self) -> Option<Duration> {
-        self.outbox.deadline().into_iter().chain(self.summary_at).min()
+        self.outbox
+            .deadline()
+            .into_iter()
+            .chain(self.summary_at)
+            .min()
     }
 
     /// Tells with the next flush what was not sent.
@@ -99,7 +107,9 @@ impl ReportLink {
         }
         match message {
             // What the keeper itself has to say is little, and not to be missed.
-            Message::Log(record) if record.stream != "keeper" && self.outbox.len() >= MAX_WAITING => {
+            Message::Log(record)
+                if record.stream != "keeper" && self.outbox.len() >= MAX_WAITING =>
+            {
                 *self.unsent.entry(record.node.clone()).or_default() += 1;
                 self.summary_at.get_or_insert(now + SUMMARY_PERIOD);
             }
@@ -113,7 +123,13 @@ impl ReportLink {
             self.summary_at = None;
             let text = unsent_text(&std::mem::take(&mut self.unsent));
             let (node, stream) = ("nervure".to_owned(), "keeper".to_owned());
-            let record = LogRecord { utc_nanos, node, level: Level::Warn, stream, text };
+            let record = LogRecord {
+                utc_nanos,
+                node,
+                level: Level::Warn,
+                stream,
+                text,
+            };
             self.push_report(&Message::Log(record), None);
         }
         if let Some(socket) = &self.socket {
@@ -126,7 +142,9 @@ impl ReportLink {
     fn push_report(&mut self, message: &Message, descriptor: Option<Rc<OwnedFd>>) {
         let bytes = match self.reader {
             Reader::Run => encode(message),
-            Reader::Client => encode(&keeper_to_cli::Message::Report { report: message.clone() }),
+            Reader::Client => encode(&keeper_to_cli::Message::Report {
+                report: message.clone(),
+            }),
         };
         self.push(bytes, descriptor);
     }
@@ -142,10 +160,14 @@ impl ReportLink {
 /// One line, however many nodes it is about.
 fn unsent_text(unsent: &BTreeMap<String, u64>) -> String {
     let lines: u64 = unsent.values().sum();
-    let (node, most) =
-        unsent.iter().max_by_key(|(_, count)| **count).expect("only asked when there are some");
+    let (node, most) = unsent
+        .iter()
+        .max_by_key(|(_, count)| **count)
+        .expect("only asked when there are some");
     match unsent.len() {
-        1 => format!("{lines} lines of node `{node}` came too fast to be shown; its log file has them"),
+        1 => format!(
+            "{lines} lines of node `{node}` came too fast to be shown; its log file has them"
+        ),
         nodes => format!(
             "{lines} lines of {nodes} nodes came too fast to be shown, {most} of them of node `{node}`; the log files have them"
         ),
@@ -160,7 +182,13 @@ mod tests {
 
     fn line(text: &str) -> Message {
         let (node, stream) = ("camera".to_owned(), "stdout".to_owned());
-        Message::Log(LogRecord { utc_nanos: 0, node, level: Level::Info, stream, text: text.to_owned() })
+        Message::Log(LogRecord {
+            utc_nanos: 0,
+            node,
+            level: Level::Info,
+            stream,
+            text: text.to_owned(),
+        })
     }
 
     fn receive_all(socket: &Seqpacket) -> Vec<Message> {
@@ -191,15 +219,20 @@ mod tests {
             seen.extend(receive_all(&run));
         }
         assert!(seen.contains(&Message::Ready));
-        let lines =
-            seen.iter().filter(|message| matches!(message, Message::Log(r) if r.stream == "stdout")).count();
+        let lines = seen
+            .iter()
+            .filter(|message| matches!(message, Message::Log(r) if r.stream == "stdout"))
+            .count();
         assert!(lines >= MAX_WAITING);
         let summary = seen.iter().find_map(|message| match message {
             Message::Log(record) if record.stream == "keeper" => Some(record.text.clone()),
             _ => None,
         });
         let text = summary.expect("a summary");
-        assert!(text.starts_with(&format!("{} lines of node `camera`", flood - lines)), "{text}");
+        assert!(
+            text.starts_with(&format!("{} lines of node `camera`", flood - lines)),
+            "{text}"
+        );
     }
 
     #[test]
@@ -226,7 +259,11 @@ mod tests {
         link.send(&Message::Ready, None, Duration::ZERO);
         link.flush(Duration::ZERO, 0);
         assert!(!link.is_waiting());
-        let end = link.socket().unwrap().receive(&mut Vec::with_capacity(16)).unwrap();
+        let end = link
+            .socket()
+            .unwrap()
+            .receive(&mut Vec::with_capacity(16))
+            .unwrap();
         assert!(matches!(end, Received::Closed));
     }
 }

@@ -28,7 +28,11 @@ impl Retry {
 
     /// A trial left something waiting, or not, after it had sent something, or not.
     pub fn tried(&mut self, is_waiting: bool, has_progressed: bool, now: Duration) {
-        self.pause = if has_progressed { SHORTEST } else { (self.pause * 2).clamp(SHORTEST, LONGEST) };
+        self.pause = if has_progressed {
+            SHORTEST
+        } else {
+            (self.pause * 2).clamp(SHORTEST, LONGEST)
+        };
         self.at = is_waiting.then(|| now + self.pause);
     }
 }

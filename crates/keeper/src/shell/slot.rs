@@ -81,7 +81,10 @@ impl Slot {
 
     /// The node's process was started.
     pub fn begin(&mut self, control: Seqpacket, started: Started) {
-        let output = |pipe| Output { pipe: Some(pipe), lines: Lines::default() };
+        let output = |pipe| Output {
+            pipe: Some(pipe),
+            lines: Lines::default(),
+        };
         self.process = Some(Process {
             pid: Some(started.pid),
             interpreter: started.interpreter,
@@ -94,7 +97,10 @@ impl Slot {
 
     /// A guest has this place, which may have been told something already.
     pub fn begin_guest(&mut self, control: Seqpacket, outbox: Outbox) {
-        let output = || Output { pipe: None, lines: Lines::default() };
+        let output = || Output {
+            pipe: None,
+            lines: Lines::default(),
+        };
         self.process = Some(Process {
             pid: None,
             interpreter: None,
@@ -107,12 +113,17 @@ impl Slot {
 
     /// True when there is no control socket, or its other end is closed.
     pub fn is_closed(&self) -> bool {
-        self.process.as_ref().is_none_or(|process| process.control.is_none())
+        self.process
+            .as_ref()
+            .is_none_or(|process| process.control.is_none())
     }
 
     /// The node's process was reaped, or the guest is gone. Returns the last lines of its stderr.
     pub fn end(&mut self) -> Vec<String> {
-        self.process.take().map(|process| process.stderr_tail.into()).unwrap_or_default()
+        self.process
+            .take()
+            .map(|process| process.stderr_tail.into())
+            .unwrap_or_default()
     }
 
     /// The process, until it is reaped.
@@ -127,14 +138,20 @@ impl Slot {
 
     /// Queues a control message.
     pub fn send(&mut self, bytes: Vec<u8>, descriptors: Vec<Rc<OwnedFd>>) {
-        if let Some(process) = self.process.as_mut().filter(|process| process.control.is_some()) {
+        if let Some(process) = self
+            .process
+            .as_mut()
+            .filter(|process| process.control.is_some())
+        {
             process.outbox.push(bytes, descriptors);
         }
     }
 
     /// Sends what can be sent without waiting.
     pub fn flush(&mut self, now: Duration) {
-        let Some(process) = &mut self.process else { return };
+        let Some(process) = &mut self.process else {
+            return;
+        };
         if let Some(control) = &process.control {
             // A node that closed its socket is about to end, which is told otherwise.
             let _ = process.outbox.flush(control, now);
@@ -147,9 +164,14 @@ impl Slot {
     }
 
     /// Messages that the node sent, or what is wrong with one. Needs a buffer for the longest.
-    pub fn receive(&mut self, buffer: &mut Vec<u8>) -> Vec<Result<node_to_keeper::Message, String>> {
+    pub fn receive(
+        &mut self,
+        buffer: &mut Vec<u8>,
+    ) -> Vec<Result<node_to_keeper::Message, String>> {
         let mut messages = Vec::new();
-        let Some(process) = &mut self.process else { return messages };
+        let Some(process) = &mut self.process else {
+            return messages;
+        };
         while let Some(control) = &process.control {
             if messages.len() >= MESSAGES_A_TURN {
                 break;
@@ -158,7 +180,9 @@ impl Slot {
                 Ok(Received::Packet(descriptors)) if descriptors.is_empty() => {
                     messages.push(decode(buffer).map_err(|error| error.to_string()));
                 }
-                Ok(Received::Packet(_)) => messages.push(Err("it sent file descriptors".to_owned())),
+                Ok(Received::Packet(_)) => {
+                    messages.push(Err("it sent file descriptors".to_owned()))
+                }
                 Ok(Received::Closed) => process.control = None,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
@@ -194,12 +218,17 @@ impl Slot {
     /// The Python that did not find a module, when that is how the node ended.
     pub fn missing_module(&self) -> Option<&Path> {
         let process = self.process.as_ref()?;
-        process.interpreter.as_deref().filter(|_| process.stderr_tail.back().is_some_and(is_missing_module))
+        process
+            .interpreter
+            .as_deref()
+            .filter(|_| process.stderr_tail.back().is_some_and(is_missing_module))
     }
 
     fn read_at_most(&mut self, stream: Stream, max_bytes: usize) -> Vec<String> {
         let mut lines = Vec::new();
-        let Some(process) = &mut self.process else { return lines };
+        let Some(process) = &mut self.process else {
+            return lines;
+        };
         let output = &mut process.outputs[stream as usize];
         let mut buffer = [0; 16 * 1024];
         let mut left = max_bytes;
@@ -228,8 +257,10 @@ impl Slot {
 fn is_missing_module(line: impl AsRef<str>) -> bool {
     let line = line.as_ref();
     let from_import = line.strip_prefix("ModuleNotFoundError: No module named ");
-    let from_command =
-        || line.split_once(": No module named ").filter(|(program, _)| program.starts_with('/'));
+    let from_command = || {
+        line.split_once(": No module named ")
+            .filter(|(program, _)| program.starts_with('/'))
+    };
     from_import.is_some_and(|module| module.starts_with('\'')) || from_command().is_some()
 }
 
@@ -246,12 +277,18 @@ mod tests {
 
     #[test]
     fn only_what_python_says_of_a_missing_module_is_one() {
-        assert!(is_missing_module("ModuleNotFoundError: No module named 'cv2'"));
-        assert!(is_missing_module("/usr/bin/python3: No module named detector"));
+        assert!(is_missing_module(
+            "ModuleNotFoundError: No module named 'cv2'"
+        ));
+        assert!(is_missing_module(
+            "/usr/bin/python3: No module named detector"
+        ));
         assert!(!is_missing_module(
             "ModuleNotFoundError: event.value is a pyarrow array, and pyarrow is not installed"
         ));
         assert!(!is_missing_module("KeyError: 'No module named x'"));
-        assert!(!is_missing_module("WARNING detector: No module named cv2, going on without"));
+        assert!(!is_missing_module(
+            "WARNING detector: No module named cv2, going on without"
+        ));
     }
 }

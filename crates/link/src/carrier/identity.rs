@@ -58,7 +58,9 @@ impl FromStr for PublicKey {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let key = text.trim().strip_prefix(PREFIX).and_then(parse_hex);
-        key.map(Self).ok_or_else(|| ParsePublicKeyError { text: text.chars().take(100).collect() })
+        key.map(Self).ok_or_else(|| ParsePublicKeyError {
+            text: text.chars().take(100).collect(),
+        })
     }
 }
 
@@ -70,7 +72,9 @@ pub struct KeyPair {
 
 impl fmt::Debug for KeyPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyPair").field("public", &self.public).finish_non_exhaustive()
+        f.debug_struct("KeyPair")
+            .field("public", &self.public)
+            .finish_non_exhaustive()
     }
 }
 
@@ -117,15 +121,24 @@ impl KeyPair {
     /// When the system gives no random numbers.
     pub fn generate() -> Result<Self, IdentityError> {
         let mut seed = [0; 32];
-        SystemRandom::new().fill(&mut seed).map_err(|_| IdentityError::NoRandomness)?;
+        SystemRandom::new()
+            .fill(&mut seed)
+            .map_err(|_| IdentityError::NoRandomness)?;
         Ok(Self::from_seed(seed))
     }
 
     /// The key pair of a seed. Whoever knows the seed has the key; this is for tests.
     pub fn from_seed(seed: [u8; 32]) -> Self {
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("every 32 bytes are a seed");
-        let public = pair.public_key().as_ref().try_into().expect("a public key has 32 bytes");
-        Self { seed, public: PublicKey(public) }
+        let public = pair
+            .public_key()
+            .as_ref()
+            .try_into()
+            .expect("a public key has 32 bytes");
+        Self {
+            seed,
+            public: PublicKey(public),
+        }
     }
 
     /// Reads the key pair from a file, or makes one and writes it there, readable by the owner alone.
@@ -141,7 +154,9 @@ impl KeyPair {
         let pair = Self::generate()?;
         match pair.store(path) {
             // Another process was quicker; its key counts.
-            Err(IdentityError::Io { error, .. }) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(IdentityError::Io { error, .. })
+                if error.kind() == io::ErrorKind::AlreadyExists =>
+            {
                 Self::load(path)
             }
             other => other.map(|()| pair),
@@ -154,17 +169,28 @@ impl KeyPair {
     ///
     /// When the file cannot be read, can be read by others, or holds something else.
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
-        let failed = |error| IdentityError::Io { path: path.to_owned(), error };
+        let failed = |error| IdentityError::Io {
+            path: path.to_owned(),
+            error,
+        };
         let file = File::open(path).map_err(failed)?;
         let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
         if mode & 0o077 != 0 {
-            return Err(IdentityError::Exposed { path: path.to_owned(), mode });
+            return Err(IdentityError::Exposed {
+                path: path.to_owned(),
+                mode,
+            });
         }
         let mut text = Vec::new();
         file.take(1024).read_to_end(&mut text).map_err(failed)?;
-        let seed = std::str::from_utf8(&text).ok().and_then(|text| text.trim().strip_prefix(FILE_PREFIX));
-        let seed =
-            seed.and_then(parse_hex).ok_or_else(|| IdentityError::Malformed { path: path.to_owned() })?;
+        let seed = std::str::from_utf8(&text)
+            .ok()
+            .and_then(|text| text.trim().strip_prefix(FILE_PREFIX));
+        let seed = seed
+            .and_then(parse_hex)
+            .ok_or_else(|| IdentityError::Malformed {
+                path: path.to_owned(),
+            })?;
         Ok(Self::from_seed(seed))
     }
 
@@ -177,14 +203,23 @@ impl KeyPair {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{}", std::process::id()));
         let temporary = PathBuf::from(name);
-        let written = self.write_new(&temporary).and_then(|()| std::fs::hard_link(&temporary, path));
+        let written = self
+            .write_new(&temporary)
+            .and_then(|()| std::fs::hard_link(&temporary, path));
         // Removing fails only if writing failed, which is the better thing to tell.
         let _ = std::fs::remove_file(&temporary);
-        written.map_err(|error| IdentityError::Io { path: path.to_owned(), error })
+        written.map_err(|error| IdentityError::Io {
+            path: path.to_owned(),
+            error,
+        })
     }
 
     fn write_new(&self, path: &Path) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
         let digits: String = self.seed.iter().map(|byte| format!("{byte:02x}")).collect();
         writeln!(file, "{FILE_PREFIX}{digits}")?;
         file.sync_all()
@@ -220,20 +255,38 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let made = KeyPair::load_or_generate(&path).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(KeyPair::load_or_generate(&path).unwrap().public(), made.public());
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert_eq!(
+            KeyPair::load_or_generate(&path).unwrap().public(),
+            made.public()
+        );
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            1,
+            "nothing else is left"
+        );
 
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         let error = KeyPair::load_or_generate(&path).unwrap_err().to_string();
-        assert!(error.contains("mode is 640") && error.contains("hint: chmod 600"), "{error}");
+        assert!(
+            error.contains("mode is 640") && error.contains("hint: chmod 600"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_file_that_holds_no_key_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
-        for content in ["", "hello", &format!("{FILE_PREFIX}{}", "0g".repeat(32)), &"ä".repeat(600)] {
+        for content in [
+            "",
+            "hello",
+            &format!("{FILE_PREFIX}{}", "0g".repeat(32)),
+            &"ä".repeat(600),
+        ] {
             std::fs::write(&path, content).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
             let error = KeyPair::load_or_generate(&path).unwrap_err();
@@ -244,8 +297,19 @@ mod tests {
 
     #[test]
     fn what_is_no_public_key_is_told() {
-        for text in ["", "ed25519:", "ed25519:+f", &format!("ed25519:{}", "g".repeat(64)), &"0".repeat(64)] {
-            assert!(text.parse::<PublicKey>().unwrap_err().to_string().contains("expected \"ed25519:\""));
+        for text in [
+            "",
+            "ed25519:",
+            "ed25519:+f",
+            &format!("ed25519:{}", "g".repeat(64)),
+            &"0".repeat(64),
+        ] {
+            assert!(
+                text.parse::<PublicKey>()
+                    .unwrap_err()
+                    .to_string()
+                    .contains("expected \"ed25519:\"")
+            );
         }
     }
 }

@@ -172,7 +172,12 @@ pub trait Carrier {
     /// # Errors
     ///
     /// When the address cannot be sent to, or too many sessions are open.
-    fn connect(&mut self, now: Instant, to: SocketAddr, peer: PublicKey) -> Result<SessionId, ConnectError>;
+    fn connect(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        peer: PublicKey,
+    ) -> Result<SessionId, ConnectError>;
 
     /// The peer of a session begun here may have moved to this address. The session goes on, from whichever address
     /// answers, a round trip later.
@@ -180,7 +185,12 @@ pub trait Carrier {
     /// # Errors
     ///
     /// As of [`connect`](Self::connect), or when the session was accepted or is over.
-    fn reconnect(&mut self, now: Instant, session: SessionId, to: SocketAddr) -> Result<(), ConnectError>;
+    fn reconnect(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        to: SocketAddr,
+    ) -> Result<(), ConnectError>;
 
     /// This side's address changed. Sessions begun here go on from the new one.
     fn local_address_changed(&mut self, now: Instant);

@@ -61,9 +61,14 @@ impl PlainCarrier {
 
     fn find(&self, ours: bool, number: u64, from: SocketAddr) -> Option<SessionId> {
         let same = |session: &Session| {
-            session.ours == ours && session.number == number && (ours || session.address.ip() == from.ip())
+            session.ours == ours
+                && session.number == number
+                && (ours || session.address.ip() == from.ip())
         };
-        self.sessions.iter().find(|(_, session)| same(session)).map(|(id, _)| *id)
+        self.sessions
+            .iter()
+            .find(|(_, session)| same(session))
+            .map(|(id, _)| *id)
     }
 
     fn add(&mut self, session: Session) -> SessionId {
@@ -79,15 +84,30 @@ impl PlainCarrier {
             self.sessions.get_mut(&id).expect("just found").address = from;
             return;
         }
-        let session =
-            Session { address: from, number, peer, ours: false, connected: true, next_attempt: None };
+        let session = Session {
+            address: from,
+            number,
+            peer,
+            ours: false,
+            connected: true,
+            next_attempt: None,
+        };
         let session = self.add(session);
-        self.events.push_back(Event::Connected { session, peer, address: from });
+        self.events.push_back(Event::Connected {
+            session,
+            peer,
+            address: from,
+        });
     }
 }
 
 impl Carrier for PlainCarrier {
-    fn connect(&mut self, now: Instant, to: SocketAddr, peer: PublicKey) -> Result<SessionId, ConnectError> {
+    fn connect(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        peer: PublicKey,
+    ) -> Result<SessionId, ConnectError> {
         if to.port() == 0 {
             return Err(ConnectError::Address(to));
         }
@@ -102,8 +122,16 @@ impl Carrier for PlainCarrier {
         }))
     }
 
-    fn reconnect(&mut self, now: Instant, session: SessionId, to: SocketAddr) -> Result<(), ConnectError> {
-        let found = self.sessions.get_mut(&session).filter(|session| session.ours);
+    fn reconnect(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        to: SocketAddr,
+    ) -> Result<(), ConnectError> {
+        let found = self
+            .sessions
+            .get_mut(&session)
+            .filter(|session| session.ours);
         let found = found.ok_or(ConnectError::NoSession(session.0))?;
         found.address = to;
         found.next_attempt = Some(now);
@@ -114,8 +142,16 @@ impl Carrier for PlainCarrier {
 
     fn close(&mut self, _now: Instant, session: SessionId) {
         if let Some(found) = self.sessions.remove(&session) {
-            self.tell(found.address, GOODBYE, found.number, &[u8::from(found.ours)]);
-            self.events.push_back(Event::Lost { session, why: Lost::ClosedHere });
+            self.tell(
+                found.address,
+                GOODBYE,
+                found.number,
+                &[u8::from(found.ours)],
+            );
+            self.events.push_back(Event::Lost {
+                session,
+                why: Lost::ClosedHere,
+            });
         }
     }
 
@@ -140,7 +176,11 @@ impl Carrier for PlainCarrier {
                 let session = self.sessions.get_mut(&id).expect("just found");
                 session.next_attempt = None;
                 if session.peer == peer && !std::mem::replace(&mut session.connected, true) {
-                    self.events.push_back(Event::Connected { session: id, peer, address: from });
+                    self.events.push_back(Event::Connected {
+                        session: id,
+                        peer,
+                        address: from,
+                    });
                 }
             }
             // The top bit of the kind tells who began the session.
@@ -156,7 +196,10 @@ impl Carrier for PlainCarrier {
             (GOODBYE, _) => {
                 let id = self.find(content.first() == Some(&0), number, from)?;
                 self.sessions.remove(&id);
-                self.events.push_back(Event::Lost { session: id, why: Lost::ClosedByPeer });
+                self.events.push_back(Event::Lost {
+                    session: id,
+                    why: Lost::ClosedByPeer,
+                });
             }
             _ => self.counters.packets_ignored += 1,
         }
@@ -174,24 +217,40 @@ impl Carrier for PlainCarrier {
         if let Some((destination, control)) = self.control.pop_front() {
             packet.extend_from_slice(&control);
             self.counters.packets_sent += 1;
-            return Some(Transmit { destination, size: control.len(), ecn: None });
+            return Some(Transmit {
+                destination,
+                size: control.len(),
+                ecn: None,
+            });
         }
         let turn = SessionId(self.turn);
-        let order: Vec<_> =
-            self.sessions.range(turn..).chain(self.sessions.range(..turn)).map(|(id, _)| *id).collect();
+        let order: Vec<_> = self
+            .sessions
+            .range(turn..)
+            .chain(self.sessions.range(..turn))
+            .map(|(id, _)| *id)
+            .collect();
         for id in order {
             let session = &self.sessions[&id];
             if !session.connected {
                 continue;
             }
-            packet.push(if session.ours { DATAGRAM | 0x80 } else { DATAGRAM });
+            packet.push(if session.ours {
+                DATAGRAM | 0x80
+            } else {
+                DATAGRAM
+            });
             packet.extend_from_slice(&session.number.to_le_bytes());
             if next_datagram(id, PACKET_BYTES - HEADER_BYTES, packet) {
                 self.turn = id.0 + 1;
                 self.counters.datagrams_sent += 1;
                 self.counters.packets_sent += 1;
                 let size = packet.len() - start;
-                return Some(Transmit { destination: session.address, size, ecn: None });
+                return Some(Transmit {
+                    destination: session.address,
+                    size,
+                    ecn: None,
+                });
             }
             packet.truncate(start);
         }
@@ -203,17 +262,27 @@ impl Carrier for PlainCarrier {
     }
 
     fn max_datagram_bytes(&self, session: SessionId) -> Option<usize> {
-        self.sessions.get(&session).filter(|session| session.connected).map(|_| PACKET_BYTES - HEADER_BYTES)
+        self.sessions
+            .get(&session)
+            .filter(|session| session.connected)
+            .map(|_| PACKET_BYTES - HEADER_BYTES)
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
-        self.sessions.values().filter_map(|session| session.next_attempt).min()
+        self.sessions
+            .values()
+            .filter_map(|session| session.next_attempt)
+            .min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         let due = |session: &Session| session.next_attempt.is_some_and(|at| at <= now);
-        let due: Vec<_> =
-            self.sessions.iter().filter(|(_, session)| due(session)).map(|(id, _)| *id).collect();
+        let due: Vec<_> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| due(session))
+            .map(|(id, _)| *id)
+            .collect();
         for id in due {
             let session = self.sessions.get_mut(&id).expect("just found");
             session.next_attempt = Some(now + ATTEMPT_PERIOD);

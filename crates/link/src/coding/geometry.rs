@@ -37,12 +37,22 @@ impl Geometry {
     /// are as equal as can be. `None` when a length is out of range.
     pub fn new(sample_bytes: usize, shard_limit: usize) -> Option<Self> {
         let limits = SHARD_LIMIT_MIN..=SHARD_BYTES_MAX;
-        if sample_bytes > SAMPLE_BYTES_MAX || !limits.contains(&shard_limit) || !shard_limit.is_multiple_of(2)
+        if sample_bytes > SAMPLE_BYTES_MAX
+            || !limits.contains(&shard_limit)
+            || !shard_limit.is_multiple_of(2)
         {
             return None;
         }
-        let blocks = sample_bytes.div_ceil(shard_limit).div_ceil(SHARDS_MAX).max(1);
-        Some(Self { sample_bytes, shard_limit, blocks, block_bytes: sample_bytes.div_ceil(blocks) })
+        let blocks = sample_bytes
+            .div_ceil(shard_limit)
+            .div_ceil(SHARDS_MAX)
+            .max(1);
+        Some(Self {
+            sample_bytes,
+            shard_limit,
+            blocks,
+            block_bytes: sample_bytes.div_ceil(blocks),
+        })
     }
 
     /// The length of the sample.
@@ -66,12 +76,19 @@ impl Geometry {
         let start = number * self.block_bytes;
         let bytes = self.block_bytes.min(self.sample_bytes - start);
         let source_shards = bytes.div_ceil(self.shard_limit).max(1);
-        Block { start, bytes, source_shards, shard_bytes: bytes.div_ceil(source_shards).next_multiple_of(2) }
+        Block {
+            start,
+            bytes,
+            source_shards,
+            shard_bytes: bytes.div_ceil(source_shards).next_multiple_of(2),
+        }
     }
 
     /// Source shards of all blocks.
     pub fn source_shards(&self) -> usize {
-        (0..self.blocks).map(|number| self.block(number).source_shards).sum()
+        (0..self.blocks)
+            .map(|number| self.block(number).source_shards)
+            .sum()
     }
 }
 
@@ -142,7 +159,9 @@ mod tests {
         assert_eq!(Geometry::new(SAMPLE_BYTES_MAX + 1, 1000), None);
         assert_eq!(Geometry::new(10, 101), None);
         assert_eq!(Geometry::new(10, 62), None);
-        let empty = Geometry::new(0, 1000).expect("an empty sample is one").block(0);
+        let empty = Geometry::new(0, 1000)
+            .expect("an empty sample is one")
+            .block(0);
         assert_eq!((empty.source_shards(), empty.shard_bytes()), (1, 0));
     }
 }

@@ -27,7 +27,11 @@ pub(crate) fn prepare(geometry: &Geometry) {
                 tables::get_log_walsh();
             };
             // Where no thread is to be had, that block makes them.
-            drop(std::thread::Builder::new().name("nervure-tables".into()).spawn(make));
+            drop(
+                std::thread::Builder::new()
+                    .name("nervure-tables".into())
+                    .spawn(make),
+            );
         });
     }
 }
@@ -71,11 +75,16 @@ impl Coder {
     /// Makes at least `wanted` repair shards: in steps of the code's own chunks, doubling, as a step is made anew.
     fn encode(&mut self, block: Block, source: &[u8], repair: &mut RepairShards, wanted: usize) {
         let chunk = block.source_shards().next_power_of_two();
-        let count = wanted.max(repair.count * 2).next_multiple_of(chunk).min(block.repair_shards());
+        let count = wanted
+            .max(repair.count * 2)
+            .next_multiple_of(chunk)
+            .min(block.repair_shards());
         let (shards, bytes) = (block.source_shards(), block.shard_bytes());
         let encoder = match &mut self.encoder {
             Some(encoder) => {
-                encoder.reset(shards, count, bytes).expect("a block is within the limits of the code");
+                encoder
+                    .reset(shards, count, bytes)
+                    .expect("a block is within the limits of the code");
                 encoder
             }
             none => none.insert(
@@ -101,7 +110,9 @@ impl Coder {
         let result = encoder.encode().expect("all shards were added");
         repair.bytes.clear();
         repair.bytes.reserve_exact(count * bytes);
-        result.recovery_iter().for_each(|shard| repair.bytes.extend_from_slice(shard));
+        result
+            .recovery_iter()
+            .for_each(|shard| repair.bytes.extend_from_slice(shard));
         repair.count = count;
     }
 
@@ -118,10 +129,16 @@ impl Coder {
         repair: impl Iterator<Item = (usize, &'a [u8])> + Clone,
     ) -> usize {
         let (shards, bytes) = (block.source_shards(), block.shard_bytes());
-        let highest = repair.clone().map(|(index, _)| index).max().expect("a repair shard");
+        let highest = repair
+            .clone()
+            .map(|(index, _)| index)
+            .max()
+            .expect("a repair shard");
         let decoder = match &mut self.decoder {
             Some(decoder) => {
-                decoder.reset(shards, highest + 1, bytes).expect("a block is within the limits of the code");
+                decoder
+                    .reset(shards, highest + 1, bytes)
+                    .expect("a block is within the limits of the code");
                 decoder
             }
             none => none.insert(
@@ -140,10 +157,14 @@ impl Coder {
                 padded.resize(bytes, 0);
                 &padded
             };
-            decoder.add_original_shard(shard, part).expect("a source shard, once");
+            decoder
+                .add_original_shard(shard, part)
+                .expect("a source shard, once");
         }
         for (index, shard) in repair {
-            decoder.add_recovery_shard(index, shard).expect("a repair shard, once");
+            decoder
+                .add_recovery_shard(index, shard)
+                .expect("a repair shard, once");
         }
         let result = decoder.decode().expect("enough shards");
         let mut restored = 0;
@@ -210,7 +231,9 @@ mod tests {
 
     #[test]
     fn a_repair_shard_does_not_depend_on_how_many_are_made() {
-        let block = Geometry::new(9_000, 100).expect("within the limits").block(0);
+        let block = Geometry::new(9_000, 100)
+            .expect("within the limits")
+            .block(0);
         let source: Vec<u8> = (0..9_000).map(|i| (i % 255) as u8).collect();
         let mut coder = Coder::default();
         let (mut few, mut many) = (RepairShards::default(), RepairShards::default());

@@ -77,7 +77,9 @@ impl Breaker {
         self.rtt = Some(rtt);
         let unanswered = 1.0 - (1.0 - loss).powi(2);
         let by_chance = CHANCE.ln() / unanswered.ln() * ASKS_EVERY;
-        let by_chance = Duration::try_from_secs_f64(by_chance).unwrap_or(MOST_PATIENCE).min(MOST_PATIENCE);
+        let by_chance = Duration::try_from_secs_f64(by_chance)
+            .unwrap_or(MOST_PATIENCE)
+            .min(MOST_PATIENCE);
         self.interval_length = rtt.max(MIN_INTERVAL);
         self.patience = by_chance.max(self.interval_length * INTERVALS);
     }
@@ -118,7 +120,11 @@ impl Breaker {
             return;
         }
         let delivered = received.saturating_sub(received_before) as f64 / sent_since as f64;
-        self.bad_intervals = if delivered < LEAST_DELIVERED { self.bad_intervals + 1 } else { 0 };
+        self.bad_intervals = if delivered < LEAST_DELIVERED {
+            self.bad_intervals + 1
+        } else {
+            0
+        };
         self.interval = (now, sent, received);
         if self.bad_intervals >= INTERVALS {
             self.state = State::Trial(sent, received);
@@ -154,7 +160,11 @@ impl Breaker {
     /// way back, and yet each probe, as one may be lost.
     pub fn answer_interval(&self, now: Instant) -> Duration {
         let silence = now.saturating_duration_since(self.last_report);
-        if self.was_open() { (silence / 20).min(self.spacing(now)) } else { Duration::ZERO }
+        if self.was_open() {
+            (silence / 20).min(self.spacing(now))
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// When silence opens the breaker, unless a report comes.
@@ -169,7 +179,9 @@ impl Breaker {
     /// The time between probes: the configured one, and longer where answers are long under way, or none ever came. That may be
     /// a queue, on an air that many share, and probes would only add to it.
     fn spacing(&self, now: Instant) -> Duration {
-        let rtt = self.rtt.unwrap_or(now.saturating_duration_since(self.began));
+        let rtt = self
+            .rtt
+            .unwrap_or(now.saturating_duration_since(self.began));
         (rtt / 8).clamp(self.probe_interval, MOST_SPACING.max(self.probe_interval))
     }
 

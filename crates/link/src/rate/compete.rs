@@ -42,7 +42,11 @@ impl Capacity {
 
     /// In bytes per second; infinite as long as none is told.
     pub fn rate(&self) -> f64 {
-        if self.seconds > 0.0 { self.bytes / self.seconds } else { f64::INFINITY }
+        if self.seconds > 0.0 {
+            self.bytes / self.seconds
+        } else {
+            f64::INFINITY
+        }
     }
 }
 
@@ -62,7 +66,14 @@ pub struct Claim {
 impl Claim {
     /// Claims this share of the capacity, which is at least what has passed before.
     pub fn new(time: f64, share: f64, passed: f64) -> Self {
-        Self { full: share, share, capacity: passed, near: 0, last: time, shrunk: time }
+        Self {
+            full: share,
+            share,
+            capacity: passed,
+            near: 0,
+            last: time,
+            shrunk: time,
+        }
     }
 
     /// The rate that is claimed.
@@ -107,7 +118,11 @@ mod tests {
         for milliseconds in [1.0, 19.0, 10.0, 1.0, 19.0, 10.0] {
             capacity.add(1e5, milliseconds * 1e-3);
         }
-        assert!((capacity.rate() / 1e7 - 1.0).abs() < 0.2, "{}", capacity.rate());
+        assert!(
+            (capacity.rate() / 1e7 - 1.0).abs() < 0.2,
+            "{}",
+            capacity.rate()
+        );
     }
 
     #[test]

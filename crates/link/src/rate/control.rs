@@ -176,7 +176,10 @@ impl Mean {
     }
 }
 
-const STARTUP: Phase = Phase::Startup { stalled: 0, crowded: 0 };
+const STARTUP: Phase = Phase::Startup {
+    stalled: 0,
+    crowded: 0,
+};
 /// So many reports in a row are believed that find a long queue.
 const CROWDED_REPORTS: u32 = 2;
 
@@ -189,7 +192,10 @@ struct LossWindow {
 
 impl LossWindow {
     fn begin(time: f64) -> Self {
-        Self { began: time, ..Self::default() }
+        Self {
+            began: time,
+            ..Self::default()
+        }
     }
 
     fn is_full(&self, time: f64) -> bool {
@@ -305,7 +311,13 @@ impl Control {
 
     /// Whether the start ends with the running round.
     pub fn is_last_of_start(&self) -> bool {
-        matches!(self.phase, Phase::Startup { crowded: CROWDED_REPORTS, .. })
+        matches!(
+            self.phase,
+            Phase::Startup {
+                crowded: CROWDED_REPORTS,
+                ..
+            }
+        )
     }
 
     /// Whether any rate was seen to pass.
@@ -342,7 +354,8 @@ impl Control {
     /// The first report tells how long the path is, so how long it will take until the second rate is known.
     pub fn on_first_report(&mut self, rtt: f64) {
         self.set_rate(
-            (1.0 + FIRST_RATE_GROWTH * (rtt / LONG_RTT).min(1.0)) * self.config.initial_bytes_per_second,
+            (1.0 + FIRST_RATE_GROWTH * (rtt / LONG_RTT).min(1.0))
+                * self.config.initial_bytes_per_second,
         );
     }
 
@@ -363,7 +376,11 @@ impl Control {
     /// have been reported on.
     pub fn on_report(&mut self, time: f64, queue: f64, noise: f64, measuring: bool) {
         // An empty one is known at once.
-        self.waiting = if queue > 0.0 { self.waiting + (queue - self.waiting) / 8.0 } else { 0.0 };
+        self.waiting = if queue > 0.0 {
+            self.waiting + (queue - self.waiting) / 8.0
+        } else {
+            0.0
+        };
         self.queue = queue;
         self.noise = noise;
         if queue < EMPTY * self.target() {
@@ -373,7 +390,11 @@ impl Control {
             Phase::Drain(mut drain) => {
                 if time >= drain.restore {
                     // Beside others, by how much the queue falls is judged by what was sent before.
-                    self.set_rate(if self.competing() { drain.before } else { self.bottleneck() });
+                    self.set_rate(if self.competing() {
+                        drain.before
+                    } else {
+                        self.bottleneck()
+                    });
                 }
                 drain.on_report(time, queue, self.waiting);
                 self.phase = Phase::Drain(drain);
@@ -383,7 +404,10 @@ impl Control {
             }
             Phase::Startup { stalled, crowded } if crowded < CROWDED_REPORTS => {
                 let queued = self.queue > 0.5 * self.target() + 2.0 * noise;
-                self.phase = Phase::Startup { stalled, crowded: if queued { crowded + 1 } else { 0 } };
+                self.phase = Phase::Startup {
+                    stalled,
+                    crowded: if queued { crowded + 1 } else { 0 },
+                };
                 // The round that shows what passes is under way, and ends soon; or the one before was it.
                 if self.is_last_of_start() && !measuring && self.knows_bottleneck() {
                     self.end_startup();
@@ -424,7 +448,8 @@ impl Control {
         if !self.window.is_full(round.time) {
             return false;
         }
-        let LossWindow { count, .. } = std::mem::replace(&mut self.window, LossWindow::begin(round.time));
+        let LossWindow { count, .. } =
+            std::mem::replace(&mut self.window, LossWindow::begin(round.time));
         self.excess = losses.is_excess(count);
         if losses.is_less(count) {
             losses.learn_channel(count);
@@ -433,7 +458,13 @@ impl Control {
     }
 
     fn remember(&mut self, round: &Round, losses: &Losses) {
-        let DeliveryRates { sent, mut passed, arrived, backlogged, late } = round.delivery;
+        let DeliveryRates {
+            sent,
+            mut passed,
+            arrived,
+            backlogged,
+            late,
+        } = round.delivery;
         if losses.is_excess(round.loss) || matches!(self.phase, Phase::Startup { .. }) {
             // What a full queue dropped has not passed.
             passed = passed.min(arrived / (1.0 - losses.channel()));
@@ -449,7 +480,8 @@ impl Control {
             self.overloaded = Some(passed);
             if let Some(before) = before {
                 let known = self.bottleneck().min(2.0 * passed);
-                self.passed.set(round.time, known + 0.5 * (passed.max(before) - known));
+                self.passed
+                    .set(round.time, known + 0.5 * (passed.max(before) - known));
                 self.arrived.set(round.time, arrived);
             }
         } else if (backlogged && !late) || sample > self.bottleneck() || !self.knows_bottleneck() {
@@ -464,7 +496,13 @@ impl Control {
     }
 
     fn startup(&mut self, round: &Round, losses: &Losses) {
-        let Phase::Startup { mut stalled, crowded } = self.phase else { return };
+        let Phase::Startup {
+            mut stalled,
+            crowded,
+        } = self.phase
+        else {
+            return;
+        };
         if crowded == CROWDED_REPORTS {
             // The queue was never empty, so what passed is what can pass.
             let passed = round.delivery.passed.min(round.delivery.sent);
@@ -509,14 +547,24 @@ impl Control {
             Some(_) => self.compete(round, judged, losses),
             None => self.follow_queue(round),
         }
-        let period = if self.competing() { COMPETING_DRAIN_PERIOD } else { DRAIN_PERIOD };
+        let period = if self.competing() {
+            COMPETING_DRAIN_PERIOD
+        } else {
+            DRAIN_PERIOD
+        };
         if !round.delivery.backlogged {
             // There were pauses, in which the queue could run empty.
             self.next_deep_drain = Some(round.time + DEEP_DRAIN_PERIOD);
         }
-        let deep = *self.next_deep_drain.get_or_insert(round.time + FIRST_DEEP_DRAIN);
+        let deep = *self
+            .next_deep_drain
+            .get_or_insert(round.time + FIRST_DEEP_DRAIN);
         let due = self.last_empty + period.max(DRAIN_PERIOD_ROUND_TRIPS * round.rtt);
-        self.above = if round.queue > ABOVE * self.target() { self.above + 1 } else { 0 };
+        self.above = if round.queue > ABOVE * self.target() {
+            self.above + 1
+        } else {
+            0
+        };
         let urgent = match self.competing {
             // Until it is settled, a claim is a guess. By `next_drain` its rate may be reached, so that a drain tells more.
             Some(claim) => self.standing_drains > 0 && !claim.is_settled(),
@@ -531,8 +579,15 @@ impl Control {
     /// Tries more than the start found, if that may be too little: the path is long, and what was sent of it since made no
     /// queue. False where there is nothing to try.
     fn doubt(&mut self, round: &Round) -> bool {
-        let Some(found) = self.doubted else { return false };
-        let DeliveryRates { sent, passed, backlogged, .. } = round.delivery;
+        let Some(found) = self.doubted else {
+            return false;
+        };
+        let DeliveryRates {
+            sent,
+            passed,
+            backlogged,
+            ..
+        } = round.delivery;
         let queued = round.queue > EMPTY * self.target();
         if round.rtt < LONG_RTT || (queued && sent > BELOW * found) {
             self.doubted = None;
@@ -557,7 +612,11 @@ impl Control {
         let distance = ((target - round.queue) / target).clamp(-1.0, 1.0);
         let tried = round.delivery.sent > 0.8 * self.rate.min(self.rate_before);
         let grew = round.delivery.backlogged && tried;
-        self.growing = if distance > 0.6 && grew && !self.excess { self.growing + 1 } else { 0 };
+        self.growing = if distance > 0.6 && grew && !self.excess {
+            self.growing + 1
+        } else {
+            0
+        };
         // As long as the queue stays empty and the path follows, steps get larger. (Copa's velocity.)
         let step: f64 = match self.growing {
             0..=3 => 0.1,
@@ -570,13 +629,19 @@ impl Control {
         // to be gone after a round trip and a half, the time for which the effect of a change is not seen.
         let correction = (target - round.queue) / (1.5 * round.rtt + 0.004);
         let gain = 1.0
-            + if self.growing > 3 { up * distance } else { correction.clamp(-0.5, up * distance.max(0.0)) };
+            + if self.growing > 3 {
+                up * distance
+            } else {
+                correction.clamp(-0.5, up * distance.max(0.0))
+            };
         self.set_rate(gain * self.bottleneck());
     }
 
     /// The claimed rate, approached by the steps that the cap allows.
     fn compete(&mut self, round: &Round, judged: bool, losses: &Losses) {
-        let Some(mut claim) = self.competing else { return };
+        let Some(mut claim) = self.competing else {
+            return;
+        };
         if judged && self.excess {
             claim.on_excess_loss(round.time);
         }
@@ -598,14 +663,21 @@ impl Control {
             self.set_rate(self.rate.max(wanted.min(CAP * known)));
             return;
         }
-        self.growing = if wanted > 1.3 * known { self.growing + 1 } else { 0 };
+        self.growing = if wanted > 1.3 * known {
+            self.growing + 1
+        } else {
+            0
+        };
         let step = if self.growing > 3 { 1.25 } else { CAP };
         self.set_rate(wanted.clamp(0.7 * known, step * known));
     }
 
     /// The most that passed in the last minute.
     fn most_passed(&self) -> f64 {
-        self.history.iter().map(|(_, rate)| *rate).fold(self.bottleneck(), f64::max)
+        self.history
+            .iter()
+            .map(|(_, rate)| *rate)
+            .fold(self.bottleneck(), f64::max)
     }
 
     fn begin_drain(&mut self, time: f64, deep: bool) {
@@ -635,7 +707,12 @@ impl Control {
     /// under way. Once what waits was exchanged, the queue of our lower rate `l` has fallen by `q (r - l) / (C - l)`;
     /// before, by `(r - l) / C` a second.
     fn end_drain(&mut self, time: f64, drain: &Drain) {
-        let Drain { before, rtt, lowest, .. } = *drain;
+        let Drain {
+            before,
+            rtt,
+            lowest,
+            ..
+        } = *drain;
         let from = drain.from();
         let lasting = drain.restore - drain.began;
         self.phase = Phase::Hold;
@@ -652,7 +729,8 @@ impl Control {
         if self.competing.is_none() && self.standing_drains == 0 && self.crowded_drains == 0 {
             self.capacity = Capacity::default();
         }
-        if lowest.is_finite() && (lowest > EMPTY * self.target() || capacity < self.capacity.rate()) {
+        if lowest.is_finite() && (lowest > EMPTY * self.target() || capacity < self.capacity.rate())
+        {
             // Of a queue that ran empty is known only how much there is at most.
             self.capacity.add(held_back + exchanged * shorter, shorter);
         }
@@ -671,14 +749,19 @@ impl Control {
         }
         let standing = self.standing_queue();
         // A flow that has just slowed down will fill the queue again.
-        let calm =
-            if self.competing.is_some() { from <= standing } else { lowest <= standing || part > OURS };
+        let calm = if self.competing.is_some() {
+            from <= standing
+        } else {
+            lowest <= standing || part > OURS
+        };
         if !flat && calm && self.crowded_drains < CROWDED_DRAINS {
             (self.standing_drains, self.flat_drains) = (0, 0);
             if part > OURS {
                 self.proved = Some(self.bottleneck());
             }
-            self.competing = self.competing.filter(|_| time - self.contested < BACK_AFTER);
+            self.competing = self
+                .competing
+                .filter(|_| time - self.contested < BACK_AFTER);
             return;
         }
         self.contested = time;
@@ -703,7 +786,9 @@ impl Control {
     /// What stands is no queue, but the path has become longer: nothing left it while we held back, though much of the
     /// traffic is ours.
     fn is_flat(&self, from: f64, lowest: f64) -> bool {
-        self.proved.is_some_and(|rate| self.bottleneck() > 0.25 * rate) && from - lowest < 0.001 + self.noise
+        self.proved
+            .is_some_and(|rate| self.bottleneck() > 0.25 * rate)
+            && from - lowest < 0.001 + self.noise
     }
 
     /// True once when the smallest delay that was seen is that of the path no more.
@@ -734,7 +819,10 @@ impl Control {
         // So much that there is always something to measure by; as the queue grows, it gets less. (RFC 8085, section
         // 3.1.1, would have one packet a round trip of those that measure nothing.)
         let least = LEAST_WINDOW / self.rtt.max(0.02);
-        let least = least.clamp(self.config.min_bytes_per_second, self.config.max_bytes_per_second);
+        let least = least.clamp(
+            self.config.min_bytes_per_second,
+            self.config.max_bytes_per_second,
+        );
         self.rate = rate.clamp(least, self.config.max_bytes_per_second);
     }
 }

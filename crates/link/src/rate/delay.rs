@@ -68,19 +68,29 @@ impl Delays {
         self.least_rtt.insert(time, rtt);
         self.base_one_way.insert(time, one_way);
         let path = (rtt - self.queue()).max(self.base_rtt());
-        self.smoothed_path =
-            if self.known { self.smoothed_path + (path - self.smoothed_path) / 8.0 } else { path };
+        self.smoothed_path = if self.known {
+            self.smoothed_path + (path - self.smoothed_path) / 8.0
+        } else {
+            path
+        };
         self.known = true;
         if self.report_queue() > REPORT_QUEUE {
             // On an air that many share, the reports to all of them may be more than the air takes.
             self.report_interval = self.report_interval.max(self.report_queue() / 4.0);
         }
-        self.round_one_way = Some(self.round_one_way.map_or(one_way, |least| least.min(one_way)));
+        self.round_one_way = Some(
+            self.round_one_way
+                .map_or(one_way, |least| least.min(one_way)),
+        );
     }
 
     /// Whether another flow fills the queue.
     pub fn set_competing(&mut self, competing: bool) {
-        self.base_one_way.length = if competing { COMPETING_BASE_WINDOW } else { BASE_WINDOW };
+        self.base_one_way.length = if competing {
+            COMPETING_BASE_WINDOW
+        } else {
+            BASE_WINDOW
+        };
     }
 
     /// The path has become longer: what was seen before the newest packet counts no more.
@@ -109,7 +119,9 @@ impl Delays {
 
     /// The one-way delay above its smallest value, of the newest packet.
     pub fn queue(&self) -> f64 {
-        self.base_one_way.value().map_or(0.0, |base| self.last_one_way - base)
+        self.base_one_way
+            .value()
+            .map_or(0.0, |base| self.last_one_way - base)
     }
 
     /// The queue that stood for the whole round: smaller delays are not due to jitter. (Copa's standing RTT.)
@@ -132,7 +144,8 @@ impl Delays {
 
     /// How often the peer should report, in seconds.
     pub fn report_interval(&self) -> f64 {
-        self.report_interval.clamp(REPORT_INTERVALS.0, REPORT_INTERVALS.1)
+        self.report_interval
+            .clamp(REPORT_INTERVALS.0, REPORT_INTERVALS.1)
     }
 
     /// Mean deviation of neighbouring one-way delays.
@@ -151,7 +164,10 @@ struct WindowedMin {
 
 impl WindowedMin {
     fn new(length: f64) -> Self {
-        Self { length, steps: Vec::new() }
+        Self {
+            length,
+            steps: Vec::new(),
+        }
     }
 
     fn insert(&mut self, time: f64, value: f64) {
@@ -181,6 +197,10 @@ mod tests {
             delays.on_sample(f64::from(millis) * 1e-3, rtt, 0.001);
             delays.relax_report_interval();
         }
-        assert!(delays.report_interval() > 0.1, "{} s", delays.report_interval());
+        assert!(
+            delays.report_interval() > 0.1,
+            "{} s",
+            delays.report_interval()
+        );
     }
 }

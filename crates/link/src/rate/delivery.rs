@@ -67,7 +67,11 @@ pub struct Delivery {
 impl Delivery {
     pub fn on_report(&mut self, packet: &Sent, observed: &Observed, last_idle: u64) {
         let arrived_at = observed.arrived.as_secs_f64();
-        self.newest = Some(Mark { packet: *packet, arrived_at, bytes_received: observed.bytes_received });
+        self.newest = Some(Mark {
+            packet: *packet,
+            arrived_at,
+            bytes_received: observed.bytes_received,
+        });
         self.last_idle = last_idle;
     }
 
@@ -83,7 +87,12 @@ impl Delivery {
     }
 
     /// The rates of the round that the newest report ends, if it does.
-    pub fn finish_round(&mut self, packet: &Sent, last_sent: u64, length: Length) -> Option<DeliveryRates> {
+    pub fn finish_round(
+        &mut self,
+        packet: &Sent,
+        last_sent: u64,
+        length: Length,
+    ) -> Option<DeliveryRates> {
         let end = self.newest?;
         let Some(begin) = self.begin else {
             if packet.number > self.begins_after {

@@ -24,7 +24,11 @@ pub struct LossCount {
 
 impl LossCount {
     pub fn share(&self) -> f64 {
-        if self.sent > 0.0 { (self.lost / self.sent).clamp(0.0, 1.0) } else { 0.0 }
+        if self.sent > 0.0 {
+            (self.lost / self.sent).clamp(0.0, 1.0)
+        } else {
+            0.0
+        }
     }
 
     pub fn add(&mut self, other: LossCount) {
@@ -63,7 +67,8 @@ impl Losses {
     /// While the queue is short, a stretch in which next to nothing arrived is a fade: it says nothing about the packets
     /// before and after it, so it is no part of the share that is lost.
     pub fn on_report(&mut self, sent: u64, received: u64, short_queue: bool) {
-        let (sent_since, received_since) = (sent - self.sent, received.saturating_sub(self.received));
+        let (sent_since, received_since) =
+            (sent - self.sent, received.saturating_sub(self.received));
         let expected = FADED * (1.0 - self.smoothed.min(0.95)) * sent_since as f64;
         if short_queue && sent_since >= FADE_PACKETS && (received_since as f64) < expected {
             self.round_sent += sent_since;

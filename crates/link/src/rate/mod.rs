@@ -243,9 +243,14 @@ impl Rate {
         let idle = had_nothing && late > pacing::SLACK && in_flight < 0.9 * self.window_bytes();
         let spacing = Duration::from_secs_f64(bytes as f64 / self.control.bytes_per_second());
         let burst = self.catches_up();
-        let lost = if had_nothing { Duration::ZERO } else { late.saturating_sub(burst) };
+        let lost = if had_nothing {
+            Duration::ZERO
+        } else {
+            late.saturating_sub(burst)
+        };
         let time = now.duration_since(self.start).as_secs_f64();
-        self.sent.push(packet_number, time, bytes, idle, lost.as_secs_f64());
+        self.sent
+            .push(packet_number, time, bytes, idle, lost.as_secs_f64());
         self.breaker.on_sent(now, in_flight == 0.0);
         self.next_send = self.next_send.max(now.checked_sub(burst).unwrap_or(now)) + spacing;
     }
@@ -262,10 +267,16 @@ impl Rate {
     ///
     /// A report that cannot be true is counted, and nothing of it is used.
     pub fn on_feedback(&mut self, now: Instant, observed: &Observed) -> Result<(), FalseReport> {
-        if self.reported.highest.is_some_and(|highest| observed.highest_packet_number < highest) {
+        if self
+            .reported
+            .highest
+            .is_some_and(|highest| observed.highest_packet_number < highest)
+        {
             return Ok(());
         }
-        let packet = self.check(observed).inspect_err(|_| self.false_reports += 1)?;
+        let packet = self
+            .check(observed)
+            .inspect_err(|_| self.false_reports += 1)?;
         let fresh = self.reported.highest != Some(observed.highest_packet_number);
         let time = now.duration_since(self.start).as_secs_f64();
         if self.in_flight_bytes() as f64 >= self.window_bytes() {
@@ -276,7 +287,8 @@ impl Rate {
             packets: observed.packets_received,
             bytes: observed.bytes_received,
         };
-        self.breaker.on_report(now, packet.count, observed.packets_received);
+        self.breaker
+            .on_report(now, packet.count, observed.packets_received);
         if !fresh {
             return Ok(());
         }
@@ -284,10 +296,13 @@ impl Rate {
         if !self.delays.known() {
             self.control.on_first_report(rtt);
         }
-        self.delays.on_sample(time, rtt, observed.arrived.as_secs_f64() - packet.time);
+        self.delays
+            .on_sample(time, rtt, observed.arrived.as_secs_f64() - packet.time);
         let short_queue = self.delays.queue() < self.control.target();
-        self.losses.on_report(packet.count, observed.packets_received, short_queue);
-        self.delivery.on_report(&packet, observed, self.sent.last_idle());
+        self.losses
+            .on_report(packet.count, observed.packets_received, short_queue);
+        self.delivery
+            .on_report(&packet, observed, self.sent.last_idle());
         self.sent.forget_before(observed.highest_packet_number);
         let rtt = self.delays.rtt() + self.wanted_report_interval();
         self.breaker.set_patience(rtt, self.losses.smoothed());
@@ -309,19 +324,26 @@ impl Rate {
             let patience = seconds(2.0 * self.delays.rtt()).max(pacing::TAIL);
             return match self.breaker.last_event() + patience {
                 at if at <= now => Permission::Probe,
-                at => {
-                    Permission::Wait(at.min(self.breaker.silent_at()).max(now + Duration::from_micros(100)))
-                }
+                at => Permission::Wait(
+                    at.min(self.breaker.silent_at())
+                        .max(now + Duration::from_micros(100)),
+                ),
             };
         }
-        if self.next_send > now { Permission::Wait(self.next_send) } else { Permission::Send }
+        if self.next_send > now {
+            Permission::Wait(self.next_send)
+        } else {
+            Permission::Send
+        }
     }
 
     /// How often the peer should report, at most: more rarely when reports queue on their way back, or do not come at
     /// all. To be told with each packet. A report that is due goes at once, so a long interval does not delay the
     /// answer to the first packet after a pause.
     pub fn report_interval(&self, now: Instant) -> Duration {
-        self.breaker.answer_interval(now).max(seconds(self.wanted_report_interval()))
+        self.breaker
+            .answer_interval(now)
+            .max(seconds(self.wanted_report_interval()))
     }
 
     /// What is known of the path.
@@ -344,14 +366,32 @@ impl Rate {
     fn check(&self, observed: &Observed) -> Result<Sent, FalseReport> {
         let named = observed.highest_packet_number;
         let Some(packet) = self.sent.find(named) else {
-            return Err(FalseReport::NeverSent { named, last: self.sent.last_number() });
+            return Err(FalseReport::NeverSent {
+                named,
+                last: self.sent.last_number(),
+            });
         };
         let within = |what, counted, least, most| match (least..=most).contains(&counted) {
             true => Ok(()),
-            false => Err(FalseReport::Miscounted { what, counted, least, most }),
+            false => Err(FalseReport::Miscounted {
+                what,
+                counted,
+                least,
+                most,
+            }),
         };
-        within("packets", observed.packets_received, self.reported.packets, packet.count)?;
-        within("bytes", observed.bytes_received, self.reported.bytes, packet.bytes)?;
+        within(
+            "packets",
+            observed.packets_received,
+            self.reported.packets,
+            packet.count,
+        )?;
+        within(
+            "bytes",
+            observed.bytes_received,
+            self.reported.bytes,
+            packet.bytes,
+        )?;
         Ok(packet)
     }
 
@@ -361,7 +401,12 @@ impl Rate {
             self.control.on_resumed();
             self.delivery.begin_after(self.sent.last_number());
         }
-        self.control.on_report(time, self.delays.queue(), self.delays.noise(), self.delivery.has_begun());
+        self.control.on_report(
+            time,
+            self.delays.queue(),
+            self.delays.noise(),
+            self.delivery.has_begun(),
+        );
         if self.control.take_base_changed() {
             self.delays.forget_base();
         }
@@ -371,7 +416,9 @@ impl Rate {
             (true, true) => Length::Shortest,
         };
         let last_sent = self.sent.last_number();
-        let Some(delivery) = self.delivery.finish_round(packet, last_sent, length) else { return };
+        let Some(delivery) = self.delivery.finish_round(packet, last_sent, length) else {
+            return;
+        };
         let before = self.control.bytes_per_second();
         let round = Round {
             time,
@@ -392,7 +439,9 @@ impl Rate {
     /// How often reports are to come, in seconds: as their own way allows, and never so often that they make it long.
     fn wanted_report_interval(&self) -> f64 {
         let queue = self.delays.rtt() - LONGEST_PATH;
-        self.delays.report_interval().max((queue / REPORTS_IN_QUEUE).min(LONGEST_REPORT_INTERVAL))
+        self.delays
+            .report_interval()
+            .max((queue / REPORTS_IN_QUEUE).min(LONGEST_REPORT_INTERVAL))
     }
 
     /// By how much a sender that comes late may catch up.
@@ -413,13 +462,25 @@ impl Rate {
             return INITIAL_WINDOW_BYTES;
         }
         // What is not known to pass must not fill the window by which it waits.
-        let rtt = if self.control.is_starting() { self.delays.path_rtt() } else { self.delays.rtt() };
+        let rtt = if self.control.is_starting() {
+            self.delays.path_rtt()
+        } else {
+            self.delays.rtt()
+        };
         // Nor are reports that wait in a queue to open it for more of what they wait behind. Only beside a flow that fills
         // the queue is all of the round trip ours to fill.
-        let longest = if self.control.competing() { f64::MAX } else { self.delays.base_rtt() + LONGEST_PATH };
+        let longest = if self.control.competing() {
+            f64::MAX
+        } else {
+            self.delays.base_rtt() + LONGEST_PATH
+        };
         let rtt = rtt.min(longest);
         let window = self.control.window_bytes_per_second() * (1.5 * rtt + 0.010);
-        let most = if self.control.knows_bottleneck() { MOST_WINDOW_BYTES } else { FIRST_WINDOW_BYTES };
+        let most = if self.control.knows_bottleneck() {
+            MOST_WINDOW_BYTES
+        } else {
+            FIRST_WINDOW_BYTES
+        };
         window.clamp(LEAST_WINDOW_BYTES, most)
     }
 }

@@ -26,7 +26,10 @@ impl Recent {
         if self.rounds.len() > ROUNDS {
             self.rounds.pop_front();
         }
-        let since = self.rounds.front().map_or(time, |first| first.min(time - SECONDS));
+        let since = self
+            .rounds
+            .front()
+            .map_or(time, |first| first.min(time - SECONDS));
         while self.values.front().is_some_and(|(at, _)| *at < since) {
             self.values.pop_front();
         }

@@ -34,7 +34,10 @@ pub struct SentPackets {
 impl SentPackets {
     /// `late`: by how many seconds it was sent later than it might have been, if that is not caught up.
     pub fn push(&mut self, number: u64, time: f64, bytes: usize, idle: bool, late: f64) {
-        debug_assert!(self.count == 0 || number > self.last_number, "packet numbers increase");
+        debug_assert!(
+            self.count == 0 || number > self.last_number,
+            "packet numbers increase"
+        );
         self.count += 1;
         self.bytes += bytes as u64;
         self.late += late;
@@ -45,16 +48,27 @@ impl SentPackets {
         if self.packets.len() == MAX_REMEMBERED {
             self.packets.pop_front();
         }
-        self.packets.push_back(Sent { number, time, count: self.count, bytes: self.bytes, late: self.late });
+        self.packets.push_back(Sent {
+            number,
+            time,
+            count: self.count,
+            bytes: self.bytes,
+            late: self.late,
+        });
     }
 
     pub fn find(&self, number: u64) -> Option<Sent> {
-        let index = self.packets.binary_search_by_key(&number, |packet| packet.number).ok()?;
+        let index = self
+            .packets
+            .binary_search_by_key(&number, |packet| packet.number)
+            .ok()?;
         Some(self.packets[index])
     }
 
     pub fn forget_before(&mut self, number: u64) {
-        let old = self.packets.partition_point(|packet| packet.number < number);
+        let old = self
+            .packets
+            .partition_point(|packet| packet.number < number);
         self.packets.drain(..old);
     }
 
@@ -71,7 +85,9 @@ impl SentPackets {
         match number {
             None => self.bytes,
             // The reported packet is kept, so it is found unless more than can be remembered went out since.
-            Some(number) => self.find(number).map_or(self.bytes, |packet| self.bytes - packet.bytes),
+            Some(number) => self
+                .find(number)
+                .map_or(self.bytes, |packet| self.bytes - packet.bytes),
         }
     }
 }

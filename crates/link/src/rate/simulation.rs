@@ -23,10 +23,17 @@ struct Packet {
 
 #[derive(Clone, Copy, Debug)]
 enum Content {
-    Data { number: u64, report_interval: Duration },
+    Data {
+        number: u64,
+        report_interval: Duration,
+    },
     Report(Observed),
-    Segment { number: u64 },
-    Ack { number: u64 },
+    Segment {
+        number: u64,
+    },
+    Ack {
+        number: u64,
+    },
 }
 
 /// What a flow has to send.
@@ -39,7 +46,11 @@ enum Demand {
 }
 
 enum Sender {
-    Link { rate: Box<Rate>, demand: Demand, number: u64 },
+    Link {
+        rate: Box<Rate>,
+        demand: Demand,
+        number: u64,
+    },
     Cubic(Box<CubicSender>),
 }
 
@@ -73,7 +84,11 @@ struct Simulation {
 }
 
 impl Simulation {
-    fn new<S: Into<Schedule>>(duplex: Duplex, seed: u64, hosts: impl IntoIterator<Item = S>) -> Self {
+    fn new<S: Into<Schedule>>(
+        duplex: Duplex,
+        seed: u64,
+        hosts: impl IntoIterator<Item = S>,
+    ) -> Self {
         Self {
             air: Air::new(duplex, seed, hosts),
             flows: Vec::new(),
@@ -84,7 +99,16 @@ impl Simulation {
 
     fn link(&mut self, from: usize, to: usize, starts: Duration, demand: Demand) -> usize {
         let rate = Box::new(Rate::new(Config::default(), self.epoch + starts));
-        self.add(from, to, starts, Sender::Link { rate, demand, number: 0 })
+        self.add(
+            from,
+            to,
+            starts,
+            Sender::Link {
+                rate,
+                demand,
+                number: 0,
+            },
+        )
     }
 
     fn cubic(&mut self, from: usize, to: usize, starts: Duration) -> usize {
@@ -122,8 +146,14 @@ impl Simulation {
 
     fn run_until(&mut self, end: Duration) {
         loop {
-            let wakes = self.flows.iter().flat_map(|flow| [flow.wake, flow.receiver.report_at]).flatten();
-            let Some(next) = wakes.chain(self.air.next_event()).min() else { break };
+            let wakes = self
+                .flows
+                .iter()
+                .flat_map(|flow| [flow.wake, flow.receiver.report_at])
+                .flatten();
+            let Some(next) = wakes.chain(self.air.next_event()).min() else {
+                break;
+            };
             if next > end {
                 break;
             }
@@ -132,7 +162,11 @@ impl Simulation {
                 self.receive(delivery.packet, delivery.offered_at);
             }
             for flow in 0..self.flows.len() {
-                if self.flows[flow].receiver.report_at.is_some_and(|at| at <= self.now) {
+                if self.flows[flow]
+                    .receiver
+                    .report_at
+                    .is_some_and(|at| at <= self.now)
+                {
                     self.report(flow);
                 }
                 if self.flows[flow].wake.is_some_and(|at| at <= self.now) {
@@ -147,8 +181,15 @@ impl Simulation {
         let (now, epoch) = (self.now, self.epoch);
         let flow = &mut self.flows[packet.flow];
         match (packet.content, &mut flow.sender) {
-            (Content::Data { number, report_interval }, _) => {
-                flow.delivered.push((now.as_secs_f32(), (now - offered_at).as_secs_f32()));
+            (
+                Content::Data {
+                    number,
+                    report_interval,
+                },
+                _,
+            ) => {
+                flow.delivered
+                    .push((now.as_secs_f32(), (now - offered_at).as_secs_f32()));
                 let receiver = &mut flow.receiver;
                 receiver.packets += 1;
                 receiver.unreported += 1;
@@ -157,18 +198,30 @@ impl Simulation {
                 }
                 let due = (receiver.reported_at + report_interval).max(now);
                 receiver.report_at = Some(receiver.report_at.map_or(due, |at| at.min(due)));
-                if receiver.unreported as f64 >= REPORT_PACKETS * report_interval.as_secs_f64() * 1e3 {
+                if receiver.unreported as f64
+                    >= REPORT_PACKETS * report_interval.as_secs_f64() * 1e3
+                {
                     self.report(packet.flow);
                 }
             }
             (Content::Report(observed), Sender::Link { rate, .. }) => {
-                rate.on_feedback(epoch + now, &observed).expect("reports are true");
+                rate.on_feedback(epoch + now, &observed)
+                    .expect("reports are true");
                 self.send(packet.flow);
             }
             (Content::Segment { number }, _) => {
-                flow.delivered.push((now.as_secs_f32(), (now - offered_at).as_secs_f32()));
+                flow.delivered
+                    .push((now.as_secs_f32(), (now - offered_at).as_secs_f32()));
                 let (host, content) = (flow.to, Content::Ack { number });
-                self.air.offer(now, host, ACK_BYTES, Packet { flow: packet.flow, content });
+                self.air.offer(
+                    now,
+                    host,
+                    ACK_BYTES,
+                    Packet {
+                        flow: packet.flow,
+                        content,
+                    },
+                );
             }
             (Content::Ack { number }, Sender::Cubic(cubic)) => {
                 cubic.on_ack(now, number);
@@ -194,7 +247,15 @@ impl Simulation {
             held: now - receiver.arrived,
         };
         let host = flow.to;
-        self.air.offer(now, host, REPORT_BYTES, Packet { flow: index, content: Content::Report(observed) });
+        self.air.offer(
+            now,
+            host,
+            REPORT_BYTES,
+            Packet {
+                flow: index,
+                content: Content::Report(observed),
+            },
+        );
     }
 
     fn send(&mut self, index: usize) {
@@ -205,10 +266,22 @@ impl Simulation {
         }
         let host = flow.from;
         let mut go = |content| {
-            self.air.offer(now, host, PACKET_BYTES, Packet { flow: index, content });
+            self.air.offer(
+                now,
+                host,
+                PACKET_BYTES,
+                Packet {
+                    flow: index,
+                    content,
+                },
+            );
         };
         match &mut flow.sender {
-            Sender::Link { rate, demand, number } => loop {
+            Sender::Link {
+                rate,
+                demand,
+                number,
+            } => loop {
                 let permission = rate.permission(epoch + now);
                 if let Demand::Samples { packets, period } = *demand {
                     let begun = (now - flow.starts).div_duration_f64(period).floor() as u64 + 1;
@@ -225,7 +298,10 @@ impl Simulation {
                         *number += 1;
                         rate.on_sent(epoch + now, *number, PACKET_BYTES as usize);
                         let report_interval = rate.report_interval(epoch + now);
-                        go(Content::Data { number: *number, report_interval });
+                        go(Content::Data {
+                            number: *number,
+                            report_interval,
+                        });
                     }
                     Permission::Wait(at) => {
                         assert!(at > epoch + now, "a wait lies ahead");
@@ -252,7 +328,10 @@ impl Simulation {
     fn delays(&self, flow: usize, from: f64, to: f64) -> Vec<f32> {
         let within = |at: f32| (from..to).contains(&f64::from(at));
         let delivered = self.flows[flow].delivered.iter();
-        let mut delays: Vec<f32> = delivered.filter(|(at, _)| within(*at)).map(|(_, delay)| *delay).collect();
+        let mut delays: Vec<f32> = delivered
+            .filter(|(at, _)| within(*at))
+            .map(|(_, delay)| *delay)
+            .collect();
         delays.sort_by(f32::total_cmp);
         delays
     }
@@ -261,7 +340,9 @@ impl Simulation {
     fn delay_millis(&self, flow: usize, from: f64, to: f64, percentile: f64) -> f64 {
         let delays = self.delays(flow, from, to);
         let index = (delays.len().saturating_sub(1)) as f64 * percentile / 100.0;
-        delays.get(index as usize).map_or(f64::NAN, |delay| f64::from(*delay) * 1e3)
+        delays
+            .get(index as usize)
+            .map_or(f64::NAN, |delay| f64::from(*delay) * 1e3)
     }
 
     /// The time from `from` until the first second-tenth in which at least this rate arrives, in seconds.
@@ -279,7 +360,8 @@ impl Simulation {
 
 /// Jain's fairness index: (sum x)^2 / (n sum x^2). (Jain, Chiu, Hawe, DEC-TR-301, 1984.)
 fn jain(rates: &[f64]) -> f64 {
-    let (sum, squares) =
-        rates.iter().fold((0.0, 0.0), |(sum, squares), rate| (sum + rate, squares + rate * rate));
+    let (sum, squares) = rates.iter().fold((0.0, 0.0), |(sum, squares), rate| {
+        (sum + rate, squares + rate * rate)
+    });
     sum * sum / (rates.len() as f64 * squares)
 }

@@ -27,11 +27,25 @@ fn reports_that_cannot_be_true_are_counted_and_not_used() {
     let now = start + MILLI * 20;
     assert_eq!(
         rate.on_feedback(now, &report(11, 1, 1000)),
-        Err(FalseReport::NeverSent { named: 11, last: 10 })
+        Err(FalseReport::NeverSent {
+            named: 11,
+            last: 10
+        })
     );
     rate.on_feedback(now, &report(5, 4, 4000)).unwrap();
-    for lie in [report(10, 11, 4000), report(10, 3, 4000), report(10, 5, 10_001), report(10, 5, 3999)] {
-        assert!(matches!(rate.on_feedback(now, &lie), Err(FalseReport::Miscounted { .. })), "{lie:?}");
+    for lie in [
+        report(10, 11, 4000),
+        report(10, 3, 4000),
+        report(10, 5, 10_001),
+        report(10, 5, 3999),
+    ] {
+        assert!(
+            matches!(
+                rate.on_feedback(now, &lie),
+                Err(FalseReport::Miscounted { .. })
+            ),
+            "{lie:?}"
+        );
     }
     let before = rate.status();
     assert_eq!((before.false_reports, before.in_flight_bytes), (5, 5000));
@@ -45,11 +59,22 @@ fn a_silent_peer_is_probed_and_nothing_else() {
     let start = Instant::now();
     let mut rate = Rate::new(Config::default(), start);
     rate.on_sent(start, 1, 1000);
-    rate.on_feedback(start + MILLI, &report(1, 1, 1000)).unwrap();
+    rate.on_feedback(start + MILLI, &report(1, 1, 1000))
+        .unwrap();
     let (sent, now, number) = silence(&mut rate, start + MILLI, 1);
-    let late: Vec<_> = sent.iter().filter(|(at, _)| *at > start + Duration::from_millis(200)).collect();
-    assert!(late.iter().all(|(_, permission)| *permission == Permission::Probe));
-    assert!(late.windows(2).all(|pair| pair[1].0 - pair[0].0 == 20 * MILLI), "{late:?}");
+    let late: Vec<_> = sent
+        .iter()
+        .filter(|(at, _)| *at > start + Duration::from_millis(200))
+        .collect();
+    assert!(
+        late.iter()
+            .all(|(_, permission)| *permission == Permission::Probe)
+    );
+    assert!(
+        late.windows(2)
+            .all(|pair| pair[1].0 - pair[0].0 == 20 * MILLI),
+        "{late:?}"
+    );
     assert!(rate.status().silent);
     // The first report ends it.
     rate.on_feedback(now, &report(number, 2, 2000)).unwrap();
@@ -66,7 +91,10 @@ fn a_peer_that_was_never_heard_is_probed_ever_more_rarely() {
         let within = start + MILLI * from as u32..start + MILLI * to as u32;
         sent.iter().filter(|(at, _)| within.contains(at)).count()
     };
-    assert!(probes(200, 400) >= 5 && (4..=8).contains(&probes(1000, 2000)), "{sent:?}");
+    assert!(
+        probes(200, 400) >= 5 && (4..=8).contains(&probes(1000, 2000)),
+        "{sent:?}"
+    );
 }
 
 /// On an air that many share, reports come ever later, whatever this sender does. A window that grew with them would send
@@ -88,15 +116,26 @@ fn reports_that_come_seconds_late_do_not_open_the_window() {
         }
         while reports.front().is_some_and(|(at, ..)| *at <= now) {
             let (_, passed, highest) = reports.pop_front().expect("one is due");
-            let observed = Observed { arrived: passed - start, ..report(highest, highest, 1000 * highest) };
+            let observed = Observed {
+                arrived: passed - start,
+                ..report(highest, highest, 1000 * highest)
+            };
             rate.on_feedback(now, &observed).unwrap();
         }
         if now > start + Duration::from_secs(4) {
             most = most.max(rate.status().in_flight_bytes);
         }
     }
-    assert!(rate.status().rtt > Duration::from_secs(2), "{:?}", rate.status());
-    assert!(most < 800_000, "{most} bytes under way, {:?}", rate.status());
+    assert!(
+        rate.status().rtt > Duration::from_secs(2),
+        "{:?}",
+        rate.status()
+    );
+    assert!(
+        most < 800_000,
+        "{most} bytes under way, {:?}",
+        rate.status()
+    );
 }
 
 /// A processor that others use, too, sends less than it may. That says nothing about what passes: taken for it, the rate
@@ -141,18 +180,33 @@ impl LateSender {
             }
             while reports.front().is_some_and(|(at, ..)| *at <= now) {
                 let (_, arrived, highest) = reports.pop_front().expect("one is due");
-                let observed = Observed { arrived, ..report(highest, highest, 1000 * highest) };
+                let observed = Observed {
+                    arrived,
+                    ..report(highest, highest, 1000 * highest)
+                };
                 rate.on_feedback(now, &observed).unwrap();
             }
             while rate.permission(now) == Permission::Send {
                 number += 1;
                 rate.on_sent(now, number, 1000);
                 departs = departs.max(now) + Duration::from_micros(50);
-                reports.push_back((departs + round_trip, departs + round_trip / 2 - start, number));
-                sent += if now > start + Duration::from_secs(12) { 1000.0 / 2.0 } else { 0.0 };
+                reports.push_back((
+                    departs + round_trip,
+                    departs + round_trip / 2 - start,
+                    number,
+                ));
+                sent += if now > start + Duration::from_secs(12) {
+                    1000.0 / 2.0
+                } else {
+                    0.0
+                };
             }
         }
-        Self { known, sent, status: rate.status() }
+        Self {
+            known,
+            sent,
+            status: rate.status(),
+        }
     }
 }
 
@@ -168,7 +222,10 @@ fn the_first_rate_is_raised_when_it_was_tried() {
     while now < start + 300 * MILLI {
         while reports.front().is_some_and(|(at, ..)| *at <= now) {
             let (_, arrived, highest) = reports.pop_front().expect("one is due");
-            let observed = Observed { arrived, ..report(highest, highest, 1000 * highest) };
+            let observed = Observed {
+                arrived,
+                ..report(highest, highest, 1000 * highest)
+            };
             rate.on_feedback(now, &observed).unwrap();
         }
         let told = rate.status().bytes_per_second;
@@ -200,11 +257,18 @@ fn the_first_packets_tell_what_the_channel_loses() {
         told.push(losses.smoothed());
     }
     assert!(told[0] < 0.1 && told[1] > 0.1, "{told:?}");
-    assert!(told[2..].iter().all(|loss| (0.17..0.21).contains(loss)), "{told:?}");
+    assert!(
+        told[2..].iter().all(|loss| (0.17..0.21).contains(loss)),
+        "{told:?}"
+    );
 }
 
 /// Sends all that may go for two seconds in which nothing is heard; returns that, when the last went, and its number.
-fn silence(rate: &mut Rate, start: Instant, before: u64) -> (Vec<(Instant, Permission)>, Instant, u64) {
+fn silence(
+    rate: &mut Rate,
+    start: Instant,
+    before: u64,
+) -> (Vec<(Instant, Permission)>, Instant, u64) {
     let (mut now, mut number, mut sent) = (start, before, Vec::new());
     while now < start + Duration::from_secs(2) {
         match rate.permission(now) {
@@ -231,7 +295,8 @@ fn silence_that_chance_brings_about_is_none() {
             number += 1;
             rate.on_sent(now, number, 1000);
             let received = number * arrive / 1000;
-            rate.on_feedback(now, &report(number, received, 1000 * received)).unwrap();
+            rate.on_feedback(now, &report(number, received, 1000 * received))
+                .unwrap();
         }
         rate.on_sent(now, number + 1, 1000);
         let _ = rate.permission(now + 300 * MILLI);
@@ -254,7 +319,8 @@ fn what_delivers_next_to_nothing_is_probed_only() {
         }
         // One packet of twenty arrives.
         if number > 20 && number % 20 < 3 {
-            rate.on_feedback(now, &report(number, number / 20, 50 * number)).unwrap();
+            rate.on_feedback(now, &report(number, number / 20, 50 * number))
+                .unwrap();
         }
     }
     assert!(rate.status().silent, "{:?}", rate.status());

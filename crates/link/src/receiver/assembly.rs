@@ -55,7 +55,8 @@ impl Assembly {
 
     /// Whether a symbol says the same of the sample as the first one did.
     pub(super) fn agrees(&self, symbol: &Symbol) -> bool {
-        (self.stream, self.sequence, self.geometry) == (symbol.stream, symbol.sequence, symbol.geometry)
+        (self.stream, self.sequence, self.geometry)
+            == (symbol.stream, symbol.sequence, symbol.geometry)
     }
 
     /// Adds a symbol, which agrees, and decodes its block as soon as that can be done.
@@ -66,7 +67,11 @@ impl Assembly {
         let shards = block.source_shards();
         // The only shard of a block is repeated: all symbols are the same.
         let index = if shards == 1 { 0 } else { index };
-        let mut added = Added { symbols: state.got as u16, complete: false, copied: 0 };
+        let mut added = Added {
+            symbols: state.got as u16,
+            complete: false,
+            copied: 0,
+        };
         if state.complete {
             return added;
         }
@@ -94,8 +99,16 @@ impl Assembly {
         if !state.repair.is_empty() {
             let have = &state.have;
             let received = (0..shards).filter(|shard| have[shard / 64] & (1 << (shard % 64)) != 0);
-            let repair = state.repair.iter().map(|(index, shard)| (*index, &shard[..]));
-            added.copied += coder.decode(block, self.payload.bytes_mut(block.range()), received, repair);
+            let repair = state
+                .repair
+                .iter()
+                .map(|(index, shard)| (*index, &shard[..]));
+            added.copied += coder.decode(
+                block,
+                self.payload.bytes_mut(block.range()),
+                received,
+                repair,
+            );
         }
         state.complete = true;
         state.repair = Vec::new();

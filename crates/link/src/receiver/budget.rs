@@ -21,7 +21,11 @@ pub(super) struct Budget {
 
 impl Budget {
     pub(super) fn new(limit: u64) -> Self {
-        Self { limit, granted: 0, queued: 0 }
+        Self {
+            limit,
+            granted: 0,
+            queued: 0,
+        }
     }
 
     /// Raises a grant to `wanted` if there is as much, else as far as possible. Returns the new grant.
@@ -77,7 +81,9 @@ mod tests {
     #[test]
     fn as_many_streams_can_open_as_may() {
         let mut budget = Budget::new(1 << 30);
-        let grants: Vec<_> = (0..16_384).map(|_| budget.grant_opening(4 << 20, 16_384)).collect();
+        let grants: Vec<_> = (0..16_384)
+            .map(|_| budget.grant_opening(4 << 20, 16_384))
+            .collect();
         assert_eq!(grants[..16], [4 << 20; 16]);
         assert!(grants[1000] > 36 << 10);
         assert!(grants.iter().all(|grant| *grant >= OPENING_LEAST));

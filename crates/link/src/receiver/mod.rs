@@ -58,7 +58,11 @@ pub struct ReceiverConfig {
 
 impl Default for ReceiverConfig {
     fn default() -> Self {
-        Self { budget_bytes: 1 << 30, max_streams: 16_384, initial_credit: 4 << 20 }
+        Self {
+            budget_bytes: 1 << 30,
+            max_streams: 16_384,
+            initial_credit: 4 << 20,
+        }
     }
 }
 
@@ -162,7 +166,8 @@ impl Receiver {
     /// # Errors
     /// Nothing of a packet is used that does not parse.
     pub fn on_data(&mut self, now: Instant, datagram: &[u8]) -> Result<(), WireError> {
-        let (header, frames) = data::read(datagram).inspect_err(|_| self.counters.invalid_packets += 1)?;
+        let (header, frames) =
+            data::read(datagram).inspect_err(|_| self.counters.invalid_packets += 1)?;
         if !self.is_current(header.session) {
             self.counters.stale_packets += 1;
             return Ok(());
@@ -173,7 +178,11 @@ impl Receiver {
             self.counters.repeated_packets += 1;
             return Ok(());
         }
-        self.reporter.on_packet(now, newest.then_some(header.report_interval), datagram.len());
+        self.reporter.on_packet(
+            now,
+            newest.then_some(header.report_interval),
+            datagram.len(),
+        );
         for frame in frames {
             match frame {
                 Frame::Symbol { symbol, shard } => self.on_symbol(&symbol, &datagram[shard]),
@@ -184,7 +193,10 @@ impl Receiver {
                     }
                     self.reports.raise_floor(status.floor);
                     self.drop_below(status.floor);
-                    status.abandoned.iter().for_each(|run| self.on_abandoned(run));
+                    status
+                        .abandoned
+                        .iter()
+                        .for_each(|run| self.on_abandoned(run));
                 }
             }
         }
@@ -193,7 +205,10 @@ impl Receiver {
 
     /// Takes the oldest sample that waits in a stream.
     pub fn take(&mut self, stream: u32) -> Option<Sample> {
-        let state = self.streams.get_mut(&stream).filter(|_| stream != CONTROL_STREAM)?;
+        let state = self
+            .streams
+            .get_mut(&stream)
+            .filter(|_| stream != CONTROL_STREAM)?;
         let sample = state.queue.pop_front()?;
         state.counters.taken += 1;
         self.budget.unqueue(sample.payload.len());
@@ -222,16 +237,28 @@ impl Receiver {
 
     /// What every stream is granted, to be told again in a new session of this side.
     pub(crate) fn grants(&self) -> Vec<Control> {
-        let streams = self.streams.iter().filter(|(stream, _)| **stream != CONTROL_STREAM);
-        streams.map(|(stream, state)| self.grant(*stream, state.granted)).collect()
+        let streams = self
+            .streams
+            .iter()
+            .filter(|(stream, _)| **stream != CONTROL_STREAM);
+        streams
+            .map(|(stream, state)| self.grant(*stream, state.granted))
+            .collect()
     }
 
     fn grant(&self, stream: u32, bytes: u64) -> Control {
-        Control::Grant { stream, between: self.between(), bytes }
+        Control::Grant {
+            stream,
+            between: self.between(),
+            bytes,
+        }
     }
 
     fn between(&self) -> Between {
-        Between { session: self.session.unwrap_or_default(), incarnation: self.incarnation }
+        Between {
+            session: self.session.unwrap_or_default(),
+            incarnation: self.incarnation,
+        }
     }
 
     /// The counters of a stream.
@@ -241,15 +268,24 @@ impl Receiver {
 
     /// The counters of all streams, ended ones included, control messages left out.
     pub fn totals(&self) -> ReceiveCounters {
-        let open = self.streams.iter().filter(|(stream, _)| **stream != CONTROL_STREAM);
+        let open = self
+            .streams
+            .iter()
+            .filter(|(stream, _)| **stream != CONTROL_STREAM);
         open.fold(self.totals, |sum, (_, state)| sum + state.counters())
     }
 
     /// Bytes of samples that arrive, of their repair shards, and of samples that wait.
     pub fn memory_bytes(&self) -> u64 {
         let assemblies: usize = self.assemblies.values().map(Assembly::memory_bytes).sum();
-        let held = self.streams.values().flat_map(|state| state.waiting.values());
-        let held: usize = held.filter_map(|complete| complete.sample.as_ref()).map(|s| s.payload.len()).sum();
+        let held = self
+            .streams
+            .values()
+            .flat_map(|state| state.waiting.values());
+        let held: usize = held
+            .filter_map(|complete| complete.sample.as_ref())
+            .map(|s| s.payload.len())
+            .sum();
         let queued = self.streams.values().flat_map(|state| &state.queue);
         (assemblies + held + queued.map(|sample| sample.payload.len()).sum::<usize>()) as u64
     }
@@ -261,12 +297,18 @@ impl Receiver {
 
     /// The counters of the link.
     pub fn link_counters(&self) -> LinkReceiveCounters {
-        LinkReceiveCounters { budget_used_bytes: self.budget.used(), ..self.counters }
+        LinkReceiveCounters {
+            budget_used_bytes: self.budget.used(),
+            ..self.counters
+        }
     }
 
     /// The open streams.
     pub fn streams(&self) -> impl Iterator<Item = (u32, &str, Qos)> {
-        let streams = self.streams.iter().filter(|(stream, _)| **stream != CONTROL_STREAM);
+        let streams = self
+            .streams
+            .iter()
+            .filter(|(stream, _)| **stream != CONTROL_STREAM);
         streams.map(|(stream, state)| (*stream, state.name.as_str(), state.qos))
     }
 
@@ -296,7 +338,8 @@ impl Receiver {
             self.totals = self.totals + state.counters();
         }
         self.streams.clear();
-        self.streams.insert(CONTROL_STREAM, ReceiveStream::control(CONTROL_CREDIT));
+        self.streams
+            .insert(CONTROL_STREAM, ReceiveStream::control(CONTROL_CREDIT));
         self.assemblies.clear();
         self.held.clear();
         self.closed = ClosedIds::default();
@@ -327,7 +370,14 @@ impl Receiver {
         if !self.assemblies.contains_key(&id) {
             if state.is_past(symbol.sequence) {
                 let keeps_all = state.qos.delivery.keeps_all();
-                self.close(id, if keeps_all { Outcome::Delivered } else { Outcome::Superseded });
+                self.close(
+                    id,
+                    if keeps_all {
+                        Outcome::Delivered
+                    } else {
+                        Outcome::Superseded
+                    },
+                );
                 return;
             }
             let bytes = symbol.geometry.sample_bytes();
@@ -358,17 +408,31 @@ impl Receiver {
     }
 
     fn complete(&mut self, id: u64, age_millis: u16) {
-        let assembly = self.assemblies.remove(&id).expect("what is complete was under way");
+        let assembly = self
+            .assemblies
+            .remove(&id)
+            .expect("what is complete was under way");
         let stream = assembly.stream;
-        let state = self.streams.get_mut(&stream).expect("an assembly belongs to a stream");
+        let state = self
+            .streams
+            .get_mut(&stream)
+            .expect("an assembly belongs to a stream");
         let age = Duration::from_millis(age_millis.into());
         let sequence = assembly.sequence;
-        let sample = Sample { sequence, age, payload: assembly.into_payload() };
+        let sample = Sample {
+            sequence,
+            age,
+            payload: assembly.into_payload(),
+        };
         let bytes = sample.payload.len();
         let expired = state.qos.lifespan.is_some_and(|lifespan| age >= lifespan);
         if state.qos.delivery.keeps_all() {
             // An expired one keeps its place in the order, as one that is skipped.
-            let complete = Complete { id, sample: (!expired).then_some(sample), bytes };
+            let complete = Complete {
+                id,
+                sample: (!expired).then_some(sample),
+                bytes,
+            };
             match state.waiting.entry(sequence) {
                 Entry::Vacant(place) => {
                     place.insert(complete);
@@ -401,11 +465,17 @@ impl Receiver {
     /// Delivers what a stream that keeps all has complete, in order, as long as its queue has room.
     fn deliver_in_order(&mut self, stream: u32) {
         loop {
-            let Some(state) = self.streams.get_mut(&stream) else { return };
+            let Some(state) = self.streams.get_mut(&stream) else {
+                return;
+            };
             if state.skip() {
                 continue;
             }
-            if state.waiting.first_key_value().is_none_or(|(sequence, _)| *sequence != state.next_sequence) {
+            if state
+                .waiting
+                .first_key_value()
+                .is_none_or(|(sequence, _)| *sequence != state.next_sequence)
+            {
                 return;
             }
             if stream == CONTROL_STREAM && self.replies.len() >= REPLIES_MAX {
@@ -428,7 +498,9 @@ impl Receiver {
                 self.on_control(&complete.sample.expect("it was just seen").payload);
                 continue;
             }
-            if state.queue.len() >= state.qos.delivery.depth() || !self.budget.queue(first.get().bytes) {
+            if state.queue.len() >= state.qos.delivery.depth()
+                || !self.budget.queue(first.get().bytes)
+            {
                 return;
             }
             let complete = first.remove();
@@ -445,18 +517,32 @@ impl Receiver {
 
     fn on_control(&mut self, payload: &[u8]) {
         match Control::decode(payload) {
-            Ok(Control::Open { stream, qos, first_sequence, name }) => {
-                let room =
-                    self.streams.len() <= self.config.max_streams && !self.streams.contains_key(&stream);
-                let granted = self.budget.grant_opening(self.config.initial_credit, self.config.max_streams);
+            Ok(Control::Open {
+                stream,
+                qos,
+                first_sequence,
+                name,
+            }) => {
+                let room = self.streams.len() <= self.config.max_streams
+                    && !self.streams.contains_key(&stream);
+                let granted = self
+                    .budget
+                    .grant_opening(self.config.initial_credit, self.config.max_streams);
                 if !room || granted == 0 {
                     self.budget.release(granted);
-                    self.replies.push_back(Control::Refuse { stream, between: self.between() });
+                    self.replies.push_back(Control::Refuse {
+                        stream,
+                        between: self.between(),
+                    });
                     return;
                 }
-                self.streams.insert(stream, ReceiveStream::new(name.clone(), qos, first_sequence, granted));
+                self.streams.insert(
+                    stream,
+                    ReceiveStream::new(name.clone(), qos, first_sequence, granted),
+                );
                 self.replies.push_back(self.grant(stream, granted));
-                self.events.push_back(ReceiverEvent::Opened { stream, name, qos });
+                self.events
+                    .push_back(ReceiverEvent::Opened { stream, name, qos });
             }
             Ok(Control::Want { stream, bytes }) => {
                 if let Some(state) = self.streams.get_mut(&stream) {
@@ -472,18 +558,27 @@ impl Receiver {
                     self.forget_if_done(stream);
                 }
             }
-            Ok(answer @ (Control::Grant { .. } | Control::Refuse { .. })) => self.answers.push_back(answer),
+            Ok(answer @ (Control::Grant { .. } | Control::Refuse { .. })) => {
+                self.answers.push_back(answer)
+            }
             Err(_) => self.counters.invalid_messages += 1,
         }
     }
 
     fn on_abandoned(&mut self, run: &Abandoned) {
-        let end = run.transmit_id.saturating_add(run.count).min(crate::wire::VARINT_MAX);
+        let end = run
+            .transmit_id
+            .saturating_add(run.count)
+            .min(crate::wire::VARINT_MAX);
         if self.closed.len() + self.reports.len() >= RANGES_MAX {
             return;
         }
         // What is complete and held will be delivered: it stays open.
-        let held: Vec<u64> = self.held.range(run.transmit_id..end.max(run.transmit_id)).copied().collect();
+        let held: Vec<u64> = self
+            .held
+            .range(run.transmit_id..end.max(run.transmit_id))
+            .copied()
+            .collect();
         let mut from = run.transmit_id;
         for id in held.into_iter().chain([end]) {
             self.abandon(from, id);
@@ -504,7 +599,11 @@ impl Receiver {
             return;
         }
         for (start, end) in self.closed.insert(start, end) {
-            let ids: Vec<u64> = self.assemblies.range(start..end).map(|(id, _)| *id).collect();
+            let ids: Vec<u64> = self
+                .assemblies
+                .range(start..end)
+                .map(|(id, _)| *id)
+                .collect();
             ids.into_iter().for_each(|id| self.drop_assembly(id));
             self.reports.add(start, end, Outcome::Abandoned);
         }
@@ -521,7 +620,9 @@ impl Receiver {
     }
 
     fn drop_assembly(&mut self, id: u64) {
-        let Some(assembly) = self.assemblies.remove(&id) else { return };
+        let Some(assembly) = self.assemblies.remove(&id) else {
+            return;
+        };
         self.reporter.on_closed(id);
         if let Some(state) = self.streams.get_mut(&assembly.stream) {
             state.end(assembly.geometry.sample_bytes());
@@ -538,18 +639,27 @@ impl Receiver {
     }
 
     fn forget_if_done(&mut self, stream: u32) {
-        let Some(state) = self.streams.get(&stream).filter(|state| state.ended && state.queue.is_empty())
+        let Some(state) = self
+            .streams
+            .get(&stream)
+            .filter(|state| state.ended && state.queue.is_empty())
         else {
             return;
         };
         // An honest peer closes a stream when nothing of it is under way; another may open it anew.
         if state.has_unclosed() {
-            let left = self.assemblies.iter().filter(|(_, assembly)| assembly.stream == stream);
+            let left = self
+                .assemblies
+                .iter()
+                .filter(|(_, assembly)| assembly.stream == stream);
             let left: Vec<u64> = left.map(|(id, _)| *id).collect();
             left.into_iter().for_each(|id| self.drop_assembly(id));
         }
         let state = self.streams.remove(&stream).expect("it was just seen");
-        state.waiting.values().for_each(|complete| self.close(complete.id, Outcome::Refused));
+        state
+            .waiting
+            .values()
+            .for_each(|complete| self.close(complete.id, Outcome::Refused));
         self.totals = self.totals + state.counters();
         self.budget.release(state.granted);
     }
@@ -557,15 +667,25 @@ impl Receiver {
 
 /// Memory of the application for a sample, as long as the sample. Control messages are the link's own affair.
 fn allocate(memory: &mut dyn Memory, stream: u32, bytes: usize) -> Result<Payload, NoMemory> {
-    let block =
-        if stream == CONTROL_STREAM { Heap.allocate(stream, bytes) } else { memory.allocate(stream, bytes) };
-    block
-        .map(Payload::new)
-        .and_then(|payload| if payload.len() == bytes { Ok(payload) } else { Err(NoMemory) })
+    let block = if stream == CONTROL_STREAM {
+        Heap.allocate(stream, bytes)
+    } else {
+        memory.allocate(stream, bytes)
+    };
+    block.map(Payload::new).and_then(|payload| {
+        if payload.len() == bytes {
+            Ok(payload)
+        } else {
+            Err(NoMemory)
+        }
+    })
 }
 
 impl std::fmt::Debug for Receiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Receiver").field("session", &self.session).field("counters", &self.counters).finish()
+        f.debug_struct("Receiver")
+            .field("session", &self.session)
+            .field("counters", &self.counters)
+            .finish()
     }
 }

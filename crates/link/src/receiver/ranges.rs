@@ -22,7 +22,12 @@ impl ClosedIds {
     }
 
     pub(super) fn contains(&self, id: u64) -> bool {
-        id < self.floor || self.ranges.range(..=id).next_back().is_some_and(|(_, end)| id < *end)
+        id < self.floor
+            || self
+                .ranges
+                .range(..=id)
+                .next_back()
+                .is_some_and(|(_, end)| id < *end)
     }
 
     /// Adds a range and returns the parts of it that were not in the set.
@@ -39,7 +44,11 @@ impl ClosedIds {
         {
             covered.push((*before, *before_end));
         }
-        covered.extend(self.ranges.range(from..=end).map(|(start, end)| (*start, *end)));
+        covered.extend(
+            self.ranges
+                .range(from..=end)
+                .map(|(start, end)| (*start, *end)),
+        );
         for (covered_start, covered_end) in covered {
             if from < covered_start.min(end) {
                 added.push((from, covered_start.min(end)));
@@ -112,7 +121,12 @@ impl Reports {
         if self.ranges.len() <= most {
             return self.ranges.iter().map(closed).collect();
         }
-        let mut told: Vec<_> = self.ranges.range(self.cursor..).take(most).map(closed).collect();
+        let mut told: Vec<_> = self
+            .ranges
+            .range(self.cursor..)
+            .take(most)
+            .map(closed)
+            .collect();
         if told.is_empty() {
             told = self.ranges.iter().take(most).map(closed).collect();
         }
@@ -137,7 +151,11 @@ impl Reports {
         if let Some((before, value)) = self.ranges.range(..start).next_back() {
             overlapping.push((*before, *value));
         }
-        overlapping.extend(self.ranges.range(start..end).map(|(start, value)| (*start, *value)));
+        overlapping.extend(
+            self.ranges
+                .range(start..end)
+                .map(|(start, value)| (*start, *value)),
+        );
         for (old_start, (old_end, outcome)) in overlapping {
             if old_end <= start {
                 continue;

@@ -66,7 +66,12 @@ impl Default for Reporter {
 
 impl Reporter {
     /// A packet arrived. The newest says how often feedback is wanted.
-    pub(super) fn on_packet(&mut self, now: Instant, interval: Option<ReportInterval>, bytes: usize) {
+    pub(super) fn on_packet(
+        &mut self,
+        now: Instant,
+        interval: Option<ReportInterval>,
+        bytes: usize,
+    ) {
         self.packets += 1;
         self.bytes += bytes as u64;
         if let Some(interval) = interval {
@@ -75,14 +80,16 @@ impl Reporter {
         }
         self.unreported += 1;
         self.repeats_left = u8::MAX;
-        let many = self.unreported as u128 >= u128::from(PACKETS_PER_MILLI) * self.interval.as_millis();
+        let many =
+            self.unreported as u128 >= u128::from(PACKETS_PER_MILLI) * self.interval.as_millis();
         let due = if many { now } else { self.next_at(now) };
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
     }
 
     /// When feedback may next go, as often as the sender asks for it: after a pause at once.
     fn next_at(&self, now: Instant) -> Instant {
-        self.reported_at.map_or(now, |last| now.max(last + self.interval))
+        self.reported_at
+            .map_or(now, |last| now.max(last + self.interval))
     }
 
     pub(super) fn on_progress(&mut self, id: u64, block: u16, symbols: u16) {
@@ -105,7 +112,10 @@ impl Reporter {
     /// The sender has this feedback: returns what it told of closed ranges.
     pub(super) fn acknowledged(&mut self, number: u64) -> Option<Vec<Closed>> {
         let place = self.history.iter().position(|(told, _)| *told == number)?;
-        self.history.drain(..=place).next_back().map(|(_, closed)| closed)
+        self.history
+            .drain(..=place)
+            .next_back()
+            .map(|(_, closed)| closed)
     }
 
     /// A feedback is written: says when the next one is due, if nothing arrives. `highest` packets were sent to here.
@@ -129,7 +139,11 @@ impl Reporter {
             if told.len() == PROGRESS_MAX {
                 break;
             }
-            told.push(Progress { transmit_id: *id, block: *block, symbols: *symbols });
+            told.push(Progress {
+                transmit_id: *id,
+                block: *block,
+                symbols: *symbols,
+            });
             *repeats -= 1;
         }
         self.progress.retain(|_, (_, repeats)| *repeats > 0);
@@ -152,8 +166,16 @@ impl Receiver {
     }
 
     /// Appends the feedback that is due, of at most `datagram_bytes`. False when none is due.
-    pub fn write_feedback(&mut self, now: Instant, datagram_bytes: usize, out: &mut Vec<u8>) -> bool {
-        let Some(session) = self.session.filter(|_| self.reporter.due.is_some_and(|due| due <= now)) else {
+    pub fn write_feedback(
+        &mut self,
+        now: Instant,
+        datagram_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(session) = self
+            .session
+            .filter(|_| self.reporter.due.is_some_and(|due| due <= now))
+        else {
             return false;
         };
         let reporter = &mut self.reporter;
@@ -176,7 +198,9 @@ impl Receiver {
         };
         feedback.write(datagram_bytes, out);
         if !feedback.closed.is_empty() {
-            reporter.history.push_back((feedback.number, feedback.closed));
+            reporter
+                .history
+                .push_back((feedback.number, feedback.closed));
             if reporter.history.len() > HISTORY {
                 reporter.history.pop_front();
             }

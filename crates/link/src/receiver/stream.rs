@@ -65,11 +65,19 @@ impl ReceiveStream {
     }
 
     pub(super) fn control(credit: u64) -> Self {
-        Self::new(String::new(), Qos::new(Delivery::keep_all(u32::MAX)), 0, credit)
+        Self::new(
+            String::new(),
+            Qos::new(Delivery::keep_all(u32::MAX)),
+            0,
+            credit,
+        )
     }
 
     pub(super) fn counters(&self) -> ReceiveCounters {
-        ReceiveCounters { queued: self.queue.len() as u64, ..self.counters }
+        ReceiveCounters {
+            queued: self.queue.len() as u64,
+            ..self.counters
+        }
     }
 
     /// Whether a sample was delivered or passed over.

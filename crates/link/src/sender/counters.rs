@@ -37,7 +37,8 @@ pub struct SendCounters {
 impl SendCounters {
     /// Whether every accepted sample is accounted for.
     pub fn is_balanced(&self) -> bool {
-        let gone = self.overwritten + self.expired + self.superseded + self.incomplete + self.refused;
+        let gone =
+            self.overwritten + self.expired + self.superseded + self.incomplete + self.refused;
         self.accepted == self.delivered + gone + self.unconfirmed + self.held
     }
 }

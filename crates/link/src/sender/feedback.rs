@@ -41,15 +41,26 @@ impl Sender {
             });
         }
         let begun = self.next_transmit;
-        let last = feedback.closed.last().map(|range| range.end).unwrap_or(feedback.floor);
+        let last = feedback
+            .closed
+            .last()
+            .map(|range| range.end)
+            .unwrap_or(feedback.floor);
         if last > begun || feedback.floor > begun {
-            return Err(FeedbackError::NotBegun { named: last.max(feedback.floor), begun: begun - 1 });
+            return Err(FeedbackError::NotBegun {
+                named: last.max(feedback.floor),
+                begun: begun - 1,
+            });
         }
         self.feedback_seen = self.feedback_seen.max(feedback.number);
         self.status.news |= !feedback.closed.is_empty();
 
         let mut touched = Vec::new();
-        while self.in_flight.front().is_some_and(|packet| packet.packet <= feedback.highest_packet) {
+        while self
+            .in_flight
+            .front()
+            .is_some_and(|packet| packet.packet <= feedback.highest_packet)
+        {
             let packet = self.in_flight.pop_front().expect("there is a first one");
             touched.extend(packet.symbols);
         }
@@ -57,7 +68,10 @@ impl Sender {
             if let Some(transmission) = self.transmissions.get_mut(&progress.transmit_id)
                 && let Some(block) = transmission.blocks.get_mut(usize::from(progress.block))
             {
-                block.got = block.got.max(u32::from(progress.symbols)).min(block.source_shards);
+                block.got = block
+                    .got
+                    .max(u32::from(progress.symbols))
+                    .min(block.source_shards);
                 self.evaluate(progress.transmit_id, progress.block);
             }
         }
@@ -71,10 +85,13 @@ impl Sender {
     /// Symbols are no longer in flight: they arrived, which the progress says, or are lost.
     pub(super) fn resolve(&mut self, now: Instant, symbols: Vec<(u64, u16)>) {
         for (id, number) in symbols {
-            let Some(transmission) = self.transmissions.get_mut(&id) else { continue };
+            let Some(transmission) = self.transmissions.get_mut(&id) else {
+                continue;
+            };
             transmission.in_flight -= 1;
             transmission.blocks[usize::from(number)].in_flight -= 1;
-            let over = !transmission.repairs && transmission.sent_once() && transmission.in_flight == 0;
+            let over =
+                !transmission.repairs && transmission.sent_once() && transmission.in_flight == 0;
             if over {
                 // Nothing repairs it. The receiver says whether it was complete after all.
                 self.give_up(now, id, Cause::Incomplete);
@@ -85,8 +102,11 @@ impl Sender {
     }
 
     fn on_closed(&mut self, now: Instant, range: &Closed) {
-        let under_way: Vec<u64> =
-            self.transmissions.range(range.start..range.end).map(|(id, _)| *id).collect();
+        let under_way: Vec<u64> = self
+            .transmissions
+            .range(range.start..range.end)
+            .map(|(id, _)| *id)
+            .collect();
         for id in under_way {
             let transmission = self.remove_transmission(id).expect("it was just seen");
             let bytes = transmission.payload.len() as u64;
@@ -108,7 +128,11 @@ impl Sender {
             }
             self.after_closing(now, transmission.stream);
         }
-        let given_up: Vec<u64> = self.given_up.range(range.start..range.end).map(|(id, _)| *id).collect();
+        let given_up: Vec<u64> = self
+            .given_up
+            .range(range.start..range.end)
+            .map(|(id, _)| *id)
+            .collect();
         for id in given_up {
             let given_up = self.given_up.remove(&id).expect("it was just seen");
             if matches!(given_up.cause, Cause::Recut | Cause::Unconfirmed) {
@@ -126,7 +150,9 @@ impl Sender {
                     (Outcome::Superseded, _) | (_, Cause::Superseded) => counters.superseded += 1,
                     (Outcome::Expired, _) | (_, Cause::Expired) => counters.expired += 1,
                     (_, Cause::Refused) => counters.refused += 1,
-                    (_, Cause::Incomplete | Cause::Recut | Cause::Unconfirmed) => counters.incomplete += 1,
+                    (_, Cause::Incomplete | Cause::Recut | Cause::Unconfirmed) => {
+                        counters.incomplete += 1
+                    }
                 }
             }
             self.after_closing(now, given_up.stream);

@@ -58,9 +58,17 @@ impl Sender {
             self.keep_freshest(now);
         }
         let packet = self.next_packet;
-        let room = Room { start: out.len(), datagram_bytes };
+        let room = Room {
+            start: out.len(),
+            datagram_bytes,
+        };
         let report_interval = ReportInterval::at_most(self.path.report_interval);
-        Header { session: self.session, packet_number: packet as u32, report_interval }.write(out);
+        Header {
+            session: self.session,
+            packet_number: packet as u32,
+            report_interval,
+        }
+        .write(out);
         let mut symbols = SmallVec::<[(u64, u16); 2]>::new();
         let telling = self.status_due(now);
         // What is given up is told in a packet of its own when there is much of it, or nothing else to send.
@@ -69,7 +77,10 @@ impl Sender {
         } else {
             while room.left(out) > 0 && self.add_symbol(now, room, &mut symbols, out) {}
             let alone = symbols.is_empty();
-            if (telling && !self.given_up.is_empty()) || (probe && alone) || (self.status.news && telling) {
+            if (telling && !self.given_up.is_empty())
+                || (probe && alone)
+                || (self.status.news && telling)
+            {
                 let fits = Status::len_max(ABANDONED_ASIDE) <= room.left(out);
                 if fits && (!alone || probe || !self.given_up.is_empty()) {
                     self.write_status(now, room, ABANDONED_ASIDE, out);
@@ -82,7 +93,11 @@ impl Sender {
             return None;
         }
         self.next_packet += 1;
-        self.in_flight.push_back(InFlight { packet, sent: now, symbols });
+        self.in_flight.push_back(InFlight {
+            packet,
+            sent: now,
+            symbols,
+        });
         Some(Filled { packet, bytes })
     }
 
@@ -92,14 +107,22 @@ impl Sender {
 
     fn status_due(&self, now: Instant) -> bool {
         (self.status.news || !self.given_up.is_empty())
-            && self.status.last.is_none_or(|last| last + self.status_interval() <= now)
+            && self
+                .status
+                .last
+                .is_none_or(|last| last + self.status_interval() <= now)
     }
 
     fn write_status(&mut self, now: Instant, room: Room, most: usize, out: &mut Vec<u8>) {
-        let fitting =
-            room.left(out).saturating_sub(Status::len_max(0)) / (Status::len_max(1) - Status::len_max(0));
+        let fitting = room.left(out).saturating_sub(Status::len_max(0))
+            / (Status::len_max(1) - Status::len_max(0));
         let abandoned = self.abandoned(fitting.min(most));
-        Status { floor: self.floor(), feedback_seen: self.feedback_seen, abandoned }.write(out);
+        Status {
+            floor: self.floor(),
+            feedback_seen: self.feedback_seen,
+            abandoned,
+        }
+        .write(out);
         self.status.news = false;
         // What did not fit follows at once.
         self.status.last = (self.status.cursor == 0).then_some(now);
@@ -107,7 +130,12 @@ impl Sender {
 
     /// Every transmission below is known to be closed.
     pub(super) fn floor(&self) -> u64 {
-        let first = self.transmissions.keys().next().into_iter().chain(self.given_up.keys().next());
+        let first = self
+            .transmissions
+            .keys()
+            .next()
+            .into_iter()
+            .chain(self.given_up.keys().next());
         first.copied().min().unwrap_or(self.next_transmit)
     }
 
@@ -120,7 +148,11 @@ impl Sender {
         symbols: &mut SmallVec<[(u64, u16); 2]>,
         out: &mut Vec<u8>,
     ) -> bool {
-        let ahead = if symbols.is_empty() { 1 } else { symbols.len() + LOOK_AHEAD };
+        let ahead = if symbols.is_empty() {
+            1
+        } else {
+            symbols.len() + LOOK_AHEAD
+        };
         if !symbols.is_empty() && room.left(out) < SYMBOL_BYTES_MIN {
             return false;
         }
@@ -158,13 +190,21 @@ impl Sender {
 
     fn write_shard(&mut self, now: Instant, symbol: &Symbol, out: &mut Vec<u8>) {
         let (id, number) = (symbol.transmit_id, usize::from(symbol.block));
-        let transmission = self.transmissions.get_mut(&id).expect("what sends is under way");
+        let transmission = self
+            .transmissions
+            .get_mut(&id)
+            .expect("what sends is under way");
         let block = transmission.geometry.block(number);
         let state = &mut transmission.blocks[number];
         let source = &transmission.payload[block.range()];
         let (index, shards) = (usize::from(symbol.index), block.source_shards());
         if index >= shards && shards > 1 {
-            out.extend_from_slice(self.coder.repair_shard(block, source, &mut state.repair, index - shards));
+            out.extend_from_slice(self.coder.repair_shard(
+                block,
+                source,
+                &mut state.repair,
+                index - shards,
+            ));
         } else {
             let end = out.len() + block.shard_bytes();
             // The only shard of a block is repeated.
@@ -179,7 +219,10 @@ impl Sender {
         transmission.in_flight += 1;
         let first_time = state.next <= state.source_shards;
         let complete = state.next == state.source_shards;
-        let stream = self.streams.get_mut(&symbol.stream).expect("what sends has a stream");
+        let stream = self
+            .streams
+            .get_mut(&symbol.stream)
+            .expect("what sends has a stream");
         stream.counters.symbols += 1;
         stream.counters.repair_symbols += u64::from(!first_time);
         if complete {
@@ -202,11 +245,19 @@ impl Sender {
     fn recut(&mut self, now: Instant, id: u64) {
         let transmission = &self.transmissions[&id];
         let (stream, sequence) = (transmission.stream, transmission.sequence);
-        let pending =
-            Pending { sequence, payload: transmission.payload.clone(), accepted: transmission.accepted };
+        let pending = Pending {
+            sequence,
+            payload: transmission.payload.clone(),
+            accepted: transmission.accepted,
+        };
         self.give_up(now, id, Cause::Recut);
-        let state = self.streams.get_mut(&stream).expect("what sends has a stream");
-        let place = state.pending.partition_point(|other| other.sequence < sequence);
+        let state = self
+            .streams
+            .get_mut(&stream)
+            .expect("what sends has a stream");
+        let place = state
+            .pending
+            .partition_point(|other| other.sequence < sequence);
         state.pending.insert(place, pending);
         state.unclosed -= 1;
         self.refresh_key(stream, None);
@@ -231,14 +282,34 @@ mod tests {
         let now = Instant::now();
         let mut sender = Sender::new(1);
         let lifespan = Some(Duration::from_millis(100));
-        let stream = sender.open(now, "stream".into(), Qos { lifespan, ..Qos::new(Delivery::keep_last(1)) });
+        let stream = sender.open(
+            now,
+            "stream".into(),
+            Qos {
+                lifespan,
+                ..Qos::new(Delivery::keep_last(1))
+            },
+        );
         sender.on_grant(now, stream, 1 << 20);
-        sender.set_path(now, Path { transit: Duration::from_millis(40), ..Path::default() });
-        sender.accept(now, stream, Bytes::from_static(b"sample")).expect("it is small");
+        sender.set_path(
+            now,
+            Path {
+                transit: Duration::from_millis(40),
+                ..Path::default()
+            },
+        );
+        sender
+            .accept(now, stream, Bytes::from_static(b"sample"))
+            .expect("it is small");
         let ages = sent_ages(&mut sender, now + Duration::from_millis(7), stream);
         assert_eq!(ages, [47]);
-        sender.accept(now, stream, Bytes::from_static(b"sample")).expect("it is small");
-        assert_eq!(sent_ages(&mut sender, now + Duration::from_millis(61), stream), []);
+        sender
+            .accept(now, stream, Bytes::from_static(b"sample"))
+            .expect("it is small");
+        assert_eq!(
+            sent_ages(&mut sender, now + Duration::from_millis(61), stream),
+            []
+        );
     }
 
     fn sent_ages(sender: &mut Sender, now: Instant, stream: u32) -> Vec<u16> {

@@ -220,8 +220,17 @@ impl Sender {
     pub fn open(&mut self, now: Instant, name: String, qos: Qos) -> u32 {
         let stream = self.next_stream;
         self.next_stream += 1;
-        self.streams.insert(stream, SendStream::new(name.clone(), qos));
-        self.control(now, &Control::Open { stream, qos, first_sequence: 0, name });
+        self.streams
+            .insert(stream, SendStream::new(name.clone(), qos));
+        self.control(
+            now,
+            &Control::Open {
+                stream,
+                qos,
+                first_sequence: 0,
+                name,
+            },
+        );
         stream
     }
 
@@ -241,7 +250,9 @@ impl Sender {
             return Err(SendError::NotOpen(stream));
         };
         if payload.len() > SAMPLE_BYTES_MAX {
-            return Err(SendError::TooLong { bytes: payload.len() });
+            return Err(SendError::TooLong {
+                bytes: payload.len(),
+            });
         }
         if state.refused || state.cannot_ever_carry(payload.len()) {
             return Err(SendError::Refused(stream));
@@ -250,12 +261,20 @@ impl Sender {
         let depth = state.qos.delivery.depth();
         if state.qos.delivery.keeps_all() && state.under_way() >= depth {
             state.blocked = true;
-            return Err(SendError::Full { stream, depth, payload });
+            return Err(SendError::Full {
+                stream,
+                depth,
+                payload,
+            });
         }
         state.counters.accepted += 1;
         state.counters.accepted_bytes += payload.len() as u64;
         state.largest = state.largest.max(payload.len() as u64);
-        state.pending.push_back(Pending { sequence: state.next_sequence, payload, accepted: now });
+        state.pending.push_back(Pending {
+            sequence: state.next_sequence,
+            payload,
+            accepted: now,
+        });
         state.next_sequence += 1;
         while state.pending.len() > depth {
             state.pending.pop_front();
@@ -278,11 +297,18 @@ impl Sender {
 
     /// Sends a control message.
     pub(crate) fn control(&mut self, now: Instant, message: &Control) {
-        let stream = self.streams.get_mut(&CONTROL_STREAM).expect("the control stream is never closed");
+        let stream = self
+            .streams
+            .get_mut(&CONTROL_STREAM)
+            .expect("the control stream is never closed");
         let payload = Bytes::from(message.encode());
         self.awaits_grant |= matches!(message, Control::Open { .. } | Control::Want { .. });
         stream.counters.accepted += 1;
-        stream.pending.push_back(Pending { sequence: stream.next_sequence, payload, accepted: now });
+        stream.pending.push_back(Pending {
+            sequence: stream.next_sequence,
+            payload,
+            accepted: now,
+        });
         stream.next_sequence += 1;
         self.refresh(now, CONTROL_STREAM);
     }
@@ -299,7 +325,10 @@ impl Sender {
 
     /// Looks whether a stream waits for a grant.
     pub(crate) fn check_grants(&mut self) -> bool {
-        self.awaits_grant = self.streams.values().any(|state| state.wants_in_flight > 0 && !state.refused);
+        self.awaits_grant = self
+            .streams
+            .values()
+            .any(|state| state.wants_in_flight > 0 && !state.refused);
         self.awaits_grant
     }
 
@@ -310,7 +339,13 @@ impl Sender {
 
     /// The peer granted credit.
     pub(crate) fn on_grant(&mut self, now: Instant, stream: u32, bytes: u64) {
-        let Some(state) = self.streams.get_mut(&stream).filter(|_| stream != CONTROL_STREAM) else { return };
+        let Some(state) = self
+            .streams
+            .get_mut(&stream)
+            .filter(|_| stream != CONTROL_STREAM)
+        else {
+            return;
+        };
         let opened = state.credit == 0;
         state.credit = bytes;
         if state.wants_in_flight > 0 {
@@ -349,28 +384,53 @@ impl Sender {
     /// What waits at the begin of a session need not be in one piece: a sample that was cut anew waited again while later
     /// ones were under way.
     fn skip_unconfirmed(&mut self, stream: u32) {
-        let Some(state) = self.streams.get(&stream) else { return };
-        let mut next = state.pending.front().map_or(state.next_sequence, |first| first.sequence);
+        let Some(state) = self.streams.get(&stream) else {
+            return;
+        };
+        let mut next = state
+            .pending
+            .front()
+            .map_or(state.next_sequence, |first| first.sequence);
         let mut holes = Vec::new();
-        for waiting in state.pending.iter().map(|pending| pending.sequence).chain([state.next_sequence]) {
+        for waiting in state
+            .pending
+            .iter()
+            .map(|pending| pending.sequence)
+            .chain([state.next_sequence])
+        {
             holes.extend(next..waiting);
             next = waiting + 1;
         }
-        holes.into_iter().for_each(|hole| self.skip(stream, hole, 0, Cause::Unconfirmed));
+        holes
+            .into_iter()
+            .for_each(|hole| self.skip(stream, hole, 0, Cause::Unconfirmed));
     }
 
     /// Tells the receiver of a stream that keeps all not to wait for a sample that is not sent.
     fn skip(&mut self, stream: u32, sequence: u64, bytes: usize, cause: Cause) {
-        let Some(state) = self.streams.get_mut(&stream) else { return };
+        let Some(state) = self.streams.get_mut(&stream) else {
+            return;
+        };
         state.unclosed_bytes += SendStream::charge(bytes);
-        let given_up = GivenUp { stream, sequence: Some(sequence), bytes, cause };
+        let given_up = GivenUp {
+            stream,
+            sequence: Some(sequence),
+            bytes,
+            cause,
+        };
         self.given_up.insert(self.next_transmit, given_up);
         self.next_transmit += 1;
     }
 
     /// The peer does not accept a stream.
     pub(crate) fn on_refuse(&mut self, stream: u32) {
-        let Some(state) = self.streams.get_mut(&stream).filter(|_| stream != CONTROL_STREAM) else { return };
+        let Some(state) = self
+            .streams
+            .get_mut(&stream)
+            .filter(|_| stream != CONTROL_STREAM)
+        else {
+            return;
+        };
         state.refused = true;
         state.counters.refused += state.pending.len() as u64;
         state.pending.clear();
@@ -404,7 +464,10 @@ impl Sender {
         self.in_flight.clear();
         self.classes = Default::default();
         self.status = StatusTimer::default();
-        let control = self.streams.get_mut(&CONTROL_STREAM).expect("the control stream is never closed");
+        let control = self
+            .streams
+            .get_mut(&CONTROL_STREAM)
+            .expect("the control stream is never closed");
         control.pending.clear();
         control.next_sequence = 0;
         let opens: Vec<_> = self
@@ -414,7 +477,10 @@ impl Sender {
             .map(|(stream, state)| Control::Open {
                 stream: *stream,
                 qos: state.qos,
-                first_sequence: state.pending.front().map_or(state.next_sequence, |pending| pending.sequence),
+                first_sequence: state
+                    .pending
+                    .front()
+                    .map_or(state.next_sequence, |pending| pending.sequence),
                 name: state.name.clone(),
             })
             .collect();
@@ -436,7 +502,10 @@ impl Sender {
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let lost = self.in_flight.front().map(|packet| packet.sent + self.path.rto);
+        let lost = self
+            .in_flight
+            .front()
+            .map(|packet| packet.sent + self.path.rto);
         let expiry = self.expiries.first().map(|(at, _)| *at);
         lost.into_iter().chain(expiry).min()
     }
@@ -455,7 +524,11 @@ impl Sender {
             self.give_up(now, id, Cause::Expired);
         }
         let mut touched = Vec::new();
-        while self.in_flight.front().is_some_and(|packet| packet.sent + self.path.rto <= now) {
+        while self
+            .in_flight
+            .front()
+            .is_some_and(|packet| packet.sent + self.path.rto <= now)
+        {
             let packet = self.in_flight.pop_front().expect("there is a first one");
             touched.extend(packet.symbols);
         }
@@ -481,7 +554,10 @@ impl Sender {
 
     /// The counters of all streams, closed ones included, control messages left out.
     pub fn totals(&self) -> SendCounters {
-        let open = self.streams.iter().filter(|(stream, _)| **stream != CONTROL_STREAM);
+        let open = self
+            .streams
+            .iter()
+            .filter(|(stream, _)| **stream != CONTROL_STREAM);
         open.fold(self.totals, |sum, (_, state)| sum + state.counters())
     }
 
@@ -537,16 +613,29 @@ impl Sender {
 
     /// Ends a transmission before it is complete. The receiver is told until it reports it closed.
     fn give_up(&mut self, now: Instant, id: u64, cause: Cause) {
-        let Some(transmission) = self.remove_transmission(id) else { return };
+        let Some(transmission) = self.remove_transmission(id) else {
+            return;
+        };
         let stream = transmission.stream;
         if cause == Cause::Expired
             && let Some(state) = self.streams.get_mut(&stream)
         {
             state.expired_after(now.saturating_duration_since(transmission.admitted));
         }
-        let keeps_all = self.streams.get(&stream).is_some_and(|state| state.qos.delivery.keeps_all());
+        let keeps_all = self
+            .streams
+            .get(&stream)
+            .is_some_and(|state| state.qos.delivery.keeps_all());
         let sequence = (keeps_all && cause != Cause::Recut).then_some(transmission.sequence);
-        self.given_up.insert(id, GivenUp { stream, sequence, bytes: transmission.payload.len(), cause });
+        self.given_up.insert(
+            id,
+            GivenUp {
+                stream,
+                sequence,
+                bytes: transmission.payload.len(),
+                cause,
+            },
+        );
         self.refresh(now, stream);
     }
 
@@ -570,7 +659,9 @@ impl Sender {
     }
 
     fn finish_if_done(&mut self, now: Instant, stream: u32) {
-        let Some(state) = self.streams.get(&stream) else { return };
+        let Some(state) = self.streams.get(&stream) else {
+            return;
+        };
         if !state.closing || state.under_way() > 0 {
             return;
         }
@@ -581,7 +672,8 @@ impl Sender {
         if !refused {
             self.control(now, &Control::Close { stream });
         }
-        self.events.push_back(SenderEvent::Finished(stream, counters));
+        self.events
+            .push_back(SenderEvent::Finished(stream, counters));
     }
 
     fn tell_room(&mut self, stream: u32) {
@@ -615,7 +707,9 @@ impl Sender {
             runs.push(Abandoned {
                 transmit_id: *id,
                 count: 1,
-                stream: given_up.sequence.map_or(CONTROL_STREAM, |_| given_up.stream),
+                stream: given_up
+                    .sequence
+                    .map_or(CONTROL_STREAM, |_| given_up.stream),
                 sequence: given_up.sequence.unwrap_or(0),
             });
         }

@@ -88,8 +88,16 @@ impl SendStream {
     }
 
     pub(super) fn control() -> Self {
-        let qos = Qos { traffic_class: TrafficClass::Control, ..Qos::new(Delivery::keep_all(u32::MAX)) };
-        Self { is_control: true, credit: CONTROL_CREDIT, wants_in_flight: 0, ..Self::new(String::new(), qos) }
+        let qos = Qos {
+            traffic_class: TrafficClass::Control,
+            ..Qos::new(Delivery::keep_all(u32::MAX))
+        };
+        Self {
+            is_control: true,
+            credit: CONTROL_CREDIT,
+            wants_in_flight: 0,
+            ..Self::new(String::new(), qos)
+        }
     }
 
     /// What a sample of this length counts against the credit.
@@ -104,14 +112,25 @@ impl SendStream {
 
     /// The counters, with what is held.
     pub(super) fn counters(&self) -> SendCounters {
-        SendCounters { held: self.under_way() as u64, ..self.counters }
+        SendCounters {
+            held: self.under_way() as u64,
+            ..self.counters
+        }
     }
 
     /// Whether the first that waits may be admitted; `many`: there are many unclosed transmissions.
     pub(super) fn may_admit(&self, many: bool) -> bool {
         self.sending.is_none()
-            && self.unclosed < if many { UNCLOSED_FEW } else { UNCLOSED_PER_STREAM }
-            && self.pending.front().is_some_and(|first| self.has_credit(first.payload.len()))
+            && self.unclosed
+                < if many {
+                    UNCLOSED_FEW
+                } else {
+                    UNCLOSED_PER_STREAM
+                }
+            && self
+                .pending
+                .front()
+                .is_some_and(|first| self.has_credit(first.payload.len()))
     }
 
     fn has_credit(&self, bytes: usize) -> bool {
@@ -157,9 +176,15 @@ impl SendStream {
     /// all would send each only to see it expire. What a stream that keeps all drops must be told to its receiver, which is
     /// done when its turn comes.
     pub(super) fn drop_expired(&mut self, now: Instant) {
-        let Some(lifespan) = self.qos.lifespan.filter(|_| !self.qos.delivery.keeps_all()) else { return };
+        let Some(lifespan) = self.qos.lifespan.filter(|_| !self.qos.delivery.keeps_all()) else {
+            return;
+        };
         while let Some(first) = self.pending.front() {
-            let needs = if self.pending.len() > 1 { self.takes } else { Duration::ZERO };
+            let needs = if self.pending.len() > 1 {
+                self.takes
+            } else {
+                Duration::ZERO
+            };
             if first.accepted + lifespan > now + needs {
                 return;
             }

@@ -71,22 +71,34 @@ impl Peer {
     /// When the peer's state is gone.
     pub fn open(&self, name: &str, qos: Qos) -> Result<OutgoingStream, ClosedError> {
         let mut state = self.shared.lock();
-        let session = state.endpoint.session_mut(&self.key).ok_or(ClosedError(self.key))?;
+        let session = state
+            .endpoint
+            .session_mut(&self.key)
+            .ok_or(ClosedError(self.key))?;
         let stream = session.open(Instant::now(), name, qos);
         drop(state);
         self.shared.wake();
-        Ok(OutgoingStream { peer: self.clone(), stream })
+        Ok(OutgoingStream {
+            peer: self.clone(),
+            stream,
+        })
     }
 
     /// What is known of the path and the streams.
     pub fn status(&self) -> Option<SessionStatus> {
-        self.shared.lock().endpoint.session(&self.key).map(crate::session::Session::status)
+        self.shared
+            .lock()
+            .endpoint
+            .session(&self.key)
+            .map(crate::session::Session::status)
     }
 
     /// Waits until nothing is under way to the peer, the closing of streams included; false when that took longer than
     /// the timeout, or the link has ended.
     pub fn flush(&self, timeout: Duration) -> bool {
-        self.shared.wait_until(timeout, |state| Some(state.endpoint.session(&self.key)?.sender().is_idle()))
+        self.shared.wait_until(timeout, |state| {
+            Some(state.endpoint.session(&self.key)?.sender().is_idle())
+        })
     }
 
     /// Ends the connection and drops the state.
@@ -126,7 +138,10 @@ impl OutgoingStream {
     /// As of [`send`](Self::send), and [`SendError::Full`].
     pub fn try_send(&self, payload: impl Into<Bytes>) -> Result<(), StreamError> {
         let mut state = self.peer.shared.lock();
-        let session = state.endpoint.session_mut(&self.peer.key).ok_or(ClosedError(self.peer.key))?;
+        let session = state
+            .endpoint
+            .session_mut(&self.peer.key)
+            .ok_or(ClosedError(self.peer.key))?;
         session.send(Instant::now(), self.stream, payload.into())?;
         drop(state);
         self.peer.shared.wake();
@@ -154,13 +169,21 @@ impl OutgoingStream {
     /// What became of the samples. `None` when all have come to an end after closing.
     pub fn counters(&self) -> Option<SendCounters> {
         let state = self.peer.shared.lock();
-        state.endpoint.session(&self.peer.key)?.sender().counters(self.stream)
+        state
+            .endpoint
+            .session(&self.peer.key)?
+            .sender()
+            .counters(self.stream)
     }
 
     /// Waits until nothing is under way; false when that took longer than the timeout, or the link has ended.
     pub fn flush(&self, timeout: Duration) -> bool {
         self.peer.shared.wait_until(timeout, |state| {
-            let counters = state.endpoint.session(&self.peer.key)?.sender().counters(self.stream);
+            let counters = state
+                .endpoint
+                .session(&self.peer.key)?
+                .sender()
+                .counters(self.stream);
             Some(counters.is_none_or(|counters| counters.held == 0))
         })
     }
@@ -179,7 +202,11 @@ impl Drop for OutgoingStream {
 
 impl IncomingStream {
     pub(super) fn new(shared: Arc<Shared>, key: PublicKey, stream: u32, qos: Qos) -> Self {
-        Self { peer: Peer::new(shared, key), stream, qos }
+        Self {
+            peer: Peer::new(shared, key),
+            stream,
+            qos,
+        }
     }
 
     /// Its number, unique among the streams of its peer.
@@ -195,7 +222,10 @@ impl IncomingStream {
     /// Takes the oldest sample; waits for one at most this long.
     pub fn receive(&self, timeout: Duration) -> Option<Sample> {
         let taken = self.peer.shared.wait_for(Some(timeout), |state| {
-            state.endpoint.session_mut(&self.peer.key)?.take(Instant::now(), self.stream)
+            state
+                .endpoint
+                .session_mut(&self.peer.key)?
+                .take(Instant::now(), self.stream)
         });
         if taken.is_some() {
             self.peer.shared.wake();
@@ -206,7 +236,10 @@ impl IncomingStream {
     /// Takes the oldest sample, if there is one.
     pub fn try_receive(&self) -> Option<Sample> {
         let mut state = self.peer.shared.lock();
-        let taken = state.endpoint.session_mut(&self.peer.key)?.take(Instant::now(), self.stream);
+        let taken = state
+            .endpoint
+            .session_mut(&self.peer.key)?
+            .take(Instant::now(), self.stream);
         drop(state);
         if taken.is_some() {
             self.peer.shared.wake();
@@ -217,6 +250,10 @@ impl IncomingStream {
     /// What became of the samples; `None` when the stream has ended and all were taken.
     pub fn counters(&self) -> Option<ReceiveCounters> {
         let state = self.peer.shared.lock();
-        state.endpoint.session(&self.peer.key)?.receiver().counters(self.stream)
+        state
+            .endpoint
+            .session(&self.peer.key)?
+            .receiver()
+            .counters(self.stream)
     }
 }

@@ -233,16 +233,23 @@ impl Link {
     pub fn bind(config: LinkConfig) -> Result<Self, LinkError> {
         let address = config.address;
         let socket = Socket::bind(address).map_err(|error| LinkError::Bind { address, error })?;
-        let local = socket.local_address().map_err(|error| LinkError::Bind { address, error })?;
+        let local = socket
+            .local_address()
+            .map_err(|error| LinkError::Bind { address, error })?;
         let mut seed = [0; 8];
-        SystemRandom::new().fill(&mut seed).map_err(|_| LinkError::NoRandomness)?;
+        SystemRandom::new()
+            .fill(&mut seed)
+            .map_err(|_| LinkError::NoRandomness)?;
         let quic = QuicConfig {
             accepts: !config.allow.is_empty(),
             largest_packet_bytes: config.largest_packet_bytes,
             ..QuicConfig::new(config.key)
         };
         let mut carrier = QuicCarrier::new(quic);
-        config.allow.into_iter().for_each(|peer| carrier.allow(peer));
+        config
+            .allow
+            .into_iter()
+            .for_each(|peer| carrier.allow(peer));
         let state = State {
             endpoint: Endpoint::new(carrier, config.session, u64::from_le_bytes(seed)),
             events: VecDeque::new(),
@@ -253,13 +260,21 @@ impl Link {
         };
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| LinkError::Start(error.into()))?;
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), wake });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            wake,
+        });
         let for_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("nervure-link".into())
             .spawn(move || thread::serve(&for_thread, socket))
             .map_err(LinkError::Start)?;
-        Ok(Self { shared, local, thread: Some(thread) })
+        Ok(Self {
+            shared,
+            local,
+            thread: Some(thread),
+        })
     }
 
     /// Where this end listens.
@@ -278,7 +293,10 @@ impl Link {
     /// # Errors
     /// When the address cannot be sent to, or too many sessions are open.
     pub fn connect(&self, to: SocketAddr, peer: PublicKey) -> Result<Peer, LinkError> {
-        self.shared.lock().endpoint.connect(Instant::now(), to, peer)?;
+        self.shared
+            .lock()
+            .endpoint
+            .connect(Instant::now(), to, peer)?;
         self.shared.wake();
         Ok(self.peer(peer))
     }
@@ -301,7 +319,8 @@ impl Link {
 
     /// The next event; waits for one at most this long.
     pub fn next_event(&self, timeout: Duration) -> Option<LinkEvent> {
-        self.shared.wait_for(Some(timeout), |state| state.events.pop_front())
+        self.shared
+            .wait_for(Some(timeout), |state| state.events.pop_front())
     }
 
     /// The next sample of any stream; waits for one at most this long. Streams that are read by their own handles are
@@ -310,9 +329,15 @@ impl Link {
         let received = self.shared.wait_for(Some(timeout), |state| {
             while let Some((peer, stream)) = state.readable.pop_first() {
                 let session = state.endpoint.session_mut(&peer);
-                if let Some(sample) = session.and_then(|session| session.take(Instant::now(), stream)) {
+                if let Some(sample) =
+                    session.and_then(|session| session.take(Instant::now(), stream))
+                {
                     state.readable.insert((peer, stream));
-                    return Some(Received { peer, stream, sample });
+                    return Some(Received {
+                        peer,
+                        stream,
+                        sample,
+                    });
                 }
             }
             None
@@ -366,7 +391,11 @@ impl Shared {
 
     /// Waits until `is_done`, looking every few milliseconds, as no event tells; false when that took too long or the link
     /// has ended.
-    pub(crate) fn wait_until(&self, timeout: Duration, is_done: impl Fn(&State) -> Option<bool>) -> bool {
+    pub(crate) fn wait_until(
+        &self,
+        timeout: Duration,
+        is_done: impl Fn(&State) -> Option<bool>,
+    ) -> bool {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -405,9 +434,15 @@ impl Shared {
             state = match left {
                 Some(Duration::ZERO) => return None,
                 Some(left) => {
-                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                    self.changed
+                        .wait_timeout(state, left)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
                 }
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => self
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner),
             };
         }
     }

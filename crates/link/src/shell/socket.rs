@@ -32,8 +32,15 @@ impl Socket {
         // The kernel grants what it is configured to; less costs packets in a burst and nothing else.
         let _ = state.set_recv_buffer_size((&socket).into(), BUFFER_BYTES);
         let _ = state.set_send_buffer_size((&socket).into(), BUFFER_BYTES);
-        let buffers = (0..BATCH_SIZE).map(|_| vec![0; PACKET_BYTES * state.gro_segments()]).collect();
-        Ok(Self { socket, state, buffers, meta: vec![RecvMeta::default(); BATCH_SIZE] })
+        let buffers = (0..BATCH_SIZE)
+            .map(|_| vec![0; PACKET_BYTES * state.gro_segments()])
+            .collect();
+        Ok(Self {
+            socket,
+            state,
+            buffers,
+            meta: vec![RecvMeta::default(); BATCH_SIZE],
+        })
     }
 
     pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
@@ -46,7 +53,9 @@ impl Socket {
 
     /// How many packets of this length go with one call.
     pub(super) fn segments(&self, segment_bytes: usize) -> usize {
-        self.state.max_gso_segments().min(BATCH_BYTES / segment_bytes.max(1))
+        self.state
+            .max_gso_segments()
+            .min(BATCH_BYTES / segment_bytes.max(1))
     }
 
     /// Sends packets to one destination: each of `segment_bytes`, the last one may be shorter. What the network does not
@@ -83,8 +92,15 @@ impl Socket {
         &mut self,
         mut each: impl FnMut(Instant, SocketAddr, Option<Ecn>, &mut [u8]),
     ) -> io::Result<bool> {
-        let mut slices: Vec<_> = self.buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
-        let count = match self.state.recv((&self.socket).into(), &mut slices, &mut self.meta) {
+        let mut slices: Vec<_> = self
+            .buffers
+            .iter_mut()
+            .map(|buffer| IoSliceMut::new(buffer))
+            .collect();
+        let count = match self
+            .state
+            .recv((&self.socket).into(), &mut slices, &mut self.meta)
+        {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             // A router or the peer's host said that nobody is there: it may come back.

@@ -5,7 +5,9 @@ use std::{io, net::SocketAddr, sync::Arc, time::Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{IncomingStream, LinkEvent, Shared, State, socket::Socket};
-use crate::{carrier::Ecn, endpoint::EndpointEvent, receiver::ReceiverEvent, session::SessionEvent};
+use crate::{
+    carrier::Ecn, endpoint::EndpointEvent, receiver::ReceiverEvent, session::SessionEvent,
+};
 
 /// Batches of packets that are received before something is sent again.
 const RECEIVE_BATCHES: usize = 4;
@@ -98,7 +100,10 @@ fn transmit(state: &mut State, socket: &Socket, unsent: &mut Unsent) -> bool {
         return true;
     }
     for _ in 0..SEND_PACKETS {
-        let Some(transmit) = state.endpoint.poll_transmit(Instant::now(), &mut unsent.bytes) else {
+        let Some(transmit) = state
+            .endpoint
+            .poll_transmit(Instant::now(), &mut unsent.bytes)
+        else {
             unsent.flush(socket);
             return true;
         };
@@ -119,12 +124,22 @@ fn wait(shared: &Shared, socket: &Socket, sleep: Sleep, writable: bool) -> io::R
         Sleep::Forever => None,
         Sleep::Until(at) => {
             let left = at.saturating_duration_since(Instant::now());
-            Some(Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() })
+            Some(Timespec {
+                tv_sec: left.as_secs() as _,
+                tv_nsec: left.subsec_nanos().into(),
+            })
         }
     };
-    let interest = if writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    let interest = if writable {
+        PollFlags::IN | PollFlags::OUT
+    } else {
+        PollFlags::IN
+    };
     let socket = socket.as_fd();
-    let mut fds = [PollFd::new(&socket, interest), PollFd::new(&shared.wake, PollFlags::IN)];
+    let mut fds = [
+        PollFd::new(&socket, interest),
+        PollFd::new(&shared.wake, PollFlags::IN),
+    ];
     match poll(&mut fds, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
@@ -146,15 +161,25 @@ fn take_events(shared: &Arc<Shared>, state: &mut State) -> bool {
             EndpointEvent::Connected { peer, address } => LinkEvent::Connected { peer, address },
             EndpointEvent::Disconnected { peer, why } => LinkEvent::Disconnected { peer, why },
             EndpointEvent::Forgotten { peer, lost } => LinkEvent::Forgotten { peer, lost },
-            EndpointEvent::Refused { peer, address, why, more } => {
-                LinkEvent::Refused { peer, address, why, more }
-            }
+            EndpointEvent::Refused {
+                peer,
+                address,
+                why,
+                more,
+            } => LinkEvent::Refused {
+                peer,
+                address,
+                why,
+                more,
+            },
             EndpointEvent::Session { peer, event } => match event {
-                SessionEvent::Receiver(ReceiverEvent::Opened { stream, name, qos }) => LinkEvent::Opened {
-                    peer,
-                    name,
-                    stream: IncomingStream::new(Arc::clone(shared), peer, stream, qos),
-                },
+                SessionEvent::Receiver(ReceiverEvent::Opened { stream, name, qos }) => {
+                    LinkEvent::Opened {
+                        peer,
+                        name,
+                        stream: IncomingStream::new(Arc::clone(shared), peer, stream, qos),
+                    }
+                }
                 SessionEvent::Receiver(ReceiverEvent::PeerRestarted { lost }) => {
                     LinkEvent::PeerRestarted { peer, lost }
                 }
@@ -164,7 +189,9 @@ fn take_events(shared: &Arc<Shared>, state: &mut State) -> bool {
                     continue;
                 }
                 // Whoever waits for these looks for itself.
-                SessionEvent::Sender(_) | SessionEvent::Receiver(ReceiverEvent::Ended(_)) => continue,
+                SessionEvent::Sender(_) | SessionEvent::Receiver(ReceiverEvent::Ended(_)) => {
+                    continue;
+                }
             },
         };
         state.events.push_back(event);
@@ -194,7 +221,13 @@ impl Unsent {
     }
 
     /// Whether a packet can go with the `before` bytes that wait.
-    fn takes(&self, to: (SocketAddr, Option<Ecn>), before: usize, size: usize, socket: &Socket) -> bool {
+    fn takes(
+        &self,
+        to: (SocketAddr, Option<Ecn>),
+        before: usize,
+        size: usize,
+        socket: &Socket,
+    ) -> bool {
         self.to == Some(to)
             && size <= self.segment_bytes
             && before.is_multiple_of(self.segment_bytes)
@@ -211,7 +244,9 @@ impl Unsent {
     }
 
     fn flush_first(&self, bytes: usize, socket: &Socket) -> bool {
-        let Some((to, ecn)) = self.to.filter(|_| bytes > 0) else { return true };
+        let Some((to, ecn)) = self.to.filter(|_| bytes > 0) else {
+            return true;
+        };
         socket.send(to, ecn, &self.bytes[..bytes], self.segment_bytes)
     }
 }

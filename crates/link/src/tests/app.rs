@@ -85,15 +85,25 @@ impl Host {
             off: false,
         };
         for (number, load) in loads.iter().enumerate() {
-            let stream = host.session.open(start, format!("stream {number}"), load.qos);
-            host.sources.push(Source { load: *load, stream, next: load.start, sent: 0, blocked: false });
+            let stream = host
+                .session
+                .open(start, format!("stream {number}"), load.qos);
+            host.sources.push(Source {
+                load: *load,
+                stream,
+                next: load.start,
+                sent: 0,
+                blocked: false,
+            });
         }
         host
     }
 
     /// Whether every sample was sent.
     pub fn has_sent_all(&self) -> bool {
-        self.sources.iter().all(|source| source.sent == source.load.count)
+        self.sources
+            .iter()
+            .all(|source| source.sent == source.load.count)
     }
 
     pub fn close_all(&mut self, now: Duration) {
@@ -124,7 +134,10 @@ impl Host {
             match event {
                 SessionEvent::Sender(SenderEvent::Opened(_)) => {}
                 SessionEvent::Sender(SenderEvent::Writable(stream)) => {
-                    self.sources.iter_mut().filter(|s| s.stream == stream).for_each(|s| s.blocked = false);
+                    self.sources
+                        .iter_mut()
+                        .filter(|s| s.stream == stream)
+                        .for_each(|s| s.blocked = false);
                 }
                 SessionEvent::Sender(SenderEvent::Finished(_, counters)) => {
                     assert!(counters.is_balanced(), "{counters:?}");
@@ -137,7 +150,10 @@ impl Host {
                 }
                 SessionEvent::Receiver(ReceiverEvent::Readable(_)) => {}
                 SessionEvent::Receiver(ReceiverEvent::Ended(stream)) => {
-                    self.arrived.get_mut(&self.names[&stream]).expect("it was opened").ended = true;
+                    self.arrived
+                        .get_mut(&self.names[&stream])
+                        .expect("it was opened")
+                        .ended = true;
                 }
                 SessionEvent::Receiver(ReceiverEvent::PeerRestarted { lost }) => {
                     self.peer_restarted.push(lost);
@@ -146,7 +162,9 @@ impl Host {
                         arrived.last_sequence = None;
                     }
                 }
-                SessionEvent::Sender(SenderEvent::Refused(stream)) => panic!("stream {stream} was refused"),
+                SessionEvent::Sender(SenderEvent::Refused(stream)) => {
+                    panic!("stream {stream} was refused")
+                }
                 SessionEvent::PeerLost { unconfirmed } => self.peer_lost.push(unconfirmed),
             }
         }
@@ -156,10 +174,17 @@ impl Host {
     }
 
     fn consume(&mut self, now: Duration) {
-        let streams: Vec<_> = self.names.iter().map(|(stream, name)| (*stream, name.clone())).collect();
+        let streams: Vec<_> = self
+            .names
+            .iter()
+            .map(|(stream, name)| (*stream, name.clone()))
+            .collect();
         for (stream, name) in streams {
             while let Some(sample) = self.session.take(self.start + now, stream) {
-                self.arrived.get_mut(&name).expect("it was opened").check(&name, &sample, now);
+                self.arrived
+                    .get_mut(&name)
+                    .expect("it was opened")
+                    .check(&name, &sample, now);
             }
         }
     }
@@ -167,16 +192,28 @@ impl Host {
 
 impl Arrived {
     fn check(&mut self, name: &str, sample: &Sample, now: Duration) {
-        let number: usize = name.strip_prefix("stream ").expect("a name").parse().expect("a number");
+        let number: usize = name
+            .strip_prefix("stream ")
+            .expect("a name")
+            .parse()
+            .expect("a number");
         let sent = sent_at(&sample.payload);
         let expected = payload(number, sample.sequence, sent, sample.payload.len());
-        assert!(expected == sample.payload, "the bytes of sample {} differ", sample.sequence);
+        assert!(
+            expected == sample.payload,
+            "the bytes of sample {} differ",
+            sample.sequence
+        );
         let qos = self.qos.expect("it was opened");
         match self.last_sequence {
             Some(last) if qos.delivery.keeps_all() && qos.lifespan.is_none() => {
                 assert_eq!(sample.sequence, last + 1, "{name} has a gap");
             }
-            Some(last) => assert!(sample.sequence > last, "{name}: {} after {last}", sample.sequence),
+            Some(last) => assert!(
+                sample.sequence > last,
+                "{name}: {} after {last}",
+                sample.sequence
+            ),
             None => {}
         }
         self.last_sequence = Some(sample.sequence);
@@ -211,16 +248,31 @@ impl Endpoint for Host {
         if self.off {
             return None;
         }
-        let session = self.session.poll_timeout().map(|at| at.saturating_duration_since(self.start));
+        let session = self
+            .session
+            .poll_timeout()
+            .map(|at| at.saturating_duration_since(self.start));
         let pending = |s: &&Source| s.sent < s.load.count && !s.blocked;
-        let source = self.sources.iter().filter(pending).map(|source| source.next).min();
+        let source = self
+            .sources
+            .iter()
+            .filter(pending)
+            .map(|source| source.next)
+            .min();
         session.into_iter().chain(source).min()
     }
 
     fn poll_transmit(&mut self, now: Duration) -> Option<Packet> {
         let mut bytes = Vec::new();
-        let sent = !self.off && self.session.next_datagram(self.start + now, DATAGRAM_BYTES, &mut bytes);
-        sent.then_some(Packet { from: 0, to: usize::MAX, bytes })
+        let sent = !self.off
+            && self
+                .session
+                .next_datagram(self.start + now, DATAGRAM_BYTES, &mut bytes);
+        sent.then_some(Packet {
+            from: 0,
+            to: usize::MAX,
+            bytes,
+        })
     }
 }
 
@@ -238,7 +290,10 @@ impl Endpoint for Between {
         self.1.next_timeout()
     }
     fn poll_transmit(&mut self, now: Duration) -> Option<Packet> {
-        self.1.poll_transmit(now).map(|packet| Packet { to: self.0, ..packet })
+        self.1.poll_transmit(now).map(|packet| Packet {
+            to: self.0,
+            ..packet
+        })
     }
 }
 
@@ -252,9 +307,15 @@ fn epoch() -> Instant {
 /// The bytes of a sample: when it was sent, if there is room for it, then noise of its own.
 fn payload(stream: usize, sequence: u64, sent: Duration, bytes: usize) -> Bytes {
     let mut state = (stream as u64) << 48 | sequence;
-    let mut payload = if bytes < 8 { Vec::new() } else { (sent.as_nanos() as u64).to_le_bytes().to_vec() };
+    let mut payload = if bytes < 8 {
+        Vec::new()
+    } else {
+        (sent.as_nanos() as u64).to_le_bytes().to_vec()
+    };
     while payload.len() < bytes {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         payload.extend_from_slice(&(state >> 32).to_le_bytes()[..4]);
     }
     payload.truncate(bytes);
@@ -262,5 +323,7 @@ fn payload(stream: usize, sequence: u64, sent: Duration, bytes: usize) -> Bytes 
 }
 
 fn sent_at(payload: &[u8]) -> Duration {
-    payload.first_chunk().map_or(Duration::ZERO, |nanos| Duration::from_nanos(u64::from_le_bytes(*nanos)))
+    payload.first_chunk().map_or(Duration::ZERO, |nanos| {
+        Duration::from_nanos(u64::from_le_bytes(*nanos))
+    })
 }

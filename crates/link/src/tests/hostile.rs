@@ -21,8 +21,19 @@ use nervure_linkemu::network::for_each_seed;
 const BUDGET_BYTES: u64 = 1 << 20;
 
 fn victim(seed: u64, now: Instant) -> Session {
-    let receiver = ReceiverConfig { budget_bytes: BUDGET_BYTES, max_streams: 8, initial_credit: 16 << 10 };
-    Session::new(SessionConfig { receiver, ..SessionConfig::default() }, seed, now)
+    let receiver = ReceiverConfig {
+        budget_bytes: BUDGET_BYTES,
+        max_streams: 8,
+        initial_credit: 16 << 10,
+    };
+    Session::new(
+        SessionConfig {
+            receiver,
+            ..SessionConfig::default()
+        },
+        seed,
+        now,
+    )
 }
 
 /// Lets the session send all that it wants to, and returns the last packets.
@@ -48,7 +59,11 @@ fn garbage_and_altered_packets() {
         let mut kept: Vec<Vec<u8>> = Vec::new();
         for _ in 0..300 {
             now += Duration::from_micros(200 + draw.below(3000));
-            let _ = a.send(now, stream, Bytes::from(vec![7; draw.below(20_000) as usize]));
+            let _ = a.send(
+                now,
+                stream,
+                Bytes::from(vec![7; draw.below(20_000) as usize]),
+            );
             for session in [&mut a, &mut b] {
                 session.handle_timeout(now);
                 while session.poll_event().is_some() {}
@@ -68,7 +83,11 @@ fn garbage_and_altered_packets() {
                         3 if !kept.is_empty() => {
                             packet = kept[draw.below(kept.len() as u64) as usize].clone()
                         }
-                        4 => packet = (0..draw.below(100)).map(|_| draw.below(256) as u8).collect(),
+                        4 => {
+                            packet = (0..draw.below(100))
+                                .map(|_| draw.below(256) as u8)
+                                .collect()
+                        }
                         _ => {}
                     }
                     to.on_datagram(now, &packet);
@@ -89,11 +108,18 @@ fn a_sender_that_takes_all_it_can() {
         let mut draw = Draw::new(seed);
         let now = Instant::now();
         let mut session = victim(seed, now);
-        let mut sender = Flood { packet: 0, id: 0, control: 0 };
+        let mut sender = Flood {
+            packet: 0,
+            id: 0,
+            control: 0,
+        };
         for step in 0..4000u64 {
             let mut out = sender.packet();
             match draw.below(10) {
-                0..3 => sender.control(&mut out, &some_control(&mut draw, session.sender().session())),
+                0..3 => sender.control(
+                    &mut out,
+                    &some_control(&mut draw, session.sender().session()),
+                ),
                 3 => {
                     let abandoned = (0..draw.below(48))
                         .map(|_| Abandoned {
@@ -104,8 +130,12 @@ fn a_sender_that_takes_all_it_can() {
                         })
                         .filter(|abandoned| abandoned.count < 100 || step > 3500)
                         .collect();
-                    Status { floor: draw.below(50), feedback_seen: draw.below(100), abandoned }
-                        .write(&mut out);
+                    Status {
+                        floor: draw.below(50),
+                        feedback_seen: draw.below(100),
+                        abandoned,
+                    }
+                    .write(&mut out);
                 }
                 _ => sender.symbol(&mut draw, &mut out),
             }
@@ -134,15 +164,33 @@ fn feedback_that_lies() {
         let mut draw = Draw::new(seed);
         let mut now = Instant::now();
         let mut session = victim(seed, now);
-        let streams =
-            [Delivery::keep_all(8), Delivery::keep_last(3), Delivery::best_effort(2), Delivery::Latest]
-                .map(|delivery| session.open(now, "stream", Qos::new(delivery)));
+        let streams = [
+            Delivery::keep_all(8),
+            Delivery::keep_last(3),
+            Delivery::best_effort(2),
+            Delivery::Latest,
+        ]
+        .map(|delivery| session.open(now, "stream", Qos::new(delivery)));
         // It grants credit, so that there is something to lie about.
-        let mut peer = Flood { packet: 0, id: 0, control: 0 };
+        let mut peer = Flood {
+            packet: 0,
+            id: 0,
+            control: 0,
+        };
         for stream in streams {
             let mut out = peer.packet();
-            let between = Between { session: session.sender().session(), incarnation: 5 };
-            peer.control(&mut out, &Control::Grant { stream, between, bytes: 1 << 20 });
+            let between = Between {
+                session: session.sender().session(),
+                incarnation: 5,
+            };
+            peer.control(
+                &mut out,
+                &Control::Grant {
+                    stream,
+                    between,
+                    bytes: 1 << 20,
+                },
+            );
             session.on_datagram(now, &out);
         }
         let (mut number, incarnation) = (0, 5);
@@ -159,14 +207,22 @@ fn feedback_that_lies() {
             let closed = (0..draw.below(4))
                 .map(|_| {
                     start += draw.below(20);
-                    let range = Closed { start, end: start + 1 + draw.below(5), outcome: Outcome::Delivered };
+                    let range = Closed {
+                        start,
+                        end: start + 1 + draw.below(5),
+                        outcome: Outcome::Delivered,
+                    };
                     start = range.end;
                     range
                 })
                 .collect();
             let mut feedback = Feedback {
                 session: session.sender().session(),
-                incarnation: if draw.below(50) == 0 { draw.below(9) as u32 } else { incarnation },
+                incarnation: if draw.below(50) == 0 {
+                    draw.below(9) as u32
+                } else {
+                    incarnation
+                },
                 number,
                 highest_packet: draw.below(sent + 2),
                 packets: draw.below(sent + 10),
@@ -184,7 +240,11 @@ fn feedback_that_lies() {
             let mut out = Vec::new();
             feedback.write(1400, &mut out);
             session.on_datagram(now, &out);
-            assert!(session.status().sent.is_balanced(), "{:?}", session.status().sent);
+            assert!(
+                session.status().sent.is_balanced(),
+                "{:?}",
+                session.status().sent
+            );
         }
     });
 }
@@ -200,8 +260,12 @@ impl Flood {
     fn packet(&mut self) -> Vec<u8> {
         self.packet += 1;
         let mut out = Vec::new();
-        Header { session: 9, packet_number: self.packet, report_interval: Default::default() }
-            .write(&mut out);
+        Header {
+            session: 9,
+            packet_number: self.packet,
+            report_interval: Default::default(),
+        }
+        .write(&mut out);
         out
     }
 
@@ -211,8 +275,15 @@ impl Flood {
         let geometry = Geometry::new(payload.len(), 1200).expect("it is short");
         let sequence = self.control;
         self.control += 1;
-        let symbol =
-            Symbol { transmit_id: self.id, stream: 0, sequence, geometry, block: 0, index: 0, age_millis: 0 };
+        let symbol = Symbol {
+            transmit_id: self.id,
+            stream: 0,
+            sequence,
+            geometry,
+            block: 0,
+            index: 0,
+            age_millis: 0,
+        };
         symbol.write(out);
         let end = out.len() + geometry.block(0).shard_bytes();
         out.extend_from_slice(&payload);
@@ -249,16 +320,28 @@ impl Flood {
 fn some_control(draw: &mut Draw, session: u32) -> Control {
     let stream = 1 + draw.below(20) as u32;
     // Now and then of a session that was never there, or of a receiver that was started anew.
-    let between =
-        Between { session: session ^ u32::from(draw.chance(10)), incarnation: u32::from(draw.chance(2)) };
+    let between = Between {
+        session: session ^ u32::from(draw.chance(10)),
+        incarnation: u32::from(draw.chance(2)),
+    };
     match draw.below(5) {
         0 => Control::Close { stream },
-        1 => Control::Want { stream, bytes: draw.below(1 << 60) },
-        2 => Control::Grant { stream, between, bytes: draw.below(1 << 60) },
+        1 => Control::Want {
+            stream,
+            bytes: draw.below(1 << 60),
+        },
+        2 => Control::Grant {
+            stream,
+            between,
+            bytes: draw.below(1 << 60),
+        },
         3 => Control::Refuse { stream, between },
         _ => {
-            let delivery =
-                [Delivery::keep_all(3), Delivery::keep_last(9), Delivery::Latest][draw.below(3) as usize];
+            let delivery = [
+                Delivery::keep_all(3),
+                Delivery::keep_last(9),
+                Delivery::Latest,
+            ][draw.below(3) as usize];
             let qos = Qos {
                 delivery,
                 traffic_class: TrafficClass::ALL[draw.below(3) as usize],

@@ -20,7 +20,9 @@ pub fn millis(millis: u64) -> Duration {
 /// A bad direction of a network.
 fn settings(draw: &mut Draw) -> Settings {
     let mut settings = Settings {
-        rate_bits_per_second: Some([1_000_000, 10_000_000, 54_000_000, 300_000_000][draw.below(4) as usize]),
+        rate_bits_per_second: Some(
+            [1_000_000, 10_000_000, 54_000_000, 300_000_000][draw.below(4) as usize],
+        ),
         queue: Queue::Time(millis([5, 100, 1000][draw.below(3) as usize])),
         loss: draw.share() * 0.64,
         delay: Duration::from_micros([100, 1000, 20_000, 100_000][draw.below(4) as usize]),
@@ -34,7 +36,11 @@ fn settings(draw: &mut Draw) -> Settings {
         settings.reorder_delay = millis(draw.below(10));
     }
     if draw.chance(20) {
-        settings.bursts = Some(Bursts { good_mean: millis(200), bad_mean: millis(30), loss: 0.9 });
+        settings.bursts = Some(Bursts {
+            good_mean: millis(200),
+            bad_mean: millis(30),
+            loss: 0.9,
+        });
     }
     settings
 }
@@ -59,16 +65,27 @@ fn loads(draw: &mut Draw) -> Vec<Load> {
             let sample_bytes = [0, 1, 9, 100, 1024, 4000, 30_000, 150_000][draw.below(8) as usize];
             let count = (400_000 / (sample_bytes as u64 + 1000)).clamp(3, 60);
             let start = millis(draw.below(100));
-            Load { qos, sample_bytes, period: millis(1 + draw.below(40)), count, start }
+            Load {
+                qos,
+                sample_bytes,
+                period: millis(1 + draw.below(40)),
+                count,
+                start,
+            }
         })
         .collect()
 }
 
 /// Runs until everything that was accepted has come to an end, and checks the accounts of both ends.
-fn run(seed: u64, air: Air<nervure_linkemu::network::Packet>, hosts: [Host; 2]) -> Network<Between> {
+fn run(
+    seed: u64,
+    air: Air<nervure_linkemu::network::Packet>,
+    hosts: [Host; 2],
+) -> Network<Between> {
     let [a, b] = hosts;
     let mut network = Network::new(air, [Between(1, a), Between(0, b)]);
-    let sent_all = |network: &Network<Between>| (0..2).all(|host| network.endpoint(host).1.has_sent_all());
+    let sent_all =
+        |network: &Network<Between>| (0..2).all(|host| network.endpoint(host).1.has_sent_all());
     assert!(
         network.run_until(Duration::from_secs(600), sent_all),
         "seed {seed}: producers are stuck: {:#?}",
@@ -76,8 +93,9 @@ fn run(seed: u64, air: Air<nervure_linkemu::network::Packet>, hosts: [Host; 2]) 
     );
     let now = network.now();
     (0..2).for_each(|host| network.endpoint_mut(host).1.close_all(now));
-    let idle =
-        |network: &Network<Between>| (0..2).all(|host| network.endpoint(host).1.session.sender().is_idle());
+    let idle = |network: &Network<Between>| {
+        (0..2).all(|host| network.endpoint(host).1.session.sender().is_idle())
+    };
     assert!(
         network.run_until(now + Duration::from_secs(600), idle),
         "seed {seed}: stuck: {:#?}",
@@ -85,12 +103,19 @@ fn run(seed: u64, air: Air<nervure_linkemu::network::Packet>, hosts: [Host; 2]) 
     );
     for (from, to) in [(0, 1), (1, 0)] {
         let (sender, receiver) = (&network.endpoint(from).1, &network.endpoint(to).1);
-        let (sent, received) = (sender.session.status().sent, receiver.session.status().received);
+        let (sent, received) = (
+            sender.session.status().sent,
+            receiver.session.status().received,
+        );
         assert!(sent.is_balanced() && sent.held == 0, "{sent:?}");
         assert!(received.is_balanced(), "{received:?}");
         assert_eq!(sent.delivered, received.delivered, "{sent:?} {received:?}");
         assert_eq!(sent.refused + sent.unconfirmed, 0, "{sent:?}");
-        let taken: u64 = receiver.arrived.values().map(|arrived| arrived.samples).sum();
+        let taken: u64 = receiver
+            .arrived
+            .values()
+            .map(|arrived| arrived.samples)
+            .sum();
         assert_eq!(taken, received.taken);
         assert_eq!(sender.session.status().invalid_feedback, 0);
         let link = receiver.session.status().link;
@@ -111,16 +136,29 @@ fn nothing_is_altered_repeated_out_of_order_or_unaccounted_for() {
     for_each_seed(0..600, |seed| {
         let mut draw = Draw::new(seed);
         let mut directions = [settings(&mut draw), settings(&mut draw)].map(Schedule::from);
-        let duplex = if draw.chance(25) { Duplex::Half } else { Duplex::Full };
+        let duplex = if draw.chance(25) {
+            Duplex::Half
+        } else {
+            Duplex::Full
+        };
         if draw.chance(25) {
             let (from, lasting) = (millis(draw.below(500)), millis(draw.below(2000)));
-            let kind = if draw.chance(50) { Outage::Lose } else { Outage::Hold };
-            directions = directions
-                .map(|schedule| schedule.during(from, lasting, |settings| settings.outage = Some(kind)));
+            let kind = if draw.chance(50) {
+                Outage::Lose
+            } else {
+                Outage::Hold
+            };
+            directions = directions.map(|schedule| {
+                schedule.during(from, lasting, |settings| settings.outage = Some(kind))
+            });
         }
         let air = Air::new(duplex, seed, directions);
         let hosts = [0, 1].map(|host| {
-            let loads = if host == 1 && draw.chance(50) { Vec::new() } else { loads(&mut draw) };
+            let loads = if host == 1 && draw.chance(50) {
+                Vec::new()
+            } else {
+                loads(&mut draw)
+            };
             Host::new(seed, host, &loads)
         });
         run(seed, air, hosts);
@@ -133,7 +171,10 @@ fn a_link_that_cannot_carry_all_carries_what_arrives_in_time() {
     let lifespan = millis(250);
     for_each_seed(0..4, |seed| {
         let mut cell = Cell::new("54 20", 54, 0.2, 1, 512 << 10);
-        cell.load.qos = Qos { lifespan: Some(lifespan), ..Qos::new(Delivery::keep_last(10)) };
+        cell.load.qos = Qos {
+            lifespan: Some(lifespan),
+            ..Qos::new(Delivery::keep_last(10))
+        };
         let [a, b] = [Host::new(seed, 0, &[cell.load]), Host::new(seed, 1, &[])];
         let air = Air::new(cell.duplex, seed, [cell.settings, cell.settings]);
         let mut network = Network::new(air, [Between(1, a), Between(0, b)]);
@@ -144,7 +185,10 @@ fn a_link_that_cannot_carry_all_carries_what_arrives_in_time() {
         assert!(bits > 0.75 * 0.8 * 54e6, "{:.1} Mbit/s", bits * 1e-6);
         // What a packet takes on its way comes on top of what the sender knows.
         let oldest = arrived.percentile(1.0);
-        assert!(oldest < lifespan + cell.settings.delay + millis(100), "{oldest:?}");
+        assert!(
+            oldest < lifespan + cell.settings.delay + millis(100),
+            "{oldest:?}"
+        );
     });
 }
 
@@ -157,7 +201,13 @@ struct Cell {
 }
 
 impl Cell {
-    fn new(name: &'static str, rate_mbit: u64, loss: f64, delay_millis: u64, sample_bytes: usize) -> Self {
+    fn new(
+        name: &'static str,
+        rate_mbit: u64,
+        loss: f64,
+        delay_millis: u64,
+        sample_bytes: usize,
+    ) -> Self {
         let load = Load {
             qos: Qos::new(Delivery::keep_last(1)),
             sample_bytes,
@@ -171,7 +221,12 @@ impl Cell {
             delay: millis(delay_millis),
             ..Settings::default()
         };
-        Self { name, settings, duplex: Duplex::Full, load }
+        Self {
+            name,
+            settings,
+            duplex: Duplex::Full,
+            load,
+        }
     }
 
     fn print(&self, seed: u64, seconds: u64) {
@@ -248,7 +303,11 @@ fn print_figures() {
     ];
     cells[13].settings.jitter = millis(5);
     cells[14].duplex = Duplex::Half;
-    cells[15].settings.bursts = Some(Bursts { good_mean: millis(970), bad_mean: millis(30), loss: 1.0 });
+    cells[15].settings.bursts = Some(Bursts {
+        good_mean: millis(970),
+        bad_mean: millis(30),
+        loss: 1.0,
+    });
     cells[16].settings.queue = Queue::Time(millis(5));
     let only = std::env::var("NERVURE_CELL").unwrap_or_default();
     for cell in cells.iter().filter(|cell| cell.name.contains(&only)) {

@@ -20,7 +20,11 @@ fn network(seed: u64, draw: &mut Draw) -> (Network<Between>, Vec<Load>) {
         delay: millis(1 + draw.below(20)),
         ..Settings::default()
     };
-    let deliveries = [Delivery::keep_all(6), Delivery::keep_last(2), Delivery::Latest];
+    let deliveries = [
+        Delivery::keep_all(6),
+        Delivery::keep_last(2),
+        Delivery::Latest,
+    ];
     let loads: Vec<Load> = deliveries
         .map(|delivery| Load {
             qos: Qos::new(delivery),
@@ -31,7 +35,10 @@ fn network(seed: u64, draw: &mut Draw) -> (Network<Between>, Vec<Load>) {
         })
         .into();
     let air: Air<Packet> = Air::new(Duplex::Full, seed, [settings, settings]);
-    let hosts = [Between(1, Host::new(seed, 0, &loads)), Between(0, Host::new(seed, 1, &[]))];
+    let hosts = [
+        Between(1, Host::new(seed, 0, &loads)),
+        Between(0, Host::new(seed, 1, &[])),
+    ];
     (Network::new(air, hosts), loads)
 }
 
@@ -46,7 +53,11 @@ fn a_receiver_that_comes_back_costs_what_was_under_way() {
         let done = |network: &Network<Between>| {
             network.endpoint(0).1.has_sent_all() && network.endpoint(0).1.session.sender().is_idle()
         };
-        assert!(network.run_until(Duration::from_secs(100), done), "{:#?}", network.endpoint(0).1.session);
+        assert!(
+            network.run_until(Duration::from_secs(100), done),
+            "{:#?}",
+            network.endpoint(0).1.session
+        );
 
         let host = &network.endpoint(0).1;
         let sent = host.session.status().sent;
@@ -55,12 +66,18 @@ fn a_receiver_that_comes_back_costs_what_was_under_way() {
         assert!(host.peer_lost.len() <= 1);
         let after = network.endpoint(1).1.session.status().received.delivered;
         // What was confirmed was delivered, and what was delivered without being confirmed is counted.
-        assert!(sent.delivered <= before + after, "{sent:?} {before} {after}");
+        assert!(
+            sent.delivered <= before + after,
+            "{sent:?} {before} {after}"
+        );
         if host.peer_lost.is_empty() {
             // Nothing was heard of the first receiver: all that it had was sent again.
             assert_eq!(after, sent.delivered);
         } else {
-            assert!(before + after <= sent.delivered + sent.unconfirmed, "{sent:?} {before} {after}");
+            assert!(
+                before + after <= sent.delivered + sent.unconfirmed,
+                "{sent:?} {before} {after}"
+            );
         }
     });
 }
@@ -77,15 +94,33 @@ fn a_sender_that_comes_back_begins_anew() {
         let done = |network: &Network<Between>| {
             network.endpoint(0).1.has_sent_all() && network.endpoint(0).1.session.sender().is_idle()
         };
-        assert!(network.run_until(Duration::from_secs(100), done), "{:#?}", network.endpoint(0).1.session);
+        assert!(
+            network.run_until(Duration::from_secs(100), done),
+            "{:#?}",
+            network.endpoint(0).1.session
+        );
         let receiver = &network.endpoint(1).1;
         if began > 0 {
             assert_eq!(receiver.peer_restarted.len(), 1);
         }
         let sent = network.endpoint(0).1.session.status().sent;
         assert!(sent.is_balanced() && sent.unconfirmed == 0, "{sent:?}");
-        let keep_all = receiver.session.receiver().streams().next().expect("it is open").0;
-        let delivered = receiver.session.receiver().counters(keep_all).expect("it is open").delivered;
-        assert_eq!(delivered, loads[0].count, "a stream that keeps all delivers all of the new session");
+        let keep_all = receiver
+            .session
+            .receiver()
+            .streams()
+            .next()
+            .expect("it is open")
+            .0;
+        let delivered = receiver
+            .session
+            .receiver()
+            .counters(keep_all)
+            .expect("it is open")
+            .delivered;
+        assert_eq!(
+            delivered, loads[0].count,
+            "a stream that keeps all delivers all of the new session"
+        );
     });
 }

@@ -90,7 +90,12 @@ impl Control {
         out.push(kind);
         put_varint(&mut out, u64::from(*stream));
         match self {
-            Self::Open { qos, first_sequence, name, .. } => {
+            Self::Open {
+                qos,
+                first_sequence,
+                name,
+                ..
+            } => {
                 let (delivery, depth) = match qos.delivery {
                     Delivery::KeepAll { depth } => (0, depth),
                     Delivery::KeepLast { depth } => (1, depth),
@@ -102,7 +107,12 @@ impl Control {
                 out.push(qos.traffic_class as u8);
                 for duration in [qos.deadline, qos.lifespan] {
                     let micros = duration.map_or(0, |duration| duration.as_micros().max(1));
-                    put_varint(&mut out, u64::try_from(micros).unwrap_or(u64::MAX).min(super::VARINT_MAX));
+                    put_varint(
+                        &mut out,
+                        u64::try_from(micros)
+                            .unwrap_or(u64::MAX)
+                            .min(super::VARINT_MAX),
+                    );
                 }
                 put_varint(&mut out, *first_sequence);
                 put_varint(&mut out, name.len() as u64);
@@ -135,16 +145,26 @@ impl Control {
                 name: read_name(&mut reader)?,
             },
             2 => Self::Close { stream },
-            3 => Self::Want { stream, bytes: reader.varint("wanted bytes")? },
+            3 => Self::Want {
+                stream,
+                bytes: reader.varint("wanted bytes")?,
+            },
             4 => Self::Grant {
                 stream,
                 between: Between::read(&mut reader)?,
                 bytes: reader.varint("granted bytes")?,
             },
-            5 => Self::Refuse { stream, between: Between::read(&mut reader)? },
+            5 => Self::Refuse {
+                stream,
+                between: Between::read(&mut reader)?,
+            },
             other => return Err(WireError::Kind(other)),
         };
-        if reader.is_empty() { Ok(message) } else { Err(WireError::Range("the length of a control message")) }
+        if reader.is_empty() {
+            Ok(message)
+        } else {
+            Err(WireError::Range("the length of a control message"))
+        }
     }
 }
 
@@ -155,7 +175,10 @@ impl Between {
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(Self { session: reader.u32("the session")?, incarnation: reader.u32("the incarnation")? })
+        Ok(Self {
+            session: reader.u32("the session")?,
+            incarnation: reader.u32("the incarnation")?,
+        })
     }
 }
 
@@ -179,7 +202,12 @@ fn read_qos(reader: &mut Reader<'_>) -> Result<Qos, WireError> {
         Ok((micros > 0).then(|| Duration::from_micros(micros)))
     };
     let (deadline, lifespan) = (duration("the deadline")?, duration("the lifespan")?);
-    Ok(Qos { delivery, traffic_class, deadline, lifespan })
+    Ok(Qos {
+        delivery,
+        traffic_class,
+        deadline,
+        lifespan,
+    })
 }
 
 fn read_name(reader: &mut Reader<'_>) -> Result<String, WireError> {
@@ -211,16 +239,30 @@ mod tests {
                 lifespan,
             },
         );
-        (0..5, 1..u32::MAX, qos, ".{0,40}", 0u64..1 << 60).prop_map(|(kind, stream, qos, name, bytes)| {
-            let between = Between { session: bytes as u32, incarnation: !stream };
-            match kind {
-                0 => Control::Open { stream, qos, first_sequence: bytes, name },
-                1 => Control::Close { stream },
-                2 => Control::Want { stream, bytes },
-                3 => Control::Grant { stream, between, bytes },
-                _ => Control::Refuse { stream, between },
-            }
-        })
+        (0..5, 1..u32::MAX, qos, ".{0,40}", 0u64..1 << 60).prop_map(
+            |(kind, stream, qos, name, bytes)| {
+                let between = Between {
+                    session: bytes as u32,
+                    incarnation: !stream,
+                };
+                match kind {
+                    0 => Control::Open {
+                        stream,
+                        qos,
+                        first_sequence: bytes,
+                        name,
+                    },
+                    1 => Control::Close { stream },
+                    2 => Control::Want { stream, bytes },
+                    3 => Control::Grant {
+                        stream,
+                        between,
+                        bytes,
+                    },
+                    _ => Control::Refuse { stream, between },
+                }
+            },
+        )
     }
 
     proptest! {

@@ -163,19 +163,29 @@ impl Symbol {
         let transmit_id = reader.varint("the transmit id")?;
         let stream = reader.varint_up_to(STREAM_MAX, "the stream")? as u32;
         let sequence = reader.varint("the sequence")?;
-        let sample_bytes = reader.varint_up_to(SAMPLE_BYTES_MAX as u64, "the length of a sample")? as usize;
+        let sample_bytes =
+            reader.varint_up_to(SAMPLE_BYTES_MAX as u64, "the length of a sample")? as usize;
         let shard_limit = reader.varint_up_to(SHARD_BYTES_MAX as u64, "the shard limit")? as usize;
         let block = reader.varint_up_to(u64::from(u16::MAX), "the block")? as u16;
         let index = reader.varint_up_to(u64::from(u16::MAX), "the index of a symbol")? as u16;
         let age_millis = reader.u16("the age")?;
-        let geometry = Geometry::new(sample_bytes, shard_limit).ok_or(WireError::Range("the shard limit"))?;
+        let geometry =
+            Geometry::new(sample_bytes, shard_limit).ok_or(WireError::Range("the shard limit"))?;
         if usize::from(block) >= geometry.blocks() {
             return Err(WireError::Range("the block"));
         }
         if usize::from(index) >= geometry.block(block.into()).symbols() {
             return Err(WireError::Range("the index of a symbol"));
         }
-        Ok(Self { transmit_id, stream, sequence, geometry, block, index, age_millis })
+        Ok(Self {
+            transmit_id,
+            stream,
+            sequence,
+            geometry,
+            block,
+            index,
+            age_millis,
+        })
     }
 }
 
@@ -203,7 +213,8 @@ impl Status {
     fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let floor = reader.varint("the floor")?;
         let feedback_seen = reader.varint("the feedback seen")?;
-        let count = reader.varint_up_to(ABANDONED_MAX as u64, "the count of abandoned transmissions")?;
+        let count =
+            reader.varint_up_to(ABANDONED_MAX as u64, "the count of abandoned transmissions")?;
         let abandoned = (0..count)
             .map(|_| {
                 Ok(Abandoned {
@@ -214,7 +225,11 @@ impl Status {
                 })
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { floor, feedback_seen, abandoned })
+        Ok(Self {
+            floor,
+            feedback_seen,
+            abandoned,
+        })
     }
 }
 
@@ -238,7 +253,10 @@ pub fn read(datagram: &[u8]) -> Result<(Header, Vec<Frame>), WireError> {
                 let start = reader.position();
                 let length = symbol.geometry.block(symbol.block.into()).shard_bytes();
                 reader.bytes(length, "a shard")?;
-                Frame::Symbol { symbol, shard: start..start + length }
+                Frame::Symbol {
+                    symbol,
+                    shard: start..start + length,
+                }
             }
             FRAME_STATUS => Frame::Status(Status::read(&mut reader)?),
             other => return Err(WireError::Kind(other)),
@@ -253,13 +271,38 @@ mod tests {
     use proptest::prelude::*;
 
     fn symbols() -> impl Strategy<Value = Symbol> {
-        (0..1u64 << 61, any::<u32>(), 0..1u64 << 40, 0usize..3_000_000, 64usize..1500, any::<[u16; 3]>())
-            .prop_map(|(transmit_id, stream, sequence, sample_bytes, limit, [block, index, age_millis])| {
-                let geometry = Geometry::new(sample_bytes, limit & !1).expect("within the limits");
-                let block = block % geometry.blocks() as u16;
-                let index = index % geometry.block(block.into()).symbols() as u16;
-                Symbol { transmit_id, stream, sequence, geometry, block, index, age_millis }
-            })
+        (
+            0..1u64 << 61,
+            any::<u32>(),
+            0..1u64 << 40,
+            0usize..3_000_000,
+            64usize..1500,
+            any::<[u16; 3]>(),
+        )
+            .prop_map(
+                |(
+                    transmit_id,
+                    stream,
+                    sequence,
+                    sample_bytes,
+                    limit,
+                    [block, index, age_millis],
+                )| {
+                    let geometry =
+                        Geometry::new(sample_bytes, limit & !1).expect("within the limits");
+                    let block = block % geometry.blocks() as u16;
+                    let index = index % geometry.block(block.into()).symbols() as u16;
+                    Symbol {
+                        transmit_id,
+                        stream,
+                        sequence,
+                        geometry,
+                        block,
+                        index,
+                        age_millis,
+                    }
+                },
+            )
     }
 
     proptest! {

@@ -34,10 +34,16 @@ pub enum Outcome {
 
 impl Outcome {
     fn from_byte(byte: u8) -> Result<Self, WireError> {
-        [Self::Delivered, Self::Superseded, Self::Expired, Self::Abandoned, Self::Refused]
-            .get(usize::from(byte))
-            .copied()
-            .ok_or(WireError::Range("an outcome"))
+        [
+            Self::Delivered,
+            Self::Superseded,
+            Self::Expired,
+            Self::Abandoned,
+            Self::Refused,
+        ]
+        .get(usize::from(byte))
+        .copied()
+        .ok_or(WireError::Range("an outcome"))
     }
 }
 
@@ -180,7 +186,11 @@ impl Feedback {
                 return Err(WireError::Range("a closed range"));
             }
             let outcome = Outcome::from_byte(reader.u8("an outcome")?)?;
-            feedback.closed.push(Closed { start, end, outcome });
+            feedback.closed.push(Closed {
+                start,
+                end,
+                outcome,
+            });
             last = end;
         }
         let mut last = 0;
@@ -191,7 +201,11 @@ impl Feedback {
             }
             let block = reader.varint_up_to(u64::from(u16::MAX), "a block")? as u16;
             let symbols = reader.varint_up_to(SHARDS_MAX as u64, "a count of symbols")? as u16;
-            feedback.progress.push(Progress { transmit_id, block, symbols });
+            feedback.progress.push(Progress {
+                transmit_id,
+                block,
+                symbols,
+            });
             last = transmit_id;
         }
         if !reader.is_empty() {
@@ -209,7 +223,13 @@ mod tests {
     fn feedbacks() -> impl Strategy<Value = Feedback> {
         (
             any::<[u32; 4]>(),
-            [0u64..1 << 60, 0..1 << 60, 0..1 << 60, 0..1 << 60, 0..1 << 40],
+            [
+                0u64..1 << 60,
+                0..1 << 60,
+                0..1 << 60,
+                0..1 << 60,
+                0..1 << 40,
+            ],
             prop::collection::vec((0u64..1 << 20, 1u64..1000, 0u8..5), 0..200),
             prop::collection::vec((0u64..1 << 20, any::<u16>(), 0u16..1024), 0..200),
         )
@@ -222,7 +242,11 @@ mod tests {
                     .map(|(skip, length, outcome)| {
                         let start = end + skip;
                         end = start + length;
-                        Closed { start, end, outcome: Outcome::from_byte(outcome).expect("an outcome") }
+                        Closed {
+                            start,
+                            end,
+                            outcome: Outcome::from_byte(outcome).expect("an outcome"),
+                        }
                     })
                     .collect();
                 let mut transmit_id = 0;
@@ -230,7 +254,11 @@ mod tests {
                     .into_iter()
                     .map(|(skip, block, symbols)| {
                         transmit_id += skip;
-                        Progress { transmit_id, block, symbols }
+                        Progress {
+                            transmit_id,
+                            block,
+                            symbols,
+                        }
                     })
                     .collect();
                 Feedback {

@@ -54,7 +54,10 @@ pub enum Kind {
 impl Kind {
     /// Reads the first byte.
     pub fn of(datagram: &[u8]) -> Result<Self, WireError> {
-        match *datagram.first().ok_or(WireError::Truncated("the first byte"))? {
+        match *datagram
+            .first()
+            .ok_or(WireError::Truncated("the first byte"))?
+        {
             KIND_DATA => Ok(Self::Data),
             KIND_FEEDBACK => Ok(Self::Feedback),
             other if other >> 4 != VERSION => Err(WireError::Version(other >> 4)),
@@ -72,7 +75,10 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, length: bytes.len() }
+        Self {
+            rest: bytes,
+            length: bytes.len(),
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -84,8 +90,15 @@ impl<'a> Reader<'a> {
         self.length - self.rest.len()
     }
 
-    pub(crate) fn bytes(&mut self, count: usize, field: &'static str) -> Result<&'a [u8], WireError> {
-        let (taken, rest) = self.rest.split_at_checked(count).ok_or(WireError::Truncated(field))?;
+    pub(crate) fn bytes(
+        &mut self,
+        count: usize,
+        field: &'static str,
+    ) -> Result<&'a [u8], WireError> {
+        let (taken, rest) = self
+            .rest
+            .split_at_checked(count)
+            .ok_or(WireError::Truncated(field))?;
         self.rest = rest;
         Ok(taken)
     }
@@ -108,12 +121,18 @@ impl<'a> Reader<'a> {
     pub(crate) fn varint(&mut self, field: &'static str) -> Result<u64, WireError> {
         let first = *self.rest.first().ok_or(WireError::Truncated(field))?;
         let bytes = self.bytes(1 << (first >> 6), field)?;
-        Ok(bytes[1..].iter().fold(u64::from(first & 0x3f), |value, byte| value << 8 | u64::from(*byte)))
+        Ok(bytes[1..]
+            .iter()
+            .fold(u64::from(first & 0x3f), |value, byte| {
+                value << 8 | u64::from(*byte)
+            }))
     }
 
     /// A varint that must be at most `max`.
     pub(crate) fn varint_up_to(&mut self, max: u64, field: &'static str) -> Result<u64, WireError> {
-        Some(self.varint(field)?).filter(|value| *value <= max).ok_or(WireError::Range(field))
+        Some(self.varint(field)?)
+            .filter(|value| *value <= max)
+            .ok_or(WireError::Range(field))
     }
 }
 
@@ -182,7 +201,10 @@ mod tests {
         }
         assert_eq!(
             out,
-            [0x25, 0x7b, 0xbd, 0x9d, 0x7f, 0x3e, 0x7d, 0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c]
+            [
+                0x25, 0x7b, 0xbd, 0x9d, 0x7f, 0x3e, 0x7d, 0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8,
+                0x8c
+            ]
         );
     }
 

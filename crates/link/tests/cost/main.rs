@@ -9,15 +9,25 @@ fn streams_and_floods_cost_no_more_than_this() {
     let cost = measure::streams(2000, 2);
     assert_eq!((cost.sent, cost.delivered), (4000, 4000), "{cost:?}");
     assert_eq!(cost.idle_wake_ups, 0, "{cost:?}");
-    assert!(cost.sender_bytes <= 1200 && cost.receiver_bytes <= 1000, "{cost:?}");
+    assert!(
+        cost.sender_bytes <= 1200 && cost.receiver_bytes <= 1000,
+        "{cost:?}"
+    );
     assert!(cost.sending_bytes <= 800, "{cost:?}");
 
     // So many that their opening takes several times the credit of control messages: none is asked for.
     let cost = measure::streams(12_000, 1);
-    assert_eq!((cost.sent, cost.delivered, cost.idle_wake_ups), (12_000, 12_000, 0), "{cost:?}");
+    assert_eq!(
+        (cost.sent, cost.delivered, cost.idle_wake_ups),
+        (12_000, 12_000, 0),
+        "{cost:?}"
+    );
 
-    for cost in [measure::spoofed_handshakes(600), measure::replayed_handshake(2000), measure::garbage(2000)]
-    {
+    for cost in [
+        measure::spoofed_handshakes(600),
+        measure::replayed_handshake(2000),
+        measure::garbage(2000),
+    ] {
         assert!(cost.peak_bytes <= 1 << 20, "{cost:?}");
         assert!(cost.half_open <= 64 && cost.answered <= 3.0, "{cost:?}");
     }

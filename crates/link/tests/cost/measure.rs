@@ -48,7 +48,10 @@ pub fn streams(count: usize, seconds: usize) -> StreamCost {
     let mut streams = Vec::with_capacity(count);
     for number in 0..count {
         let name = format!("dataflow:node/output{number}");
-        streams.push(ends.sender.open(ends.now, name, Qos::new(Delivery::keep_last(1))));
+        streams.push(
+            ends.sender
+                .open(ends.now, name, Qos::new(Delivery::keep_last(1))),
+        );
     }
     ends.settle();
     let idle_wake_ups = ends.rest(Duration::from_secs(10));
@@ -60,7 +63,9 @@ pub fn streams(count: usize, seconds: usize) -> StreamCost {
     for step in 0..1000 * seconds {
         ends.now += STEP;
         for stream in streams.iter().skip(step % 1000).step_by(1000) {
-            ends.sender.send(ends.now, *stream, vec![7; 200].into()).expect("the newest sample has room");
+            ends.sender
+                .send(ends.now, *stream, vec![7; 200].into())
+                .expect("the newest sample has room");
             sent += 1;
         }
         delivered += ends.exchange();
@@ -69,7 +74,9 @@ pub fn streams(count: usize, seconds: usize) -> StreamCost {
     let time_per_sample = (processor_time() - began) / sent as u32;
     let sending_bytes = (HEAP.peak_usage() - heap_at_rest) / count;
 
-    let Ends { sender, receiver, .. } = ends;
+    let Ends {
+        sender, receiver, ..
+    } = ends;
     let both = HEAP.current_usage();
     drop(sender);
     let one = HEAP.current_usage();
@@ -94,8 +101,13 @@ struct Ends {
 impl Ends {
     fn new() -> Self {
         let now = Instant::now();
-        let [sender, receiver] = [1, 2].map(|seed| Session::new(SessionConfig::default(), seed, now));
-        Self { now, sender, receiver }
+        let [sender, receiver] =
+            [1, 2].map(|seed| Session::new(SessionConfig::default(), seed, now));
+        Self {
+            now,
+            sender,
+            receiver,
+        }
     }
 
     /// Each gets what the other has to send; returns how many samples were delivered.
@@ -138,8 +150,10 @@ impl Ends {
     fn rest(&mut self, time: Duration) -> u64 {
         let end = self.now + time;
         let mut wake_ups = 0;
-        while let Some(at) =
-            [&self.sender, &self.receiver].into_iter().filter_map(Session::poll_timeout).min()
+        while let Some(at) = [&self.sender, &self.receiver]
+            .into_iter()
+            .filter_map(Session::poll_timeout)
+            .min()
             && at < end
         {
             self.now = at.max(self.now + Duration::from_micros(1));
@@ -169,7 +183,9 @@ pub struct FloodCost {
 /// First packets of handshakes, each from an address of its own, of a stranger whose key is not known.
 pub fn spoofed_handshakes(count: usize) -> FloodCost {
     let now = Instant::now();
-    flood(count, now, |number| (stranger(number), first_packet(now, 66)))
+    flood(count, now, |number| {
+        (stranger(number), first_packet(now, 66))
+    })
 }
 
 /// The first packet of one handshake, again and again.
@@ -184,13 +200,24 @@ pub fn garbage(count: usize) -> FloodCost {
     let mut draw = Draw::new(1);
     flood(count, Instant::now(), |number| {
         let mut packet: Vec<u8> = (0..1200).map(|_| draw.below(256) as u8).collect();
-        packet[0] = if number % 2 == 0 { 0x10 } else { packet[0] | 0x40 };
+        packet[0] = if number % 2 == 0 {
+            0x10
+        } else {
+            packet[0] | 0x40
+        };
         (stranger(number), packet)
     })
 }
 
-fn flood(count: usize, now: Instant, mut next: impl FnMut(usize) -> (SocketAddr, Vec<u8>)) -> FloodCost {
-    let mut carrier = QuicCarrier::new(QuicConfig { accepts: true, ..QuicConfig::new(key(2)) });
+fn flood(
+    count: usize,
+    now: Instant,
+    mut next: impl FnMut(usize) -> (SocketAddr, Vec<u8>),
+) -> FloodCost {
+    let mut carrier = QuicCarrier::new(QuicConfig {
+        accepts: true,
+        ..QuicConfig::new(key(2))
+    });
     carrier.allow(key(1).public());
     let (mut received, mut sent, mut peak_bytes, mut time) = (0, 0, 0, Duration::ZERO);
     let mut out = Vec::with_capacity(2048);
@@ -233,9 +260,13 @@ fn stranger(number: usize) -> SocketAddr {
 fn first_packet(now: Instant, who: u8) -> Vec<u8> {
     let mut initiator = QuicCarrier::new(QuicConfig::new(key(who)));
     let target = ([10, 200, 0, 1], 4000).into();
-    initiator.connect(now, target, key(2).public()).expect("the address is good");
+    initiator
+        .connect(now, target, key(2).public())
+        .expect("the address is good");
     let mut packet = Vec::new();
-    initiator.poll_transmit(now, &mut |_, _, _| false, &mut packet).expect("it begins at once");
+    initiator
+        .poll_transmit(now, &mut |_, _, _| false, &mut packet)
+        .expect("it begins at once");
     packet
 }
 

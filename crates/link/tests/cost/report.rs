@@ -22,10 +22,18 @@ fn main() {
         );
     }
     println!();
-    println!("| flood | packets | heap, at most | answered bytes a byte | attempts kept | CPU a packet |");
+    println!(
+        "| flood | packets | heap, at most | answered bytes a byte | attempts kept | CPU a packet |"
+    );
     println!("| :--- | ---: | ---: | ---: | ---: | ---: |");
-    tell("first packets of strangers", &measure::spoofed_handshakes(5000));
-    tell("one first packet again", &measure::replayed_handshake(100_000));
+    tell(
+        "first packets of strangers",
+        &measure::spoofed_handshakes(5000),
+    );
+    tell(
+        "one first packet again",
+        &measure::replayed_handshake(100_000),
+    );
     tell("garbage", &measure::garbage(100_000));
 }
 

@@ -44,26 +44,52 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut cells = cells::cells();
     let named = |cell: &Cell| format!("{}: {}", cell.group, cell.name);
     cells.retain(|cell| {
-        arguments.only.is_empty() || arguments.only.iter().any(|text| named(cell).contains(text.as_str()))
+        arguments.only.is_empty()
+            || arguments
+                .only
+                .iter()
+                .any(|text| named(cell).contains(text.as_str()))
     });
     let (figures, seeds) = measure(&cells, &arguments);
     let rows: Vec<_> = cells.iter().zip(figures).collect();
-    let missed = rows.iter().filter(|(cell, figures)| !table::missed(cell, figures).is_empty()).count();
+    let missed = rows
+        .iter()
+        .filter(|(cell, figures)| !table::missed(cell, figures).is_empty())
+        .count();
     println!("{}", table::render(&rows));
-    println!("{} cells, {seeds} seeds, {missed} missed a target", rows.len());
+    println!(
+        "{} cells, {seeds} seeds, {missed} missed a target",
+        rows.len()
+    );
     if let Some(file) = &arguments.out {
         fs::write(file, page(&rows, &arguments, seeds, &words))?;
     }
-    Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if missed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn parse(words: &[String]) -> Result<Arguments, String> {
-    let mut arguments =
-        Arguments { only: Vec::new(), samples: 1000, seeds: 5, minutes: 120, jobs: 2, out: None };
+    let mut arguments = Arguments {
+        only: Vec::new(),
+        samples: 1000,
+        seeds: 5,
+        minutes: 120,
+        jobs: 2,
+        out: None,
+    };
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let value = words.next().ok_or_else(|| format!("{word}: expected a value"))?;
-        let number = || value.parse().map_err(|_| format!("{word}: expected a number, got `{value}`"));
+        let value = words
+            .next()
+            .ok_or_else(|| format!("{word}: expected a value"))?;
+        let number = || {
+            value
+                .parse()
+                .map_err(|_| format!("{word}: expected a number, got `{value}`"))
+        };
         match word.as_str() {
             "--only" => arguments.only.push(value.clone()),
             "--samples" => arguments.samples = number()?,
@@ -81,8 +107,9 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
 /// the first seed, then all with the second. A seed that was not finished in time does not count.
 fn measure(cells: &[Cell], arguments: &Arguments) -> (Vec<Figures>, u64) {
     let end = Instant::now() + Duration::from_secs(60 * arguments.minutes);
-    let runs: Vec<(u64, usize)> =
-        (1..=arguments.seeds).flat_map(|seed| (0..cells.len()).map(move |cell| (seed, cell))).collect();
+    let runs: Vec<(u64, usize)> = (1..=arguments.seeds)
+        .flat_map(|seed| (0..cells.len()).map(move |cell| (seed, cell)))
+        .collect();
     let next = AtomicUsize::new(0);
     let results: Mutex<BTreeMap<(u64, usize), Figures>> = Mutex::default();
     let work = || {
@@ -91,7 +118,10 @@ fn measure(cells: &[Cell], arguments: &Arguments) -> (Vec<Figures>, u64) {
         {
             let figures = cells[*cell].measure(*seed, arguments.samples);
             print!("seed {seed} {}", table::row(&cells[*cell], &figures));
-            results.lock().expect("no thread has panicked").insert((*seed, *cell), figures);
+            results
+                .lock()
+                .expect("no thread has panicked")
+                .insert((*seed, *cell), figures);
         }
     };
     std::thread::scope(|scope| {
@@ -103,17 +133,24 @@ fn measure(cells: &[Cell], arguments: &Arguments) -> (Vec<Figures>, u64) {
     let complete = |seed: &u64| (0..cells.len()).all(|cell| results.contains_key(&(*seed, cell)));
     let seeds = (1..=arguments.seeds).take_while(complete).count() as u64;
     let worst = |cell| {
-        let runs: Vec<_> = (1..=seeds).map(|seed| results[&(seed, cell)].clone()).collect();
+        let runs: Vec<_> = (1..=seeds)
+            .map(|seed| results[&(seed, cell)].clone())
+            .collect();
         table::worst(&runs)
     };
     ((0..cells.len()).map(worst).collect(), seeds)
 }
 
 fn page(rows: &[(&Cell, Figures)], arguments: &Arguments, seeds: u64, words: &[String]) -> String {
-    let commit = Command::new("git").args(["describe", "--always", "--dirty"]).output();
+    let commit = Command::new("git")
+        .args(["describe", "--always", "--dirty"])
+        .output();
     let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     let commit = commit.unwrap_or_else(|_| "an unknown commit".to_owned());
-    let missed = rows.iter().filter(|(cell, figures)| !table::missed(cell, figures).is_empty()).count();
+    let missed = rows
+        .iter()
+        .filter(|(cell, figures)| !table::missed(cell, figures).is_empty())
+        .count();
     let short = match seeds < 5 || arguments.samples < 1000 {
         true => {
             "\n**A short run: it shows where things stand. Claims need five seeds of a thousand samples.**\n"

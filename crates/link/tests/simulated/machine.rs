@@ -45,7 +45,11 @@ pub enum Socket {
     /// A link.
     Link(Box<Peer>),
     /// A flow of TCP, which always has something to send, to the same socket of another host. It begins at a time.
-    Cubic { to: usize, from: Duration, sender: Box<CubicSender> },
+    Cubic {
+        to: usize,
+        from: Duration,
+        sender: Box<CubicSender>,
+    },
     /// The receiving end of one.
     CubicSink,
 }
@@ -69,7 +73,16 @@ impl Machine {
     pub fn new(number: usize, sockets: Vec<Socket>) -> Self {
         let received_bytes = vec![0; sockets.len()];
         let (inbox, outbox) = (VecDeque::new(), VecDeque::new());
-        Self { number, sockets, received_bytes, stalls: None, inbox, outbox, timeout: None, woken: true }
+        Self {
+            number,
+            sockets,
+            received_bytes,
+            stalls: None,
+            inbox,
+            outbox,
+            timeout: None,
+            woken: true,
+        }
     }
 
     /// Lets the machine do nothing now and then, for as long as its scheduler has other work.
@@ -99,11 +112,16 @@ impl Machine {
     }
 
     fn take(&mut self, now: Duration, packet: Packet) {
-        let ports: [u8; PORT_BYTES] = packet.bytes[..PORT_BYTES].try_into().expect("every packet has ports");
+        let ports: [u8; PORT_BYTES] = packet.bytes[..PORT_BYTES]
+            .try_into()
+            .expect("every packet has ports");
         let from_port = u16::from_be_bytes([ports[0], ports[1]]) - FIRST_PORT;
         let to_port = u16::from_be_bytes([ports[2], ports[3]]) - FIRST_PORT;
-        let Some(socket) = self.sockets.get_mut(usize::from(to_port)) else { return };
-        self.received_bytes[usize::from(to_port)] += u64::from(HEADER_BYTES) + packet.bytes.len() as u64;
+        let Some(socket) = self.sockets.get_mut(usize::from(to_port)) else {
+            return;
+        };
+        self.received_bytes[usize::from(to_port)] +=
+            u64::from(HEADER_BYTES) + packet.bytes.len() as u64;
         let payload = &packet.bytes[PORT_BYTES..];
         match socket {
             Socket::Link(peer) => {
@@ -115,7 +133,11 @@ impl Machine {
                 answer.extend_from_slice(&packet.bytes[..2]);
                 answer.extend_from_slice(&number_of(payload).to_le_bytes());
                 answer.resize(ACKNOWLEDGEMENT_BYTES, 0);
-                self.outbox.push_back(Packet { from: self.number, to: packet.from, bytes: answer });
+                self.outbox.push_back(Packet {
+                    from: self.number,
+                    to: packet.from,
+                    bytes: answer,
+                });
             }
         }
     }
@@ -123,7 +145,9 @@ impl Machine {
     fn settle_timeout(&mut self, now: Duration) {
         let timeouts = self.sockets.iter_mut().filter_map(|socket| match socket {
             Socket::Link(peer) => peer.next_timeout(now),
-            Socket::Cubic { from, sender, .. } => sender.timeout().or((now < *from).then_some(*from)),
+            Socket::Cubic { from, sender, .. } => {
+                sender.timeout().or((now < *from).then_some(*from))
+            }
             Socket::CubicSink => None,
         });
         self.timeout = timeouts.min();
@@ -172,18 +196,24 @@ impl network::Endpoint for Machine {
         for (number, socket) in self.sockets.iter_mut().enumerate() {
             let sent = match socket {
                 Socket::Link(peer) => peer.poll_transmit(now),
-                Socket::Cubic { to, from, sender } if *from <= now => sender.next(now).map(|sequence| {
-                    let mut segment = sequence.to_le_bytes().to_vec();
-                    segment.resize(SEGMENT_BYTES - PORT_BYTES, 0);
-                    (address(*to, number), segment)
-                }),
+                Socket::Cubic { to, from, sender } if *from <= now => {
+                    sender.next(now).map(|sequence| {
+                        let mut segment = sequence.to_le_bytes().to_vec();
+                        segment.resize(SEGMENT_BYTES - PORT_BYTES, 0);
+                        (address(*to, number), segment)
+                    })
+                }
                 Socket::Cubic { .. } | Socket::CubicSink => None,
             };
             if let Some((destination, payload)) = sent {
                 let mut bytes = (FIRST_PORT + number as u16).to_be_bytes().to_vec();
                 bytes.extend_from_slice(&destination.port().to_be_bytes());
                 bytes.extend_from_slice(&payload);
-                return Some(Packet { from: self.number, to: host_of(destination), bytes });
+                return Some(Packet {
+                    from: self.number,
+                    to: host_of(destination),
+                    bytes,
+                });
             }
         }
         self.settle_timeout(now);
@@ -193,13 +223,19 @@ impl network::Endpoint for Machine {
 }
 
 fn host_of(address: SocketAddr) -> usize {
-    let IpAddr::V4(ip) = address.ip() else { panic!("{address} is on no host") };
+    let IpAddr::V4(ip) = address.ip() else {
+        panic!("{address} is on no host")
+    };
     let [_, _, high, low] = ip.octets();
     usize::from(high) * 250 + usize::from(low) - 1
 }
 
 fn number_of(payload: &[u8]) -> u64 {
-    u64::from_le_bytes(payload[..8].try_into().expect("segments and acknowledgements have numbers"))
+    u64::from_le_bytes(
+        payload[..8]
+            .try_into()
+            .expect("segments and acknowledgements have numbers"),
+    )
 }
 
 /// When a machine does nothing: as on a processor that others use, too. The times between are exponential with a mean,
@@ -216,14 +252,21 @@ pub struct Stalls {
 impl Stalls {
     pub fn new(seed: u64, mean_between: Duration, longest: Duration) -> Self {
         let draw = Draw::new(seed);
-        Self { mean_between, longest, draw, begins: Duration::ZERO, ends: Duration::ZERO }
+        Self {
+            mean_between,
+            longest,
+            draw,
+            begins: Duration::ZERO,
+            ends: Duration::ZERO,
+        }
     }
 
     fn asleep_until(&mut self, now: Duration) -> Option<Duration> {
         while self.ends <= now {
             let pause = self.mean_between.mul_f64(-(1.0 - self.draw.share()).ln());
             self.begins = self.ends + pause;
-            self.ends = self.begins + self.longest.mul_f64(self.draw.share()) + Duration::from_nanos(1);
+            self.ends =
+                self.begins + self.longest.mul_f64(self.draw.share()) + Duration::from_nanos(1);
         }
         (self.begins <= now).then_some(self.ends)
     }

@@ -39,7 +39,11 @@ fn settings(draw: &mut Draw) -> Settings {
         (settings.reorder, settings.reorder_delay) = (draw.share() * 0.2, millis(draw.below(10)));
     }
     if draw.below(4) == 0 {
-        settings.bursts = Some(Bursts { good_mean: millis(200), bad_mean: millis(30), loss: 1.0 });
+        settings.bursts = Some(Bursts {
+            good_mean: millis(200),
+            bad_mean: millis(30),
+            loss: 1.0,
+        });
     }
     settings
 }
@@ -57,7 +61,12 @@ fn loads(draw: &mut Draw) -> Vec<Load> {
         let traffic_class = TrafficClass::ALL[draw.below(3) as usize];
         let sample_bytes = [0, 9, 1024, 30_000, 150_000][draw.below(5) as usize];
         Load {
-            qos: Qos { delivery, traffic_class, deadline: None, lifespan },
+            qos: Qos {
+                delivery,
+                traffic_class,
+                deadline: None,
+                lifespan,
+            },
             sample_bytes,
             period: millis(1 + draw.below(40)),
             count: (300_000 / (sample_bytes as u64 + 1000)).clamp(3, 40),
@@ -71,11 +80,20 @@ fn loads(draw: &mut Draw) -> Vec<Load> {
 fn drawn(seed: u64) -> Network<Machine> {
     let mut draw = Draw::new(seed);
     let mut directions = [settings(&mut draw), settings(&mut draw)].map(Schedule::from);
-    let duplex = if draw.below(4) == 0 { Duplex::Half } else { Duplex::Full };
+    let duplex = if draw.below(4) == 0 {
+        Duplex::Half
+    } else {
+        Duplex::Full
+    };
     if draw.below(4) == 0 {
         let (from, lasting) = (millis(draw.below(1000)), millis(draw.below(3000)));
-        let kind = if draw.below(2) == 0 { Outage::Lose } else { Outage::Hold };
-        directions = directions.map(|one| one.during(from, lasting, |settings| settings.outage = Some(kind)));
+        let kind = if draw.below(2) == 0 {
+            Outage::Lose
+        } else {
+            Outage::Hold
+        };
+        directions = directions
+            .map(|one| one.during(from, lasting, |settings| settings.outage = Some(kind)));
     }
     let stalls = draw.below(3) == 0;
     let machines = [0, 1].map(|host| {
@@ -84,12 +102,21 @@ fn drawn(seed: u64) -> Network<Machine> {
     });
     let mut network =
         Network::new(Air::new(duplex, seed, directions), machines).with_header_bytes(HEADER_BYTES);
-    network.endpoint_mut(0).peer_mut(0).connect(Duration::ZERO, 1, 0, &loads(&mut draw));
+    network
+        .endpoint_mut(0)
+        .peer_mut(0)
+        .connect(Duration::ZERO, 1, 0, &loads(&mut draw));
     let connected = |network: &Network<Machine>| !network.endpoint(1).peer(0).connected.is_empty();
-    assert!(network.run_until(Duration::from_secs(60), connected), "nobody is connected after a minute");
+    assert!(
+        network.run_until(Duration::from_secs(60), connected),
+        "nobody is connected after a minute"
+    );
     if draw.below(2) == 0 {
         let now = network.now();
-        network.endpoint_mut(1).peer_mut(0).feed(now, key(0, 0).public(), &loads(&mut draw));
+        network
+            .endpoint_mut(1)
+            .peer_mut(0)
+            .feed(now, key(0, 0).public(), &loads(&mut draw));
     }
     network
 }
@@ -99,10 +126,18 @@ fn every_sample_is_accounted_for_at_both_ends() {
     for_each_seed(0..80, |seed| {
         let mut network = drawn(seed);
         let idle = |network: &Network<Machine>| {
-            (0..2).all(|host| network.endpoint(host).peer(0).session(1 - host, 0).sender().is_idle())
+            (0..2).all(|host| {
+                network
+                    .endpoint(host)
+                    .peer(0)
+                    .session(1 - host, 0)
+                    .sender()
+                    .is_idle()
+            })
         };
-        let sent_all =
-            |network: &Network<Machine>| (0..2).all(|host| network.endpoint(host).peer(0).has_offered_all());
+        let sent_all = |network: &Network<Machine>| {
+            (0..2).all(|host| network.endpoint(host).peer(0).has_offered_all())
+        };
         let mut done = network.run_until(Duration::from_secs(300), sent_all);
         let now = network.now();
         (0..2).for_each(|host| network.endpoint_mut(host).peer_mut(0).close_streams(now));
@@ -116,12 +151,26 @@ fn every_sample_is_accounted_for_at_both_ends() {
             let (sender, receiver) = (network.endpoint(from).peer(0), network.endpoint(to).peer(0));
             let sent = sender.session(to, 0).status();
             let received = receiver.session(from, 0).status();
-            assert!(sent.sent.is_balanced() && received.received.is_balanced(), "{sent:?} {received:?}");
+            assert!(
+                sent.sent.is_balanced() && received.received.is_balanced(),
+                "{sent:?} {received:?}"
+            );
             assert_eq!(sent.sent.delivered, received.received.delivered);
-            assert_eq!(sent.sent.refused + sent.sent.unconfirmed + sent.invalid_feedback, 0, "{sent:?}");
-            let taken: usize = receiver.arrived.values().map(|arrived| arrived.samples.len()).sum();
+            assert_eq!(
+                sent.sent.refused + sent.sent.unconfirmed + sent.invalid_feedback,
+                0,
+                "{sent:?}"
+            );
+            let taken: usize = receiver
+                .arrived
+                .values()
+                .map(|arrived| arrived.samples.len())
+                .sum();
             assert_eq!(taken as u64, received.received.taken);
-            assert_eq!(received.link.budget_used_bytes, 0, "all memory is given back");
+            assert_eq!(
+                received.link.budget_used_bytes, 0,
+                "all memory is given back"
+            );
             assert_eq!((sender.disconnected, sender.lost_with_state), (0, 0));
         }
     });
@@ -134,9 +183,15 @@ fn processes_that_are_started_anew_are_found_and_get_the_rest() {
     for_each_seed(0..80, |seed| {
         let mut draw = Draw::new(seed);
         let settings = Settings {
-            rate_bits_per_second: Some([20_000_000, 300_000_000, 1_000_000_000][draw.below(3) as usize]),
+            rate_bits_per_second: Some(
+                [20_000_000, 300_000_000, 1_000_000_000][draw.below(3) as usize],
+            ),
             queue: Queue::Time(millis(100)),
-            loss: if draw.below(2) == 0 { 0.0 } else { draw.share() * 0.3 },
+            loss: if draw.below(2) == 0 {
+                0.0
+            } else {
+                draw.share() * 0.3
+            },
             delay: Duration::from_micros([30, 1000, 20_000][draw.below(3) as usize]),
             ..Settings::default()
         };
@@ -157,13 +212,23 @@ fn processes_that_are_started_anew_are_found_and_get_the_rest() {
         let begin = |network: &mut Network<Machine>, host: usize| {
             let now = network.now();
             if host == 0 {
-                network.endpoint_mut(0).peer_mut(0).connect(now, 1, 0, &[load]);
+                network
+                    .endpoint_mut(0)
+                    .peer_mut(0)
+                    .connect(now, 1, 0, &[load]);
             }
-            let connected = |network: &Network<Machine>| !network.endpoint(1).peer(0).connected.is_empty();
-            assert!(network.run_until(now + Duration::from_secs(60), connected), "nobody is connected");
+            let connected =
+                |network: &Network<Machine>| !network.endpoint(1).peer(0).connected.is_empty();
+            assert!(
+                network.run_until(now + Duration::from_secs(60), connected),
+                "nobody is connected"
+            );
             if host == 1 && both_send {
                 let now = network.now();
-                network.endpoint_mut(1).peer_mut(0).feed(now, key(0, 0).public(), &[load]);
+                network
+                    .endpoint_mut(1)
+                    .peer_mut(0)
+                    .feed(now, key(0, 0).public(), &[load]);
             }
         };
         (0..2).for_each(|host| begin(&mut network, host));
@@ -183,14 +248,22 @@ fn processes_that_are_started_anew_are_found_and_get_the_rest() {
         let done = |network: &Network<Machine>| {
             (0..2)
                 .map(|host| (network.endpoint(host).peer(0), 1 - host))
-                .all(|(peer, other)| peer.has_offered_all() && peer.session(other, 0).sender().is_idle())
+                .all(|(peer, other)| {
+                    peer.has_offered_all() && peer.session(other, 0).sender().is_idle()
+                })
         };
         let done = network.run_until(network.now() + Duration::from_secs(60), done);
-        for (host, other) in [(0, 1), (1, 0)].into_iter().filter(|(host, _)| *host == 0 || both_send) {
+        for (host, other) in [(0, 1), (1, 0)]
+            .into_iter()
+            .filter(|(host, _)| *host == 0 || both_send)
+        {
             let sender = network.endpoint(host).peer(0);
             let sent = sender.session(other, 0).status().sent;
             assert!(done, "host {host} is stuck: {sent:?}");
-            assert!(sent.is_balanced() && sent.delivered + sent.unconfirmed == load.count, "{sent:?}");
+            assert!(
+                sent.is_balanced() && sent.delivered + sent.unconfirmed == load.count,
+                "{sent:?}"
+            );
             assert_eq!(sender.unconfirmed.iter().sum::<u64>(), sent.unconfirmed);
             arrived[other].append(&mut taken(network.endpoint(other)));
             let all = killed[host] || arrived[other].len() as u64 >= sent.delivered;
@@ -201,7 +274,11 @@ fn processes_that_are_started_anew_are_found_and_get_the_rest() {
 
 /// The numbers of the samples that arrived at a machine.
 fn taken(machine: &Machine) -> BTreeSet<u64> {
-    let arrived = machine.peer(0).arrived.values().flat_map(|arrived| &arrived.samples);
+    let arrived = machine
+        .peer(0)
+        .arrived
+        .values()
+        .flat_map(|arrived| &arrived.samples);
     arrived.map(|(number, _)| *number).collect()
 }
 
@@ -221,7 +298,11 @@ fn a_seed_gives_the_same_run_again() {
             let mut network = drawn(seed);
             network.run_to(network.now() + Duration::from_secs(3));
             let arrived = network.endpoint(1).peer(0).arrived.clone();
-            (arrived, *network.air().counters(0), *network.air().counters(1))
+            (
+                arrived,
+                *network.air().counters(0),
+                *network.air().counters(1),
+            )
         };
         assert_eq!(run(), run());
     });
@@ -230,12 +311,23 @@ fn a_seed_gives_the_same_run_again() {
 /// The grid takes long; these cells must never get worse unseen.
 #[test]
 fn cells_of_the_grid_meet_their_targets() {
-    for name in ["1000 Mbit/s, 1 %", "32 KB, 20 %", "128 KB, 100 Mbit/s, 20 s outage, keep all"] {
+    for name in [
+        "1000 Mbit/s, 1 %",
+        "32 KB, 20 %",
+        "128 KB, 100 Mbit/s, 20 s outage, keep all",
+    ] {
         let cells = cells();
-        let cell = cells.iter().find(|cell| cell.name == name).expect("the cell is in the grid");
+        let cell = cells
+            .iter()
+            .find(|cell| cell.name == name)
+            .expect("the cell is in the grid");
         for_each_seed(1..3, |seed| {
             let figures = cell.measure(seed, 150);
-            assert!(table::missed(cell, &figures).is_empty(), "{}", table::row(cell, &figures));
+            assert!(
+                table::missed(cell, &figures).is_empty(),
+                "{}",
+                table::row(cell, &figures)
+            );
         });
     }
 }
@@ -261,7 +353,11 @@ fn the_freshest_sample_comes_first_after_an_outage() {
             stalls: false,
         };
         let figures = run.measure_outage(seed, millis(3000), millis(4000));
-        let within = |metric, most_ms| figures.iter().any(|(of, value)| *of == metric && *value < most_ms);
+        let within = |metric, most_ms| {
+            figures
+                .iter()
+                .any(|(of, value)| *of == metric && *value < most_ms)
+        };
         assert!(
             within(Metric::FirstAfterOutage, 100.0) && within(Metric::OldestAfterOutage, 100.0),
             "{figures:?}"
@@ -275,10 +371,21 @@ fn the_freshest_sample_comes_first_after_an_outage() {
 fn a_long_path_carries_large_samples_from_the_first_on() {
     for (stalls, least) in [(false, 65.0), (true, 50.0)] {
         for_each_seed(1..7, |seed| {
-            let path = Settings { delay: millis(100), ..cells::channel(300, 0.2) };
-            let figures = Run { samples: 60, stalls, ..cells::run(path, 512 << 10) }.measure(seed);
+            let path = Settings {
+                delay: millis(100),
+                ..cells::channel(300, 0.2)
+            };
+            let figures = Run {
+                samples: 60,
+                stalls,
+                ..cells::run(path, 512 << 10)
+            }
+            .measure(seed);
             let (_, delivered) = figures[0];
-            assert!(delivered > least, "stalls: {stalls}, {delivered} % delivered");
+            assert!(
+                delivered > least,
+                "stalls: {stalls}, {delivered} % delivered"
+            );
         });
     }
 }
@@ -295,18 +402,36 @@ fn robots_that_join_while_others_send_share_the_air() {
     };
     for_each_seed(1..2, |seed| {
         let figures = run.measure_robots(seed, 30, None);
-        let of = |wanted| figures.iter().find(|(metric, _)| *metric == wanted).expect("it is measured").1;
-        assert!(of(Metric::OfLimit) > 85.0 && of(Metric::Jain) > 0.85, "{figures:?}");
+        let of = |wanted| {
+            figures
+                .iter()
+                .find(|(metric, _)| *metric == wanted)
+                .expect("it is measured")
+                .1
+        };
+        assert!(
+            of(Metric::OfLimit) > 85.0 && of(Metric::Jain) > 0.85,
+            "{figures:?}"
+        );
     });
 }
 
 #[test]
 fn the_table_shows_the_worst_seed_and_what_was_missed() {
     let cells = cells();
-    let cell = cells.iter().find(|cell| cell.targets == [(Metric::Delivered, 99.5)]).expect("there are such");
-    let seeds = [vec![(Metric::Delivered, 99.9)], vec![(Metric::Delivered, 99.123)]];
+    let cell = cells
+        .iter()
+        .find(|cell| cell.targets == [(Metric::Delivered, 99.5)])
+        .expect("there are such");
+    let seeds = [
+        vec![(Metric::Delivered, 99.9)],
+        vec![(Metric::Delivered, 99.123)],
+    ];
     let text = table::render(&[(cell, table::worst(&seeds))]);
-    assert!(text.contains("| **99.12** (≥ 99.50) |") && text.ends_with("| **missed** |\n"), "{text}");
+    assert!(
+        text.contains("| **99.12** (≥ 99.50) |") && text.ends_with("| **missed** |\n"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -70,7 +70,9 @@ pub struct Peer {
 impl Peer {
     /// The link of a host's socket. It takes connections from those listed.
     pub fn new(seed: u64, host: usize, socket: usize, allowed: &[PublicKey]) -> Self {
-        let seed = seed.wrapping_mul(1009).wrapping_add(host as u64 * 64 + socket as u64);
+        let seed = seed
+            .wrapping_mul(1009)
+            .wrapping_add(host as u64 * 64 + socket as u64);
         let config = QuicConfig {
             accepts: !allowed.is_empty(),
             simulation_seed: Some(seed),
@@ -95,7 +97,9 @@ impl Peer {
     /// Connects to the link at another host's socket, and feeds streams to it.
     pub fn connect(&mut self, now: Duration, host: usize, socket: usize, loads: &[Load]) {
         let (now_instant, peer) = (epoch() + now, key(host, socket).public());
-        self.endpoint.connect(now_instant, address(host, socket), peer).expect("the address is good");
+        self.endpoint
+            .connect(now_instant, address(host, socket), peer)
+            .expect("the address is good");
         self.feed(now, peer, loads);
     }
 
@@ -105,9 +109,16 @@ impl Peer {
         for (number, load) in loads.iter().enumerate() {
             let stream = session.open(epoch() + now, format!("stream {number}"), load.qos);
             let connected = self.connected.contains_key(&peer);
-            let begin =
-                (connected || load.start.is_none()).then_some(now.max(load.start.unwrap_or_default()));
-            self.sources.push(Source { peer, stream, load: *load, begin, offered: 0, blocked: false });
+            let begin = (connected || load.start.is_none())
+                .then_some(now.max(load.start.unwrap_or_default()));
+            self.sources.push(Source {
+                peer,
+                stream,
+                load: *load,
+                begin,
+                offered: 0,
+                blocked: false,
+            });
         }
         self.produce(now);
     }
@@ -115,14 +126,19 @@ impl Peer {
     /// Closes all streams; what was accepted is still carried.
     pub fn close_streams(&mut self, now: Duration) {
         for source in &self.sources {
-            let session = self.endpoint.session_mut(&source.peer).expect("the peer is known");
+            let session = self
+                .endpoint
+                .session_mut(&source.peer)
+                .expect("the peer is known");
             session.close(epoch() + now, source.stream);
         }
     }
 
     /// The session with the link at another host's socket.
     pub fn session(&self, host: usize, socket: usize) -> &Session {
-        self.endpoint.session(&key(host, socket).public()).expect("the peer is known")
+        self.endpoint
+            .session(&key(host, socket).public())
+            .expect("the peer is known")
     }
 
     /// When the schedule of a source began.
@@ -137,7 +153,9 @@ impl Peer {
 
     /// Whether every sample was offered to the link.
     pub fn has_offered_all(&self) -> bool {
-        self.sources.iter().all(|source| source.offered == source.load.count)
+        self.sources
+            .iter()
+            .all(|source| source.offered == source.load.count)
     }
 
     /// How many samples of a source the link took.
@@ -146,7 +164,8 @@ impl Peer {
     }
 
     pub fn handle_packet(&mut self, now: Duration, from: SocketAddr, payload: &[u8]) {
-        self.endpoint.handle_packet(epoch() + now, from, None, BytesMut::from(payload));
+        self.endpoint
+            .handle_packet(epoch() + now, from, None, BytesMut::from(payload));
         self.on_events(now);
         self.produce(now);
     }
@@ -174,7 +193,9 @@ impl Peer {
     fn produce(&mut self, now: Duration) {
         for source in &mut self.sources {
             while source.due().is_some_and(|due| due <= now) {
-                let Some(session) = self.endpoint.session_mut(&source.peer) else { break };
+                let Some(session) = self.endpoint.session_mut(&source.peer) else {
+                    break;
+                };
                 let payload = payload(source.offered, source.load.sample_bytes);
                 match session.send(epoch() + now, source.stream, payload) {
                     Ok(()) => source.offered += 1,
@@ -208,19 +229,28 @@ impl Peer {
         match event {
             SessionEvent::Sender(SenderEvent::Opened(_)) => {}
             SessionEvent::Sender(SenderEvent::Writable(stream)) => {
-                let writable = |source: &&mut Source| (source.peer, source.stream) == (peer, stream);
-                self.sources.iter_mut().filter(writable).for_each(|source| source.blocked = false);
+                let writable =
+                    |source: &&mut Source| (source.peer, source.stream) == (peer, stream);
+                self.sources
+                    .iter_mut()
+                    .filter(writable)
+                    .for_each(|source| source.blocked = false);
             }
             SessionEvent::Sender(SenderEvent::Finished(_, counters)) => {
                 assert!(counters.is_balanced() && counters.held == 0, "{counters:?}");
             }
-            SessionEvent::Sender(SenderEvent::Refused(stream)) => panic!("stream {stream} was refused"),
+            SessionEvent::Sender(SenderEvent::Refused(stream)) => {
+                panic!("stream {stream} was refused")
+            }
             SessionEvent::Receiver(ReceiverEvent::Opened { stream, name, qos }) => {
                 // The numbers of a peer that was started anew begin again.
-                self.arrived.insert((peer, name.clone()), Arrived::default());
+                self.arrived
+                    .insert((peer, name.clone()), Arrived::default());
                 self.incoming.insert((peer, stream), (name, qos));
             }
-            SessionEvent::Receiver(ReceiverEvent::Readable(stream)) => self.consume(now, peer, stream),
+            SessionEvent::Receiver(ReceiverEvent::Readable(stream)) => {
+                self.consume(now, peer, stream)
+            }
             SessionEvent::Receiver(ReceiverEvent::Ended(_)) => {}
             SessionEvent::Receiver(ReceiverEvent::PeerRestarted { .. }) => {}
             SessionEvent::PeerLost { unconfirmed } => self.unconfirmed.push(unconfirmed),
@@ -230,14 +260,26 @@ impl Peer {
     fn consume(&mut self, now: Duration, peer: PublicKey, stream: u32) {
         let (name, qos) = self.incoming[&(peer, stream)].clone();
         let arrived = self.arrived.get_mut(&(peer, name)).expect("it was opened");
-        let session = self.endpoint.session_mut(&peer).expect("it has just told something");
+        let session = self
+            .endpoint
+            .session_mut(&peer)
+            .expect("it has just told something");
         while let Some(sample) = session.take(epoch() + now, stream) {
             let expected = payload(sample.sequence, sample.payload.len());
-            assert!(expected == sample.payload, "the bytes of sample {} differ", sample.sequence);
-            let gapless = qos.delivery.keeps_all() && qos.lifespan.is_none() && !self.is_started_anew;
+            assert!(
+                expected == sample.payload,
+                "the bytes of sample {} differ",
+                sample.sequence
+            );
+            let gapless =
+                qos.delivery.keeps_all() && qos.lifespan.is_none() && !self.is_started_anew;
             match arrived.samples.last() {
-                Some((last, _)) if gapless => assert_eq!(sample.sequence, last + 1, "there is a gap"),
-                Some((last, _)) => assert!(sample.sequence > *last, "{} after {last}", sample.sequence),
+                Some((last, _)) if gapless => {
+                    assert_eq!(sample.sequence, last + 1, "there is a gap")
+                }
+                Some((last, _)) => {
+                    assert!(sample.sequence > *last, "{} after {last}", sample.sequence)
+                }
                 None => {}
             }
             arrived.samples.push((sample.sequence, now));
@@ -249,7 +291,9 @@ impl Peer {
 impl Source {
     /// When the next sample is due, if one is.
     fn due(&self) -> Option<Duration> {
-        let begin = self.begin.filter(|_| !self.blocked && self.offered < self.load.count)?;
+        let begin = self
+            .begin
+            .filter(|_| !self.blocked && self.offered < self.load.count)?;
         Some(begin + self.load.period.mul_f64(self.offered as f64))
     }
 }

@@ -5,8 +5,14 @@ use std::fmt::Write;
 use crate::cells::{Cell, Metric};
 use crate::runs::Figures;
 
-const COLUMNS: [Metric; 6] =
-    [Metric::Delivered, Metric::Mean, Metric::P99, Metric::Longest, Metric::OfLimit, Metric::OnAir];
+const COLUMNS: [Metric; 6] = [
+    Metric::Delivered,
+    Metric::Mean,
+    Metric::P99,
+    Metric::Longest,
+    Metric::OfLimit,
+    Metric::OnAir,
+];
 
 /// The worst of each figure over the seeds.
 pub fn worst(runs: &[Figures]) -> Figures {
@@ -28,7 +34,11 @@ pub fn missed(cell: &Cell, figures: &Figures) -> Vec<Metric> {
         Some(value) if metric.more_is_better() => value < *target,
         Some(value) => value > *target,
     };
-    cell.targets.iter().filter(|target| misses(target)).map(|(metric, _)| *metric).collect()
+    cell.targets
+        .iter()
+        .filter(|target| misses(target))
+        .map(|(metric, _)| *metric)
+        .collect()
 }
 
 pub fn render(rows: &[(&Cell, Figures)]) -> String {
@@ -53,10 +63,16 @@ pub fn render(rows: &[(&Cell, Figures)]) -> String {
 pub fn row(cell: &Cell, figures: &Figures) -> String {
     let missed = missed(cell, figures);
     let show = |metric: Metric| {
-        let Some(value) = value(figures, metric) else { return String::new() };
+        let Some(value) = value(figures, metric) else {
+            return String::new();
+        };
         let mut shown = number(metric, value);
         if let Some((_, target)) = cell.targets.iter().find(|(of, _)| *of == metric) {
-            let sign = if metric.more_is_better() { "≥" } else { "≤" };
+            let sign = if metric.more_is_better() {
+                "≥"
+            } else {
+                "≤"
+            };
             if missed.contains(&metric) {
                 shown = format!("**{shown}**");
             }
@@ -83,7 +99,10 @@ pub fn row(cell: &Cell, figures: &Figures) -> String {
 }
 
 fn value(figures: &Figures, metric: Metric) -> Option<f64> {
-    figures.iter().find(|(of, _)| *of == metric).map(|(_, value)| *value)
+    figures
+        .iter()
+        .find(|(of, _)| *of == metric)
+        .map(|(_, value)| *value)
 }
 
 fn number(metric: Metric, value: f64) -> String {

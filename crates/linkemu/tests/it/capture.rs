@@ -31,7 +31,10 @@ pub fn read_capture(path: &Path) -> Vec<Packet> {
         let (kept, length) = (word(at + 8) as usize, word(at + 12) as usize);
         assert_eq!(kept, length, "nothing cut off");
         let time = Duration::new(u64::from(word(at)), word(at + 4));
-        packets.push(Packet { at: time, bytes: bytes[at + 16..at + 16 + kept].to_vec() });
+        packets.push(Packet {
+            at: time,
+            bytes: bytes[at + 16..at + 16 + kept].to_vec(),
+        });
         at += 16 + kept;
     }
     packets

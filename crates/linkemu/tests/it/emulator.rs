@@ -35,7 +35,9 @@ pub fn emulator(arguments: &[&str]) -> Command {
 }
 
 pub fn datagrams() -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_nervure-linkemu")).with_file_name("examples").join("datagrams")
+    Path::new(env!("CARGO_BIN_EXE_nervure-linkemu"))
+        .with_file_name("examples")
+        .join("datagrams")
 }
 
 /// A run of which the JSON and the captures are kept.
@@ -49,7 +51,9 @@ pub struct Recorded {
 impl Recorded {
     /// The counter of what `b` sent.
     pub fn packets(&self, counter: &str) -> u64 {
-        self.summary["hosts"][1][counter]["packets"].as_u64().unwrap()
+        self.summary["hosts"][1][counter]["packets"]
+            .as_u64()
+            .unwrap()
     }
 }
 
@@ -58,7 +62,13 @@ pub fn record(options: &[&str], a: &[&str], b: &[&str]) -> Recorded {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("run.json");
     let words = [
-        &["run", "--json", json.to_str().unwrap(), "--pcap", folder.path().to_str().unwrap()],
+        &[
+            "run",
+            "--json",
+            json.to_str().unwrap(),
+            "--pcap",
+            folder.path().to_str().unwrap(),
+        ],
         options,
         &["--"],
         a,
@@ -67,7 +77,11 @@ pub fn record(options: &[&str], a: &[&str], b: &[&str]) -> Recorded {
     ]
     .concat();
     let output = emulator(&words).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let lines = std::fs::read_to_string(json).unwrap();
     let summary: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
     assert_eq!(summary["kind"], "summary");
@@ -84,7 +98,18 @@ fn record_datagrams(options: &[&str], count: u64, bytes: u64, gap_micros: u64) -
     let program = datagrams();
     let [count, bytes, gap] = [count, bytes, gap_micros].map(|number| number.to_string());
     // An answer "port unreachable" would be a packet too: it goes the other way.
-    record(options, &["true"], &[program.to_str().unwrap(), "send", "10.77.0.1", &count, &bytes, &gap])
+    record(
+        options,
+        &["true"],
+        &[
+            program.to_str().unwrap(),
+            "send",
+            "10.77.0.1",
+            &count,
+            &bytes,
+            &gap,
+        ],
+    )
 }
 
 #[test]
@@ -92,15 +117,28 @@ fn the_packets_that_the_model_loses_are_lost() {
     if !has_rights() {
         return;
     }
-    let run = record_datagrams(&["--loss", "30%", "--seed", "5", "--delay", "2ms"], 3000, 200, 50);
-    let settings = Settings { loss: 0.3, ..Settings::default() };
+    let run = record_datagrams(
+        &["--loss", "30%", "--seed", "5", "--delay", "2ms"],
+        3000,
+        200,
+        50,
+    );
+    let settings = Settings {
+        loss: 0.3,
+        ..Settings::default()
+    };
     let mut air = Air::new(Duplex::Full, 5, [settings; 2]);
     for number in 0..3000_u64 {
         air.offer(Duration::from_micros(number), 1, 200, number);
     }
-    let expected: BTreeSet<u64> =
-        std::iter::from_fn(|| air.deliver(Duration::from_secs(10))).map(|arrived| arrived.packet).collect();
-    let arrived: BTreeSet<u64> = run.received_by_a.iter().filter_map(Packet::number).collect();
+    let expected: BTreeSet<u64> = std::iter::from_fn(|| air.deliver(Duration::from_secs(10)))
+        .map(|arrived| arrived.packet)
+        .collect();
+    let arrived: BTreeSet<u64> = run
+        .received_by_a
+        .iter()
+        .filter_map(Packet::number)
+        .collect();
     assert_eq!(run.packets("offered"), 3000);
     let wrong: Vec<_> = arrived.symmetric_difference(&expected).take(5).collect();
     assert!(wrong.is_empty(), "{wrong:?} and perhaps others");
@@ -119,13 +157,28 @@ fn rate_and_queue_hold_to_the_byte() {
     assert_eq!(run.packets("delivered") + run.packets("dropped_queue"), 500);
     assert!(run.packets("dropped_queue") > 0);
     let airtime = run.summary["hosts"][1]["airtime_seconds"].as_f64().unwrap();
-    assert!((airtime - run.packets("delivered") as f64 * 1e-3).abs() < 1e-9, "{airtime} s");
+    assert!(
+        (airtime - run.packets("delivered") as f64 * 1e-3).abs() < 1e-9,
+        "{airtime} s"
+    );
     let wait = run.summary["hosts"][1]["longest_wait_ms"].as_f64().unwrap();
     assert!((19.0..=20.0).contains(&wait), "{wait} ms");
-    let times: Vec<Duration> =
-        run.received_by_a.iter().filter(|packet| packet.number().is_some()).map(|packet| packet.at).collect();
-    let closest = times.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
-    assert_eq!(closest, Duration::from_millis(1), "a packet takes a millisecond");
+    let times: Vec<Duration> = run
+        .received_by_a
+        .iter()
+        .filter(|packet| packet.number().is_some())
+        .map(|packet| packet.at)
+        .collect();
+    let closest = times
+        .windows(2)
+        .map(|pair| pair[1] - pair[0])
+        .min()
+        .unwrap();
+    assert_eq!(
+        closest,
+        Duration::from_millis(1),
+        "a packet takes a millisecond"
+    );
 }
 
 #[test]
@@ -136,11 +189,19 @@ fn packets_take_the_delay_and_little_more() {
     let program = datagrams();
     let program = program.to_str().unwrap();
     let send = format!("sleep 0.3; exec {program} send a 300 200 1000");
-    let run = record(&["--delay", "20ms"], &[program, "receive", "3000"], &["sh", "-c", &send]);
+    let run = record(
+        &["--delay", "20ms"],
+        &[program, "receive", "3000"],
+        &["sh", "-c", &send],
+    );
     let words: Vec<&str> = run.stdout.split_whitespace().collect();
     let value = |index: usize| words[index].parse::<u64>().unwrap();
     let (received, least) = (value(1), value(3));
-    assert!(received > 0 && received <= run.packets("delivered"), "{}", run.stdout);
+    assert!(
+        received > 0 && received <= run.packets("delivered"),
+        "{}",
+        run.stdout
+    );
     // The least of 300: on a loaded machine the others may take longer.
     assert!((20_000..25_000).contains(&least), "{}", run.stdout);
 }
@@ -154,8 +215,15 @@ fn an_interruption_loses_what_is_sent_in_it() {
     assert_eq!(run.packets("offered"), 400);
     assert_eq!(run.packets("delivered") + run.packets("lost_outage"), 400);
     // What was sent 200 ms after the first packet or later came after the interruption.
-    let sent: Vec<&Packet> = run.sent_by_b.iter().filter(|packet| packet.number().is_some()).collect();
-    let later = sent.iter().filter(|packet| packet.at - sent[0].at >= Duration::from_millis(200)).count();
+    let sent: Vec<&Packet> = run
+        .sent_by_b
+        .iter()
+        .filter(|packet| packet.number().is_some())
+        .collect();
+    let later = sent
+        .iter()
+        .filter(|packet| packet.at - sent[0].at >= Duration::from_millis(200))
+        .count();
     assert!(run.packets("delivered") >= later as u64 && later > 0);
 }
 
@@ -235,10 +303,21 @@ fn a_killed_host_ends_the_run() {
     let pid = emulator.id();
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     let first = children.split_whitespace().next().unwrap();
-    assert!(Command::new("kill").args(["-9", first]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-9", first])
+            .status()
+            .unwrap()
+            .success()
+    );
     // The standard outputs end when nobody has them any more, the commands of the other host included.
     let mut message = String::new();
-    emulator.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    emulator
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut message)
+        .unwrap();
     stdout.read_to_string(&mut String::new()).unwrap();
     assert_eq!(emulator.wait().unwrap().code(), Some(1));
     assert!(message.contains("error: a host was killed"), "{message}");
@@ -250,11 +329,22 @@ fn an_end_takes_everything_along() {
         return;
     }
     // `b` ends; `a`, which does not listen, and the daemon of `b` are killed.
-    let (a, b) = ("trap '' TERM; while :; do sleep 1000; done", "setsid sleep 1000 & exit 0");
-    let output =
-        emulator(&["run", "--until", "b", "--", "sh", "-c", a, "---", "sh", "-c", b]).output().unwrap();
+    let (a, b) = (
+        "trap '' TERM; while :; do sleep 1000; done",
+        "setsid sleep 1000 & exit 0",
+    );
+    let output = emulator(&[
+        "run", "--until", "b", "--", "sh", "-c", a, "---", "sh", "-c", b,
+    ])
+    .output()
+    .unwrap();
     // `output` waits for the end of the standard output, so for the daemon's too.
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[test]
@@ -263,16 +353,27 @@ fn the_exit_code_tells_of_a_failed_command() {
         return;
     }
     let run = |a: &str, b: &str| {
-        let output = emulator(&["run", "--", "sh", "-c", a, "---", "sh", "-c", b]).output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        let output = emulator(&["run", "--", "sh", "-c", a, "---", "sh", "-c", b])
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
     };
     assert_eq!(run("exit 0", "exit 0").0, Some(0));
     let (code, message) = run("exit 0", "exit 7");
     assert_eq!(code, Some(3));
-    assert!(message.contains("error: the command of b ended with exit code 7"), "{message}");
+    assert!(
+        message.contains("error: the command of b ended with exit code 7"),
+        "{message}"
+    );
     let (code, message) = run("kill -9 $$", "exit 0");
     assert_eq!(code, Some(3));
-    assert!(message.contains("error: the command of a was ended by signal 9"), "{message}");
+    assert!(
+        message.contains("error: the command of a was ended by signal 9"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -280,10 +381,15 @@ fn a_program_that_is_not_there_is_told() {
     if !has_rights() {
         return;
     }
-    let output = emulator(&["run", "--", "true", "---", "/no/such/program"]).output().unwrap();
+    let output = emulator(&["run", "--", "true", "---", "/no/such/program"])
+        .output()
+        .unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(message.starts_with("error: b: cannot start `/no/such/program`\n"), "{message}");
+    assert!(
+        message.starts_with("error: b: cannot start `/no/such/program`\n"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -291,11 +397,23 @@ fn an_unknown_congestion_control_is_refused() {
     if !has_rights() {
         return;
     }
-    let output = emulator(&["run", "--congestion-control", "nonsense", "--", "true", "---", "true"]).output();
+    let output = emulator(&[
+        "run",
+        "--congestion-control",
+        "nonsense",
+        "--",
+        "true",
+        "---",
+        "true",
+    ])
+    .output();
     let Output { status, stderr, .. } = output.unwrap();
     let message = String::from_utf8(stderr).unwrap();
     assert_eq!(status.code(), Some(1));
-    assert!(message.contains("`nonsense`") && message.contains("known: "), "{message}");
+    assert!(
+        message.contains("`nonsense`") && message.contains("known: "),
+        "{message}"
+    );
 }
 
 #[test]
@@ -303,7 +421,18 @@ fn the_summary_can_go_to_stdout() {
     if !has_rights() {
         return;
     }
-    let words = ["run", "--json", "-", "--half-duplex", "--seed", "9", "--", "true", "---", "true"];
+    let words = [
+        "run",
+        "--json",
+        "-",
+        "--half-duplex",
+        "--seed",
+        "9",
+        "--",
+        "true",
+        "---",
+        "true",
+    ];
     let output = emulator(&words).output().unwrap();
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(summary["duplex"], "half");

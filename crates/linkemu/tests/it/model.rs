@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use nervure_linkemu::{Air, Bursts, Counters, Duplex, LossPlace, Outage, Queue, Schedule, Settings, Verdict};
+use nervure_linkemu::{
+    Air, Bursts, Counters, Duplex, LossPlace, Outage, Queue, Schedule, Settings, Verdict,
+};
 use proptest::prelude::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -17,14 +19,24 @@ fn settings() -> impl Strategy<Value = Settings> {
         (0_u64..200).prop_map(|millis| Queue::Time(MILLI * millis as u32)),
         (0_u64..200_000).prop_map(Queue::Bytes)
     ];
-    let bursts = prop::option::of((0_u64..50, 0_u64..50, 0.0..1.0).prop_map(|(good, bad, loss)| Bursts {
-        good_mean: MILLI * good as u32,
-        bad_mean: MILLI * bad as u32,
-        loss,
-    }));
-    let rate = prop_oneof![Just(None), Just(Some(0)), (1_000_u64..1_000_000_000).prop_map(Some)];
-    let outage = prop_oneof![4 => Just(None), 1 => Just(Some(Outage::Lose)), 1 => Just(Some(Outage::Hold))];
-    let place = prop_oneof![Just(LossPlace::AfterSerialiser), Just(LossPlace::BeforeSerialiser)];
+    let bursts = prop::option::of((0_u64..50, 0_u64..50, 0.0..1.0).prop_map(
+        |(good, bad, loss)| Bursts {
+            good_mean: MILLI * good as u32,
+            bad_mean: MILLI * bad as u32,
+            loss,
+        },
+    ));
+    let rate = prop_oneof![
+        Just(None),
+        Just(Some(0)),
+        (1_000_u64..1_000_000_000).prop_map(Some)
+    ];
+    let outage =
+        prop_oneof![4 => Just(None), 1 => Just(Some(Outage::Lose)), 1 => Just(Some(Outage::Hold))];
+    let place = prop_oneof![
+        Just(LossPlace::AfterSerialiser),
+        Just(LossPlace::BeforeSerialiser)
+    ];
     (
         (rate, queue, 0.0..1.0, place),
         (millis(50), millis(5), 0.0..0.5, millis(20)),
@@ -57,21 +69,26 @@ fn settings() -> impl Strategy<Value = Settings> {
 /// Settings that change up to four times, perhaps for a while, perhaps over and over.
 fn schedule() -> impl Strategy<Value = Schedule> {
     let change = (0_u64..1000, prop::option::of(0_u64..500), settings());
-    (settings(), prop::collection::vec(change, 0..4), prop::option::of(1_u64..1500)).prop_map(
-        |(first, changes, period)| {
+    (
+        settings(),
+        prop::collection::vec(change, 0..4),
+        prop::option::of(1_u64..1500),
+    )
+        .prop_map(|(first, changes, period)| {
             let mut schedule = Schedule::from(first);
             for (at, lasting, settings) in changes {
                 let at = MILLI * at as u32;
                 schedule = match lasting {
-                    Some(lasting) => {
-                        schedule.during(at, MILLI * lasting as u32, move |current| *current = settings)
-                    }
+                    Some(lasting) => schedule.during(at, MILLI * lasting as u32, move |current| {
+                        *current = settings
+                    }),
                     None => schedule.change(at, move |current| *current = settings),
                 };
             }
-            period.map_or(schedule.clone(), |millis| schedule.repeat_every(MILLI * millis as u32))
-        },
-    )
+            period.map_or(schedule.clone(), |millis| {
+                schedule.repeat_every(MILLI * millis as u32)
+            })
+        })
 }
 
 /// Packets: microseconds since the one before, sender (of three), bytes.
@@ -232,11 +249,19 @@ proptest! {
 #[test]
 fn a_change_of_rate_takes_effect_within_a_packet() {
     // 1500 bytes: half of them at 12 Mbit/s, half at 1.2 Mbit/s.
-    let schedule = Schedule::from(Settings { rate_bits_per_second: Some(12_000_000), ..Settings::default() })
-        .change(MILLI / 2, |settings| settings.rate_bits_per_second = Some(1_200_000));
+    let schedule = Schedule::from(Settings {
+        rate_bits_per_second: Some(12_000_000),
+        ..Settings::default()
+    })
+    .change(MILLI / 2, |settings| {
+        settings.rate_bits_per_second = Some(1_200_000)
+    });
     let mut air = Air64::new(Duplex::Full, 1, [schedule]);
     air.offer(Duration::ZERO, 0, 1500, 0);
-    assert_eq!(air.deliver(SECOND).map(|arrived| arrived.at), Some(MILLI / 2 + 5 * MILLI));
+    assert_eq!(
+        air.deliver(SECOND).map(|arrived| arrived.at),
+        Some(MILLI / 2 + 5 * MILLI)
+    );
 }
 
 #[test]
@@ -258,25 +283,42 @@ fn a_queue_holds_its_time_and_no_more() {
 
 #[test]
 fn a_queue_in_bytes_holds_them_beside_the_packet_on_the_air() {
-    let settings =
-        Settings { rate_bits_per_second: Some(12_000_000), queue: Queue::Bytes(4500), ..Settings::default() };
+    let settings = Settings {
+        rate_bits_per_second: Some(12_000_000),
+        queue: Queue::Bytes(4500),
+        ..Settings::default()
+    };
     let mut air = Air64::new(Duplex::Full, 1, [settings]);
-    let verdicts: Vec<_> = (0..6).map(|number| air.offer(Duration::ZERO, 0, 1500, number)).collect();
-    assert_eq!(verdicts.iter().filter(|&&verdict| verdict == Verdict::Queued).count(), 4);
+    let verdicts: Vec<_> = (0..6)
+        .map(|number| air.offer(Duration::ZERO, 0, 1500, number))
+        .collect();
+    assert_eq!(
+        verdicts
+            .iter()
+            .filter(|&&verdict| verdict == Verdict::Queued)
+            .count(),
+        4
+    );
 }
 
 #[test]
 fn interruptions_lose_or_hold() {
     // Packet n is sent from n to n + 1 ms.
     for (outage, delivered, lost, last) in [(Outage::Lose, 5, 5, 10), (Outage::Hold, 10, 0, 15)] {
-        let schedule =
-            Schedule::from(Settings { rate_bits_per_second: Some(12_000_000), ..Settings::default() })
-                .during(3 * MILLI, 5 * MILLI, |settings| settings.outage = Some(outage));
+        let schedule = Schedule::from(Settings {
+            rate_bits_per_second: Some(12_000_000),
+            ..Settings::default()
+        })
+        .during(3 * MILLI, 5 * MILLI, |settings| {
+            settings.outage = Some(outage)
+        });
         let mut air = Air64::new(Duplex::Full, 1, [schedule]);
         for number in 0..10 {
             air.offer(Duration::ZERO, 0, 1500, number);
         }
-        let arrivals: Vec<_> = std::iter::from_fn(|| air.deliver(SECOND)).map(|arrived| arrived.at).collect();
+        let arrivals: Vec<_> = std::iter::from_fn(|| air.deliver(SECOND))
+            .map(|arrived| arrived.at)
+            .collect();
         assert_eq!(arrivals.len(), delivered, "{outage:?}");
         assert_eq!(air.counters(0).lost_outage.packets, lost, "{outage:?}");
         assert_eq!(arrivals.last(), Some(&(last * MILLI)), "{outage:?}");
@@ -285,23 +327,40 @@ fn interruptions_lose_or_hold() {
 
 #[test]
 fn bursts_lose_their_share_of_time_whatever_the_packet_rate() {
-    let bursts = Bursts { good_mean: 90 * MILLI, bad_mean: 30 * MILLI, loss: 1.0 };
+    let bursts = Bursts {
+        good_mean: 90 * MILLI,
+        bad_mean: 30 * MILLI,
+        loss: 1.0,
+    };
     for gap in [MILLI / 10, MILLI * 20] {
-        let mut air = Air64::new(Duplex::Full, 7, [Settings { bursts: Some(bursts), ..Settings::default() }]);
+        let mut air = Air64::new(
+            Duplex::Full,
+            7,
+            [Settings {
+                bursts: Some(bursts),
+                ..Settings::default()
+            }],
+        );
         let count = 500 * SECOND.as_micros() / gap.as_micros();
         for number in 0..count as u32 {
             air.offer(gap * number, 0, 100, 0);
         }
         let ratio = air.counters(0).lost_burst.packets as f64 / count as f64;
         // About 4,000 bursts: the share has a deviation of about 0.005.
-        assert!((ratio - 0.25).abs() < 0.03, "{ratio} of the time at a packet every {gap:?}");
+        assert!(
+            (ratio - 0.25).abs() < 0.03,
+            "{ratio} of the time at a packet every {gap:?}"
+        );
     }
 }
 
 #[test]
 fn a_shared_air_is_divided_by_turns() {
     // The first host asks for ten times as much as the two others, who ask for a third of the air each.
-    let settings = Settings { rate_bits_per_second: Some(12_000_000), ..Settings::default() };
+    let settings = Settings {
+        rate_bits_per_second: Some(12_000_000),
+        ..Settings::default()
+    };
     let mut air = Air64::new(Duplex::Half, 1, [settings; 3]);
     let mut number = 0;
     for tick in 0..3000 {
@@ -326,13 +385,22 @@ fn a_shared_air_is_divided_by_turns() {
 
 #[test]
 fn reordering_lets_later_packets_overtake() {
-    let settings = Settings { reorder: 0.1, reorder_delay: 5 * MILLI, ..Settings::default() };
+    let settings = Settings {
+        reorder: 0.1,
+        reorder_delay: 5 * MILLI,
+        ..Settings::default()
+    };
     let mut air = Air64::new(Duplex::Full, 3, [settings]);
     let traffic: Vec<_> = (0..1000).map(|_| (1000, 0, 100)).collect();
     let arrivals = run(&mut air, &traffic);
-    let late =
-        arrivals.iter().filter(|&&(_, number, at)| at == MILLI * (number as u32 + 1) + 5 * MILLI).count();
-    let overtaken = arrivals.windows(2).filter(|pair| pair[0].1 > pair[1].1).count();
+    let late = arrivals
+        .iter()
+        .filter(|&&(_, number, at)| at == MILLI * (number as u32 + 1) + 5 * MILLI)
+        .count();
+    let overtaken = arrivals
+        .windows(2)
+        .filter(|pair| pair[0].1 > pair[1].1)
+        .count();
     assert_eq!(arrivals.len(), 1000);
     assert!((60..140).contains(&late), "{late} of 1000 held back");
     assert!(overtaken > 50, "{overtaken}");
@@ -342,12 +410,20 @@ fn reordering_lets_later_packets_overtake() {
 fn a_repeated_schedule_that_sends_little_or_nothing_ends() {
     for (rate, arrival) in [(0, None), (8, Some(1500 * SECOND * 1000))] {
         // A millisecond of each second.
-        let schedule = Schedule::from(Settings { rate_bits_per_second: Some(0), ..Settings::default() })
-            .during(SECOND - MILLI, MILLI, |settings| settings.rate_bits_per_second = Some(rate))
-            .repeat_every(SECOND);
+        let schedule = Schedule::from(Settings {
+            rate_bits_per_second: Some(0),
+            ..Settings::default()
+        })
+        .during(SECOND - MILLI, MILLI, |settings| {
+            settings.rate_bits_per_second = Some(rate)
+        })
+        .repeat_every(SECOND);
         let mut air = Air64::new(Duplex::Full, 1, [schedule]);
         air.offer(Duration::ZERO, 0, 1500, 0);
         assert_eq!(air.next_event(), arrival);
-        assert_eq!(air.deliver(10_000_000 * SECOND).map(|arrived| arrived.at), arrival);
+        assert_eq!(
+            air.deliver(10_000_000 * SECOND).map(|arrived| arrived.at),
+            arrival
+        );
     }
 }

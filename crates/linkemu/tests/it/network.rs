@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use nervure_linkemu::network::{Endpoint, IPV4_AND_UDP_HEADER_BYTES, Network, Packet, for_each_seed};
+use nervure_linkemu::network::{
+    Endpoint, IPV4_AND_UDP_HEADER_BYTES, Network, Packet, for_each_seed,
+};
 use nervure_linkemu::{Air, Duplex, Schedule, Settings};
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -57,17 +59,34 @@ impl Endpoint for Peer {
 
     fn next_timeout(&self) -> Option<Duration> {
         let next = (self.sent < self.to_send).then_some(self.send_at);
-        self.missing.iter().map(|missing| missing.1).chain(next).min()
+        self.missing
+            .iter()
+            .map(|missing| missing.1)
+            .chain(next)
+            .min()
     }
 
     fn poll_transmit(&mut self, _now: Duration) -> Option<Packet> {
-        if self.out.is_empty() { None } else { Some(self.out.remove(0)) }
+        if self.out.is_empty() {
+            None
+        } else {
+            Some(self.out.remove(0))
+        }
     }
 }
 
 fn network(seed: u64, schedule: &Schedule) -> Network<Peer> {
     let air = Air::new(Duplex::Half, seed, [schedule.clone(), schedule.clone()]);
-    Network::new(air, [Peer { to_send: 50, ..Peer::default() }, Peer::default()])
+    Network::new(
+        air,
+        [
+            Peer {
+                to_send: 50,
+                ..Peer::default()
+            },
+            Peer::default(),
+        ],
+    )
 }
 
 fn lossy() -> Schedule {
@@ -88,7 +107,12 @@ fn everything_arrives_in_the_end_with_every_seed() {
         let done = network.run_until(Duration::from_secs(60), |network| {
             network.endpoint(0).sent == 50 && network.endpoint(0).missing.is_empty()
         });
-        assert!(done, "{:?} missing at {:?}", network.endpoint(0).missing, network.now());
+        assert!(
+            done,
+            "{:?} missing at {:?}",
+            network.endpoint(0).missing,
+            network.now()
+        );
         assert_eq!(network.endpoint(1).received.len(), 50);
         assert!(network.air().counters(0).lost_random.packets > 0);
     });
@@ -111,7 +135,10 @@ fn headers_are_counted() {
     let mut network = network(1, &Schedule::from(Settings::default()));
     network.run_to(Duration::from_secs(1));
     let offered = network.air().counters(0).offered;
-    assert_eq!(offered.bytes, offered.packets * u64::from(1000 + IPV4_AND_UDP_HEADER_BYTES));
+    assert_eq!(
+        offered.bytes,
+        offered.packets * u64::from(1000 + IPV4_AND_UDP_HEADER_BYTES)
+    );
     assert_eq!(network.now(), Duration::from_secs(1));
 }
 

@@ -16,7 +16,12 @@ fn main() {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["send", address, count, bytes, gap] => {
-            send(address, number(count), number(bytes) as usize, Duration::from_micros(number(gap)));
+            send(
+                address,
+                number(count),
+                number(bytes) as usize,
+                Duration::from_micros(number(gap)),
+            );
         }
         ["receive", quiet] => receive(Duration::from_millis(number(quiet))),
         _ => panic!("expected `send ADDRESS COUNT BYTES GAP_MICROS` or `receive QUIET_MILLIS`"),

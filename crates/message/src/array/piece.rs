@@ -11,16 +11,38 @@ pub(super) enum Piece<'a> {
     /// Moved to the first bit.
     Bits(BooleanBuffer),
     /// Offsets into a child that is sent from `base` on.
-    Offsets { offsets: &'a [u8], width: usize, base: i64 },
+    Offsets {
+        offsets: &'a [u8],
+        width: usize,
+        base: i64,
+    },
     /// Offsets of list views; those of empty lists point anywhere.
-    ViewOffsets { offsets: &'a [u8], sizes: &'a [u8], width: usize, base: i64 },
+    ViewOffsets {
+        offsets: &'a [u8],
+        sizes: &'a [u8],
+        width: usize,
+        base: i64,
+    },
     /// Offsets into children, each of which is sent from its own base on.
-    UnionOffsets { type_ids: &'a [u8], offsets: &'a [u8], bases: Vec<usize> },
+    UnionOffsets {
+        type_ids: &'a [u8],
+        offsets: &'a [u8],
+        bases: Vec<usize>,
+    },
     /// Ends of runs of the `length` elements after the first `start`.
-    RunEnds { ends: &'a [u8], width: usize, start: i64, length: i64 },
+    RunEnds {
+        ends: &'a [u8],
+        width: usize,
+        start: i64,
+        length: i64,
+    },
     /// Views into data buffers, each of which is sent from its own base on. What stands in the place of a null is
     /// anything, and becomes empty.
-    Views { views: &'a [u8], valid: Option<BooleanBuffer>, bases: Vec<usize> },
+    Views {
+        views: &'a [u8],
+        valid: Option<BooleanBuffer>,
+        bases: Vec<usize>,
+    },
 }
 
 impl Piece<'_> {
@@ -33,23 +55,47 @@ impl Piece<'_> {
                     out.copy_from_slice(&chunk.to_le_bytes()[..out.len()]);
                 }
             }
-            Self::Offsets { offsets, width, base } => {
-                map_words(*width, offsets, out, |_, offset| offset.wrapping_sub(*base))
-            }
-            Self::ViewOffsets { offsets, sizes, width, base } => {
-                map_words(*width, offsets, out, |index, offset| {
-                    if word(sizes, *width, index) == 0 { 0 } else { offset.wrapping_sub(*base) }
-                })
-            }
-            Self::UnionOffsets { type_ids, offsets, bases } => {
+            Self::Offsets {
+                offsets,
+                width,
+                base,
+            } => map_words(*width, offsets, out, |_, offset| offset.wrapping_sub(*base)),
+            Self::ViewOffsets {
+                offsets,
+                sizes,
+                width,
+                base,
+            } => map_words(*width, offsets, out, |index, offset| {
+                if word(sizes, *width, index) == 0 {
+                    0
+                } else {
+                    offset.wrapping_sub(*base)
+                }
+            }),
+            Self::UnionOffsets {
+                type_ids,
+                offsets,
+                bases,
+            } => {
                 map_words(4, offsets, out, |index, offset| {
                     offset - bases[usize::from(type_ids[index])] as i64
                 });
             }
-            Self::RunEnds { ends, width, start, length } => {
-                map_words(*width, ends, out, |_, end| end.wrapping_sub(*start).min(*length));
+            Self::RunEnds {
+                ends,
+                width,
+                start,
+                length,
+            } => {
+                map_words(*width, ends, out, |_, end| {
+                    end.wrapping_sub(*start).min(*length)
+                });
             }
-            Self::Views { views, valid, bases } => {
+            Self::Views {
+                views,
+                valid,
+                bases,
+            } => {
                 for (index, out) in out.chunks_exact_mut(VIEW_BYTES).enumerate() {
                     let mut view = view(views, index);
                     if valid.as_ref().is_some_and(|valid| !valid.value(index)) {
@@ -96,5 +142,7 @@ fn map_words(width: usize, words: &[u8], out: &mut [u8], map: impl Fn(usize, i64
 }
 
 fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    bytes.try_into().expect("the caller cut as many bytes as the type has")
+    bytes
+        .try_into()
+        .expect("the caller cut as many bytes as the type has")
 }

@@ -62,7 +62,12 @@ impl Placement {
         payload_bytes: usize,
     ) -> Result<Self, PlacementError> {
         let numbers = Reader::new(&layout.numbers);
-        let mut walk = Walk { numbers, payload_bytes, places: Places::default(), placement: Self::default() };
+        let mut walk = Walk {
+            numbers,
+            payload_bytes,
+            places: Places::default(),
+            placement: Self::default(),
+        };
         walk.array(data_type, layout.length)?;
         walk.numbers.finish("numbers of the array")?;
         if walk.places.end != payload_bytes {
@@ -83,11 +88,17 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn array(&mut self, data_type: &DataType, length: usize) -> Result<(), PlacementError> {
         if !length_fits(length, self.payload_bytes) {
-            return Err(PlacementError::Payload { payload_bytes: self.payload_bytes });
+            return Err(PlacementError::Payload {
+                payload_bytes: self.payload_bytes,
+            });
         }
         let node = self.placement.nodes.len();
         let is_null = *data_type == DataType::Null;
-        self.placement.nodes.push(Node { length, validity: None, is_null });
+        self.placement.nodes.push(Node {
+            length,
+            validity: None,
+            is_null,
+        });
         let layout = arrow_data::layout(data_type);
         if layout.can_contain_null_mask {
             if self.number("mark of nulls")? != 0 {
@@ -150,7 +161,11 @@ impl Walk<'_> {
             DataType::RunEndEncoded(run_ends, values) => {
                 let runs = self.number("runs")?;
                 // The ends of runs are an array that is never null, and says nothing of it.
-                self.placement.nodes.push(Node { length: runs, validity: None, is_null: false });
+                self.placement.nodes.push(Node {
+                    length: runs,
+                    validity: None,
+                    is_null: false,
+                });
                 self.placement.buffers.push(0..0);
                 self.words(run_ends.data_type(), runs)?;
                 self.array(values.data_type(), runs)?;
@@ -167,7 +182,11 @@ impl Walk<'_> {
     /// The buffers of fixed width of a type, of `count` elements each.
     fn words(&mut self, data_type: &DataType, count: usize) -> Result<(), PlacementError> {
         for spec in arrow_data::layout(data_type).buffers {
-            if let BufferSpec::FixedWidth { byte_width, alignment } = spec {
+            if let BufferSpec::FixedWidth {
+                byte_width,
+                alignment,
+            } = spec
+            {
                 self.place(count.saturating_mul(byte_width), alignment)?;
             }
         }
@@ -179,7 +198,9 @@ impl Walk<'_> {
         // An empty buffer lies anywhere, behind the end as well.
         let place = place.map(|place| if place.is_empty() { 0..0 } else { place });
         let place = place.filter(|place| place.end <= self.payload_bytes);
-        let place = place.ok_or(PlacementError::Payload { payload_bytes: self.payload_bytes })?;
+        let place = place.ok_or(PlacementError::Payload {
+            payload_bytes: self.payload_bytes,
+        })?;
         self.placement.buffers.push(place.clone());
         Ok(place)
     }

@@ -47,18 +47,34 @@ pub enum ArrayError {
 ///
 /// # Errors
 /// When head, schema and payload do not fit each other, or the values break a rule of Arrow.
-pub fn read(layout: &ArrayLayout, schema: &Schema, payload: &Buffer) -> Result<ArrayData, ArrayError> {
+pub fn read(
+    layout: &ArrayLayout,
+    schema: &Schema,
+    payload: &Buffer,
+) -> Result<ArrayData, ArrayError> {
     let data_type = schema.data_type();
-    let head = |source| ArrayError::Head { data_type: data_type.clone(), source };
-    let mut walk = Walk { numbers: Reader::new(&layout.numbers), payload, places: Places::default() };
-    let array = walk.array(data_type, layout.length).map_err(|error| match error {
-        WalkError::Head(source) => head(source),
-        WalkError::Array(error) => error,
-    })?;
+    let head = |source| ArrayError::Head {
+        data_type: data_type.clone(),
+        source,
+    };
+    let mut walk = Walk {
+        numbers: Reader::new(&layout.numbers),
+        payload,
+        places: Places::default(),
+    };
+    let array = walk
+        .array(data_type, layout.length)
+        .map_err(|error| match error {
+            WalkError::Head(source) => head(source),
+            WalkError::Array(error) => error,
+        })?;
     walk.numbers.finish("numbers of the array").map_err(head)?;
     match walk.places.end {
         described if described == payload.len() => Ok(array),
-        described => Err(ArrayError::PayloadBytes { described, found: payload.len() }),
+        described => Err(ArrayError::PayloadBytes {
+            described,
+            found: payload.len(),
+        }),
     }
 }
 
@@ -89,7 +105,10 @@ impl Walk<'_> {
     /// Each array is built, and so validated, before the one that it is a child of.
     fn array(&mut self, data_type: &DataType, length: usize) -> Result<ArrayData, WalkError> {
         if !length_fits(length, self.payload.len()) {
-            return Err(WalkError::Array(ArrayError::Length { length, payload_bytes: self.payload.len() }));
+            return Err(WalkError::Array(ArrayError::Length {
+                length,
+                payload_bytes: self.payload.len(),
+            }));
         }
         let layout = arrow_data::layout(data_type);
         let mut array = ArrayData::builder(data_type.clone()).len(length);
@@ -151,8 +170,12 @@ impl Walk<'_> {
             DataType::RunEndEncoded(run_ends, values) => {
                 let runs = self.number("runs")?;
                 let ends = ArrayData::builder(run_ends.data_type().clone()).len(runs);
-                let ends = ends.add_buffers(self.words(run_ends.data_type(), runs)?).build()?;
-                array.add_child_data(ends).add_child_data(self.array(values.data_type(), runs)?)
+                let ends = ends
+                    .add_buffers(self.words(run_ends.data_type(), runs)?)
+                    .build()?;
+                array
+                    .add_child_data(ends)
+                    .add_child_data(self.array(values.data_type(), runs)?)
             }
             _ => {
                 for (width, alignment) in fixed_widths(data_type) {
@@ -170,7 +193,9 @@ impl Walk<'_> {
 
     /// The buffers of offsets, sizes, views, keys or type ids, of `count` each.
     fn words(&mut self, data_type: &DataType, count: usize) -> Result<Vec<Buffer>, WalkError> {
-        fixed_widths(data_type).map(|(width, alignment)| self.private(count, width, alignment)).collect()
+        fixed_widths(data_type)
+            .map(|(width, alignment)| self.private(count, width, alignment))
+            .collect()
     }
 
     /// The values of text or binary.
@@ -182,7 +207,12 @@ impl Walk<'_> {
     }
 
     /// The next buffer, in place.
-    fn shared(&mut self, count: usize, width: usize, alignment: usize) -> Result<Buffer, WalkError> {
+    fn shared(
+        &mut self,
+        count: usize,
+        width: usize,
+        alignment: usize,
+    ) -> Result<Buffer, WalkError> {
         let described = count.saturating_mul(width);
         let place = self.places.next(described, alignment);
         let place = place.filter(|place| place.end <= self.payload.len() || place.is_empty());
@@ -201,7 +231,12 @@ impl Walk<'_> {
     }
 
     /// The next buffer, copied to where no peer can write: what is validated there stays valid.
-    fn private(&mut self, count: usize, width: usize, alignment: usize) -> Result<Buffer, WalkError> {
+    fn private(
+        &mut self,
+        count: usize,
+        width: usize,
+        alignment: usize,
+    ) -> Result<Buffer, WalkError> {
         let shared = self.shared(count, width, alignment)?;
         // The compiler may not take the copy for equal to its source, and read that again.
         Ok(black_box(Buffer::from(shared.as_slice())))
@@ -210,8 +245,14 @@ impl Walk<'_> {
 
 /// Bytes and alignment of an element, in each buffer that has elements of fixed width.
 fn fixed_widths(data_type: &DataType) -> impl Iterator<Item = (usize, usize)> + use<> {
-    arrow_data::layout(data_type).buffers.into_iter().filter_map(|spec| match spec {
-        BufferSpec::FixedWidth { byte_width, alignment } => Some((byte_width, alignment)),
-        _ => None,
-    })
+    arrow_data::layout(data_type)
+        .buffers
+        .into_iter()
+        .filter_map(|spec| match spec {
+            BufferSpec::FixedWidth {
+                byte_width,
+                alignment,
+            } => Some((byte_width, alignment)),
+            _ => None,
+        })
 }

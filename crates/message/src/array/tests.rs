@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_data::{ArrayData, BufferSpec, ByteView};
-use arrow_schema::{DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit, UnionFields, UnionMode};
+use arrow_schema::{
+    DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit, UnionFields, UnionMode,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -17,7 +19,11 @@ fn payload_of(plan: &Plan<'_>) -> Buffer {
     plan.write(payload.as_slice_mut());
     let mut over_rubbish = vec![0xaa; plan.payload_bytes()];
     plan.write(&mut over_rubbish);
-    assert_eq!(over_rubbish, payload.as_slice(), "nothing that lay there before is sent along");
+    assert_eq!(
+        over_rubbish,
+        payload.as_slice(),
+        "nothing that lay there before is sent along"
+    );
     payload_buffer(Buffer::from(payload))
 }
 
@@ -27,7 +33,12 @@ fn schema_of(data_type: &DataType) -> Schema {
 
 fn round_trip(array: &ArrayData) -> ArrayData {
     let plan = Plan::new(array).unwrap();
-    read(plan.layout(), &schema_of(array.data_type()), &payload_of(&plan)).unwrap()
+    read(
+        plan.layout(),
+        &schema_of(array.data_type()),
+        &payload_of(&plan),
+    )
+    .unwrap()
 }
 
 proptest! {
@@ -153,18 +164,31 @@ fn assert_placed<'a>(
     buffers: &mut impl Iterator<Item = &'a [u8]>,
 ) {
     let node = nodes.next().unwrap();
-    assert_eq!((node.length, node.validity.is_some()), (array.len(), array.nulls().is_some()));
+    assert_eq!(
+        (node.length, node.validity.is_some()),
+        (array.len(), array.nulls().is_some())
+    );
     if arrow_data::layout(array.data_type()).can_contain_null_mask {
-        let validity = array.nulls().map_or(&[][..], |nulls| nulls.buffer().as_slice());
+        let validity = array
+            .nulls()
+            .map_or(&[][..], |nulls| nulls.buffer().as_slice());
         assert_eq!(buffers.next().unwrap(), validity);
     }
     for buffer in array.buffers() {
         assert_eq!(buffers.next().unwrap(), buffer.as_slice());
     }
-    array.child_data().iter().for_each(|child| assert_placed(child, nodes, buffers));
+    array
+        .child_data()
+        .iter()
+        .for_each(|child| assert_placed(child, nodes, buffers));
 }
 
-fn broken(array: &ArrayData, random: &mut Random, part: prop::sample::Index, damage: i32) -> ArrayData {
+fn broken(
+    array: &ArrayData,
+    random: &mut Random,
+    part: prop::sample::Index,
+    damage: i32,
+) -> ArrayData {
     let (mut length, mut offset) = (array.len(), array.offset());
     let (mut buffers, mut children) = (array.buffers().to_vec(), array.child_data().to_vec());
     match damage {
@@ -195,9 +219,15 @@ fn broken(array: &ArrayData, random: &mut Random, part: prop::sample::Index, dam
         }
         _ => {}
     }
-    let builder = ArrayData::builder(array.data_type().clone()).len(length).offset(offset).buffers(buffers);
+    let builder = ArrayData::builder(array.data_type().clone())
+        .len(length)
+        .offset(offset)
+        .buffers(buffers);
     let builder = builder.child_data(children).nulls(array.nulls().cloned());
-    #[expect(unsafe_code, reason = "arrays that come from other languages are not validated either")]
+    #[expect(
+        unsafe_code,
+        reason = "arrays that come from other languages are not validated either"
+    )]
     // SAFETY: Plan alone looks at the array, and it takes nothing about it for granted.
     unsafe {
         builder.build_unchecked()
@@ -208,16 +238,29 @@ fn broken(array: &ArrayData, random: &mut Random, part: prop::sample::Index, dam
 fn assert_private(array: &ArrayData, is_private: &impl Fn(&Buffer) -> bool) {
     use DataType::*;
     if let Some(nulls) = array.nulls() {
-        assert!(is_private(nulls.buffer()), "validity of {}", array.data_type());
+        assert!(
+            is_private(nulls.buffer()),
+            "validity of {}",
+            array.data_type()
+        );
     }
     let shared = match array.data_type() {
         Binary | LargeBinary | BinaryView => 1..array.buffers().len(),
-        Boolean | Utf8 | LargeUtf8 | Utf8View | List(_) | LargeList(_) | ListView(_) | LargeListView(_)
-        | Map(..) | Union(..) | Dictionary(..) | RunEndEncoded(..) => 0..0,
+        Boolean | Utf8 | LargeUtf8 | Utf8View | List(_) | LargeList(_) | ListView(_)
+        | LargeListView(_) | Map(..) | Union(..) | Dictionary(..) | RunEndEncoded(..) => 0..0,
         _ => 0..array.buffers().len(),
     };
-    for (index, buffer) in array.buffers().iter().enumerate().filter(|(_, buffer)| !buffer.is_empty()) {
-        assert!(is_private(buffer) != shared.contains(&index), "buffer {index} of {}", array.data_type());
+    for (index, buffer) in array
+        .buffers()
+        .iter()
+        .enumerate()
+        .filter(|(_, buffer)| !buffer.is_empty())
+    {
+        assert!(
+            is_private(buffer) != shared.contains(&index),
+            "buffer {index} of {}",
+            array.data_type()
+        );
     }
     let children = match array.data_type() {
         RunEndEncoded(..) => {
@@ -226,35 +269,59 @@ fn assert_private(array: &ArrayData, is_private: &impl Fn(&Buffer) -> bool) {
         }
         _ => array.child_data(),
     };
-    children.iter().for_each(|child| assert_private(child, is_private));
+    children
+        .iter()
+        .for_each(|child| assert_private(child, is_private));
 }
 
 #[test]
 fn only_the_used_part_is_sent() {
     let values = Buffer::from_vec((0..1_000_000_i64).collect::<Vec<_>>());
-    let all = ArrayData::builder(DataType::Int64).len(1_000_000).add_buffer(values).build().unwrap();
+    let all = ArrayData::builder(DataType::Int64)
+        .len(1_000_000)
+        .add_buffer(values)
+        .build()
+        .unwrap();
     let slice = all.slice(500_000, 10);
     let plan = Plan::new(&slice).unwrap();
     assert_eq!(plan.payload_bytes(), 80);
-    assert_eq!(round_trip(&slice).buffers()[0].typed_data::<i64>()[0], 500_000);
+    assert_eq!(
+        round_trip(&slice).buffers()[0].typed_data::<i64>()[0],
+        500_000
+    );
 
     let item: FieldRef = Field::new_list_field(DataType::Int64, false).into();
     let lists = ArrayData::builder(DataType::List(item)).len(3);
-    let lists =
-        lists.add_buffer(Buffer::from_vec(vec![5_i32, 10, 20, 30])).add_child_data(all).build().unwrap();
+    let lists = lists
+        .add_buffer(Buffer::from_vec(vec![5_i32, 10, 20, 30]))
+        .add_child_data(all)
+        .build()
+        .unwrap();
     let plan = Plan::new(&lists).unwrap();
     assert_eq!(plan.payload_bytes(), 64 + 25 * 8);
-    assert_eq!(round_trip(&lists).buffers()[0].typed_data::<i32>(), [0, 5, 15, 25]);
+    assert_eq!(
+        round_trip(&lists).buffers()[0].typed_data::<i32>(),
+        [0, 5, 15, 25]
+    );
 }
 
 #[test]
 fn a_small_record_batch_stays_small() {
     let names = ["x", "y", "z"];
-    let fields: Fields = names.into_iter().map(|name| Field::new(name, DataType::Float64, false)).collect();
-    let column =
-        ArrayData::builder(DataType::Float64).len(1).add_buffer(Buffer::from_vec(vec![1.0])).build().unwrap();
-    let batch =
-        ArrayData::builder(DataType::Struct(fields)).len(1).child_data(vec![column; 3]).build().unwrap();
+    let fields: Fields = names
+        .into_iter()
+        .map(|name| Field::new(name, DataType::Float64, false))
+        .collect();
+    let column = ArrayData::builder(DataType::Float64)
+        .len(1)
+        .add_buffer(Buffer::from_vec(vec![1.0]))
+        .build()
+        .unwrap();
+    let batch = ArrayData::builder(DataType::Struct(fields))
+        .len(1)
+        .child_data(vec![column; 3])
+        .build()
+        .unwrap();
     let plan = Plan::new(&batch).unwrap();
     assert_eq!(plan.payload_bytes(), 24);
     let mut head = Head::new();
@@ -264,7 +331,9 @@ fn a_small_record_batch_stays_small() {
 
 #[test]
 fn values_lie_in_the_payload_itself() {
-    let array = ArrayData::builder(DataType::Float32).len(64).add_buffer(Buffer::from_vec(vec![0.5_f32; 64]));
+    let array = ArrayData::builder(DataType::Float32)
+        .len(64)
+        .add_buffer(Buffer::from_vec(vec![0.5_f32; 64]));
     let array = array.build().unwrap();
     let plan = Plan::new(&array).unwrap();
     let payload = payload_of(&plan);
@@ -274,7 +343,9 @@ fn values_lie_in_the_payload_itself() {
 
 #[test]
 fn the_payload_is_as_long_as_the_head_says() {
-    let array = ArrayData::builder(DataType::Int16).len(3).add_buffer(Buffer::from_vec(vec![1_i16, 2, 3]));
+    let array = ArrayData::builder(DataType::Int16)
+        .len(3)
+        .add_buffer(Buffer::from_vec(vec![1_i16, 2, 3]));
     let array = array.build().unwrap();
     let plan = Plan::new(&array).unwrap();
     let schema = schema_of(&DataType::Int16);
@@ -283,16 +354,24 @@ fn the_payload_is_as_long_as_the_head_says() {
         let mut payload = payload.clone();
         payload.resize(found, 0);
         let error = read(plan.layout(), &schema, &payload_buffer(payload)).unwrap_err();
-        assert_eq!(error.to_string(), format!("the head describes 6 bytes of payload, there are {found}"));
+        assert_eq!(
+            error.to_string(),
+            format!("the head describes 6 bytes of payload, there are {found}")
+        );
     }
 }
 
 #[test]
 fn what_stands_in_the_place_of_a_null_view_is_not_sent() {
     let views = Buffer::from_vec(vec![u128::MAX, 0]);
-    let array = ArrayData::builder(DataType::Utf8View).len(2).add_buffer(views);
+    let array = ArrayData::builder(DataType::Utf8View)
+        .len(2)
+        .add_buffer(views);
     let array = array.nulls(Some(NullBuffer::from(vec![false, true])));
-    #[expect(unsafe_code, reason = "other languages leave anything in the place of a null")]
+    #[expect(
+        unsafe_code,
+        reason = "other languages leave anything in the place of a null"
+    )]
     // SAFETY: Plan alone looks at the array, and it takes nothing about it for granted.
     let array = unsafe { array.build_unchecked() };
     let copy = round_trip(&array);
@@ -304,10 +383,19 @@ fn what_stands_in_the_place_of_a_null_view_is_not_sent() {
 fn rows_that_cost_nothing_are_bounded() {
     let rows = ArrayData::new_null(&DataType::Null, MAX_WEIGHTLESS_LENGTH + 1);
     assert!(matches!(Plan::new(&rows), Err(PlanError::Length { .. })));
-    let layout = ArrayLayout { length: usize::MAX, numbers: Head::new() };
+    let layout = ArrayLayout {
+        length: usize::MAX,
+        numbers: Head::new(),
+    };
     let nothing = payload_buffer([]);
-    assert!(matches!(read(&layout, &schema_of(&DataType::Null), &nothing), Err(ArrayError::Length { .. })));
-    let layout = ArrayLayout { length: MAX_WEIGHTLESS_LENGTH, numbers: Head::new() };
+    assert!(matches!(
+        read(&layout, &schema_of(&DataType::Null), &nothing),
+        Err(ArrayError::Length { .. })
+    ));
+    let layout = ArrayLayout {
+        length: MAX_WEIGHTLESS_LENGTH,
+        numbers: Head::new(),
+    };
     read(&layout, &schema_of(&DataType::Null), &nothing).unwrap();
 }
 
@@ -316,7 +404,10 @@ fn another_schema_than_the_arrays_is_named() {
     let array = ArrayData::new_empty(&DataType::Int8);
     let schema = schema_of(&DataType::Utf8);
     let error = ArraySample::new(&array, &schema).unwrap_err();
-    assert_eq!(error.to_string(), "expected an array of type Utf8, got Int8");
+    assert_eq!(
+        error.to_string(),
+        "expected an array of type Utf8, got Int8"
+    );
 }
 
 fn types() -> impl Strategy<Value = DataType> {
@@ -356,7 +447,9 @@ fn types() -> impl Strategy<Value = DataType> {
         BinaryView,
     ]);
     leaf.prop_recursive(4, 12, 3, |inner| {
-        let field = inner.clone().prop_map(|inner| FieldRef::from(Field::new_list_field(inner, true)));
+        let field = inner
+            .clone()
+            .prop_map(|inner| FieldRef::from(Field::new_list_field(inner, true)));
         let fields = proptest::collection::vec(inner.clone(), 0..4);
         let union_fields = proptest::collection::vec(inner.clone(), 1..4).prop_map(|types| {
             let ids = (0..types.len() as i8).map(|id| id * 7 + 3);
@@ -374,19 +467,34 @@ fn types() -> impl Strategy<Value = DataType> {
             (field.clone(), 0..4).prop_map(|(field, size)| FixedSizeList(field, size)),
             fields.prop_map(|types| {
                 let fields = types.into_iter().enumerate();
-                Struct(fields.map(|(index, inner)| Field::new(format!("f{index}"), inner, true)).collect())
+                Struct(
+                    fields
+                        .map(|(index, inner)| Field::new(format!("f{index}"), inner, true))
+                        .collect(),
+                )
             }),
-            union_fields.clone().prop_map(|fields| Union(fields, UnionMode::Sparse)),
+            union_fields
+                .clone()
+                .prop_map(|fields| Union(fields, UnionMode::Sparse)),
             union_fields.prop_map(|fields| Union(fields, UnionMode::Dense)),
-            (prop::sample::select(vec![Int8, UInt8, Int16, Int32, UInt32, Int64, UInt64]), inner.clone())
+            (
+                prop::sample::select(vec![Int8, UInt8, Int16, Int32, UInt32, Int64, UInt64]),
+                inner.clone()
+            )
                 .prop_map(|(key, value)| Dictionary(key.into(), value.into())),
             inner.clone().prop_map(|value| {
-                let entries = vec![Field::new("keys", Utf8, false), Field::new("values", value, true)];
-                Map(Arc::new(Field::new("entries", Struct(entries.into()), false)), false)
+                let entries = vec![
+                    Field::new("keys", Utf8, false),
+                    Field::new("values", value, true),
+                ];
+                Map(
+                    Arc::new(Field::new("entries", Struct(entries.into()), false)),
+                    false,
+                )
             }),
-            (prop::sample::select(vec![Int16, Int32, Int64]), field).prop_map(
-                |(ends, values)| RunEndEncoded(Arc::new(Field::new("run_ends", ends, false)), values)
-            ),
+            (prop::sample::select(vec![Int16, Int32, Int64]), field).prop_map(|(ends, values)| {
+                RunEndEncoded(Arc::new(Field::new("run_ends", ends, false)), values)
+            }),
         ]
     })
 }
@@ -410,14 +518,25 @@ impl Random {
     }
 
     fn text(&mut self) -> String {
-        let length = if self.below(3) == 0 { 13 + self.below(9) } else { self.below(12) };
-        (0..length).map(|_| ['a', 'ü', '視', '🤖'][self.below(4)]).collect()
+        let length = if self.below(3) == 0 {
+            13 + self.below(9)
+        } else {
+            self.below(12)
+        };
+        (0..length)
+            .map(|_| ['a', 'ü', '視', '🤖'][self.below(4)])
+            .collect()
     }
 
     /// An array of the length that was cut from a longer one.
     fn array(&mut self, data_type: &DataType, length: usize, nullable: bool) -> ArrayData {
-        let (before, after) = if self.below(2) == 0 { (0, 0) } else { (self.below(12), self.below(5)) };
-        self.whole(data_type, before + length + after, nullable).slice(before, length)
+        let (before, after) = if self.below(2) == 0 {
+            (0, 0)
+        } else {
+            (self.below(12), self.below(5))
+        };
+        self.whole(data_type, before + length + after, nullable)
+            .slice(before, length)
     }
 
     fn whole(&mut self, data_type: &DataType, length: usize, nullable: bool) -> ArrayData {
@@ -426,7 +545,9 @@ impl Random {
         let mut array = ArrayData::builder(data_type.clone()).len(length);
         let mut valid = None;
         if layout.can_contain_null_mask && nullable && self.below(2) == 0 {
-            valid = Some(NullBuffer::new(BooleanBuffer::collect_bool(length, |_| self.below(3) > 0)));
+            valid = Some(NullBuffer::new(BooleanBuffer::collect_bool(length, |_| {
+                self.below(3) > 0
+            })));
             array = array.nulls(valid.clone());
         }
         let array = match data_type {
@@ -452,7 +573,9 @@ impl Random {
                     .collect();
                 let items = end + self.below(4);
                 let child = self.array(item.data_type(), items, item.is_nullable());
-                array.add_buffer(words(data_type, offsets.into_iter())).add_child_data(child)
+                array
+                    .add_buffer(words(data_type, offsets.into_iter()))
+                    .add_child_data(child)
             }
             ListView(item) | LargeListView(item) => {
                 let items = self.below(30);
@@ -465,7 +588,10 @@ impl Random {
                 let offsets = words(data_type, spans.iter().map(|span| span.0));
                 let sizes = words(data_type, spans.iter().map(|span| span.1));
                 let child = self.array(item.data_type(), items, true);
-                array.add_buffer(offsets).add_buffer(sizes).add_child_data(child)
+                array
+                    .add_buffer(offsets)
+                    .add_buffer(sizes)
+                    .add_child_data(child)
             }
             FixedSizeList(item, size) => {
                 array.add_child_data(self.array(item.data_type(), length * *size as usize, true))
@@ -495,7 +621,10 @@ impl Random {
                     }
                 };
                 array.child_data(
-                    fields.iter().map(|(_, field)| self.array(field.data_type(), child, true)).collect(),
+                    fields
+                        .iter()
+                        .map(|(_, field)| self.array(field.data_type(), child, true))
+                        .collect(),
                 )
             }
             RunEndEncoded(ends, values) => {
@@ -508,17 +637,18 @@ impl Random {
                 let ends = ArrayData::builder(ends.data_type().clone())
                     .len(runs)
                     .add_buffer(words(ends.data_type(), run_ends.into_iter()));
-                array.add_child_data(ends.build().unwrap()).add_child_data(self.array(
-                    values.data_type(),
-                    runs,
-                    true,
-                ))
+                array
+                    .add_child_data(ends.build().unwrap())
+                    .add_child_data(self.array(values.data_type(), runs, true))
             }
             _ => {
                 let mut array = array;
                 for spec in &layout.buffers {
-                    let BufferSpec::FixedWidth { byte_width, .. } = spec else { panic!("{data_type}") };
-                    array = array.add_buffer(Buffer::from(self.bytes(length * byte_width).as_slice()));
+                    let BufferSpec::FixedWidth { byte_width, .. } = spec else {
+                        panic!("{data_type}")
+                    };
+                    array =
+                        array.add_buffer(Buffer::from(self.bytes(length * byte_width).as_slice()));
                 }
                 array
             }
@@ -558,7 +688,9 @@ impl Random {
                 }
             })
             .collect();
-        array.add_buffer(Buffer::from_vec(views)).add_buffers(data.map(Buffer::from))
+        array
+            .add_buffer(Buffer::from_vec(views))
+            .add_buffers(data.map(Buffer::from))
     }
 }
 
@@ -567,6 +699,8 @@ fn words(data_type: &DataType, words: impl Iterator<Item = i64>) -> Buffer {
     let BufferSpec::FixedWidth { byte_width, .. } = arrow_data::layout(data_type).buffers[0] else {
         panic!("{data_type} starts with integers")
     };
-    let bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()[..byte_width].to_vec()).collect();
+    let bytes: Vec<u8> = words
+        .flat_map(|word| word.to_le_bytes()[..byte_width].to_vec())
+        .collect();
     Buffer::from(bytes.as_slice())
 }

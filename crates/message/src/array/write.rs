@@ -29,7 +29,10 @@ impl<'a> ArraySample<'a> {
                 found: array.data_type().clone(),
             });
         }
-        Ok(Self { schema, plan: Plan::new(array)? })
+        Ok(Self {
+            schema,
+            plan: Plan::new(array)?,
+        })
     }
 
     /// The schema that the receiver needs.
@@ -90,11 +93,26 @@ impl<'a> Plan<'a> {
     /// # Errors
     /// When the array breaks a rule of Arrow, as one from another language may.
     pub fn new(array: &'a ArrayData) -> Result<Self, PlanError> {
-        let layout = ArrayLayout { length: array.len(), numbers: Head::new() };
-        let plan = Self { layout, pieces: SmallVec::new(), payload_bytes: 0 };
-        let mut walk = Walk { plan, places: Places::default(), longest: 0 };
+        let layout = ArrayLayout {
+            length: array.len(),
+            numbers: Head::new(),
+        };
+        let plan = Self {
+            layout,
+            pieces: SmallVec::new(),
+            payload_bytes: 0,
+        };
+        let mut walk = Walk {
+            plan,
+            places: Places::default(),
+            longest: 0,
+        };
         walk.array(array, 0, array.len())?;
-        let Walk { mut plan, places, longest } = walk;
+        let Walk {
+            mut plan,
+            places,
+            longest,
+        } = walk;
         if !length_fits(longest, places.end) {
             return Err(PlanError::Length { length: longest });
         }
@@ -117,7 +135,11 @@ impl<'a> Plan<'a> {
     /// # Panics
     /// When `payload` is not of [`Self::payload_bytes`].
     pub fn write(&self, payload: &mut [u8]) {
-        assert_eq!(payload.len(), self.payload_bytes, "the payload has the size that was planned");
+        assert_eq!(
+            payload.len(),
+            self.payload_bytes,
+            "the payload has the size that was planned"
+        );
         let mut end = 0;
         for (place, piece) in &self.pieces {
             payload[end..place.start].fill(0);
@@ -135,13 +157,26 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// Plans `length` elements from `start` on. The mirror of the walk that reads: the two are read side by side.
-    fn array(&mut self, array: &'a ArrayData, start: usize, length: usize) -> Result<(), PlanError> {
+    fn array(
+        &mut self,
+        array: &'a ArrayData,
+        start: usize,
+        length: usize,
+    ) -> Result<(), PlanError> {
         let data_type = array.data_type();
-        let invalid = |what| PlanError::Invalid { what, data_type: data_type.clone() };
-        if start.checked_add(length).is_none_or(|end| end > array.len()) {
+        let invalid = |what| PlanError::Invalid {
+            what,
+            data_type: data_type.clone(),
+        };
+        if start
+            .checked_add(length)
+            .is_none_or(|end| end > array.len())
+        {
             return Err(invalid("length"));
         }
-        let first = start.checked_add(array.offset()).filter(|first| first.checked_add(length).is_some());
+        let first = start
+            .checked_add(array.offset())
+            .filter(|first| first.checked_add(length).is_some());
         let first = first.ok_or_else(|| invalid("offset"))?;
         self.longest = self.longest.max(length);
         let layout = arrow_data::layout(data_type);
@@ -153,13 +188,23 @@ impl<'a> Walk<'a> {
                 self.place(length.div_ceil(BITS), 1, Piece::Bits(bits.clone()))?;
             }
         }
-        let part = Part { array, layout: &layout, first, length };
+        let part = Part {
+            array,
+            layout: &layout,
+            first,
+            length,
+        };
         match data_type {
             DataType::Boolean => {
-                let buffer =
-                    array.buffers().first().filter(|buffer| buffer.len() >= (first + length).div_ceil(BITS));
-                let bits =
-                    BooleanBuffer::new(buffer.ok_or_else(|| invalid("values"))?.clone(), first, length);
+                let buffer = array
+                    .buffers()
+                    .first()
+                    .filter(|buffer| buffer.len() >= (first + length).div_ceil(BITS));
+                let bits = BooleanBuffer::new(
+                    buffer.ok_or_else(|| invalid("values"))?.clone(),
+                    first,
+                    length,
+                );
                 self.place(length.div_ceil(BITS), 1, Piece::Bits(bits))?;
             }
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => {
@@ -218,7 +263,9 @@ impl<'a> Walk<'a> {
             (&ZERO[..width], 0..0)
         } else {
             let offsets = part.buffer(0, part.length + 1)?;
-            let bound = |index| usize::try_from(word(offsets, width, index)).map_err(|_| invalid("offsets"));
+            let bound = |index| {
+                usize::try_from(word(offsets, width, index)).map_err(|_| invalid("offsets"))
+            };
             (offsets, bound(0)?..bound(part.length)?)
         };
         if used.start > used.end {
@@ -226,7 +273,11 @@ impl<'a> Walk<'a> {
         }
         let piece = match used.start {
             0 => Piece::Bytes(offsets),
-            base => Piece::Offsets { offsets, width, base: base as i64 },
+            base => Piece::Offsets {
+                offsets,
+                width,
+                base: base as i64,
+            },
         };
         self.place(offsets.len(), width, piece)?;
         Ok(used)
@@ -241,7 +292,12 @@ impl<'a> Walk<'a> {
             included.ok_or_else(|| part.invalid("offsets"))?;
         }
         let used = used.range();
-        let piece = Piece::ViewOffsets { offsets, sizes, width, base: used.start as i64 };
+        let piece = Piece::ViewOffsets {
+            offsets,
+            sizes,
+            width,
+            base: used.start as i64,
+        };
         self.place(offsets.len(), width, piece)?;
         self.values(part, 1)?;
         self.number(used.len());
@@ -250,16 +306,29 @@ impl<'a> Walk<'a> {
 
     fn dense_union(&mut self, part: &Part<'a, '_>) -> Result<(), PlanError> {
         let invalid = |what| part.invalid(what);
-        let DataType::Union(fields, _) = part.array.data_type() else { return Err(invalid("type")) };
+        let DataType::Union(fields, _) = part.array.data_type() else {
+            return Err(invalid("type"));
+        };
         let (type_ids, offsets) = (part.buffer(0, part.length)?, part.buffer(1, part.length)?);
         let mut used = [Window::default(); 128];
         for (index, &type_id) in type_ids.iter().enumerate() {
-            let used = used.get_mut(usize::from(type_id)).ok_or_else(|| invalid("type ids"))?;
-            used.include(word(offsets, 4, index), 1).ok_or_else(|| invalid("offsets"))?;
+            let used = used
+                .get_mut(usize::from(type_id))
+                .ok_or_else(|| invalid("type ids"))?;
+            used.include(word(offsets, 4, index), 1)
+                .ok_or_else(|| invalid("offsets"))?;
         }
         self.values(part, 0)?;
         let bases = used.iter().map(|used| used.range().start).collect();
-        self.place(offsets.len(), 4, Piece::UnionOffsets { type_ids, offsets, bases })?;
+        self.place(
+            offsets.len(),
+            4,
+            Piece::UnionOffsets {
+                type_ids,
+                offsets,
+                bases,
+            },
+        )?;
         for (index, (type_id, _)) in fields.iter().enumerate() {
             let used = used[usize::from(type_id.unsigned_abs())].range();
             self.number(used.len());
@@ -268,19 +337,36 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn views(&mut self, part: &Part<'a, '_>, valid: Option<BooleanBuffer>) -> Result<(), PlanError> {
+    fn views(
+        &mut self,
+        part: &Part<'a, '_>,
+        valid: Option<BooleanBuffer>,
+    ) -> Result<(), PlanError> {
         let invalid = |what| part.invalid(what);
         let views = part.buffer(0, part.length)?;
         let data = &part.array.buffers()[1..];
         let mut used = vec![Window::default(); data.len()];
-        for index in (0..part.length).filter(|&index| valid.as_ref().is_none_or(|valid| valid.value(index))) {
+        for index in
+            (0..part.length).filter(|&index| valid.as_ref().is_none_or(|valid| valid.value(index)))
+        {
             if let Some(long) = long_view(view(views, index)) {
-                let used = used.get_mut(long.buffer_index as usize).ok_or_else(|| invalid("views"))?;
-                used.include(long.offset.into(), long.length.into()).ok_or_else(|| invalid("views"))?;
+                let used = used
+                    .get_mut(long.buffer_index as usize)
+                    .ok_or_else(|| invalid("views"))?;
+                used.include(long.offset.into(), long.length.into())
+                    .ok_or_else(|| invalid("views"))?;
             }
         }
         let bases = used.iter().map(|used| used.range().start).collect();
-        self.place(views.len(), VIEW_BYTES, Piece::Views { views, valid, bases })?;
+        self.place(
+            views.len(),
+            VIEW_BYTES,
+            Piece::Views {
+                views,
+                valid,
+                bases,
+            },
+        )?;
         self.number(data.len());
         for used in &used {
             self.number(used.range().len());
@@ -295,19 +381,31 @@ impl<'a> Walk<'a> {
     fn runs(&mut self, part: &Part<'a, '_>) -> Result<(), PlanError> {
         let (run_ends, values) = (part.child(0)?, part.child(1)?);
         let layout = arrow_data::layout(run_ends.data_type());
-        let ends =
-            Part { array: run_ends, layout: &layout, first: run_ends.offset(), length: run_ends.len() };
+        let ends = Part {
+            array: run_ends,
+            layout: &layout,
+            first: run_ends.offset(),
+            length: run_ends.len(),
+        };
         let width = ends.width(0)?;
         let all = ends.buffer(0, ends.length)?;
         let (start, end) = (part.first as i64, (part.first + part.length) as i64);
-        let runs_before = |element| partition_point(run_ends.len(), |run| word(all, width, run) <= element);
+        let runs_before =
+            |element| partition_point(run_ends.len(), |run| word(all, width, run) <= element);
         let used = match part.length {
             0 => 0..0,
             _ => runs_before(start)..runs_before(end - 1).saturating_add(1),
         };
-        let ends = all.get(used.start * width..used.end * width).ok_or_else(|| part.invalid("run ends"))?;
+        let ends = all
+            .get(used.start * width..used.end * width)
+            .ok_or_else(|| part.invalid("run ends"))?;
         self.number(used.len());
-        let piece = Piece::RunEnds { ends, width, start, length: part.length as i64 };
+        let piece = Piece::RunEnds {
+            ends,
+            width,
+            start,
+            length: part.length as i64,
+        };
         self.place(ends.len(), width, piece)?;
         self.array(values, used.start, used.len())
     }
@@ -323,7 +421,10 @@ impl<'a> Walk<'a> {
     }
 
     fn place(&mut self, bytes: usize, alignment: usize, piece: Piece<'a>) -> Result<(), PlanError> {
-        let place = self.places.next(bytes, alignment).ok_or(PlanError::TooLarge)?;
+        let place = self
+            .places
+            .next(bytes, alignment)
+            .ok_or(PlanError::TooLarge)?;
         if bytes > 0 {
             self.plan.pieces.push((place, piece));
         }
@@ -341,11 +442,17 @@ struct Part<'a, 'l> {
 
 impl<'a> Part<'a, '_> {
     fn invalid(&self, what: &'static str) -> PlanError {
-        PlanError::Invalid { what, data_type: self.array.data_type().clone() }
+        PlanError::Invalid {
+            what,
+            data_type: self.array.data_type().clone(),
+        }
     }
 
     fn child(&self, index: usize) -> Result<&'a ArrayData, PlanError> {
-        self.array.child_data().get(index).ok_or_else(|| self.invalid("children"))
+        self.array
+            .child_data()
+            .get(index)
+            .ok_or_else(|| self.invalid("children"))
     }
 
     /// Bytes of an element of the buffer.
@@ -356,7 +463,10 @@ impl<'a> Part<'a, '_> {
     /// Width and alignment of an element of the buffer.
     fn spec(&self, index: usize) -> Result<(usize, usize), PlanError> {
         match self.layout.buffers.get(index) {
-            Some(BufferSpec::FixedWidth { byte_width, alignment }) => Ok((*byte_width, *alignment)),
+            Some(BufferSpec::FixedWidth {
+                byte_width,
+                alignment,
+            }) => Ok((*byte_width, *alignment)),
             _ => Err(self.invalid("buffers")),
         }
     }
@@ -365,10 +475,12 @@ impl<'a> Part<'a, '_> {
     fn buffer(&self, index: usize, count: usize) -> Result<&'a [u8], PlanError> {
         let width = self.width(index)?;
         let start = self.first.checked_mul(width);
-        let bytes = start.zip(count.checked_mul(width)).and_then(|(start, bytes)| {
-            let buffer = self.array.buffers().get(index)?;
-            buffer.get(start..start.checked_add(bytes)?)
-        });
+        let bytes = start
+            .zip(count.checked_mul(width))
+            .and_then(|(start, bytes)| {
+                let buffer = self.array.buffers().get(index)?;
+                buffer.get(start..start.checked_add(bytes)?)
+            });
         bytes.ok_or_else(|| self.invalid("buffers"))
     }
 }
@@ -398,8 +510,14 @@ impl Window {
 }
 
 /// Validity of the elements; `None` where none of them is null.
-fn validity(array: &ArrayData, start: usize, length: usize) -> Result<Option<BooleanBuffer>, &'static str> {
-    let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) else { return Ok(None) };
+fn validity(
+    array: &ArrayData,
+    start: usize,
+    length: usize,
+) -> Result<Option<BooleanBuffer>, &'static str> {
+    let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) else {
+        return Ok(None);
+    };
     if nulls.len() != array.len() {
         return Err("validity");
     }
@@ -412,7 +530,11 @@ fn partition_point(count: usize, is_before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, count);
     while low < high {
         let middle = low.midpoint(high);
-        if is_before(middle) { low = middle + 1 } else { high = middle }
+        if is_before(middle) {
+            low = middle + 1
+        } else {
+            high = middle
+        }
     }
     low
 }

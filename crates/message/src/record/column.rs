@@ -120,7 +120,11 @@ pub enum ColumnError {
 
 impl<T> Default for Column<T> {
     fn default() -> Self {
-        Self { length: 0, nulls: Vec::new(), values: Values::Unknown }
+        Self {
+            length: 0,
+            nulls: Vec::new(),
+            values: Values::Unknown,
+        }
     }
 }
 
@@ -142,13 +146,21 @@ impl<T> Column<T> {
 
     /// The items of all lists of the column; an empty column where it holds no lists.
     pub(super) fn into_items(self) -> Self {
-        if let Values::List { items, .. } = self.values { *items } else { Self::default() }
+        if let Values::List { items, .. } = self.values {
+            *items
+        } else {
+            Self::default()
+        }
     }
 
     /// The one text of the column; `None` where it holds something else.
     pub(super) fn into_text(self) -> Option<String> {
-        let Values::Text(texts) = self.values else { return None };
-        String::from_utf8(texts.bytes).ok().filter(|_| self.length == 1)
+        let Values::Text(texts) = self.values else {
+            return None;
+        };
+        String::from_utf8(texts.bytes)
+            .ok()
+            .filter(|_| self.length == 1)
     }
 
     /// Appends that there is no value.
@@ -184,7 +196,9 @@ impl<T> Column<T> {
         }
         match self.values_of(Kind::Integer, || Values::Integer(Vec::new()))? {
             Values::Integer(values) => values.push(value),
-            Values::Unsigned(values) => values.push(value.try_into().map_err(|_| ColumnError::Integers)?),
+            Values::Unsigned(values) => {
+                values.push(value.try_into().map_err(|_| ColumnError::Integers)?)
+            }
             Values::Float(values) => values.push(value as f64),
             values => return Err(values.mixed(Kind::Integer)),
         }
@@ -202,7 +216,10 @@ impl<T> Column<T> {
         }
         let values = self.values_of(Kind::Integer, || Values::Unsigned(Vec::new()))?;
         if let Values::Integer(integers) = values {
-            let unsigned = integers.iter().map(|&value| u64::try_from(value)).collect::<Result<_, _>>();
+            let unsigned = integers
+                .iter()
+                .map(|&value| u64::try_from(value))
+                .collect::<Result<_, _>>();
             *values = Values::Unsigned(unsigned.map_err(|_| ColumnError::Integers)?);
         }
         match values {
@@ -273,7 +290,10 @@ impl<T> Column<T> {
     /// # Errors
     /// When the values before are of another type.
     pub fn begin_list(&mut self) -> Result<&mut Self, ColumnError> {
-        match self.values_of(Kind::List, || Values::List { ends: vec![0], items: Box::default() })? {
+        match self.values_of(Kind::List, || Values::List {
+            ends: vec![0],
+            items: Box::default(),
+        })? {
             Values::List { items, .. } => Ok(items),
             values => Err(values.mixed(Kind::List)),
         }
@@ -284,7 +304,9 @@ impl<T> Column<T> {
     /// # Panics
     /// When no list was begun.
     pub fn end_list(&mut self) {
-        let Values::List { ends, items } = &mut self.values else { panic!("no list was begun") };
+        let Values::List { ends, items } = &mut self.values else {
+            panic!("no list was begun")
+        };
         ends.push(items.length as i64);
         self.length += 1;
     }
@@ -294,7 +316,13 @@ impl<T> Column<T> {
     /// # Errors
     /// When the values before are of another type.
     pub fn begin_fields(&mut self) -> Result<&mut FieldColumns<T>, ColumnError> {
-        let no_fields = || Values::Fields(FieldColumns { columns: Vec::new(), rows: 0, next: 0 });
+        let no_fields = || {
+            Values::Fields(FieldColumns {
+                columns: Vec::new(),
+                rows: 0,
+                next: 0,
+            })
+        };
         match self.values_of(Kind::Fields, no_fields)? {
             Values::Fields(fields) => Ok(fields),
             values => Err(values.mixed(Kind::Fields)),
@@ -306,7 +334,9 @@ impl<T> Column<T> {
     /// # Panics
     /// When no struct was begun.
     pub fn end_fields(&mut self) {
-        let Values::Fields(fields) = &mut self.values else { panic!("no struct was begun") };
+        let Values::Fields(fields) = &mut self.values else {
+            panic!("no struct was begun")
+        };
         fields.end_row();
         self.length += 1;
     }
@@ -363,7 +393,10 @@ impl<T> Values<T> {
     }
 
     fn mixed(&self, found: Kind) -> ColumnError {
-        ColumnError::Mixed { first: self.kind(), found }
+        ColumnError::Mixed {
+            first: self.kind(),
+            found,
+        }
     }
 
     /// Appends what stands in the place of a null.
@@ -384,7 +417,10 @@ impl<T> Values<T> {
 
 impl Default for Variable {
     fn default() -> Self {
-        Self { ends: vec![0], bytes: Vec::new() }
+        Self {
+            ends: vec![0],
+            bytes: Vec::new(),
+        }
     }
 }
 
@@ -401,9 +437,15 @@ impl<T> FieldColumns<T> {
     /// # Errors
     /// When the field has a value in it already.
     pub fn field(&mut self, name: &str) -> Result<&mut Column<T>, ColumnError> {
-        let is_next = self.columns.get(self.next).is_some_and(|(known, _)| known == name);
-        let known =
-            if is_next { Some(self.next) } else { self.columns.iter().position(|(known, _)| known == name) };
+        let is_next = self
+            .columns
+            .get(self.next)
+            .is_some_and(|(known, _)| known == name);
+        let known = if is_next {
+            Some(self.next)
+        } else {
+            self.columns.iter().position(|(known, _)| known == name)
+        };
         let index = known.unwrap_or_else(|| {
             let mut column = Column::default();
             (0..self.rows).for_each(|_| column.push_null());
@@ -413,7 +455,9 @@ impl<T> FieldColumns<T> {
         self.next = index + 1;
         let column = &mut self.columns[index].1;
         if column.length > self.rows {
-            return Err(ColumnError::Repeated { name: name.to_owned() });
+            return Err(ColumnError::Repeated {
+                name: name.to_owned(),
+            });
         }
         Ok(column)
     }
@@ -421,7 +465,11 @@ impl<T> FieldColumns<T> {
     fn end_row(&mut self) {
         self.rows += 1;
         self.next = 0;
-        for (_, column) in self.columns.iter_mut().filter(|(_, column)| column.length < self.rows) {
+        for (_, column) in self
+            .columns
+            .iter_mut()
+            .filter(|(_, column)| column.length < self.rows)
+        {
             column.push_null();
         }
     }
@@ -430,19 +478,30 @@ impl<T> FieldColumns<T> {
 impl<T> Tensors<T> {
     fn new(layout: &TensorLayout) -> Self {
         let axes = layout.axes_in_memory();
-        Self { dtype: layout.dtype().clone(), axes, ends: vec![0], shapes: Vec::new(), tensors: Vec::new() }
+        Self {
+            dtype: layout.dtype().clone(),
+            axes,
+            ends: vec![0],
+            shapes: Vec::new(),
+            tensors: Vec::new(),
+        }
     }
 
     fn push(&mut self, layout: &TensorLayout, elements: T) -> Result<(), ColumnError> {
-        let narrow =
-            |number: usize| i32::try_from(number).map_err(|_| ColumnError::Elements { elements: number });
+        let narrow = |number: usize| {
+            i32::try_from(number).map_err(|_| ColumnError::Elements { elements: number })
+        };
         let before = self.ends.last().copied().unwrap_or(0) as usize;
         let end = narrow(before.saturating_add(layout.len()))?;
-        let shape: SmallVec<[i32; 6]> =
-            self.axes.iter().map(|&axis| narrow(layout.shape()[axis])).collect::<Result<_, _>>()?;
+        let shape: SmallVec<[i32; 6]> = self
+            .axes
+            .iter()
+            .map(|&axis| narrow(layout.shape()[axis]))
+            .collect::<Result<_, _>>()?;
         self.ends.push(end);
         self.shapes.extend_from_slice(&shape);
-        self.tensors.push((elements, layout.len() * layout.dtype().item_bytes()));
+        self.tensors
+            .push((elements, layout.len() * layout.dtype().item_bytes()));
         Ok(())
     }
 

@@ -9,8 +9,8 @@ use arrow_schema::{DataType, Field};
 use half::f16;
 use serde::de::value::{BorrowedStrDeserializer, BytesDeserializer};
 use serde::de::{
-    self, Deserialize, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess,
-    Visitor,
+    self, Deserialize, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess,
+    VariantAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
 
@@ -48,24 +48,39 @@ impl ReceivedRecord {
     /// When the record is of another type, or a tensor is damaged.
     pub fn deserialize<'de, T: Deserialize<'de>>(&'de self) -> Result<T, DeserializeError> {
         let root = Node::new(self.schema.root(), &self.array)?;
-        let kind = self.schema.root().metadata().get(PYTHON_KIND).map(String::as_str);
+        let kind = self
+            .schema
+            .root()
+            .metadata()
+            .get(PYTHON_KIND)
+            .map(String::as_str);
         if kind == Some("dict") && self.array.len() == 1 {
-            T::deserialize(Value { node: &root, index: 0 })
+            T::deserialize(Value {
+                node: &root,
+                index: 0,
+            })
         } else {
-            T::deserialize(Items { node: &root, range: 0..self.array.len() })
+            T::deserialize(Items {
+                node: &root,
+                range: 0..self.array.len(),
+            })
         }
     }
 }
 
 impl de::Error for DeserializeError {
     fn custom<M: Display>(message: M) -> Self {
-        Self { reason: message.to_string() }
+        Self {
+            reason: message.to_string(),
+        }
     }
 }
 
 impl From<TensorColumnError> for DeserializeError {
     fn from(error: TensorColumnError) -> Self {
-        Self { reason: error.to_string() }
+        Self {
+            reason: error.to_string(),
+        }
     }
 }
 
@@ -101,8 +116,13 @@ impl<'de> Visitor<'de> for TensorVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Tensor<'de>, A::Error> {
         let missing = |count| de::Error::invalid_length(count, &self);
-        let layout = parts.next_element::<LayoutBytes>()?.ok_or_else(|| missing(0))?.0;
-        let elements = parts.next_element::<&'de [u8]>()?.ok_or_else(|| missing(1))?;
+        let layout = parts
+            .next_element::<LayoutBytes>()?
+            .ok_or_else(|| missing(0))?
+            .0;
+        let elements = parts
+            .next_element::<&'de [u8]>()?
+            .ok_or_else(|| missing(1))?;
         Tensor::from_bytes(layout, elements).map_err(de::Error::custom)
     }
 }
@@ -122,7 +142,9 @@ impl<'de> Deserialize<'de> for LayoutBytes {
             }
 
             fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<LayoutBytes, E> {
-                TensorLayout::read(&mut Reader::new(bytes)).map(LayoutBytes).map_err(E::custom)
+                TensorLayout::read(&mut Reader::new(bytes))
+                    .map(LayoutBytes)
+                    .map_err(E::custom)
             }
         }
         deserializer.deserialize_bytes(Bytes)
@@ -132,26 +154,44 @@ impl<'de> Deserialize<'de> for LayoutBytes {
 /// A column, with what its type says.
 enum Node<'de> {
     Plain(&'de ArrayData),
-    List { lists: &'de ArrayData, items: Box<Self> },
-    Fields { rows: &'de ArrayData, columns: Vec<(&'de str, Self)> },
-    Tensors { rows: &'de ArrayData, column: TensorColumn<'de> },
+    List {
+        lists: &'de ArrayData,
+        items: Box<Self>,
+    },
+    Fields {
+        rows: &'de ArrayData,
+        columns: Vec<(&'de str, Self)>,
+    },
+    Tensors {
+        rows: &'de ArrayData,
+        column: TensorColumn<'de>,
+    },
 }
 
 impl<'de> Node<'de> {
     fn new(field: &Field, array: &'de ArrayData) -> Result<Self, DeserializeError> {
         if let Some(column) = TensorColumn::new(field, array)? {
-            return Ok(Self::Tensors { rows: array, column });
+            return Ok(Self::Tensors {
+                rows: array,
+                column,
+            });
         }
         let children = array.child_data();
         Ok(match array.data_type() {
             DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
-                Self::List { lists: array, items: Box::new(Self::new(item, &children[0])?) }
+                Self::List {
+                    lists: array,
+                    items: Box::new(Self::new(item, &children[0])?),
+                }
             }
             DataType::Struct(fields) => {
                 let columns = fields.iter().zip(children);
-                let columns =
-                    columns.map(|(field, child)| Ok((field.name().as_str(), Self::new(field, child)?)));
-                Self::Fields { rows: array, columns: columns.collect::<Result<_, DeserializeError>>()? }
+                let columns = columns
+                    .map(|(field, child)| Ok((field.name().as_str(), Self::new(field, child)?)));
+                Self::Fields {
+                    rows: array,
+                    columns: columns.collect::<Result<_, DeserializeError>>()?,
+                }
             }
             _ => Self::Plain(array),
         })
@@ -160,9 +200,9 @@ impl<'de> Node<'de> {
     fn is_null(&self, index: usize) -> bool {
         match self {
             Self::Plain(array) => *array.data_type() == DataType::Null || array.is_null(index),
-            Self::List { lists: rows, .. } | Self::Fields { rows, .. } | Self::Tensors { rows, .. } => {
-                rows.is_null(index)
-            }
+            Self::List { lists: rows, .. }
+            | Self::Fields { rows, .. }
+            | Self::Tensors { rows, .. } => rows.is_null(index),
         }
     }
 }
@@ -175,11 +215,16 @@ struct Value<'n, 'de> {
 }
 
 impl<'de> Value<'_, 'de> {
-    fn plain<V: Visitor<'de>>(self, array: &'de ArrayData, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn plain<V: Visitor<'de>>(
+        self,
+        array: &'de ArrayData,
+        visitor: V,
+    ) -> Result<V::Value, DeserializeError> {
         let at = self.index;
         match array.data_type() {
             DataType::Boolean => {
-                let bits = BooleanBuffer::new(array.buffers()[0].clone(), array.offset(), array.len());
+                let bits =
+                    BooleanBuffer::new(array.buffers()[0].clone(), array.offset(), array.len());
                 visitor.visit_bool(bits.value(at))
             }
             DataType::Int8 => visitor.visit_i8(array.buffer::<i8>(0)[at]),
@@ -199,7 +244,9 @@ impl<'de> Value<'_, 'de> {
             DataType::LargeUtf8 => visitor.visit_borrowed_str(text::<i64>(array, at)?),
             DataType::Binary => visitor.visit_borrowed_bytes(variable::<i32>(array, at)),
             DataType::LargeBinary => visitor.visit_borrowed_bytes(variable::<i64>(array, at)),
-            other => Err(de::Error::custom(format!("values of type {other} cannot be deserialized"))),
+            other => Err(de::Error::custom(format!(
+                "values of type {other} cannot be deserialized"
+            ))),
         }
     }
 
@@ -239,21 +286,36 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         }
         match self.node {
             Node::Plain(array) => self.plain(array, visitor),
-            Node::List { lists, items } => visitor.visit_seq(Items { node: items, range: self.items(lists) }),
-            Node::Fields { columns, .. } => visitor.visit_map(Fields { columns, index: self.index, next: 0 }),
+            Node::List { lists, items } => visitor.visit_seq(Items {
+                node: items,
+                range: self.items(lists),
+            }),
+            Node::Fields { columns, .. } => visitor.visit_map(Fields {
+                columns,
+                index: self.index,
+                next: 0,
+            }),
             Node::Tensors { column, .. } => {
                 let found = column.in_place(self.index)?;
                 let (layout, elements) =
                     found.ok_or_else(|| <DeserializeError as de::Error>::custom("null"))?;
                 let mut head = Head::new();
                 layout.write(&mut head);
-                visitor.visit_map(TensorParts { layout: head, elements, next: 0 })
+                visitor.visit_map(TensorParts {
+                    layout: head,
+                    elements,
+                    next: 0,
+                })
             }
         }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
-        if self.node.is_null(self.index) { visitor.visit_none() } else { visitor.visit_some(self) }
+        if self.node.is_null(self.index) {
+            visitor.visit_none()
+        } else {
+            visitor.visit_some(self)
+        }
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -271,7 +333,9 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DeserializeError> {
-        let wrong = || <DeserializeError as de::Error>::custom("an enum is a text or a struct of one field");
+        let wrong = || {
+            <DeserializeError as de::Error>::custom("an enum is a text or a struct of one field")
+        };
         match self.node {
             Node::Plain(array) if !array.is_null(self.index) => {
                 let name = match array.data_type() {
@@ -282,9 +346,17 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
                 visitor.visit_enum(BorrowedStrDeserializer::new(name))
             }
             Node::Fields { columns, .. } => {
-                let held = columns.iter().find(|(_, column)| !column.is_null(self.index));
+                let held = columns
+                    .iter()
+                    .find(|(_, column)| !column.is_null(self.index));
                 let (name, node) = held.ok_or_else(wrong)?;
-                visitor.visit_enum(Variant { name, value: Value { node, index: self.index } })
+                visitor.visit_enum(Variant {
+                    name,
+                    value: Value {
+                        node,
+                        index: self.index,
+                    },
+                })
             }
             _ => Err(wrong()),
         }
@@ -313,8 +385,14 @@ impl<'de> SeqAccess<'de> for Items<'_, 'de> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, DeserializeError> {
-        let Some(index) = self.range.next() else { return Ok(None) };
-        seed.deserialize(Value { node: self.node, index }).map(Some)
+        let Some(index) = self.range.next() else {
+            return Ok(None);
+        };
+        seed.deserialize(Value {
+            node: self.node,
+            index,
+        })
+        .map(Some)
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -353,15 +431,26 @@ impl<'de> MapAccess<'de> for Fields<'_, 'de> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, DeserializeError> {
-        let Some((name, _)) = self.columns.get(self.next) else { return Ok(None) };
-        seed.deserialize(BorrowedStrDeserializer::new(name)).map(Some)
+        let Some((name, _)) = self.columns.get(self.next) else {
+            return Ok(None);
+        };
+        seed.deserialize(BorrowedStrDeserializer::new(name))
+            .map(Some)
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, DeserializeError> {
+    fn next_value_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<S::Value, DeserializeError> {
         let (name, node) = &self.columns[self.next];
         self.next += 1;
-        let value = seed.deserialize(Value { node, index: self.index });
-        value.map_err(|DeserializeError { reason }| DeserializeError { reason: format!("{name}: {reason}") })
+        let value = seed.deserialize(Value {
+            node,
+            index: self.index,
+        });
+        value.map_err(|DeserializeError { reason }| DeserializeError {
+            reason: format!("{name}: {reason}"),
+        })
     }
 }
 
@@ -379,12 +468,18 @@ impl<'de> MapAccess<'de> for TensorParts<'de> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, DeserializeError> {
-        let Some(name) = [LAYOUT, ELEMENTS].get(self.next) else { return Ok(None) };
+        let Some(name) = [LAYOUT, ELEMENTS].get(self.next) else {
+            return Ok(None);
+        };
         self.next += 1;
-        seed.deserialize(BorrowedStrDeserializer::new(name)).map(Some)
+        seed.deserialize(BorrowedStrDeserializer::new(name))
+            .map(Some)
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, DeserializeError> {
+    fn next_value_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<S::Value, DeserializeError> {
         if self.next == 1 {
             seed.deserialize(BytesDeserializer::new(&self.layout))
         } else {
@@ -407,7 +502,10 @@ impl<'n, 'de> EnumAccess<'de> for Variant<'n, 'de> {
         self,
         seed: S,
     ) -> Result<(S::Value, Value<'n, 'de>), DeserializeError> {
-        Ok((seed.deserialize(BorrowedStrDeserializer::<DeserializeError>::new(self.name))?, self.value))
+        Ok((
+            seed.deserialize(BorrowedStrDeserializer::<DeserializeError>::new(self.name))?,
+            self.value,
+        ))
     }
 }
 
@@ -415,14 +513,23 @@ impl<'de> VariantAccess<'de> for Value<'_, 'de> {
     type Error = DeserializeError;
 
     fn unit_variant(self) -> Result<(), DeserializeError> {
-        Err(de::Error::custom("expected a variant that holds nothing, found one with a value"))
+        Err(de::Error::custom(
+            "expected a variant that holds nothing, found one with a value",
+        ))
     }
 
-    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, DeserializeError> {
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(
+        self,
+        seed: S,
+    ) -> Result<S::Value, DeserializeError> {
         seed.deserialize(self)
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn tuple_variant<V: Visitor<'de>>(
+        self,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, DeserializeError> {
         self.deserialize_any(visitor)
     }
 

@@ -40,7 +40,11 @@ impl Elements for Tensor<'_> {
         }
         let mut index = vec![0; axes.len()];
         for out in out.chunks_exact_mut(width) {
-            let start: usize = axes.iter().zip(&index).map(|(&axis, &at)| at * strides[axis]).sum();
+            let start: usize = axes
+                .iter()
+                .zip(&index)
+                .map(|(&axis, &at)| at * strides[axis])
+                .sum();
             out.copy_from_slice(&self.bytes()[start..start + width]);
             for (place, &axis) in axes.iter().enumerate().rev() {
                 index[place] += 1;
@@ -88,7 +92,10 @@ enum Piece<T> {
     U64(Vec<u64>),
     F64(Vec<f64>),
     Bytes(Vec<u8>),
-    Tensors { axes: Box<[usize]>, tensors: Vec<(T, usize)> },
+    Tensors {
+        axes: Box<[usize]>,
+        tensors: Vec<(T, usize)>,
+    },
 }
 
 impl<T> Record<T> {
@@ -99,16 +106,30 @@ impl<T> Record<T> {
     /// When the types are too many or too deep for a schema, or the sizes too large.
     pub fn new(column: Column<T>, kind: &str) -> Result<Self, RecordError> {
         let length = column.length;
-        let mut planner =
-            Planner { numbers: Head::new(), places: Places::default(), pieces: Vec::new(), longest: 0 };
+        let mut planner = Planner {
+            numbers: Head::new(),
+            places: Places::default(),
+            pieces: Vec::new(),
+            longest: 0,
+        };
         let field = planner.column("", column)?;
-        let Planner { numbers, places, pieces, longest } = planner;
+        let Planner {
+            numbers,
+            places,
+            pieces,
+            longest,
+        } = planner;
         if !length_fits(longest, places.end()) {
             return Err(RecordError::Length { length: longest });
         }
         let metadata = field.metadata().clone().with(PYTHON_KIND, kind);
         let schema = Schema::array(field.with_metadata(metadata))?;
-        Ok(Self { schema, layout: ArrayLayout { length, numbers }, pieces, payload_bytes: places.end() })
+        Ok(Self {
+            schema,
+            layout: ArrayLayout { length, numbers },
+            pieces,
+            payload_bytes: places.end(),
+        })
     }
 }
 
@@ -134,7 +155,11 @@ impl<T> Record<T> {
         payload: &'p mut [u8],
         mut tensor: impl FnMut(&'p T, &'p [usize], &'p mut [u8]),
     ) {
-        assert_eq!(payload.len(), self.payload_bytes, "the payload has the size that was planned");
+        assert_eq!(
+            payload.len(),
+            self.payload_bytes,
+            "the payload has the size that was planned"
+        );
         let (mut rest, mut end) = (payload, 0);
         for (place, piece) in &self.pieces {
             let (gap, after) = rest.split_at_mut(place.start - end);
@@ -156,7 +181,9 @@ impl<T: Elements> Encode for Record<T> {
     }
 
     fn write(&self, payload: &mut [u8]) {
-        self.write_parts(payload, |elements, axes, out| elements.write_elements(axes, out));
+        self.write_parts(payload, |elements, axes, out| {
+            elements.write_elements(axes, out)
+        });
     }
 
     fn schema(&self) -> Option<&Schema> {
@@ -165,7 +192,11 @@ impl<T: Elements> Encode for Record<T> {
 }
 
 impl<T> Piece<T> {
-    fn write<'p>(&'p self, out: &'p mut [u8], tensor: &mut impl FnMut(&'p T, &'p [usize], &'p mut [u8])) {
+    fn write<'p>(
+        &'p self,
+        out: &'p mut [u8],
+        tensor: &mut impl FnMut(&'p T, &'p [usize], &'p mut [u8]),
+    ) {
         match self {
             Self::Bits(bits) => {
                 for (out, chunk) in out.chunks_mut(8).zip(bits.bit_chunks().iter_padded()) {
@@ -200,20 +231,30 @@ struct Planner<T> {
 impl<T> Planner<T> {
     /// Plans the buffers of a column, and returns its field.
     fn column(&mut self, name: &str, column: Column<T>) -> Result<Field, RecordError> {
-        let Column { length, nulls, values } = column;
+        let Column {
+            length,
+            nulls,
+            values,
+        } = column;
         self.longest = self.longest.max(length);
         if !matches!(values, Values::Unknown) {
             self.number((!nulls.is_empty()).into());
             if !nulls.is_empty() {
                 let mut valid = vec![true; length];
                 nulls.into_iter().for_each(|index| valid[index] = false);
-                self.place(length.div_ceil(BITS), Piece::Bits(BooleanBuffer::from(valid)))?;
+                self.place(
+                    length.div_ceil(BITS),
+                    Piece::Bits(BooleanBuffer::from(valid)),
+                )?;
             }
         }
         let data_type = match values {
             Values::Unknown => DataType::Null,
             Values::Bool(values) => {
-                self.place(length.div_ceil(BITS), Piece::Bits(BooleanBuffer::from(values)))?;
+                self.place(
+                    length.div_ceil(BITS),
+                    Piece::Bits(BooleanBuffer::from(values)),
+                )?;
                 DataType::Boolean
             }
             Values::Integer(values) => {
@@ -255,15 +296,29 @@ impl<T> Planner<T> {
 
     /// The two children of the struct that tensors are, `data` and `shape`, and their children.
     fn tensors(&mut self, name: &str, tensors: Tensors<T>) -> Result<Field, RecordError> {
-        let Tensors { dtype, axes, ends, shapes, tensors } = tensors;
+        let Tensors {
+            dtype,
+            axes,
+            ends,
+            shapes,
+            tensors,
+        } = tensors;
         let elements = ends.last().copied().unwrap_or(0) as usize;
-        let bytes = elements.checked_mul(dtype.item_bytes()).ok_or(RecordError::TooLarge)?;
+        let bytes = elements
+            .checked_mul(dtype.item_bytes())
+            .ok_or(RecordError::TooLarge)?;
         self.longest = self.longest.max(elements).max(shapes.len());
         self.number(0);
         self.place(4 * ends.len(), Piece::I32(ends))?;
         self.number(elements);
         self.number(0);
-        self.place(bytes, Piece::Tensors { axes: axes.as_slice().into(), tensors })?;
+        self.place(
+            bytes,
+            Piece::Tensors {
+                axes: axes.as_slice().into(),
+                tensors,
+            },
+        )?;
         self.number(0);
         self.number(0);
         self.place(4 * shapes.len(), Piece::I32(shapes))?;

@@ -45,7 +45,9 @@ fn arrived<V: Serialize + ?Sized>(value: &V) -> ReceivedRecord {
     let bytes = &mut bytemuck::cast_slice_mut(&mut words)[..sample.payload_bytes()];
     sample.write(bytes);
     let payload = payload_buffer(bytes.to_vec());
-    let Layout::Array(layout) = sample.layout() else { panic!("a record is an array") };
+    let Layout::Array(layout) = sample.layout() else {
+        panic!("a record is an array")
+    };
     let schema = Schema::decode(sample.schema().unwrap().bytes()).unwrap();
     ReceivedRecord::new(read(&layout, &schema, &payload).unwrap(), schema)
 }
@@ -56,7 +58,10 @@ fn a_struct_with_tensors_comes_back() {
     let numbers: Vec<f32> = (0..6).map(|number| number as f32).collect();
     let fortran = TensorLayout::strided(DType::F32, &[2, 3], &[4, 8]).unwrap();
     let fortran = Tensor::from_bytes(fortran, bytemuck::cast_slice(&numbers)).unwrap();
-    let pose = |weight| Pose { position: fortran.clone(), weight };
+    let pose = |weight| Pose {
+        position: fortran.clone(),
+        weight,
+    };
     let frame = Frame {
         stamp: 1.5,
         name: "front".to_owned(),
@@ -78,7 +83,12 @@ fn a_struct_with_tensors_comes_back() {
 
 #[test]
 fn enums_are_texts_or_structs_of_one_field() {
-    for mode in [Mode::Idle, Mode::Drive { speed: 1.0 }, Mode::Turn(-3), Mode::Both(1, 2)] {
+    for mode in [
+        Mode::Idle,
+        Mode::Drive { speed: 1.0 },
+        Mode::Turn(-3),
+        Mode::Both(1, 2),
+    ] {
         let record = arrived(&mode);
         assert_eq!(record.deserialize::<Mode>().unwrap(), mode);
     }
@@ -92,10 +102,21 @@ fn lists_and_maps_are_what_python_sends_for_them() {
     let kind = |record: &Record<usize>| record.schema().root().metadata().get(PYTHON_KIND).cloned();
     let list = SerdeSample::new(&[1_i64, 2][..]).unwrap();
     assert_eq!(kind(list.record()).as_deref(), Some("list"));
-    assert_eq!(arrived(&[1_i64, 2][..]).deserialize::<Vec<i64>>().unwrap(), [1, 2]);
+    assert_eq!(
+        arrived(&[1_i64, 2][..]).deserialize::<Vec<i64>>().unwrap(),
+        [1, 2]
+    );
     let map = BTreeMap::from([("a", 1.5)]);
-    assert_eq!(kind(SerdeSample::new(&map).unwrap().record()).as_deref(), Some("dict"));
-    assert_eq!(arrived(&map).deserialize::<BTreeMap<&str, f64>>().map(|map| map["a"]), Ok(1.5));
+    assert_eq!(
+        kind(SerdeSample::new(&map).unwrap().record()).as_deref(),
+        Some("dict")
+    );
+    assert_eq!(
+        arrived(&map)
+            .deserialize::<BTreeMap<&str, f64>>()
+            .map(|map| map["a"]),
+        Ok(1.5)
+    );
 }
 
 #[test]
@@ -104,10 +125,19 @@ fn what_does_not_fit_is_named_with_its_place() {
     struct Outer {
         rows: Vec<(i32, &'static str)>,
     }
-    let error = SerdeSample::new(&Outer { rows: vec![(1, "a")] }).unwrap_err();
-    assert_eq!(error.to_string(), "value.rows[0][1]: Text stands beside Integer");
+    let error = SerdeSample::new(&Outer {
+        rows: vec![(1, "a")],
+    })
+    .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "value.rows[0][1]: Text stands beside Integer"
+    );
     let error = SerdeSample::new(&BTreeMap::from([(1, 2)])).unwrap_err();
-    assert_eq!(error.to_string(), "value: the keys of a map that is sent are text");
+    assert_eq!(
+        error.to_string(),
+        "value: the keys of a map that is sent are text"
+    );
 
     #[derive(Debug, Deserialize)]
     struct Wanted {
@@ -116,7 +146,13 @@ fn what_does_not_fit_is_named_with_its_place() {
     }
     let record = arrived(&BTreeMap::from([("a", 1.5)]));
     let error = record.deserialize::<Wanted>().unwrap_err();
-    assert_eq!(error.to_string(), "a: invalid type: floating point `1.5`, expected a boolean");
+    assert_eq!(
+        error.to_string(),
+        "a: invalid type: floating point `1.5`, expected a boolean"
+    );
     let record = arrived(&BTreeMap::from([("b", 1.5)]));
-    assert_eq!(record.deserialize::<Wanted>().unwrap_err().to_string(), "missing field `a`");
+    assert_eq!(
+        record.deserialize::<Wanted>().unwrap_err().to_string(),
+        "missing field `a`"
+    );
 }

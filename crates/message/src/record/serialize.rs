@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use serde::Serialize;
 use serde::ser::{
-    self, Impossible, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
-    SerializeTupleStruct, SerializeTupleVariant, Serializer,
+    self, Impossible, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant,
+    SerializeTuple, SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
 
 use super::column::{Column, ColumnError, Kind};
@@ -86,11 +86,19 @@ impl<'a, V: Serialize + ?Sized> SerdeSample<'a, V> {
             tensors += 1;
             tensors - 1
         })?;
-        let kind = if column.kind() == Kind::List { "list" } else { "dict" };
+        let kind = if column.kind() == Kind::List {
+            "list"
+        } else {
+            "dict"
+        };
         if kind == "list" {
             column = column.into_items();
         }
-        Ok(Self { value, record: Record::new(column, kind)?, tensors })
+        Ok(Self {
+            value,
+            record: Record::new(column, kind)?,
+            tensors,
+        })
     }
 
     #[cfg(test)]
@@ -111,18 +119,27 @@ impl<V: Serialize + ?Sized> Encode for SerdeSample<'_, V> {
     /// # Panics
     /// When the value serializes other tensors than before.
     fn write(&self, payload: &mut [u8]) {
-        let mut places: Vec<Option<(&[usize], &mut [u8])>> = (0..self.tensors).map(|_| None).collect();
-        self.record.write_parts(payload, |&number, axes, out| places[number] = Some((axes, out)));
+        let mut places: Vec<Option<(&[usize], &mut [u8])>> =
+            (0..self.tensors).map(|_| None).collect();
+        self.record.write_parts(payload, |&number, axes, out| {
+            places[number] = Some((axes, out))
+        });
         if self.tensors == 0 {
             return;
         }
         // A serializer cannot keep what it is shown; so the value is walked again.
         let mut next = places.into_iter();
         let walked = column_of(self.value, &mut |tensor| {
-            let (axes, out) = next.next().flatten().expect("the value has as many tensors as before");
+            let (axes, out) = next
+                .next()
+                .flatten()
+                .expect("the value has as many tensors as before");
             tensor.write_elements(axes, out);
         });
-        assert!(walked.is_ok() && next.next().is_none(), "the value serializes the same way twice");
+        assert!(
+            walked.is_ok() && next.next().is_none(),
+            "the value serializes the same way twice"
+        );
     }
 
     fn schema(&self) -> Option<&Schema> {
@@ -155,13 +172,20 @@ fn column_of<V: Serialize + ?Sized, T>(
     tensor: &mut dyn FnMut(&Tensor<'_>) -> T,
 ) -> Result<Column<T>, SerdeError> {
     let mut column = Column::default();
-    value.serialize(Values { column: &mut column, tensor, depth_left: MAX_DEPTH })?;
+    value.serialize(Values {
+        column: &mut column,
+        tensor,
+        depth_left: MAX_DEPTH,
+    })?;
     Ok(column)
 }
 
 impl SerdeError {
     fn value(reason: impl Display) -> Self {
-        Self::Value { path: "value".to_owned(), reason: reason.to_string() }
+        Self::Value {
+            path: "value".to_owned(),
+            reason: reason.to_string(),
+        }
     }
 
     /// The error of a value, as that of the value it is in.
@@ -181,7 +205,10 @@ impl ser::Error for SerdeError {
 
 impl From<ColumnError> for SerdeError {
     fn from(source: ColumnError) -> Self {
-        Self::Column { path: "value".to_owned(), source }
+        Self::Column {
+            path: "value".to_owned(),
+            source,
+        }
     }
 }
 
@@ -197,14 +224,27 @@ impl<'c, T> Values<'c, T> {
         let depth_left = deeper(self.depth_left)?;
         let Self { column, tensor, .. } = self;
         inner(column, variant)?.begin_list()?;
-        Ok(Items { column, variant, tensor, depth_left, count: 0 })
+        Ok(Items {
+            column,
+            variant,
+            tensor,
+            depth_left,
+            count: 0,
+        })
     }
 
     fn fields(self, variant: Option<&'static str>) -> Result<Fields<'c, T>, SerdeError> {
         let depth_left = deeper(self.depth_left)?;
         let Self { column, tensor, .. } = self;
         inner(column, variant)?.begin_fields()?;
-        Ok(Fields { column, variant, tensor, depth_left, key: String::new(), parts: None })
+        Ok(Fields {
+            column,
+            variant,
+            tensor,
+            depth_left,
+            key: String::new(),
+            parts: None,
+        })
     }
 }
 
@@ -220,7 +260,8 @@ fn inner<'c, T>(
 }
 
 fn deeper(depth_left: usize) -> Result<usize, SerdeError> {
-    let too_deep = || SerdeError::value(format!("it nests more than {MAX_DEPTH} lists and structs"));
+    let too_deep =
+        || SerdeError::value(format!("it nests more than {MAX_DEPTH} lists and structs"));
     depth_left.checked_sub(1).ok_or_else(too_deep)
 }
 
@@ -306,7 +347,11 @@ impl<'c, T> Serializer for Values<'c, T> {
     ) -> Result<(), SerdeError> {
         let depth_left = deeper(self.depth_left)?;
         let column = inner(self.column, Some(variant))?;
-        let pushed = value.serialize(Values { column, tensor: self.tensor, depth_left });
+        let pushed = value.serialize(Values {
+            column,
+            tensor: self.tensor,
+            depth_left,
+        });
         pushed.map_err(|error| error.within(&format!(".{variant}")))?;
         self.column.end_fields();
         Ok(())
@@ -340,7 +385,11 @@ impl<'c, T> Serializer for Values<'c, T> {
 
     fn serialize_struct(self, name: &'static str, _: usize) -> Result<Fields<'c, T>, SerdeError> {
         if name == TENSOR {
-            let Self { column, tensor, depth_left } = self;
+            let Self {
+                column,
+                tensor,
+                depth_left,
+            } = self;
             return Ok(Fields {
                 column,
                 variant: None,
@@ -380,7 +429,11 @@ struct Items<'c, T> {
 impl<T> Items<'_, T> {
     fn item<V: Serialize + ?Sized>(&mut self, value: &V) -> Result<(), SerdeError> {
         let column = inner(self.column, self.variant)?.begin_list()?;
-        let pushed = value.serialize(Values { column, tensor: self.tensor, depth_left: self.depth_left });
+        let pushed = value.serialize(Values {
+            column,
+            tensor: self.tensor,
+            depth_left: self.depth_left,
+        });
         self.count += 1;
         pushed.map_err(|error| error.within(&format!("[{}]", self.count - 1)))
     }
@@ -433,8 +486,14 @@ impl<T> Fields<'_, T> {
         if self.parts.is_some() {
             return value.serialize(TensorPart { fields: self });
         }
-        let column = inner(self.column, self.variant)?.begin_fields()?.field(name)?;
-        let pushed = value.serialize(Values { column, tensor: self.tensor, depth_left: self.depth_left });
+        let column = inner(self.column, self.variant)?
+            .begin_fields()?
+            .field(name)?;
+        let pushed = value.serialize(Values {
+            column,
+            tensor: self.tensor,
+            depth_left: self.depth_left,
+        });
         pushed.map_err(|error| error.within(&format!(".{name}")))
     }
 
@@ -443,7 +502,9 @@ impl<T> Fields<'_, T> {
         match self.parts.take().flatten() {
             None => {
                 let mut reader = Reader::new(bytes);
-                self.parts = Some(Some(TensorLayout::read(&mut reader).map_err(SerdeError::value)?));
+                self.parts = Some(Some(
+                    TensorLayout::read(&mut reader).map_err(SerdeError::value)?,
+                ));
                 Ok(())
             }
             Some(layout) => {
@@ -496,9 +557,14 @@ impl<T> SerializeMap for Fields<'_, T> {
 
     fn serialize_key<K: Serialize + ?Sized>(&mut self, key: &K) -> Result<(), SerdeError> {
         let mut keys = Column::<()>::default();
-        key.serialize(Values { column: &mut keys, tensor: &mut |_| (), depth_left: 1 })?;
-        self.key =
-            keys.into_text().ok_or_else(|| SerdeError::value("the keys of a map that is sent are text"))?;
+        key.serialize(Values {
+            column: &mut keys,
+            tensor: &mut |_| (),
+            depth_left: 1,
+        })?;
+        self.key = keys
+            .into_text()
+            .ok_or_else(|| SerdeError::value("the keys of a map that is sent are text"))?;
         Ok(())
     }
 

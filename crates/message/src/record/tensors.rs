@@ -76,11 +76,16 @@ pub(super) fn field(name: &str, dtype: &DType, axes: &[usize]) -> Field {
         json!({})
     } else {
         let mut permutation = vec![0; axes.len()];
-        axes.iter().enumerate().for_each(|(in_memory, &axis)| permutation[axis] = in_memory);
+        axes.iter()
+            .enumerate()
+            .for_each(|(in_memory, &axis)| permutation[axis] = in_memory);
         json!({ "permutation": permutation })
     };
     let is_plain = arrow_type(dtype).is_some();
-    let metadata = extension(if is_plain { TENSOR } else { OTHER_TENSOR }, &parameters.to_string());
+    let metadata = extension(
+        if is_plain { TENSOR } else { OTHER_TENSOR },
+        &parameters.to_string(),
+    );
     Field::new(name, DataType::Struct(children), true).with_metadata(metadata)
 }
 
@@ -94,10 +99,16 @@ impl<'a> TensorColumn<'a> {
         if name.is_none_or(|name| name != TENSOR && name != OTHER_TENSOR) {
             return Ok(None);
         }
-        let refused =
-            |reason: &str| TensorColumnError::Type { field: field.name().clone(), reason: reason.to_owned() };
-        let DataType::Struct(children) = array.data_type() else { return Err(refused("it is no struct")) };
-        let [data, shape] = &children[..] else { return Err(refused("it has other fields than two")) };
+        let refused = |reason: &str| TensorColumnError::Type {
+            field: field.name().clone(),
+            reason: reason.to_owned(),
+        };
+        let DataType::Struct(children) = array.data_type() else {
+            return Err(refused("it is no struct"));
+        };
+        let [data, shape] = &children[..] else {
+            return Err(refused("it has other fields than two"));
+        };
         let (DataType::List(item), DataType::FixedSizeList(number, dimensions)) =
             (data.data_type(), shape.data_type())
         else {
@@ -106,15 +117,31 @@ impl<'a> TensorColumn<'a> {
         if *number.data_type() != DataType::Int32 {
             return Err(refused("the shape is of int32"));
         }
-        let dimensions =
-            usize::try_from(*dimensions).ok().filter(|&count| count <= TensorLayout::MAX_DIMENSIONS);
+        let dimensions = usize::try_from(*dimensions)
+            .ok()
+            .filter(|&count| count <= TensorLayout::MAX_DIMENSIONS);
         let dimensions = dimensions.ok_or_else(|| refused("it has too many dimensions"))?;
-        let dtype = element_dtype(item).ok_or_else(|| refused("a tensor has no elements of that type"))?;
-        let parameters = field.metadata().get(EXTENSION_TYPE_METADATA_KEY).map_or("", String::as_str);
+        let dtype =
+            element_dtype(item).ok_or_else(|| refused("a tensor has no elements of that type"))?;
+        let parameters = field
+            .metadata()
+            .get(EXTENSION_TYPE_METADATA_KEY)
+            .map_or("", String::as_str);
         let permutation =
             permutation(parameters, dimensions).ok_or_else(|| refused("its metadata is wrong"))?;
-        let column = Self { dtype, dimensions, permutation, array };
-        let parts = [array, column.data(), column.items(), column.shapes(), column.lengths()];
+        let column = Self {
+            dtype,
+            dimensions,
+            permutation,
+            array,
+        };
+        let parts = [
+            array,
+            column.data(),
+            column.items(),
+            column.shapes(),
+            column.lengths(),
+        ];
         if parts.iter().any(|part| part.offset() != 0) {
             return Err(refused("it is a part of another array"));
         }
@@ -129,7 +156,9 @@ impl<'a> TensorColumn<'a> {
     /// # Errors
     /// When its shape does not fit its elements.
     pub fn get(&self, index: usize) -> Result<Option<TensorInRecord>, TensorColumnError> {
-        let Some((layout, first_byte)) = self.place(index)? else { return Ok(None) };
+        let Some((layout, first_byte)) = self.place(index)? else {
+            return Ok(None);
+        };
         let elements = match self.items().buffers().first() {
             Some(items) if layout.payload_bytes() > 0 => {
                 items.slice_with_length(first_byte, layout.payload_bytes())
@@ -145,9 +174,13 @@ impl<'a> TensorColumn<'a> {
         &self,
         index: usize,
     ) -> Result<Option<(TensorLayout, &'a [u8])>, TensorColumnError> {
-        let Some((layout, first_byte)) = self.place(index)? else { return Ok(None) };
+        let Some((layout, first_byte)) = self.place(index)? else {
+            return Ok(None);
+        };
         let elements = match self.items().buffers().first() {
-            Some(items) if layout.payload_bytes() > 0 => &items[first_byte..][..layout.payload_bytes()],
+            Some(items) if layout.payload_bytes() > 0 => {
+                &items[first_byte..][..layout.payload_bytes()]
+            }
             _ => &[],
         };
         Ok(Some((layout, elements)))
@@ -161,11 +194,17 @@ impl<'a> TensorColumn<'a> {
         // Offsets are private memory, and were validated when the array was read.
         let ends = &self.data().buffer::<i32>(0)[index..index + 2];
         let (start, end) = (ends[0] as usize, ends[1] as usize);
-        let refused =
-            |shape: &[i32]| TensorColumnError::Shape { shape: shape.to_vec(), elements: end - start };
+        let refused = |shape: &[i32]| TensorColumnError::Shape {
+            shape: shape.to_vec(),
+            elements: end - start,
+        };
         // The shape is in memory that its sender may still alter: a private copy is validated.
         let first = index * self.dimensions;
-        let shape = self.lengths().buffer::<i32>(0).get(first..first + self.dimensions).unwrap_or_default();
+        let shape = self
+            .lengths()
+            .buffer::<i32>(0)
+            .get(first..first + self.dimensions)
+            .unwrap_or_default();
         let shape = black_box(shape.to_vec());
         let lengths: Vec<usize> = shape
             .iter()
@@ -175,7 +214,9 @@ impl<'a> TensorColumn<'a> {
         if lengths.len() != self.dimensions {
             return Err(refused(&shape));
         }
-        let layout = self.layout(&lengths).filter(|layout| layout.len() == end - start);
+        let layout = self
+            .layout(&lengths)
+            .filter(|layout| layout.len() == end - start);
         let layout = layout.ok_or_else(|| refused(&shape))?;
         Ok(Some((layout, start * self.dtype.item_bytes())))
     }
@@ -189,7 +230,12 @@ impl<'a> TensorColumn<'a> {
         let permuted = |numbers: &[usize]| -> Vec<usize> {
             self.permutation.iter().map(|&axis| numbers[axis]).collect()
         };
-        TensorLayout::strided(self.dtype.clone(), &permuted(in_memory), &permuted(&strides)).ok()
+        TensorLayout::strided(
+            self.dtype.clone(),
+            &permuted(in_memory),
+            &permuted(&strides),
+        )
+        .ok()
     }
 
     fn data(&self) -> &'a ArrayData {
@@ -220,7 +266,9 @@ fn aligned(elements: Buffer, width: usize) -> Buffer {
 }
 
 fn extension(name: &str, parameters: &str) -> Metadata {
-    Metadata::new().with(EXTENSION_TYPE_NAME_KEY, name).with(EXTENSION_TYPE_METADATA_KEY, parameters)
+    Metadata::new()
+        .with(EXTENSION_TYPE_NAME_KEY, name)
+        .with(EXTENSION_TYPE_METADATA_KEY, parameters)
 }
 
 /// Of each axis, which it is in memory; empty for C order. `None` where the parameters break the specification.
@@ -229,13 +277,20 @@ fn permutation(parameters: &str, dimensions: usize) -> Option<Vec<usize>> {
         return Some(Vec::new());
     }
     let parameters: Value = serde_json::from_str(parameters).ok()?;
-    let Some(permutation) = parameters.as_object()?.get("permutation").filter(|value| !value.is_null())
+    let Some(permutation) = parameters
+        .as_object()?
+        .get("permutation")
+        .filter(|value| !value.is_null())
     else {
         return Some(Vec::new());
     };
-    let axes = permutation.as_array()?.iter().map(|axis| usize::try_from(axis.as_u64()?).ok());
+    let axes = permutation
+        .as_array()?
+        .iter()
+        .map(|axis| usize::try_from(axis.as_u64()?).ok());
     let axes = axes.collect::<Option<Vec<_>>>()?;
-    let is_permutation = axes.len() == dimensions && (0..dimensions).all(|axis| axes.contains(&axis));
+    let is_permutation =
+        axes.len() == dimensions && (0..dimensions).all(|axis| axes.contains(&axis));
     is_permutation.then_some(axes)
 }
 
@@ -254,23 +309,38 @@ fn element_field(dtype: &DType) -> Field {
 
 fn element_dtype(field: &Field) -> Option<DType> {
     let data_type = field.data_type();
-    let plain = TYPES.iter().find(|(_, known)| known == data_type).map(|(dtype, _)| dtype.clone());
-    match field.metadata().get(EXTENSION_TYPE_NAME_KEY).map(String::as_str) {
+    let plain = TYPES
+        .iter()
+        .find(|(_, known)| known == data_type)
+        .map(|(dtype, _)| dtype.clone());
+    match field
+        .metadata()
+        .get(EXTENSION_TYPE_NAME_KEY)
+        .map(String::as_str)
+    {
         Some(BOOL8) if *data_type == DataType::Int8 => return Some(DType::Bool),
         Some(OPAQUE) => {}
         _ => return plain.or_else(|| time_name(data_type).map(|name| custom(&name, 8))),
     }
-    let DataType::FixedSizeBinary(width) = data_type else { return None };
+    let DataType::FixedSizeBinary(width) = data_type else {
+        return None;
+    };
     let parameters = field.metadata().get(EXTENSION_TYPE_METADATA_KEY)?;
     let parameters: Value = serde_json::from_str(parameters).ok()?;
-    let name = parameters.get("type_name")?.as_str().filter(|name| name.len() <= DType::MAX_NAME_BYTES)?;
+    let name = parameters
+        .get("type_name")?
+        .as_str()
+        .filter(|name| name.len() <= DType::MAX_NAME_BYTES)?;
     let width = u32::try_from(*width).ok()?;
     let known = DType::from_numpy_name(name).filter(|dtype| dtype.item_bytes() == width as usize);
     Some(known.unwrap_or_else(|| custom(name, width)))
 }
 
 fn custom(name: &str, item_bytes: u32) -> DType {
-    DType::Custom { name: name.into(), item_bytes }
+    DType::Custom {
+        name: name.into(),
+        item_bytes,
+    }
 }
 
 /// Arrow's type of the same bytes, where it has one.
@@ -281,7 +351,10 @@ fn arrow_type(dtype: &DType) -> Option<DataType> {
             .find(|data_type| time_name(data_type).is_some_and(|known| known == **name))
             .cloned();
     }
-    TYPES.iter().find(|(known, _)| known == dtype).map(|(_, data_type)| data_type.clone())
+    TYPES
+        .iter()
+        .find(|(known, _)| known == dtype)
+        .map(|(_, data_type)| data_type.clone())
 }
 
 const TYPES: [(DType, DataType); 11] = [

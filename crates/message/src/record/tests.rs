@@ -27,9 +27,15 @@ impl Arrived {
         let bytes = &mut bytemuck::cast_slice_mut(&mut words)[..record.payload_bytes()];
         record.write(bytes);
         let payload = Buffer::from_vec(words).slice_with_length(0, record.payload_bytes());
-        let Layout::Array(layout) = Encode::layout(record) else { panic!("a record is an array") };
+        let Layout::Array(layout) = Encode::layout(record) else {
+            panic!("a record is an array")
+        };
         let schema = Encode::schema(record).unwrap();
-        Self { schema: Schema::decode(schema.bytes()).unwrap(), layout, payload: payload_buffer(payload) }
+        Self {
+            schema: Schema::decode(schema.bytes()).unwrap(),
+            layout,
+            payload: payload_buffer(payload),
+        }
     }
 
     fn array(&self) -> ArrayData {
@@ -39,19 +45,27 @@ impl Arrived {
 
 /// The field of a struct, with its column.
 fn field<'a>(array: &'a ArrayData, name: &str) -> (Field, &'a ArrayData) {
-    let DataType::Struct(fields) = array.data_type() else { panic!("{} is no struct", array.data_type()) };
+    let DataType::Struct(fields) = array.data_type() else {
+        panic!("{} is no struct", array.data_type())
+    };
     let (index, field) = fields.find(name).unwrap();
     (field.as_ref().clone(), &array.child_data()[index])
 }
 
 fn tensors<'a>(field: &Field, array: &'a ArrayData) -> TensorColumn<'a> {
-    TensorColumn::new(field, array).unwrap().expect("a column of tensors")
+    TensorColumn::new(field, array)
+        .unwrap()
+        .expect("a column of tensors")
 }
 
 fn camera<'a>(image: &'a Tensor<'a>) -> Record<&'a Tensor<'a>> {
     let mut column = Column::default();
     let fields = column.begin_fields().unwrap();
-    fields.field("img").unwrap().push_tensor(image.layout(), image).unwrap();
+    fields
+        .field("img")
+        .unwrap()
+        .push_tensor(image.layout(), image)
+        .unwrap();
     fields.field("t").unwrap().push_float(1.5).unwrap();
     column.end_fields();
     Record::new(column, "dict").unwrap()
@@ -65,8 +79,14 @@ fn an_image_in_a_struct_is_a_view_of_the_payload_with_type_and_shape() {
     let array = arrived.array();
     let (img, column) = field(&array, "img");
     let TensorInRecord { layout, elements } = tensors(&img, column).get(0).unwrap().unwrap();
-    assert_eq!((&layout, elements.as_slice()), (image.layout(), &pixels[..]));
-    assert!(arrived.payload.as_ptr_range().contains(&elements.as_ptr()), "the elements were copied");
+    assert_eq!(
+        (&layout, elements.as_slice()),
+        (image.layout(), &pixels[..])
+    );
+    assert!(
+        arrived.payload.as_ptr_range().contains(&elements.as_ptr()),
+        "the elements were copied"
+    );
     let (t, column) = field(&array, "t");
     assert!(TensorColumn::new(&t, column).unwrap().is_none());
     assert_eq!(column.buffer::<f64>(0), [1.5]);
@@ -76,18 +96,33 @@ fn an_image_in_a_struct_is_a_view_of_the_payload_with_type_and_shape() {
 fn the_type_is_arrows_own_for_tensors_of_any_shape() {
     let image = Tensor::new(&[0_u8; 12], &[2, 2, 3]).unwrap();
     let arrived = Arrived::new(&camera(&image));
-    let DataType::Struct(fields) = arrived.schema.data_type() else { panic!("a struct") };
+    let DataType::Struct(fields) = arrived.schema.data_type() else {
+        panic!("a struct")
+    };
     let (_, img) = fields.find("img").unwrap();
-    assert_eq!(img.metadata().get(EXTENSION_TYPE_NAME_KEY).unwrap(), "arrow.variable_shape_tensor");
-    assert_eq!(img.metadata().get(EXTENSION_TYPE_METADATA_KEY).unwrap(), "{}");
+    assert_eq!(
+        img.metadata().get(EXTENSION_TYPE_NAME_KEY).unwrap(),
+        "arrow.variable_shape_tensor"
+    );
+    assert_eq!(
+        img.metadata().get(EXTENSION_TYPE_METADATA_KEY).unwrap(),
+        "{}"
+    );
     let expected = DataType::Struct(Fields::from(vec![
         Field::new("data", DataType::new_list(DataType::UInt8, true), true),
-        Field::new("shape", DataType::new_fixed_size_list(DataType::Int32, 3, true), true),
+        Field::new(
+            "shape",
+            DataType::new_fixed_size_list(DataType::Int32, 3, true),
+            true,
+        ),
     ]));
     assert_eq!(*img.data_type(), expected);
     // Another shape is another sample of the same schema.
     let other = Tensor::new(&[0_u8; 6], &[2, 1, 3]).unwrap();
-    assert_eq!(Arrived::new(&camera(&other)).schema.id(), arrived.schema.id());
+    assert_eq!(
+        Arrived::new(&camera(&other)).schema.id(),
+        arrived.schema.id()
+    );
 }
 
 #[test]
@@ -101,20 +136,29 @@ fn the_order_of_axes_is_kept_and_the_first_decides_for_a_column() {
     column.push_tensor(c_order.layout(), &c_order).unwrap();
     let arrived = Arrived::new(&Record::new(column, "list").unwrap());
     let root = arrived.schema.root();
-    assert_eq!(root.metadata().get(EXTENSION_TYPE_METADATA_KEY).unwrap(), r#"{"permutation":[2,1,0]}"#);
+    assert_eq!(
+        root.metadata().get(EXTENSION_TYPE_METADATA_KEY).unwrap(),
+        r#"{"permutation":[2,1,0]}"#
+    );
     let array = arrived.array();
     let column = tensors(root, &array);
     let first = column.get(0).unwrap().unwrap();
     assert_eq!(&first.layout, fortran.layout());
     assert_eq!(first.elements.typed_data::<i16>(), numbers);
     let second = column.get(1).unwrap().unwrap();
-    assert_eq!((second.layout.shape(), &second.layout.strides()[..]), (&[4, 3, 2][..], &[2, 8, 24][..]));
+    assert_eq!(
+        (second.layout.shape(), &second.layout.strides()[..]),
+        (&[4, 3, 2][..], &[2, 8, 24][..])
+    );
     assert_eq!(second.elements.typed_data::<i16>()[..5], [0, 6, 12, 18, 2]);
 }
 
 #[test]
 fn every_type_of_elements_comes_back() {
-    let custom = |name: &str, item_bytes| DType::Custom { name: name.into(), item_bytes };
+    let custom = |name: &str, item_bytes| DType::Custom {
+        name: name.into(),
+        item_bytes,
+    };
     let plain = (0..15).map(|code| DType::from_code(code).unwrap());
     let types = plain.chain([
         custom("<M8[ns]", 8),
@@ -126,7 +170,9 @@ fn every_type_of_elements_comes_back() {
     for dtype in types {
         for shape in [&[][..], &[3], &[3, 0, 5], &[1, 2, 1]] {
             let layout = TensorLayout::contiguous(dtype.clone(), shape).unwrap();
-            let bytes: Vec<u8> = (1..=layout.payload_bytes()).map(|byte| byte as u8).collect();
+            let bytes: Vec<u8> = (1..=layout.payload_bytes())
+                .map(|byte| byte as u8)
+                .collect();
             let tensor = Tensor::from_bytes(layout.clone(), &bytes).unwrap();
             let arrived = Arrived::new(&camera(&tensor));
             let array = arrived.array();
@@ -147,11 +193,25 @@ fn values_of_other_types_are_refused_with_both() {
     let mut column = Column::<()>::default();
     column.push_null();
     column.push_tensor(&layout(DType::U8, &[2, 2]), ()).unwrap();
-    let error = column.push_tensor(&layout(DType::F32, &[2, 2]), ()).unwrap_err();
+    let error = column
+        .push_tensor(&layout(DType::F32, &[2, 2]), ())
+        .unwrap_err();
     let kinds = (Kind::Tensor(DType::U8, 2), Kind::Tensor(DType::F32, 2));
-    assert_eq!(error, ColumnError::Mixed { first: kinds.0.clone(), found: kinds.1 });
+    assert_eq!(
+        error,
+        ColumnError::Mixed {
+            first: kinds.0.clone(),
+            found: kinds.1
+        }
+    );
     let error = column.push_text("a").unwrap_err();
-    assert_eq!(error, ColumnError::Mixed { first: kinds.0, found: Kind::Text });
+    assert_eq!(
+        error,
+        ColumnError::Mixed {
+            first: kinds.0,
+            found: Kind::Text
+        }
+    );
     assert_eq!(
         column.push_tensor(&layout(DType::U8, &[1 << 31, 0]), ()),
         Err(ColumnError::Elements { elements: 1 << 31 })
@@ -168,7 +228,12 @@ fn values_of_other_types_are_refused_with_both() {
     let mut rows = Column::<()>::default();
     let fields = rows.begin_fields().unwrap();
     fields.field("a").unwrap().push_bool(true).unwrap();
-    assert_eq!(fields.field("a").unwrap_err(), ColumnError::Repeated { name: "a".to_owned() });
+    assert_eq!(
+        fields.field("a").unwrap_err(),
+        ColumnError::Repeated {
+            name: "a".to_owned()
+        }
+    );
 }
 
 #[test]
@@ -179,23 +244,40 @@ fn a_hostile_type_or_shape_is_refused() {
     let array = arrived.array();
     let (img, column) = field(&array, "img");
     let with = |parameters: &str| {
-        let metadata = img.metadata().clone().with(EXTENSION_TYPE_METADATA_KEY, parameters);
+        let metadata = img
+            .metadata()
+            .clone()
+            .with(EXTENSION_TYPE_METADATA_KEY, parameters);
         let field = img.clone().with_metadata(metadata);
-        TensorColumn::new(&field, column).map(|column| column.is_some()).map_err(|error| error.to_string())
+        TensorColumn::new(&field, column)
+            .map(|column| column.is_some())
+            .map_err(|error| error.to_string())
     };
-    assert_eq!(with(r#"{"permutation": [0, 2, 1], "dim_names": ["a", "b", "c"]}"#), Ok(true));
+    assert_eq!(
+        with(r#"{"permutation": [0, 2, 1], "dim_names": ["a", "b", "c"]}"#),
+        Ok(true)
+    );
     assert_eq!(with(""), Ok(true));
-    for parameters in ["[]", "{", r#"{"permutation": [0, 1]}"#, r#"{"permutation": [0, 1, 1]}"#] {
+    for parameters in [
+        "[]",
+        "{",
+        r#"{"permutation": [0, 1]}"#,
+        r#"{"permutation": [0, 1, 1]}"#,
+    ] {
         let error = with(parameters).unwrap_err();
-        let expected =
-            "the field \"img\" holds no tensors, though its extension type says so: its metadata is wrong";
+        let expected = "the field \"img\" holds no tensors, though its extension type says so: its metadata is wrong";
         assert_eq!(error, expected);
     }
     let name = Metadata::new().with(EXTENSION_TYPE_NAME_KEY, "arrow.variable_shape_tensor");
     let (t, numbers) = field(&array, "t");
     assert!(TensorColumn::new(&t.with_metadata(name), numbers).is_err());
 
-    for shape in [[2, 2, 2], [-2, -2, 3], [i32::MAX, i32::MAX, i32::MAX], [0, 2, 3]] {
+    for shape in [
+        [2, 2, 2],
+        [-2, -2, 3],
+        [i32::MAX, i32::MAX, i32::MAX],
+        [0, 2, 3],
+    ] {
         let mut payload = arrived.payload.to_vec();
         let at = (0..payload.len() - 12)
             .find(|&at| payload[at..at + 12] == *bytemuck::cast_slice::<i32, u8>(&[2, 2, 3]))
@@ -204,7 +286,13 @@ fn a_hostile_type_or_shape_is_refused() {
         let array = read(&arrived.layout, &arrived.schema, &payload_buffer(payload)).unwrap();
         let (img, column) = field(&array, "img");
         let error = tensors(&img, column).get(0).unwrap_err();
-        assert_eq!(error, TensorColumnError::Shape { shape: shape.to_vec(), elements: 12 });
+        assert_eq!(
+            error,
+            TensorColumnError::Shape {
+                shape: shape.to_vec(),
+                elements: 12
+            }
+        );
     }
 }
 
@@ -234,12 +322,16 @@ fn push(column: &mut Column<Tensor<'static>>, node: &Node) -> Result<(), ColumnE
         Node::Bytes(value) => column.push_bytes(value)?,
         Node::List(items) => {
             let column_of_items = column.begin_list()?;
-            items.iter().try_for_each(|item| push(column_of_items, item))?;
+            items
+                .iter()
+                .try_for_each(|item| push(column_of_items, item))?;
             column.end_list();
         }
         Node::Fields(values) => {
             let fields = column.begin_fields()?;
-            values.iter().try_for_each(|(name, value)| push(fields.field(name)?, value))?;
+            values
+                .iter()
+                .try_for_each(|(name, value)| push(fields.field(name)?, value))?;
             column.end_fields();
         }
         Node::Tensor(shape, is_wide) => {
@@ -268,7 +360,9 @@ fn nodes() -> impl Strategy<Value = Node> {
         prop_oneof![
             // The same type again and again, with nulls among the values.
             (inner, 0..5_usize).prop_map(|(node, count)| Node::List(
-                (0..count).map(|index| if index == 1 { Node::Null } else { node.clone() }).collect()
+                (0..count)
+                    .map(|index| if index == 1 { Node::Null } else { node.clone() })
+                    .collect()
             )),
             fields.prop_map(Node::Fields),
         ]

@@ -2,8 +2,8 @@
 
 use arrow_schema::{
     ArrowError, DECIMAL32_MAX_PRECISION, DECIMAL64_MAX_PRECISION, DECIMAL128_MAX_PRECISION,
-    DECIMAL256_MAX_PRECISION, DataType, Field, Fields, IntervalUnit, Metadata, TimeUnit, UnionFields,
-    UnionMode,
+    DECIMAL256_MAX_PRECISION, DataType, Field, Fields, IntervalUnit, Metadata, TimeUnit,
+    UnionFields, UnionMode,
 };
 
 use super::{Schema, SchemaError};
@@ -13,8 +13,13 @@ const VERSION: u8 = 1;
 
 /// The schema as bytes: version, whether it is a record batch, the root field.
 pub(super) fn encode(root: &Field, is_record_batch: bool) -> Result<Head, SchemaError> {
-    let mut encoder = Encoder { out: Head::new(), fields_left: Schema::MAX_FIELDS };
-    encoder.out.extend_from_slice(&[VERSION, is_record_batch.into()]);
+    let mut encoder = Encoder {
+        out: Head::new(),
+        fields_left: Schema::MAX_FIELDS,
+    };
+    encoder
+        .out
+        .extend_from_slice(&[VERSION, is_record_batch.into()]);
     encoder.field(root, Schema::MAX_DEPTH)?;
     match encoder.out.len() {
         found if found > Schema::MAX_BYTES => Err(SchemaError::Bytes { found }),
@@ -27,18 +32,32 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Field, bool), DecodeError> {
     const WHAT: &str = "schema";
     if bytes.len() > Schema::MAX_BYTES {
         let (found, limit) = (bytes.len() as u64, Schema::MAX_BYTES as u64);
-        return Err(DecodeError::Limit { what: "size of the schema", found, limit });
+        return Err(DecodeError::Limit {
+            what: "size of the schema",
+            found,
+            limit,
+        });
     }
-    let mut decoder = Decoder { reader: Reader::new(bytes), fields_left: Schema::MAX_FIELDS };
+    let mut decoder = Decoder {
+        reader: Reader::new(bytes),
+        fields_left: Schema::MAX_FIELDS,
+    };
     let version = decoder.reader.byte(WHAT)?;
     if version != VERSION {
-        return Err(DecodeError::Version { what: WHAT, found: version, expected: VERSION });
+        return Err(DecodeError::Version {
+            what: WHAT,
+            found: version,
+            expected: VERSION,
+        });
     }
     let is_record_batch = decoder.flag()?;
     let root = decoder.field(Schema::MAX_DEPTH)?;
     decoder.reader.finish(WHAT)?;
     if is_record_batch && !matches!(root.data_type(), DataType::Struct(_)) {
-        return Err(invalid(format!("a record batch is a struct, not {}", root.data_type())));
+        return Err(invalid(format!(
+            "a record batch is a struct, not {}",
+            root.data_type()
+        )));
     }
     Ok((root, is_record_batch))
 }
@@ -59,12 +78,19 @@ impl Encoder {
                 | flag(!metadata.is_empty(), HAS_METADATA),
         );
         put_bytes(&mut self.out, field.name().as_bytes());
-        self.data_type(field.data_type(), depth_left).map_err(|error| match error {
-            SchemaError::Type { field: inner, data_type, reason } if inner.is_empty() => {
-                SchemaError::Type { field: field.name().clone(), data_type, reason }
-            }
-            other => other,
-        })?;
+        self.data_type(field.data_type(), depth_left)
+            .map_err(|error| match error {
+                SchemaError::Type {
+                    field: inner,
+                    data_type,
+                    reason,
+                } if inner.is_empty() => SchemaError::Type {
+                    field: field.name().clone(),
+                    data_type,
+                    reason,
+                },
+                other => other,
+            })?;
         if !metadata.is_empty() {
             put_number(&mut self.out, metadata.len() as u64);
             for (key, value) in metadata.iter() {
@@ -92,15 +118,18 @@ impl Encoder {
             Timestamp(unit, zone) => {
                 self.out.push(*unit as u8);
                 self.out.push(zone.is_some().into());
-                put_bytes(&mut self.out, zone.as_deref().unwrap_or_default().as_bytes());
+                put_bytes(
+                    &mut self.out,
+                    zone.as_deref().unwrap_or_default().as_bytes(),
+                );
             }
             FixedSizeBinary(size) => put_number(&mut self.out, u64::from(size.unsigned_abs())),
             Decimal32(precision, scale)
             | Decimal64(precision, scale)
             | Decimal128(precision, scale)
-            | Decimal256(precision, scale) => {
-                self.out.extend_from_slice(&[*precision, scale.cast_unsigned()])
-            }
+            | Decimal256(precision, scale) => self
+                .out
+                .extend_from_slice(&[*precision, scale.cast_unsigned()]),
             List(item) | LargeList(item) | ListView(item) | LargeListView(item) => {
                 self.field(item, depth_left)?
             }
@@ -110,7 +139,9 @@ impl Encoder {
             }
             Struct(fields) => {
                 put_number(&mut self.out, fields.len() as u64);
-                fields.iter().try_for_each(|field| self.field(field, depth_left))?;
+                fields
+                    .iter()
+                    .try_for_each(|field| self.field(field, depth_left))?;
             }
             Union(fields, _) => {
                 put_number(&mut self.out, fields.len() as u64);
@@ -147,16 +178,24 @@ impl Decoder<'_> {
         match self.reader.byte("flag of the schema")? {
             0 => Ok(false),
             1 => Ok(true),
-            code => Err(DecodeError::Code { what: "flag of the schema", code: code.into() }),
+            code => Err(DecodeError::Code {
+                what: "flag of the schema",
+                code: code.into(),
+            }),
         }
     }
 
     fn field(&mut self, depth_left: usize) -> Result<Field, DecodeError> {
-        self.fields_left =
-            self.fields_left.checked_sub(1).ok_or_else(|| invalid(SchemaError::Fields.to_string()))?;
+        self.fields_left = self
+            .fields_left
+            .checked_sub(1)
+            .ok_or_else(|| invalid(SchemaError::Fields.to_string()))?;
         let flags = self.reader.byte("field flags")?;
         if flags & !(NULLABLE | ORDERED_DICTIONARY | HAS_METADATA) != 0 {
-            return Err(DecodeError::Code { what: "set of field flags", code: flags.into() });
+            return Err(DecodeError::Code {
+                what: "set of field flags",
+                code: flags.into(),
+            });
         }
         let name = self.reader.text("field name")?;
         let data_type = self.data_type(depth_left)?;
@@ -177,7 +216,9 @@ impl Decoder<'_> {
 
     fn data_type(&mut self, depth_left: usize) -> Result<DataType, DecodeError> {
         use DataType::*;
-        let depth_left = depth_left.checked_sub(1).ok_or_else(|| invalid(SchemaError::Depth.to_string()))?;
+        let depth_left = depth_left
+            .checked_sub(1)
+            .ok_or_else(|| invalid(SchemaError::Depth.to_string()))?;
         let code = self.reader.byte("type of a field")?;
         if let Some((_, plain)) = PLAIN.iter().find(|(known, _)| *known == code) {
             return Ok(plain.clone());
@@ -203,8 +244,14 @@ impl Decoder<'_> {
                 FixedSizeList(self.field(depth_left)?.into(), size)
             }
             code::STRUCT => {
-                let count = self.reader.count("fields of a struct", Schema::MAX_FIELDS)?;
-                Struct((0..count).map(|_| self.field(depth_left)).collect::<Result<Fields, _>>()?)
+                let count = self
+                    .reader
+                    .count("fields of a struct", Schema::MAX_FIELDS)?;
+                Struct(
+                    (0..count)
+                        .map(|_| self.field(depth_left))
+                        .collect::<Result<Fields, _>>()?,
+                )
             }
             code::SPARSE_UNION => Union(self.union_fields(depth_left)?, UnionMode::Sparse),
             code::DENSE_UNION => Union(self.union_fields(depth_left)?, UnionMode::Dense),
@@ -220,7 +267,12 @@ impl Decoder<'_> {
                 let run_ends = self.field(depth_left)?;
                 RunEndEncoded(run_ends.into(), self.field(depth_left)?.into())
             }
-            code => return Err(DecodeError::Code { what: "type of a field", code: code.into() }),
+            code => {
+                return Err(DecodeError::Code {
+                    what: "type of a field",
+                    code: code.into(),
+                });
+            }
         };
         check(&data_type).map_err(|reason| invalid(format!("{data_type}: {reason}")))?;
         Ok(data_type)
@@ -228,16 +280,27 @@ impl Decoder<'_> {
 
     fn time_unit(&mut self) -> Result<TimeUnit, DecodeError> {
         const WHAT: &str = "unit of time";
-        const UNITS: [TimeUnit; 4] =
-            [TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond, TimeUnit::Nanosecond];
+        const UNITS: [TimeUnit; 4] = [
+            TimeUnit::Second,
+            TimeUnit::Millisecond,
+            TimeUnit::Microsecond,
+            TimeUnit::Nanosecond,
+        ];
         let code = self.reader.byte(WHAT)?;
-        UNITS.get(code as usize).copied().ok_or(DecodeError::Code { what: WHAT, code: code.into() })
+        UNITS.get(code as usize).copied().ok_or(DecodeError::Code {
+            what: WHAT,
+            code: code.into(),
+        })
     }
 
     fn size(&mut self) -> Result<i32, DecodeError> {
         const WHAT: &str = "fixed size";
         let found = self.reader.number(WHAT)?;
-        i32::try_from(found).map_err(|_| DecodeError::Limit { what: WHAT, found, limit: i32::MAX as u64 })
+        i32::try_from(found).map_err(|_| DecodeError::Limit {
+            what: WHAT,
+            found,
+            limit: i32::MAX as u64,
+        })
     }
 
     fn decimal(&mut self, build: fn(u8, i8) -> DataType) -> Result<DataType, DecodeError> {
@@ -251,7 +314,8 @@ impl Decoder<'_> {
             type_ids.push(self.reader.byte("type id")?.cast_signed());
             fields.push(self.field(depth_left)?);
         }
-        UnionFields::try_new(type_ids, fields).map_err(|error: ArrowError| invalid(error.to_string()))
+        UnionFields::try_new(type_ids, fields)
+            .map_err(|error: ArrowError| invalid(error.to_string()))
     }
 }
 
@@ -259,7 +323,10 @@ impl Decoder<'_> {
 const MAX_UNION_FIELDS: usize = 128;
 
 fn invalid(reason: String) -> DecodeError {
-    DecodeError::Invalid { what: "schema", reason }
+    DecodeError::Invalid {
+        what: "schema",
+        reason,
+    }
 }
 
 fn parametric_code(data_type: &DataType) -> u8 {
@@ -297,19 +364,27 @@ fn check(data_type: &DataType) -> Result<(), &'static str> {
         )
     };
     match data_type {
-        Time32(unit) => {
-            rule(matches!(unit, TimeUnit::Second | TimeUnit::Millisecond), "32 bits count s or ms")
-        }
-        Time64(unit) => {
-            rule(matches!(unit, TimeUnit::Microsecond | TimeUnit::Nanosecond), "64 bits count us or ns")
-        }
+        Time32(unit) => rule(
+            matches!(unit, TimeUnit::Second | TimeUnit::Millisecond),
+            "32 bits count s or ms",
+        ),
+        Time64(unit) => rule(
+            matches!(unit, TimeUnit::Microsecond | TimeUnit::Nanosecond),
+            "64 bits count us or ns",
+        ),
         FixedSizeBinary(size) | FixedSizeList(_, size) => rule(*size >= 0, "the size is negative"),
         Decimal32(precision, scale) => decimal(*precision, *scale, DECIMAL32_MAX_PRECISION),
         Decimal64(precision, scale) => decimal(*precision, *scale, DECIMAL64_MAX_PRECISION),
         Decimal128(precision, scale) => decimal(*precision, *scale, DECIMAL128_MAX_PRECISION),
         Decimal256(precision, scale) => decimal(*precision, *scale, DECIMAL256_MAX_PRECISION),
-        Union(fields, _) => rule(fields.len() <= MAX_UNION_FIELDS, "a union has at most 128 fields"),
-        Dictionary(key, _) => rule(key.is_dictionary_key_type(), "keys of a dictionary are integers"),
+        Union(fields, _) => rule(
+            fields.len() <= MAX_UNION_FIELDS,
+            "a union has at most 128 fields",
+        ),
+        Dictionary(key, _) => rule(
+            key.is_dictionary_key_type(),
+            "keys of a dictionary are integers",
+        ),
         Map(entries, _) => match entries.data_type() {
             Struct(fields) => rule(
                 fields.len() == 2 && !fields[0].is_nullable() && !entries.is_nullable(),

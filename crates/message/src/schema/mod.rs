@@ -111,7 +111,10 @@ impl Schema {
     pub fn to_arrow(&self) -> arrow_schema::Schema {
         match self.data_type() {
             DataType::Struct(fields) if self.is_record_batch => {
-                arrow_schema::Schema::new_with_metadata(fields.clone(), self.root.metadata().clone())
+                arrow_schema::Schema::new_with_metadata(
+                    fields.clone(),
+                    self.root.metadata().clone(),
+                )
             }
             _ => arrow_schema::Schema::new(vec![self.root.clone()]),
         }
@@ -142,7 +145,12 @@ impl Schema {
     }
 
     fn new(root: FieldRef, is_record_batch: bool, bytes: &[u8]) -> Self {
-        Self { root, is_record_batch, bytes: bytes.into(), id: XxHash3_64::oneshot(bytes).max(1) }
+        Self {
+            root,
+            is_record_batch,
+            bytes: bytes.into(),
+            id: XxHash3_64::oneshot(bytes).max(1),
+        }
     }
 }
 
@@ -162,14 +170,20 @@ mod tests {
 
     fn refused(data_type: DataType) -> String {
         let inside = Field::new_list_field(data_type, true);
-        Schema::array(Field::new("outer", DataType::List(inside.into()), true)).unwrap_err().to_string()
+        Schema::array(Field::new("outer", DataType::List(inside.into()), true))
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
     fn a_record_batch_keeps_its_columns_and_metadata() {
-        let columns =
-            vec![Field::new("stamp", DataType::Int64, false), Field::new("label", DataType::Utf8, true)];
-        let metadata = arrow_schema::Metadata::new().with("frame", "base_link").with("unit", "m");
+        let columns = vec![
+            Field::new("stamp", DataType::Int64, false),
+            Field::new("label", DataType::Utf8, true),
+        ];
+        let metadata = arrow_schema::Metadata::new()
+            .with("frame", "base_link")
+            .with("unit", "m");
         let arrow = arrow_schema::Schema::new_with_metadata(columns, metadata);
         let schema = Schema::record_batch(&arrow).unwrap();
         let copy = Schema::decode(schema.bytes()).unwrap();
@@ -191,41 +205,78 @@ mod tests {
         let schema = Schema::array(Field::new("range", DataType::Float32, false)).unwrap();
         assert_eq!(schema.bytes(), b"\x01\x00\x00\x05range\x0b");
         assert_eq!(schema.id(), 5_392_749_631_474_034_788);
-        assert_ne!(Schema::array(Field::new("range", DataType::Float32, true)).unwrap().id(), schema.id());
+        assert_ne!(
+            Schema::array(Field::new("range", DataType::Float32, true))
+                .unwrap()
+                .id(),
+            schema.id()
+        );
     }
 
     #[test]
     fn types_that_arrow_forbids_are_refused_with_the_rule() {
         let error = refused(DataType::Time32(TimeUnit::Nanosecond));
-        assert_eq!(error, "field \"item\": Time32(ns) is not a type of Arrow: 32 bits count s or ms");
+        assert_eq!(
+            error,
+            "field \"item\": Time32(ns) is not a type of Arrow: 32 bits count s or ms"
+        );
         assert!(refused(DataType::FixedSizeBinary(-1)).contains("the size is negative"));
         assert!(refused(DataType::Decimal128(39, 0)).contains("precision"));
         assert!(refused(DataType::Decimal128(5, 6)).contains("precision"));
         assert!(
-            refused(DataType::Dictionary(DataType::Utf8.into(), DataType::Utf8.into())).contains("integers")
+            refused(DataType::Dictionary(
+                DataType::Utf8.into(),
+                DataType::Utf8.into()
+            ))
+            .contains("integers")
         );
         let ends = Field::new("run_ends", DataType::Int32, true);
         let values = Field::new("values", DataType::Int32, true);
-        assert!(refused(DataType::RunEndEncoded(ends.into(), values.clone().into())).contains("never null"));
+        assert!(
+            refused(DataType::RunEndEncoded(ends.into(), values.clone().into()))
+                .contains("never null")
+        );
         assert!(refused(DataType::Map(values.into(), false)).contains("structs"));
     }
 
     #[test]
     fn the_limits_hold_on_both_sides() {
-        let nest = |depth| (1..depth).fold(DataType::Int8, |inner, _| DataType::new_list(inner, true));
-        assert_eq!(Schema::of_type(nest(Schema::MAX_DEPTH + 1)), Err(SchemaError::Depth));
+        let nest =
+            |depth| (1..depth).fold(DataType::Int8, |inner, _| DataType::new_list(inner, true));
+        assert_eq!(
+            Schema::of_type(nest(Schema::MAX_DEPTH + 1)),
+            Err(SchemaError::Depth)
+        );
         let deep = Schema::of_type(nest(Schema::MAX_DEPTH)).unwrap();
-        assert_eq!(Schema::decode(deep.bytes()).unwrap().data_type(), deep.data_type());
+        assert_eq!(
+            Schema::decode(deep.bytes()).unwrap().data_type(),
+            deep.data_type()
+        );
         let list = [0, 0, 70]; // Not nullable, no name, a list.
         let endless = [&[1, 0][..], &list.repeat(1000)].concat();
-        assert!(Schema::decode(&endless).unwrap_err().to_string().contains("nests 32 types"));
+        assert!(
+            Schema::decode(&endless)
+                .unwrap_err()
+                .to_string()
+                .contains("nests 32 types")
+        );
 
         let wide = |count: usize| {
-            DataType::Struct((0..count).map(|_| Field::new("", DataType::Int8, true)).collect())
+            DataType::Struct(
+                (0..count)
+                    .map(|_| Field::new("", DataType::Int8, true))
+                    .collect(),
+            )
         };
-        assert_eq!(Schema::of_type(wide(Schema::MAX_FIELDS)), Err(SchemaError::Fields));
+        assert_eq!(
+            Schema::of_type(wide(Schema::MAX_FIELDS)),
+            Err(SchemaError::Fields)
+        );
         let long = Field::new("n".repeat(Schema::MAX_BYTES), DataType::Int8, true);
-        assert!(matches!(Schema::array(long), Err(SchemaError::Bytes { .. })));
+        assert!(matches!(
+            Schema::array(long),
+            Err(SchemaError::Bytes { .. })
+        ));
     }
 
     #[test]
@@ -233,6 +284,9 @@ mod tests {
         let fields = ["a", "b"].map(|name| Field::new(name, DataType::Int8, true));
         let fields = UnionFields::try_new([5, 127], fields).unwrap();
         let schema = Schema::of_type(DataType::Union(fields, UnionMode::Dense)).unwrap();
-        assert_eq!(Schema::decode(schema.bytes()).unwrap().data_type(), schema.data_type());
+        assert_eq!(
+            Schema::decode(schema.bytes()).unwrap().data_type(),
+            schema.data_type()
+        );
     }
 }

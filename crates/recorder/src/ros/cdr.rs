@@ -47,7 +47,11 @@ impl<'a> Reader<'a> {
                 return Err(CdrError::Encoding { found });
             }
         };
-        Ok(Self { bytes: &message[ENCODING_BYTES..], at: 0, is_big_endian })
+        Ok(Self {
+            bytes: &message[ENCODING_BYTES..],
+            at: 0,
+            is_big_endian,
+        })
     }
 
     /// Whether numbers must be turned round.
@@ -64,7 +68,11 @@ impl<'a> Reader<'a> {
         let left = self.bytes.len().saturating_sub(start);
         let wanted = count.saturating_mul(size);
         if wanted > left {
-            return Err(CdrError::Short { at: start + ENCODING_BYTES, wanted, left });
+            return Err(CdrError::Short {
+                at: start + ENCODING_BYTES,
+                wanted,
+                left,
+            });
         }
         self.at = start + wanted;
         Ok(&self.bytes[start..self.at])
@@ -76,7 +84,11 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn u32(&mut self) -> Result<u32, CdrError> {
         let bytes = self.values(1, 4)?.try_into().expect("four bytes");
-        Ok(if self.is_big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+        Ok(if self.is_big_endian {
+            u32::from_be_bytes(bytes)
+        } else {
+            u32::from_le_bytes(bytes)
+        })
     }
 
     pub(crate) fn i32(&mut self) -> Result<i32, CdrError> {
@@ -88,7 +100,11 @@ impl<'a> Reader<'a> {
         let count = self.u32()? as usize;
         let left = self.bytes.len() - self.at;
         if count > left {
-            return Err(CdrError::Short { at: self.at + ENCODING_BYTES, wanted: count, left });
+            return Err(CdrError::Short {
+                at: self.at + ENCODING_BYTES,
+                wanted: count,
+                left,
+            });
         }
         Ok(count)
     }
@@ -113,19 +129,36 @@ mod tests {
 
     #[test]
     fn values_lie_at_multiples_of_their_size_in_either_order_of_bytes() {
-        let little = [0, 1, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, b'h', b'i', 0];
+        let little = [
+            0, 1, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, b'h', b'i', 0,
+        ];
         let mut reader = Reader::new(&little).unwrap();
-        assert_eq!((reader.u8(), reader.u32(), reader.text()), (Ok(7), Ok(1), Ok(&b"hi"[..])));
-        let big = [0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 3, b'h', b'i', 0];
+        assert_eq!(
+            (reader.u8(), reader.u32(), reader.text()),
+            (Ok(7), Ok(1), Ok(&b"hi"[..]))
+        );
+        let big = [
+            0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 3, b'h', b'i', 0,
+        ];
         let mut reader = Reader::new(&big).unwrap();
-        assert_eq!((reader.u8(), reader.u32(), reader.text()), (Ok(7), Ok(1), Ok(&b"hi"[..])));
+        assert_eq!(
+            (reader.u8(), reader.u32(), reader.text()),
+            (Ok(7), Ok(1), Ok(&b"hi"[..]))
+        );
         assert!(reader.is_big_endian());
     }
 
     #[test]
     fn a_count_is_held_against_what_is_left() {
         let mut reader = Reader::new(&[0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 1]).unwrap();
-        assert_eq!(reader.count(), Err(CdrError::Short { at: 8, wanted: 0xffff_ffff, left: 1 }));
+        assert_eq!(
+            reader.count(),
+            Err(CdrError::Short {
+                at: 8,
+                wanted: 0xffff_ffff,
+                left: 1
+            })
+        );
         assert!(reader.values(usize::MAX, 8).is_err());
         let error = Reader::new(&[0, 7, 0, 0]).unwrap_err().to_string();
         assert_eq!(

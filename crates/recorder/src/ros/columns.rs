@@ -13,10 +13,23 @@ use super::definition::{Definition, Kind, Number};
 pub(crate) enum Column {
     Bool(Vec<bool>),
     Number(Number, Vec<u8>),
-    Text { ends: Vec<i32>, bytes: Vec<u8> },
-    Message { length: usize, fields: Vec<Column> },
-    Array { length: usize, count: usize, items: Box<Column> },
-    Sequence { ends: Vec<i32>, items: Box<Column> },
+    Text {
+        ends: Vec<i32>,
+        bytes: Vec<u8>,
+    },
+    Message {
+        length: usize,
+        fields: Vec<Column>,
+    },
+    Array {
+        length: usize,
+        count: usize,
+        items: Box<Column>,
+    },
+    Sequence {
+        ends: Vec<i32>,
+        items: Box<Column>,
+    },
 }
 
 /// The type of the array of a message.
@@ -27,10 +40,16 @@ pub(crate) fn data_type(definition: &Definition) -> DataType {
 }
 
 /// A message without fields has a byte all the same, because IDL knows no empty structs (`rosidl`).
-const EMPTY: (&str, &Kind) = ("structure_needs_at_least_one_member", &Kind::Number(Number::U8));
+const EMPTY: (&str, &Kind) = (
+    "structure_needs_at_least_one_member",
+    &Kind::Number(Number::U8),
+);
 
 fn fields(definition: &Definition) -> impl Iterator<Item = (&str, &Kind)> {
-    let own = definition.fields.iter().map(|field| (field.name.as_str(), &field.kind));
+    let own = definition
+        .fields
+        .iter()
+        .map(|field| (field.name.as_str(), &field.kind));
     own.chain(definition.fields.is_empty().then_some(EMPTY))
 }
 
@@ -62,7 +81,9 @@ fn type_of(kind: &Kind) -> DataType {
 impl Column {
     /// For the values of a message.
     pub(crate) fn of_message(definition: &Definition) -> Self {
-        let fields = fields(definition).map(|(_, kind)| Self::new(kind)).collect();
+        let fields = fields(definition)
+            .map(|(_, kind)| Self::new(kind))
+            .collect();
         Self::Message { length: 0, fields }
     }
 
@@ -70,12 +91,20 @@ impl Column {
         match kind {
             Kind::Bool => Self::Bool(Vec::new()),
             Kind::Number(number) => Self::Number(*number, Vec::new()),
-            Kind::Text => Self::Text { ends: vec![0], bytes: Vec::new() },
+            Kind::Text => Self::Text {
+                ends: vec![0],
+                bytes: Vec::new(),
+            },
             Kind::Message(definition) => Self::of_message(definition),
-            Kind::Array(item, count) => {
-                Self::Array { length: 0, count: *count, items: Box::new(Self::new(item)) }
-            }
-            Kind::Sequence(item) => Self::Sequence { ends: vec![0], items: Box::new(Self::new(item)) },
+            Kind::Array(item, count) => Self::Array {
+                length: 0,
+                count: *count,
+                items: Box::new(Self::new(item)),
+            },
+            Kind::Sequence(item) => Self::Sequence {
+                ends: vec![0],
+                items: Box::new(Self::new(item)),
+            },
         }
     }
 
@@ -83,12 +112,16 @@ impl Column {
     /// looked at first.
     pub(crate) fn read(&mut self, reader: &mut Reader<'_>, count: usize) -> Result<(), CdrError> {
         match self {
-            Self::Bool(values) => values.extend(reader.values(count, 1)?.iter().map(|&byte| byte != 0)),
+            Self::Bool(values) => {
+                values.extend(reader.values(count, 1)?.iter().map(|&byte| byte != 0))
+            }
             Self::Number(number, values) => {
                 let start = values.len();
                 values.extend_from_slice(reader.values(count, number.bytes())?);
                 if reader.is_big_endian() {
-                    values[start..].chunks_exact_mut(number.bytes()).for_each(<[u8]>::reverse);
+                    values[start..]
+                        .chunks_exact_mut(number.bytes())
+                        .for_each(<[u8]>::reverse);
                 }
             }
             Self::Text { ends, bytes } => {
@@ -100,11 +133,17 @@ impl Column {
             }
             Self::Message { length, fields } => {
                 for _ in 0..count {
-                    fields.iter_mut().try_for_each(|field| field.read(reader, 1))?;
+                    fields
+                        .iter_mut()
+                        .try_for_each(|field| field.read(reader, 1))?;
                     *length += 1;
                 }
             }
-            Self::Array { length, count: size, items } => {
+            Self::Array {
+                length,
+                count: size,
+                items,
+            } => {
                 for _ in 0..count {
                     items.read(reader, *size)?;
                     *length += 1;
@@ -115,7 +154,9 @@ impl Column {
                     let items_read = reader.count()?;
                     items.read(reader, items_read)?;
                     let last = ends.last().copied().unwrap_or(0);
-                    let next = i32::try_from(items_read).ok().and_then(|read| last.checked_add(read));
+                    let next = i32::try_from(items_read)
+                        .ok()
+                        .and_then(|read| last.checked_add(read));
                     ends.push(next.ok_or(CdrError::TooLarge)?);
                 }
             }
@@ -130,29 +171,42 @@ impl Column {
         match (self, data_type) {
             (Self::Bool(values), _) => {
                 let length = values.len();
-                builder.len(length).add_buffer(BooleanBuffer::from(values).into_inner()).build()
+                builder
+                    .len(length)
+                    .add_buffer(BooleanBuffer::from(values).into_inner())
+                    .build()
             }
-            (Self::Number(number, values), _) => {
-                builder.len(values.len() / number.bytes()).add_buffer(aligned(values)).build()
-            }
+            (Self::Number(number, values), _) => builder
+                .len(values.len() / number.bytes())
+                .add_buffer(aligned(values))
+                .build(),
             (Self::Text { ends, bytes }, _) => builder
                 .len(ends.len() - 1)
                 .add_buffer(Buffer::from_vec(ends))
                 .add_buffer(Buffer::from_vec(bytes))
                 .build(),
             (Self::Message { length, fields }, DataType::Struct(types)) => {
-                let children = fields.into_iter().zip(types).map(|(field, known)| child(field, known));
-                builder.len(length).child_data(children.collect::<Result<_, _>>()?).build()
+                let children = fields
+                    .into_iter()
+                    .zip(types)
+                    .map(|(field, known)| child(field, known));
+                builder
+                    .len(length)
+                    .child_data(children.collect::<Result<_, _>>()?)
+                    .build()
             }
-            (Self::Array { length, items, .. }, DataType::FixedSizeList(item, _)) => {
-                builder.len(length).add_child_data(child(*items, item)?).build()
-            }
+            (Self::Array { length, items, .. }, DataType::FixedSizeList(item, _)) => builder
+                .len(length)
+                .add_child_data(child(*items, item)?)
+                .build(),
             (Self::Sequence { ends, items }, DataType::List(item)) => builder
                 .len(ends.len() - 1)
                 .add_buffer(Buffer::from_vec(ends))
                 .add_child_data(child(*items, item)?)
                 .build(),
-            (_, other) => Err(ArrowError::SchemaError(format!("{other} is not the type of this column"))),
+            (_, other) => Err(ArrowError::SchemaError(format!(
+                "{other} is not the type of this column"
+            ))),
         }
     }
 }

@@ -89,7 +89,9 @@ pub enum DefinitionError {
         name: String,
     },
     /// Too much of it.
-    #[error("the definition is larger than the limits: {MAX_FIELDS} fields, {MAX_TEXT_BYTES} bytes")]
+    #[error(
+        "the definition is larger than the limits: {MAX_FIELDS} fields, {MAX_TEXT_BYTES} bytes"
+    )]
     TooLarge,
     /// Something else.
     #[error("the definition is no UTF-8 text")]
@@ -107,14 +109,22 @@ impl Definition {
         }
         let text = std::str::from_utf8(text).map_err(|_| DefinitionError::NotText)?;
         let name = plain_name(name);
-        let mut library = Library { texts: texts(&name, text), known: HashMap::new() };
+        let mut library = Library {
+            texts: texts(&name, text),
+            known: HashMap::new(),
+        };
         library.resolve(&name, MAX_DEPTH)
     }
 
     /// Whether its fields are these.
     pub(crate) fn has_fields(&self, fields: &[(&str, &str)]) -> bool {
-        let shown = self.fields.iter().map(|field| (field.name.as_str(), field.kind.to_string()));
-        shown.eq(fields.iter().map(|(name, kind)| (*name, (*kind).to_owned())))
+        let shown = self
+            .fields
+            .iter()
+            .map(|field| (field.name.as_str(), field.kind.to_string()));
+        shown.eq(fields
+            .iter()
+            .map(|(name, kind)| (*name, (*kind).to_owned())))
     }
 }
 
@@ -168,7 +178,10 @@ fn texts<'a>(name: &str, text: &'a str) -> HashMap<String, Vec<&'a str>> {
             // One without fields is known, too.
             texts.entry(current.clone()).or_insert_with(Vec::new);
         } else if !line.is_empty() && !line.starts_with("===") {
-            texts.entry(current.clone()).or_insert_with(Vec::new).push(line);
+            texts
+                .entry(current.clone())
+                .or_insert_with(Vec::new)
+                .push(line);
         }
     }
     texts
@@ -190,7 +203,9 @@ impl Library<'_> {
             return Ok(known.clone());
         }
         if depth == 0 {
-            return Err(DefinitionError::Depth { name: name.to_owned() });
+            return Err(DefinitionError::Depth {
+                name: name.to_owned(),
+            });
         }
         let lines = self.texts.get(name).cloned().unwrap_or_default();
         let mut fields: Vec<Field> = Vec::new();
@@ -198,31 +213,54 @@ impl Library<'_> {
         for line in lines {
             let (type_name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
             let rest = rest.trim_start();
-            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
+            let end = rest
+                .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+                .unwrap_or(rest.len());
             let (field, after) = rest.split_at(end);
             if after.trim_start().starts_with('=') {
                 // A constant takes no place in a message.
                 continue;
             }
-            let is_field = !field.is_empty() && (after.is_empty() || after.starts_with(char::is_whitespace));
+            let is_field =
+                !field.is_empty() && (after.is_empty() || after.starts_with(char::is_whitespace));
             if !is_field || fields.iter().any(|known| known.name == field) {
-                return Err(DefinitionError::Line { message: name.to_owned(), line: shortened(line) });
+                return Err(DefinitionError::Line {
+                    message: name.to_owned(),
+                    line: shortened(line),
+                });
             }
             let kind = self.kind(name, type_name, line, depth)?;
             weight += 1 + weight_of(&kind);
             if weight > MAX_FIELDS {
                 return Err(DefinitionError::TooLarge);
             }
-            fields.push(Field { name: field.to_owned(), kind });
+            fields.push(Field {
+                name: field.to_owned(),
+                kind,
+            });
         }
-        let definition = Arc::new(Definition { name: name.to_owned(), fields, weight });
+        let definition = Arc::new(Definition {
+            name: name.to_owned(),
+            fields,
+            weight,
+        });
         self.known.insert(name.to_owned(), definition.clone());
         Ok(definition)
     }
 
-    fn kind(&mut self, message: &str, text: &str, line: &str, depth: usize) -> Result<Kind, DefinitionError> {
-        let no_field = || DefinitionError::Line { message: message.to_owned(), line: shortened(line) };
-        let Some((item, count)) = text.strip_suffix(']').and_then(|text| text.split_once('[')) else {
+    fn kind(
+        &mut self,
+        message: &str,
+        text: &str,
+        line: &str,
+        depth: usize,
+    ) -> Result<Kind, DefinitionError> {
+        let no_field = || DefinitionError::Line {
+            message: message.to_owned(),
+            line: shortened(line),
+        };
+        let Some((item, count)) = text.strip_suffix(']').and_then(|text| text.split_once('['))
+        else {
             return self.plain_kind(message, text, depth);
         };
         let item = Box::new(self.plain_kind(message, item, depth)?);
@@ -238,7 +276,12 @@ impl Library<'_> {
         }
     }
 
-    fn plain_kind(&mut self, message: &str, text: &str, depth: usize) -> Result<Kind, DefinitionError> {
+    fn plain_kind(
+        &mut self,
+        message: &str,
+        text: &str,
+        depth: usize,
+    ) -> Result<Kind, DefinitionError> {
         // Texts may have a bound.
         let bare = text.split("<=").next().unwrap_or(text);
         Ok(match bare {
@@ -254,13 +297,24 @@ impl Library<'_> {
             "float32" => Kind::Number(Number::F32),
             "float64" => Kind::Number(Number::F64),
             "string" => Kind::Text,
-            "wstring" => return Err(DefinitionError::WideText { message: message.to_owned() }),
+            "wstring" => {
+                return Err(DefinitionError::WideText {
+                    message: message.to_owned(),
+                });
+            }
             name => {
                 let package = message.split('/').next().unwrap_or_default();
-                let name = if name.contains('/') { plain_name(name) } else { format!("{package}/{name}") };
+                let name = if name.contains('/') {
+                    plain_name(name)
+                } else {
+                    format!("{package}/{name}")
+                };
                 if !self.texts.contains_key(&name) {
                     let message = message.to_owned();
-                    return Err(DefinitionError::Missing { message, name: shortened(&name) });
+                    return Err(DefinitionError::Missing {
+                        message,
+                        name: shortened(&name),
+                    });
                 }
                 Kind::Message(self.resolve(&name, depth - 1)?)
             }
@@ -323,15 +377,25 @@ float64 y -1.5
             ("pose", "geometry_msgs/PoseWithCovariance"),
         ];
         assert!(definition.has_fields(&kinds), "{definition:?}");
-        let Kind::Message(pose) = &definition.fields[2].kind else { panic!("{definition:?}") };
-        assert!(pose.has_fields(&[("pose", "geometry_msgs/Pose"), ("covariance", "float64[36]")]));
+        let Kind::Message(pose) = &definition.fields[2].kind else {
+            panic!("{definition:?}")
+        };
+        assert!(pose.has_fields(&[
+            ("pose", "geometry_msgs/Pose"),
+            ("covariance", "float64[36]")
+        ]));
     }
 
     #[test]
     fn constants_defaults_and_bounds_are_told_from_fields() {
         let text = "uint8 OK=0\nuint8 BAD = 1\nstring NAME='a b'\nstring<=10 name \"a=b\"\nuint8[<=3] few\nint8[] any\nbool on true";
         let definition = Definition::parse("a/msg/B", text.as_bytes()).unwrap();
-        let kinds = [("name", "string"), ("few", "uint8[]"), ("any", "int8[]"), ("on", "bool")];
+        let kinds = [
+            ("name", "string"),
+            ("few", "uint8[]"),
+            ("any", "int8[]"),
+            ("on", "bool"),
+        ];
         assert!(definition.has_fields(&kinds), "{definition:?}");
     }
 
@@ -344,13 +408,21 @@ float64 y -1.5
             ("int32[x] a", "`int32[x] a`"),
             ("int32[99999999999999999999] a", "is no field"),
             ("wstring a", "wstring"),
-            ("other/Thing a", "`other/Thing`, whose definition is missing"),
+            (
+                "other/Thing a",
+                "`other/Thing`, whose definition is missing",
+            ),
             ("B again", "contains itself"),
         ] {
-            let error = Definition::parse("a/msg/B", text.as_bytes()).unwrap_err().to_string();
+            let error = Definition::parse("a/msg/B", text.as_bytes())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
-        assert_eq!(Definition::parse("a/B", b"\xff"), Err(DefinitionError::NotText));
+        assert_eq!(
+            Definition::parse("a/B", b"\xff"),
+            Err(DefinitionError::NotText)
+        );
     }
 
     #[test]
@@ -358,9 +430,14 @@ float64 y -1.5
         let mut text = String::from("M0 a\nM0 b\n");
         for level in 0..20 {
             text += &format!("===\nMSG: a/M{level}\n");
-            text += &(0..10).map(|field| format!("M{} f{field}\n", level + 1)).collect::<String>();
+            text += &(0..10)
+                .map(|field| format!("M{} f{field}\n", level + 1))
+                .collect::<String>();
         }
         text += "===\nMSG: a/M20\nint8 x\n";
-        assert_eq!(Definition::parse("a/B", text.as_bytes()), Err(DefinitionError::TooLarge));
+        assert_eq!(
+            Definition::parse("a/B", text.as_bytes()),
+            Err(DefinitionError::TooLarge)
+        );
     }
 }

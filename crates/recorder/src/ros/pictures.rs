@@ -19,8 +19,11 @@ pub(crate) const IMAGE_FIELDS: [(&str, &str); 7] = [
 ];
 
 /// Fields of `sensor_msgs/CompressedImage`.
-pub(crate) const COMPRESSED_FIELDS: [(&str, &str); 3] =
-    [("header", "std_msgs/Header"), ("format", "string"), ("data", "uint8[]")];
+pub(crate) const COMPRESSED_FIELDS: [(&str, &str); 3] = [
+    ("header", "std_msgs/Header"),
+    ("format", "string"),
+    ("data", "uint8[]"),
+];
 
 /// An image: height x width, or height x width x channels. Its rows may be further apart than they are long.
 pub(crate) fn image<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageError> {
@@ -38,7 +41,12 @@ pub(crate) fn image<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageE
             metadata.insert(name, value as i64);
         }
         let layout = Layout::Tensor(TensorLayout::contiguous(DType::U8, &[data.len()])?);
-        return Ok(Content { header, layout, metadata, payload: Cow::Borrowed(data) });
+        return Ok(Content {
+            header,
+            layout,
+            metadata,
+            payload: Cow::Borrowed(data),
+        });
     };
     let item_bytes = dtype.item_bytes();
     let row_bytes = width.saturating_mul(channels).saturating_mul(item_bytes);
@@ -68,7 +76,12 @@ pub(crate) fn image<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageE
             row.chunks_exact_mut(item_bytes).for_each(<[u8]>::reverse);
         }
     }
-    Ok(Content { header, layout: Layout::Tensor(layout), metadata, payload })
+    Ok(Content {
+        header,
+        layout: Layout::Tensor(layout),
+        metadata,
+        payload,
+    })
 }
 
 /// The bytes of a JPEG, PNG or whatever `format` says.
@@ -77,7 +90,12 @@ pub(crate) fn compressed<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, Mes
     let format = short_text(reader.text()?, "format")?;
     let data = reader.byte_sequence()?;
     let metadata = [("format", format)].into_iter().collect();
-    Ok(Content { header, layout: Layout::Bytes, metadata, payload: Cow::Borrowed(data) })
+    Ok(Content {
+        header,
+        layout: Layout::Bytes,
+        metadata,
+        payload: Cow::Borrowed(data),
+    })
 }
 
 /// Type and number of a pixel's values, by the names of `sensor_msgs/image_encodings.hpp`; `None` for those whose pixels
@@ -85,7 +103,9 @@ pub(crate) fn compressed<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, Mes
 fn pixels(encoding: &str) -> Option<(DType, usize)> {
     Some(match encoding {
         "mono8" | "bayer_rggb8" | "bayer_bggr8" | "bayer_gbrg8" | "bayer_grbg8" => (DType::U8, 1),
-        "mono16" | "bayer_rggb16" | "bayer_bggr16" | "bayer_gbrg16" | "bayer_grbg16" => (DType::U16, 1),
+        "mono16" | "bayer_rggb16" | "bayer_bggr16" | "bayer_gbrg16" | "bayer_grbg16" => {
+            (DType::U16, 1)
+        }
         "rgb8" | "bgr8" => (DType::U8, 3),
         "rgba8" | "bgra8" => (DType::U8, 4),
         "rgb16" | "bgr16" => (DType::U16, 3),
@@ -105,7 +125,11 @@ fn pixels(encoding: &str) -> Option<(DType, usize)> {
                 _ => return None,
             };
             const MOST_CHANNELS: usize = 512;
-            let channels = if channels.is_empty() { 1 } else { channels.parse().ok()? };
+            let channels = if channels.is_empty() {
+                1
+            } else {
+                channels.parse().ok()?
+            };
             if !(1..=MOST_CHANNELS).contains(&channels) {
                 return None;
             }

@@ -22,12 +22,18 @@ pub(crate) const CLOUD_FIELDS: [(&str, &str); 9] = [
 ];
 
 /// Fields of `sensor_msgs/PointField`.
-const POINT_FIELD: [(&str, &str); 4] =
-    [("name", "string"), ("offset", "uint32"), ("datatype", "uint8"), ("count", "uint32")];
+const POINT_FIELD: [(&str, &str); 4] = [
+    ("name", "string"),
+    ("offset", "uint32"),
+    ("datatype", "uint8"),
+    ("count", "uint32"),
+];
 
 /// Whether it is a sequence of `sensor_msgs/PointField` as it is read here.
 pub(crate) fn is_list_of_fields(kind: &Kind) -> bool {
-    let Kind::Sequence(item) = kind else { return false };
+    let Kind::Sequence(item) = kind else {
+        return false;
+    };
     matches!(&**item, Kind::Message(field) if field.has_fields(&POINT_FIELD))
 }
 
@@ -64,7 +70,9 @@ pub(crate) fn cloud<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageE
     let names: Vec<String> = fields.iter().map(|field| field.name.clone()).collect();
     let (dtype, values) = point_type(&fields, point_step)?;
     if is_big_endian && fields.iter().any(|field| field.dtype.item_bytes() > 1) {
-        return Err(MessageError::Cloud("its values are big-endian, which is not read".to_owned()));
+        return Err(MessageError::Cloud(
+            "its values are big-endian, which is not read".to_owned(),
+        ));
     }
     if height > 1 && row_step < width.saturating_mul(point_step) {
         return Err(MessageError::Cloud(format!(
@@ -89,7 +97,12 @@ pub(crate) fn cloud<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageE
     };
     let mut metadata = Metadata::new();
     metadata.insert("fields", names);
-    Ok(Content { header, layout: Layout::Tensor(layout), metadata, payload: Cow::Borrowed(data) })
+    Ok(Content {
+        header,
+        layout: Layout::Tensor(layout),
+        metadata,
+        payload: Cow::Borrowed(data),
+    })
 }
 
 fn read_field(reader: &mut Reader<'_>) -> Result<PointField, MessageError> {
@@ -112,11 +125,19 @@ fn read_field(reader: &mut Reader<'_>) -> Result<PointField, MessageError> {
             )));
         }
     };
-    Ok(PointField { name, offset, dtype, count: count.max(1) })
+    Ok(PointField {
+        name,
+        offset,
+        dtype,
+        count: count.max(1),
+    })
 }
 
 /// The type of the elements, and how many a point has; `None` when the point is the element.
-fn point_type(fields: &[PointField], point_step: usize) -> Result<(DType, Option<usize>), MessageError> {
+fn point_type(
+    fields: &[PointField],
+    point_step: usize,
+) -> Result<(DType, Option<usize>), MessageError> {
     let mut end = 0_usize;
     let mut is_plain = true;
     let (mut parts, mut names) = (Vec::new(), Vec::new());
@@ -129,7 +150,9 @@ fn point_type(fields: &[PointField], point_step: usize) -> Result<(DType, Option
         }
         let name = quoted(&field.name);
         if names.contains(&name) {
-            return Err(MessageError::Cloud(format!("two of its fields are called {name}")));
+            return Err(MessageError::Cloud(format!(
+                "two of its fields are called {name}"
+            )));
         }
         is_plain &= field.offset == end && field.count == 1 && field.dtype == fields[0].dtype;
         if field.offset > end {
@@ -160,10 +183,19 @@ fn point_type(fields: &[PointField], point_step: usize) -> Result<(DType, Option
     }
     let name = format!("[{}]", parts.join(", "));
     if name.len() > DType::MAX_NAME_BYTES {
-        return Err(MessageError::Cloud(format!("the names of its fields take {} bytes", name.len())));
+        return Err(MessageError::Cloud(format!(
+            "the names of its fields take {} bytes",
+            name.len()
+        )));
     }
     let item_bytes = u32::try_from(point_step).unwrap_or(u32::MAX);
-    Ok((DType::Custom { name: name.into(), item_bytes }, None))
+    Ok((
+        DType::Custom {
+            name: name.into(),
+            item_bytes,
+        },
+        None,
+    ))
 }
 
 /// NumPy's name with the mark of byte order, as in `dtype.descr`.
@@ -174,7 +206,15 @@ fn numpy_type(dtype: &DType) -> String {
 
 /// As Python writes a text.
 fn quoted(name: &str) -> String {
-    let escaped: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() || "_ -.".contains(c) { c } else { '_' }).collect();
+    let escaped: String = name
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "_ -.".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
     format!("'{escaped}'")
 }

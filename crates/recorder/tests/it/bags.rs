@@ -67,26 +67,48 @@ impl Cdr {
 
     fn message(&self, channel: &Arc<Channel>) -> Message {
         let data = [&[0, 1, 0, 0], self.0.as_slice()].concat();
-        Message { channel: channel.clone(), sequence: 7, log_time: 11, data }
+        Message {
+            channel: channel.clone(),
+            sequence: 7,
+            log_time: 11,
+            data,
+        }
     }
 }
 
 fn image(height: u32, width: u32, encoding: &str, step: u32, data: &[u8]) -> Cdr {
     let encoding = [encoding.as_bytes(), b"\0"].concat();
-    Cdr::header().u32(height).u32(width).bytes(&encoding).u8(0).u32(step).bytes(data)
+    Cdr::header()
+        .u32(height)
+        .u32(width)
+        .bytes(&encoding)
+        .u8(0)
+        .u32(step)
+        .bytes(data)
 }
 
 fn cloud(fields: &[(&str, u32, u8)], point_step: u32, data: &[u8]) -> Cdr {
     let mut cdr = Cdr::header().u32(1).u32(2).u32(fields.len() as u32);
     for (name, offset, datatype) in fields {
-        cdr = cdr.bytes(&[name.as_bytes(), b"\0"].concat()).u32(*offset).u8(*datatype).u32(1);
+        cdr = cdr
+            .bytes(&[name.as_bytes(), b"\0"].concat())
+            .u32(*offset)
+            .u8(*datatype)
+            .u32(1);
     }
-    cdr.u8(0).u32(point_step).u32(2 * point_step).bytes(data).u8(1)
+    cdr.u8(0)
+        .u32(point_step)
+        .u32(2 * point_step)
+        .bytes(data)
+        .u8(1)
 }
 
 fn refused(channel: &Arc<Channel>, cdr: &Cdr) -> String {
     let samples = SampleChannel::new(channel).unwrap();
-    samples.sample(&cdr.message(channel)).unwrap_err().to_string()
+    samples
+        .sample(&cdr.message(channel))
+        .unwrap_err()
+        .to_string()
 }
 
 #[test]
@@ -95,16 +117,39 @@ fn images_that_contradict_themselves_are_refused_with_the_numbers() {
     let samples = SampleChannel::new(&channel).unwrap();
     let whole = image(2, 2, "rgb8", 6, &[1; 12]).message(&channel);
     let sample = samples.sample(&whole).unwrap();
-    assert_eq!((sample.header().stamp, sample.frame()), (1_700_000_000_000_000_005, Some("front")));
-    let Layout::Tensor(layout) = sample.layout() else { panic!("it is a tensor") };
+    assert_eq!(
+        (sample.header().stamp, sample.frame()),
+        (1_700_000_000_000_000_005, Some("front"))
+    );
+    let Layout::Tensor(layout) = sample.layout() else {
+        panic!("it is a tensor")
+    };
     assert_eq!(layout.shape(), [2, 2, 3]);
     for (cdr, expected) in [
-        (image(2, 2, "rgb8", 5, &[1; 12]), "2 pixels of rgb8 do not fit its step of 5 bytes"),
-        (image(3, 2, "rgb8", 6, &[1; 12]), "it has 12 bytes of 18 that its size asks for"),
-        (image(u32::MAX, u32::MAX, "64FC4", u32::MAX, &[1; 12]), "do not fit its step"),
-        (image(u32::MAX, 1, "mono8", u32::MAX, &[1; 12]), "does not fit in memory"),
-        (image(2, 2, &"x".repeat(300), 6, &[1; 12]), "its encoding has 300 bytes"),
-        (Cdr::header(), "the message needs 4 bytes at byte 24, where 0 are left"),
+        (
+            image(2, 2, "rgb8", 5, &[1; 12]),
+            "2 pixels of rgb8 do not fit its step of 5 bytes",
+        ),
+        (
+            image(3, 2, "rgb8", 6, &[1; 12]),
+            "it has 12 bytes of 18 that its size asks for",
+        ),
+        (
+            image(u32::MAX, u32::MAX, "64FC4", u32::MAX, &[1; 12]),
+            "do not fit its step",
+        ),
+        (
+            image(u32::MAX, 1, "mono8", u32::MAX, &[1; 12]),
+            "does not fit in memory",
+        ),
+        (
+            image(2, 2, &"x".repeat(300), 6, &[1; 12]),
+            "its encoding has 300 bytes",
+        ),
+        (
+            Cdr::header(),
+            "the message needs 4 bytes at byte 24, where 0 are left",
+        ),
     ] {
         let error = refused(&channel, &cdr);
         assert!(error.contains(expected), "{error}");
@@ -116,16 +161,34 @@ fn clouds_that_contradict_themselves_are_refused_with_the_numbers() {
     let channel = channel("sensor_msgs/msg/PointCloud2", &cloud_definition());
     let samples = SampleChannel::new(&channel).unwrap();
     let whole = cloud(&[("x", 0, 7), ("ring", 4, 4)], 8, &[1; 16]).message(&channel);
-    assert!(matches!(samples.sample(&whole).unwrap().layout(), Layout::Tensor(_)));
+    assert!(matches!(
+        samples.sample(&whole).unwrap().layout(),
+        Layout::Tensor(_)
+    ));
     for (cdr, expected) in [
-        (cloud(&[("x", 0, 7), ("y", 2, 7)], 8, &[1; 16]), "its field \"y\" lies within the one before"),
-        (cloud(&[("x", 6, 7)], 8, &[1; 16]), "reach to byte 10 of points of 8 bytes"),
-        (cloud(&[("x", u32::MAX, 8)], 8, &[1; 16]), "reach to byte 4294967303"),
+        (
+            cloud(&[("x", 0, 7), ("y", 2, 7)], 8, &[1; 16]),
+            "its field \"y\" lies within the one before",
+        ),
+        (
+            cloud(&[("x", 6, 7)], 8, &[1; 16]),
+            "reach to byte 10 of points of 8 bytes",
+        ),
+        (
+            cloud(&[("x", u32::MAX, 8)], 8, &[1; 16]),
+            "reach to byte 4294967303",
+        ),
         (cloud(&[("x", 0, 9)], 8, &[1; 16]), "is of type 9"),
-        (cloud(&[("x", 0, 7), ("x", 4, 7)], 8, &[1; 16]), "two of its fields are called 'x'"),
+        (
+            cloud(&[("x", 0, 7), ("x", 4, 7)], 8, &[1; 16]),
+            "two of its fields are called 'x'",
+        ),
         (cloud(&[], 8, &[1; 16]), "its points have no fields"),
         (cloud(&[("x", 0, 7)], 8, &[1; 11]), "it has 11 bytes of 12"),
-        (Cdr::header().u32(1).u32(1).u32(1000).bytes(&[0; 2000]), "1000 fields, at most 64 are read"),
+        (
+            Cdr::header().u32(1).u32(1).u32(1000).bytes(&[0; 2000]),
+            "1000 fields, at most 64 are read",
+        ),
     ] {
         let error = refused(&channel, &cdr);
         assert!(error.contains(expected), "{error}");

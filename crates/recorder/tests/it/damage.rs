@@ -13,9 +13,21 @@ const CHUNK: u8 = 0x06;
 fn recording(folder: &std::path::Path) -> (std::path::PathBuf, Vec<(&'static str, Owned)>) {
     let path = folder.join("run.mcap");
     let samples: Vec<_> = (0..100)
-        .map(|number| ("imu/sample", Owned::new(&[number as f32; 9][..], &Metadata::new(), number)))
+        .map(|number| {
+            (
+                "imu/sample",
+                Owned::new(&[number as f32; 9][..], &Metadata::new(), number),
+            )
+        })
         .collect();
-    record(&path, &samples, RecorderOptions { chunk_bytes: 3000, ..RecorderOptions::default() });
+    record(
+        &path,
+        &samples,
+        RecorderOptions {
+            chunk_bytes: 3000,
+            ..RecorderOptions::default()
+        },
+    );
     (path, samples)
 }
 
@@ -32,10 +44,15 @@ fn a_file_cut_anywhere_has_its_complete_chunks() {
         assert!(replayed.len() >= last, "what was readable stays so");
         last = replayed.len();
         assert!(
-            replayed.iter().map(|(_, sample)| sample).eq(samples[..last].iter().map(|(_, sample)| sample))
+            replayed
+                .iter()
+                .map(|(_, sample)| sample)
+                .eq(samples[..last].iter().map(|(_, sample)| sample))
         );
         if last < samples.len() {
-            let End::CutShort { at, .. } = recording.end() else { panic!("{length} bytes are not all") };
+            let End::CutShort { at, .. } = recording.end() else {
+                panic!("{length} bytes are not all")
+            };
             assert!(*at <= length as u64);
         }
     }
@@ -54,20 +71,34 @@ fn a_damaged_chunk_is_told_with_its_place_and_the_others_are_read() {
     let (good, bad): (Vec<_>, Vec<_>) = recording.messages().partition(Result::is_ok);
     assert_eq!(bad.len(), 1);
     let error = bad[0].as_ref().unwrap_err();
-    let ReadError::Damaged { offset, .. } = error else { panic!("{error}") };
+    let ReadError::Damaged { offset, .. } = error else {
+        panic!("{error}")
+    };
     assert!(*offset < middle as u64);
     assert!(error.to_string().contains("run.mcap, at byte"), "{error}");
     assert!(good.len() < samples.len());
     // The index behind the chunk counts its messages, the chunk begins with their times: a millisecond each.
     let lost = samples.len() - good.len();
-    let said = format!("{lost} messages of {:.1} s are lost", (lost - 1) as f64 / 1e3);
+    let said = format!(
+        "{lost} messages of {:.1} s are lost",
+        (lost - 1) as f64 / 1e3
+    );
     assert!(error.to_string().ends_with(&said), "{error}");
     let overview = recording.checked_overview();
     assert_eq!(overview.damaged, [error.to_string()]);
     let topic = &overview.topics[0];
-    assert_eq!((topic.messages, topic.missing, topic.lost), (good.len() as u64, lost as u64, Some(0)));
+    assert_eq!(
+        (topic.messages, topic.missing, topic.lost),
+        (good.len() as u64, lost as u64, Some(0))
+    );
     // The index alone does not know.
-    assert_eq!((recording.overview().topics[0].messages, recording.overview().damaged.len()), (100, 0));
+    assert_eq!(
+        (
+            recording.overview().topics[0].messages,
+            recording.overview().damaged.len()
+        ),
+        (100, 0)
+    );
 }
 
 #[test]
@@ -77,7 +108,9 @@ fn a_file_that_is_being_written_is_not_damaged() {
     let mut recorder = Recorder::create(&path, RecorderOptions::default()).unwrap();
     let topic = recorder.add_topic("a/b", None);
     let sample = Owned::new("text", &Metadata::new(), 0);
-    recorder.record(topic, &sample.incoming(), std::time::Instant::now()).unwrap();
+    recorder
+        .record(topic, &sample.incoming(), std::time::Instant::now())
+        .unwrap();
     // The first bytes are written by a thread.
     let recording = loop {
         match Recording::open(&path) {
@@ -108,7 +141,11 @@ fn what_the_index_counts_and_the_file_does_not_have_is_missing() {
     let missing = samples.len() - left;
     assert_eq!(overview.topics[0].missing, missing as u64);
     let expected = format!("run.mcap: {missing} messages that its index counts are not there");
-    assert!(overview.damaged[0].ends_with(&expected), "{:?}", overview.damaged);
+    assert!(
+        overview.damaged[0].ends_with(&expected),
+        "{:?}",
+        overview.damaged
+    );
 }
 
 #[test]
@@ -136,7 +173,10 @@ fn chunks_without_an_index_behind_them_are_damaged_one_by_one() {
     let lost = samples.len() - good.len();
     assert!((1..samples.len() / 5).contains(&lost), "{lost} are lost");
     let said = format!("the messages of {:.1} s are lost", (lost - 1) as f64 / 1e3);
-    assert!(bad[0].as_ref().unwrap_err().to_string().ends_with(&said), "{bad:?}");
+    assert!(
+        bad[0].as_ref().unwrap_err().to_string().ends_with(&said),
+        "{bad:?}"
+    );
 }
 
 /// The records of a file, up to the end of its data.
@@ -154,7 +194,11 @@ fn records(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
 
 /// Where chunks begin.
 fn chunks(bytes: &[u8]) -> Vec<usize> {
-    records(bytes).into_iter().map(|record| record.start).filter(|at| bytes[*at] == CHUNK).collect()
+    records(bytes)
+        .into_iter()
+        .map(|record| record.start)
+        .filter(|at| bytes[*at] == CHUNK)
+        .collect()
 }
 
 #[test]
@@ -162,7 +206,10 @@ fn other_files_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("other.mcap");
     let error = Recording::open(&path).unwrap_err().to_string();
-    assert!(error.contains("other.mcap") && error.contains("No such file"), "{error}");
+    assert!(
+        error.contains("other.mcap") && error.contains("No such file"),
+        "{error}"
+    );
     let error = Recording::open(folder.path()).unwrap_err().to_string();
     assert!(error.contains("the folder has no metadata.yaml"), "{error}");
     for content in ["", "x", "#ROSBAG V2.0\n and more"] {
@@ -179,21 +226,40 @@ fn channels_of_others_are_read_and_named() {
     let file = std::fs::File::create(&path).unwrap();
     let mut writer = mcap::Writer::new(std::io::BufWriter::new(file)).unwrap();
     let schema = writer.add_schema("Image", "jsonschema", b"{}").unwrap();
-    let channel = writer.add_channel(schema, "/camera/image_raw", "json", &Default::default()).unwrap();
-    let header =
-        mcap::records::MessageHeader { channel_id: channel, sequence: 3, log_time: 5, publish_time: 4 };
-    writer.write_to_known_channel(&header, &[0, 1, 0, 0]).unwrap();
+    let channel = writer
+        .add_channel(schema, "/camera/image_raw", "json", &Default::default())
+        .unwrap();
+    let header = mcap::records::MessageHeader {
+        channel_id: channel,
+        sequence: 3,
+        log_time: 5,
+        publish_time: 4,
+    };
+    writer
+        .write_to_known_channel(&header, &[0, 1, 0, 0])
+        .unwrap();
     writer.finish().unwrap();
     drop(writer);
 
     let recording = Recording::open(&path).unwrap();
     let topic = &recording.overview().topics[0];
-    assert_eq!((topic.topic.as_str(), topic.messages, topic.lost), ("/camera/image_raw", 1, None));
+    assert_eq!(
+        (topic.topic.as_str(), topic.messages, topic.lost),
+        ("/camera/image_raw", 1, None)
+    );
     assert!(!topic.holds_samples);
     let message = recording.messages().next().unwrap().unwrap();
-    assert_eq!((message.sequence, message.log_time, message.data.as_slice()), (3, 5, &[0, 1, 0, 0][..]));
-    let error = nervure_recorder::SampleChannel::new(&message.channel).unwrap_err().to_string();
-    assert_eq!(error, "its channel holds json messages (Image), not samples");
+    assert_eq!(
+        (message.sequence, message.log_time, message.data.as_slice()),
+        (3, 5, &[0, 1, 0, 0][..])
+    );
+    let error = nervure_recorder::SampleChannel::new(&message.channel)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "its channel holds json messages (Image), not samples"
+    );
 }
 
 proptest! {

@@ -22,7 +22,9 @@ fn write_db3(path: &Path, numbers: std::ops::Range<i64>, message: impl Fn(i64) -
     connection.execute_batch(tables).unwrap();
     for number in numbers {
         let sql = "INSERT INTO messages(topic_id, timestamp, data) VALUES(3, ?1, ?2)";
-        connection.execute(sql, (TIME + number * 1_000_000, message(number))).unwrap();
+        connection
+            .execute(sql, (TIME + number * 1_000_000, message(number)))
+            .unwrap();
     }
     connection.execute_batch("COMMIT").unwrap();
 }
@@ -30,7 +32,12 @@ fn write_db3(path: &Path, numbers: std::ops::Range<i64>, message: impl Fn(i64) -
 /// `std_msgs/String` in CDR.
 fn text(number: i64) -> Vec<u8> {
     let text = format!("hello {number}\0");
-    [&[0, 1, 0, 0], &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
+    [
+        &[0, 1, 0, 0],
+        &(text.len() as u32).to_le_bytes()[..],
+        text.as_bytes(),
+    ]
+    .concat()
 }
 
 fn packed(bytes: &[u8]) -> Vec<u8> {
@@ -39,7 +46,8 @@ fn packed(bytes: &[u8]) -> Vec<u8> {
 
 fn write_metadata(folder: &Path, files: &[&str]) {
     let files: String = files.iter().map(|file| format!("    - {file}\n")).collect();
-    let text = format!("rosbag2_bagfile_information:\n  version: 5\n  relative_file_paths:\n{files}");
+    let text =
+        format!("rosbag2_bagfile_information:\n  version: 5\n  relative_file_paths:\n{files}");
     std::fs::write(folder.join("metadata.yaml"), text).unwrap();
 }
 
@@ -49,7 +57,10 @@ fn texts(recording: &Recording) -> Vec<String> {
         let sample = channel.sample(&message).unwrap();
         String::from_utf8(sample.payload().to_vec()).unwrap()
     };
-    recording.messages().map(|message| text(message.unwrap())).collect()
+    recording
+        .messages()
+        .map(|message| text(message.unwrap()))
+        .collect()
 }
 
 fn expected(numbers: std::ops::Range<i64>) -> Vec<String> {
@@ -63,7 +74,11 @@ fn a_split_bag_is_one_recording_however_it_is_packed() {
     write_db3(&file("bag_0.db3"), 0..40, text);
     write_db3(&file("bag_1.db3"), 40..70, |number| packed(&text(number)));
     write_db3(&file("bag_2.db3"), 70..100, text);
-    std::fs::write(file("bag_2.db3.zstd"), packed(&std::fs::read(file("bag_2.db3")).unwrap())).unwrap();
+    std::fs::write(
+        file("bag_2.db3.zstd"),
+        packed(&std::fs::read(file("bag_2.db3")).unwrap()),
+    )
+    .unwrap();
     std::fs::remove_file(file("bag_2.db3")).unwrap();
     // As old versions, with the folder; and by the name that it had before it was packed.
     write_metadata(folder.path(), &["bag_0.db3", "bag/bag_1.db3", "bag_2.db3"]);
@@ -72,19 +87,32 @@ fn a_split_bag_is_one_recording_however_it_is_packed() {
     assert_eq!(recording.end(), &End::Complete);
     for overview in [recording.overview(), recording.checked_overview()] {
         let topic = &overview.topics[0];
-        assert_eq!((topic.topic.as_str(), topic.messages, topic.missing), ("/chatter", 100, 0));
+        assert_eq!(
+            (topic.topic.as_str(), topic.messages, topic.missing),
+            ("/chatter", 100, 0)
+        );
         assert_eq!(topic.becomes, ["text"]);
-        assert_eq!(overview.times, Some((TIME as u64, TIME as u64 + 99_000_000)));
+        assert_eq!(
+            overview.times,
+            Some((TIME as u64, TIME as u64 + 99_000_000))
+        );
         assert!(overview.damaged.is_empty(), "{:?}", overview.damaged);
     }
-    assert_eq!(texts(&Recording::open(&file("bag_0.db3")).unwrap()), expected(0..40));
+    assert_eq!(
+        texts(&Recording::open(&file("bag_0.db3")).unwrap()),
+        expected(0..40)
+    );
 }
 
 #[test]
 fn what_a_bag_lacks_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let said = || Recording::open(folder.path()).unwrap_err().to_string();
-    assert!(said().contains("the folder has no metadata.yaml; `ros2 bag reindex` writes it"), "{}", said());
+    assert!(
+        said().contains("the folder has no metadata.yaml; `ros2 bag reindex` writes it"),
+        "{}",
+        said()
+    );
     write_metadata(folder.path(), &["bag_0.db3"]);
     assert!(
         said().contains("metadata.yaml: it names \"bag_0.db3\", which is not in the folder"),
@@ -92,12 +120,21 @@ fn what_a_bag_lacks_is_named() {
         said()
     );
     std::fs::write(folder.path().join("bag_0.db3"), "no database").unwrap();
-    assert!(said().contains("bag_0.db3 is no recording: it begins with \"no data"), "{}", said());
+    assert!(
+        said().contains("bag_0.db3 is no recording: it begins with \"no data"),
+        "{}",
+        said()
+    );
     write_metadata(folder.path(), &[]);
     assert!(said().contains("it names no files"), "{}", said());
-    let lz4 = "rosbag2_bagfile_information: {compression_format: lz4, relative_file_paths: [bag_0.db3]}";
+    let lz4 =
+        "rosbag2_bagfile_information: {compression_format: lz4, relative_file_paths: [bag_0.db3]}";
     std::fs::write(folder.path().join("metadata.yaml"), lz4).unwrap();
-    assert!(said().contains("it is compressed with \"lz4\", only zstd is read"), "{}", said());
+    assert!(
+        said().contains("it is compressed with \"lz4\", only zstd is read"),
+        "{}",
+        said()
+    );
 }
 
 #[test]
@@ -110,8 +147,13 @@ fn damage_of_a_database_is_told_and_the_rest_is_read() {
     match Recording::open(&path) {
         Err(error) => assert!(error.to_string().contains("malformed"), "{error}"),
         Ok(recording) => {
-            let End::CutShort { what, .. } = recording.end() else { panic!("half of it is not all") };
-            assert!(what.contains("malformed") && what.contains("cannot be read"), "{what}");
+            let End::CutShort { what, .. } = recording.end() else {
+                panic!("half of it is not all")
+            };
+            assert!(
+                what.contains("malformed") && what.contains("cannot be read"),
+                "{what}"
+            );
         }
     }
     // Messages that are compressed, one of them not as it should.
@@ -129,7 +171,8 @@ fn damage_of_a_database_is_told_and_the_rest_is_read() {
     assert_eq!((good.len(), bad.len()), (19, 1));
     let error = bad[0].as_ref().unwrap_err().to_string();
     assert!(
-        error.contains("bag_1.db3: messages cannot be unpacked: ") && error.ends_with("1 messages are lost"),
+        error.contains("bag_1.db3: messages cannot be unpacked: ")
+            && error.ends_with("1 messages are lost"),
         "{error}"
     );
     let overview = recording.checked_overview();
@@ -142,9 +185,13 @@ fn what_a_killed_recorder_left_in_the_journal_is_read() {
     let path = folder.path().join("bag_0.db3");
     write_db3(&path, 0..10, text);
     let connection = Connection::open(&path).unwrap();
-    connection.execute_batch("PRAGMA journal_mode = WAL").unwrap();
+    connection
+        .execute_batch("PRAGMA journal_mode = WAL")
+        .unwrap();
     let sql = "INSERT INTO messages(topic_id, timestamp, data) VALUES(3, ?1, ?2)";
-    connection.execute(sql, (TIME + 10_000_000, text(10))).unwrap();
+    connection
+        .execute(sql, (TIME + 10_000_000, text(10)))
+        .unwrap();
     for name in ["bag_0.db3", "bag_0.db3-wal"] {
         std::fs::copy(folder.path().join(name), killed.path().join(name)).unwrap();
     }
@@ -155,8 +202,7 @@ fn what_a_killed_recorder_left_in_the_journal_is_read() {
 #[test]
 fn databases_that_would_compute_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let topics =
-        "CREATE TABLE topics(id INTEGER PRIMARY KEY, name TEXT, type TEXT, serialization_format TEXT);";
+    let topics = "CREATE TABLE topics(id INTEGER PRIMARY KEY, name TEXT, type TEXT, serialization_format TEXT);";
     let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS id, 1 AS topic_id, \
                    i AS timestamp, zeroblob(1000000000) AS data FROM n";
     for (number, messages) in [
@@ -175,9 +221,17 @@ fn databases_that_would_compute_are_refused() {
     }
     // Values of any size, but of which none is larger than the limit.
     let path = folder.path().join("large.db3");
-    write_db3(&path, 0..3, |number| vec![0; 5 + 100_000 * usize::from(number == 1)]);
+    write_db3(&path, 0..3, |number| {
+        vec![0; 5 + 100_000 * usize::from(number == 1)]
+    });
     let recording = Recording::open_within(&path, 50_000).unwrap();
-    let errors: Vec<_> =
-        recording.messages().filter_map(Result::err).map(|error| error.to_string()).collect();
-    assert!(errors.len() == 1 && errors[0].contains("too big"), "{errors:?}");
+    let errors: Vec<_> = recording
+        .messages()
+        .filter_map(Result::err)
+        .map(|error| error.to_string())
+        .collect();
+    assert!(
+        errors.len() == 1 && errors[0].contains("too big"),
+        "{errors:?}"
+    );
 }

@@ -13,7 +13,8 @@ fn metadata() -> impl Strategy<Value = Metadata> {
         ".{0,8}".prop_map(Value::Text),
         proptest::collection::vec(any::<u8>(), 0..20).prop_map(Value::Bytes),
     ];
-    proptest::collection::vec(("[a-z]{1,8}", value), 0..4).prop_map(|entries| entries.into_iter().collect())
+    proptest::collection::vec(("[a-z]{1,8}", value), 0..4)
+        .prop_map(|entries| entries.into_iter().collect())
 }
 
 fn dtypes() -> impl Strategy<Value = DType> {
@@ -29,13 +30,21 @@ fn dtypes() -> impl Strategy<Value = DType> {
         Just(DType::F32),
         Just(DType::F64),
         Just(DType::C64),
-        Just(DType::Custom { name: "[('x', '<f4'), ('n', '|u1')]".into(), item_bytes: 5 }),
+        Just(DType::Custom {
+            name: "[('x', '<f4'), ('n', '|u1')]".into(),
+            item_bytes: 5
+        }),
     ]
 }
 
 fn tensors() -> impl Strategy<Value = TensorLayout> {
-    (dtypes(), proptest::collection::vec(0..24_usize, 0..4), any::<bool>(), 0..3_usize).prop_map(
-        |(dtype, shape, reversed, gap)| {
+    (
+        dtypes(),
+        proptest::collection::vec(0..24_usize, 0..4),
+        any::<bool>(),
+        0..3_usize,
+    )
+        .prop_map(|(dtype, shape, reversed, gap)| {
             if !reversed {
                 return TensorLayout::contiguous(dtype, &shape).unwrap();
             }
@@ -49,8 +58,7 @@ fn tensors() -> impl Strategy<Value = TensorLayout> {
                 })
                 .collect();
             TensorLayout::strided(dtype, &shape, &strides).unwrap()
-        },
-    )
+        })
 }
 
 fn values() -> impl Strategy<Value = Owned> {
@@ -62,12 +70,20 @@ fn values() -> impl Strategy<Value = Owned> {
         (-1e300..1e300).prop_map(Scalar::Float),
     ];
     prop_oneof![
-        (bytes(), metadata()).prop_map(|(value, metadata)| Owned::new(value.as_slice(), &metadata, 0)),
+        (bytes(), metadata()).prop_map(|(value, metadata)| Owned::new(
+            value.as_slice(),
+            &metadata,
+            0
+        )),
         (bytes(), metadata()).prop_map(|(mut value, metadata)| {
             value.splice(0..0, [0xff, 0xd8, 0xff]);
             Owned::new(value.as_slice(), &metadata, 0)
         }),
-        (".{0,40}", metadata()).prop_map(|(value, metadata)| Owned::new(value.as_str(), &metadata, 0)),
+        (".{0,40}", metadata()).prop_map(|(value, metadata)| Owned::new(
+            value.as_str(),
+            &metadata,
+            0
+        )),
         (scalar, metadata()).prop_map(|(value, metadata)| Owned::new(&value, &metadata, 0)),
         (tensors(), metadata(), any::<u8>()).prop_map(|(layout, metadata, byte)| {
             let content = vec![byte; layout.payload_bytes()];

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use nervure_message::Metadata;
 use nervure_recorder::{
-    End, FileNames, Incoming, Notice, RecordError, RecorderOptions, Recording, Series, SeriesOptions,
-    SeriesReport,
+    End, FileNames, Incoming, Notice, RecordError, RecorderOptions, Recording, Series,
+    SeriesOptions, SeriesReport,
 };
 
 use crate::support::{Owned, replay};
@@ -19,8 +19,14 @@ fn sample(sequence: u64) -> Owned {
 
 /// Chunks of two samples or so.
 fn options() -> SeriesOptions {
-    let recorder = RecorderOptions { chunk_bytes: 1000, ..RecorderOptions::default() };
-    SeriesOptions { recorder, ..SeriesOptions::default() }
+    let recorder = RecorderOptions {
+        chunk_bytes: 1000,
+        ..RecorderOptions::default()
+    };
+    SeriesOptions {
+        recorder,
+        ..SeriesOptions::default()
+    }
 }
 
 fn begin(folder: &Path, pattern: &str, options: SeriesOptions) -> Result<Series, RecordError> {
@@ -34,9 +40,17 @@ fn record(mut series: Series, count: u64) -> SeriesReport {
     let map = series.add_topic("map/map", None, 1);
     let numbers = series.add_topic("source/out", None, 0);
     let mut notices = series.take_notices();
-    series.record(map, &Owned::new("the map", &Metadata::new(), 0).incoming(), now).unwrap();
+    series
+        .record(
+            map,
+            &Owned::new("the map", &Metadata::new(), 0).incoming(),
+            now,
+        )
+        .unwrap();
     for number in 0..count {
-        series.record(numbers, &sample(number).incoming(), now).unwrap();
+        series
+            .record(numbers, &sample(number).incoming(), now)
+            .unwrap();
         // The report on a file comes when it is finished.
         while series.report().topics[1].recorded < number + 1 {
             notices.extend(series.take_notices());
@@ -51,7 +65,9 @@ fn record(mut series: Series, count: u64) -> SeriesReport {
 
 fn files(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -59,7 +75,10 @@ fn files(folder: &Path) -> Vec<String> {
 #[test]
 fn each_file_is_complete_in_itself_and_together_they_have_everything() {
     let folder = tempfile::tempdir().unwrap();
-    let limits = SeriesOptions { split_bytes: Some(20_000), ..options() };
+    let limits = SeriesOptions {
+        split_bytes: Some(20_000),
+        ..options()
+    };
     let report = record(begin(folder.path(), "run.mcap", limits).unwrap(), 200);
     assert!(report.failure.is_none());
     assert!(report.files.len() > 3, "{:?}", report.files);
@@ -79,26 +98,47 @@ fn each_file_is_complete_in_itself_and_together_they_have_everything() {
         assert_eq!(first.header.sequence, 0);
         numbers.extend(samples[1..].iter().map(|(_, sample)| sample.clone()));
         // The index comes on top.
-        assert!(recording.bytes() < 30_000, "{} has {} bytes", file.display(), recording.bytes());
+        assert!(
+            recording.bytes() < 30_000,
+            "{} has {} bytes",
+            file.display(),
+            recording.bytes()
+        );
     }
     assert!(numbers.iter().cloned().eq((0..200).map(sample)));
-    let recorded: Vec<_> = report.report.topics.iter().map(|topic| (topic.recorded, topic.lost)).collect();
+    let recorded: Vec<_> = report
+        .report
+        .topics
+        .iter()
+        .map(|topic| (topic.recorded, topic.lost))
+        .collect();
     assert_eq!(recorded, [(1, 0), (200, 0)]);
 }
 
 #[test]
 fn a_file_ends_when_it_is_old() {
     let folder = tempfile::tempdir().unwrap();
-    let limits = SeriesOptions { split_period: Some(Duration::from_secs(600)), ..options() };
+    let limits = SeriesOptions {
+        split_period: Some(Duration::from_secs(600)),
+        ..options()
+    };
     let mut series = begin(folder.path(), "{name}-{time}.mcap", limits).unwrap();
     let topic = series.add_topic("source/out", None, 0);
     let now = Instant::now();
     series.record(topic, &sample(0).incoming(), now).unwrap();
-    series.record(topic, &sample(1).incoming(), now + Duration::from_secs(500)).unwrap();
+    series
+        .record(topic, &sample(1).incoming(), now + Duration::from_secs(500))
+        .unwrap();
     series.tick(now + Duration::from_secs(700)).unwrap();
     // Nothing came since: an empty file would be of no use.
     series.tick(now + Duration::from_secs(7000)).unwrap();
-    series.record(topic, &sample(2).incoming(), now + Duration::from_secs(7001)).unwrap();
+    series
+        .record(
+            topic,
+            &sample(2).incoming(),
+            now + Duration::from_secs(7001),
+        )
+        .unwrap();
     let report = series.finish("the test is over");
     let name = |number| folder.path().join(format!("drive-{TIME}-{number:04}.mcap"));
     assert_eq!(report.files, [name(1), name(2)]);
@@ -110,7 +150,11 @@ fn a_file_ends_when_it_is_old() {
 fn the_oldest_files_of_the_series_are_deleted_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let recorded_before = folder.path().join("run-20250101T000000Z.mcap");
-    crate::support::record(&recorded_before, &[("a/b", sample(0))], RecorderOptions::default());
+    crate::support::record(
+        &recorded_before,
+        &[("a/b", sample(0))],
+        RecorderOptions::default(),
+    );
     let is_written = folder.path().join("run-20250101T000001Z.mcap");
     let other = begin(folder.path(), "run-20250101T000001Z.mcap", options()).unwrap();
     let kept = [
@@ -123,8 +167,15 @@ fn the_oldest_files_of_the_series_are_deleted_and_nothing_else() {
         // The last has a name of the series, and is no recording.
         std::fs::write(folder.path().join(name), vec![7; 50_000]).unwrap();
     }
-    let limits = SeriesOptions { split_bytes: Some(20_000), max_disk_bytes: Some(100_000), ..options() };
-    let report = record(begin(folder.path(), "run-{time}.mcap", limits).unwrap(), 1000);
+    let limits = SeriesOptions {
+        split_bytes: Some(20_000),
+        max_disk_bytes: Some(100_000),
+        ..options()
+    };
+    let report = record(
+        begin(folder.path(), "run-{time}.mcap", limits).unwrap(),
+        1000,
+    );
     assert!(report.failure.is_none());
     assert!(!recorded_before.exists());
     assert!(is_written.exists());
@@ -135,7 +186,11 @@ fn the_oldest_files_of_the_series_are_deleted_and_nothing_else() {
     }
     let (last, first) = (report.files.last().unwrap(), report.files.first().unwrap());
     assert!(last.exists() && !first.exists());
-    let ours: u64 = report.files.iter().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
+    let ours: u64 = report
+        .files
+        .iter()
+        .filter_map(|file| Some(file.metadata().ok()?.len()))
+        .sum();
     assert!(ours < 100_000, "{ours} bytes are left");
     let deleted: Vec<&PathBuf> = report
         .notices
@@ -146,41 +201,63 @@ fn the_oldest_files_of_the_series_are_deleted_and_nothing_else() {
         })
         .collect();
     assert_eq!(deleted[0], &recorded_before);
-    assert!(deleted[1..].iter().all(|path| report.files.contains(path)), "{deleted:?}");
+    assert!(
+        deleted[1..].iter().all(|path| report.files.contains(path)),
+        "{deleted:?}"
+    );
 }
 
 #[test]
 fn what_was_recorded_before_is_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
-    let goes_on = SeriesOptions { goes_on: true, ..options() };
+    let goes_on = SeriesOptions {
+        goes_on: true,
+        ..options()
+    };
     for expected in ["run.mcap", "run-0002.mcap", "run-0003.mcap"] {
         let mut series = begin(folder.path(), "run.mcap", goes_on.clone()).unwrap();
         assert_eq!(series.path(), folder.path().join(expected));
         assert_eq!(series.take_notices().is_empty(), expected == "run.mcap");
         let topic = series.add_topic("a/b", None, 0);
-        series.record(topic, &sample(0).incoming(), Instant::now()).unwrap();
+        series
+            .record(topic, &sample(0).incoming(), Instant::now())
+            .unwrap();
         series.finish("the test is over");
     }
     let error = begin(folder.path(), "run.mcap", options()).unwrap_err();
     assert!(error.is_taken(), "{error}");
-    assert_eq!(files(folder.path()), ["run-0002.mcap", "run-0003.mcap", "run.mcap"]);
+    assert_eq!(
+        files(folder.path()),
+        ["run-0002.mcap", "run-0003.mcap", "run.mcap"]
+    );
 }
 
 #[test]
 fn losses_between_two_files_are_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let limits = SeriesOptions { split_period: Some(Duration::from_secs(1)), ..options() };
+    let limits = SeriesOptions {
+        split_period: Some(Duration::from_secs(1)),
+        ..options()
+    };
     let mut series = begin(folder.path(), "run.mcap", limits).unwrap();
     let topic = series.add_topic("a/b", None, 0);
     let now = Instant::now();
     let record = |series: &mut Series, number: u64, second: u64| {
         let owned = sample(number);
         let incoming: Incoming<'_> = owned.incoming();
-        series.record(topic, &incoming, now + Duration::from_secs(second)).unwrap();
+        series
+            .record(topic, &incoming, now + Duration::from_secs(second))
+            .unwrap();
     };
     record(&mut series, 0, 0);
     record(&mut series, 5, 10);
     let report = series.finish("the test is over");
     assert_eq!(report.files.len(), 2);
-    assert_eq!((report.report.topics[0].recorded, report.report.topics[0].lost), (2, 4));
+    assert_eq!(
+        (
+            report.report.topics[0].recorded,
+            report.report.topics[0].lost
+        ),
+        (2, 4)
+    );
 }

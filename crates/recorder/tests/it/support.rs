@@ -59,13 +59,18 @@ pub fn record(path: &Path, samples: &[(&str, Owned)], options: RecorderOptions) 
     let mut recorder = Recorder::create(path, options).unwrap();
     let mut topics = Vec::new();
     for (name, sample) in samples {
-        let known = topics.iter().find(|(known, _)| known == name).map(|(_, topic)| *topic);
+        let known = topics
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, topic)| *topic);
         let topic = known.unwrap_or_else(|| {
             let topic = recorder.add_topic(name, None);
             topics.push((*name, topic));
             topic
         });
-        recorder.record(topic, &sample.incoming(), Instant::now()).unwrap();
+        recorder
+            .record(topic, &sample.incoming(), Instant::now())
+            .unwrap();
     }
     let (_, failure) = recorder.finish("the test is over");
     assert!(failure.is_none(), "{failure:?}");

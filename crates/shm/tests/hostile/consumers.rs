@@ -1,6 +1,8 @@
 //! Consumers that write nonsense into the ring and leases of an honest producer.
 
-use crate::rig::{BLOCKS, DEPTH, HEAD, HonestConsumer, HonestProducer, LEASES, Random, RawEdge, TAIL};
+use crate::rig::{
+    BLOCKS, DEPTH, HEAD, HonestConsumer, HonestProducer, LEASES, Random, RawEdge, TAIL,
+};
 use crate::rig::{expect_sample, send};
 use nervure_message::Header;
 use nervure_protocol::wiring::Policy;
@@ -30,7 +32,13 @@ impl Besides {
         let (a, b) = Seqpacket::pair().expect("a socket");
         consumer.attach(1, &region, &producer.wake, b);
         producer.attach(1, Policy::DropOldest, &region, &consumer.wake, a);
-        Self { producer, edge, bell, _socket: socket, consumer }
+        Self {
+            producer,
+            edge,
+            bell,
+            _socket: socket,
+            consumer,
+        }
     }
 
     /// Sends blocks, each of which the honest consumer receives.
@@ -53,8 +61,17 @@ fn a_tail_that_cannot_be_is_found_and_the_edge_cut_off_once() {
             // A `block` edge, too: a hostile consumer holds nobody up.
             hostile.assert_other_works(40);
             let cut = hostile.producer.cut();
-            assert!(matches!(cut.as_slice(), [(0, Misbehaviour::Counters { .. })]), "{tail}: {cut:?}");
-            assert_eq!(send(&hostile.producer.output, b"x"), Receipt { queued: 1, missed: 1 });
+            assert!(
+                matches!(cut.as_slice(), [(0, Misbehaviour::Counters { .. })]),
+                "{tail}: {cut:?}"
+            );
+            assert_eq!(
+                send(&hostile.producer.output, b"x"),
+                Receipt {
+                    queued: 1,
+                    missed: 1
+                }
+            );
             let counters = hostile.producer.process.counters.output(0);
             assert_eq!(counters.sent + counters.lost(), 42, "{counters:?}");
         }
@@ -94,7 +111,10 @@ fn leases_that_are_cleared_too_soon_harm_only_their_consumer() {
             held.remove(0);
         }
         for (number, sample) in &held {
-            assert!(sample.payload().iter().all(|byte| byte == number), "it was written over");
+            assert!(
+                sample.payload().iter().all(|byte| byte == number),
+                "it was written over"
+            );
         }
     }
 }
@@ -102,7 +122,16 @@ fn leases_that_are_cleared_too_soon_harm_only_their_consumer() {
 /// Both when the producer makes room, and when the next incarnation must be told of what is queued.
 #[test]
 fn slots_that_the_consumer_rewrote_are_not_believed() {
-    for word in [0, 31, 32, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 5 << 32, u64::MAX - 1, u64::MAX] {
+    for word in [
+        0,
+        31,
+        32,
+        u64::from(u32::MAX) - 1,
+        u64::from(u32::MAX),
+        5 << 32,
+        u64::MAX - 1,
+        u64::MAX,
+    ] {
         let mut hostile = Besides::new(Policy::DropOldest);
         for _ in 0..30 {
             for index in 0..u64::from(DEPTH) {
@@ -115,7 +144,9 @@ fn slots_that_the_consumer_rewrote_are_not_believed() {
             hostile.edge.describe(index, word, word, word, word);
         }
         let (a, _b) = Seqpacket::pair().expect("a socket");
-        hostile.producer.attach(0, Policy::DropOldest, &hostile.edge.0, &hostile.bell, a);
+        hostile
+            .producer
+            .attach(0, Policy::DropOldest, &hostile.edge.0, &hostile.bell, a);
         hostile.assert_other_works(30);
     }
 }
@@ -126,13 +157,26 @@ fn a_consumer_that_takes_nothing_is_waited_for_only_where_it_blocks() {
     for _ in 0..DEPTH {
         send(&hostile.producer.output, b"x");
     }
-    let mut loan = hostile.producer.output.loan(1, 0, Wait::Never).expect("memory");
-    let refused =
-        hostile.producer.output.publish(&mut loan, Header::default(), b"", Wait::Never).expect_err("full");
+    let mut loan = hostile
+        .producer
+        .output
+        .loan(1, 0, Wait::Never)
+        .expect("memory");
+    let refused = hostile
+        .producer
+        .output
+        .publish(&mut loan, Header::default(), b"", Wait::Never)
+        .expect_err("full");
     assert!(matches!(refused, SendError::WouldBlock { .. }));
     // Its keeper ends the edge, or the program is told to stop.
     hostile.producer.output.detach(0, false);
-    assert!(hostile.producer.output.publish(&mut loan, Header::default(), b"", Wait::Never).is_ok());
+    assert!(
+        hostile
+            .producer
+            .output
+            .publish(&mut loan, Header::default(), b"", Wait::Never)
+            .is_ok()
+    );
 }
 
 /// Every word that it can write, while the producer works.
@@ -144,15 +188,20 @@ fn a_producer_survives_whatever_is_written_while_it_publishes() {
             let is_over = AtomicBool::new(false);
             let edge = std::mem::replace(&mut hostile.edge, RawEdge::new());
             let (bell, space) = (&hostile.bell, &hostile.producer.wake);
-            let (bell, space) =
-                (bell.try_clone().expect("a descriptor"), space.try_clone().expect("a descriptor"));
+            let (bell, space) = (
+                bell.try_clone().expect("a descriptor"),
+                space.try_clone().expect("a descriptor"),
+            );
             thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut random = Random::new(seed);
                     while !is_over.load(SeqCst) {
                         edge.write_word(random.next() % (edge.bytes() / 8) * 8, random.word());
                         if random.next().is_multiple_of(4) {
-                            edge.write_word(TAIL, edge.read_word(HEAD).wrapping_sub(random.next() % 10));
+                            edge.write_word(
+                                TAIL,
+                                edge.read_word(HEAD).wrapping_sub(random.next() % 10),
+                            );
                         }
                         for page in [&bell, &space] {
                             let word = 64 + random.next() % (4096 / 8 - 8) * 8;

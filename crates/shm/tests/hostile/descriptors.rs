@@ -17,7 +17,10 @@ const MAPS: [(&str, Map); 3] = [
 fn assert_refused(fd: &OwnedFd) {
     for (name, map) in MAPS {
         let error = map(fd).expect_err(name);
-        assert!(matches!(error.kind(), ErrorKind::InvalidData), "{name}: {error}");
+        assert!(
+            matches!(error.kind(), ErrorKind::InvalidData),
+            "{name}: {error}"
+        );
     }
 }
 
@@ -98,7 +101,13 @@ fn sizes_that_do_not_give_the_length_are_refused() {
     }
     let counters = CountersPage::create(1, 1).expect("memory");
     let [magic, version] = constants(&RawEdge(counters));
-    for (outputs, inputs) in [(u64::MAX, 1), (1, u64::MAX), (1 << 16, 1 << 16), (1 << 17, 0), (100, 100)] {
+    for (outputs, inputs) in [
+        (u64::MAX, 1),
+        (1, u64::MAX),
+        (1 << 16, 1 << 16),
+        (1 << 17, 0),
+        (100, 100),
+    ] {
         let fd = frozen(page, &[magic, version, outputs, inputs]);
         assert!(CountersPage::map(&fd, true).is_err(), "{outputs} {inputs}");
     }
@@ -106,14 +115,17 @@ fn sizes_that_do_not_give_the_length_are_refused() {
 
 #[test]
 fn another_version_is_called_another_version() {
-    for create in
-        [|| EdgeRegion::create(4, 4).expect("memory"), || CountersPage::create(2, 2).expect("memory")]
-    {
+    for create in [
+        || EdgeRegion::create(4, 4).expect("memory"),
+        || CountersPage::create(2, 2).expect("memory"),
+    ] {
         let edge = RawEdge(create());
         let ours = edge.read_word(8);
         edge.write_word(8, ours + 1);
-        let errors: Vec<String> =
-            MAPS.iter().map(|(_, map)| map(&edge.0).expect_err("refused").to_string()).collect();
+        let errors: Vec<String> = MAPS
+            .iter()
+            .map(|(_, map)| map(&edge.0).expect_err("refused").to_string())
+            .collect();
         assert!(
             errors.iter().any(|error| {
                 error.contains(&format!("version {}", ours + 1))
@@ -159,14 +171,27 @@ fn sizes_rewritten_after_the_mapping_change_nothing() {
 fn an_edge_that_does_not_fit_is_refused() {
     use nervure_protocol::wiring::{Policy, Queue};
     let producer = crate::rig::HonestProducer::new();
-    let fits = Queue { policy: Policy::DropOldest, depth: 8, max_held: 4 };
+    let fits = Queue {
+        policy: Policy::DropOldest,
+        depth: 8,
+        max_held: 4,
+    };
     for (depth, blocks, inputs, input, queue) in [
         (8, crate::rig::BLOCKS - 1, 1, 0, fits),
         (4, crate::rig::BLOCKS, 1, 0, fits),
         (8, crate::rig::BLOCKS, 1, 4096, fits),
         (8, crate::rig::BLOCKS, 1, u32::MAX, fits),
         (8, crate::rig::BLOCKS, 1, 0, Queue { depth: 0, ..fits }),
-        (8, crate::rig::BLOCKS, 1, 0, Queue { max_held: 0, ..fits }),
+        (
+            8,
+            crate::rig::BLOCKS,
+            1,
+            0,
+            Queue {
+                max_held: 0,
+                ..fits
+            },
+        ),
     ] {
         let region = EdgeRegion::create(depth, blocks).expect("memory");
         let (_, bell) = WakePage::create(inputs).expect("memory");
@@ -182,6 +207,9 @@ fn an_edge_that_does_not_fit_is_refused() {
             eventfd: std::sync::Arc::new(nervure_shm::eventfd().expect("a descriptor")),
             pair: std::sync::Arc::new(nervure_shm::ProducerPair::new(a, 0)),
         });
-        assert_eq!(attached.expect_err("refused").kind(), ErrorKind::InvalidInput);
+        assert_eq!(
+            attached.expect_err("refused").kind(),
+            ErrorKind::InvalidInput
+        );
     }
 }

@@ -1,6 +1,8 @@
 //! Producers that write nonsense into the ring of an honest consumer.
 
-use crate::rig::{ATTACHED, BLOCKS, BesideHostile, DEPTH, HEAD, NO_BLOCK, Random, RawEdge, SEGMENT, TAIL};
+use crate::rig::{
+    ATTACHED, BLOCKS, BesideHostile, DEPTH, HEAD, NO_BLOCK, Random, RawEdge, SEGMENT, TAIL,
+};
 use crate::rig::{expect_sample, packet, segment};
 use nervure_shm::{Arrival, Misbehaviour};
 use rustix::fd::AsFd;
@@ -14,8 +16,14 @@ const SEGMENT_BYTES: usize = 4 * PAGE;
 fn after_descriptor(block: u64, offset: u64, payload: u64, head: u64) -> BesideHostile {
     let hostile = BesideHostile::new();
     let fd = segment(SEGMENT_BYTES);
-    hostile.socket.send(&packet(SEGMENT, 3, SEGMENT_BYTES as u64), &[fd.as_fd()]).expect("room");
-    hostile.socket.send(&packet(ATTACHED, 0, 0), &[]).expect("room");
+    hostile
+        .socket
+        .send(&packet(SEGMENT, 3, SEGMENT_BYTES as u64), &[fd.as_fd()])
+        .expect("room");
+    hostile
+        .socket
+        .send(&packet(ATTACHED, 0, 0), &[])
+        .expect("room");
     hostile.edge.describe(0, block, offset, payload, head);
     hostile.edge.write_word(HEAD, 1);
     hostile
@@ -28,12 +36,18 @@ fn at(block: u64, segment: u64) -> u64 {
 #[test]
 fn the_last_byte_of_a_segment_is_in_bounds() {
     let end = SEGMENT_BYTES as u64;
-    for (offset, payload, head) in
-        [(0, end, 0), (256, end - 256, 5), (end - 256, 256, 0), (0, end - 1000, 1000)]
-    {
+    for (offset, payload, head) in [
+        (0, end, 0),
+        (256, end - 256, 5),
+        (end - 256, 256, 0),
+        (0, end - 1000, 1000),
+    ] {
         let mut hostile = after_descriptor(at(0, 3), offset, payload, head);
         let sample = expect_sample(&mut hostile.consumer, 0);
-        assert_eq!((sample.payload().len() as u64, sample.head().len() as u64), (payload, head));
+        assert_eq!(
+            (sample.payload().len() as u64, sample.head().len() as u64),
+            (payload, head)
+        );
     }
 }
 
@@ -57,7 +71,10 @@ fn a_descriptor_beyond_its_segment_is_refused() {
     ];
     for (offset, payload, head) in cases {
         let found = after_descriptor(at(0, 3), offset, payload, head).misbehaviour();
-        assert!(matches!(found, Misbehaviour::Bounds { .. }), "{offset} {payload} {head}: {found:?}");
+        assert!(
+            matches!(found, Misbehaviour::Bounds { .. }),
+            "{offset} {payload} {head}: {found:?}"
+        );
     }
 }
 
@@ -65,7 +82,10 @@ fn a_descriptor_beyond_its_segment_is_refused() {
 fn a_block_that_is_not_aligned_is_refused() {
     for offset in [1, 8, 64, 128, 255, 257] {
         let found = after_descriptor(at(0, 3), offset, 10, 0).misbehaviour();
-        assert!(matches!(found, Misbehaviour::Bounds { .. }), "{offset}: {found:?}");
+        assert!(
+            matches!(found, Misbehaviour::Bounds { .. }),
+            "{offset}: {found:?}"
+        );
     }
 }
 
@@ -73,7 +93,13 @@ fn a_block_that_is_not_aligned_is_refused() {
 fn a_block_beyond_the_lease_table_is_refused() {
     for block in [BLOCKS, BLOCKS + 1, 1 << 20, u32::MAX - 1] {
         let found = after_descriptor(at(u64::from(block), 3), 0, 10, 0).misbehaviour();
-        assert_eq!(found, Misbehaviour::Block { block, blocks: BLOCKS });
+        assert_eq!(
+            found,
+            Misbehaviour::Block {
+                block,
+                blocks: BLOCKS
+            }
+        );
     }
 }
 
@@ -96,7 +122,10 @@ fn a_segment_that_never_comes_holds_up_nothing_else() {
     }
     // It may still come: this is how a restarted consumer finds what its predecessor left.
     let fd = segment(PAGE);
-    hostile.socket.send(&packet(SEGMENT, 9, PAGE as u64), &[fd.as_fd()]).expect("room");
+    hostile
+        .socket
+        .send(&packet(SEGMENT, 9, PAGE as u64), &[fd.as_fd()])
+        .expect("room");
     hostile.consumer.ring();
     assert_eq!(expect_sample(&mut hostile.consumer, 0).payload().len(), 10);
 }
@@ -107,7 +136,10 @@ fn a_sample_whose_memory_went_with_its_producer_is_counted_and_passed_over() {
     hostile.edge.describe(0, at(0, 9), 0, 10, 0);
     hostile.edge.describe(1, NO_BLOCK, 0, 11, 0);
     hostile.edge.write_word(HEAD, 2);
-    drop(std::mem::replace(&mut hostile.socket, nervure_shm::Seqpacket::pair().expect("a socket").0));
+    drop(std::mem::replace(
+        &mut hostile.socket,
+        nervure_shm::Seqpacket::pair().expect("a socket").0,
+    ));
     assert_eq!(expect_sample(&mut hostile.consumer, 0).payload().len(), 11);
     let counters = hostile.consumer.counters.input(0);
     assert_eq!((counters.lost, counters.received, counters.held), (1, 1, 0));
@@ -115,9 +147,16 @@ fn a_sample_whose_memory_went_with_its_producer_is_counted_and_passed_over() {
 
 #[test]
 fn a_head_beyond_every_limit_is_refused() {
-    for (block, head) in [(at(0, 3), 64 * 1024 + 1), (at(0, 3), u64::from(u32::MAX)), (NO_BLOCK, 1 << 20)] {
+    for (block, head) in [
+        (at(0, 3), 64 * 1024 + 1),
+        (at(0, 3), u64::from(u32::MAX)),
+        (NO_BLOCK, 1 << 20),
+    ] {
         let found = after_descriptor(block, 0, 10, head).misbehaviour();
-        assert!(matches!(found, Misbehaviour::Head { .. }), "{head}: {found:?}");
+        assert!(
+            matches!(found, Misbehaviour::Head { .. }),
+            "{head}: {found:?}"
+        );
     }
 }
 
@@ -134,7 +173,10 @@ fn a_small_sample_beyond_its_slot_is_refused() {
         (1 << 32, 0),
     ] {
         let found = after_descriptor(NO_BLOCK, 0, payload, head).misbehaviour();
-        assert!(matches!(found, Misbehaviour::Bounds { .. }), "{payload} {head}: {found:?}");
+        assert!(
+            matches!(found, Misbehaviour::Bounds { .. }),
+            "{payload} {head}: {found:?}"
+        );
     }
     let mut hostile = after_descriptor(NO_BLOCK, 0, 248, 8);
     assert_eq!(expect_sample(&mut hostile.consumer, 0).head().len(), 8);
@@ -143,14 +185,23 @@ fn a_small_sample_beyond_its_slot_is_refused() {
 #[test]
 fn counters_further_apart_than_the_ring_are_refused() {
     let cap = u64::from(DEPTH);
-    for (head, tail) in
-        [(cap + 1, 0), (u64::MAX, 0), (0, 1), (5, 6), (1 << 63, 0), (0, u64::MAX - cap), (7, 1 << 40)]
-    {
+    for (head, tail) in [
+        (cap + 1, 0),
+        (u64::MAX, 0),
+        (0, 1),
+        (5, 6),
+        (1 << 63, 0),
+        (0, u64::MAX - cap),
+        (7, 1 << 40),
+    ] {
         let mut hostile = BesideHostile::new();
         hostile.edge.write_word(TAIL, tail);
         hostile.edge.write_word(HEAD, head);
         let found = hostile.misbehaviour();
-        assert!(matches!(found, Misbehaviour::Counters { .. }), "{head} {tail}: {found:?}");
+        assert!(
+            matches!(found, Misbehaviour::Counters { .. }),
+            "{head} {tail}: {found:?}"
+        );
     }
 }
 
@@ -162,7 +213,9 @@ fn counters_that_wrap_are_as_good_as_any() {
     }
     hostile.edge.write_word(TAIL, u64::MAX - 3);
     hostile.edge.write_word(HEAD, 2);
-    let lengths: Vec<_> = (0..6).map(|_| expect_sample(&mut hostile.consumer, 0).payload().len()).collect();
+    let lengths: Vec<_> = (0..6)
+        .map(|_| expect_sample(&mut hostile.consumer, 0).payload().len())
+        .collect();
     assert_eq!(lengths, [4, 5, 6, 7, 0, 1]);
     assert!(hostile.consumer.next().is_none());
 }
@@ -173,15 +226,28 @@ fn an_edge_that_was_cut_off_still_closes_its_input() {
     hostile.edge.write_word(HEAD, u64::MAX);
     hostile.misbehaviour();
     hostile.consumer.inbox.handle().close(0, true);
-    assert!(matches!(hostile.consumer.next(), Some(Arrival::Closed { input: 0 })));
+    assert!(matches!(
+        hostile.consumer.next(),
+        Some(Arrival::Closed { input: 0 })
+    ));
 }
 
 #[test]
 fn misbehaviour_that_the_newest_sample_met_is_told_too() {
     let mut hostile = after_descriptor(at(0, 77), 0, 10, 0);
     hostile.consumer.inbox.refresh();
-    assert!(hostile.consumer.inbox.take_newest(0).expect("not forked").is_none());
-    assert_eq!(hostile.misbehaviour(), Misbehaviour::Segment { segment: 77 });
+    assert!(
+        hostile
+            .consumer
+            .inbox
+            .take_newest(0)
+            .expect("not forked")
+            .is_none()
+    );
+    assert_eq!(
+        hostile.misbehaviour(),
+        Misbehaviour::Segment { segment: 77 }
+    );
 }
 
 /// Races that no table lists: every word of the region, rewritten while the consumer reads.
@@ -191,9 +257,15 @@ fn a_consumer_survives_whatever_is_written_while_it_reads() {
         let mut hostile = BesideHostile::new();
         let fd = segment(SEGMENT_BYTES);
         for id in 0..4 {
-            hostile.socket.send(&packet(SEGMENT, id, SEGMENT_BYTES as u64), &[fd.as_fd()]).expect("room");
+            hostile
+                .socket
+                .send(&packet(SEGMENT, id, SEGMENT_BYTES as u64), &[fd.as_fd()])
+                .expect("room");
         }
-        hostile.socket.send(&packet(ATTACHED, 0, 0), &[]).expect("room");
+        hostile
+            .socket
+            .send(&packet(ATTACHED, 0, 0), &[])
+            .expect("room");
         let edge = std::mem::replace(&mut hostile.edge, RawEdge::new());
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -203,8 +275,12 @@ fn a_consumer_survives_whatever_is_written_while_it_reads() {
                 hostile.consumer.ring();
                 match hostile.consumer.next() {
                     Some(Arrival::Sample { sample, .. }) => {
-                        let sum: u64 =
-                            sample.payload().iter().chain(sample.head()).map(|&b| u64::from(b)).sum();
+                        let sum: u64 = sample
+                            .payload()
+                            .iter()
+                            .chain(sample.head())
+                            .map(|&b| u64::from(b))
+                            .sum();
                         held.push((sum, sample));
                     }
                     Some(Arrival::Misbehaved { .. }) => break,
@@ -227,10 +303,18 @@ fn scribble(edge: &RawEdge, seed: u64, is_over: &AtomicBool) {
     while !is_over.load(SeqCst) {
         let descriptor = match random.next() % 3 {
             0 => (NO_BLOCK, 0, random.next() % 256, 0),
-            1 => {
-                (at(random.next() % 32, random.next() % 4), 256, random.next() % 16_000, random.next() % 256)
-            }
-            _ => (at(random.next() % 32, random.next() % 4), 0, random.next() % 4000, 300),
+            1 => (
+                at(random.next() % 32, random.next() % 4),
+                256,
+                random.next() % 16_000,
+                random.next() % 256,
+            ),
+            _ => (
+                at(random.next() % 32, random.next() % 4),
+                0,
+                random.next() % 4000,
+                300,
+            ),
         };
         let (block, offset, payload, head_bytes) = descriptor;
         edge.describe(head, block, offset, payload, head_bytes);
@@ -244,7 +328,13 @@ fn scribble(edge: &RawEdge, seed: u64, is_over: &AtomicBool) {
         match random.next() % 300 {
             0 => edge.write_word(TAIL, head.wrapping_sub(random.next() % 8)),
             1 => edge.write_word(random.next() % (edge.bytes() / 8) * 8, random.word()),
-            2 => edge.describe(random.next(), random.word(), random.word(), random.word(), random.word()),
+            2 => edge.describe(
+                random.next(),
+                random.word(),
+                random.word(),
+                random.word(),
+                random.word(),
+            ),
             _ => {}
         }
     }

@@ -2,8 +2,8 @@
 
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
-    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Misbehaviour, Output,
-    OutputEdge, OwnWakePage, Producer, ProducerPair, Sample, Seqpacket, WakePage, eventfd,
+    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Misbehaviour,
+    Output, OutputEdge, OwnWakePage, Producer, ProducerPair, Sample, Seqpacket, WakePage, eventfd,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -58,21 +58,28 @@ impl RawEdge {
     }
 
     pub fn slot(index: u64) -> u64 {
-        (LEASES + u64::from(BLOCKS) * 4).next_multiple_of(64) + index % u64::from(DEPTH) * SLOT_BYTES
+        (LEASES + u64::from(BLOCKS) * 4).next_multiple_of(64)
+            + index % u64::from(DEPTH) * SLOT_BYTES
     }
 
     /// Writes a descriptor into a slot.
     pub fn describe(&self, index: u64, block: u64, offset: u64, payload: u64, head: u64) {
-        for (word, value) in
-            [(WORD_BLOCK, block), (WORD_OFFSET, offset), (WORD_PAYLOAD, payload), (WORD_HEAD, head)]
-        {
+        for (word, value) in [
+            (WORD_BLOCK, block),
+            (WORD_OFFSET, offset),
+            (WORD_PAYLOAD, payload),
+            (WORD_HEAD, head),
+        ] {
             self.write_word(Self::slot(index) + word as u64 * 8, value);
         }
     }
 
     /// Length of the region.
     pub fn bytes(&self) -> u64 {
-        rustix::fs::fstat(&self.0).expect("a descriptor").st_size.cast_unsigned()
+        rustix::fs::fstat(&self.0)
+            .expect("a descriptor")
+            .st_size
+            .cast_unsigned()
     }
 }
 
@@ -99,18 +106,36 @@ impl HonestProducer {
             counters,
             incarnation: 0,
             stopping: Arc::default(),
-            on_misbehaviour: Arc::new(move |edge, what| told.lock().expect("no panic").push((edge, what))),
+            on_misbehaviour: Arc::new(move |edge, what| {
+                told.lock().expect("no panic").push((edge, what))
+            }),
         };
-        Self { output: Output::new("output".to_owned(), BLOCKS, 2, process.clone()), process, wake, cut }
+        Self {
+            output: Output::new("output".to_owned(), BLOCKS, 2, process.clone()),
+            process,
+            wake,
+            cut,
+        }
     }
 
     /// Attaches an edge to input `input` of the consumer that has that wake page; the input is the edge's id, too.
-    pub fn attach(&self, input: u32, policy: Policy, region: &OwnedFd, bell: &OwnedFd, socket: Seqpacket) {
+    pub fn attach(
+        &self,
+        input: u32,
+        policy: Policy,
+        region: &OwnedFd,
+        bell: &OwnedFd,
+        socket: Seqpacket,
+    ) {
         let edge = OutputEdge {
             id: input,
             consumer: format!("consumer/input{input}"),
             input,
-            queue: Queue { policy, depth: DEPTH, max_held: DEPTH + 4 },
+            queue: Queue {
+                policy,
+                depth: DEPTH,
+                max_held: DEPTH + 4,
+            },
             counters_row: input,
             region: EdgeRegion::map(region).expect("a region"),
             bell: Arc::new(WakePage::map(bell).expect("a wake page")),
@@ -166,7 +191,13 @@ impl HonestConsumer {
         self.attach_pair(input, region, space, Arc::new(ConsumerPair::new(socket)));
     }
 
-    pub fn attach_pair(&self, input: u32, region: &OwnedFd, space: &OwnedFd, pair: Arc<ConsumerPair>) {
+    pub fn attach_pair(
+        &self,
+        input: u32,
+        region: &OwnedFd,
+        space: &OwnedFd,
+        pair: Arc<ConsumerPair>,
+    ) {
         self.inbox.handle().attach(InputEdge {
             id: input,
             input,
@@ -208,14 +239,23 @@ impl BesideHostile {
         let (a, b) = Seqpacket::pair().expect("a socket");
         consumer.attach(1, &region, &producer.wake, b);
         producer.attach(1, Policy::DropOldest, &region, &consumer.wake, a);
-        Self { consumer, edge, socket, producer }
+        Self {
+            consumer,
+            edge,
+            socket,
+            producer,
+        }
     }
 
     /// What the consumer says of input 0, which must be cut off; and input 1 still works.
     pub fn misbehaviour(&mut self) -> Misbehaviour {
         self.consumer.ring();
         let found = match self.consumer.next() {
-            Some(Arrival::Misbehaved { input: 0, edge: 0, misbehaviour }) => misbehaviour,
+            Some(Arrival::Misbehaved {
+                input: 0,
+                edge: 0,
+                misbehaviour,
+            }) => misbehaviour,
             other => panic!("expected misbehaviour, got {other:?}"),
         };
         self.assert_others_work();
@@ -239,7 +279,9 @@ impl BesideHostile {
                     None => panic!("nothing came of the other producer"),
                 }
             };
-            assert!(sample.payload().iter().all(|&byte| byte == 7) && sample.payload().len() == bytes);
+            assert!(
+                sample.payload().iter().all(|&byte| byte == 7) && sample.payload().len() == bytes
+            );
         }
     }
 }
@@ -255,13 +297,21 @@ pub fn send(output: &Output, payload: &[u8]) -> nervure_shm::Receipt {
     use nervure_shm::Wait;
     let mut loan = output.loan(payload.len(), 0, Wait::Never).expect("memory");
     loan.payload_mut().copy_from_slice(payload);
-    output.publish(&mut loan, nervure_message::Header::default(), b"", Wait::Never).expect("room")
+    output
+        .publish(
+            &mut loan,
+            nervure_message::Header::default(),
+            b"",
+            Wait::Never,
+        )
+        .expect("room")
 }
 
 /// A sealed memfd, as a segment is.
 pub fn segment(bytes: usize) -> OwnedFd {
     let fd = memfd(bytes);
-    rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes as u64).expect("memory");
+    rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes as u64)
+        .expect("memory");
     seal(&fd);
     fd
 }

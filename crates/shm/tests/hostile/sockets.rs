@@ -1,7 +1,8 @@
 //! Nonsense on the sockets between processes.
 
 use crate::rig::{
-    ANNOUNCE, ATTACHED, BesideHostile, HEAD, HonestProducer, RETIRE, RETIRED, Random, RawEdge, SEGMENT,
+    ANNOUNCE, ATTACHED, BesideHostile, HEAD, HonestProducer, RETIRE, RETIRED, Random, RawEdge,
+    SEGMENT,
 };
 use crate::rig::{memfd, packet, seal, segment, send};
 use nervure_protocol::wiring::Policy;
@@ -34,13 +35,23 @@ fn packets_that_are_no_messages_are_refused() {
     for kind in [0, 4, 6, 7, u64::MAX] {
         assert!(is_message(after_packet(&packet(kind, 0, 0), &[])), "{kind}");
     }
-    for (kind, fds) in
-        [(SEGMENT, vec![]), (SEGMENT, vec![fd; 2]), (SEGMENT, vec![fd; 250]), (ANNOUNCE, vec![fd])]
-    {
-        assert!(is_message(after_packet(&packet(kind, 0, 4096), &fds)), "{kind} with {}", fds.len());
+    for (kind, fds) in [
+        (SEGMENT, vec![]),
+        (SEGMENT, vec![fd; 2]),
+        (SEGMENT, vec![fd; 250]),
+        (ANNOUNCE, vec![fd]),
+    ] {
+        assert!(
+            is_message(after_packet(&packet(kind, 0, 4096), &fds)),
+            "{kind} with {}",
+            fds.len()
+        );
     }
     for kind in [RETIRE, ATTACHED] {
-        assert!(is_message(after_packet(&packet(kind, 0, 0), &[fd])), "{kind}");
+        assert!(
+            is_message(after_packet(&packet(kind, 0, 0), &[fd])),
+            "{kind}"
+        );
     }
 }
 
@@ -57,7 +68,8 @@ fn what_is_no_segment_is_refused() {
     let unsealed = memfd(4096);
     rustix::fs::fallocate(&unsealed, rustix::fs::FallocateFlags::empty(), 0, 4096).expect("memory");
     refuse(&unsealed, 4096);
-    let shrinkable = segment_with(rustix::fs::SealFlags::GROW | rustix::fs::SealFlags::FUTURE_WRITE);
+    let shrinkable =
+        segment_with(rustix::fs::SealFlags::GROW | rustix::fs::SealFlags::FUTURE_WRITE);
     refuse(&shrinkable, 4096);
     // Its holes could be made later.
     let writable = segment_with(rustix::fs::SealFlags::GROW | rustix::fs::SealFlags::SHRINK);
@@ -68,8 +80,16 @@ fn what_is_no_segment_is_refused() {
     refuse(&eventfd().expect("a descriptor"), 4096);
     refuse(&rustix::pipe::pipe().expect("a pipe").0, 4096);
     refuse(&Seqpacket::pair().expect("a socket").0.into(), 4096);
-    refuse(&std::fs::File::open("/dev/zero").expect("a device").into(), 4096);
-    refuse(&std::fs::File::open("/proc/self/exe").expect("a file").into(), 4096);
+    refuse(
+        &std::fs::File::open("/dev/zero").expect("a device").into(),
+        4096,
+    );
+    refuse(
+        &std::fs::File::open("/proc/self/exe")
+            .expect("a file")
+            .into(),
+        4096,
+    );
 }
 
 fn segment_with(seals: rustix::fs::SealFlags) -> OwnedFd {
@@ -86,7 +106,10 @@ fn a_segment_with_holes_is_refused() {
         let fd = memfd(bytes);
         rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, 4096).expect("memory");
         seal(&fd);
-        assert!(is_message(after_packet(&packet(SEGMENT, 0, bytes as u64), &[fd.as_fd()])));
+        assert!(is_message(after_packet(
+            &packet(SEGMENT, 0, bytes as u64),
+            &[fd.as_fd()]
+        )));
     }
 }
 
@@ -121,14 +144,24 @@ fn floods_of_what_must_be_kept_end() {
     flood(|n| packet(SEGMENT, n + 1, 4096), Some(&fd), 40_000);
     flood(|n| packet(ANNOUNCE, n, 0), None, 100_000);
     flood(|n| packet(ATTACHED, n + 1, 0), None, 100_000);
-    flood(|n| [packet(ANNOUNCE, n, 0), vec![0; 128 * 1024]].concat(), None, 3000);
+    flood(
+        |n| [packet(ANNOUNCE, n, 0), vec![0; 128 * 1024]].concat(),
+        None,
+        3000,
+    );
 }
 
 #[test]
 fn floods_of_what_need_not_be_kept_hold_up_nothing_else() {
     let mut hostile = BesideHostile::new();
-    let (socket, is_over) =
-        (&hostile.socket.as_fd().try_clone_to_owned().expect("a descriptor"), AtomicBool::new(false));
+    let (socket, is_over) = (
+        &hostile
+            .socket
+            .as_fd()
+            .try_clone_to_owned()
+            .expect("a descriptor"),
+        AtomicBool::new(false),
+    );
     let socket = Seqpacket::from(socket.try_clone().expect("a descriptor"));
     hostile.edge.describe(0, 0, 0, 10, 0);
     hostile.edge.write_word(HEAD, 1);
@@ -162,7 +195,9 @@ fn a_producer_takes_in_a_flood_in_portions() {
                 }
             });
         }
-        let most = (0..50).map(|_| pair.receive().expect("it is open").len()).max();
+        let most = (0..50)
+            .map(|_| pair.receive().expect("it is open").len())
+            .max();
         assert!(most < Some(10_000));
         is_over.store(true, SeqCst);
     });
@@ -182,8 +217,14 @@ fn noise_and_false_receipts_harm_nobody_else() {
     let open = || std::fs::read_dir("/proc/self/fd").expect("proc").count();
     for round in 0..300_u32 {
         send(&producer.output, &vec![1; 70_000]);
-        let noise: Vec<u8> = (0..random.next() % 64).flat_map(|_| random.word().to_ne_bytes()).collect();
-        for packet in [noise, packet(RETIRED, random.next() % 40, 0), packet(RETIRED, u64::MAX, 0)] {
+        let noise: Vec<u8> = (0..random.next() % 64)
+            .flat_map(|_| random.word().to_ne_bytes())
+            .collect();
+        for packet in [
+            noise,
+            packet(RETIRED, random.next() % 40, 0),
+            packet(RETIRED, u64::MAX, 0),
+        ] {
             let _ = b.send(&packet, &[fd.as_fd(), fd.as_fd()]);
         }
         // An empty packet reads as the end.
@@ -191,7 +232,10 @@ fn noise_and_false_receipts_harm_nobody_else() {
             producer.output.acknowledge(0, &retired);
         }
         let used = producer.process.budget.used();
-        assert!((70_000..64 << 20).contains(&used), "{used} bytes after {round} rounds");
+        assert!(
+            (70_000..64 << 20).contains(&used),
+            "{used} bytes after {round} rounds"
+        );
     }
     assert!(open() < 200, "descriptors that came with noise are closed");
 }

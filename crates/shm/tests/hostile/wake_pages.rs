@@ -4,8 +4,8 @@ use crate::rig::{BLOCKS, DEPTH, HonestConsumer, HonestProducer, Random, send};
 use nervure_message::Header;
 use nervure_protocol::wiring::Policy;
 use nervure_shm::{
-    Arrival, CountersPage, EdgeRegion, OwnWakePage, SendError, Seqpacket, Wait, Waited, WakePage, eventfd,
-    monotonic_nanos,
+    Arrival, CountersPage, EdgeRegion, OwnWakePage, SendError, Seqpacket, Wait, Waited, WakePage,
+    eventfd, monotonic_nanos,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -57,7 +57,9 @@ impl Victim {
             send(&node.output, &[7; 100]);
         });
         let handle = self.consumer.inbox.handle();
-        self.while_asleep(sleep, "a message of the keeper", is_notice, |_| handle.notify());
+        self.while_asleep(sleep, "a message of the keeper", is_notice, |_| {
+            handle.notify()
+        });
         let due = monotonic_nanos() + 20_000_000;
         while sleep.sleep(&self.consumer, Some(due)) != Waited::TimedOut {
             self.consumer.next();
@@ -73,7 +75,10 @@ impl Victim {
         act: impl FnOnce(&HonestProducer) + Send,
     ) {
         while self.consumer.next().is_some() {}
-        let producer = HonestProducer { output: self.producer.output.clone(), ..HonestProducer::new() };
+        let producer = HonestProducer {
+            output: self.producer.output.clone(),
+            ..HonestProducer::new()
+        };
         let counters = self.consumer.counters.clone();
         thread::scope(|scope| {
             scope.spawn(move || {
@@ -164,7 +169,9 @@ fn hears_of_everything_while_overwritten(sleep: Sleep, value: fn(&mut Random) ->
         scope.spawn(|| {
             let mut random = Random::new(1);
             while !is_over.load(SeqCst) {
-                FIELDS.iter().for_each(|&offset| overwrite(&page, offset, value(&mut random)));
+                FIELDS
+                    .iter()
+                    .for_each(|&offset| overwrite(&page, offset, value(&mut random)));
                 thread::yield_now();
             }
         });
@@ -184,8 +191,10 @@ fn hears_of_everything_while_overwritten(sleep: Sleep, value: fn(&mut Random) ->
 #[test]
 fn a_node_that_seems_awake_is_woken_for_the_end_of_a_peer() {
     let mut victim = Victim::new();
-    let (wake, eventfd) =
-        (victim.consumer.wake.try_clone().expect("a descriptor"), victim.consumer.eventfd.clone());
+    let (wake, eventfd) = (
+        victim.consumer.wake.try_clone().expect("a descriptor"),
+        victim.consumer.eventfd.clone(),
+    );
     let keepers = WakePage::map(&wake).expect("a wake page");
     let alarm = victim.consumer.counters.clone();
     thread::scope(|scope| {
@@ -264,7 +273,10 @@ fn a_blocked_producer_hears_of_stop_and_of_room_whatever_its_page_says() {
             send(&victim.producer.output, b"x");
         }
         let page = victim.producer.wake.try_clone().expect("a descriptor");
-        let (output, process) = (victim.producer.output.clone(), victim.producer.process.clone());
+        let (output, process) = (
+            victim.producer.output.clone(),
+            victim.producer.process.clone(),
+        );
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -283,12 +295,21 @@ fn a_blocked_producer_hears_of_stop_and_of_room_whatever_its_page_says() {
             };
             let sender = scope.spawn(blocked);
             until_blocked();
-            assert!(victim.consumer.next().is_some_and(|arrival| is_sample(&arrival)), "room is made");
+            assert!(
+                victim
+                    .consumer
+                    .next()
+                    .is_some_and(|arrival| is_sample(&arrival)),
+                "room is made"
+            );
             sender.join().expect("no panic").expect("there is room");
             let sender = scope.spawn(blocked);
             until_blocked();
             process.stop();
-            assert!(matches!(sender.join().expect("no panic"), Err(SendError::Stopped)));
+            assert!(matches!(
+                sender.join().expect("no panic"),
+                Err(SendError::Stopped)
+            ));
             is_over.store(true, SeqCst);
         });
         assert_eq!(process.counters.waiting(), 0);

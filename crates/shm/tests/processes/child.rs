@@ -1,11 +1,13 @@
 //! What a child process does.
 
-use crate::rig::{BLOCKS, ROLE, attach, bytes_of, fill, number_of, producer, queue, receive, serve};
+use crate::rig::{
+    BLOCKS, ROLE, attach, bytes_of, fill, number_of, producer, queue, receive, serve,
+};
 use nervure_message::Header;
 use nervure_protocol::wiring::Policy;
 use nervure_shm::{
-    Arrival, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Output, OwnWakePage, Seqpacket, Wait,
-    WakePage,
+    Arrival, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Output, OwnWakePage,
+    Seqpacket, Wait, WakePage,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::VecDeque;
@@ -14,8 +16,15 @@ use std::sync::Arc;
 /// The whole life of a child; in the parent there is nothing to do.
 #[test]
 fn child() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    let control = Seqpacket::from(std::io::stdin().as_fd().try_clone_to_owned().expect("its control socket"));
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    let control = Seqpacket::from(
+        std::io::stdin()
+            .as_fd()
+            .try_clone_to_owned()
+            .expect("its control socket"),
+    );
     let fds = receive(&control).expect("descriptors").0;
     let (role, number) = role.split_once(' ').expect("a role and its number");
     let number = number.parse().expect("a number");
@@ -29,16 +38,28 @@ fn child() {
 
 /// Publishes so many samples to a `drop_oldest` or a `block` edge, and rests.
 fn produce(fds: Vec<OwnedFd>, count: u64) {
-    let [own_wake, counters, region, bell, eventfd, socket] = <[OwnedFd; 6]>::try_from(fds).expect("six");
+    let [own_wake, counters, region, bell, eventfd, socket] =
+        <[OwnedFd; 6]>::try_from(fds).expect("six");
     let process = producer(&own_wake, &counters);
     let output = Output::new("output".to_owned(), BLOCKS, 0, process);
     let queue = queue(Policy::Block, 4);
-    let pair = attach(&output, queue, &region, (&bell, &eventfd), Seqpacket::from(socket), 0);
+    let pair = attach(
+        &output,
+        queue,
+        &region,
+        (&bell, &eventfd),
+        Seqpacket::from(socket),
+        0,
+    );
     serve(output.clone(), pair, 0);
     for number in 0..count {
-        let mut loan = output.loan(bytes_of(number), 0, Wait::Forever).expect("memory");
+        let mut loan = output
+            .loan(bytes_of(number), 0, Wait::Forever)
+            .expect("memory");
         fill(loan.payload_mut(), number);
-        output.publish(&mut loan, Header::default(), b"", Wait::Forever).expect("room");
+        output
+            .publish(&mut loan, Header::default(), b"", Wait::Forever)
+            .expect("room");
     }
     loop {
         std::thread::park();
@@ -47,7 +68,8 @@ fn produce(fds: Vec<OwnedFd>, count: u64) {
 
 /// Reports every sample, and holds the last `hold` of them.
 fn consume(control: &Seqpacket, fds: Vec<OwnedFd>, hold: usize) {
-    let [wake, eventfd, counters, region, space, socket] = <[OwnedFd; 6]>::try_from(fds).expect("six");
+    let [wake, eventfd, counters, region, space, socket] =
+        <[OwnedFd; 6]>::try_from(fds).expect("six");
     let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
     let page = OwnWakePage::map(&wake, 1, counters.clone()).expect("a wake page");
     let mut inbox = Inbox::new(Arc::new(page), Arc::new(eventfd));

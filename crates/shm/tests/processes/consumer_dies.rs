@@ -1,7 +1,8 @@
 //! The consumer is killed, at any moment, with samples in its hands.
 
 use crate::rig::{
-    BLOCKS, ConsumerPages, Spawned, alone, attach, bytes_of, deadline, fill, open, producer, queue, serve,
+    BLOCKS, ConsumerPages, Spawned, alone, attach, bytes_of, deadline, fill, open, producer, queue,
+    serve,
 };
 use nervure_message::Header;
 use nervure_protocol::wiring::{Policy, Queue};
@@ -20,13 +21,19 @@ impl Parent {
     fn new() -> Self {
         let (_, wake) = WakePage::create(0).expect("memory");
         let process = producer(&wake, &CountersPage::create(1, 0).expect("memory"));
-        Self { output: Output::new("output".to_owned(), BLOCKS, 0, process.clone()), process, wake }
+        Self {
+            output: Output::new("output".to_owned(), BLOCKS, 0, process.clone()),
+            process,
+            wake,
+        }
     }
 
     fn publish(&self, number: u64, wait: Wait) {
         let mut loan = self.output.loan(bytes_of(number), 0, wait).expect("memory");
         fill(loan.payload_mut(), number);
-        self.output.publish(&mut loan, Header::default(), b"", wait).expect("room");
+        self.output
+            .publish(&mut loan, Header::default(), b"", wait)
+            .expect("room");
     }
 
     /// Starts a consumer on a region, known to the producer at once or only after it has begun to look.
@@ -35,12 +42,26 @@ impl Parent {
         let (a, b) = Seqpacket::pair().expect("a socket");
         let process = Spawned::new("consume 3");
         let attach_producer = |a| {
-            let pair = attach(&self.output, queue, region, (&pages.wake, &pages.eventfd), a, peer);
+            let pair = attach(
+                &self.output,
+                queue,
+                region,
+                (&pages.wake, &pages.eventfd),
+                a,
+                peer,
+            );
             serve(self.output.clone(), pair, peer)
         };
         let socket = OwnedFd::from(b);
-        let fds =
-            [&pages.wake, &pages.eventfd, &pages.counters, region, &self.wake, &socket].map(AsFd::as_fd);
+        let fds = [
+            &pages.wake,
+            &pages.eventfd,
+            &pages.counters,
+            region,
+            &self.wake,
+            &socket,
+        ]
+        .map(AsFd::as_fd);
         let control = if producer_last {
             process.give(&fds);
             drop(socket);
@@ -75,7 +96,11 @@ fn what_it_held_is_free_at_once() {
     let _alone = alone();
     let mut before = None;
     for round in 0..8 {
-        let policy = if round % 2 == 0 { Policy::Block } else { Policy::DropOldest };
+        let policy = if round % 2 == 0 {
+            Policy::Block
+        } else {
+            Policy::DropOldest
+        };
         let parent = Parent::new();
         let region = EdgeRegion::create(4, BLOCKS).expect("memory");
         let consumer = parent.start(&region, queue(policy, 4), 0, false);
@@ -97,10 +122,17 @@ fn what_it_held_is_free_at_once() {
                 thread::yield_now();
             }
             is_over.store(true, SeqCst);
-            assert!(parent.process.budget.used() <= used, "new memory after a death");
+            assert!(
+                parent.process.budget.used() <= used,
+                "new memory after a death"
+            );
         });
         drop((parent, region));
-        assert!(round < 2 || Some(open()) == before, "descriptors and mappings: {:?}, {before:?}", open());
+        assert!(
+            round < 2 || Some(open()) == before,
+            "descriptors and mappings: {:?}, {before:?}",
+            open()
+        );
         before = Some(open());
     }
 }
@@ -127,8 +159,9 @@ fn its_next_incarnations_go_on_where_it_stopped() {
             }
         });
         for round in 0..12_u32 {
-            let consumer =
-                first.take().unwrap_or_else(|| parent.start(&region, queue, round, round % 2 == 0));
+            let consumer = first
+                .take()
+                .unwrap_or_else(|| parent.start(&region, queue, round, round % 2 == 0));
             for _ in 0..(round * 53 % 90) {
                 reported.push(consumer.process.report().expect("it reports"));
             }
@@ -144,10 +177,16 @@ fn its_next_incarnations_go_on_where_it_stopped() {
     let counters = parent.process.counters.output(0);
     // The very last was published when nobody was there any more.
     let published = published.into_inner();
-    assert!((published - 1..=published).contains(&counters.sent), "{published}: {counters:?}");
+    assert!(
+        (published - 1..=published).contains(&counters.sent),
+        "{published}: {counters:?}"
+    );
     assert_eq!(counters.lost(), counters.lost_in_crash, "{counters:?}");
     // Missing are only those that it had taken and not yet reported when it died: one at a time.
     let unreported = counters.sent - counters.undelivered - reported.len() as u64;
-    assert!(unreported <= deaths, "{unreported} were lost in {deaths} deaths");
+    assert!(
+        unreported <= deaths,
+        "{unreported} were lost in {deaths} deaths"
+    );
     assert!(counters.lost_in_crash > 0, "it held some");
 }

@@ -3,8 +3,8 @@
 use crate::rig::{BLOCKS, ConsumerPages, Spawned, alone, deadline, number_of, open};
 use nervure_protocol::wiring::Policy;
 use nervure_shm::{
-    Arrival, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, OwnWakePage, Seqpacket, WakePage,
-    monotonic_nanos,
+    Arrival, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, OwnWakePage, Seqpacket,
+    WakePage, monotonic_nanos,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -21,7 +21,15 @@ fn run(role: &str, kill_after: u64) -> u64 {
     let mut producer = Spawned::new(role);
     let socket = OwnedFd::from(a);
     producer.give(
-        &[&producer_wake, &producer_counters, &region, &pages.wake, &pages.eventfd, &socket].map(AsFd::as_fd),
+        &[
+            &producer_wake,
+            &producer_counters,
+            &region,
+            &pages.wake,
+            &pages.eventfd,
+            &socket,
+        ]
+        .map(AsFd::as_fd),
     );
     drop(socket);
     let keepers_page = WakePage::map(&pages.wake).expect("a wake page");

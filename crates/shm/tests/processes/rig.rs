@@ -2,8 +2,8 @@
 
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
-    Budget, CountersPage, EdgeRegion, Output, OutputEdge, OwnWakePage, Producer, ProducerPair, Received,
-    Sample, Seqpacket, WakePage, eventfd, monotonic_nanos,
+    Budget, CountersPage, EdgeRegion, Output, OutputEdge, OwnWakePage, Producer, ProducerPair,
+    Received, Sample, Seqpacket, WakePage, eventfd, monotonic_nanos,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -163,7 +163,11 @@ pub fn serve(output: Output, pair: Arc<ProducerPair>, peer: u32) -> thread::Join
 }
 
 pub fn queue(policy: Policy, depth: u32) -> Queue {
-    Queue { policy, depth, max_held: depth + 8 }
+    Queue {
+        policy,
+        depth,
+        max_held: depth + 8,
+    }
 }
 
 /// Sizes with and without a block.
@@ -182,6 +186,9 @@ pub fn number_of(sample: &Sample) -> u64 {
     let payload = sample.payload();
     let number = u64::from_ne_bytes(payload[..8].try_into().expect("eight bytes"));
     assert_eq!(payload.len(), bytes_of(number));
-    assert!(payload[8..].iter().all(|&byte| byte == number as u8), "sample {number} is torn");
+    assert!(
+        payload[8..].iter().all(|&byte| byte == number as u8),
+        "sample {number} is torn"
+    );
     number
 }

@@ -8,12 +8,28 @@ use nervure_protocol::wiring::{Policy, Queue};
 /// Under little memory, held samples, full queues and the death of the consumer.
 pub fn every_sample_is_counted_exactly_once<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::DropNewest] {
-        let output = plane.producer(Limits { memory_bytes: 1 << 20, blocks: 64, ..Limits::default() });
-        let queues = [Queue { policy, depth: 3, max_held: 3 }, queue(policy, 8)];
+        let output = plane.producer(Limits {
+            memory_bytes: 1 << 20,
+            blocks: 64,
+            ..Limits::default()
+        });
+        let queues = [
+            Queue {
+                policy,
+                depth: 3,
+                max_held: 3,
+            },
+            queue(policy, 8),
+        ];
         let mut ends: Vec<_> = queues
             .map(|queue| {
                 let (consumer, inbox) = plane.consumer(1);
-                (plane.connect(&output, &consumer, 0, queue), consumer, inbox, Vec::new())
+                (
+                    plane.connect(&output, &consumer, 0, queue),
+                    consumer,
+                    inbox,
+                    Vec::new(),
+                )
             })
             .into();
         let mut published = 0;
@@ -41,9 +57,14 @@ pub fn every_sample_is_counted_exactly_once<P: Plane>(plane: &P) {
             let received = plane.received(&consumer, 0);
             plane.consumer_died(&consumer, inbox, held, false);
             let sent = plane.sent(edge);
-            let missed = sent.dropped_newest + sent.missed_held + sent.missed_memory + sent.missed_control;
+            let missed =
+                sent.dropped_newest + sent.missed_held + sent.missed_memory + sent.missed_control;
             assert_eq!(sent.sent + missed, published, "{sent:?}");
-            assert_eq!(received.received + sent.dropped_oldest + sent.undelivered, sent.sent, "{sent:?}");
+            assert_eq!(
+                received.received + sent.dropped_oldest + sent.undelivered,
+                sent.sent,
+                "{sent:?}"
+            );
             assert!(sent.missed_memory > 0 && sent.sent > 0, "{sent:?}");
         }
     }

@@ -15,20 +15,44 @@ pub fn a_blocked_producer_goes_on_when_its_consumer_dies_for_good<P: Plane>(plan
         let output = &line.output;
         let blocked = scope.spawn(move || small(3).send(output, Wait::Forever));
         plane.consumer_died(&line.consumer, line.inbox, Vec::new(), false);
-        blocked.join().expect("no panic").expect("nobody is left to wait for");
+        blocked
+            .join()
+            .expect("no panic")
+            .expect("nobody is left to wait for");
     });
     let sent = plane.sent(line.edge);
-    assert_eq!(sent, Sent { sent: 3, bytes: 72, undelivered: 3, ..Sent::default() });
+    assert_eq!(
+        sent,
+        Sent {
+            sent: 3,
+            bytes: 72,
+            undelivered: 3,
+            ..Sent::default()
+        }
+    );
 }
 
 /// At once, for good or not, so that a death costs no memory.
 pub fn what_a_dead_consumer_held_is_used_again<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::DropNewest, Policy::Block] {
         for restarts in [false, true] {
-            let limits = Limits { blocks: 6, ..Limits::default() };
-            let mut line = Line::with_limits(plane, Queue { policy, depth: 6, max_held: 6 }, limits);
+            let limits = Limits {
+                blocks: 6,
+                ..Limits::default()
+            };
+            let mut line = Line::with_limits(
+                plane,
+                Queue {
+                    policy,
+                    depth: 6,
+                    max_held: 6,
+                },
+                limits,
+            );
             for number in 0..6 {
-                block(number).send(&line.output, Wait::Never).expect("a block");
+                block(number)
+                    .send(&line.output, Wait::Never)
+                    .expect("a block");
             }
             let held = hold::<P>(&mut line.inbox, 4);
             let before = plane.memory_bytes(&line.output);
@@ -38,9 +62,15 @@ pub fn what_a_dead_consumer_held_is_used_again<P: Plane>(plane: &P) {
             plane.reconnect(line.edge, &consumer);
             let free = if inherits { 6..10 } else { 6..12 };
             for number in free.clone() {
-                block(number).send(&line.output, Wait::Never).expect("a block");
+                block(number)
+                    .send(&line.output, Wait::Never)
+                    .expect("a block");
             }
-            let expected: Vec<u64> = if inherits { (4..10).collect() } else { free.collect() };
+            let expected: Vec<u64> = if inherits {
+                (4..10).collect()
+            } else {
+                free.collect()
+            };
             assert_eq!(drain(&mut inbox), expected);
             assert!(plane.memory_bytes(&line.output) <= before.max(6 * 100_352));
         }
@@ -65,7 +95,10 @@ pub fn a_restarted_consumer_inherits_a_block_edge<P: Plane>(plane: &P) {
         assert_eq!(drain(&mut inbox), [number]);
     }
     let sent = plane.sent(line.edge);
-    assert_eq!((sent.sent, sent.lost_in_crash, sent.undelivered), (20, 3, 0));
+    assert_eq!(
+        (sent.sent, sent.lost_in_crash, sent.undelivered),
+        (20, 3, 0)
+    );
     assert_eq!(plane.received(&consumer, 0).received, 15);
 }
 
@@ -80,11 +113,15 @@ pub fn a_restarted_consumer_inherits_every_block_edge_of_an_output<P: Plane>(pla
         .collect();
     for incarnation in 0..4 {
         for number in 0..2 {
-            block(incarnation * 2 + number).send(&output, Wait::Never).expect("room");
+            block(incarnation * 2 + number)
+                .send(&output, Wait::Never)
+                .expect("room");
         }
         let mut held = Vec::new();
         for _ in 0..3 {
-            let Arrival::Sample(_, sample) = inbox.next() else { panic!("closed") };
+            let Arrival::Sample(_, sample) = inbox.next() else {
+                panic!("closed")
+            };
             held.push(sample);
         }
         plane.consumer_died(&consumer, inbox, held, true);
@@ -93,14 +130,23 @@ pub fn a_restarted_consumer_inherits_every_block_edge_of_an_output<P: Plane>(pla
             *edge = plane.reconnect(*edge, &consumer);
         }
         let left = drain(&mut inbox);
-        assert!(left.iter().filter(|&&number| number == incarnation * 2 + 1).count() >= 2, "{left:?}");
+        assert!(
+            left.iter()
+                .filter(|&&number| number == incarnation * 2 + 1)
+                .count()
+                >= 2,
+            "{left:?}"
+        );
     }
 }
 
 /// It begins empty, or with the history.
 pub fn a_restarted_consumer_gets_a_new_drop_edge<P: Plane>(plane: &P) {
     for history in [0, 2] {
-        let limits = Limits { history, ..Limits::default() };
+        let limits = Limits {
+            history,
+            ..Limits::default()
+        };
         let mut line = Line::with_limits(plane, queue(Policy::DropOldest, 4), limits);
         for number in 0..4 {
             block(number).send(&line.output, Wait::Never).expect("room");
@@ -111,7 +157,10 @@ pub fn a_restarted_consumer_gets_a_new_drop_edge<P: Plane>(plane: &P) {
         let (consumer, mut inbox) = plane.consumer(1);
         assert_ne!(plane.reconnect(line.edge, &consumer), line.edge);
         block(4).send(&line.output, Wait::Never).expect("room");
-        assert_eq!(drain(&mut inbox), (4 - u64::from(history)..5).collect::<Vec<_>>());
+        assert_eq!(
+            drain(&mut inbox),
+            (4 - u64::from(history)..5).collect::<Vec<_>>()
+        );
     }
 }
 
@@ -122,7 +171,10 @@ pub fn a_producer_waits_while_its_consumer_is_away<P: Plane>(plane: &P) {
     for number in 0..2 {
         block(number).send(&line.output, Wait::Never).expect("room");
     }
-    assert_eq!(block(2).send(&line.output, Wait::Never), Err(Refusal::WouldBlock));
+    assert_eq!(
+        block(2).send(&line.output, Wait::Never),
+        Err(Refusal::WouldBlock)
+    );
     thread::scope(|scope| {
         let output = &line.output;
         let blocked = scope.spawn(move || block(2).send(output, Wait::Forever));
@@ -143,7 +195,10 @@ pub fn an_input_is_drained_then_closed_once<P: Plane>(plane: &P) {
     }
     plane.producer_gone(&line.output, true);
     drop(line.output);
-    assert_eq!(drain_until_closed(&mut line.inbox), (0..8).collect::<Vec<_>>());
+    assert_eq!(
+        drain_until_closed(&mut line.inbox),
+        (0..8).collect::<Vec<_>>()
+    );
     plane.wake(&line.consumer);
     assert!(line.inbox.try_next().is_none());
 }
@@ -178,7 +233,10 @@ pub fn the_next_incarnation_comes_after_the_old_one_is_drained<P: Plane>(plane: 
     for number in 0..3 {
         block(number).send(&line.output, Wait::Never).expect("room");
     }
-    let next = plane.producer(Limits { incarnation: 1, ..Limits::default() });
+    let next = plane.producer(Limits {
+        incarnation: 1,
+        ..Limits::default()
+    });
     plane.producer_gone(&line.output, false);
     plane.connect(&next, &line.consumer, 0, queue(Policy::Block, 8));
     for number in 3..6 {
@@ -190,7 +248,17 @@ pub fn the_next_incarnation_comes_after_the_old_one_is_drained<P: Plane>(plane: 
             (header.incarnation, header.sequence, header.correlation_id)
         })
         .collect();
-    assert_eq!(got, [(0, 0, 0), (0, 1, 1), (0, 2, 2), (1, 0, 3), (1, 1, 4), (1, 2, 5)]);
+    assert_eq!(
+        got,
+        [
+            (0, 0, 0),
+            (0, 1, 1),
+            (0, 2, 2),
+            (1, 0, 3),
+            (1, 1, 4),
+            (1, 2, 5)
+        ]
+    );
     plane.producer_gone(&next, true);
     assert!(drain_until_closed(&mut line.inbox).is_empty());
 }

@@ -22,20 +22,34 @@ pub fn eight_consumers_of_mixed_policies_each_get_their_own<P: Plane>(plane: &P)
         let receivers: Vec<_> = consumers
             .into_iter()
             .map(|(queue, edge, mut inbox)| {
-                (queue, edge, scope.spawn(move || drain_until_closed(&mut inbox)))
+                (
+                    queue,
+                    edge,
+                    scope.spawn(move || drain_until_closed(&mut inbox)),
+                )
             })
             .collect();
         for number in 0..COUNT {
             let payload = [10, 1000, 80_000][number as usize % 3];
-            Content::new(number, payload).send(&output, Wait::Forever).expect("room");
+            Content::new(number, payload)
+                .send(&output, Wait::Forever)
+                .expect("room");
         }
         plane.producer_gone(&output, true);
         for (queue, edge, receiver) in receivers {
             let received = receiver.join().expect("no panic");
             assert!(received.is_sorted_by(|a, b| a < b), "{received:?}");
             let sent = plane.sent(edge);
-            assert_eq!(sent.sent + sent.dropped_newest + sent.missed_held, COUNT, "{queue:?}: {sent:?}");
-            assert_eq!(received.len() as u64 + sent.dropped_oldest, sent.sent, "{queue:?}: {sent:?}");
+            assert_eq!(
+                sent.sent + sent.dropped_newest + sent.missed_held,
+                COUNT,
+                "{queue:?}: {sent:?}"
+            );
+            assert_eq!(
+                received.len() as u64 + sent.dropped_oldest,
+                sent.sent,
+                "{queue:?}: {sent:?}"
+            );
             match queue.policy {
                 Policy::Block => assert_eq!(received.len() as u64, COUNT),
                 Policy::DropOldest => assert_eq!(received.last(), Some(&(COUNT - 1))),
@@ -48,20 +62,46 @@ pub fn eight_consumers_of_mixed_policies_each_get_their_own<P: Plane>(plane: &P)
 /// Nothing is published anywhere until there is room everywhere.
 pub fn a_full_block_edge_holds_every_edge_back<P: Plane>(plane: &P) {
     let output = plane.producer(Limits::default());
-    let mut ends: Vec<_> =
-        [(Policy::DropOldest, 8), (Policy::Block, 3), (Policy::Block, 1), (Policy::DropNewest, 8)]
-            .into_iter()
-            .map(|(policy, depth)| {
-                let (consumer, inbox) = plane.consumer(1);
-                (plane.connect(&output, &consumer, 0, queue(policy, depth)), inbox)
-            })
-            .collect();
-    assert_eq!(small(0).send(&output, Wait::Never), Ok(Receipt { queued: 4, missed: 0 }));
-    assert_eq!(small(1).send(&output, Wait::Never), Err(Refusal::WouldBlock));
-    let sent = |ends: &[(_, _)]| ends.iter().map(|&(edge, _)| plane.sent(edge).sent).collect::<Vec<_>>();
+    let mut ends: Vec<_> = [
+        (Policy::DropOldest, 8),
+        (Policy::Block, 3),
+        (Policy::Block, 1),
+        (Policy::DropNewest, 8),
+    ]
+    .into_iter()
+    .map(|(policy, depth)| {
+        let (consumer, inbox) = plane.consumer(1);
+        (
+            plane.connect(&output, &consumer, 0, queue(policy, depth)),
+            inbox,
+        )
+    })
+    .collect();
+    assert_eq!(
+        small(0).send(&output, Wait::Never),
+        Ok(Receipt {
+            queued: 4,
+            missed: 0
+        })
+    );
+    assert_eq!(
+        small(1).send(&output, Wait::Never),
+        Err(Refusal::WouldBlock)
+    );
+    let sent = |ends: &[(_, _)]| {
+        ends.iter()
+            .map(|&(edge, _)| plane.sent(edge).sent)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(sent(&ends), [1; 4]);
     next_sample(&mut ends[2].1, 0);
-    assert_eq!(small(1).send(&output, Wait::Never), Ok(Receipt { queued: 4, missed: 0 }));
+    assert_eq!(
+        small(1).send(&output, Wait::Never),
+        Ok(Receipt {
+            queued: 4,
+            missed: 0
+        })
+    );
     assert_eq!(sent(&ends), [2; 4]);
 }
 
@@ -83,9 +123,15 @@ pub fn two_edges_to_one_process_are_two_edges<P: Plane>(plane: &P) {
 
 /// Nobody waits, nothing is kept.
 pub fn an_output_without_edges_publishes_to_nobody<P: Plane>(plane: &P) {
-    let output = plane.producer(Limits { memory_bytes: 300_000, ..Limits::default() });
+    let output = plane.producer(Limits {
+        memory_bytes: 300_000,
+        ..Limits::default()
+    });
     for number in 0..20 {
-        assert_eq!(block(number).send(&output, Wait::Forever), Ok(Receipt::default()));
+        assert_eq!(
+            block(number).send(&output, Wait::Forever),
+            Ok(Receipt::default())
+        );
     }
     let (consumer, mut inbox) = plane.consumer(1);
     let edge = plane.connect(&output, &consumer, 0, queue(Policy::DropOldest, 2));

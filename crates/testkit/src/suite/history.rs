@@ -6,14 +6,23 @@ use nervure_protocol::wiring::Policy;
 use std::thread;
 
 fn keeping(history: u32) -> Limits {
-    Limits { history, ..Limits::default() }
+    Limits {
+        history,
+        ..Limits::default()
+    }
 }
 
 /// In order, and before anything new.
 pub fn a_late_joiner_gets_the_history_first<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::DropNewest, Policy::Block] {
         let output = plane.producer(keeping(3));
-        for content in (0..7).map(|number| if number % 2 == 0 { block(number) } else { small(number) }) {
+        for content in (0..7).map(|number| {
+            if number % 2 == 0 {
+                block(number)
+            } else {
+                small(number)
+            }
+        }) {
             content.send(&output, Wait::Never).expect("room");
         }
         let (consumer, mut inbox) = plane.consumer(1);
@@ -39,7 +48,11 @@ pub fn a_short_queue_gets_the_newest_of_the_history<P: Plane>(plane: &P) {
 
 /// They are not written over, however much is published and dropped, and are free when the history moves on.
 pub fn history_keeps_its_blocks<P: Plane>(plane: &P) {
-    let output = plane.producer(Limits { history: 2, blocks: 5, ..Limits::default() });
+    let output = plane.producer(Limits {
+        history: 2,
+        blocks: 5,
+        ..Limits::default()
+    });
     let (early, mut early_inbox) = plane.consumer(1);
     plane.connect(&output, &early, 0, queue(Policy::DropOldest, 1));
     let mut late = Vec::new();
@@ -70,7 +83,12 @@ pub fn joining_a_running_output_leaves_no_gap<P: Plane>(plane: &P) {
         });
         for _ in 0..20 {
             let (consumer, mut inbox) = plane.consumer(1);
-            plane.connect(&output, &consumer, 0, queue(Policy::DropNewest, COUNT as u32));
+            plane.connect(
+                &output,
+                &consumer,
+                0,
+                queue(Policy::DropNewest, COUNT as u32),
+            );
             let got = drain_some(&mut inbox);
             assert!(got.is_sorted_by(|a, b| a + 1 == *b), "{got:?}");
             plane.consumer_died(&consumer, inbox, Vec::new(), false);

@@ -8,30 +8,74 @@ use std::thread;
 /// Others, who do not hold, miss nothing.
 pub fn a_consumer_that_holds_too_much_misses_alone<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::DropNewest] {
-        let mut line = Line::new(plane, Queue { policy, depth: 10, max_held: 3 });
+        let mut line = Line::new(
+            plane,
+            Queue {
+                policy,
+                depth: 10,
+                max_held: 3,
+            },
+        );
         let (other, mut other_inbox) = plane.consumer(1);
-        let other_edge = plane.connect(&line.output, &other, 0, Queue { policy, depth: 10, max_held: 3 });
+        let other_edge = plane.connect(
+            &line.output,
+            &other,
+            0,
+            Queue {
+                policy,
+                depth: 10,
+                max_held: 3,
+            },
+        );
         let mut held = Vec::new();
         for number in 0..3 {
-            block(number).send(&line.output, Wait::Forever).expect("no wait");
+            block(number)
+                .send(&line.output, Wait::Forever)
+                .expect("no wait");
             held.push(next_sample(&mut line.inbox, 0));
             drop(next_sample(&mut other_inbox, 0));
         }
         assert_eq!(plane.received(&line.consumer, 0).held, 3);
         for number in 3..8 {
-            let receipt = block(number).send(&line.output, Wait::Forever).expect("no wait");
-            assert_eq!(receipt, Receipt { queued: 1, missed: 1 });
+            let receipt = block(number)
+                .send(&line.output, Wait::Forever)
+                .expect("no wait");
+            assert_eq!(
+                receipt,
+                Receipt {
+                    queued: 1,
+                    missed: 1
+                }
+            );
             assert_eq!(drain(&mut other_inbox), [number]);
         }
         assert!(drain(&mut line.inbox).is_empty());
         let bytes = 3 * block(0).payload_bytes as u64;
-        assert_eq!(line.sent(), Sent { sent: 3, bytes, missed_held: 5, ..Sent::default() });
+        assert_eq!(
+            line.sent(),
+            Sent {
+                sent: 3,
+                bytes,
+                missed_held: 5,
+                ..Sent::default()
+            }
+        );
         assert_eq!(
             plane.sent(other_edge),
-            Sent { sent: 8, bytes: plane.sent(other_edge).bytes, ..Sent::default() }
+            Sent {
+                sent: 8,
+                bytes: plane.sent(other_edge).bytes,
+                ..Sent::default()
+            }
         );
         held.pop();
-        assert_eq!(block(8).send(&line.output, Wait::Forever), Ok(Receipt { queued: 2, missed: 0 }));
+        assert_eq!(
+            block(8).send(&line.output, Wait::Forever),
+            Ok(Receipt {
+                queued: 2,
+                missed: 0
+            })
+        );
         assert_eq!(drain(&mut line.inbox), [8]);
         assert_eq!(numbers(&held), [0, 1]);
     }
@@ -40,7 +84,14 @@ pub fn a_consumer_that_holds_too_much_misses_alone<P: Plane>(plane: &P) {
 /// They lie in the consumer's own memory.
 pub fn samples_without_a_block_are_never_held_against_the_consumer<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::DropNewest, Policy::Block] {
-        let mut line = Line::new(plane, Queue { policy, depth: 4, max_held: 4 });
+        let mut line = Line::new(
+            plane,
+            Queue {
+                policy,
+                depth: 4,
+                max_held: 4,
+            },
+        );
         let mut held = Vec::new();
         for number in 0..50 {
             small(number).send(&line.output, Wait::Never).expect("room");
@@ -53,13 +104,25 @@ pub fn samples_without_a_block_are_never_held_against_the_consumer<P: Plane>(pla
 
 /// Nothing is lost, and the wake-up comes from the drop of the sample, whoever drops it.
 pub fn a_block_edge_waits_for_what_its_consumer_holds<P: Plane>(plane: &P) {
-    let mut line = Line::new(plane, Queue { policy: Policy::Block, depth: 4, max_held: 4 });
+    let mut line = Line::new(
+        plane,
+        Queue {
+            policy: Policy::Block,
+            depth: 4,
+            max_held: 4,
+        },
+    );
     for number in 0..4 {
         block(number).send(&line.output, Wait::Never).expect("room");
     }
     let mut held = hold::<P>(&mut line.inbox, 4);
-    assert_eq!(block(4).send(&line.output, Wait::Never), Err(Refusal::WouldBlock));
-    small(4).send(&line.output, Wait::Never).expect("it takes no block");
+    assert_eq!(
+        block(4).send(&line.output, Wait::Never),
+        Err(Refusal::WouldBlock)
+    );
+    small(4)
+        .send(&line.output, Wait::Never)
+        .expect("it takes no block");
     let (output, inbox) = (&line.output, &mut line.inbox);
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -79,7 +142,14 @@ pub fn a_block_edge_waits_for_what_its_consumer_holds<P: Plane>(plane: &P) {
 
 /// With `drop_oldest`, what the consumer holds narrows its queue.
 pub fn what_is_queued_makes_room_for_newer_blocks<P: Plane>(plane: &P) {
-    let mut line = Line::new(plane, Queue { policy: Policy::DropOldest, depth: 4, max_held: 4 });
+    let mut line = Line::new(
+        plane,
+        Queue {
+            policy: Policy::DropOldest,
+            depth: 4,
+            max_held: 4,
+        },
+    );
     for number in 0..2 {
         block(number).send(&line.output, Wait::Never).expect("room");
     }
@@ -94,7 +164,14 @@ pub fn what_is_queued_makes_room_for_newer_blocks<P: Plane>(plane: &P) {
 
 /// Dropping them would not help.
 pub fn small_samples_are_not_dropped_for_blocks_that_the_consumer_holds<P: Plane>(plane: &P) {
-    let mut line = Line::new(plane, Queue { policy: Policy::DropOldest, depth: 4, max_held: 2 });
+    let mut line = Line::new(
+        plane,
+        Queue {
+            policy: Policy::DropOldest,
+            depth: 4,
+            max_held: 2,
+        },
+    );
     for number in 0..2 {
         block(number).send(&line.output, Wait::Never).expect("room");
     }
@@ -102,7 +179,13 @@ pub fn small_samples_are_not_dropped_for_blocks_that_the_consumer_holds<P: Plane
     for number in 2..4 {
         small(number).send(&line.output, Wait::Never).expect("room");
     }
-    assert_eq!(block(4).send(&line.output, Wait::Never), Ok(Receipt { queued: 0, missed: 1 }));
+    assert_eq!(
+        block(4).send(&line.output, Wait::Never),
+        Ok(Receipt {
+            queued: 0,
+            missed: 1
+        })
+    );
     assert_eq!(drain(&mut line.inbox), [2, 3]);
     let sent = line.sent();
     assert_eq!((sent.missed_held, sent.dropped_oldest), (1, 0));

@@ -35,8 +35,9 @@ pub fn inputs_with_news_take_turns<P: Plane>(plane: &P) {
             }
         }
         for _ in 0..5 {
-            let mut round: Vec<u32> =
-                (0..inputs).map(|_| origin(inbox.try_next().expect("five of each"))).collect();
+            let mut round: Vec<u32> = (0..inputs)
+                .map(|_| origin(inbox.try_next().expect("five of each")))
+                .collect();
             round.sort_unstable();
             assert_eq!(round, (0..inputs).collect::<Vec<_>>());
         }
@@ -63,7 +64,10 @@ pub fn a_flooded_input_starves_no_other<P: Plane>(plane: &P) {
     }
     plane.producer_gone(&outputs[0], true);
     let told = (0..200).any(|_| matches!(flood(&mut inbox), Arrival::Closed(0)));
-    assert!(told, "the end of input 0 waits for ever behind a flooded input");
+    assert!(
+        told,
+        "the end of input 0 waits for ever behind a flooded input"
+    );
 }
 
 /// One at a time, from sleep.
@@ -75,12 +79,16 @@ pub fn a_hundred_and_thirty_inputs_all_wake<P: Plane>(plane: &P) {
         scope.spawn(move || {
             for input in turns {
                 let sample = next_sample(&mut inbox, input);
-                heard.send(sample.header().correlation_id).expect("the test listens");
+                heard
+                    .send(sample.header().correlation_id)
+                    .expect("the test listens");
             }
         });
         for input in (0..130).rev() {
             turn.send(input).expect("the consumer listens");
-            small(u64::from(input)).send(&outputs[input as usize], Wait::Never).expect("room");
+            small(u64::from(input))
+                .send(&outputs[input as usize], Wait::Never)
+                .expect("room");
             assert_eq!(answers.recv().expect("an answer"), u64::from(input));
         }
         drop(turn);
@@ -99,7 +107,9 @@ pub fn a_wake_for_everything_delivers_nothing_twice<P: Plane>(plane: &P) {
         plane.wake(&consumer);
         assert!(inbox.try_next().is_none());
         let last = inputs - 1;
-        small(2).send(&outputs[last as usize], Wait::Never).expect("room");
+        small(2)
+            .send(&outputs[last as usize], Wait::Never)
+            .expect("room");
         assert_eq!(numbers(&[next_sample(&mut inbox, last)]), [2]);
         assert!(inbox.try_next().is_none());
     }
@@ -120,7 +130,9 @@ pub fn a_sleeping_consumer_is_woken_by_each_of_its_inputs<P: Plane>(plane: &P) {
         for (origin, output) in outputs.iter().enumerate() {
             scope.spawn(move || {
                 for number in 0..EACH {
-                    Content::new(number, 10 + 300 * origin).send(output, Wait::Forever).expect("room");
+                    Content::new(number, 10 + 300 * origin)
+                        .send(output, Wait::Forever)
+                        .expect("room");
                 }
                 plane.producer_gone(output, true);
             });

@@ -12,7 +12,10 @@ const KILOBYTE: usize = 1024;
 const QUARTER: usize = 256 * KILOBYTE;
 
 fn limited(memory_bytes: usize) -> Limits {
-    Limits { memory_bytes: memory_bytes as u64, ..Limits::default() }
+    Limits {
+        memory_bytes: memory_bytes as u64,
+        ..Limits::default()
+    }
 }
 
 fn quarter(number: u64) -> Content {
@@ -23,8 +26,18 @@ fn quarter(number: u64) -> Content {
 pub fn a_sample_beyond_the_limit_is_too_large<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::Block] {
         let line = Line::with_limits(plane, queue(policy, 2), limited(4 * QUARTER));
-        for bytes in [4 * QUARTER + 1, 100 * QUARTER, usize::MAX / 2, usize::MAX - 7, usize::MAX] {
-            assert_eq!(line.output.loan(bytes, 0, Wait::Forever).err(), Some(Refusal::TooLarge), "{bytes}");
+        for bytes in [
+            4 * QUARTER + 1,
+            100 * QUARTER,
+            usize::MAX / 2,
+            usize::MAX - 7,
+            usize::MAX,
+        ] {
+            assert_eq!(
+                line.output.loan(bytes, 0, Wait::Forever).err(),
+                Some(Refusal::TooLarge),
+                "{bytes}"
+            );
         }
         assert_eq!(line.sent().missed_memory, 0);
     }
@@ -32,12 +45,23 @@ pub fn a_sample_beyond_the_limit_is_too_large<P: Plane>(plane: &P) {
 
 /// Nothing fits the limit and yet never gets memory: that would wait for ever.
 pub fn whatever_is_not_too_large_can_be_sent<P: Plane>(plane: &P) {
-    for limit in [4096, 20 * KILOBYTE, 50 * KILOBYTE, 100 * KILOBYTE, 333 * KILOBYTE] {
+    for limit in [
+        4096,
+        20 * KILOBYTE,
+        50 * KILOBYTE,
+        100 * KILOBYTE,
+        333 * KILOBYTE,
+    ] {
         let mut line = Line::with_limits(plane, queue(Policy::Block, 1), limited(limit));
         let mut sent = 0;
         for bytes in (limit / 20..=limit + 4096).step_by(limit / 20) {
             let content = Content::new(sent, bytes);
-            match send_served(plane, &line.output, content, Wait::AtMost(Duration::from_secs(5))) {
+            match send_served(
+                plane,
+                &line.output,
+                content,
+                Wait::AtMost(Duration::from_secs(5)),
+            ) {
                 Ok(_) => sent += 1,
                 Err(refusal) => {
                     assert_eq!(refusal, Refusal::TooLarge, "{bytes} of {limit}");
@@ -54,7 +78,10 @@ pub fn whatever_is_not_too_large_can_be_sent<P: Plane>(plane: &P) {
 
 /// An output whose history alone would take all of its memory goes on, and keeps as much of it as there is room for.
 pub fn history_gives_way_to_new_samples<P: Plane>(plane: &P) {
-    let output = plane.producer(Limits { history: 10, ..limited(4 * QUARTER) });
+    let output = plane.producer(Limits {
+        history: 10,
+        ..limited(4 * QUARTER)
+    });
     for number in 0..8 {
         quarter(number).send(&output, Wait::Never).expect("memory");
     }
@@ -62,7 +89,9 @@ pub fn history_gives_way_to_new_samples<P: Plane>(plane: &P) {
     plane.connect(&output, &consumer, 0, queue(Policy::Block, 10));
     assert_eq!(drain(&mut inbox), [4, 5, 6, 7]);
     for number in 8..30 {
-        quarter(number).send(&output, Wait::AtMost(Duration::from_secs(5))).expect("memory");
+        quarter(number)
+            .send(&output, Wait::AtMost(Duration::from_secs(5)))
+            .expect("memory");
         assert_eq!(drain(&mut inbox), [number]);
     }
 }
@@ -73,19 +102,29 @@ pub fn drop_edges_count_what_finds_no_memory<P: Plane>(plane: &P) {
     let (other, _other_inbox) = plane.consumer(1);
     let other_edge = plane.connect(&line.output, &other, 0, queue(Policy::DropNewest, 1));
     for number in 0..4 {
-        quarter(number).send(&line.output, Wait::Forever).expect("memory");
+        quarter(number)
+            .send(&line.output, Wait::Forever)
+            .expect("memory");
     }
     let held = hold::<P>(&mut line.inbox, 4);
     for number in 4..7 {
-        assert_eq!(quarter(number).send(&line.output, Wait::Forever), Err(Refusal::OutOfMemory));
+        assert_eq!(
+            quarter(number).send(&line.output, Wait::Forever),
+            Err(Refusal::OutOfMemory)
+        );
     }
     assert_eq!(line.sent().missed_memory, 3);
     let other = plane.sent(other_edge);
-    assert_eq!((other.sent, other.dropped_newest, other.missed_memory), (1, 3, 3));
+    assert_eq!(
+        (other.sent, other.dropped_newest, other.missed_memory),
+        (1, 3, 3)
+    );
     assert_eq!(numbers(&held), [0, 1, 2, 3]);
     assert!(plane.memory_bytes(&line.output) <= 4 * QUARTER as u64);
     drop(held);
-    quarter(7).send(&line.output, Wait::Forever).expect("memory");
+    quarter(7)
+        .send(&line.output, Wait::Forever)
+        .expect("memory");
     assert_eq!(drain(&mut line.inbox), [7]);
 }
 
@@ -93,9 +132,14 @@ pub fn drop_edges_count_what_finds_no_memory<P: Plane>(plane: &P) {
 pub fn block_edges_wait_for_memory<P: Plane>(plane: &P) {
     let mut line = Line::with_limits(plane, queue(Policy::Block, 8), limited(4 * QUARTER));
     for number in 0..4 {
-        quarter(number).send(&line.output, Wait::Never).expect("memory");
+        quarter(number)
+            .send(&line.output, Wait::Never)
+            .expect("memory");
     }
-    assert_eq!(quarter(4).send(&line.output, Wait::Never), Err(Refusal::WouldBlock));
+    assert_eq!(
+        quarter(4).send(&line.output, Wait::Never),
+        Err(Refusal::WouldBlock)
+    );
     let mut held = hold::<P>(&mut line.inbox, 4);
     let (output, inbox) = (&line.output, &mut line.inbox);
     thread::scope(|scope| {
@@ -142,9 +186,18 @@ pub fn a_dropped_loan_returns_its_block<P: Plane>(plane: &P) {
     for number in 0..20 {
         let first = line.output.loan(QUARTER, 0, Wait::Never).expect("memory");
         let second = line.output.loan(QUARTER, 0, Wait::Never).expect("memory");
-        assert_eq!(line.output.loan(QUARTER, 0, Wait::Never).err(), Some(Refusal::OutOfMemory));
+        assert_eq!(
+            line.output.loan(QUARTER, 0, Wait::Never).err(),
+            Some(Refusal::OutOfMemory)
+        );
         drop((first, second));
-        assert_eq!(quarter(number).send(&line.output, Wait::Never), Ok(Receipt { queued: 1, missed: 0 }));
+        assert_eq!(
+            quarter(number).send(&line.output, Wait::Never),
+            Ok(Receipt {
+                queued: 1,
+                missed: 0
+            })
+        );
         assert_eq!(drain(&mut line.inbox), [number]);
     }
 }
@@ -152,9 +205,25 @@ pub fn a_dropped_loan_returns_its_block<P: Plane>(plane: &P) {
 /// Sizes may change for good.
 pub fn a_larger_sample_pushes_free_blocks_out<P: Plane>(plane: &P) {
     let limits = limited(4 * QUARTER);
-    let mut line = Line::with_limits(plane, Queue { policy: Policy::Block, depth: 8, max_held: 8 }, limits);
+    let mut line = Line::with_limits(
+        plane,
+        Queue {
+            policy: Policy::Block,
+            depth: 8,
+            max_held: 8,
+        },
+        limits,
+    );
     let (output, inbox) = (&line.output, &mut line.inbox);
-    for bytes in [QUARTER / 2, QUARTER, 2 * QUARTER, 4 * QUARTER, 3000, QUARTER, 4 * QUARTER] {
+    for bytes in [
+        QUARTER / 2,
+        QUARTER,
+        2 * QUARTER,
+        4 * QUARTER,
+        3000,
+        QUARTER,
+        4 * QUARTER,
+    ] {
         for round in 0..3 {
             let content = Content::new(round, bytes);
             send_served(plane, output, content, Wait::Forever).expect("memory");
@@ -168,11 +237,16 @@ pub fn a_larger_sample_pushes_free_blocks_out<P: Plane>(plane: &P) {
 pub fn memory_counts_until_its_last_view_is_gone<P: Plane>(plane: &P) {
     let mut line = Line::with_limits(plane, queue(Policy::DropOldest, 4), limited(4 * QUARTER));
     for number in 0..2 {
-        quarter(number).send(&line.output, Wait::Never).expect("memory");
+        quarter(number)
+            .send(&line.output, Wait::Never)
+            .expect("memory");
     }
     let mut held = hold::<P>(&mut line.inbox, 2);
     let large = Content::new(2, 3 * QUARTER);
-    assert_eq!(large.send(&line.output, Wait::Forever), Err(Refusal::OutOfMemory));
+    assert_eq!(
+        large.send(&line.output, Wait::Forever),
+        Err(Refusal::OutOfMemory)
+    );
     plane.serve();
     assert_eq!(numbers(&held), [0, 1]);
     held.pop();
@@ -196,7 +270,10 @@ pub fn an_output_gets_memory_that_its_sibling_no_longer_uses<P: Plane>(plane: &P
         let (other, mut other_inbox) = plane.consumer(1);
         plane.connect(&sibling, &other, 0, queue(policy, 4));
         for round in 0..3 {
-            for (output, inbox) in [(&line.output, &mut line.inbox), (&sibling, &mut other_inbox)] {
+            for (output, inbox) in [
+                (&line.output, &mut line.inbox),
+                (&sibling, &mut other_inbox),
+            ] {
                 let contents = [0, 1, 2, 3].map(|number| quarter(round * 4 + number));
                 for content in contents {
                     send_served(plane, output, content, Wait::Forever).expect("memory");
@@ -209,16 +286,27 @@ pub fn an_output_gets_memory_that_its_sibling_no_longer_uses<P: Plane>(plane: &P
 
 /// However much memory there is.
 pub fn no_more_blocks_than_allowed_are_in_use<P: Plane>(plane: &P) {
-    let limits = Limits { blocks: 3, ..Limits::default() };
+    let limits = Limits {
+        blocks: 3,
+        ..Limits::default()
+    };
     let mut line = Line::with_limits(plane, queue(Policy::DropOldest, 8), limits);
     for number in 0..3 {
-        block(number).send(&line.output, Wait::Never).expect("a block");
+        block(number)
+            .send(&line.output, Wait::Never)
+            .expect("a block");
     }
     let mut held = hold::<P>(&mut line.inbox, 3);
-    assert_eq!(block(3).send(&line.output, Wait::Forever), Err(Refusal::OutOfMemory));
+    assert_eq!(
+        block(3).send(&line.output, Wait::Forever),
+        Err(Refusal::OutOfMemory)
+    );
     held.remove(1);
     block(4).send(&line.output, Wait::Forever).expect("a block");
-    assert_eq!(block(5).send(&line.output, Wait::Forever), Err(Refusal::OutOfMemory));
+    assert_eq!(
+        block(5).send(&line.output, Wait::Forever),
+        Err(Refusal::OutOfMemory)
+    );
     assert_eq!(drain(&mut line.inbox), [4]);
     assert_eq!(numbers(&held), [0, 2]);
 }

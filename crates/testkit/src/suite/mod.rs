@@ -12,7 +12,9 @@ pub mod policies;
 pub mod views;
 
 use crate::content::Content;
-use crate::plane::{Arrival, Edge, Inbox, Limits, Plane, Receipt, Refusal, Sample, SampleOf, Sent, Wait};
+use crate::plane::{
+    Arrival, Edge, Inbox, Limits, Plane, Receipt, Refusal, Sample, SampleOf, Sent, Wait,
+};
 use nervure_protocol::wiring::{Policy, Queue};
 use std::thread;
 
@@ -116,7 +118,11 @@ cases! {
 
 /// A queue with the room for held blocks that a dataflow file gives by default.
 pub(crate) fn queue(policy: Policy, depth: u32) -> Queue {
-    Queue { policy, depth, max_held: depth + 8 }
+    Queue {
+        policy,
+        depth,
+        max_held: depth + 8,
+    }
 }
 
 /// One output, one consumer of one input, one edge.
@@ -137,7 +143,13 @@ impl<'a, P: Plane> Line<'a, P> {
         let output = plane.producer(limits);
         let (consumer, inbox) = plane.consumer(1);
         let edge = plane.connect(&output, &consumer, 0, queue);
-        Self { plane, output, consumer, inbox, edge }
+        Self {
+            plane,
+            output,
+            consumer,
+            inbox,
+            edge,
+        }
     }
 
     pub(crate) fn sent(&self) -> Sent {
@@ -208,5 +220,8 @@ pub(crate) fn hold<P: Plane>(inbox: &mut P::Inbox, count: usize) -> Vec<SampleOf
 }
 
 pub(crate) fn numbers<S: Sample>(samples: &[S]) -> Vec<u64> {
-    samples.iter().map(|sample| Content::check(sample).number).collect()
+    samples
+        .iter()
+        .map(|sample| Content::check(sample).number)
+        .collect()
 }

@@ -14,9 +14,20 @@ pub fn every_size_of_payload_and_head_arrives_whole<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::Block, 64));
     let inline = plane.facts().inline_bytes;
     let around = |bytes: usize| [bytes.saturating_sub(1), bytes, bytes + 1];
-    let payloads = [around(1), around(inline - 8), around(inline), around(4096), around(64 * 1024)].concat();
-    let heads =
-        [vec![0, 1, 8, 100], around(inline).to_vec(), vec![4000, plane.facts().max_head_bytes]].concat();
+    let payloads = [
+        around(1),
+        around(inline - 8),
+        around(inline),
+        around(4096),
+        around(64 * 1024),
+    ]
+    .concat();
+    let heads = [
+        vec![0, 1, 8, 100],
+        around(inline).to_vec(),
+        vec![4000, plane.facts().max_head_bytes],
+    ]
+    .concat();
     let mut number = 0;
     for payload in payloads.into_iter().chain([MEGABYTE, 33 * MEGABYTE]) {
         for &head in &heads {
@@ -48,7 +59,10 @@ pub fn a_head_that_just_fits_behind_its_payload_arrives<P: Plane>(plane: &P) {
 
 /// Sequence, incarnation and times are the plane's, everything else is the sender's.
 pub fn headers_keep_what_the_sender_set_and_get_what_the_plane_sets<P: Plane>(plane: &P) {
-    let limits = Limits { incarnation: 7, ..Limits::default() };
+    let limits = Limits {
+        incarnation: 7,
+        ..Limits::default()
+    };
     let mut line = Line::with_limits(plane, queue(Policy::DropOldest, 4), limits);
     let header = Header {
         stamp: 5,
@@ -60,12 +74,22 @@ pub fn headers_keep_what_the_sender_set_and_get_what_the_plane_sets<P: Plane>(pl
         ..Header::default()
     };
     for sequence in 0..3 {
-        line.output.send(header, b"head", b"payload", Wait::Never).expect("room");
-        let Arrival::Sample(0, sample) = line.inbox.next() else { panic!("no sample") };
+        line.output
+            .send(header, b"head", b"payload", Wait::Never)
+            .expect("room");
+        let Arrival::Sample(0, sample) = line.inbox.next() else {
+            panic!("no sample")
+        };
         let got = sample.header();
         assert_eq!((got.sequence, got.incarnation), (sequence, 7));
-        assert_eq!((got.stamp, got.correlation_id, got.trace_id), (5, 6, 1 << 100));
-        assert_eq!((sample.head(), sample.payload()), (b"head".as_slice(), b"payload".as_slice()));
+        assert_eq!(
+            (got.stamp, got.correlation_id, got.trace_id),
+            (5, 6, 1 << 100)
+        );
+        assert_eq!(
+            (sample.head(), sample.payload()),
+            (b"head".as_slice(), b"payload".as_slice())
+        );
     }
 }
 
@@ -74,7 +98,10 @@ pub fn a_head_beyond_the_limit_is_refused<P: Plane>(plane: &P) {
     let line = Line::new(plane, queue(Policy::DropOldest, 4));
     let max = plane.facts().max_head_bytes;
     assert!(line.output.loan(10, max, Wait::Never).is_ok());
-    assert_eq!(line.output.loan(10, max + 1, Wait::Never).err(), Some(Refusal::HeadTooLarge));
+    assert_eq!(
+        line.output.loan(10, max + 1, Wait::Never).err(),
+        Some(Refusal::HeadTooLarge)
+    );
 }
 
 /// What each thread sends stays in its order, and sequences have no gap.
@@ -89,7 +116,9 @@ pub fn threads_of_one_output_keep_their_order<P: Plane>(plane: &P) {
             scope.spawn(move || {
                 for index in 0..EACH {
                     let payload = [30, 300, 3000][index as usize % 3];
-                    Content::new(thread * EACH + index, payload).send(output, Wait::Forever).expect("room");
+                    Content::new(thread * EACH + index, payload)
+                        .send(output, Wait::Forever)
+                        .expect("room");
                 }
             });
         }

@@ -16,13 +16,29 @@ pub fn drop_oldest_keeps_the_newest<P: Plane>(plane: &P) {
         for content in [small, block] {
             let mut line = Line::new(plane, queue(Policy::DropOldest, depth));
             for number in 0..25 {
-                let receipt = content(number).send(&line.output, Wait::Forever).expect("no wait");
-                assert_eq!(receipt, Receipt { queued: 1, missed: 0 });
+                let receipt = content(number)
+                    .send(&line.output, Wait::Forever)
+                    .expect("no wait");
+                assert_eq!(
+                    receipt,
+                    Receipt {
+                        queued: 1,
+                        missed: 0
+                    }
+                );
             }
             let kept = u64::from(depth);
             assert_eq!(drain(&mut line.inbox), (25 - kept..25).collect::<Vec<_>>());
             let bytes = 25 * content(0).payload_bytes as u64;
-            assert_eq!(line.sent(), Sent { sent: 25, bytes, dropped_oldest: 25 - kept, ..Sent::default() });
+            assert_eq!(
+                line.sent(),
+                Sent {
+                    sent: 25,
+                    bytes,
+                    dropped_oldest: 25 - kept,
+                    ..Sent::default()
+                }
+            );
         }
     }
 }
@@ -33,14 +49,27 @@ pub fn drop_newest_keeps_the_oldest<P: Plane>(plane: &P) {
         let mut line = Line::new(plane, queue(Policy::DropNewest, depth));
         for number in 0..25 {
             let queued = u32::from(number < u64::from(depth));
-            let receipt = small(number).send(&line.output, Wait::Forever).expect("no wait");
-            assert_eq!(receipt, Receipt { queued, missed: 1 - queued });
+            let receipt = small(number)
+                .send(&line.output, Wait::Forever)
+                .expect("no wait");
+            assert_eq!(
+                receipt,
+                Receipt {
+                    queued,
+                    missed: 1 - queued
+                }
+            );
         }
         let kept = u64::from(depth);
         assert_eq!(drain(&mut line.inbox), (0..kept).collect::<Vec<_>>());
         assert_eq!(
             line.sent(),
-            Sent { sent: kept, bytes: kept * 24, dropped_newest: 25 - kept, ..Sent::default() }
+            Sent {
+                sent: kept,
+                bytes: kept * 24,
+                dropped_newest: 25 - kept,
+                ..Sent::default()
+            }
         );
     }
 }
@@ -54,15 +83,27 @@ pub fn a_full_block_edge_refuses_a_try_and_publishes_nothing<P: Plane>(plane: &P
         small(number).send(&line.output, Wait::Never).expect("room");
     }
     for content in [small(9), block(9)] {
-        assert_eq!(content.send(&line.output, Wait::Never), Err(Refusal::WouldBlock));
+        assert_eq!(
+            content.send(&line.output, Wait::Never),
+            Err(Refusal::WouldBlock)
+        );
     }
     assert_eq!((line.sent().sent, plane.sent(other_edge).sent), (2, 2));
     assert_eq!(next_sample(&mut line.inbox, 0).header().sequence, 0);
     small(2).send(&line.output, Wait::Never).expect("room");
     assert_eq!(drain(&mut line.inbox), [1, 2]);
-    let sequences: Vec<u64> = (0..3).map(|_| next_sample(&mut other_inbox, 0).header().sequence).collect();
+    let sequences: Vec<u64> = (0..3)
+        .map(|_| next_sample(&mut other_inbox, 0).header().sequence)
+        .collect();
     assert_eq!(sequences, [0, 1, 2]);
-    assert_eq!(line.sent(), Sent { sent: 3, bytes: 72, ..Sent::default() });
+    assert_eq!(
+        line.sent(),
+        Sent {
+            sent: 3,
+            bytes: 72,
+            ..Sent::default()
+        }
+    );
 }
 
 /// The filled loan comes back whole.
@@ -71,18 +112,28 @@ pub fn a_full_block_edge_times_out_and_the_loan_can_be_tried_again<P: Plane>(pla
     for content in [small, block] {
         let mut line = Line::new(plane, queue(Policy::Block, 1));
         content(0).send(&line.output, Wait::Never).expect("room");
-        let mut loan = line.output.loan(content(1).payload_bytes, 0, Wait::Never).expect("memory");
+        let mut loan = line
+            .output
+            .loan(content(1).payload_bytes, 0, Wait::Never)
+            .expect("memory");
         content(1).fill(loan.payload_mut());
-        for (wait, expected) in
-            [(Wait::AtMost(SHORT), Refusal::TimedOut), (Wait::AtMost(Duration::ZERO), Refusal::TimedOut)]
-        {
-            let (again, refusal) =
-                line.output.publish(loan, content(1).header(), b"", wait).expect_err("full");
+        for (wait, expected) in [
+            (Wait::AtMost(SHORT), Refusal::TimedOut),
+            (Wait::AtMost(Duration::ZERO), Refusal::TimedOut),
+        ] {
+            let (again, refusal) = line
+                .output
+                .publish(loan, content(1).header(), b"", wait)
+                .expect_err("full");
             assert_eq!(refusal, expected);
             loan = again;
         }
         assert_eq!(drain(&mut line.inbox), [0]);
-        assert!(line.output.publish(loan, content(1).header(), b"", Wait::AtMost(SHORT)).is_ok());
+        assert!(
+            line.output
+                .publish(loan, content(1).header(), b"", Wait::AtMost(SHORT))
+                .is_ok()
+        );
         assert_eq!(drain(&mut line.inbox), [1]);
     }
 }
@@ -130,7 +181,9 @@ pub fn block_loses_nothing_whatever_the_rates<P: Plane>(plane: &P) {
                     for number in 0..COUNT {
                         pause(producer_pauses, number);
                         let payload_bytes = [8, 250, 300, 5000, 70_000][number as usize % 5];
-                        Content::new(number, payload_bytes).send(output, Wait::Forever).expect("room");
+                        Content::new(number, payload_bytes)
+                            .send(output, Wait::Forever)
+                            .expect("room");
                     }
                 });
                 for number in 0..COUNT {
@@ -140,7 +193,14 @@ pub fn block_loses_nothing_whatever_the_rates<P: Plane>(plane: &P) {
             });
             assert!(line.inbox.try_next().is_none());
             let sent = line.sent();
-            assert_eq!(sent, Sent { sent: COUNT, bytes: sent.bytes, ..Sent::default() });
+            assert_eq!(
+                sent,
+                Sent {
+                    sent: COUNT,
+                    bytes: sent.bytes,
+                    ..Sent::default()
+                }
+            );
         }
     }
 }
@@ -162,8 +222,14 @@ pub fn stop_ends_blocked_sends<P: Plane>(plane: &P) {
             assert_eq!(thread.join().expect("no panic"), Err(Refusal::Stopped));
         }
     });
-    assert_eq!(small(2).send(&line.output, Wait::Forever), Err(Refusal::Stopped));
-    assert_eq!(small(2).send(&line.output, Wait::Never), Err(Refusal::WouldBlock));
+    assert_eq!(
+        small(2).send(&line.output, Wait::Forever),
+        Err(Refusal::Stopped)
+    );
+    assert_eq!(
+        small(2).send(&line.output, Wait::Never),
+        Err(Refusal::WouldBlock)
+    );
 }
 
 /// A node may still say its last words.
@@ -171,7 +237,9 @@ pub fn stop_leaves_sends_that_have_room_alone<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::Block, 4));
     plane.stop(&line.output);
     for number in 0..4 {
-        small(number).send(&line.output, Wait::Forever).expect("room");
+        small(number)
+            .send(&line.output, Wait::Forever)
+            .expect("room");
     }
     assert_eq!(drain(&mut line.inbox), [0, 1, 2, 3]);
 }

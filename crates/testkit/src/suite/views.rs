@@ -10,8 +10,15 @@ use std::thread;
 pub fn samples_outlive_everything<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::Block, 8));
     for number in 0..6 {
-        let content = if number % 2 == 0 { block(number) } else { small(number) };
-        content.with_head(number as usize * 100).send(&line.output, Wait::Never).expect("room");
+        let content = if number % 2 == 0 {
+            block(number)
+        } else {
+            small(number)
+        };
+        content
+            .with_head(number as usize * 100)
+            .send(&line.output, Wait::Never)
+            .expect("room");
     }
     let held = hold::<P>(&mut line.inbox, 6);
     plane.producer_gone(&line.output, true);
@@ -23,8 +30,19 @@ pub fn samples_outlive_everything<P: Plane>(plane: &P) {
 
 /// Until the last of them is dropped, wherever that is.
 pub fn a_clone_keeps_the_sample<P: Plane>(plane: &P) {
-    let limits = Limits { blocks: 1, ..Limits::default() };
-    let mut line = Line::with_limits(plane, Queue { policy: Policy::Block, depth: 2, max_held: 2 }, limits);
+    let limits = Limits {
+        blocks: 1,
+        ..Limits::default()
+    };
+    let mut line = Line::with_limits(
+        plane,
+        Queue {
+            policy: Policy::Block,
+            depth: 2,
+            max_held: 2,
+        },
+        limits,
+    );
     block(0).send(&line.output, Wait::Never).expect("a block");
     let sample = hold::<P>(&mut line.inbox, 1).remove(0);
     let clone = sample.clone();
@@ -39,11 +57,21 @@ pub fn a_clone_keeps_the_sample<P: Plane>(plane: &P) {
 
 /// While as much is published as can be.
 pub fn held_samples_never_change<P: Plane>(plane: &P) {
-    let mut line = Line::new(plane, Queue { policy: Policy::DropOldest, depth: 2, max_held: 6 });
+    let mut line = Line::new(
+        plane,
+        Queue {
+            policy: Policy::DropOldest,
+            depth: 2,
+            max_held: 6,
+        },
+    );
     let mut held = Vec::new();
     for number in 0..300 {
         let payload_bytes = [300, 5000, 70_000][number as usize % 3];
-        Content::new(number, payload_bytes).with_head(300).send(&line.output, Wait::Never).expect("memory");
+        Content::new(number, payload_bytes)
+            .with_head(300)
+            .send(&line.output, Wait::Never)
+            .expect("memory");
         if number % 7 == 0 {
             held.extend(hold::<P>(&mut line.inbox, 1));
         }

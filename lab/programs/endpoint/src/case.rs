@@ -66,9 +66,13 @@ impl Case {
         let text = std::env::var("NERVURE_LAB_CASE").map_err(
             |_| "NERVURE_LAB_CASE is not set: this program is started by `python -m nervure_lab run`",
         )?;
-        let case: Self = serde_json::from_str(&text).map_err(|error| format!("NERVURE_LAB_CASE: {error}"))?;
+        let case: Self =
+            serde_json::from_str(&text).map_err(|error| format!("NERVURE_LAB_CASE: {error}"))?;
         if case.payload_bytes < 64 || !case.payload_bytes.is_multiple_of(64) {
-            return Err(format!("payload_bytes: expected a multiple of 64, got {}", case.payload_bytes));
+            return Err(format!(
+                "payload_bytes: expected a multiple of 64, got {}",
+                case.payload_bytes
+            ));
         }
         Ok(case)
     }

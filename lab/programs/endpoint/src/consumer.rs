@@ -27,8 +27,16 @@ impl<'a> Consumer<'a> {
     /// Tells the driver that this consumer is subscribed, and waits for the start.
     pub fn start(endpoint: &'a mut Endpoint) -> Result<Self, String> {
         let case = endpoint.case().clone();
-        let expected = if case.mode == Mode::Paced { case.messages as usize } else { 0 };
-        let mut record = ConsumerRecord { role: "consumer", index: case.index, ..Default::default() };
+        let expected = if case.mode == Mode::Paced {
+            case.messages as usize
+        } else {
+            0
+        };
+        let mut record = ConsumerRecord {
+            role: "consumer",
+            index: case.index,
+            ..Default::default()
+        };
         record.latency_nanos.reserve(expected);
         record.end_to_end_nanos.reserve(expected);
         endpoint.ready_then_wait_for_start()?;
@@ -53,10 +61,15 @@ impl<'a> Consumer<'a> {
             return;
         }
         if self.case.touch {
-            let sum = message[FIRST_UNREAD_WORD..].iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
+            let sum = message[FIRST_UNREAD_WORD..]
+                .iter()
+                .fold(0u64, |sum, word| sum.wrapping_add(*word));
             black_box(sum);
         }
-        let first_nanos = *self.record.first_receive_nanos.get_or_insert(received_at_nanos);
+        let first_nanos = *self
+            .record
+            .first_receive_nanos
+            .get_or_insert(received_at_nanos);
         match self.case.mode {
             Mode::Flood => self.count_throughput(received_at_nanos - first_nanos, message.len()),
             Mode::Mesh => {}
@@ -73,7 +86,8 @@ impl<'a> Consumer<'a> {
 
     /// Whether the stream has ended for this consumer.
     pub fn is_finished(&self) -> bool {
-        self.sent.is_some_and(|sent| self.seen.distinct >= sent || self.ends_seen >= ENDS_TO_WAIT_FOR)
+        self.sent
+            .is_some_and(|sent| self.seen.distinct >= sent || self.ends_seen >= ENDS_TO_WAIT_FOR)
     }
 
     /// Reports, and waits until all others have.
@@ -109,7 +123,8 @@ impl<'a> Consumer<'a> {
         if self.usage.is_none() {
             // The window opens on this message; it is the zeroth, so that a rate is messages over intervals.
             self.usage = Some(Usage::start());
-            self.record.window_start_nanos = self.record.first_receive_nanos.unwrap_or(0) + since_first_nanos;
+            self.record.window_start_nanos =
+                self.record.first_receive_nanos.unwrap_or(0) + since_first_nanos;
             return;
         }
         self.record.window_messages += 1;
@@ -179,6 +194,9 @@ mod tests {
         for sequence in [2, 3, 5, 4, 5, 200] {
             seen.insert(sequence);
         }
-        assert_eq!((seen.distinct, seen.duplicates, seen.reordered, seen.first), (5, 1, 1, Some(2)));
+        assert_eq!(
+            (seen.distinct, seen.duplicates, seen.reordered, seen.first),
+            (5, 1, 1, Some(2))
+        );
     }
 }

@@ -18,9 +18,16 @@ impl Endpoint {
     /// Reads the case from the environment and connects to the driver.
     pub fn from_environment() -> Result<Self, String> {
         let case = Case::from_environment()?;
-        let stream = UnixStream::connect(&case.rendezvous)
-            .map_err(|error| format!("connecting to the driver at {}: {error}", case.rendezvous.display()))?;
-        Ok(Self { case, stream: BufReader::new(stream) })
+        let stream = UnixStream::connect(&case.rendezvous).map_err(|error| {
+            format!(
+                "connecting to the driver at {}: {error}",
+                case.rendezvous.display()
+            )
+        })?;
+        Ok(Self {
+            case,
+            stream: BufReader::new(stream),
+        })
     }
 
     /// What this endpoint measures.
@@ -36,7 +43,11 @@ impl Endpoint {
             index: usize,
             pid: u32,
         }
-        self.send(&Hello { role: self.case.role, index: self.case.index, pid: std::process::id() })?;
+        self.send(&Hello {
+            role: self.case.role,
+            index: self.case.index,
+            pid: std::process::id(),
+        })?;
         self.wait_for_line()
     }
 
@@ -53,10 +64,14 @@ impl Endpoint {
     /// Whether the driver let this endpoint go within `timeout`.
     pub(crate) fn may_leave_within(&mut self, timeout: Duration) -> Result<bool, String> {
         let socket = self.stream.get_ref();
-        socket.set_read_timeout(Some(timeout)).map_err(|error| error.to_string())?;
+        socket
+            .set_read_timeout(Some(timeout))
+            .map_err(|error| error.to_string())?;
         match self.stream.read_line(&mut String::new()) {
             Ok(_) => Ok(true),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(false),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Ok(false)
+            }
             Err(error) => Err(format!("listening to the driver: {error}")),
         }
     }
@@ -73,6 +88,8 @@ impl Endpoint {
         let mut line = serde_json::to_string(message).map_err(|error| error.to_string())?;
         line.push('\n');
         let socket = self.stream.get_mut();
-        socket.write_all(line.as_bytes()).map_err(|error| format!("reporting to the driver: {error}"))
+        socket
+            .write_all(line.as_bytes())
+            .map_err(|error| format!("reporting to the driver: {error}"))
     }
 }

@@ -14,7 +14,9 @@ pub fn sleep_until_nanos(deadline_nanos: u64) {
         tv_sec: (deadline_nanos / 1_000_000_000) as i64,
         tv_nsec: (deadline_nanos % 1_000_000_000) as i64,
     };
-    while rustix::thread::clock_nanosleep_absolute(rustix::thread::ClockId::Monotonic, &deadline).is_err() {}
+    while rustix::thread::clock_nanosleep_absolute(rustix::thread::ClockId::Monotonic, &deadline)
+        .is_err()
+    {}
 }
 
 /// What this process used since [`Usage::start`], and its size.
@@ -68,7 +70,9 @@ fn nanos(time: Timespec) -> u64 {
 
 /// Summed over the threads: the file of the process counts its main thread only.
 fn voluntary_context_switches() -> u64 {
-    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return 0 };
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
+        return 0;
+    };
     threads
         .flatten()
         .map(|thread| status_field(thread.path().join("status"), "voluntary_ctxt_switches:"))
@@ -79,6 +83,12 @@ fn status_field(path: impl AsRef<std::path::Path>, name: &str) -> u64 {
     std::fs::read_to_string(path)
         .unwrap_or_default()
         .lines()
-        .find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+        .find_map(|line| {
+            line.strip_prefix(name)?
+                .split_whitespace()
+                .next()?
+                .parse()
+                .ok()
+        })
         .unwrap_or(0)
 }

@@ -27,7 +27,11 @@ pub fn produce(endpoint: &mut Endpoint, publisher: &mut impl Publish) -> Result<
         Mode::Idle => idle(endpoint),
         Mode::Mesh => return Err("a mesh has no producer".to_owned()),
     };
-    endpoint.report(&ProducerRecord { role: "producer", sent, usage: Usage::since(usage) })?;
+    endpoint.report(&ProducerRecord {
+        role: "producer",
+        sent,
+        usage: Usage::since(usage),
+    })?;
     loop {
         publisher.publish(FIRST_UNREAD_WORD, |message| {
             message.fill(0);

@@ -3,8 +3,8 @@
 mod shared_block;
 
 use nervure_lab_endpoint::{
-    Consumer, END_OF_STREAM, Endpoint, FIRST_UNREAD_WORD, HEADER_WORDS, Mode, Publish, Role, now_nanos,
-    produce, sleep_until_nanos,
+    Consumer, END_OF_STREAM, Endpoint, FIRST_UNREAD_WORD, HEADER_WORDS, Mode, Publish, Role,
+    now_nanos, produce, sleep_until_nanos,
 };
 use shared_block::SharedBlock;
 
@@ -69,7 +69,9 @@ fn copy(mut endpoint: Endpoint) -> Result<(), String> {
             Mode::Paced => sleep_until_nanos(start_nanos + (sent + 1) * period_nanos),
             Mode::Flood if now_nanos() > start_nanos + (case.flood_seconds * 1e9) as u64 => break,
             Mode::Flood => {}
-            Mode::Idle | Mode::Mesh => return Err("one process neither waits nor meshes".to_owned()),
+            Mode::Idle | Mode::Mesh => {
+                return Err("one process neither waits nor meshes".to_owned());
+            }
         }
         let before_copy_nanos = now_nanos();
         block.words_mut().copy_from_slice(&source);

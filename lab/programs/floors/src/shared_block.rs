@@ -1,6 +1,9 @@
 //! One block of shared memory, a futex word and a count of releases, in a memfd that the driver made and all endpoints
 //! inherit.
-#![expect(unsafe_code, reason = "maps memory and reads what another process writes")]
+#![expect(
+    unsafe_code,
+    reason = "maps memory and reads what another process writes"
+)]
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::NonNull;

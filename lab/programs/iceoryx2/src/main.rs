@@ -31,11 +31,20 @@ fn main() -> Result<(), Box<dyn Error>> {
         .open_or_create()?;
     match case.role {
         Role::Producer => {
-            let publisher = data.publisher_builder().initial_max_slice_len(case.payload_words()).create()?;
+            let publisher = data
+                .publisher_builder()
+                .initial_max_slice_len(case.payload_words())
+                .create()?;
             let notifier = event.notifier_builder().create()?;
             wait_until(|| data.dynamic_config().number_of_subscribers() == case.consumers);
             publisher.update_connections()?;
-            produce(&mut endpoint, &mut Output { publisher, notifier })?;
+            produce(
+                &mut endpoint,
+                &mut Output {
+                    publisher,
+                    notifier,
+                },
+            )?;
         }
         Role::Consumer => {
             let subscriber = data.subscriber_builder().create()?;
@@ -74,13 +83,21 @@ struct Output {
 
 impl Publish for Output {
     fn publish(&mut self, words: usize, fill: impl FnOnce(&mut [u64])) -> Result<(), String> {
-        let sample = self.publisher.loan_slice_uninit(words).map_err(|error| format!("loan: {error}"))?;
-        #[expect(unsafe_code, reason = "the payload is filled in place, without a zeroing pass before it")]
+        let sample = self
+            .publisher
+            .loan_slice_uninit(words)
+            .map_err(|error| format!("loan: {error}"))?;
+        #[expect(
+            unsafe_code,
+            reason = "the payload is filled in place, without a zeroing pass before it"
+        )]
         // SAFETY: u64 has no invalid bit patterns, and `fill` writes every word before it reads any.
         let mut sample = unsafe { sample.assume_init() };
         fill(sample.payload_mut());
         sample.send().map_err(|error| format!("send: {error}"))?;
-        self.notifier.notify().map_err(|error| format!("notify: {error}"))?;
+        self.notifier
+            .notify()
+            .map_err(|error| format!("notify: {error}"))?;
         Ok(())
     }
 }

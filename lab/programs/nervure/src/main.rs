@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::error::Error;
 
-use nervure_lab_endpoint::{Consumer, Endpoint, FIRST_UNREAD_WORD, Mode, Publish, Role, now_nanos, produce};
+use nervure_lab_endpoint::{
+    Consumer, Endpoint, FIRST_UNREAD_WORD, Mode, Publish, Role, now_nanos, produce,
+};
 use nervure_node::{Event, Node, Publisher};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -39,7 +41,9 @@ fn mesh(endpoint: &mut Endpoint, mut node: Node) -> Result<(), Box<dyn Error>> {
     let inputs = waiting.len();
     let mut consumer = Consumer::start(endpoint)?;
     consumer.expect(inputs as u64);
-    node.output("out")?.loan::<u64>(&[FIRST_UNREAD_WORD])?.send()?;
+    node.output("out")?
+        .loan::<u64>(&[FIRST_UNREAD_WORD])?
+        .send()?;
     while !consumer.is_finished() {
         match node.next() {
             // Inputs come in any order: the sequence is the order of their first messages.
@@ -58,7 +62,10 @@ struct Output(Publisher);
 
 impl Publish for Output {
     fn publish(&mut self, words: usize, fill: impl FnOnce(&mut [u64])) -> Result<(), String> {
-        let mut message = self.0.loan(&[words]).map_err(|error| format!("loan: {error}"))?;
+        let mut message = self
+            .0
+            .loan(&[words])
+            .map_err(|error| format!("loan: {error}"))?;
         fill(&mut message);
         message.send().map_err(|error| format!("send: {error}"))?;
         Ok(())

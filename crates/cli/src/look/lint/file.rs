@@ -10,7 +10,12 @@ use super::{Hint, Place};
 const DEEP: u32 = 100;
 
 /// Types whose samples are large.
-const LARGE: [&str; 4] = ["std/Image", "std/CompressedImage", "std/PointCloud", "std/LaserScan"];
+const LARGE: [&str; 4] = [
+    "std/Image",
+    "std/CompressedImage",
+    "std/PointCloud",
+    "std/LaserScan",
+];
 
 /// The warnings of the file, and what is no mistake but seldom meant.
 pub fn hints(dataflow: &Dataflow, warnings: &[Diagnostic]) -> Vec<Hint> {
@@ -19,9 +24,17 @@ pub fn hints(dataflow: &Dataflow, warnings: &[Diagnostic]) -> Vec<Hint> {
         about: warning.file.clone(),
         what: warning.message.clone(),
         setting: warning.hint.clone().unwrap_or_default(),
-        place: Place::Line(warning.location.as_ref().map_or(0, |location| location.line)),
+        place: Place::Line(
+            warning
+                .location
+                .as_ref()
+                .map_or(0, |location| location.line),
+        ),
     });
-    warnings.chain(deep_queues(dataflow)).chain(unread_outputs(dataflow)).collect()
+    warnings
+        .chain(deep_queues(dataflow))
+        .chain(unread_outputs(dataflow))
+        .collect()
 }
 
 fn deep_queues(dataflow: &Dataflow) -> impl Iterator<Item = Hint> {
@@ -56,7 +69,10 @@ fn unread_outputs(dataflow: &Dataflow) -> impl Iterator<Item = Hint> {
         })
         .collect();
     let outputs = dataflow.nodes.iter().enumerate().flat_map(|(node, spec)| {
-        spec.outputs.iter().enumerate().map(move |(output, of)| ((node, output), &spec.id, &of.name))
+        spec.outputs
+            .iter()
+            .enumerate()
+            .map(move |(output, of)| ((node, output), &spec.id, &of.name))
     });
     outputs
         .filter(move |(index, _, name)| !read.contains(index) && !name.contains('~'))
@@ -70,6 +86,9 @@ pub fn unread(node: &str, output: &str) -> Hint {
         about: format!("{node}/{output}"),
         what: "no node reads it; without an observer nothing is sent".to_owned(),
         setting: format!("an input with `source: {node}/{output}`, or `outputs` without it"),
-        place: Place::Output { node: node.to_owned(), output: output.to_owned() },
+        place: Place::Output {
+            node: node.to_owned(),
+            output: output.to_owned(),
+        },
     }
 }

@@ -34,14 +34,21 @@ const LOOSE: f64 = 10.0;
 
 /// Everything that the last two looks at the counters tell.
 pub fn hints(state: &State) -> Vec<Hint> {
-    let nodes: Vec<_> =
-        state.nodes.values().map(|node| &node.declared).filter(|node| !node.observer).collect();
+    let nodes: Vec<_> = state
+        .nodes
+        .values()
+        .map(|node| &node.declared)
+        .filter(|node| !node.observer)
+        .collect();
     hints_of(&nodes, &state.edges)
 }
 
 fn hints_of(nodes: &[&NodeDeclared], edges: &Edges) -> Vec<Hint> {
     let mut hints = Vec::new();
-    let measured: Vec<Measured> = edges.iter().filter_map(|edge| Measured::of(edge, nodes)).collect();
+    let measured: Vec<Measured> = edges
+        .iter()
+        .filter_map(|edge| Measured::of(edge, nodes))
+        .collect();
     for edge in &measured {
         let found = [
             edge.takes_nothing(),
@@ -81,12 +88,18 @@ fn unread_outputs(nodes: &[&NodeDeclared]) -> impl Iterator<Item = Hint> {
             Source::Timer { .. } => None,
         })
         .collect();
-    let outputs = nodes.iter().flat_map(|node| node.outputs.iter().map(|output| (&node.id, &output.name)));
+    let outputs = nodes
+        .iter()
+        .flat_map(|node| node.outputs.iter().map(|output| (&node.id, &output.name)));
     let is_unread = |node: &str, output: &str| {
         !output.contains('~') && !read.contains(wiring::topic(node, output).as_str())
     };
-    let unread_ones: Vec<_> = outputs.filter(|(node, output)| is_unread(node, output)).collect();
-    unread_ones.into_iter().map(|(node, output)| unread(node, output))
+    let unread_ones: Vec<_> = outputs
+        .filter(|(node, output)| is_unread(node, output))
+        .collect();
+    unread_ones
+        .into_iter()
+        .map(|(node, output)| unread(node, output))
 }
 
 /// An edge, and what happened on it within the window.
@@ -114,9 +127,25 @@ impl<'a> Measured<'a> {
         if edge.observer || is_service || time.is_zero() || !is_known {
             return None;
         }
-        let spec = nodes.iter().find(|node| node.id == consumer)?.inputs.iter().find(|it| it.name == input);
-        let expect_every = spec.and_then(|spec| spec.expect_every_nanos).map(Duration::from_nanos);
-        Some(Self { edge, first, last, seconds: time.as_secs_f64(), producer, consumer, input, expect_every })
+        let spec = nodes
+            .iter()
+            .find(|node| node.id == consumer)?
+            .inputs
+            .iter()
+            .find(|it| it.name == input);
+        let expect_every = spec
+            .and_then(|spec| spec.expect_every_nanos)
+            .map(Duration::from_nanos);
+        Some(Self {
+            edge,
+            first,
+            last,
+            seconds: time.as_secs_f64(),
+            producer,
+            consumer,
+            input,
+            expect_every,
+        })
     }
 
     /// How much more a counter reads now, a second.
@@ -131,18 +160,35 @@ impl<'a> Measured<'a> {
     /// Mean size of a sample.
     fn sample_bytes(&self) -> f64 {
         let output = &self.last.output;
-        if output.sent == 0 { 0.0 } else { output.bytes as f64 / output.sent as f64 }
+        if output.sent == 0 {
+            0.0
+        } else {
+            output.bytes as f64 / output.sent as f64
+        }
     }
 
     fn hint(&self, code: &'static str, what: String, setting: String) -> Option<Hint> {
-        let place = Place::Input { node: self.consumer.to_owned(), input: self.input.to_owned() };
-        Some(Hint { code, about: self.edge.name(), what, setting, place })
+        let place = Place::Input {
+            node: self.consumer.to_owned(),
+            input: self.input.to_owned(),
+        };
+        Some(Hint {
+            code,
+            about: self.edge.name(),
+            what,
+            setting,
+            place,
+        })
     }
 
     fn takes_nothing(&self) -> Option<Hint> {
         let (what, setting) = losses::takes_nothing(self.edge)?;
         let queued = crate::validate::count(self.last.queued() as usize, "sample");
-        self.hint("takes-nothing", format!("{what}, and {queued} wait for it"), setting)
+        self.hint(
+            "takes-nothing",
+            format!("{what}, and {queued} wait for it"),
+            setting,
+        )
     }
 
     fn slow_consumer(&self) -> Option<Hint> {
@@ -173,10 +219,15 @@ impl<'a> Measured<'a> {
             return None;
         }
         let memory = megabytes(kept as f64 * self.sample_bytes());
-        let and_misses =
-            if missed > 0.0 { format!(", and missed {missed:.1} a second for it") } else { String::new() };
-        let what =
-            format!("`{}` keeps {kept} samples ({memory}) of at most {max_held}{and_misses}", self.consumer);
+        let and_misses = if missed > 0.0 {
+            format!(", and missed {missed:.1} a second for it")
+        } else {
+            String::new()
+        };
+        let what = format!(
+            "`{}` keeps {kept} samples ({memory}) of at most {max_held}{and_misses}",
+            self.consumer
+        );
         let setting = format!(
             "copy what the node keeps (`copied()` of events in Python, of samples in Rust), or a larger `max_held` (now {max_held})"
         );
@@ -206,7 +257,10 @@ impl<'a> Measured<'a> {
             return None;
         }
         let age = match self.published_hz() {
-            hz if hz > 0.0 => format!(", and the last of them would be {:.1} s old", f64::from(depth) / hz),
+            hz if hz > 0.0 => format!(
+                ", and the last of them would be {:.1} s old",
+                f64::from(depth) / hz
+            ),
             _ => String::new(),
         };
         let what = format!(
@@ -230,8 +284,11 @@ impl<'a> Measured<'a> {
                 && other.edge.input != self.edge.input
                 && !other.edge.is_lossless()
         };
-        let siblings: Vec<_> =
-            all.iter().filter(is_sibling).map(|other| other.edge.consumer_name()).collect();
+        let siblings: Vec<_> = all
+            .iter()
+            .filter(is_sibling)
+            .map(|other| other.edge.consumer_name())
+            .collect();
         if share < WAITING || siblings.is_empty() {
             return None;
         }
@@ -258,7 +315,11 @@ impl<'a> Measured<'a> {
             rounded(expected)
         );
         let setting = "a producer that keeps its rate, or a longer `expect_every`".to_owned();
-        if times > 0 { self.hint("stale-input", what, setting) } else { None }
+        if times > 0 {
+            self.hint("stale-input", what, setting)
+        } else {
+            None
+        }
     }
 
     fn loosely_expected(&self) -> Option<Hint> {
@@ -274,7 +335,11 @@ impl<'a> Measured<'a> {
             "`expect_every: {}`, say: three times as long as from one to the next",
             rounded(period * 3)
         );
-        if missing > LOOSE { self.hint("loose-expectation", what, setting) } else { None }
+        if missing > LOOSE {
+            self.hint("loose-expectation", what, setting)
+        } else {
+            None
+        }
     }
 }
 
@@ -287,15 +352,25 @@ mod tests {
     const CAMERA: (&str, &str) = ("camera/image", "detector/image");
 
     fn queue(policy: Policy, depth: u32) -> Queue {
-        Queue { policy, depth, max_held: depth + 8 }
+        Queue {
+            policy,
+            depth,
+            max_held: depth + 8,
+        }
     }
 
     fn node(id: &str, outputs: &[&str], inputs: &[(&str, &str, Option<Duration>)]) -> NodeDeclared {
-        let output =
-            |name: &&str| OutputSpec { name: (*name).to_owned(), history: 0, blocks: 64, type_name: None };
+        let output = |name: &&str| OutputSpec {
+            name: (*name).to_owned(),
+            history: 0,
+            blocks: 64,
+            type_name: None,
+        };
         let input = |(name, topic, every): &(&str, &str, Option<Duration>)| InputSpec {
             name: (*name).to_owned(),
-            source: Source::Output { topic: (*topic).to_owned() },
+            source: Source::Output {
+                topic: (*topic).to_owned(),
+            },
             queue: None,
             type_name: None,
             expect_every_nanos: every.map(|every| every.as_nanos() as u64),
@@ -319,7 +394,14 @@ mod tests {
         vec![
             node("camera", &["image"], &[]),
             node("detector", &["boxes"], &[("image", "camera/image", every)]),
-            node("display", &[], &[("image", "camera/image", None), ("boxes", "detector/boxes", None)]),
+            node(
+                "display",
+                &[],
+                &[
+                    ("image", "camera/image", None),
+                    ("boxes", "detector/boxes", None),
+                ],
+            ),
         ]
     }
 
@@ -335,55 +417,106 @@ mod tests {
             0,
             Duration::from_secs(5),
             OutputCounters::default(),
-            InputCounters { held: input.held, ..InputCounters::default() },
+            InputCounters {
+                held: input.held,
+                ..InputCounters::default()
+            },
         );
         edges.imagine(0, Duration::from_secs(7), output, input);
         let nodes = graph(every);
         let hints = hints_of(&nodes.iter().collect::<Vec<_>>(), &edges);
-        assert!(hints.iter().all(|hint| hint.about == "camera/image -> detector/image"), "{hints:?}");
-        hints.into_iter().map(|hint| format!("{}: {}", hint.code, hint.what)).collect()
+        assert!(
+            hints
+                .iter()
+                .all(|hint| hint.about == "camera/image -> detector/image"),
+            "{hints:?}"
+        );
+        hints
+            .into_iter()
+            .map(|hint| format!("{}: {}", hint.code, hint.what))
+            .collect()
     }
 
     fn sent(sent: u64, sample_bytes: u64) -> OutputCounters {
-        OutputCounters { sent, bytes: sent * sample_bytes, ..OutputCounters::default() }
+        OutputCounters {
+            sent,
+            bytes: sent * sample_bytes,
+            ..OutputCounters::default()
+        }
     }
 
     fn received(received: u64) -> InputCounters {
-        InputCounters { received, ..InputCounters::default() }
+        InputCounters {
+            received,
+            ..InputCounters::default()
+        }
     }
 
     #[test]
     fn what_works_gets_no_hints() {
         let every = Some(Duration::from_millis(200));
-        assert!(said(queue(Policy::DropOldest, 10), every, sent(50, 1_000_000), received(50)).is_empty());
+        assert!(
+            said(
+                queue(Policy::DropOldest, 10),
+                every,
+                sent(50, 1_000_000),
+                received(50)
+            )
+            .is_empty()
+        );
     }
 
     #[test]
     fn a_consumer_that_is_too_slow_is_measured() {
-        let output = OutputCounters { dropped_oldest: 32, ..sent(50, 1000) };
+        let output = OutputCounters {
+            dropped_oldest: 32,
+            ..sent(50, 1000)
+        };
         assert_eq!(
             said(queue(Policy::DropOldest, 2), None, output, received(18)),
             ["slow-consumer: 25.0 a second come and 9.0 are taken: 16.0 a second are lost"]
         );
-        assert!(said(queue(Policy::DropOldest, 1), None, output, received(18)).is_empty(), "`latest`");
+        assert!(
+            said(queue(Policy::DropOldest, 1), None, output, received(18)).is_empty(),
+            "`latest`"
+        );
     }
 
     #[test]
     fn deep_queues_are_those_of_large_samples() {
         assert_eq!(
-            said(queue(Policy::DropOldest, 1000), None, sent(50, 691_200), received(50)),
+            said(
+                queue(Policy::DropOldest, 1000),
+                None,
+                sent(50, 691_200),
+                received(50)
+            ),
             [
                 "deep-queue: 1000 samples of 691.2 kB may wait here: 691.2 MB of the memory of `camera`, and the last of them \
               would be 40.0 s old"
             ]
         );
-        assert!(said(queue(Policy::DropOldest, 1000), None, sent(50, 100), received(50)).is_empty());
+        assert!(
+            said(
+                queue(Policy::DropOldest, 1000),
+                None,
+                sent(50, 100),
+                received(50)
+            )
+            .is_empty()
+        );
     }
 
     #[test]
     fn who_keeps_samples_is_named() {
-        let output = OutputCounters { missed_held: 20, ..sent(30, 1_000_000) };
-        let input = InputCounters { held: 18, ..received(30) };
+        let output = OutputCounters {
+            missed_held: 20,
+            ..sent(30, 1_000_000)
+        };
+        let input = InputCounters {
+            held: 18,
+            ..received(30)
+        };
         assert_eq!(
             said(queue(Policy::DropOldest, 10), None, output, input.clone()),
             [
@@ -396,7 +529,10 @@ mod tests {
             sent(30, 1_000_000),
             InputCounters { held: 14, ..input },
         );
-        assert_eq!(quiet, ["keeps-samples: `detector` keeps 14 samples (14.0 MB) of at most 18"]);
+        assert_eq!(
+            quiet,
+            ["keeps-samples: `detector` keeps 14 samples (14.0 MB) of at most 18"]
+        );
     }
 
     #[test]
@@ -405,14 +541,24 @@ mod tests {
             (CAMERA.0, CAMERA.1, queue(Policy::Block, 4)),
             (CAMERA.0, "display/image", queue(Policy::DropOldest, 10)),
         ]);
-        let waited = OutputCounters { blocked_nanos: 1_200_000_000, ..sent(20, 100) };
+        let waited = OutputCounters {
+            blocked_nanos: 1_200_000_000,
+            ..sent(20, 100)
+        };
         for (edge, output) in [(0, waited), (1, sent(20, 100))] {
-            edges.imagine(edge, Duration::ZERO, OutputCounters::default(), InputCounters::default());
+            edges.imagine(
+                edge,
+                Duration::ZERO,
+                OutputCounters::default(),
+                InputCounters::default(),
+            );
             edges.imagine(edge, Duration::from_secs(2), output, received(20));
         }
         let nodes = graph(None);
         let hints = hints_of(&nodes.iter().collect::<Vec<_>>(), &edges);
-        let [hint] = &hints[..] else { panic!("{hints:?}") };
+        let [hint] = &hints[..] else {
+            panic!("{hints:?}")
+        };
         assert_eq!(
             (hint.code, &*hint.what),
             (
@@ -420,21 +566,40 @@ mod tests {
                 "`camera` waits 60 % of the time for `detector/image`, and meanwhile sends nothing to display/image"
             )
         );
-        assert_eq!(hint.place, Place::Input { node: "detector".to_owned(), input: "image".to_owned() });
+        assert_eq!(
+            hint.place,
+            Place::Input {
+                node: "detector".to_owned(),
+                input: "image".to_owned()
+            }
+        );
     }
 
     #[test]
     fn expectations_are_compared_with_what_comes() {
         let every = |millis| Some(Duration::from_millis(millis));
-        let input = InputCounters { stale: 3, ..received(10) };
+        let input = InputCounters {
+            stale: 3,
+            ..received(10)
+        };
         assert_eq!(
-            said(queue(Policy::DropOldest, 10), every(100), sent(10, 100), input),
+            said(
+                queue(Policy::DropOldest, 10),
+                every(100),
+                sent(10, 100),
+                input
+            ),
             [
                 "stale-input: it was stale 3 times within 2.0 s: 5.0 a second come, and `expect_every` is 100ms"
             ]
         );
         assert_eq!(
-            said(queue(Policy::DropOldest, 10), every(2000), sent(50, 100), received(50)),
+            said(
+                queue(Policy::DropOldest, 10),
+                every(2000),
+                sent(50, 100),
+                received(50)
+            ),
             [
                 "loose-expectation: 25.0 a second come, and `expect_every` is 2s: 50 in a row may be missing before the node \
               is told"
@@ -449,7 +614,9 @@ mod tests {
             node("display", &[], &[("image", "camera/image", None)]),
         ];
         let hints = hints_of(&nodes.iter().collect::<Vec<_>>(), &Edges::default());
-        let [hint] = &hints[..] else { panic!("{hints:?}") };
+        let [hint] = &hints[..] else {
+            panic!("{hints:?}")
+        };
         assert_eq!((hint.code, &*hint.about), ("unread-output", "camera/debug"));
     }
 }

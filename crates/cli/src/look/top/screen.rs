@@ -46,7 +46,8 @@ pub enum Turn {
 
 impl Screen {
     pub fn open() -> Result<Self, Failure> {
-        let failed = |error: io::Error| Failure::internal("the terminal cannot be prepared").because(error);
+        let failed =
+            |error: io::Error| Failure::internal("the terminal cannot be prepared").because(error);
         let is_asked_to_end = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGHUP, SIGINT] {
             signal_hook::flag::register(signal, Arc::clone(&is_asked_to_end)).map_err(failed)?;
@@ -84,7 +85,9 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         let mut stdout = io::stdout().lock();
-        let _ = stdout.write_all(b"\x1b[?7h\x1b[?25h\x1b[?1049l").and_then(|()| stdout.flush());
+        let _ = stdout
+            .write_all(b"\x1b[?7h\x1b[?25h\x1b[?1049l")
+            .and_then(|()| stdout.flush());
         let _ = crossterm::terminal::disable_raw_mode();
     }
 }

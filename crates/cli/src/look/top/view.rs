@@ -56,26 +56,63 @@ struct Order<T> {
 
 fn node_orders<'a>() -> [Order<NodeRow<'a>>; 5] {
     [
-        Order { name: "auto", compare: |a, b| b.cpu().total_cmp(&a.cpu()) },
-        Order { name: "node", compare: |a, b| a.node.declared.id.cmp(&b.node.declared.id) },
-        Order { name: "cpu", compare: |a, b| b.cpu().total_cmp(&a.cpu()) },
-        Order { name: "rss", compare: |a, b| b.resident_bytes().cmp(&a.resident_bytes()) },
-        Order { name: "restarts", compare: |a, b| b.restarts().cmp(&a.restarts()) },
+        Order {
+            name: "auto",
+            compare: |a, b| b.cpu().total_cmp(&a.cpu()),
+        },
+        Order {
+            name: "node",
+            compare: |a, b| a.node.declared.id.cmp(&b.node.declared.id),
+        },
+        Order {
+            name: "cpu",
+            compare: |a, b| b.cpu().total_cmp(&a.cpu()),
+        },
+        Order {
+            name: "rss",
+            compare: |a, b| b.resident_bytes().cmp(&a.resident_bytes()),
+        },
+        Order {
+            name: "restarts",
+            compare: |a, b| b.restarts().cmp(&a.restarts()),
+        },
     ]
 }
 
 fn edge_orders<'a>() -> [Order<&'a Edge>; 7] {
     [
-        Order { name: "auto", compare: |a, b| b.lost().cmp(&a.lost()) },
-        Order { name: "edge", compare: |a, b| a.name().cmp(&b.name()) },
-        Order { name: "hz", compare: |a, b| b.figures().rate_hz.total_cmp(&a.figures().rate_hz) },
+        Order {
+            name: "auto",
+            compare: |a, b| b.lost().cmp(&a.lost()),
+        },
+        Order {
+            name: "edge",
+            compare: |a, b| a.name().cmp(&b.name()),
+        },
+        Order {
+            name: "hz",
+            compare: |a, b| b.figures().rate_hz.total_cmp(&a.figures().rate_hz),
+        },
         Order {
             name: "mb/s",
-            compare: |a, b| b.figures().bytes_per_second.total_cmp(&a.figures().bytes_per_second),
+            compare: |a, b| {
+                b.figures()
+                    .bytes_per_second
+                    .total_cmp(&a.figures().bytes_per_second)
+            },
         },
-        Order { name: "p99", compare: |a, b| b.figures().p99_nanos.cmp(&a.figures().p99_nanos) },
-        Order { name: "queue", compare: |a, b| fullness(b).total_cmp(&fullness(a)) },
-        Order { name: "lost", compare: |a, b| b.lost().cmp(&a.lost()) },
+        Order {
+            name: "p99",
+            compare: |a, b| b.figures().p99_nanos.cmp(&a.figures().p99_nanos),
+        },
+        Order {
+            name: "queue",
+            compare: |a, b| fullness(b).total_cmp(&fullness(a)),
+        },
+        Order {
+            name: "lost",
+            compare: |a, b| b.lost().cmp(&a.lost()),
+        },
     ]
 }
 
@@ -107,11 +144,18 @@ impl View {
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Tab | KeyCode::BackTab => {
-                self.focus = if self.focus == Pane::Nodes { Pane::Edges } else { Pane::Nodes };
+                self.focus = if self.focus == Pane::Nodes {
+                    Pane::Edges
+                } else {
+                    Pane::Nodes
+                };
             }
             KeyCode::Char('s') => {
-                let orders =
-                    if self.focus == Pane::Nodes { node_orders().len() } else { edge_orders().len() };
+                let orders = if self.focus == Pane::Nodes {
+                    node_orders().len()
+                } else {
+                    edge_orders().len()
+                };
                 let list = self.list();
                 (list.order, list.first) = ((list.order + 1) % orders, 0);
             }
@@ -156,26 +200,45 @@ impl View {
         (width, height): (usize, usize),
         coloured: bool,
     ) -> Vec<String> {
-        let nodes: Vec<NodeRow<'_>> =
-            rows.iter().filter(|row| self.wants(&row.node.declared.id)).cloned().collect();
-        let edges: Vec<&Edge> = state.edges.iter().filter(|edge| self.wants(&edge.name())).collect();
+        let nodes: Vec<NodeRow<'_>> = rows
+            .iter()
+            .filter(|row| self.wants(&row.node.declared.id))
+            .cloned()
+            .collect();
+        let edges: Vec<&Edge> = state
+            .edges
+            .iter()
+            .filter(|edge| self.wants(&edge.name()))
+            .collect();
         let room = height.saturating_sub(OTHER_LINES).max(2);
         // Half for each, and what one does not need for the other.
-        let node_room = nodes.len().min((room / 2).max(room.saturating_sub(edges.len())));
+        let node_room = nodes
+            .len()
+            .min((room / 2).max(room.saturating_sub(edges.len())));
         let nodes = self.nodes.part(nodes, &node_orders(), node_room);
         let edges = self.edges.part(edges, &edge_orders(), room - node_room);
         let render = |table: Table| match coloured {
             true => table.render_coloured(Some(width)),
             false => table.render(Some(width)),
         };
-        let mut text = format!("{}\n\n{}", title(state, rows.len()), render(node_table(&nodes)));
+        let mut text = format!(
+            "{}\n\n{}",
+            title(state, rows.len()),
+            render(node_table(&nodes))
+        );
         text.push_str(&self.nodes.rest("node"));
         if self.edges.total > 0 {
             text.push_str(&format!("\n{}", render(edge_table_of(edges, Some(width)))));
             text.push_str(&self.edges.rest("edge"));
         }
         // Lines of the tables fit; colours would be counted.
-        let fitting = |line: &str| if line.contains('\x1b') { line.to_owned() } else { cut(line, width) };
+        let fitting = |line: &str| {
+            if line.contains('\x1b') {
+                line.to_owned()
+            } else {
+                cut(line, width)
+            }
+        };
         let mut lines: Vec<String> = text.lines().map(fitting).collect();
         lines.resize(height.saturating_sub(1), String::new());
         lines.push(cut(&self.footer(), width));
@@ -192,7 +255,11 @@ impl View {
             Pane::Edges => ("edges", edge_orders()[self.edges.order].name, &self.edges),
         };
         let reversed = if list.is_reversed { " reversed" } else { "" };
-        let filter = if filter.is_empty() { String::new() } else { format!(": {filter}") };
+        let filter = if filter.is_empty() {
+            String::new()
+        } else {
+            format!(": {filter}")
+        };
         format!(
             "q quit   s sort {pane}: {order}{reversed}   r reverse   / filter{filter}   arrows scroll   Tab nodes/edges"
         )
@@ -243,7 +310,9 @@ mod tests {
     use super::*;
 
     fn press(view: &mut View, keys: &str) -> Vec<Then> {
-        keys.chars().map(|letter| view.key(KeyCode::Char(letter).into())).collect()
+        keys.chars()
+            .map(|letter| view.key(KeyCode::Char(letter).into()))
+            .collect()
     }
 
     #[test]
@@ -252,23 +321,40 @@ mod tests {
         assert_eq!(press(&mut view, "q"), [Then::Quit]);
         assert_eq!(press(&mut view, "/q"), [Then::Show, Then::Show]);
         assert_eq!(view.filter, "q");
-        assert_eq!(view.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Then::Quit);
+        assert_eq!(
+            view.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)),
+            Then::Quit
+        );
         assert_eq!(view.key(KeyCode::Enter.into()), Then::Show);
         assert!(view.wants("a queue") && view.wants("Q") && !view.wants("camera"));
-        assert_eq!(view.key(KeyCode::Esc.into()), Then::Show, "the filter first");
+        assert_eq!(
+            view.key(KeyCode::Esc.into()),
+            Then::Show,
+            "the filter first"
+        );
         assert_eq!(view.key(KeyCode::Esc.into()), Then::Quit);
     }
 
     #[test]
     fn lists_scroll_within_their_rows_and_sort() {
         const ORDERS: [Order<u32>; 2] = [
-            Order { name: "auto", compare: |a, b| b.cmp(a) },
-            Order { name: "number", compare: |a, b| a.cmp(b) },
+            Order {
+                name: "auto",
+                compare: |a, b| b.cmp(a),
+            },
+            Order {
+                name: "number",
+                compare: |a, b| a.cmp(b),
+            },
         ];
         let rows = || vec![3, 1, 2];
         let mut list = List::default();
         assert_eq!(list.part(rows(), &ORDERS, 5), [3, 1, 2], "as they come");
-        assert_eq!(list.part(rows(), &ORDERS, 2), [3, 2], "the most important ones");
+        assert_eq!(
+            list.part(rows(), &ORDERS, 2),
+            [3, 2],
+            "the most important ones"
+        );
         assert_eq!(list.rest("node"), ".. and 1 node more\n");
         list.order = 1;
         list.scroll(KeyCode::Down);

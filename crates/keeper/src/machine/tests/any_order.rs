@@ -49,8 +49,17 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let node = 0..NODES;
     let end = prop_oneof![Just(End::Code(0)), Just(End::Code(1)), Just(End::Signal(9))];
-    let order = prop_oneof![Just(NodeOrder::Stop), Just(NodeOrder::Start), Just(NodeOrder::Restart)];
-    let states = [EdgeState::Waiting, EdgeState::Working, EdgeState::Failed, EdgeState::Unknown];
+    let order = prop_oneof![
+        Just(NodeOrder::Stop),
+        Just(NodeOrder::Start),
+        Just(NodeOrder::Restart)
+    ];
+    let states = [
+        EdgeState::Waiting,
+        EdgeState::Working,
+        EdgeState::Failed,
+        EdgeState::Unknown,
+    ];
     let state = prop::sample::select(states.to_vec());
     let step = prop_oneof![
         8 => node.clone().prop_map(Step::Hello),
@@ -73,25 +82,39 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn worlds() -> impl Strategy<Value = World> {
-    let policy =
-        prop_oneof![Just(RestartPolicy::Never), Just(RestartPolicy::OnFailure), Just(RestartPolicy::Always)];
-    let nodes =
-        prop::collection::vec((policy, any::<bool>(), any::<bool>(), prop::bool::weighted(0.25)), NODES);
+    let policy = prop_oneof![
+        Just(RestartPolicy::Never),
+        Just(RestartPolicy::OnFailure),
+        Just(RestartPolicy::Always)
+    ];
+    let nodes = prop::collection::vec(
+        (
+            policy,
+            any::<bool>(),
+            any::<bool>(),
+            prop::bool::weighted(0.25),
+        ),
+        NODES,
+    );
     let queue = prop_oneof![Just(Policy::Block), Just(Policy::DropOldest)];
     let edges = prop::collection::vec((0..NODES, 0..NODES, queue), 0..8);
     (nodes, edges).prop_map(|(nodes, edges)| {
-        let nodes =
-            nodes.into_iter().enumerate().map(|(index, (policy, manual_ready, has_last_value, joins))| {
+        let nodes = nodes.into_iter().enumerate().map(
+            |(index, (policy, manual_ready, has_last_value, joins))| {
                 let mut plan = node(&format!("n{index}"), policy);
                 plan.manual_ready = manual_ready;
                 if joins {
                     plan.program = Program::Dynamic;
                 }
                 if has_last_value {
-                    plan.on_failure.push(LastValuePlan { output: 0, value: serde_json::Value::Null });
+                    plan.on_failure.push(LastValuePlan {
+                        output: 0,
+                        value: serde_json::Value::Null,
+                    });
                 }
                 plan
-            });
+            },
+        );
         World::new(nodes.collect(), &edges)
     })
 }
@@ -109,27 +132,53 @@ fn take(world: &mut World, step: Step) {
         Step::Exit(node, end) if is_own(world, node) => world.exit(node, end),
         Step::Join(client, node) => join(world, client, node),
         Step::Attach(client, node, leave_stopped) => {
-            let attach = Attach { node: format!("n{node}"), token: token(client), leave_stopped };
+            let attach = Attach {
+                node: format!("n{node}"),
+                token: token(client),
+                leave_stopped,
+            };
             greet(world, client);
             world.ask(client, cli_to_keeper::Message::Attach(attach));
         }
         Step::Replace(node) => {
             let program = Program::Command("another".to_owned());
-            let replace = Replace { node: format!("n{node}"), program, args: None };
+            let replace = Replace {
+                node: format!("n{node}"),
+                program,
+                args: None,
+            };
             greet(world, ORDERING);
             let message = cli_to_keeper::Message::Replace(replace);
-            world.give(Event::ClientMessage { client: ORDERING, pid: 1, message });
+            world.give(Event::ClientMessage {
+                client: ORDERING,
+                pid: 1,
+                message,
+            });
         }
         Step::EdgeStatus(node, at, state) if is_connected(world, node) => {
-            let mut edges = world.processes.iter().flat_map(|process| process.edges_seen.iter().copied());
+            let mut edges = world
+                .processes
+                .iter()
+                .flat_map(|process| process.edges_seen.iter().copied());
             let Some(edge) = edges.nth(at) else { return };
             let cause = "no descriptors".to_owned();
-            world.message(node, Message::EdgeStatus(node_to_keeper::EdgeStatus { edge, state, cause }));
+            world.message(
+                node,
+                Message::EdgeStatus(node_to_keeper::EdgeStatus { edge, state, cause }),
+            );
         }
         Step::Cut(node, at) if is_connected(world, node) => {
             let process = &world.processes[node];
-            let Some(&edge) = process.outputs.keys().chain(process.inputs.keys()).nth(at) else { return };
-            world.message(node, Message::Misbehaviour { edge, what: "noise".to_owned() });
+            let Some(&edge) = process.outputs.keys().chain(process.inputs.keys()).nth(at) else {
+                return;
+            };
+            world.message(
+                node,
+                Message::Misbehaviour {
+                    edge,
+                    what: "noise".to_owned(),
+                },
+            );
         }
         Step::Wait(millis) => world.advance(Duration::from_millis(millis)),
         Step::Observe(client) => observe(world, client),
@@ -139,7 +188,9 @@ fn take(world: &mut World, step: Step) {
             greet(world, ORDERING);
             world.ask(ORDERING, cli_to_keeper::Message::Node { node, order });
         }
-        Step::Stop => world.give(Event::Run(run_to_keeper::Message::Stop { reason: "test".to_owned() })),
+        Step::Stop => world.give(Event::Run(run_to_keeper::Message::Stop {
+            reason: "test".to_owned(),
+        })),
         _ => {}
     }
 }
@@ -159,7 +210,11 @@ fn is_own(world: &World, node: usize) -> bool {
 
 /// Tries every token that there is.
 fn join(world: &mut World, client: usize, node: usize) {
-    if world.processes.iter().any(|process| process.guest == Some(client)) {
+    if world
+        .processes
+        .iter()
+        .any(|process| process.guest == Some(client))
+    {
         return;
     }
     for token in [TOKEN.to_owned(), token(CLIENTS), token(CLIENTS + 1)] {
@@ -172,21 +227,37 @@ fn join(world: &mut World, client: usize, node: usize) {
 
 fn greet(world: &mut World, client: usize) {
     if !world.replies.contains_key(&client) {
-        let hello = Hello { versions: VERSIONS, program: "test".to_owned() };
+        let hello = Hello {
+            versions: VERSIONS,
+            program: "test".to_owned(),
+        };
         world.ask(client, cli_to_keeper::Message::Hello(hello));
     }
 }
 
 fn observe(world: &mut World, client: usize) {
-    let Some(edge) = world.machine.plan().edges.first() else { return };
+    let Some(edge) = world.machine.plan().edges.first() else {
+        return;
+    };
     let topics = vec![world.machine.plan().topic(edge)];
-    if world.processes.iter().any(|process| process.guest == Some(client)) {
+    if world
+        .processes
+        .iter()
+        .any(|process| process.guest == Some(client))
+    {
         return;
     }
     greet(world, client);
-    let answer = world.ask(client, cli_to_keeper::Message::Observe(Observe { topics, depth: 2 }));
+    let answer = world.ask(
+        client,
+        cli_to_keeper::Message::Observe(Observe { topics, depth: 2 }),
+    );
     if matches!(answer, keeper_to_cli::Message::Observing { .. }) {
-        let node = world.processes.iter().position(|process| process.guest == Some(client)).unwrap();
+        let node = world
+            .processes
+            .iter()
+            .position(|process| process.guest == Some(client))
+            .unwrap();
         world.hello(node);
     }
 }
@@ -202,8 +273,15 @@ fn leave(world: &mut World, client: usize) {
 fn check_agreement(world: &World, left: &[bool], has_cut: bool) {
     let has_left = |node: usize| left.get(node).copied().unwrap_or(false);
     for edge in &world.machine.plan().edges {
-        let (producer, consumer) = (&world.processes[edge.producer], &world.processes[edge.consumer]);
-        if !producer.is_wired || !consumer.is_wired || has_left(edge.producer) || has_left(edge.consumer) {
+        let (producer, consumer) = (
+            &world.processes[edge.producer],
+            &world.processes[edge.consumer],
+        );
+        if !producer.is_wired
+            || !consumer.is_wired
+            || has_left(edge.producer)
+            || has_left(edge.consumer)
+        {
             continue;
         }
         let at_producer: Vec<_> = producer
@@ -219,7 +297,10 @@ fn check_agreement(world: &World, left: &[bool], has_cut: bool) {
             .map(|a| (a.edge, false))
             .collect();
         assert_eq!(at_producer, at_consumer, "{edge:?}");
-        assert!(at_producer.len() == 1 || has_cut && at_producer.is_empty(), "{edge:?}");
+        assert!(
+            at_producer.len() == 1 || has_cut && at_producer.is_empty(),
+            "{edge:?}"
+        );
     }
 }
 

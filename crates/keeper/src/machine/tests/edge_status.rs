@@ -15,12 +15,19 @@ use crate::{
 const CAUSE: &str = "out of file descriptors (limit 36)";
 
 fn say(world: &mut World, node: usize, edge: u32, state: EdgeState) {
-    let cause = if state == EdgeState::Working { String::new() } else { CAUSE.to_owned() };
+    let cause = if state == EdgeState::Working {
+        String::new()
+    } else {
+        CAUSE.to_owned()
+    };
     world.message(node, Message::EdgeStatus(EdgeStatus { edge, state, cause }));
 }
 
 fn source_and_sink() -> World {
-    World::running(vec![node("source", Never), node("sink", Never)], &[block(0, 1)])
+    World::running(
+        vec![node("source", Never), node("sink", Never)],
+        &[block(0, 1)],
+    )
 }
 
 #[test]
@@ -29,13 +36,23 @@ fn an_edge_that_waits_is_reported_until_it_works() {
     let edge = world.input(1).unwrap();
     say(&mut world, 1, edge, EdgeState::Waiting);
     say(&mut world, 1, edge, EdgeState::Working);
-    let reported: Vec<_> = world.edge_reports.iter().map(|status| (status.state, &*status.cause)).collect();
+    let reported: Vec<_> = world
+        .edge_reports
+        .iter()
+        .map(|status| (status.state, &*status.cause))
+        .collect();
     let cause = format!("node `sink`: {CAUSE}");
-    assert_eq!(reported, [(EdgeState::Waiting, &*cause), (EdgeState::Working, "")]);
+    assert_eq!(
+        reported,
+        [(EdgeState::Waiting, &*cause), (EdgeState::Working, "")]
+    );
     assert_eq!(world.edge_reports[0].topic, "source/out0");
     assert_eq!(world.edge_reports[0].input, "sink/in0");
     let line = &world.log[world.log.len() - 2];
-    assert_eq!(line, &format!("Warn Some(1) the edge `source/out0` -> `sink/in0` waits: {CAUSE}"));
+    assert_eq!(
+        line,
+        &format!("Warn Some(1) the edge `source/out0` -> `sink/in0` waits: {CAUSE}")
+    );
     assert!(world.signals.is_empty());
 }
 
@@ -56,8 +73,10 @@ fn a_node_that_cannot_attach_its_edge_fails_and_the_edge_and_cause_are_named() {
 
 #[test]
 fn its_restart_policy_decides() {
-    let mut world =
-        World::running(vec![node("source", OnFailure), node("sink", Never)], &[drop_oldest(0, 1)]);
+    let mut world = World::running(
+        vec![node("source", OnFailure), node("sink", Never)],
+        &[drop_oldest(0, 1)],
+    );
     let edge = world.input(1).unwrap();
     say(&mut world, 0, edge, EdgeState::Failed);
     world.exit(0, End::Signal(9));
@@ -78,7 +97,11 @@ fn an_edge_that_is_gone_meanwhile_is_missed_by_nobody() {
 
 #[test]
 fn who_speaks_of_the_edges_of_others_is_killed() {
-    let nodes = vec![node("source", Never), node("sink", Never), node("other", Never)];
+    let nodes = vec![
+        node("source", Never),
+        node("sink", Never),
+        node("other", Never),
+    ];
     let mut world = World::running(nodes, &[block(0, 1), drop_oldest(0, 2)]);
     let edge = world.input(1).unwrap();
     say(&mut world, 2, edge, EdgeState::Waiting);
@@ -93,44 +116,80 @@ fn an_observer_that_a_node_cannot_attach_is_cut_off_and_the_node_lives() {
     say(&mut world, 0, edge, EdgeState::Waiting);
     say(&mut world, 0, edge, EdgeState::Failed);
     assert!(world.signals.is_empty() && !world.processes[guest].runs);
-    assert!(world.edge_reports.is_empty(), "observers are no part of the dataflow");
-    let is_status = |report: &keeper_to_run::Message| matches!(report, keeper_to_run::Message::EdgeStatus(_));
+    assert!(
+        world.edge_reports.is_empty(),
+        "observers are no part of the dataflow"
+    );
+    let is_status =
+        |report: &keeper_to_run::Message| matches!(report, keeper_to_run::Message::EdgeStatus(_));
     assert!(world.guest_reports.iter().any(is_status));
-    assert!(world.log.iter().any(|line| line.contains("node `source` cannot attach the edge")));
+    assert!(
+        world
+            .log
+            .iter()
+            .any(|line| line.contains("node `source` cannot attach the edge"))
+    );
 }
 
 #[test]
 fn an_edge_that_its_consumer_cut_is_reported_and_holds_no_producer_up() {
     let mut world = source_and_sink();
     let edge = world.input(1).unwrap();
-    world.message(1, Message::Misbehaviour { edge, what: "a descriptor beyond its block".to_owned() });
-    assert_eq!(world.output(0), None, "a producer would wait for room for ever");
-    let [report] = &world.edge_reports[..] else { panic!("{:?}", world.edge_reports) };
+    world.message(
+        1,
+        Message::Misbehaviour {
+            edge,
+            what: "a descriptor beyond its block".to_owned(),
+        },
+    );
+    assert_eq!(
+        world.output(0),
+        None,
+        "a producer would wait for room for ever"
+    );
+    let [report] = &world.edge_reports[..] else {
+        panic!("{:?}", world.edge_reports)
+    };
     assert_eq!(report.state, EdgeState::Failed);
     assert!(report.cause.contains("`source`") && report.cause.contains("beyond its block"));
     world.exit(0, End::Code(0));
-    assert!(world.processes[1].over.contains(&0), "the consumer is told that the producer has ended");
+    assert!(
+        world.processes[1].over.contains(&0),
+        "the consumer is told that the producer has ended"
+    );
 }
 
 #[test]
 fn an_edge_that_its_producer_cut_is_reported() {
     let mut world = source_and_sink();
     let edge = world.input(1).unwrap();
-    world.message(0, Message::Misbehaviour { edge, what: "a wild tail".to_owned() });
+    world.message(
+        0,
+        Message::Misbehaviour {
+            edge,
+            what: "a wild tail".to_owned(),
+        },
+    );
     assert_eq!(world.edge_reports[0].state, EdgeState::Failed);
     assert!(world.edge_reports[0].cause.contains("`sink`"));
 }
 
 /// The states of the edges in the snapshot that a client gets.
 fn snapshot(world: &mut World, client: usize) -> Vec<EdgeState> {
-    let hello = cli_to_keeper::Hello { versions: VERSIONS, program: "test".to_owned() };
+    let hello = cli_to_keeper::Hello {
+        versions: VERSIONS,
+        program: "test".to_owned(),
+    };
     world.ask(client, cli_to_keeper::Message::Hello(hello));
-    let watch = cli_to_keeper::Watch { logs: false, follow: false };
+    let watch = cli_to_keeper::Watch {
+        logs: false,
+        follow: false,
+    };
     world.ask(client, cli_to_keeper::Message::Watch(watch));
     let state = |reply: &keeper_to_cli::Message| match reply {
-        keeper_to_cli::Message::Report { report: keeper_to_run::Message::EdgeStatus(status) } => {
-            Some(status.state)
-        }
+        keeper_to_cli::Message::Report {
+            report: keeper_to_run::Message::EdgeStatus(status),
+        } => Some(status.state),
         _ => None,
     };
     world.replies[&client].iter().filter_map(state).collect()
@@ -145,14 +204,22 @@ fn who_looks_later_is_told_what_is_wrong() {
     assert_eq!(snapshot(&mut world, 2), [EdgeState::Waiting]);
     say(&mut world, 1, edge, EdgeState::Working);
     assert_eq!(snapshot(&mut world, 3), []);
-    world.message(1, Message::Misbehaviour { edge, what: "noise".to_owned() });
+    world.message(
+        1,
+        Message::Misbehaviour {
+            edge,
+            what: "noise".to_owned(),
+        },
+    );
     assert_eq!(snapshot(&mut world, 4), [EdgeState::Failed]);
 }
 
 #[test]
 fn what_a_process_lacked_the_next_one_may_have() {
-    let mut world =
-        World::running(vec![node("source", OnFailure), node("sink", Never)], &[drop_oldest(0, 1)]);
+    let mut world = World::running(
+        vec![node("source", OnFailure), node("sink", Never)],
+        &[drop_oldest(0, 1)],
+    );
     let edge = world.input(1).unwrap();
     say(&mut world, 0, edge, EdgeState::Waiting);
     world.exit(0, End::Signal(9));

@@ -23,7 +23,10 @@ fn plot(to_plot: fn(usize, usize) -> (usize, usize, nervure_protocol::wiring::Po
 
 fn ask(world: &mut World, client: usize, message: Message) -> Result<(), String> {
     if !world.replies.contains_key(&client) {
-        let hello = Hello { versions: VERSIONS, program: "attach".to_owned() };
+        let hello = Hello {
+            versions: VERSIONS,
+            program: "attach".to_owned(),
+        };
         world.ask(client, Message::Hello(hello));
     }
     match world.ask(client, message) {
@@ -34,12 +37,23 @@ fn ask(world: &mut World, client: usize, message: Message) -> Result<(), String>
 }
 
 fn attach(world: &mut World, client: usize, node: &str, leave_stopped: bool) -> Result<(), String> {
-    let attach = Attach { node: node.to_owned(), token: format!("of {client}"), leave_stopped };
+    let attach = Attach {
+        node: node.to_owned(),
+        token: format!("of {client}"),
+        leave_stopped,
+    };
     ask(world, client, Message::Attach(attach))
 }
 
 fn order(world: &mut World, node: &str, order: NodeOrder) -> Result<(), String> {
-    ask(world, 99, Message::Node { node: node.to_owned(), order })
+    ask(
+        world,
+        99,
+        Message::Node {
+            node: node.to_owned(),
+            order,
+        },
+    )
 }
 
 #[test]
@@ -59,15 +73,32 @@ fn its_death_is_a_failure_and_another_process_may_join() {
     world.join(1, "plot", TOKEN).unwrap();
     world.give(Event::ClientGone { client: 1 });
     let ended = world.ended.last().unwrap();
-    assert!(ended.failed && !ended.restarts && ended.reason.contains("gone without a word"), "{ended:?}");
+    assert!(
+        ended.failed && !ended.restarts && ended.reason.contains("gone without a word"),
+        "{ended:?}"
+    );
     assert_eq!(world.processes[2].events.last().unwrap().0, "NODE_FAILED");
     assert!(world.output(0).is_none(), "the camera waits for nobody");
-    assert!(world.processes[2].over.is_empty() && world.input(2).is_none(), "the light goes on waiting");
+    assert!(
+        world.processes[2].over.is_empty() && world.input(2).is_none(),
+        "the light goes on waiting"
+    );
     world.advance(Duration::from_secs(1000));
     assert!(!world.is_finished && world.signals.is_empty());
     world.join(2, "plot", TOKEN).unwrap();
-    assert_eq!(world.processes[2].events.last().unwrap().0, "NODE_RESTARTED");
-    assert_eq!(world.processes[2].inputs.values().next().unwrap().incarnation, 1);
+    assert_eq!(
+        world.processes[2].events.last().unwrap().0,
+        "NODE_RESTARTED"
+    );
+    assert_eq!(
+        world.processes[2]
+            .inputs
+            .values()
+            .next()
+            .unwrap()
+            .incarnation,
+        1
+    );
 }
 
 #[test]
@@ -76,7 +107,10 @@ fn one_that_says_goodbye_has_not_failed() {
     world.join(1, "plot", TOKEN).unwrap();
     world.message(1, node_to_keeper::Message::Goodbye);
     let ended = world.ended.last().unwrap();
-    assert!(!ended.failed && ended.reason.starts_with("it left"), "{ended:?}");
+    assert!(
+        !ended.failed && ended.reason.starts_with("it left"),
+        "{ended:?}"
+    );
     assert!(!world.replies.contains_key(&1), "its connection is closed");
     world.join(2, "plot", TOKEN).unwrap();
 }
@@ -84,17 +118,33 @@ fn one_that_says_goodbye_has_not_failed() {
 #[test]
 fn only_one_at_a_time_with_the_token_and_where_the_file_says_so() {
     let mut world = plot(drop_oldest);
-    assert_eq!(world.join(1, "plot", ""), Err("the token does not open node `plot`".to_owned()));
-    assert_eq!(world.join(1, "graph", TOKEN), Err("there is no node `graph`".to_owned()));
-    assert_eq!(world.join(1, "camera", TOKEN), Err("node `camera` is started by its keeper".to_owned()));
+    assert_eq!(
+        world.join(1, "plot", ""),
+        Err("the token does not open node `plot`".to_owned())
+    );
+    assert_eq!(
+        world.join(1, "graph", TOKEN),
+        Err("there is no node `graph`".to_owned())
+    );
+    assert_eq!(
+        world.join(1, "camera", TOKEN),
+        Err("node `camera` is started by its keeper".to_owned())
+    );
     world.join(1, "plot", TOKEN).unwrap();
-    assert_eq!(world.join(2, "plot", TOKEN), Err("node `plot` is taken: process 1001 is it".to_owned()));
+    assert_eq!(
+        world.join(2, "plot", TOKEN),
+        Err("node `plot` is taken: process 1001 is it".to_owned())
+    );
 }
 
 #[test]
 fn it_can_be_stopped_and_not_started_by_hand() {
     let mut world = plot(drop_oldest);
-    assert!(order(&mut world, "plot", NodeOrder::Start).unwrap_err().contains("`path: dynamic`"));
+    assert!(
+        order(&mut world, "plot", NodeOrder::Start)
+            .unwrap_err()
+            .contains("`path: dynamic`")
+    );
     world.join(1, "plot", TOKEN).unwrap();
     order(&mut world, "plot", NodeOrder::Stop).unwrap();
     assert!(world.processes[1].stop.is_some());
@@ -115,14 +165,24 @@ fn a_dataflow_ends_without_its_dynamic_nodes() {
     world.join(1, "plot", TOKEN).unwrap();
     world.exit(0, End::Code(0));
     world.exit(2, End::Code(0));
-    assert!(world.processes[1].stop.is_none() && world.processes[1].over.contains(&0), "it drains");
+    assert!(
+        world.processes[1].stop.is_none() && world.processes[1].over.contains(&0),
+        "it drains"
+    );
     assert!(!world.is_finished);
     world.message(1, node_to_keeper::Message::Goodbye);
     assert!(world.is_finished);
 
     let mut world = plot(drop_oldest);
     world.join(1, "plot", TOKEN).unwrap();
-    ask(&mut world, 99, Message::Stop { reason: "by hand".to_owned() }).unwrap();
+    ask(
+        &mut world,
+        99,
+        Message::Stop {
+            reason: "by hand".to_owned(),
+        },
+    )
+    .unwrap();
     assert!(world.processes[1].stop.is_some());
     world.exit(0, End::Code(0));
     world.exit(2, End::Code(0));
@@ -135,13 +195,26 @@ fn a_dataflow_ends_without_its_dynamic_nodes() {
 fn one_that_breaks_the_protocol_is_cut_off_and_has_failed() {
     let mut world = plot(drop_oldest);
     world.join(1, "plot", TOKEN).unwrap();
-    world.give(Event::Misbehaved { node: 1, what: "noise".to_owned() });
+    world.give(Event::Misbehaved {
+        node: 1,
+        what: "noise".to_owned(),
+    });
     assert!(!world.replies.contains_key(&1) && world.signals.is_empty());
-    assert!(world.ended.last().unwrap().reason.starts_with("cut off by the keeper"));
+    assert!(
+        world
+            .ended
+            .last()
+            .unwrap()
+            .reason
+            .starts_with("cut off by the keeper")
+    );
 }
 
 fn two() -> World {
-    World::running(vec![node("camera", Never), node("sink", OnFailure)], &[block(0, 1)])
+    World::running(
+        vec![node("camera", Never), node("sink", OnFailure)],
+        &[block(0, 1)],
+    )
 }
 
 #[test]
@@ -149,10 +222,16 @@ fn an_attached_program_takes_the_place_of_the_node_and_gives_it_back() {
     let mut world = two();
     attach(&mut world, 1, "sink", false).unwrap();
     assert!(world.processes[1].stop.is_some());
-    assert_eq!(world.join(2, "sink", "of 1"), Err("node `sink` is taken: process 1 is it".to_owned()));
+    assert_eq!(
+        world.join(2, "sink", "of 1"),
+        Err("node `sink` is taken: process 1 is it".to_owned())
+    );
     world.exit(1, End::Code(0));
     assert!(world.output(0).unwrap().1, "the edge stays, and waits");
-    assert_eq!(world.join(2, "sink", TOKEN), Err("the token does not open node `sink`".to_owned()));
+    assert_eq!(
+        world.join(2, "sink", TOKEN),
+        Err("the token does not open node `sink`".to_owned())
+    );
     world.join(2, "sink", "of 1").unwrap();
     assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
     world.give(Event::ClientGone { client: 2 });
@@ -165,10 +244,16 @@ fn an_attached_program_takes_the_place_of_the_node_and_gives_it_back() {
     );
     world.give(Event::ClientGone { client: 3 });
     assert!(!world.ended.last().unwrap().failed, "it was sent away");
-    assert!(world.processes[1].runs && world.processes[1].guest.is_none(), "its own program runs again");
+    assert!(
+        world.processes[1].runs && world.processes[1].guest.is_none(),
+        "its own program runs again"
+    );
     world.hello(1);
     assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
-    assert!(world.join(4, "sink", "of 1").is_err(), "the token has ended");
+    assert!(
+        world.join(4, "sink", "of 1").is_err(),
+        "the token has ended"
+    );
 }
 
 /// Two processes would take from one edge, and the second count on from what the first has not yet counted.
@@ -182,7 +267,10 @@ fn a_node_that_is_given_back_starts_when_its_guest_has_left_or_is_cut_off() {
     world.advance(Duration::from_millis(4900));
     assert_eq!(world.processes[1].guest, Some(2), "it has not left");
     world.advance(Duration::from_millis(200));
-    assert!(world.processes[1].runs && world.processes[1].guest.is_none(), "it had its grace");
+    assert!(
+        world.processes[1].runs && world.processes[1].guest.is_none(),
+        "it had its grace"
+    );
 }
 
 #[test]
@@ -222,8 +310,18 @@ fn a_node_that_had_ended_or_was_stopped_can_be_attached_to() {
     assert!(world.processes[0].runs);
 
     let mut world = two();
-    ask(&mut world, 98, Message::Stop { reason: "by hand".to_owned() }).unwrap();
-    assert_eq!(attach(&mut world, 1, "sink", false), Err("the dataflow is stopping".to_owned()));
+    ask(
+        &mut world,
+        98,
+        Message::Stop {
+            reason: "by hand".to_owned(),
+        },
+    )
+    .unwrap();
+    assert_eq!(
+        attach(&mut world, 1, "sink", false),
+        Err("the dataflow is stopping".to_owned())
+    );
 }
 
 #[test]
@@ -232,7 +330,14 @@ fn who_is_attached_when_the_dataflow_stops_is_told_and_then_cut_off() {
     attach(&mut world, 1, "sink", false).unwrap();
     world.exit(1, End::Code(0));
     world.join(2, "sink", "of 1").unwrap();
-    ask(&mut world, 99, Message::Stop { reason: "by hand".to_owned() }).unwrap();
+    ask(
+        &mut world,
+        99,
+        Message::Stop {
+            reason: "by hand".to_owned(),
+        },
+    )
+    .unwrap();
     assert!(world.processes[1].stop.is_some());
     world.exit(0, End::Code(0));
     world.give(Event::ClientGone { client: 1 });

@@ -19,7 +19,10 @@ const KILLED: End = End::Signal(9);
 /// A planner with two outputs, of which the first has a last value, and their sinks.
 fn planner_and_sinks(policy: RestartPolicy) -> World {
     let mut planner = node("planner", policy);
-    planner.on_failure = vec![LastValuePlan { output: 0, value: json!({"speed": 0.0}) }];
+    planner.on_failure = vec![LastValuePlan {
+        output: 0,
+        value: json!({"speed": 0.0}),
+    }];
     let nodes = vec![planner, node("motor", Never), node("log", Never)];
     World::new(nodes, &[drop_oldest(0, 1), drop_oldest(0, 2)])
 }
@@ -40,13 +43,20 @@ fn each_failure_sends_it_once_to_those_who_read_that_output() {
     let mut world = running(OnFailure);
     for incarnation in 0..3 {
         world.exit(0, KILLED);
-        assert_eq!(world.processes[1].last_values, (0..=incarnation).map(at).collect::<Vec<_>>());
+        assert_eq!(
+            world.processes[1].last_values,
+            (0..=incarnation).map(at).collect::<Vec<_>>()
+        );
         world.advance(Duration::from_secs(1));
         world.hello(0);
     }
     assert!(world.processes[2].last_values.is_empty());
     world.exit(0, KILLED);
-    assert_eq!(world.processes[1].last_values.len(), 4, "also when no restart follows");
+    assert_eq!(
+        world.processes[1].last_values.len(),
+        4,
+        "also when no restart follows"
+    );
     assert!(world.processes[1].over.contains(&0));
 }
 
@@ -58,7 +68,10 @@ fn an_end_in_order_sends_nothing() {
     let mut world = running(Never);
     world.give(Event::RunGone);
     world.exit(0, KILLED);
-    assert!(world.processes[1].last_values.is_empty(), "the dataflow stops");
+    assert!(
+        world.processes[1].last_values.is_empty(),
+        "the dataflow stops"
+    );
 }
 
 #[test]
@@ -90,14 +103,21 @@ fn whoever_connects_while_the_node_is_down_gets_it() {
 #[test]
 fn it_comes_behind_what_waits_for_a_consumer_that_restarts() {
     let mut planner = node("planner", Never);
-    planner.on_failure = vec![LastValuePlan { output: 0, value: json!({"speed": 0.0}) }];
+    planner.on_failure = vec![LastValuePlan {
+        output: 0,
+        value: json!({"speed": 0.0}),
+    }];
     let mut world = World::running(vec![planner, node("motor", OnFailure)], &[block(0, 1)]);
     world.exit(1, KILLED);
     world.exit(0, KILLED);
     world.advance(Duration::from_secs(1));
     world.hello(1);
     assert_eq!(world.processes[1].last_values, [at(0)]);
-    assert_eq!(world.processes[1].edges_seen.len(), 2, "what waited, and the end");
+    assert_eq!(
+        world.processes[1].edges_seen.len(),
+        2,
+        "what waited, and the end"
+    );
     assert!(world.processes[1].over.contains(&0));
 }
 
@@ -107,6 +127,9 @@ fn a_program_that_cannot_be_started_failed_too() {
     world.give(Event::Launch);
     world.hello(1);
     world.processes[0].runs = false;
-    world.give(Event::NotStarted { node: 0, reason: "it does not exist".to_owned() });
+    world.give(Event::NotStarted {
+        node: 0,
+        reason: "it does not exist".to_owned(),
+    });
     assert_eq!(world.processes[1].last_values, [at(0)]);
 }

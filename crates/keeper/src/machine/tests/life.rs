@@ -17,14 +17,19 @@ const EXIT_0: End = End::Code(0);
 const EXIT_1: End = End::Code(1);
 
 fn stop(world: &mut World) {
-    world.give(Event::Run(run_to_keeper::Message::Stop { reason: "test".to_owned() }));
+    world.give(Event::Run(run_to_keeper::Message::Stop {
+        reason: "test".to_owned(),
+    }));
 }
 
 #[test]
 fn everybody_starts_when_the_last_is_ready() {
     let mut slow = node("slow", Never);
     slow.manual_ready = true;
-    let mut world = World::new(vec![node("source", Never), slow, node("tool", Never)], &[drop_oldest(0, 1)]);
+    let mut world = World::new(
+        vec![node("source", Never), slow, node("tool", Never)],
+        &[drop_oldest(0, 1)],
+    );
     world.give(Event::Launch);
     world.hello(0);
     world.hello(1);
@@ -44,21 +49,39 @@ fn who_holds_the_start_up_is_named_every_five_seconds() {
     world.give(Event::Launch);
     world.hello(1);
     world.advance(Duration::from_secs(11));
-    let warnings: Vec<_> = world.log.iter().filter(|line| line.starts_with("Warn")).collect();
+    let warnings: Vec<_> = world
+        .log
+        .iter()
+        .filter(|line| line.starts_with("Warn"))
+        .collect();
     assert_eq!(warnings.len(), 2);
-    assert!(warnings[0].contains("`source` has not connected"), "{}", warnings[0]);
-    assert!(warnings[0].contains("`manual` has not called `ready()`"), "{}", warnings[0]);
+    assert!(
+        warnings[0].contains("`source` has not connected"),
+        "{}",
+        warnings[0]
+    );
+    assert!(
+        warnings[0].contains("`manual` has not called `ready()`"),
+        "{}",
+        warnings[0]
+    );
 }
 
 #[test]
 fn a_node_that_dies_before_it_connects_does_not_hold_the_others_up() {
-    let mut world = World::new(vec![node("source", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
+    let mut world = World::new(
+        vec![node("source", Never), node("sink", Never)],
+        &[drop_oldest(0, 1)],
+    );
     world.give(Event::Launch);
     world.hello(1);
     assert!(!world.is_ready);
     world.exit(0, EXIT_1);
     assert!(world.is_ready);
-    assert!(world.processes[1].over.contains(&0), "the sink knows that nothing will come");
+    assert!(
+        world.processes[1].over.contains(&0),
+        "the sink knows that nothing will come"
+    );
     world.exit(1, EXIT_0);
     assert!(world.is_finished);
     assert!(world.ended[0].failed && !world.ended[1].failed);
@@ -68,7 +91,11 @@ fn a_node_that_dies_before_it_connects_does_not_hold_the_others_up() {
 fn a_node_that_ends_without_having_connected_is_told_of() {
     // The tool has no inputs and outputs: it need not connect.
     let mut world = World::new(
-        vec![node("source", Never), node("sink", Never), node("tool", Never)],
+        vec![
+            node("source", Never),
+            node("sink", Never),
+            node("tool", Never),
+        ],
         &[drop_oldest(0, 1)],
     );
     world.give(Event::Launch);
@@ -76,28 +103,47 @@ fn a_node_that_ends_without_having_connected_is_told_of() {
     world.exit(0, EXIT_0);
     world.exit(1, EXIT_0);
     world.exit(2, EXIT_0);
-    let warnings: Vec<_> = world.log.iter().filter(|line| line.starts_with("Warn")).collect();
+    let warnings: Vec<_> = world
+        .log
+        .iter()
+        .filter(|line| line.starts_with("Warn"))
+        .collect();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].contains("it ended without having connected"), "{}", warnings[0]);
+    assert!(
+        warnings[0].contains("it ended without having connected"),
+        "{}",
+        warnings[0]
+    );
     assert!(!world.ended[0].failed);
 }
 
 #[test]
 fn a_program_that_cannot_be_started_fails_alone() {
-    let mut world = World::new(vec![node("source", OnFailure), node("sink", Never)], &[drop_oldest(0, 1)]);
+    let mut world = World::new(
+        vec![node("source", OnFailure), node("sink", Never)],
+        &[drop_oldest(0, 1)],
+    );
     world.give(Event::Launch);
     world.processes[0].runs = false;
-    world.give(Event::NotStarted { node: 0, reason: "`nothing` does not exist".to_owned() });
+    world.give(Event::NotStarted {
+        node: 0,
+        reason: "`nothing` does not exist".to_owned(),
+    });
     world.hello(1);
     assert!(world.is_ready && world.processes[1].over.contains(&0));
-    assert_eq!(world.ended[0].reason, "could not be started: `nothing` does not exist");
+    assert_eq!(
+        world.ended[0].reason,
+        "could not be started: `nothing` does not exist"
+    );
     assert!(world.ended[0].failed && !world.ended[0].restarts);
 }
 
 #[test]
 fn a_failing_node_is_started_again_until_its_restarts_are_spent() {
-    let mut world =
-        World::running(vec![node("source", OnFailure), node("sink", Never)], &[drop_oldest(0, 1)]);
+    let mut world = World::running(
+        vec![node("source", OnFailure), node("sink", Never)],
+        &[drop_oldest(0, 1)],
+    );
     for (incarnation, pause) in [(1, 100), (2, 200), (3, 400)] {
         world.exit(0, EXIT_1);
         world.advance(Duration::from_millis(pause - 1));
@@ -112,26 +158,56 @@ fn a_failing_node_is_started_again_until_its_restarts_are_spent() {
     world.advance(Duration::from_secs(100));
     assert!(!world.processes[0].runs);
     let last = world.ended.last().unwrap();
-    assert!(last.failed && !last.restarts && last.reason.contains("SIGSEGV"), "{}", last.reason);
-    assert!(last.reason.contains("3 restarts are spent"), "{}", last.reason);
-    let kinds: Vec<_> = world.processes[1].events.iter().map(|(kind, ..)| kind.as_str()).collect();
+    assert!(
+        last.failed && !last.restarts && last.reason.contains("SIGSEGV"),
+        "{}",
+        last.reason
+    );
+    assert!(
+        last.reason.contains("3 restarts are spent"),
+        "{}",
+        last.reason
+    );
+    let kinds: Vec<_> = world.processes[1]
+        .events
+        .iter()
+        .map(|(kind, ..)| kind.as_str())
+        .collect();
     let (failed, restarted) = ("NODE_FAILED", "NODE_RESTARTED");
-    assert_eq!(kinds, [failed, restarted, failed, restarted, failed, restarted, failed]);
+    assert_eq!(
+        kinds,
+        [
+            failed, restarted, failed, restarted, failed, restarted, failed
+        ]
+    );
     assert_eq!(world.processes[1].events[0].2, ["in0"]);
     assert!(world.processes[1].over.contains(&0));
 }
 
 #[test]
 fn a_neighbour_upstream_hears_of_a_failure_too() {
-    let mut world = World::running(vec![node("source", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
+    let mut world = World::running(
+        vec![node("source", Never), node("sink", Never)],
+        &[drop_oldest(0, 1)],
+    );
     world.exit(1, EXIT_1);
-    assert_eq!(world.processes[0].events, [("NODE_FAILED".to_owned(), "sink".to_owned(), Vec::new())]);
-    assert_eq!(world.rung, [0], "it may wait for room, or not have been woken");
+    assert_eq!(
+        world.processes[0].events,
+        [("NODE_FAILED".to_owned(), "sink".to_owned(), Vec::new())]
+    );
+    assert_eq!(
+        world.rung,
+        [0],
+        "it may wait for room, or not have been woken"
+    );
 }
 
 #[test]
 fn always_means_until_all_inputs_have_ended() {
-    let mut world = World::running(vec![node("source", Never), node("sink", Always)], &[drop_oldest(0, 1)]);
+    let mut world = World::running(
+        vec![node("source", Never), node("sink", Always)],
+        &[drop_oldest(0, 1)],
+    );
     world.exit(1, EXIT_0);
     world.advance(Duration::from_secs(1));
     world.hello(1);
@@ -162,7 +238,11 @@ fn a_node_that_does_not_connect_in_time_is_killed_and_started_again() {
     world.exit(0, End::Signal(9));
     let ended = &world.ended[0];
     assert!(ended.failed && ended.restarts, "{ended:?}");
-    assert!(ended.reason.contains("it has not connected within 1s (`startup_timeout`); starts again in"));
+    assert!(
+        ended
+            .reason
+            .contains("it has not connected within 1s (`startup_timeout`); starts again in")
+    );
     world.advance(Duration::from_millis(100));
     world.hello(0);
     world.advance(Duration::from_secs(100));
@@ -178,7 +258,11 @@ fn ready_is_a_part_of_the_start() {
     world.hello(0);
     world.advance(Duration::from_secs(2));
     world.exit(0, End::Signal(9));
-    assert!(world.ended[0].reason.contains("it has not called `ready()` within 1s"));
+    assert!(
+        world.ended[0]
+            .reason
+            .contains("it has not called `ready()` within 1s")
+    );
 }
 
 #[test]
@@ -186,7 +270,10 @@ fn a_node_that_hangs_is_examined_and_killed_and_one_that_works_or_waits_is_not()
     let mut world = watched(None, Some(1000));
     world.hello(0);
     for beats in 0..20 {
-        world.processes[0].pulse = Pulse { beats, is_waiting: false };
+        world.processes[0].pulse = Pulse {
+            beats,
+            is_waiting: false,
+        };
         world.advance(Duration::from_millis(900));
     }
     world.processes[0].pulse.is_waiting = true;
@@ -196,7 +283,10 @@ fn a_node_that_hangs_is_examined_and_killed_and_one_that_works_or_waits_is_not()
     world.advance(Duration::from_millis(1500));
     assert_eq!(world.signals, [(0, Signal::Stacks)]);
     let last = world.log.last().unwrap();
-    assert!(last.contains("it hangs: no sign of life for 1.0s (`health_check_timeout` is 1s)"), "{last}");
+    assert!(
+        last.contains("it hangs: no sign of life for 1.0s (`health_check_timeout` is 1s)"),
+        "{last}"
+    );
     world.advance(Duration::from_millis(300));
     assert_eq!(world.signals, [(0, Signal::Stacks), (0, Signal::Kill)]);
     world.exit(0, End::Signal(9));
@@ -206,7 +296,9 @@ fn a_node_that_hangs_is_examined_and_killed_and_one_that_works_or_waits_is_not()
 
 #[test]
 fn whoever_stops_or_has_left_is_not_watched() {
-    let leave: [fn(&mut World); 2] = [stop, |world| world.message(0, node_to_keeper::Message::Goodbye)];
+    let leave: [fn(&mut World); 2] = [stop, |world| {
+        world.message(0, node_to_keeper::Message::Goodbye)
+    }];
     for leave in leave {
         let mut world = watched(None, Some(100));
         world.hello(0);
@@ -218,9 +310,17 @@ fn whoever_stops_or_has_left_is_not_watched() {
 
 #[test]
 fn stop_is_asked_for_then_demanded_then_enforced() {
-    let mut world = World::running(vec![node("good", Never), node("deaf", Never)], &[drop_oldest(0, 1)]);
+    let mut world = World::running(
+        vec![node("good", Never), node("deaf", Never)],
+        &[drop_oldest(0, 1)],
+    );
     stop(&mut world);
-    assert!(world.processes.iter().all(|process| process.stop.as_deref() == Some("test")));
+    assert!(
+        world
+            .processes
+            .iter()
+            .all(|process| process.stop.as_deref() == Some("test"))
+    );
     world.exit(0, EXIT_0);
     world.advance(Duration::from_millis(4999));
     assert_eq!(world.signals, []);
@@ -230,28 +330,48 @@ fn stop_is_asked_for_then_demanded_then_enforced() {
     assert_eq!(world.signals, [(1, Signal::Terminate), (1, Signal::Kill)]);
     world.exit(1, End::Signal(9));
     assert!(world.is_finished);
-    let failed: Vec<_> =
-        world.ended.iter().filter(|ended| ended.failed).map(|ended| &*ended.reason).collect();
+    let failed: Vec<_> = world
+        .ended
+        .iter()
+        .filter(|ended| ended.failed)
+        .map(|ended| &*ended.reason)
+        .collect();
     assert_eq!(failed, ["it did not end within 5s of Stop, and was killed"]);
-    let blame = world.log.iter().filter(|line| line.starts_with("Warn Some(1) has not ended within")).count();
+    let blame = world
+        .log
+        .iter()
+        .filter(|line| line.starts_with("Warn Some(1) has not ended within"))
+        .count();
     assert_eq!(blame, 2);
 }
 
 #[test]
 fn whoever_never_connected_is_terminated_at_once() {
-    let mut world = World::new(vec![node("source", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
+    let mut world = World::new(
+        vec![node("source", Never), node("sink", Never)],
+        &[drop_oldest(0, 1)],
+    );
     world.give(Event::Launch);
     world.hello(0);
     world.give(Event::RunGone);
     assert!(world.processes[0].stop.is_some());
     assert_eq!(world.signals, [(1, Signal::Terminate)]);
     world.hello(1);
-    assert!(world.processes[1].refused.as_ref().unwrap().contains("stopping"));
+    assert!(
+        world.processes[1]
+            .refused
+            .as_ref()
+            .unwrap()
+            .contains("stopping")
+    );
 }
 
 #[test]
 fn a_stop_overtakes_a_restart() {
-    let mut world = World::running(vec![node("source", OnFailure), node("sink", Never)], &[block(0, 1)]);
+    let mut world = World::running(
+        vec![node("source", OnFailure), node("sink", Never)],
+        &[block(0, 1)],
+    );
     world.exit(0, EXIT_1);
     assert!(world.ended[0].restarts);
     stop(&mut world);
@@ -259,14 +379,20 @@ fn a_stop_overtakes_a_restart() {
     assert!(world.is_finished);
     let last = &world.ended[1];
     assert!(last.id == "source" && last.failed && !last.restarts);
-    assert_eq!(last.reason, "exited with code 1; not started again, because the dataflow stops");
+    assert_eq!(
+        last.reason,
+        "exited with code 1; not started again, because the dataflow stops"
+    );
     world.advance(Duration::from_secs(10));
     assert!(!world.processes[0].runs);
 }
 
 #[test]
 fn kill_does_not_wait() {
-    let mut world = World::running(vec![node("source", Always), node("sink", Never)], &[block(0, 1)]);
+    let mut world = World::running(
+        vec![node("source", Always), node("sink", Never)],
+        &[block(0, 1)],
+    );
     world.give(Event::Run(run_to_keeper::Message::Kill));
     assert_eq!(world.signals, [(0, Signal::Kill), (1, Signal::Kill)]);
     world.exit(0, End::Signal(9));
@@ -276,12 +402,22 @@ fn kill_does_not_wait() {
 
 #[test]
 fn a_node_of_another_version_is_told_so_and_may_not_stay() {
-    let mut world = World::new(vec![node("old", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
+    let mut world = World::new(
+        vec![node("old", Never), node("sink", Never)],
+        &[drop_oldest(0, 1)],
+    );
     world.give(Event::Launch);
     let versions = VersionRange { min: 90, max: 91 };
     let (language, library) = ("python".to_owned(), "9.1".to_owned());
     world.processes[0].said_hello = true;
-    world.message(0, node_to_keeper::Message::Hello(node_to_keeper::Hello { versions, language, library }));
+    world.message(
+        0,
+        node_to_keeper::Message::Hello(node_to_keeper::Hello {
+            versions,
+            language,
+            library,
+        }),
+    );
     let reason = world.processes[0].refused.clone().unwrap();
     assert!(
         reason.contains("version") && reason.contains("90 to 91") && reason.contains("python 9.1"),
@@ -294,7 +430,12 @@ fn a_node_of_another_version_is_told_so_and_may_not_stay() {
 #[test]
 fn whoever_breaks_the_control_protocol_is_killed_and_named() {
     let strange: [fn(&mut World); 3] = [
-        |world| world.give(Event::Misbehaved { node: 0, what: "malformed".to_owned() }),
+        |world| {
+            world.give(Event::Misbehaved {
+                node: 0,
+                what: "malformed".to_owned(),
+            })
+        },
         |world| world.hello(0),
         |world| {
             world.exit(0, EXIT_1);
@@ -303,8 +444,10 @@ fn whoever_breaks_the_control_protocol_is_killed_and_named() {
         },
     ];
     for misbehave in strange {
-        let mut world =
-            World::running(vec![node("evil", OnFailure), node("sink", Never)], &[drop_oldest(0, 1)]);
+        let mut world = World::running(
+            vec![node("evil", OnFailure), node("sink", Never)],
+            &[drop_oldest(0, 1)],
+        );
         misbehave(&mut world);
         assert_eq!(world.signals, [(0, Signal::Kill)]);
         world.exit(0, End::Signal(9));
@@ -316,8 +459,14 @@ fn whoever_breaks_the_control_protocol_is_killed_and_named() {
 
 #[test]
 fn a_node_that_cannot_be_told_its_edges_is_killed_and_named() {
-    let mut world = World::running(vec![node("huge", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
-    world.give(Event::Undeliverable { node: 0, why: "message of 200000 bytes".to_owned() });
+    let mut world = World::running(
+        vec![node("huge", Never), node("sink", Never)],
+        &[drop_oldest(0, 1)],
+    );
+    world.give(Event::Undeliverable {
+        node: 0,
+        why: "message of 200000 bytes".to_owned(),
+    });
     assert_eq!(world.signals, [(0, Signal::Kill)]);
     world.exit(0, End::Signal(9));
     assert!(world.ended[0].failed && world.ended[0].reason.contains("200000 bytes"));
@@ -325,38 +474,80 @@ fn a_node_that_cannot_be_told_its_edges_is_killed_and_named() {
 
 #[test]
 fn a_report_of_misbehaviour_names_the_peer() {
-    let mut world = World::running(vec![node("source", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
-    let (edge, what) = (world.input(1).unwrap(), "a descriptor beyond its block".to_owned());
+    let mut world = World::running(
+        vec![node("source", Never), node("sink", Never)],
+        &[drop_oldest(0, 1)],
+    );
+    let (edge, what) = (
+        world.input(1).unwrap(),
+        "a descriptor beyond its block".to_owned(),
+    );
     world.message(1, node_to_keeper::Message::Misbehaviour { edge, what });
     let line = world.log.last().unwrap();
-    assert!(line.contains("`source`") && line.contains("beyond its block"), "{line}");
-    world.message(1, node_to_keeper::Message::Misbehaviour { edge: 999, what: "x".to_owned() });
+    assert!(
+        line.contains("`source`") && line.contains("beyond its block"),
+        "{line}"
+    );
+    world.message(
+        1,
+        node_to_keeper::Message::Misbehaviour {
+            edge: 999,
+            what: "x".to_owned(),
+        },
+    );
 }
 
 #[test]
 fn a_report_of_an_overwritten_wake_page_names_who_can_write_to_it() {
     let nodes = ["source", "stranger", "sink", "helper"].map(|id| node(id, Never));
     let mut world = World::running(nodes.into(), &[drop_oldest(0, 2), drop_oldest(2, 3)]);
-    let overwritten = || node_to_keeper::Message::WakePageOverwritten { what: "a word changed".to_owned() };
+    let overwritten = || node_to_keeper::Message::WakePageOverwritten {
+        what: "a word changed".to_owned(),
+    };
     world.message(2, overwritten());
     let line = world.log.last().unwrap();
-    assert!(line.contains("Some(2)") && line.contains("a word changed"), "{line}");
-    assert!(line.contains("these, and the node itself, can write to it: `source`, `helper`;"), "{line}");
+    assert!(
+        line.contains("Some(2)") && line.contains("a word changed"),
+        "{line}"
+    );
+    assert!(
+        line.contains("these, and the node itself, can write to it: `source`, `helper`;"),
+        "{line}"
+    );
     world.message(3, overwritten());
     let line = world.log.last().unwrap();
-    assert!(line.contains("only `sink` and the node itself can write to it"), "{line}");
-    assert!(world.signals.is_empty(), "nobody is convicted without proof");
+    assert!(
+        line.contains("only `sink` and the node itself can write to it"),
+        "{line}"
+    );
+    assert!(
+        world.signals.is_empty(),
+        "nobody is convicted without proof"
+    );
 }
 
 #[test]
 fn the_clock_is_set_by_who_drives_it_and_by_nobody_else() {
-    let clock =
-        node_to_keeper::Clock { runs: true, origin_utc_nanos: 7, base_mono: 1, rate_millionths: 2_000_000 };
-    let mut world = World::running(vec![node("player", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
-    world.machine.plan.clock = Some(ClockPlan { node: 0, origin_utc_nanos: 0 });
+    let clock = node_to_keeper::Clock {
+        runs: true,
+        origin_utc_nanos: 7,
+        base_mono: 1,
+        rate_millionths: 2_000_000,
+    };
+    let mut world = World::running(
+        vec![node("player", Never), node("sink", Never)],
+        &[drop_oldest(0, 1)],
+    );
+    world.machine.plan.clock = Some(ClockPlan {
+        node: 0,
+        origin_utc_nanos: 0,
+    });
     world.rung.clear();
     world.message(0, node_to_keeper::Message::Clock(clock));
-    assert_eq!((world.clocks.as_slice(), world.rung.as_slice()), (&[clock][..], &[0, 1][..]));
+    assert_eq!(
+        (world.clocks.as_slice(), world.rung.as_slice()),
+        (&[clock][..], &[0, 1][..])
+    );
     world.message(1, node_to_keeper::Message::Clock(clock));
     assert_eq!(world.clocks.len(), 1);
     assert_eq!(world.signals, [(1, Signal::Kill)]);

@@ -16,11 +16,20 @@ use crate::{
 };
 
 fn order(world: &mut World, node: &str, order: NodeOrder) -> Result<(), String> {
-    let hello = Hello { versions: VERSIONS, program: "node".to_owned() };
+    let hello = Hello {
+        versions: VERSIONS,
+        program: "node".to_owned(),
+    };
     if !world.replies.contains_key(&1) {
         world.ask(1, Message::Hello(hello));
     }
-    match world.ask(1, Message::Node { node: node.to_owned(), order }) {
+    match world.ask(
+        1,
+        Message::Node {
+            node: node.to_owned(),
+            order,
+        },
+    ) {
         Answer::Done => Ok(()),
         Answer::Refused(refused) => Err(refused.reason),
         other => panic!("{other:?}"),
@@ -28,50 +37,88 @@ fn order(world: &mut World, node: &str, order: NodeOrder) -> Result<(), String> 
 }
 
 fn two() -> World {
-    World::running(vec![node("camera", Never), node("sink", OnFailure)], &[drop_oldest(0, 1)])
+    World::running(
+        vec![node("camera", Never), node("sink", OnFailure)],
+        &[drop_oldest(0, 1)],
+    )
 }
 
 #[test]
 fn a_node_that_is_stopped_is_held_until_it_is_started() {
     let mut world = two();
     order(&mut world, "camera", NodeOrder::Stop).unwrap();
-    assert_eq!(world.processes[0].stop.as_deref(), Some("stopped by `node@1001`"));
+    assert_eq!(
+        world.processes[0].stop.as_deref(),
+        Some("stopped by `node@1001`")
+    );
     world.exit(0, End::Code(0));
     let ended = world.ended.last().unwrap();
-    assert!(!ended.failed && !ended.restarts && ended.reason.contains("stopped by hand"), "{ended:?}");
-    assert!(world.processes[1].over.is_empty() && world.input(1).is_none(), "the sink's input stays open");
+    assert!(
+        !ended.failed && !ended.restarts && ended.reason.contains("stopped by hand"),
+        "{ended:?}"
+    );
+    assert!(
+        world.processes[1].over.is_empty() && world.input(1).is_none(),
+        "the sink's input stays open"
+    );
     world.advance(Duration::from_secs(1000));
     assert!(!world.processes[0].runs && !world.is_finished);
-    assert_eq!(order(&mut world, "camera", NodeOrder::Stop), Err("node `camera` does not run".to_owned()));
+    assert_eq!(
+        order(&mut world, "camera", NodeOrder::Stop),
+        Err("node `camera` does not run".to_owned())
+    );
     order(&mut world, "camera", NodeOrder::Start).unwrap();
     world.hello(0);
     assert_eq!(world.output(0).map(|(edge, _)| edge), world.input(1));
     assert!(world.processes[0].has_started);
-    assert_eq!(order(&mut world, "camera", NodeOrder::Start), Err("node `camera` runs already".to_owned()));
+    assert_eq!(
+        order(&mut world, "camera", NodeOrder::Start),
+        Err("node `camera` runs already".to_owned())
+    );
 }
 
 #[test]
 fn a_restart_is_at_once_and_no_failure_whatever_the_code() {
-    let mut world = World::running(vec![node("camera", Never), node("sink", Never)], &[block(0, 1)]);
+    let mut world = World::running(
+        vec![node("camera", Never), node("sink", Never)],
+        &[block(0, 1)],
+    );
     order(&mut world, "sink", NodeOrder::Restart).unwrap();
     world.exit(1, End::Signal(15));
     assert!(world.processes[1].runs, "started again at once");
     assert!(!world.ended[0].failed && world.ended[0].restarts);
-    assert!(world.output(0).unwrap().1, "what waits in a lossless edge is for the next process");
+    assert!(
+        world.output(0).unwrap().1,
+        "what waits in a lossless edge is for the next process"
+    );
     world.hello(1);
     assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
 }
 
 #[test]
 fn a_node_that_takes_its_leave_when_it_is_restarted_by_hand_loses_nothing() {
-    let nodes = vec![node("camera", Never), node("relay", Never), node("sink", Never)];
+    let nodes = vec![
+        node("camera", Never),
+        node("relay", Never),
+        node("sink", Never),
+    ];
     let mut world = World::running(nodes, &[block(0, 1), block(1, 2)]);
     order(&mut world, "relay", NodeOrder::Restart).unwrap();
     world.message(1, node_to_keeper::Message::Goodbye);
-    assert_eq!(world.output(0).map(|(_, suspended)| suspended), Some(false), "until it has ended");
-    assert!(world.processes[2].over.is_empty(), "its next process will send");
+    assert_eq!(
+        world.output(0).map(|(_, suspended)| suspended),
+        Some(false),
+        "until it has ended"
+    );
+    assert!(
+        world.processes[2].over.is_empty(),
+        "its next process will send"
+    );
     world.exit(1, End::Code(0));
-    assert!(world.output(0).unwrap().1, "what waits is for its next process");
+    assert!(
+        world.output(0).unwrap().1,
+        "what waits is for its next process"
+    );
     world.hello(1);
     assert_eq!(world.output(0).map(|(edge, _)| edge), world.input(1));
     assert_eq!(world.output(1).map(|(edge, _)| edge), world.input(2));
@@ -116,7 +163,10 @@ fn a_node_that_had_ended_for_good_is_wired_again() {
     world.hello(0);
     assert_eq!(world.output(0).map(|(edge, _)| edge), world.input(1));
     world.exit(0, End::Code(0));
-    assert!(world.processes[1].over.contains(&0), "it hears of this end, too");
+    assert!(
+        world.processes[1].over.contains(&0),
+        "it hears of this end, too"
+    );
 }
 
 #[test]
@@ -124,9 +174,23 @@ fn a_dataflow_that_stops_takes_no_orders_and_ends_with_held_nodes() {
     let mut world = two();
     order(&mut world, "camera", NodeOrder::Stop).unwrap();
     world.exit(0, End::Code(0));
-    assert_eq!(order(&mut world, "sun", NodeOrder::Stop), Err("there is no node `sun`".to_owned()));
-    assert_eq!(world.ask(1, Message::Stop { reason: "by hand".to_owned() }), Answer::Done);
-    assert_eq!(order(&mut world, "camera", NodeOrder::Start), Err("the dataflow is stopping".to_owned()));
+    assert_eq!(
+        order(&mut world, "sun", NodeOrder::Stop),
+        Err("there is no node `sun`".to_owned())
+    );
+    assert_eq!(
+        world.ask(
+            1,
+            Message::Stop {
+                reason: "by hand".to_owned()
+            }
+        ),
+        Answer::Done
+    );
+    assert_eq!(
+        order(&mut world, "camera", NodeOrder::Start),
+        Err("the dataflow is stopping".to_owned())
+    );
     world.exit(1, End::Code(0));
     assert!(world.is_finished);
 }
@@ -136,7 +200,10 @@ fn run_that_is_gone_ends_the_dataflow_unless_it_is_detached() {
     let mut world = two();
     world.give(Event::RunGone);
     assert!(world.processes[1].stop.is_some());
-    let mut world = World::detached(vec![node("camera", Never), node("sink", Never)], &[drop_oldest(0, 1)]);
+    let mut world = World::detached(
+        vec![node("camera", Never), node("sink", Never)],
+        &[drop_oldest(0, 1)],
+    );
     world.give(Event::RunGone);
     assert!(world.processes[1].stop.is_none());
     order(&mut world, "camera", NodeOrder::Stop).unwrap();

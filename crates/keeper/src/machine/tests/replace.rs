@@ -17,17 +17,31 @@ use crate::{
 
 fn tell(world: &mut World, message: Message) -> Option<Answer> {
     if !world.replies.contains_key(&1) {
-        let hello = Hello { versions: VERSIONS, program: "node".to_owned() };
+        let hello = Hello {
+            versions: VERSIONS,
+            program: "node".to_owned(),
+        };
         world.ask(1, Message::Hello(hello));
     }
     let before = world.replies[&1].len();
-    world.give(Event::ClientMessage { client: 1, pid: 1001, message });
+    world.give(Event::ClientMessage {
+        client: 1,
+        pid: 1001,
+        message,
+    });
     world.replies[&1].get(before).cloned()
 }
 
 fn replace(world: &mut World, id: &str, command: &str) -> Option<Answer> {
     let program = Program::Command(command.to_owned());
-    tell(world, Message::Replace(Replace { node: id.to_owned(), program, args: None }))
+    tell(
+        world,
+        Message::Replace(Replace {
+            node: id.to_owned(),
+            program,
+            args: None,
+        }),
+    )
 }
 
 fn last_answer(world: &World) -> &Answer {
@@ -54,16 +68,31 @@ fn two() -> World {
 #[test]
 fn a_new_program_takes_over_and_the_edges_stay() {
     let mut world = two();
-    assert_eq!(replace(&mut world, "sink", "better"), None, "it is not decided yet");
+    assert_eq!(
+        replace(&mut world, "sink", "better"),
+        None,
+        "it is not decided yet"
+    );
     assert!(world.processes[1].stop.is_some());
     world.exit(1, End::Code(0));
-    assert!(world.output(0).unwrap().1, "what waits is for the new program");
+    assert!(
+        world.output(0).unwrap().1,
+        "what waits is for the new program"
+    );
     assert!(world.processes[1].runs && runs(&world, 1) == "better");
     world.hello(1);
     assert_eq!(last_answer(&world), &Answer::Done);
     assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
     world.exit(1, End::Code(1));
-    assert!(world.ended.last().unwrap().reason.contains("starts again in"), "by its policy, as any program");
+    assert!(
+        world
+            .ended
+            .last()
+            .unwrap()
+            .reason
+            .contains("starts again in"),
+        "by its policy, as any program"
+    );
     world.advance(Duration::from_secs(1));
     assert_eq!(runs(&world, 1), "better");
 }
@@ -75,12 +104,22 @@ fn the_old_program_comes_back_when_the_new_one_does_not_connect_in_time() {
     world.exit(1, End::Code(0));
     world.advance(Duration::from_secs(2));
     world.exit(1, End::Signal(9));
-    assert!(world.processes[1].runs && runs(&world, 1) == "true", "at once");
+    assert!(
+        world.processes[1].runs && runs(&world, 1) == "true",
+        "at once"
+    );
     let reason = refusal(last_answer(&world));
-    assert!(reason.starts_with("better was not ready: killed by the keeper, because it has not connected"));
+    assert!(
+        reason.starts_with(
+            "better was not ready: killed by the keeper, because it has not connected"
+        )
+    );
     assert!(reason.ends_with("node `sink` runs true again"), "{reason}");
     let ended = world.ended.last().unwrap();
-    assert!(ended.failed && ended.restarts && ended.reason.ends_with("back to true"), "{ended:?}");
+    assert!(
+        ended.failed && ended.restarts && ended.reason.ends_with("back to true"),
+        "{ended:?}"
+    );
     world.hello(1);
     assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
 }
@@ -98,7 +137,10 @@ fn the_old_program_comes_back_when_the_new_one_ends_or_cannot_be_started() {
     replace(&mut world, "camera", "missing");
     world.exit(0, End::Code(0));
     world.processes[0].runs = false;
-    world.give(Event::NotStarted { node: 0, reason: "it is not there".to_owned() });
+    world.give(Event::NotStarted {
+        node: 0,
+        reason: "it is not there".to_owned(),
+    });
     assert!(refusal(last_answer(&world)).contains("it could not be started: it is not there"));
     assert!(world.processes[0].runs && runs(&world, 0) == "true");
 }
@@ -107,7 +149,13 @@ fn the_old_program_comes_back_when_the_new_one_ends_or_cannot_be_started() {
 fn a_node_that_does_not_run_starts_with_the_new_program() {
     let mut world = two();
     assert_eq!(
-        tell(&mut world, Message::Node { node: "sink".to_owned(), order: NodeOrder::Stop }),
+        tell(
+            &mut world,
+            Message::Node {
+                node: "sink".to_owned(),
+                order: NodeOrder::Stop
+            }
+        ),
         Some(Answer::Done)
     );
     world.exit(1, End::Code(0));
@@ -121,11 +169,22 @@ fn a_node_that_does_not_run_starts_with_the_new_program() {
 fn one_at_a_time_and_not_while_the_dataflow_stops() {
     let mut world = two();
     replace(&mut world, "sink", "better");
-    let order = Message::Node { node: "sink".to_owned(), order: NodeOrder::Restart };
+    let order = Message::Node {
+        node: "sink".to_owned(),
+        order: NodeOrder::Restart,
+    };
     for answer in [tell(&mut world, order), replace(&mut world, "sink", "best")] {
-        assert_eq!(refusal(&answer.unwrap()), "node `sink` gets another program, which is not ready yet");
+        assert_eq!(
+            refusal(&answer.unwrap()),
+            "node `sink` gets another program, which is not ready yet"
+        );
     }
-    tell(&mut world, Message::Stop { reason: "by hand".to_owned() });
+    tell(
+        &mut world,
+        Message::Stop {
+            reason: "by hand".to_owned(),
+        },
+    );
     world.exit(1, End::Code(0));
     assert_eq!(refusal(last_answer(&world)), "the dataflow is stopping");
     assert!(!world.processes[1].runs);

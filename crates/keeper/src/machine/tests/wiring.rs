@@ -23,12 +23,30 @@ fn restart(world: &mut World, node: usize) {
 fn edges_of_a_pair_share_a_socket_and_each_direction_has_its_own() {
     let edges = [drop_oldest(0, 1), drop_oldest(0, 1), drop_oldest(1, 0)];
     let world = World::running(vec![node("a", Never), node("b", Never)], &edges);
-    let outputs = |node: usize| world.processes[node].outputs.values().map(|(attach, _)| attach.peer);
-    let inputs = |node: usize| world.processes[node].inputs.values().map(|attach| attach.peer);
-    let all =
-        [outputs(0).collect::<BTreeSet<_>>(), inputs(1).collect(), outputs(1).collect(), inputs(0).collect()];
+    let outputs = |node: usize| {
+        world.processes[node]
+            .outputs
+            .values()
+            .map(|(attach, _)| attach.peer)
+    };
+    let inputs = |node: usize| {
+        world.processes[node]
+            .inputs
+            .values()
+            .map(|attach| attach.peer)
+    };
+    let all = [
+        outputs(0).collect::<BTreeSet<_>>(),
+        inputs(1).collect(),
+        outputs(1).collect(),
+        inputs(0).collect(),
+    ];
     assert!(all.iter().all(|peers| peers.len() == 1), "{all:?}");
-    assert_eq!(all.iter().flatten().collect::<BTreeSet<_>>().len(), 4, "{all:?}");
+    assert_eq!(
+        all.iter().flatten().collect::<BTreeSet<_>>().len(),
+        4,
+        "{all:?}"
+    );
 }
 
 #[test]
@@ -44,23 +62,38 @@ fn a_node_may_read_its_own_output() {
 
 #[test]
 fn a_block_edge_waits_for_its_consumer() {
-    let mut world = World::running(vec![node("source", Never), node("sink", OnFailure)], &[block(0, 1)]);
+    let mut world = World::running(
+        vec![node("source", Never), node("sink", OnFailure)],
+        &[block(0, 1)],
+    );
     let edge = world.input(1).unwrap();
     let peer = world.processes[0].outputs[&edge].0.peer;
     world.exit(1, KILLED);
     assert_eq!(world.output(0), Some((edge, true)), "suspended");
     assert_eq!(world.rung, [0]);
     world.advance(Duration::from_secs(1));
-    assert_eq!(world.output(0), Some((edge, true)), "its process has not connected");
+    assert_eq!(
+        world.output(0),
+        Some((edge, true)),
+        "its process has not connected"
+    );
     world.hello(1);
-    assert_eq!((world.output(0), world.input(1)), (Some((edge, false)), Some(edge)));
-    assert_ne!(world.processes[0].outputs[&edge].0.peer, peer, "another process, another socket");
+    assert_eq!(
+        (world.output(0), world.input(1)),
+        (Some((edge, false)), Some(edge))
+    );
+    assert_ne!(
+        world.processes[0].outputs[&edge].0.peer, peer,
+        "another process, another socket"
+    );
 }
 
 #[test]
 fn other_edges_begin_anew_with_their_consumer() {
-    let mut world =
-        World::running(vec![node("source", Never), node("sink", OnFailure)], &[drop_oldest(0, 1)]);
+    let mut world = World::running(
+        vec![node("source", Never), node("sink", OnFailure)],
+        &[drop_oldest(0, 1)],
+    );
     let edge = world.input(1).unwrap();
     world.exit(1, KILLED);
     assert_eq!(world.output(0), None);
@@ -72,14 +105,20 @@ fn other_edges_begin_anew_with_their_consumer() {
 
 #[test]
 fn a_block_edge_is_given_up_with_its_consumer() {
-    let mut world = World::running(vec![node("source", Never), node("sink", OnFailure)], &[block(0, 1)]);
+    let mut world = World::running(
+        vec![node("source", Never), node("sink", OnFailure)],
+        &[block(0, 1)],
+    );
     for _ in 0..3 {
         restart(&mut world, 1);
     }
     world.exit(1, KILLED);
     assert_eq!(world.output(0), None);
     // Also when the last process never connected.
-    let mut world = World::running(vec![node("source", Never), node("sink", OnFailure)], &[block(0, 1)]);
+    let mut world = World::running(
+        vec![node("source", Never), node("sink", OnFailure)],
+        &[block(0, 1)],
+    );
     for _ in 0..4 {
         world.exit(1, KILLED);
         world.advance(Duration::from_secs(2));
@@ -90,7 +129,8 @@ fn a_block_edge_is_given_up_with_its_consumer() {
 #[test]
 fn a_restarted_producer_brings_new_edges() {
     for edges in [[block(0, 1)], [drop_oldest(0, 1)]] {
-        let mut world = World::running(vec![node("source", OnFailure), node("sink", Never)], &edges);
+        let mut world =
+            World::running(vec![node("source", OnFailure), node("sink", Never)], &edges);
         let edge = world.input(1).unwrap();
         world.exit(0, KILLED);
         assert_eq!(world.input(1), None, "closed, and not for the last time");
@@ -106,7 +146,10 @@ fn a_restarted_producer_brings_new_edges() {
 
 #[test]
 fn restarts_that_are_spent_close_the_input_though_it_had_no_edge_left() {
-    let mut world = World::running(vec![node("source", OnFailure), node("sink", Never)], &[block(0, 1)]);
+    let mut world = World::running(
+        vec![node("source", OnFailure), node("sink", Never)],
+        &[block(0, 1)],
+    );
     for _ in 0..4 {
         world.exit(0, KILLED);
         world.advance(Duration::from_secs(2));
@@ -116,7 +159,10 @@ fn restarts_that_are_spent_close_the_input_though_it_had_no_edge_left() {
 
 #[test]
 fn what_dead_producers_left_in_a_block_edge_waits_for_the_consumer() {
-    let mut world = World::new(vec![node("source", OnFailure), node("sink", Never)], &[block(0, 1)]);
+    let mut world = World::new(
+        vec![node("source", OnFailure), node("sink", Never)],
+        &[block(0, 1)],
+    );
     world.give(Event::Launch);
     world.hello(0);
     world.exit(0, KILLED);
@@ -132,12 +178,18 @@ fn what_dead_producers_left_in_a_block_edge_waits_for_the_consumer() {
 
 #[test]
 fn what_an_ended_producer_left_in_a_block_edge_outlives_the_process_that_drained_it() {
-    let mut world = World::running(vec![node("source", Never), node("sink", OnFailure)], &[block(0, 1)]);
+    let mut world = World::running(
+        vec![node("source", Never), node("sink", OnFailure)],
+        &[block(0, 1)],
+    );
     let edge = world.input(1).unwrap();
     world.exit(0, EXIT_0);
     assert!(world.processes[1].over.contains(&0));
     restart(&mut world, 1);
-    assert!(world.processes[1].edges_seen.contains(&edge), "the next process goes on where it ended");
+    assert!(
+        world.processes[1].edges_seen.contains(&edge),
+        "the next process goes on where it ended"
+    );
     assert!(world.processes[1].over.contains(&0));
     world.exit(1, EXIT_0);
     assert!(world.is_finished);
@@ -145,14 +197,25 @@ fn what_an_ended_producer_left_in_a_block_edge_outlives_the_process_that_drained
 
 #[test]
 fn both_ends_of_a_block_edge_may_restart_at_once() {
-    let mut world = World::running(vec![node("source", OnFailure), node("sink", OnFailure)], &[block(0, 1)]);
+    let mut world = World::running(
+        vec![node("source", OnFailure), node("sink", OnFailure)],
+        &[block(0, 1)],
+    );
     world.exit(1, KILLED);
     world.exit(0, KILLED);
     world.advance(Duration::from_secs(1));
     world.hello(0);
     world.hello(1);
     assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
-    assert_eq!(world.processes[1].inputs.values().next().unwrap().incarnation, 1);
+    assert_eq!(
+        world.processes[1]
+            .inputs
+            .values()
+            .next()
+            .unwrap()
+            .incarnation,
+        1
+    );
 }
 
 #[test]
@@ -168,13 +231,25 @@ fn a_producer_that_starts_while_the_consumer_of_its_block_edge_waits_to_be_start
     let outputs: Vec<_> = world.processes[0].outputs.keys().copied().collect();
     assert_eq!(outputs.len(), 1, "the other edge begins with its consumer");
     let peer = world.processes[0].outputs[&outputs[0]].0.peer;
-    assert!(world.processes[0].outputs[&outputs[0]].1, "suspended: nobody's bell can be rung yet");
+    assert!(
+        world.processes[0].outputs[&outputs[0]].1,
+        "suspended: nobody's bell can be rung yet"
+    );
     world.advance(Duration::from_secs(2));
     world.hello(1);
     assert!(world.processes[1].inputs.contains_key(&outputs[0]));
     let (attached, is_suspended) = &world.processes[0].outputs[&outputs[0]];
-    assert!(!is_suspended && attached.peer != peer, "with the bell and the socket of the new process");
-    assert_eq!((world.processes[0].outputs.len(), world.processes[1].inputs.len()), (2, 2));
+    assert!(
+        !is_suspended && attached.peer != peer,
+        "with the bell and the socket of the new process"
+    );
+    assert_eq!(
+        (
+            world.processes[0].outputs.len(),
+            world.processes[1].inputs.len()
+        ),
+        (2, 2)
+    );
 
     // Also at the first start.
     let mut world = World::new(nodes(), &[block(0, 1)]);
@@ -184,13 +259,20 @@ fn a_producer_that_starts_while_the_consumer_of_its_block_edge_waits_to_be_start
     let edge = world.output(0).expect("an edge without a consumer yet");
     world.advance(Duration::from_secs(2));
     world.hello(1);
-    assert_eq!((world.input(1), world.output(0)), (Some(edge.0), Some((edge.0, false))));
+    assert_eq!(
+        (world.input(1), world.output(0)),
+        (Some(edge.0), Some((edge.0, false)))
+    );
 }
 
 #[test]
 fn whoever_says_goodbye_has_no_edges_while_its_process_goes_on() {
     let mut world = World::running(
-        vec![node("source", Never), node("filter", Never), node("sink", Never)],
+        vec![
+            node("source", Never),
+            node("filter", Never),
+            node("sink", Never),
+        ],
         &[block(0, 1), drop_oldest(1, 2)],
     );
     world.message(1, node_to_keeper::Message::Goodbye);
@@ -206,8 +288,10 @@ fn whoever_says_goodbye_has_no_edges_while_its_process_goes_on() {
 
 #[test]
 fn a_goodbye_before_a_restart_does_not_close_inputs_for_good() {
-    let mut world =
-        World::running(vec![node("source", OnFailure), node("sink", Never)], &[drop_oldest(0, 1)]);
+    let mut world = World::running(
+        vec![node("source", OnFailure), node("sink", Never)],
+        &[drop_oldest(0, 1)],
+    );
     world.message(0, node_to_keeper::Message::Goodbye);
     assert!(world.input(1).is_none() && world.processes[1].over.is_empty());
     restart(&mut world, 0);
@@ -222,10 +306,17 @@ fn what_waits_in_a_block_edge_outlives_a_goodbye_before_a_restart() {
     world.message(1, node_to_keeper::Message::Goodbye);
     assert_eq!(world.output(0), Some((edge, false)));
     restart(&mut world, 1);
-    assert_eq!((world.output(0), world.input(1)), (Some((edge, false)), Some(edge)));
+    assert_eq!(
+        (world.output(0), world.input(1)),
+        (Some((edge, false)), Some(edge))
+    );
 
     let mut world = World::running(nodes(), &[block(0, 1)]);
     world.message(1, node_to_keeper::Message::Goodbye);
     world.exit(1, EXIT_0);
-    assert_eq!(world.output(0), None, "the source waits no more: nobody comes");
+    assert_eq!(
+        world.output(0),
+        None,
+        "the source waits no more: nobody comes"
+    );
 }

@@ -54,7 +54,10 @@ pub const TOKEN: &str = "open sesame";
 
 /// A node of a test that no keeper starts.
 pub fn dynamic(id: &str) -> NodePlan {
-    NodePlan { program: Program::Dynamic, ..node(id, RestartPolicy::Never) }
+    NodePlan {
+        program: Program::Dynamic,
+        ..node(id, RestartPolicy::Never)
+    }
 }
 
 pub fn block(from: usize, to: usize) -> (usize, usize, Policy) {
@@ -148,12 +151,21 @@ impl World {
             edges: Vec::new(),
         };
         for &(producer, consumer, policy) in edges {
-            let queue = Queue { policy, depth: 4, max_held: 12 };
+            let queue = Queue {
+                policy,
+                depth: 4,
+                max_held: 12,
+            };
             let output = plan.nodes[producer].outputs.len();
             let input = plan.nodes[consumer].inputs.len();
             let topic = format!("{}/out{output}", plan.nodes[producer].id);
             let name = format!("out{output}");
-            plan.nodes[producer].outputs.push(OutputSpec { name, history: 0, blocks: 256, type_name: None });
+            plan.nodes[producer].outputs.push(OutputSpec {
+                name,
+                history: 0,
+                blocks: 256,
+                type_name: None,
+            });
             let (name, source) = (format!("in{input}"), Source::Output { topic });
             plan.nodes[consumer].inputs.push(InputSpec {
                 name,
@@ -163,7 +175,13 @@ impl World {
                 expect_every_nanos: None,
                 history: 0,
             });
-            plan.edges.push(EdgePlan { producer, output, consumer, input, queue });
+            plan.edges.push(EdgePlan {
+                producer,
+                output,
+                consumer,
+                input,
+                queue,
+            });
         }
         let processes: Vec<_> = plan.nodes.iter().map(|_| Process::default()).collect();
         Self {
@@ -210,7 +228,10 @@ impl World {
                 match action {
                     Action::Spawn { node } => events.push_back(Event::Started { node, pid: 1 }),
                     Action::Look { node } => {
-                        events.push_back(Event::Pulse { node, pulse: self.processes[node].pulse });
+                        events.push_back(Event::Pulse {
+                            node,
+                            pulse: self.processes[node].pulse,
+                        });
                     }
                     _ => {}
                 }
@@ -234,38 +255,69 @@ impl World {
     }
 
     /// A message of a client, and what it is answered.
-    pub fn ask(&mut self, client: usize, message: cli_to_keeper::Message) -> keeper_to_cli::Message {
+    pub fn ask(
+        &mut self,
+        client: usize,
+        message: cli_to_keeper::Message,
+    ) -> keeper_to_cli::Message {
         let before = self.replies.get(&client).map_or(0, Vec::len);
-        self.give(Event::ClientMessage { client, pid: 1000 + client as u32, message });
-        self.replies[&client].get(before).expect("an answer").clone()
+        self.give(Event::ClientMessage {
+            client,
+            pid: 1000 + client as u32,
+            message,
+        });
+        self.replies[&client]
+            .get(before)
+            .expect("an answer")
+            .clone()
     }
 
     /// The node that a client is, which has said Hello.
     pub fn guest(&mut self, client: usize, topics: &[&str]) -> usize {
-        let hello = cli_to_keeper::Hello { versions: VERSIONS, program: "test".to_owned() };
+        let hello = cli_to_keeper::Hello {
+            versions: VERSIONS,
+            program: "test".to_owned(),
+        };
         self.ask(client, cli_to_keeper::Message::Hello(hello));
         let topics = topics.iter().map(ToString::to_string).collect();
         let observe = cli_to_keeper::Observe { topics, depth: 3 };
         let answer = self.ask(client, cli_to_keeper::Message::Observe(observe));
-        assert!(matches!(answer, keeper_to_cli::Message::Observing { .. }), "{answer:?}");
-        let node = self.processes.iter().position(|process| process.guest == Some(client)).unwrap();
+        assert!(
+            matches!(answer, keeper_to_cli::Message::Observing { .. }),
+            "{answer:?}"
+        );
+        let node = self
+            .processes
+            .iter()
+            .position(|process| process.guest == Some(client))
+            .unwrap();
         self.hello(node);
         node
     }
 
     /// Lets a client join as a node; an error is why it was refused.
     pub fn join(&mut self, client: usize, id: &str, token: &str) -> Result<usize, String> {
-        let hello = cli_to_keeper::Hello { versions: VERSIONS, program: "test".to_owned() };
+        let hello = cli_to_keeper::Hello {
+            versions: VERSIONS,
+            program: "test".to_owned(),
+        };
         if !self.replies.contains_key(&client) {
             self.ask(client, cli_to_keeper::Message::Hello(hello));
         }
-        let join = cli_to_keeper::Join { node: id.to_owned(), token: token.to_owned() };
+        let join = cli_to_keeper::Join {
+            node: id.to_owned(),
+            token: token.to_owned(),
+        };
         match self.ask(client, cli_to_keeper::Message::Join(join)) {
             keeper_to_cli::Message::Joined => {}
             keeper_to_cli::Message::Refused(refused) => return Err(refused.reason),
             other => panic!("{other:?}"),
         }
-        let node = self.processes.iter().position(|process| process.guest == Some(client)).unwrap();
+        let node = self
+            .processes
+            .iter()
+            .position(|process| process.guest == Some(client))
+            .unwrap();
         self.hello(node);
         Ok(node)
     }
@@ -273,7 +325,11 @@ impl World {
     pub fn exit(&mut self, node: usize, end: End) {
         assert!(self.processes[node].runs);
         self.processes[node] = Process::default();
-        self.give(Event::Ended { node, end, stderr_tail: Vec::new() });
+        self.give(Event::Ended {
+            node,
+            end,
+            stderr_tail: Vec::new(),
+        });
     }
 
     /// Lets time pass, deadline by deadline.
@@ -283,7 +339,10 @@ impl World {
             assert!(at >= self.now, "a deadline of the past was not met");
             self.now = at;
             self.give(Event::Deadline);
-            assert!(self.machine.deadline().is_none_or(|next| next > at), "a deadline that was met stays");
+            assert!(
+                self.machine.deadline().is_none_or(|next| next > at),
+                "a deadline that was met stays"
+            );
         }
         self.now = end;
     }
@@ -291,32 +350,62 @@ impl World {
     /// The one edge attached to an output of a node, if there is one.
     pub fn output(&self, node: usize) -> Option<(u32, bool)> {
         assert!(self.processes[node].outputs.len() <= 1);
-        self.processes[node].outputs.first_key_value().map(|(&edge, &(_, suspended))| (edge, suspended))
+        self.processes[node]
+            .outputs
+            .first_key_value()
+            .map(|(&edge, &(_, suspended))| (edge, suspended))
     }
 
     /// The one edge attached to an input of a node, if there is one.
     pub fn input(&self, node: usize) -> Option<u32> {
         assert!(self.processes[node].inputs.len() <= 1);
-        self.processes[node].inputs.first_key_value().map(|(&edge, _)| edge)
+        self.processes[node]
+            .inputs
+            .first_key_value()
+            .map(|(&edge, _)| edge)
     }
 
     fn apply(&mut self, action: Action) {
         match action {
             Action::Spawn { node } => {
                 assert!(!self.processes[node].runs, "node {node} runs already");
-                self.processes[node] = Process { runs: true, ..Process::default() };
+                self.processes[node] = Process {
+                    runs: true,
+                    ..Process::default()
+                };
             }
-            Action::Send { node, message, descriptors } => self.receive(node, message, &descriptors),
-            Action::Report { message, audience: Audience::Everyone, .. } => self.reported(message),
-            Action::Report { message, audience: Audience::Watchers, .. } => self.guest_reports.push(message),
-            Action::Reply { client, message, .. } => self.replies.entry(client).or_default().push(message),
+            Action::Send {
+                node,
+                message,
+                descriptors,
+            } => self.receive(node, message, &descriptors),
+            Action::Report {
+                message,
+                audience: Audience::Everyone,
+                ..
+            } => self.reported(message),
+            Action::Report {
+                message,
+                audience: Audience::Watchers,
+                ..
+            } => self.guest_reports.push(message),
+            Action::Reply {
+                client, message, ..
+            } => self.replies.entry(client).or_default().push(message),
             Action::Follow { client, .. } => drop(self.followers.insert(client)),
             Action::Admit { client, node } => {
                 if node == self.processes.len() {
                     self.processes.push(Process::default());
                 }
-                assert!(!self.processes[node].runs, "the place of guest {node} is taken");
-                self.processes[node] = Process { runs: true, guest: Some(client), ..Process::default() };
+                assert!(
+                    !self.processes[node].runs,
+                    "the place of guest {node} is taken"
+                );
+                self.processes[node] = Process {
+                    runs: true,
+                    guest: Some(client),
+                    ..Process::default()
+                };
             }
             Action::Dismiss { client } => {
                 assert!(self.replies.remove(&client).is_some());
@@ -330,7 +419,9 @@ impl World {
                 assert!(node < self.own_nodes);
                 self.processes[node] = Process::default();
             }
-            Action::Log { node, level, text } => self.log.push(format!("{level:?} {node:?} {text}")),
+            Action::Log { node, level, text } => {
+                self.log.push(format!("{level:?} {node:?} {text}"))
+            }
             Action::Ring { node } => self.rung.push(node),
             Action::SetClock { clock } => self.clocks.push(clock),
             Action::Look { node } => assert!(self.processes[node].runs),
@@ -339,8 +430,14 @@ impl World {
                 self.log.push(format!("Examine Some({node}) {why}"));
             }
             Action::Signal { node, signal } => {
-                assert!(self.processes[node].runs, "a signal for node {node}, which does not run");
-                assert!(self.processes[node].guest.is_none(), "who came by itself is nobody's to signal");
+                assert!(
+                    self.processes[node].runs,
+                    "a signal for node {node}, which does not run"
+                );
+                assert!(
+                    self.processes[node].guest.is_none(),
+                    "who came by itself is nobody's to signal"
+                );
                 self.signals.push((node, signal));
             }
             Action::CreateRegion { edge, .. } => assert!(self.regions.insert(edge)),
@@ -365,11 +462,18 @@ impl World {
         }
     }
 
-    fn receive(&mut self, node: usize, message: keeper_to_node::Message, descriptors: &[Descriptor]) {
+    fn receive(
+        &mut self,
+        node: usize,
+        message: keeper_to_node::Message,
+        descriptors: &[Descriptor],
+    ) {
         use keeper_to_node::Message;
         for &descriptor in descriptors {
             match descriptor {
-                Descriptor::Region(edge) => assert!(self.regions.contains(&edge), "region {edge} is gone"),
+                Descriptor::Region(edge) => {
+                    assert!(self.regions.contains(&edge), "region {edge} is gone")
+                }
                 Descriptor::PairEnd { pair, end } => {
                     assert!(
                         self.pair_ends_given.insert((pair, end)),
@@ -380,7 +484,10 @@ impl World {
             }
         }
         let process = &mut self.processes[node];
-        assert!(process.runs && process.said_hello, "node {node} cannot hear {message:?}");
+        assert!(
+            process.runs && process.said_hello,
+            "node {node} cannot hear {message:?}"
+        );
         assert!(process.refused.is_none());
         match message {
             Message::Welcome(welcome) => {
@@ -400,11 +507,17 @@ impl World {
             Message::Start => {
                 assert!(process.is_wired && !std::mem::replace(&mut process.has_started, true));
             }
-            Message::DetachOutput { edge, suspended: true } => {
+            Message::DetachOutput {
+                edge,
+                suspended: true,
+            } => {
                 let (_, was_suspended) = process.outputs.get_mut(&edge).expect("an attached edge");
                 assert!(!std::mem::replace(was_suspended, true));
             }
-            Message::DetachOutput { edge, suspended: false } => {
+            Message::DetachOutput {
+                edge,
+                suspended: false,
+            } => {
                 assert!(process.outputs.remove(&edge).is_some())
             }
             Message::CloseInput { edge, last } => {
@@ -414,7 +527,9 @@ impl World {
             Message::LastValue(last) => {
                 let is_over = process.over.contains(&last.input) && !process.may_reopen;
                 assert!(!is_over, "input {} is over", last.input);
-                process.last_values.push((last.input, last.incarnation, last.value));
+                process
+                    .last_values
+                    .push((last.input, last.incarnation, last.value));
             }
             Message::Param(param) => process.params.push(param),
             Message::Event(event) => process.events.push((event.kind, event.node, event.inputs)),
@@ -430,7 +545,11 @@ impl Process {
         match self.outputs.get(&attach.edge) {
             Some((_, suspended)) => assert!(suspended, "edge {} is attached already", attach.edge),
             None => {
-                assert!(self.edges_seen.insert(attach.edge), "edge {} was detached for good", attach.edge)
+                assert!(
+                    self.edges_seen.insert(attach.edge),
+                    "edge {} was detached for good",
+                    attach.edge
+                )
             }
         }
         self.outputs.insert(attach.edge, (attach, false));
@@ -438,10 +557,18 @@ impl Process {
 
     fn attach_input(&mut self, attach: AttachInput, descriptors: &[Descriptor]) {
         self.check_peer(attach.peer, descriptors.len(), 2);
-        assert!(!self.over.contains(&attach.input) || self.may_reopen, "input {} is over", attach.input);
+        assert!(
+            !self.over.contains(&attach.input) || self.may_reopen,
+            "input {} is over",
+            attach.input
+        );
         self.over.remove(&attach.input);
         let is_own = self.outputs.contains_key(&attach.edge);
-        assert!(is_own || self.edges_seen.insert(attach.edge), "edge {} was closed", attach.edge);
+        assert!(
+            is_own || self.edges_seen.insert(attach.edge),
+            "edge {} was closed",
+            attach.edge
+        );
         assert!(self.inputs.insert(attach.edge, attach).is_none());
     }
 

@@ -76,7 +76,11 @@ impl Connection {
         hint: Hint,
         large: Arc<LargePackets>,
     ) -> Self {
-        Self { session: Some(session), is_ours: true, ..Self::accepted(now, quic, hint, large) }
+        Self {
+            session: Some(session),
+            is_ours: true,
+            ..Self::accepted(now, quic, hint, large)
+        }
     }
 
     pub fn accepted(
@@ -147,7 +151,8 @@ impl Connection {
         if acknowledged > acknowledged_before {
             return None;
         }
-        let overhead = usize::from(self.hint.packet_bytes).checked_sub(self.quic.datagrams().max_size()?)?;
+        let overhead =
+            usize::from(self.hint.packet_bytes).checked_sub(self.quic.datagrams().max_size()?)?;
         let most = usize::from(super::FIRST_PACKET_BYTES) - overhead - ACKNOWLEDGEMENT_BYTES;
         let smaller = self.max_datagram_bytes? > most;
         self.max_datagram_bytes = Some(most);
@@ -169,18 +174,29 @@ impl Connection {
         next: &mut NextDatagram<'_>,
         packet: &mut Vec<u8>,
     ) -> bool {
-        let every = if self.answers(now) { QUIC_SELDOM } else { QUIC_EVERY };
+        let every = if self.answers(now) {
+            QUIC_SELDOM
+        } else {
+            QUIC_EVERY
+        };
         let quic_has_its_share = self.quic_datagram_at.is_some_and(|last| now < last + every);
-        if !quic_has_its_share || !self.is_confirmed() || self.is_moving(now) || self.quic.is_closed() {
+        if !quic_has_its_share
+            || !self.is_confirmed()
+            || self.is_moving(now)
+            || self.quic.is_closed()
+        {
             return false;
         }
-        let (Some(sealing), Some(most)) = (&mut self.sealing, self.max_datagram_bytes) else { return false };
+        let (Some(sealing), Some(most)) = (&mut self.sealing, self.max_datagram_bytes) else {
+            return false;
+        };
         sealing.seal(packet, |out| next(session, most, out))
     }
 
     /// Whether the peer is where it was, and alive.
     fn answers(&self, now: Instant) -> bool {
-        now < self.last_packet + ANSWERS + self.last_rtt * 2 && now < self.acknowledged.1 + ACKNOWLEDGES
+        now < self.last_packet + ANSWERS + self.last_rtt * 2
+            && now < self.acknowledged.1 + ACKNOWLEDGES
     }
 
     /// Whether the peer's address changed lately, so that only QUIC may send there.
@@ -212,7 +228,11 @@ impl Connection {
         if !next(session, most, &mut datagram) || datagram.is_empty() {
             return None;
         }
-        debug_assert!(datagram.len() <= most, "a datagram of {} bytes, at most {most}", datagram.len());
+        debug_assert!(
+            datagram.len() <= most,
+            "a datagram of {} bytes, at most {most}",
+            datagram.len()
+        );
         let bytes = datagram.len();
         datagrams.send(Bytes::from(datagram), true).ok()?;
         self.quic_datagram_at = Some(now);

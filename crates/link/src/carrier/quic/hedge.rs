@@ -29,7 +29,13 @@ pub struct Hedge {
 
 impl Hedge {
     /// A packet is sent.
-    pub fn on_packet(&mut self, now: Instant, connection: &mut Connection, to: SocketAddr, packet: &[u8]) {
+    pub fn on_packet(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        to: SocketAddr,
+        packet: &[u8],
+    ) {
         let size = packet.len() as u64;
         if !connection.established {
             connection.bytes_sent += size;

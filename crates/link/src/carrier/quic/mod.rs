@@ -25,12 +25,13 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use quinn_proto::{
-    ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig, HashedConnectionIdGenerator,
-    Incoming, ServerConfig,
+    ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig,
+    HashedConnectionIdGenerator, Incoming, ServerConfig,
 };
 
 use super::{
-    Carrier, ConnectError, Counters, Ecn, Event, KeyPair, Lost, NextDatagram, PublicKey, SessionId, Transmit,
+    Carrier, ConnectError, Counters, Ecn, Event, KeyPair, Lost, NextDatagram, PublicKey, SessionId,
+    Transmit,
 };
 use crate::random::RandomBytes;
 use connection::Connection;
@@ -71,7 +72,13 @@ pub struct QuicConfig {
 impl QuicConfig {
     /// The usual values for this key.
     pub fn new(key: KeyPair) -> Self {
-        Self { key, accepts: false, largest_packet_bytes: 1472, max_sessions: 256, simulation_seed: None }
+        Self {
+            key,
+            accepts: false,
+            largest_packet_bytes: 1472,
+            max_sessions: 256,
+            simulation_seed: None,
+        }
     }
 }
 
@@ -109,7 +116,8 @@ impl QuicCarrier {
     pub fn new(config: QuicConfig) -> Self {
         let guests = Arc::new(tls::Guests::default());
         let server = config.accepts.then(|| {
-            let mut server = ServerConfig::with_crypto(tls::server(&config.key, Arc::clone(&guests)));
+            let mut server =
+                ServerConfig::with_crypto(tls::server(&config.key, Arc::clone(&guests)));
             server
                 .max_incoming(MAX_HALF_OPEN)
                 .incoming_buffer_size(64 * 1024)
@@ -132,7 +140,12 @@ impl QuicCarrier {
             .expect("at least 1200");
         let mut random = RandomBytes::new(config.simulation_seed);
         let quic_seed = config.simulation_seed.is_some().then(|| random.draw());
-        let endpoint = Endpoint::new(Arc::new(endpoint), server.clone().map(Arc::new), true, quic_seed);
+        let endpoint = Endpoint::new(
+            Arc::new(endpoint),
+            server.clone().map(Arc::new),
+            true,
+            quic_seed,
+        );
         Self {
             config,
             random,
@@ -161,8 +174,12 @@ impl QuicCarrier {
     /// Lets a peer begin no more sessions, and ends those it has.
     pub fn forbid(&mut self, now: Instant, peer: PublicKey) {
         self.guests.forbid(peer);
-        let ended: Vec<_> =
-            self.sessions.iter().filter(|(_, s)| s.peer == peer && !s.is_ours()).map(|(id, _)| *id).collect();
+        let ended: Vec<_> = self
+            .sessions
+            .iter()
+            .filter(|(_, s)| s.peer == peer && !s.is_ours())
+            .map(|(id, _)| *id)
+            .collect();
         for session in ended {
             self.close(now, session);
         }
@@ -179,17 +196,27 @@ impl QuicCarrier {
     }
 
     fn half_open(&self) -> impl Iterator<Item = &Connection> {
-        self.connections.values().filter(|connection| !connection.is_ours && !connection.established)
+        self.connections
+            .values()
+            .filter(|connection| !connection.is_ours && !connection.established)
     }
 
     fn admit(&mut self, now: Instant, incoming: Incoming) {
         let address = incoming.remote_address();
         let half_open = self.half_open().count();
-        let from_there = self.half_open().filter(|c| same_host(c.address().ip(), address.ip())).count();
+        let from_there = self
+            .half_open()
+            .filter(|c| same_host(c.address().ip(), address.ip()))
+            .count();
         let mut reply = Vec::new();
         if half_open >= MAX_HALF_OPEN || from_there >= MAX_HALF_OPEN_PER_ADDRESS {
             self.endpoint.ignore(incoming);
-            self.refuse(now, None, address, "too many attempts to connect at once".into());
+            self.refuse(
+                now,
+                None,
+                address,
+                "too many attempts to connect at once".into(),
+            );
         } else if half_open >= MAX_UNPROVEN && !incoming.remote_address_validated() {
             match self.endpoint.retry(incoming, &mut reply) {
                 Ok(transmit) => self.reply(transmit, reply),
@@ -203,12 +230,17 @@ impl QuicCarrier {
     }
 
     fn accept(&mut self, now: Instant, incoming: Incoming, address: SocketAddr, rtt: Duration) {
-        let Some(mut server) = self.server.clone() else { return self.endpoint.ignore(incoming) };
+        let Some(mut server) = self.server.clone() else {
+            return self.endpoint.ignore(incoming);
+        };
         let hint = session::Hint::read(incoming.orig_dst_cid(), self.config.largest_packet_bytes);
         let (transport, large) = transport::config(hint.packet_bytes, rtt);
         server.transport_config(transport);
         let mut reply = Vec::new();
-        match self.endpoint.accept(incoming, now, &mut reply, Some(Arc::new(server))) {
+        match self
+            .endpoint
+            .accept(incoming, now, &mut reply, Some(Arc::new(server)))
+        {
             Ok((handle, connection)) => {
                 let connection = Connection::accepted(now, connection, hint, large);
                 self.connections.insert(handle.0, connection);
@@ -232,20 +264,31 @@ impl QuicCarrier {
 
     fn refuse(&mut self, now: Instant, peer: Option<PublicKey>, address: SocketAddr, why: String) {
         self.counters.refused += 1;
-        if self.refusals.told.is_some_and(|told| now < told + REFUSED_PERIOD) {
+        if self
+            .refusals
+            .told
+            .is_some_and(|told| now < told + REFUSED_PERIOD)
+        {
             self.refusals.more += 1;
             return;
         }
         self.refusals.told = Some(now);
         let more = std::mem::take(&mut self.refusals.more);
-        self.events.push_back(Event::Refused { peer, address, why, more });
+        self.events.push_back(Event::Refused {
+            peer,
+            address,
+            why,
+            more,
+        });
     }
 
     /// Takes out of a connection what happened to it.
     fn settle(&mut self, now: Instant, handle: usize) {
         let mut drained = false;
         loop {
-            let Some(connection) = self.connections.get_mut(&handle) else { return };
+            let Some(connection) = self.connections.get_mut(&handle) else {
+                return;
+            };
             if let Some(event) = connection.quic.poll_endpoint_events() {
                 drained |= event.is_drained();
                 if let Some(event) = self.endpoint.handle_event(ConnectionHandle(handle), event) {
@@ -284,14 +327,20 @@ impl QuicCarrier {
     ) -> Option<Transmit> {
         let connection = self.connections.get_mut(&handle)?;
         let sends = |session: &SessionId| {
-            self.sessions.get(session).is_some_and(|session| session.active == Some(handle))
+            self.sessions
+                .get(session)
+                .is_some_and(|session| session.active == Some(handle))
         };
         if let Some(session) = connection.session.filter(sends) {
             let start = packet.len();
             if connection.seal_datagram(now, session, next_datagram, packet) {
                 self.counters.datagrams_sent += 1;
                 let (destination, size) = (connection.address(), packet.len() - start);
-                return Some(Transmit { destination, size, ecn: None });
+                return Some(Transmit {
+                    destination,
+                    size,
+                    ecn: None,
+                });
             }
             if let Some(bytes) = connection.ask_for_datagram(now, session, next_datagram) {
                 self.counters.datagrams_sent += 1;
@@ -301,7 +350,8 @@ impl QuicCarrier {
         self.quic_packet.clear();
         let transmit = connection.quic.poll_transmit(now, 1, &mut self.quic_packet);
         if let Some(transmit) = &transmit {
-            self.hedge.on_packet(now, connection, transmit.destination, &self.quic_packet);
+            self.hedge
+                .on_packet(now, connection, transmit.destination, &self.quic_packet);
             packet.extend_from_slice(&self.quic_packet);
         }
         self.settle(now, handle);
@@ -310,9 +360,13 @@ impl QuicCarrier {
 
     /// Opens a packet that came beside QUIC.
     fn open<'p>(&mut self, now: Instant, packet: &'p mut [u8]) -> Option<(SessionId, &'p [u8])> {
-        let handle = sealed::key_id(packet).and_then(|id| self.by_key_id.get(&id)).copied();
-        let connection = handle.and_then(|handle| Some((handle, self.connections.get_mut(&handle)?)));
-        let Some((handle, connection)) = connection.filter(|(_, connection)| !connection.quic.is_closed())
+        let handle = sealed::key_id(packet)
+            .and_then(|id| self.by_key_id.get(&id))
+            .copied();
+        let connection =
+            handle.and_then(|handle| Some((handle, self.connections.get_mut(&handle)?)));
+        let Some((handle, connection)) =
+            connection.filter(|(_, connection)| !connection.quic.is_closed())
         else {
             self.counters.packets_ignored += 1;
             return None;
@@ -335,7 +389,12 @@ impl QuicCarrier {
 }
 
 impl Carrier for QuicCarrier {
-    fn connect(&mut self, now: Instant, to: SocketAddr, peer: PublicKey) -> Result<SessionId, ConnectError> {
+    fn connect(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        peer: PublicKey,
+    ) -> Result<SessionId, ConnectError> {
         if self.sessions.len() >= self.config.max_sessions {
             return Err(ConnectError::TooMany(self.sessions.len()));
         }
@@ -348,11 +407,19 @@ impl Carrier for QuicCarrier {
         Ok(id)
     }
 
-    fn reconnect(&mut self, now: Instant, session: SessionId, to: SocketAddr) -> Result<(), ConnectError> {
+    fn reconnect(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        to: SocketAddr,
+    ) -> Result<(), ConnectError> {
         if to.port() == 0 || to.ip().is_unspecified() {
             return Err(ConnectError::Address(to));
         }
-        let ours = self.sessions.get_mut(&session).and_then(|session| session.move_to(now, to));
+        let ours = self
+            .sessions
+            .get_mut(&session)
+            .and_then(|session| session.move_to(now, to));
         let () = ours.ok_or(ConnectError::NoSession(session.0))?;
         self.attempt(now, session, to, FIRST_PACKET_BYTES, transport::FIRST_RTT);
         Ok(())
@@ -361,7 +428,10 @@ impl Carrier for QuicCarrier {
     fn local_address_changed(&mut self, now: Instant) {
         let handles: Vec<_> = self.connections.keys().copied().collect();
         for handle in handles {
-            if let Some(connection) = self.connections.get_mut(&handle).filter(|c| c.is_ours && c.established)
+            if let Some(connection) = self
+                .connections
+                .get_mut(&handle)
+                .filter(|c| c.is_ours && c.established)
             {
                 connection.quic.local_address_changed();
             }
@@ -387,7 +457,10 @@ impl Carrier for QuicCarrier {
         let bytes = packet.len();
         let packet = BytesMut::from(&*packet);
         self.counters.bytes_copied_in += bytes as u64;
-        match self.endpoint.handle(now, from, None, ecn.map(to_quinn), packet, &mut reply) {
+        match self
+            .endpoint
+            .handle(now, from, None, ecn.map(to_quinn), packet, &mut reply)
+        {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(connection) = self.connections.get_mut(&handle.0) {
                     connection.on_packet(now, bytes);
@@ -421,12 +494,19 @@ impl Carrier for QuicCarrier {
         let start = packet.len();
         if let Some(destination) = self.hedge.pop_due(now, packet) {
             self.counters.packets_sent += 1;
-            return Some(Transmit { destination, size: packet.len() - start, ecn: None });
+            return Some(Transmit {
+                destination,
+                size: packet.len() - start,
+                ecn: None,
+            });
         }
         // Connections take turns; one may go, and none comes, while they do.
         for _ in 0..self.connections.len() {
-            let following =
-                self.connections.range(self.turn..).next().or_else(|| self.connections.iter().next());
+            let following = self
+                .connections
+                .range(self.turn..)
+                .next()
+                .or_else(|| self.connections.iter().next());
             let handle = following.map(|(handle, _)| *handle)?;
             self.turn = handle + 1;
             if let Some(transmit) = self.transmit_on(now, handle, next_datagram, packet) {
@@ -447,9 +527,15 @@ impl Carrier for QuicCarrier {
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
-        let connections = self.connections.values_mut().filter_map(Connection::timeout);
+        let connections = self
+            .connections
+            .values_mut()
+            .filter_map(Connection::timeout);
         let sessions = self.sessions.values().filter_map(Session::timeout);
-        connections.chain(sessions).chain(self.hedge.timeout()).min()
+        connections
+            .chain(sessions)
+            .chain(self.hedge.timeout())
+            .min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -482,7 +568,11 @@ fn from_quinn(transmit: &quinn_proto::Transmit) -> Transmit {
         EcnCodepoint::Ect1 => Ecn::Ect1,
         EcnCodepoint::Ce => Ecn::CongestionExperienced,
     });
-    Transmit { destination: transmit.destination, size: transmit.size, ecn }
+    Transmit {
+        destination: transmit.destination,
+        size: transmit.size,
+        ecn,
+    }
 }
 
 fn to_quinn(ecn: Ecn) -> EcnCodepoint {

@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Path MTUs that are common, with all IP headers: Ethernet, PPPoE, tunnels of several kinds, WireGuard, IPv6's least.
-const PATH_MTUS: [u16; 11] = [1280, 1300, 1340, 1380, 1400, 1420, 1440, 1460, 1480, 1492, 1500];
+const PATH_MTUS: [u16; 11] = [
+    1280, 1300, 1340, 1380, 1400, 1420, 1440, 1460, 1480, 1492, 1500,
+];
 /// A trial has failed after so long, or so many round trips if they take longer.
 const TRIAL: Duration = Duration::from_millis(1000);
 const TRIAL_ROUND_TRIPS: u32 = 6;
@@ -48,7 +50,11 @@ impl Search {
 
     /// The connection of the trial that took too long. One that is established here waits for the peer's word: the size
     /// goes in both directions.
-    pub fn take_failed(&mut self, now: Instant, is_established: impl Fn(usize) -> bool) -> Option<usize> {
+    pub fn take_failed(
+        &mut self,
+        now: Instant,
+        is_established: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         let late = self.trial.as_mut().filter(|trial| trial.until <= now)?;
         if late.handle.is_some_and(is_established) {
             late.until = now + TRIAL;
@@ -68,7 +74,9 @@ impl Search {
         to: SocketAddr,
         rtt: Duration,
     ) -> Option<u16> {
-        if self.next.is_some_and(|at| at <= now) && self.trial.is_none() && self.finished(known, largest, to)
+        if self.next.is_some_and(|at| at <= now)
+            && self.trial.is_none()
+            && self.finished(known, largest, to)
         {
             self.too_large = None;
         }
@@ -84,7 +92,11 @@ impl Search {
         };
         let packet_bytes = *packet_bytes?;
         let until = now + TRIAL.max(rtt * TRIAL_ROUND_TRIPS);
-        self.trial = Some(Trial { packet_bytes, handle: None, until });
+        self.trial = Some(Trial {
+            packet_bytes,
+            handle: None,
+            until,
+        });
         Some(packet_bytes)
     }
 
@@ -103,8 +115,14 @@ impl Search {
 fn candidates(known: u16, too_large: Option<u16>, largest: u16, to: SocketAddr) -> Vec<u16> {
     // IP and UDP.
     let headers = if to.is_ipv6() { 40 + 8 } else { 20 + 8 };
-    let sizes = PATH_MTUS.iter().map(|mtu| mtu - headers).filter(|size| *size <= largest);
-    let mut sizes: Vec<u16> = sizes.chain([largest]).filter(|size| *size > known).collect();
+    let sizes = PATH_MTUS
+        .iter()
+        .map(|mtu| mtu - headers)
+        .filter(|size| *size <= largest);
+    let mut sizes: Vec<u16> = sizes
+        .chain([largest])
+        .filter(|size| *size > known)
+        .collect();
     sizes.retain(|size| too_large.is_none_or(|limit| *size < limit));
     sizes.dedup();
     sizes

@@ -39,7 +39,9 @@ pub fn is_sealed(packet: &[u8]) -> bool {
 
 /// The key id of a packet, as its sender wrote it.
 pub fn key_id(packet: &[u8]) -> Option<KeyId> {
-    let header = packet.first_chunk::<HEADER_BYTES>().filter(|header| header[0] == KIND)?;
+    let header = packet
+        .first_chunk::<HEADER_BYTES>()
+        .filter(|header| header[0] == KIND)?;
     header[1..].first_chunk().map(|id| KeyId(*id))
 }
 
@@ -48,15 +50,30 @@ pub fn key_id(packet: &[u8]) -> Option<KeyId> {
 pub struct KeyId([u8; 8]);
 
 /// The keys of both directions.
-pub fn keys(session: &dyn quinn_proto::crypto::Session, is_initiator: bool) -> Option<(Sealing, Opening)> {
+pub fn keys(
+    session: &dyn quinn_proto::crypto::Session,
+    is_initiator: bool,
+) -> Option<(Sealing, Opening)> {
     let mut material = [[0; DirectionKey::BYTES]; 2];
-    session.export_keying_material(material.as_flattened_mut(), LABEL, &[]).ok()?;
+    session
+        .export_keying_material(material.as_flattened_mut(), LABEL, &[])
+        .ok()?;
     let [from_initiator, from_acceptor] = material.map(|bytes| DirectionKey::new(&bytes));
-    let (ours, theirs) =
-        if is_initiator { (from_initiator, from_acceptor) } else { (from_acceptor, from_initiator) };
+    let (ours, theirs) = if is_initiator {
+        (from_initiator, from_acceptor)
+    } else {
+        (from_acceptor, from_initiator)
+    };
     Some((
-        Sealing { key: ours, counter: 0 },
-        Opening { key: theirs, packets: PacketWindow::new(), forgeries: 0 },
+        Sealing {
+            key: ours,
+            counter: 0,
+        },
+        Opening {
+            key: theirs,
+            packets: PacketWindow::new(),
+            forgeries: 0,
+        },
     ))
 }
 
@@ -112,9 +129,15 @@ impl Sealing {
         }
         self.counter = counter;
         let (header, content) = out[start..].split_at_mut(HEADER_BYTES);
-        let tag =
-            self.key.key.seal_in_place_separate_tag(self.key.nonce(counter), Aad::from(header), content);
-        out.extend_from_slice(tag.expect("a packet is shorter than what can be sealed at once").as_ref());
+        let tag = self.key.key.seal_in_place_separate_tag(
+            self.key.nonce(counter),
+            Aad::from(header),
+            content,
+        );
+        out.extend_from_slice(
+            tag.expect("a packet is shorter than what can be sealed at once")
+                .as_ref(),
+        );
         true
     }
 }
@@ -140,7 +163,10 @@ impl Opening {
         if !self.packets.is_new(counter) {
             return None;
         }
-        let opened = self.key.key.open_in_place(self.key.nonce(counter), Aad::from(&*header), content);
+        let opened =
+            self.key
+                .key
+                .open_in_place(self.key.nonce(counter), Aad::from(&*header), content);
         let Ok(datagram) = opened else {
             self.forgeries += 1;
             return None;
@@ -163,9 +189,18 @@ mod tests {
 
     fn pair() -> (Sealing, Opening) {
         let material: [u8; DirectionKey::BYTES] = std::array::from_fn(|index| index as u8);
-        let opening =
-            Opening { key: DirectionKey::new(&material), packets: PacketWindow::new(), forgeries: 0 };
-        (Sealing { key: DirectionKey::new(&material), counter: 0 }, opening)
+        let opening = Opening {
+            key: DirectionKey::new(&material),
+            packets: PacketWindow::new(),
+            forgeries: 0,
+        };
+        (
+            Sealing {
+                key: DirectionKey::new(&material),
+                counter: 0,
+            },
+            opening,
+        )
     }
 
     fn opened(opening: &mut Opening, packet: &[u8]) -> Option<Vec<u8>> {

@@ -35,7 +35,10 @@ pub struct Hint {
 impl Hint {
     /// Whatever a stranger writes there, it concerns its own connection alone.
     pub fn read(id: &ConnectionId, largest: u16) -> Self {
-        let mut hint = Self { packet_bytes: FIRST_PACKET_BYTES, tag: [0; 8] };
+        let mut hint = Self {
+            packet_bytes: FIRST_PACKET_BYTES,
+            tag: [0; 8],
+        };
         if let Ok(bytes) = <[u8; CONNECTION_ID_BYTES]>::try_from(&id[..]) {
             let told = u16::from_be_bytes([bytes[0], bytes[1]]);
             hint.packet_bytes = told.clamp(FIRST_PACKET_BYTES, largest.max(FIRST_PACKET_BYTES));
@@ -72,13 +75,24 @@ struct Initiator {
 
 impl Initiator {
     fn new(now: Instant, to: SocketAddr) -> Self {
-        Self { to, seeking: true, next_attempt: now + ATTEMPT_PERIOD, attempts: 1, search: Search::default() }
+        Self {
+            to,
+            seeking: true,
+            next_attempt: now + ATTEMPT_PERIOD,
+            attempts: 1,
+            search: Search::default(),
+        }
     }
 }
 
 impl Session {
     pub fn begun_here(now: Instant, peer: PublicKey, to: SocketAddr, tag: [u8; 8]) -> Self {
-        Self { peer, tag, active: None, initiator: Some(Initiator::new(now, to)) }
+        Self {
+            peer,
+            tag,
+            active: None,
+            initiator: Some(Initiator::new(now, to)),
+        }
     }
 
     pub fn is_ours(&self) -> bool {
@@ -86,7 +100,9 @@ impl Session {
     }
 
     fn seeks(&self) -> bool {
-        self.initiator.as_ref().is_some_and(|initiator| initiator.seeking)
+        self.initiator
+            .as_ref()
+            .is_some_and(|initiator| initiator.seeking)
     }
 
     /// The peer may be elsewhere now. `None` for a session that the peer began.
@@ -97,7 +113,11 @@ impl Session {
 
     pub fn timeout(&self) -> Option<Instant> {
         let initiator = self.initiator.as_ref()?;
-        if initiator.seeking { Some(initiator.next_attempt) } else { initiator.search.timeout() }
+        if initiator.seeking {
+            Some(initiator.next_attempt)
+        } else {
+            initiator.search.timeout()
+        }
     }
 }
 
@@ -119,7 +139,10 @@ impl QuicCarrier {
         rtt: Duration,
     ) -> Option<usize> {
         let session = self.sessions.get(&id)?;
-        let hint = Hint { packet_bytes, tag: session.tag };
+        let hint = Hint {
+            packet_bytes,
+            tag: session.tag,
+        };
         let mut config = ClientConfig::new(tls::client(&self.config.key, session.peer));
         let (transport, large) = transport::config(packet_bytes, rtt);
         config.transport_config(transport);
@@ -128,7 +151,8 @@ impl QuicCarrier {
         // The name means nothing: keys are compared, and names are not sent.
         match self.endpoint.connect(now, config, to, "nervure") {
             Ok((handle, quic)) => {
-                self.connections.insert(handle.0, Connection::begun_here(now, quic, id, hint, large));
+                self.connections
+                    .insert(handle.0, Connection::begun_here(now, quic, id, hint, large));
                 Some(handle.0)
             }
             Err(error) => {
@@ -146,14 +170,20 @@ impl QuicCarrier {
             .map(|(id, _)| *id)
             .collect();
         for id in due {
-            let Some(initiator) = self.sessions.get_mut(&id).and_then(|session| session.initiator.as_mut())
+            let Some(initiator) = self
+                .sessions
+                .get_mut(&id)
+                .and_then(|session| session.initiator.as_mut())
             else {
                 continue;
             };
             if initiator.seeking {
                 initiator.next_attempt =
                     now + ATTEMPT_PERIOD * (1 << initiator.attempts.min(ATTEMPT_DOUBLINGS));
-                let (to, rtt) = (initiator.to, transport::rtt_after(initiator.attempts as usize));
+                let (to, rtt) = (
+                    initiator.to,
+                    transport::rtt_after(initiator.attempts as usize),
+                );
                 initiator.attempts += 1;
                 self.close_oldest_attempt(now, id);
                 self.attempt(now, id, to, FIRST_PACKET_BYTES, rtt);
@@ -165,7 +195,9 @@ impl QuicCarrier {
 
     fn close_oldest_attempt(&mut self, now: Instant, id: SessionId) {
         let attempts = self.connections.values_mut().filter(|connection| {
-            connection.session == Some(id) && !connection.established && !connection.quic.is_closed()
+            connection.session == Some(id)
+                && !connection.established
+                && !connection.quic.is_closed()
         });
         let mut attempts: Vec<_> = attempts.collect();
         attempts.sort_by_key(|connection| connection.began);
@@ -176,10 +208,20 @@ impl QuicCarrier {
 
     /// Tries the next packet size on the path of a session, or ends the trial that has taken too long.
     fn search_packet_size(&mut self, now: Instant, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        let (Some(initiator), Some(active)) = (session.initiator.as_mut(), session.active) else { return };
-        let Some(connection) = self.connections.get(&active) else { return };
-        let (known, to, rtt) = (connection.hint.packet_bytes, connection.address(), connection.quic.rtt());
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let (Some(initiator), Some(active)) = (session.initiator.as_mut(), session.active) else {
+            return;
+        };
+        let Some(connection) = self.connections.get(&active) else {
+            return;
+        };
+        let (known, to, rtt) = (
+            connection.hint.packet_bytes,
+            connection.address(),
+            connection.quic.rtt(),
+        );
         let is_established = |handle| {
             let trial = self.connections.get(&handle);
             trial.is_some_and(|connection| connection.established && !connection.quic.is_closed())
@@ -188,13 +230,18 @@ impl QuicCarrier {
         if initiator.search.is_trying() {
             return;
         }
-        let next = initiator.search.next(now, known, self.config.largest_packet_bytes, to, rtt);
+        let next = initiator
+            .search
+            .next(now, known, self.config.largest_packet_bytes, to, rtt);
         if let Some(failed) = failed.and_then(|handle| self.connections.get_mut(&handle)) {
             failed.close(now);
         }
         if let Some(packet_bytes) = next {
             let handle = self.attempt(now, id, to, packet_bytes, rtt.max(transport::FIRST_RTT));
-            if let Some(initiator) = self.sessions.get_mut(&id).and_then(|session| session.initiator.as_mut())
+            if let Some(initiator) = self
+                .sessions
+                .get_mut(&id)
+                .and_then(|session| session.initiator.as_mut())
             {
                 initiator.search.began(handle);
             }
@@ -203,15 +250,25 @@ impl QuicCarrier {
 
     /// A packet arrived on a connection; perhaps it tells that the path takes only smaller ones now.
     pub(super) fn notice_smaller_path(&mut self, now: Instant, handle: usize) {
-        let Some(connection) = self.connections.get_mut(&handle) else { return };
-        let Some(id) = connection.session.filter(|_| connection.established) else { return };
+        let Some(connection) = self.connections.get_mut(&handle) else {
+            return;
+        };
+        let Some(id) = connection.session.filter(|_| connection.established) else {
+            return;
+        };
         let address = connection.address();
-        let Some(session) = self.sessions.get_mut(&id).filter(|session| session.active == Some(handle))
+        let Some(session) = self
+            .sessions
+            .get_mut(&id)
+            .filter(|session| session.active == Some(handle))
         else {
             return;
         };
-        let Some(bytes) = connection.notice_smaller_path(now) else { return };
-        self.events.push_back(Event::MaxDatagramChanged { session: id, bytes });
+        let Some(bytes) = connection.notice_smaller_path(now) else {
+            return;
+        };
+        self.events
+            .push_back(Event::MaxDatagramChanged { session: id, bytes });
         if let Some(initiator) = session.initiator.as_mut() {
             initiator.search = Search::default();
             self.attempt(now, id, address, FIRST_PACKET_BYTES, transport::FIRST_RTT);
@@ -220,14 +277,23 @@ impl QuicCarrier {
 
     /// A handshake is through.
     pub(super) fn on_established(&mut self, now: Instant, handle: usize) {
-        let Some(connection) = self.connections.get_mut(&handle) else { return };
+        let Some(connection) = self.connections.get_mut(&handle) else {
+            return;
+        };
         connection.on_established();
-        self.by_key_id.extend(connection.opening.as_ref().map(|opening| (opening.key_id(), handle)));
+        self.by_key_id.extend(
+            connection
+                .opening
+                .as_ref()
+                .map(|opening| (opening.key_id(), handle)),
+        );
         let (hint, address) = (connection.hint, connection.address());
         if let Some(id) = connection.session {
             // While the present connection works, nothing is risked: what is sent before the peer is through is lost.
-            let works =
-                self.sessions.get(&id).is_some_and(|session| session.active.is_some() && !session.seeks());
+            let works = self
+                .sessions
+                .get(&id)
+                .is_some_and(|session| session.active.is_some() && !session.seeks());
             connection.waits = works;
             if !works {
                 self.take_over(now, id, handle);
@@ -238,20 +304,38 @@ impl QuicCarrier {
             connection.close(now);
             return;
         };
-        let known =
-            self.sessions.iter().find(|(_, s)| s.peer == peer && !s.is_ours()).map(|(id, s)| (*id, s.tag));
+        let known = self
+            .sessions
+            .iter()
+            .find(|(_, s)| s.peer == peer && !s.is_ours())
+            .map(|(id, s)| (*id, s.tag));
         let id = match known {
             Some((id, tag)) if tag == hint.tag => id,
             Some((id, _)) => {
                 self.end_session(now, id, Lost::Replaced);
-                self.new_session(Session { peer, tag: hint.tag, active: None, initiator: None })
+                self.new_session(Session {
+                    peer,
+                    tag: hint.tag,
+                    active: None,
+                    initiator: None,
+                })
             }
             None if self.sessions.len() >= self.config.max_sessions => {
                 connection.close(now);
-                self.refuse(now, Some(peer), address, "too many sessions are open".into());
+                self.refuse(
+                    now,
+                    Some(peer),
+                    address,
+                    "too many sessions are open".into(),
+                );
                 return;
             }
-            None => self.new_session(Session { peer, tag: hint.tag, active: None, initiator: None }),
+            None => self.new_session(Session {
+                peer,
+                tag: hint.tag,
+                active: None,
+                initiator: None,
+            }),
         };
         if let Some(connection) = self.connections.get_mut(&handle) {
             connection.session = Some(id);
@@ -261,8 +345,13 @@ impl QuicCarrier {
 
     /// Lets a connection take over that has waited for the peer's end of the handshake.
     pub(super) fn promote(&mut self, now: Instant, handle: usize) {
-        let Some(connection) = self.connections.get_mut(&handle) else { return };
-        if let Some(id) = connection.session.filter(|_| connection.waits && connection.is_confirmed()) {
+        let Some(connection) = self.connections.get_mut(&handle) else {
+            return;
+        };
+        if let Some(id) = connection
+            .session
+            .filter(|_| connection.waits && connection.is_confirmed())
+        {
             connection.waits = false;
             self.take_over(now, id, handle);
         }
@@ -298,10 +387,19 @@ impl QuicCarrier {
         if !ours {
             self.close_surplus(now, id);
         }
-        let Some(connection) = self.connections.get(&handle) else { return };
-        let (address, bytes) = (connection.address(), connection.max_datagram_bytes.unwrap_or(0));
+        let Some(connection) = self.connections.get(&handle) else {
+            return;
+        };
+        let (address, bytes) = (
+            connection.address(),
+            connection.max_datagram_bytes.unwrap_or(0),
+        );
         self.events.push_back(match before {
-            None => Event::Connected { session: id, peer, address },
+            None => Event::Connected {
+                session: id,
+                peer,
+                address,
+            },
             Some(_) => Event::MaxDatagramChanged { session: id, bytes },
         });
     }
@@ -309,7 +407,11 @@ impl QuicCarrier {
     /// A datagram came on a connection. The initiator decides which connection of a session is used, and has perhaps given up
     /// the one that was established last: its word of that may be lost.
     pub(super) fn follow(&mut self, handle: usize) {
-        let Some(connection) = self.connections.get(&handle).filter(|c| !c.is_ours && c.established) else {
+        let Some(connection) = self
+            .connections
+            .get(&handle)
+            .filter(|c| !c.is_ours && c.established)
+        else {
             return;
         };
         let Some(id) = connection.session else { return };
@@ -332,8 +434,15 @@ impl QuicCarrier {
         }
     }
 
-    pub(super) fn on_connection_lost(&mut self, now: Instant, handle: usize, reason: &ConnectionError) {
-        let Some(connection) = self.connections.get(&handle) else { return };
+    pub(super) fn on_connection_lost(
+        &mut self,
+        now: Instant,
+        handle: usize,
+        reason: &ConnectionError,
+    ) {
+        let Some(connection) = self.connections.get(&handle) else {
+            return;
+        };
         let (address, established) = (connection.address(), connection.established);
         let Some(id) = connection.session else {
             let peer = self.guests.take_refused();
@@ -344,7 +453,9 @@ impl QuicCarrier {
             self.refuse(now, peer, address, why);
             return;
         };
-        let Some(session) = self.sessions.get(&id) else { return };
+        let Some(session) = self.sessions.get(&id) else {
+            return;
+        };
         if session.active == Some(handle) {
             self.on_active_lost(now, id, handle, why_lost(reason));
         } else if !established && session.active.is_none() && is_refusal(reason) {
@@ -354,11 +465,24 @@ impl QuicCarrier {
 
     /// Nothing comes of a connection any more. QUIC does not tell of one that was closed here.
     pub(super) fn on_drained(&mut self, now: Instant, handle: usize) {
-        let Some(connection) = self.connections.remove(&handle) else { return };
-        connection.opening.map(|opening| self.by_key_id.remove(&opening.key_id()));
+        let Some(connection) = self.connections.remove(&handle) else {
+            return;
+        };
+        connection
+            .opening
+            .map(|opening| self.by_key_id.remove(&opening.key_id()));
         let Some(id) = connection.session else { return };
-        if self.sessions.get(&id).is_some_and(|session| session.active == Some(handle)) {
-            self.on_active_lost(now, id, handle, Lost::Protocol("its connection had to be closed".into()));
+        if self
+            .sessions
+            .get(&id)
+            .is_some_and(|session| session.active == Some(handle))
+        {
+            self.on_active_lost(
+                now,
+                id,
+                handle,
+                Lost::Protocol("its connection had to be closed".into()),
+            );
         }
     }
 
@@ -380,20 +504,27 @@ impl QuicCarrier {
 
     /// A connection that is there already is used from now on.
     fn inherit(&mut self, id: SessionId, heir: usize) {
-        let Some(connection) = self.connections.get_mut(&heir) else { return };
+        let Some(connection) = self.connections.get_mut(&heir) else {
+            return;
+        };
         connection.retires_at = None;
         let bytes = connection.max_datagram_bytes.unwrap_or(0);
         if let Some(session) = self.sessions.get_mut(&id) {
             session.active = Some(heir);
         }
-        self.events.push_back(Event::MaxDatagramChanged { session: id, bytes });
+        self.events
+            .push_back(Event::MaxDatagramChanged { session: id, bytes });
     }
 
     pub(super) fn end_session(&mut self, now: Instant, id: SessionId, why: Lost) {
         if self.sessions.remove(&id).is_none() {
             return;
         }
-        for connection in self.connections.values_mut().filter(|connection| connection.session == Some(id)) {
+        for connection in self
+            .connections
+            .values_mut()
+            .filter(|connection| connection.session == Some(id))
+        {
             connection.close(now);
         }
         self.events.push_back(Event::Lost { session: id, why });
@@ -404,7 +535,9 @@ impl QuicCarrier {
 fn is_refusal(reason: &ConnectionError) -> bool {
     match reason {
         ConnectionError::TransportError(_) | ConnectionError::VersionMismatch => true,
-        ConnectionError::ConnectionClosed(close) => (0x100..0x200).contains(&u64::from(close.error_code)),
+        ConnectionError::ConnectionClosed(close) => {
+            (0x100..0x200).contains(&u64::from(close.error_code))
+        }
         _ => false,
     }
 }
@@ -415,12 +548,15 @@ fn why_lost(reason: &ConnectionError) -> Lost {
         ConnectionError::Reset => Lost::Restarted,
         ConnectionError::ApplicationClosed(_) => Lost::ClosedByPeer,
         ConnectionError::LocallyClosed => Lost::ClosedHere,
-        ConnectionError::ConnectionClosed(_) if is_refusal(reason) => {
-            Lost::Refused("the peer does not take our key\nhint: tell the peer our public key".into())
-        }
-        ConnectionError::TransportError(error) if (0x100..0x200).contains(&u64::from(error.code)) => {
+        ConnectionError::ConnectionClosed(_) if is_refusal(reason) => Lost::Refused(
+            "the peer does not take our key\nhint: tell the peer our public key".into(),
+        ),
+        ConnectionError::TransportError(error)
+            if (0x100..0x200).contains(&u64::from(error.code)) =>
+        {
             Lost::Refused(
-                "the peer has another key than expected\nhint: compare the peer's public key".into(),
+                "the peer has another key than expected\nhint: compare the peer's public key"
+                    .into(),
             )
         }
         other => Lost::Protocol(other.to_string()),

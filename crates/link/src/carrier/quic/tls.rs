@@ -7,7 +7,9 @@ use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature_with_raw_key};
-use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::pki_types::{
+    CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
+};
 use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::CertifiedKey;
@@ -19,10 +21,13 @@ use crate::carrier::{KeyPair, PublicKey};
 const ALPN: &[u8] = b"nervure-link/1";
 
 /// DER of an Ed25519 public key up to the key itself (RFC 8410, section 4).
-const PUBLIC_KEY_DER: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+const PUBLIC_KEY_DER: [u8; 12] = [
+    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
+];
 /// DER of an Ed25519 private key up to the seed (RFC 8410, section 7).
-const PRIVATE_KEY_DER: [u8; 16] =
-    [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+const PRIVATE_KEY_DER: [u8; 16] = [
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
 
 /// Who may connect, shared with the verifier, and who tried in vain.
 #[derive(Debug, Default)]
@@ -79,7 +84,9 @@ pub fn client(own: &KeyPair, peer: PublicKey) -> Arc<QuicClientConfig> {
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
-    Arc::new(QuicClientConfig::try_from(config).expect("ring has the suite of QUIC's first packets"))
+    Arc::new(
+        QuicClientConfig::try_from(config).expect("ring has the suite of QUIC's first packets"),
+    )
 }
 
 /// TLS of the side that accepts: it takes those on the list.
@@ -94,7 +101,9 @@ pub fn server(own: &KeyPair, guests: Arc<Guests>) -> Arc<QuicServerConfig> {
     config.alpn_protocols = vec![ALPN.to_vec()];
     // Sessions are not resumed: a full handshake takes no more round trips.
     config.send_tls13_tickets = 0;
-    Arc::new(QuicServerConfig::try_from(config).expect("ring has the suite of QUIC's first packets"))
+    Arc::new(
+        QuicServerConfig::try_from(config).expect("ring has the suite of QUIC's first packets"),
+    )
 }
 
 /// The key with which a peer proved itself.
@@ -110,9 +119,18 @@ fn provider() -> Arc<CryptoProvider> {
 
 fn certified(own: &KeyPair, provider: &CryptoProvider) -> Arc<CertifiedKey> {
     let private: Vec<u8> = PRIVATE_KEY_DER.iter().chain(own.seed()).copied().collect();
-    let key = provider.key_provider.load_private_key(PrivatePkcs8KeyDer::from(private).into());
-    let public: Vec<u8> = PUBLIC_KEY_DER.iter().chain(&own.public().0).copied().collect();
-    Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], key.expect("a seed makes a key")))
+    let key = provider
+        .key_provider
+        .load_private_key(PrivatePkcs8KeyDer::from(private).into());
+    let public: Vec<u8> = PUBLIC_KEY_DER
+        .iter()
+        .chain(&own.public().0)
+        .copied()
+        .collect();
+    Arc::new(CertifiedKey::new(
+        vec![CertificateDer::from(public)],
+        key.expect("a seed makes a key"),
+    ))
 }
 
 fn public_key(der: &CertificateDer<'_>) -> Option<PublicKey> {
@@ -161,7 +179,8 @@ impl ServerCertVerifier for Verifier {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.check(end_entity).map(|()| ServerCertVerified::assertion())
+        self.check(end_entity)
+            .map(|()| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -202,7 +221,8 @@ impl ClientCertVerifier for Verifier {
         _intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.check(end_entity).map(|()| ClientCertVerified::assertion())
+        self.check(end_entity)
+            .map(|()| ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

@@ -44,7 +44,9 @@ pub fn config(packet_bytes: u16, rtt: Duration) -> (Arc<TransportConfig>, Arc<La
         .congestion_controller_factory(Arc::new(Unlimited(Arc::clone(&large))))
         .persistent_congestion_threshold(1_000_000)
         .initial_rtt(rtt)
-        .max_idle_timeout(Some(IdleTimeout::try_from(IDLE_TIMEOUT).expect("two minutes fit")))
+        .max_idle_timeout(Some(
+            IdleTimeout::try_from(IDLE_TIMEOUT).expect("two minutes fit"),
+        ))
         .keep_alive_interval(Some(Duration::from_secs(1)))
         .ack_frequency_config(Some(acks))
         // Datagrams are asked for one at a time, and taken out after each packet.
@@ -68,7 +70,10 @@ pub struct LargePackets {
 impl LargePackets {
     /// (sent, acknowledged)
     pub fn counts(&self) -> (u64, u64) {
-        (self.sent.load(Ordering::Relaxed), self.acknowledged.load(Ordering::Relaxed))
+        (
+            self.sent.load(Ordering::Relaxed),
+            self.acknowledged.load(Ordering::Relaxed),
+        )
     }
 }
 
@@ -91,13 +96,27 @@ impl Controller for Unlimited {
         }
     }
 
-    fn on_ack(&mut self, _now: Instant, _sent: Instant, bytes: u64, _app_limited: bool, _rtt: &RttEstimator) {
+    fn on_ack(
+        &mut self,
+        _now: Instant,
+        _sent: Instant,
+        bytes: u64,
+        _app_limited: bool,
+        _rtt: &RttEstimator,
+    ) {
         if bytes > u64::from(super::FIRST_PACKET_BYTES) {
             self.0.acknowledged.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn on_congestion_event(&mut self, _now: Instant, _sent: Instant, _persistent: bool, _lost: u64) {}
+    fn on_congestion_event(
+        &mut self,
+        _now: Instant,
+        _sent: Instant,
+        _persistent: bool,
+        _lost: u64,
+    ) {
+    }
 
     fn on_mtu_update(&mut self, _new_mtu: u16) {}
 

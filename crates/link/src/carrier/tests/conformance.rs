@@ -10,7 +10,14 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn plain_pair(loss: f64) -> World<PlainCarrier> {
     let network = settings(Duration::from_millis(1), loss);
-    World::new(1, network, vec![PlainCarrier::new(key(0).public()), PlainCarrier::new(key(1).public())])
+    World::new(
+        1,
+        network,
+        vec![
+            PlainCarrier::new(key(0).public()),
+            PlainCarrier::new(key(1).public()),
+        ],
+    )
 }
 
 #[test]
@@ -30,11 +37,20 @@ fn quic_keeps_the_contract() {
 fn conforms<C: Carrier>(mut world: World<C>) {
     let to = address(1, 0);
     let now = world.instant();
-    assert_eq!(world.hosts[0].carrier.connect(now, to, key(1).public()), Err(ConnectError::Address(to)));
+    assert_eq!(
+        world.hosts[0].carrier.connect(now, to, key(1).public()),
+        Err(ConnectError::Address(to))
+    );
 
     let session = world.connect(0, 1, key(1).public());
-    assert_eq!(world.hosts[0].carrier.max_datagram_bytes(session), None, "not connected yet");
-    world.run_until(SECOND, |world| world.connected(0).is_some() && world.connected(1).is_some());
+    assert_eq!(
+        world.hosts[0].carrier.max_datagram_bytes(session),
+        None,
+        "not connected yet"
+    );
+    world.run_until(SECOND, |world| {
+        world.connected(0).is_some() && world.connected(1).is_some()
+    });
     let other = world.connected(1).unwrap();
     assert_eq!(world.connected(0), Some(session));
     for (host, peer) in [(0, 1), (1, 0)] {
@@ -49,8 +65,10 @@ fn conforms<C: Carrier>(mut world: World<C>) {
     // Datagrams of every size pass unchanged in both directions.
     let most = world.hosts[0].carrier.max_datagram_bytes(session).unwrap();
     assert!(most >= 1100, "{most}");
-    let sent: Vec<Vec<u8>> =
-        [1, 2, 100, most - 1, most].iter().map(|size| vec![*size as u8; *size]).collect();
+    let sent: Vec<Vec<u8>> = [1, 2, 100, most - 1, most]
+        .iter()
+        .map(|size| vec![*size as u8; *size])
+        .collect();
     for datagram in &sent {
         world.send(0, session, datagram.clone());
         world.send(1, other, datagram.clone());
@@ -70,20 +88,41 @@ fn conforms<C: Carrier>(mut world: World<C>) {
     // The end is told on both sides.
     let now = world.instant();
     world.hosts[0].carrier.close(now, session);
-    world
-        .run_until(world.now + SECOND, |world| world.first(1, |e| matches!(e, Event::Lost { .. })).is_some());
-    assert!(world.hosts[0].events.iter().any(|(_, e)| *e == Event::Lost { session, why: Lost::ClosedHere }));
-    let lost = Event::Lost { session: other, why: Lost::ClosedByPeer };
-    assert!(world.hosts[1].events.iter().any(|(_, event)| *event == lost), "{:?}", world.hosts[1].events);
+    world.run_until(world.now + SECOND, |world| {
+        world
+            .first(1, |e| matches!(e, Event::Lost { .. }))
+            .is_some()
+    });
+    assert!(world.hosts[0].events.iter().any(|(_, e)| *e
+        == Event::Lost {
+            session,
+            why: Lost::ClosedHere
+        }));
+    let lost = Event::Lost {
+        session: other,
+        why: Lost::ClosedByPeer,
+    };
+    assert!(
+        world.hosts[1]
+            .events
+            .iter()
+            .any(|(_, event)| *event == lost),
+        "{:?}",
+        world.hosts[1].events
+    );
     assert_eq!(world.hosts[0].carrier.max_datagram_bytes(session), None);
     let now = world.instant();
-    let moved = world.hosts[0].carrier.reconnect(now, session, address(1, 4000));
+    let moved = world.hosts[0]
+        .carrier
+        .reconnect(now, session, address(1, 4000));
     assert_eq!(moved, Err(ConnectError::NoSession(session.0)));
 }
 
 fn survives_loss<C: Carrier>(mut world: World<C>) {
     let session = world.connect(0, 1, key(1).public());
-    world.run_until(5 * SECOND, |world| world.connected(0).is_some() && world.connected(1).is_some());
+    world.run_until(5 * SECOND, |world| {
+        world.connected(0).is_some() && world.connected(1).is_some()
+    });
     for number in 0..1000_u32 {
         world.send(0, session, number.to_le_bytes());
         world.run_for(Duration::from_micros(500));
@@ -94,5 +133,9 @@ fn survives_loss<C: Carrier>(mut world: World<C>) {
     unique.sort();
     unique.dedup();
     assert_eq!(arrived.len(), unique.len(), "nothing arrives twice");
-    assert!((600..800).contains(&arrived.len()), "{} of 1000 arrived at 30 % loss", arrived.len());
+    assert!(
+        (600..800).contains(&arrived.len()),
+        "{} of 1000 arrived at 30 % loss",
+        arrived.len()
+    );
 }

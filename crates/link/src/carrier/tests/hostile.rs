@@ -11,7 +11,10 @@ use crate::carrier::{Carrier, Event, PublicKey, SessionId};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn acceptor() -> QuicCarrier {
-    let mut acceptor = QuicCarrier::new(QuicConfig { accepts: true, ..QuicConfig::new(key(1)) });
+    let mut acceptor = QuicCarrier::new(QuicConfig {
+        accepts: true,
+        ..QuicConfig::new(key(1))
+    });
     acceptor.allow(key(0).public());
     acceptor
 }
@@ -21,7 +24,9 @@ fn first_packet(now: Instant, peer: PublicKey) -> Vec<u8> {
     let mut initiator = QuicCarrier::new(QuicConfig::new(key(0)));
     initiator.connect(now, address(1, 4000), peer).unwrap();
     let mut packet = Vec::new();
-    initiator.poll_transmit(now, &mut |_, _, _| false, &mut packet).unwrap();
+    initiator
+        .poll_transmit(now, &mut |_, _, _| false, &mut packet)
+        .unwrap();
     packet
 }
 
@@ -85,16 +90,26 @@ fn spoofed_attempts_cost_little_and_lock_nobody_out() {
         acceptor.handle_packet(now, from, None, &mut packet);
         sent += drain(&mut acceptor, now);
     }
-    assert!(acceptor.half_open_connections() <= 64, "{}", acceptor.half_open_connections());
-    assert!(sent <= 3 * received, "{sent} bytes for {received} from nobody");
-    let refused = std::iter::from_fn(|| acceptor.poll_event()).filter(|e| matches!(e, Event::Refused { .. }));
+    assert!(
+        acceptor.half_open_connections() <= 64,
+        "{}",
+        acceptor.half_open_connections()
+    );
+    assert!(
+        sent <= 3 * received,
+        "{sent} bytes for {received} from nobody"
+    );
+    let refused =
+        std::iter::from_fn(|| acceptor.poll_event()).filter(|e| matches!(e, Event::Refused { .. }));
     assert!(refused.count() <= 1, "a flood makes one message");
 
     // Who is who he says gets in, even while the flood's attempts wait.
     let mut world = quic_pair(1, settings(Duration::from_millis(1), 0.0));
     world.hosts[1].carrier = acceptor;
     world.connect(0, 1, key(1).public());
-    world.run_until(SECOND, |world| world.connected(0).is_some() && world.connected(1).is_some());
+    world.run_until(SECOND, |world| {
+        world.connected(0).is_some() && world.connected(1).is_some()
+    });
 }
 
 #[test]
@@ -114,11 +129,19 @@ fn attempts_that_lead_nowhere_are_forgotten() {
         drain(&mut acceptor, later);
     }
     assert_eq!(acceptor.half_open_connections(), 0);
-    assert!(later < now + 20 * SECOND, "forgotten after {:?}", later - now);
+    assert!(
+        later < now + 20 * SECOND,
+        "forgotten after {:?}",
+        later - now
+    );
 }
 
 /// What the initiator sends to say this, once it says most beside QUIC.
-fn packets_that_say(world: &mut World<QuicCarrier>, session: SessionId, content: &[u8]) -> Vec<Vec<u8>> {
+fn packets_that_say(
+    world: &mut World<QuicCarrier>,
+    session: SessionId,
+    content: &[u8],
+) -> Vec<Vec<u8>> {
     let now = world.instant();
     let mut packets = Vec::new();
     let mut next = Some(content.to_vec());
@@ -128,7 +151,11 @@ fn packets_that_say(world: &mut World<QuicCarrier>, session: SessionId, content:
     };
     loop {
         let mut packet = Vec::new();
-        if world.hosts[0].carrier.poll_transmit(now, &mut give, &mut packet).is_none() {
+        if world.hosts[0]
+            .carrier
+            .poll_transmit(now, &mut give, &mut packet)
+            .is_none()
+        {
             return packets;
         }
         packets.push(packet);
@@ -191,14 +218,21 @@ fn a_sealed_packet_from_elsewhere_moves_nothing() {
     for packet in packets_that_say(&mut world, session, b"beside it") {
         world.receive(1, now, address(66, 6666), packet);
     }
-    assert_eq!(world.datagrams(1), [b"beside it".to_vec()], "it is the peer's all the same");
+    assert_eq!(
+        world.datagrams(1),
+        [b"beside it".to_vec()],
+        "it is the peer's all the same"
+    );
     for _ in 0..10 {
         let mut packet = Vec::new();
         let mut give = |id, most: usize, datagram: &mut Vec<u8>| {
             datagram.resize(datagram.len() + most, 0);
             id == other
         };
-        let transmit = world.hosts[1].carrier.poll_transmit(now, &mut give, &mut packet).unwrap();
+        let transmit = world.hosts[1]
+            .carrier
+            .poll_transmit(now, &mut give, &mut packet)
+            .unwrap();
         assert_eq!(transmit.destination, there);
     }
 }

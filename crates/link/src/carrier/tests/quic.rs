@@ -34,11 +34,17 @@ fn first_datagram_in(mut world: World<QuicCarrier>) -> Duration {
 #[test]
 fn who_ended_under_way_does_not_hold_up_who_comes_next_from_that_host() {
     let took = |ended: usize, seed: u64| {
-        let mut acceptor = QuicCarrier::new(QuicConfig { accepts: true, ..QuicConfig::new(key(1)) });
+        let mut acceptor = QuicCarrier::new(QuicConfig {
+            accepts: true,
+            ..QuicConfig::new(key(1))
+        });
         acceptor.allow(key(0).public());
         let initiator = || QuicCarrier::new(QuicConfig::new(key(0)));
-        let carriers = std::iter::once(initiator()).chain([acceptor]).chain((0..ended).map(|_| initiator()));
-        let network = Schedule::from(settings(MILLI, 0.0)).change(10 * MILLI, |settings| settings.loss = 0.4);
+        let carriers = std::iter::once(initiator())
+            .chain([acceptor])
+            .chain((0..ended).map(|_| initiator()));
+        let network =
+            Schedule::from(settings(MILLI, 0.0)).change(10 * MILLI, |settings| settings.loss = 0.4);
         let mut world = World::new(seed, network, carriers.collect());
         for host in 2..2 + ended {
             world.hosts[host].address = address(0, 5000 + host as u16);
@@ -55,19 +61,32 @@ fn who_ended_under_way_does_not_hold_up_who_comes_next_from_that_host() {
     };
     let sum = |ended| (0..30).map(|seed| took(ended, seed)).sum::<Duration>();
     let (alone, after_others) = (sum(0), sum(3));
-    assert!(after_others < alone * 2, "{after_others:?}, alone {alone:?}");
+    assert!(
+        after_others < alone * 2,
+        "{after_others:?}, alone {alone:?}"
+    );
 }
 
 #[test]
 fn the_first_datagram_arrives_soon() {
     for one_way in [MILLI, 20 * MILLI, 100 * MILLI] {
         let took = first_datagram(1, one_way, 0.0);
-        assert!(took <= 6 * one_way + 20 * MILLI, "{took:?} at a round-trip time of {:?}", 2 * one_way);
+        assert!(
+            took <= 6 * one_way + 20 * MILLI,
+            "{took:?} at a round-trip time of {:?}",
+            2 * one_way
+        );
     }
     for loss in [0.2, 0.4] {
-        let mut times: Vec<_> = (0..100).map(|seed| first_datagram(seed, MILLI, loss)).collect();
+        let mut times: Vec<_> = (0..100)
+            .map(|seed| first_datagram(seed, MILLI, loss))
+            .collect();
         times.sort();
-        assert!(times[94] <= SECOND / 2, "95 % within {:?} at {loss}", times[94]);
+        assert!(
+            times[94] <= SECOND / 2,
+            "95 % within {:?} at {loss}",
+            times[94]
+        );
     }
 }
 
@@ -76,7 +95,11 @@ fn the_first_datagram_arrives_soon() {
 fn a_path_of_seconds_is_connected_over() {
     for one_way in [SECOND / 2, SECOND, 2 * SECOND] {
         let took = first_datagram(1, one_way, 0.0);
-        assert!(took <= 6 * one_way, "{took:?} at a round-trip time of {:?}", 2 * one_way);
+        assert!(
+            took <= 6 * one_way,
+            "{took:?} at a round-trip time of {:?}",
+            2 * one_way
+        );
     }
 }
 
@@ -101,16 +124,23 @@ fn settled_size(mut world: World<QuicCarrier>) -> (usize, usize) {
 
 #[test]
 fn packets_become_as_large_as_the_path_takes() {
-    for (mtu, loss, seeds) in
-        [(1500, 0.0, 1), (1420, 0.0, 1), (1280, 0.0, 1), (1500, 0.4, 10), (1420, 0.4, 10)]
-    {
+    for (mtu, loss, seeds) in [
+        (1500, 0.0, 1),
+        (1420, 0.0, 1),
+        (1280, 0.0, 1),
+        (1500, 0.4, 10),
+        (1420, 0.4, 10),
+    ] {
         for seed in 0..seeds {
             let mut network = settings(5 * MILLI, loss);
             network.mtu_bytes = Some(mtu);
             let (there, back) = settled_size(quic_pair(seed, network));
             // 28 bytes for IP and UDP, 36 for QUIC.
             let expected = mtu as usize - 28 - 40;
-            assert!(there >= expected && back >= expected, "{there} and {back} at {mtu}, seed {seed}");
+            assert!(
+                there >= expected && back >= expected,
+                "{there} and {back} at {mtu}, seed {seed}"
+            );
         }
     }
 }
@@ -136,7 +166,10 @@ fn send_for(world: &mut World<QuicCarrier>, sides: [(usize, SessionId); 2], time
     let end = world.now + time;
     while world.now < end {
         for (host, session) in sides {
-            let most = world.hosts[host].carrier.max_datagram_bytes(session).unwrap();
+            let most = world.hosts[host]
+                .carrier
+                .max_datagram_bytes(session)
+                .unwrap();
             world.send(host, session, vec![0; most]);
             world.send(host, session, vec![0; 100]);
         }
@@ -161,8 +194,9 @@ fn datagrams_go_on_while_packet_sizes_are_tried() {
         let settled = world.now;
         send_for(&mut world, sides, 2 * SECOND);
         for (host, _) in sides {
-            let datagrams =
-                |(at, event): &&(Duration, Event)| *at > settled && matches!(event, Event::Datagram { .. });
+            let datagrams = |(at, event): &&(Duration, Event)| {
+                *at > settled && matches!(event, Event::Datagram { .. })
+            };
             let arrived = world.hosts[host].events.iter().filter(datagrams).count();
             assert!(arrived > 40, "{arrived} of 400 at host {host}, seed {seed}");
         }
@@ -174,7 +208,8 @@ fn a_path_that_takes_only_smaller_packets_is_noticed() {
     for (loss, seed) in [(0.0, 1), (0.3, 1), (0.3, 2)] {
         let mut network = settings(5 * MILLI, loss);
         network.mtu_bytes = Some(1500);
-        let network = Schedule::from(network).change(2 * SECOND, |settings| settings.mtu_bytes = Some(1400));
+        let network =
+            Schedule::from(network).change(2 * SECOND, |settings| settings.mtu_bytes = Some(1400));
         let mut world = quic_pair(seed, network);
         let session = world.connect(0, 1, key(1).public());
         world.run_for(SECOND);
@@ -196,7 +231,10 @@ fn a_path_that_takes_only_smaller_packets_is_noticed() {
         let found = world.now;
         send_for(&mut world, sides, 2 * SECOND);
         for (host, _) in sides {
-            assert_eq!(world.first(host, |event| matches!(event, Event::Lost { .. })), None);
+            assert_eq!(
+                world.first(host, |event| matches!(event, Event::Lost { .. })),
+                None
+            );
             let full = world.hosts[host].events.iter().filter(|(at, event)| {
                 matches!(event, Event::Datagram { datagram, .. } if *at > found && datagram.len() > 1300)
             });
@@ -221,7 +259,12 @@ fn a_session_survives_a_change_of_the_initiators_address() {
     world.send(1, other, "still there?");
     world.run_for(SECOND);
     assert_eq!(world.datagrams(0), [b"still there?".to_vec()]);
-    assert!(world.first(0, |event| matches!(event, Event::Datagram { .. })).unwrap() > moved);
+    assert!(
+        world
+            .first(0, |event| matches!(event, Event::Datagram { .. }))
+            .unwrap()
+            > moved
+    );
 }
 
 /// As behind a router that forgets: neither end is told.
@@ -244,10 +287,19 @@ fn a_change_of_the_initiators_address_is_noticed_under_way() {
         let after = |(at, event): &&(Duration, Event)| {
             matches!(event, Event::Datagram { .. }) && *at > moved + 10 * MILLI
         };
-        let first = world.hosts[0].events.iter().find(after).expect("datagrams arrive again").0 - moved;
+        let first = world.hosts[0]
+            .events
+            .iter()
+            .find(after)
+            .expect("datagrams arrive again")
+            .0
+            - moved;
         assert!(first < 150 * MILLI, "{first:?} at {loss}");
         for host in 0..2 {
-            assert_eq!(world.first(host, |event| matches!(event, Event::Lost { .. })), None);
+            assert_eq!(
+                world.first(host, |event| matches!(event, Event::Lost { .. })),
+                None
+            );
         }
     }
 }
@@ -259,16 +311,26 @@ fn a_session_survives_a_change_of_the_acceptors_address() {
     world.run_for(SECOND);
     world.hosts[1].address = address(88, 4000);
     let now = world.instant();
-    world.hosts[0].carrier.reconnect(now, session, address(88, 4000)).unwrap();
+    world.hosts[0]
+        .carrier
+        .reconnect(now, session, address(88, 4000))
+        .unwrap();
     let moved = world.now;
     let told = world.hosts[0].events.len();
     world.run_until(moved + SECOND, |world| world.hosts[0].events.len() > told);
-    assert!(world.now - moved < 42 * MILLI, "one round trip, not {:?}", world.now - moved);
+    assert!(
+        world.now - moved < 42 * MILLI,
+        "one round trip, not {:?}",
+        world.now - moved
+    );
     world.send(0, session, "found you");
     world.run_for(SECOND);
     assert_eq!(world.datagrams(1), [b"found you".to_vec()]);
     for host in 0..2 {
-        assert_eq!(world.first(host, |event| matches!(event, Event::Lost { .. })), None);
+        assert_eq!(
+            world.first(host, |event| matches!(event, Event::Lost { .. })),
+            None
+        );
     }
 }
 
@@ -284,13 +346,18 @@ fn an_outage_of_more_than_a_minute_ends_no_session() {
             world.send(0, session, [number]);
             world.run_for(10 * MILLI);
         }
-        let first = world.first(1, |event| matches!(event, Event::Datagram { .. })).unwrap();
+        let first = world
+            .first(1, |event| matches!(event, Event::Datagram { .. }))
+            .unwrap();
         assert!(
             first < end + 20 * MILLI,
             "the first datagram after the outage arrives at once, not at {first:?}"
         );
         for host in 0..2 {
-            assert_eq!(world.first(host, |event| matches!(event, Event::Lost { .. })), None);
+            assert_eq!(
+                world.first(host, |event| matches!(event, Event::Lost { .. })),
+                None
+            );
         }
     }
 }
@@ -300,17 +367,27 @@ fn a_peer_that_was_started_anew_is_noticed() {
     let mut world = quic_pair(1, settings(5 * MILLI, 0.0));
     let session = world.connect(0, 1, key(1).public());
     world.run_for(SECOND);
-    let mut acceptor = QuicCarrier::new(QuicConfig { accepts: true, ..QuicConfig::new(key(1)) });
+    let mut acceptor = QuicCarrier::new(QuicConfig {
+        accepts: true,
+        ..QuicConfig::new(key(1))
+    });
     acceptor.allow(key(0).public());
     world.hosts[1].carrier = acceptor;
     let began_anew = world.now;
-    let lost = Event::Lost { session, why: Lost::Restarted };
+    let lost = Event::Lost {
+        session,
+        why: Lost::Restarted,
+    };
     while world.first(0, |event| *event == lost).is_none() && world.now < began_anew + SECOND {
         world.send(0, session, vec![0; 100]);
         world.run_for(MILLI);
     }
     // A round trip for each connection: the one in use, and the one before it.
-    assert!(world.now - began_anew < 60 * MILLI, "{:?}", world.now - began_anew);
+    assert!(
+        world.now - began_anew < 60 * MILLI,
+        "{:?}",
+        world.now - began_anew
+    );
 }
 
 #[test]
@@ -322,27 +399,50 @@ fn an_initiator_that_was_started_anew_replaces_its_session() {
     world.hosts[0].carrier = QuicCarrier::new(QuicConfig::new(key(0)));
     world.connect(0, 1, key(1).public());
     world.run_for(SECOND);
-    let lost = Event::Lost { session: first, why: Lost::Replaced };
-    assert!(world.hosts[1].events.iter().any(|(_, event)| *event == lost));
+    let lost = Event::Lost {
+        session: first,
+        why: Lost::Replaced,
+    };
+    assert!(
+        world.hosts[1]
+            .events
+            .iter()
+            .any(|(_, event)| *event == lost)
+    );
     assert_ne!(world.connected(1).unwrap(), first);
 }
 
 #[test]
 fn strangers_are_refused_and_told() {
     let initiator = QuicCarrier::new(QuicConfig::new(key(5)));
-    let acceptor = QuicCarrier::new(QuicConfig { accepts: true, ..QuicConfig::new(key(1)) });
+    let acceptor = QuicCarrier::new(QuicConfig {
+        accepts: true,
+        ..QuicConfig::new(key(1))
+    });
     let mut world = World::new(1, settings(5 * MILLI, 0.0), vec![initiator, acceptor]);
     world.connect(0, 1, key(1).public());
     world.run_for(2 * SECOND);
-    let refused = world.hosts[1].events.iter().find_map(|(_, event)| match event {
-        Event::Refused { peer, why, .. } => Some((*peer, why.clone())),
-        _ => None,
-    });
-    assert_eq!(refused, Some((Some(key(5).public()), "its key is not among those allowed".into())));
-    let lost = world.hosts[0].events.iter().find_map(|(_, event)| match event {
-        Event::Lost { why, .. } => Some(why.to_string()),
-        _ => None,
-    });
+    let refused = world.hosts[1]
+        .events
+        .iter()
+        .find_map(|(_, event)| match event {
+            Event::Refused { peer, why, .. } => Some((*peer, why.clone())),
+            _ => None,
+        });
+    assert_eq!(
+        refused,
+        Some((
+            Some(key(5).public()),
+            "its key is not among those allowed".into()
+        ))
+    );
+    let lost = world.hosts[0]
+        .events
+        .iter()
+        .find_map(|(_, event)| match event {
+            Event::Lost { why, .. } => Some(why.to_string()),
+            _ => None,
+        });
     assert!(lost.unwrap().contains("hint: tell the peer our public key"));
 }
 
@@ -351,10 +451,16 @@ fn an_acceptor_with_another_key_is_refused() {
     let mut world = quic_pair(1, settings(5 * MILLI, 0.0));
     world.connect(0, 1, key(9).public());
     world.run_for(2 * SECOND);
-    let lost = world.hosts[0].events.iter().find_map(|(_, event)| match event {
-        Event::Lost { why, .. } => Some(why.to_string()),
-        _ => None,
-    });
-    assert!(lost.unwrap().contains("hint: compare the peer's public key"));
+    let lost = world.hosts[0]
+        .events
+        .iter()
+        .find_map(|(_, event)| match event {
+            Event::Lost { why, .. } => Some(why.to_string()),
+            _ => None,
+        });
+    assert!(
+        lost.unwrap()
+            .contains("hint: compare the peer's public key")
+    );
     assert_eq!(world.connected(1), None);
 }

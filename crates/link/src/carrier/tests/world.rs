@@ -45,20 +45,32 @@ pub fn key(number: u8) -> KeyPair {
 }
 
 pub fn settings(one_way: Duration, loss: f64) -> Settings {
-    Settings { rate_bits_per_second: Some(100_000_000), delay: one_way, loss, ..Settings::default() }
+    Settings {
+        rate_bits_per_second: Some(100_000_000),
+        delay: one_way,
+        loss,
+        ..Settings::default()
+    }
 }
 
 /// Host 0 begins sessions, host 1 accepts those of host 0.
 pub fn quic_pair<S: Into<Schedule> + Clone>(seed: u64, network: S) -> World<QuicCarrier> {
     let initiator = QuicCarrier::new(QuicConfig::new(key(0)));
-    let mut acceptor = QuicCarrier::new(QuicConfig { accepts: true, ..QuicConfig::new(key(1)) });
+    let mut acceptor = QuicCarrier::new(QuicConfig {
+        accepts: true,
+        ..QuicConfig::new(key(1))
+    });
     acceptor.allow(key(0).public());
     World::new(seed, network, vec![initiator, acceptor])
 }
 
 impl<C: Carrier> World<C> {
     pub fn new<S: Into<Schedule> + Clone>(seed: u64, network: S, carriers: Vec<C>) -> Self {
-        let air = Air::new(Duplex::Full, seed, carriers.iter().map(|_| network.clone().into()));
+        let air = Air::new(
+            Duplex::Full,
+            seed,
+            carriers.iter().map(|_| network.clone().into()),
+        );
         let host = |(number, carrier)| Host {
             carrier,
             address: address(number as u8, 4000),
@@ -66,7 +78,13 @@ impl<C: Carrier> World<C> {
             outbox: VecDeque::new(),
         };
         let hosts = carriers.into_iter().enumerate().map(host).collect();
-        Self { hosts, air, now: Duration::ZERO, epoch: Instant::now(), largest_packet: 0 }
+        Self {
+            hosts,
+            air,
+            now: Duration::ZERO,
+            epoch: Instant::now(),
+            largest_packet: 0,
+        }
     }
 
     pub fn instant(&self) -> Instant {
@@ -79,7 +97,9 @@ impl<C: Carrier> World<C> {
     }
 
     pub fn send(&mut self, host: usize, session: SessionId, datagram: impl Into<Vec<u8>>) {
-        self.hosts[host].outbox.push_back((session, datagram.into()));
+        self.hosts[host]
+            .outbox
+            .push_back((session, datagram.into()));
         self.pump(host);
     }
 
@@ -88,15 +108,31 @@ impl<C: Carrier> World<C> {
         (0..self.hosts.len()).for_each(|host| self.pump(host));
         let mut stuck = 0;
         while !done(self) {
-            let timeouts = self.hosts.iter_mut().filter_map(|host| host.carrier.poll_timeout());
-            let timeouts = timeouts.map(|at| at.saturating_duration_since(self.epoch)).min();
-            let next = timeouts.into_iter().chain(self.air.next_event()).min().unwrap_or(limit).max(self.now);
-            assert!(next <= limit, "the condition does not hold within {limit:?}");
+            let timeouts = self
+                .hosts
+                .iter_mut()
+                .filter_map(|host| host.carrier.poll_timeout());
+            let timeouts = timeouts
+                .map(|at| at.saturating_duration_since(self.epoch))
+                .min();
+            let next = timeouts
+                .into_iter()
+                .chain(self.air.next_event())
+                .min()
+                .unwrap_or(limit)
+                .max(self.now);
+            assert!(
+                next <= limit,
+                "the condition does not hold within {limit:?}"
+            );
             stuck = if next == self.now { stuck + 1 } else { 0 };
             assert!(
                 stuck < 10_000,
                 "time stands still at {next:?}: {:?}",
-                self.hosts.iter().map(|host| &host.events).collect::<Vec<_>>()
+                self.hosts
+                    .iter()
+                    .map(|host| &host.events)
+                    .collect::<Vec<_>>()
             );
             self.step(next);
         }
@@ -105,9 +141,18 @@ impl<C: Carrier> World<C> {
     pub fn run_for(&mut self, time: Duration) {
         let end = self.now + time;
         self.run_until(end + Duration::from_secs(3600), |world| {
-            let timeouts = world.hosts.iter_mut().filter_map(|host| host.carrier.poll_timeout());
-            let timeouts = timeouts.map(|at| at.saturating_duration_since(world.epoch)).min();
-            timeouts.into_iter().chain(world.air.next_event()).min().is_none_or(|next| next > end)
+            let timeouts = world
+                .hosts
+                .iter_mut()
+                .filter_map(|host| host.carrier.poll_timeout());
+            let timeouts = timeouts
+                .map(|at| at.saturating_duration_since(world.epoch))
+                .min();
+            timeouts
+                .into_iter()
+                .chain(world.air.next_event())
+                .min()
+                .is_none_or(|next| next > end)
         });
         self.step(end);
     }
@@ -116,13 +161,19 @@ impl<C: Carrier> World<C> {
         self.now = self.now.max(to);
         while let Some(delivery) = self.air.deliver(self.now) {
             let packet = delivery.packet;
-            let Some(host) = self.hosts.iter().position(|host| host.address == packet.to) else { continue };
+            let Some(host) = self.hosts.iter().position(|host| host.address == packet.to) else {
+                continue;
+            };
             let now = self.instant();
             self.receive(host, now, packet.from, packet.bytes);
         }
         for host in 0..self.hosts.len() {
             let now = self.instant();
-            if self.hosts[host].carrier.poll_timeout().is_some_and(|at| at <= now) {
+            if self.hosts[host]
+                .carrier
+                .poll_timeout()
+                .is_some_and(|at| at <= now)
+            {
                 self.hosts[host].carrier.handle_timeout(now);
             }
             self.pump(host);
@@ -132,9 +183,11 @@ impl<C: Carrier> World<C> {
     /// A packet arrives at a host.
     pub fn receive(&mut self, index: usize, now: Instant, from: SocketAddr, mut packet: Vec<u8>) {
         let host = &mut self.hosts[index];
-        if let Some((session, datagram)) = host.carrier.handle_packet(now, from, None, &mut packet) {
+        if let Some((session, datagram)) = host.carrier.handle_packet(now, from, None, &mut packet)
+        {
             let datagram = Bytes::copy_from_slice(datagram);
-            host.events.push((self.now, Event::Datagram { session, datagram }));
+            host.events
+                .push((self.now, Event::Datagram { session, datagram }));
         }
         self.pump(index);
     }
@@ -146,16 +199,25 @@ impl<C: Carrier> World<C> {
             let mut packet = Vec::new();
             let outbox = &mut host.outbox;
             let mut next = |session: SessionId, most: usize, datagram: &mut Vec<u8>| {
-                let fits = |(to, content): &(SessionId, Vec<u8>)| *to == session && content.len() <= most;
-                let Some(position) = outbox.iter().position(fits) else { return false };
+                let fits =
+                    |(to, content): &(SessionId, Vec<u8>)| *to == session && content.len() <= most;
+                let Some(position) = outbox.iter().position(fits) else {
+                    return false;
+                };
                 datagram.extend(outbox.remove(position).expect("just found").1);
                 true
             };
-            let Some(transmit) = host.carrier.poll_transmit(now, &mut next, &mut packet) else { break };
+            let Some(transmit) = host.carrier.poll_transmit(now, &mut next, &mut packet) else {
+                break;
+            };
             assert_eq!(transmit.size, packet.len());
             let bytes = packet.len() as u32 + HEADER_BYTES;
             self.largest_packet = self.largest_packet.max(bytes);
-            let packet = Packet { from: host.address, to: transmit.destination, bytes: packet };
+            let packet = Packet {
+                from: host.address,
+                to: transmit.destination,
+                bytes: packet,
+            };
             self.air.offer(self.now, index, bytes, packet);
         }
         while let Some(event) = host.carrier.poll_event() {
@@ -165,21 +227,32 @@ impl<C: Carrier> World<C> {
 
     /// When the host first had such an event.
     pub fn first(&self, host: usize, is: impl Fn(&Event) -> bool) -> Option<Duration> {
-        self.hosts[host].events.iter().find(|(_, event)| is(event)).map(|(at, _)| *at)
+        self.hosts[host]
+            .events
+            .iter()
+            .find(|(_, event)| is(event))
+            .map(|(at, _)| *at)
     }
 
     pub fn connected(&self, host: usize) -> Option<SessionId> {
-        self.hosts[host].events.iter().rev().find_map(|(_, event)| match event {
-            Event::Connected { session, .. } => Some(*session),
-            _ => None,
-        })
+        self.hosts[host]
+            .events
+            .iter()
+            .rev()
+            .find_map(|(_, event)| match event {
+                Event::Connected { session, .. } => Some(*session),
+                _ => None,
+            })
     }
 
     pub fn datagrams(&self, host: usize) -> Vec<Vec<u8>> {
-        let datagrams = self.hosts[host].events.iter().filter_map(|(_, event)| match event {
-            Event::Datagram { datagram, .. } => Some(datagram.to_vec()),
-            _ => None,
-        });
+        let datagrams = self.hosts[host]
+            .events
+            .iter()
+            .filter_map(|(_, event)| match event {
+                Event::Datagram { datagram, .. } => Some(datagram.to_vec()),
+                _ => None,
+            });
         datagrams.collect()
     }
 }

@@ -112,7 +112,10 @@ pub struct RunArguments {
 impl RunArguments {
     /// The command lines of the hosts.
     pub fn command_lines(&self) -> Vec<Vec<String>> {
-        self.commands.split(|word| word == "---").map(<[String]>::to_vec).collect()
+        self.commands
+            .split(|word| word == "---")
+            .map(<[String]>::to_vec)
+            .collect()
     }
 }
 

@@ -25,8 +25,10 @@ impl Captures {
     ) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let create = |host| {
-            let mut file =
-                BufWriter::with_capacity(1 << 20, File::create(folder.join(format!("{host}.pcap")))?);
+            let mut file = BufWriter::with_capacity(
+                1 << 20,
+                File::create(folder.join(format!("{host}.pcap")))?,
+            );
             file.write_all(&MAGIC_NANOSECONDS.to_ne_bytes())?;
             file.write_all(&2_u16.to_ne_bytes())?;
             file.write_all(&4_u16.to_ne_bytes())?;
@@ -35,7 +37,11 @@ impl Captures {
             file.write_all(&LINKTYPE_RAW.to_ne_bytes())?;
             Ok(file)
         };
-        Ok(Self { files: hosts.map(create).collect::<io::Result<_>>()?, snaplen, epoch })
+        Ok(Self {
+            files: hosts.map(create).collect::<io::Result<_>>()?,
+            snaplen,
+            epoch,
+        })
     }
 
     pub fn write(&mut self, host: usize, at: Duration, packet: &[u8]) -> io::Result<()> {

@@ -23,11 +23,21 @@ pub struct Failure {
 
 impl Failure {
     pub fn new(what: impl Into<String>, cause: impl Display) -> Self {
-        Self { code: FAILED, what: what.into(), cause: Some(cause.to_string()), hint: None }
+        Self {
+            code: FAILED,
+            what: what.into(),
+            cause: Some(cause.to_string()),
+            hint: None,
+        }
     }
 
     pub fn invalid(what: impl Into<String>) -> Self {
-        Self { code: INVALID, what: what.into(), cause: None, hint: None }
+        Self {
+            code: INVALID,
+            what: what.into(),
+            cause: None,
+            hint: None,
+        }
     }
 
     /// Tells it on stderr.

@@ -62,7 +62,12 @@ enum Destination {
 }
 
 impl Forwarder {
-    pub fn new(scenario: &Scenario, ports: Vec<Port>, captures: Option<Captures>, start: Instant) -> Self {
+    pub fn new(
+        scenario: &Scenario,
+        ports: Vec<Port>,
+        captures: Option<Captures>,
+        start: Instant,
+    ) -> Self {
         Self {
             air: scenario.air(),
             ports,
@@ -83,11 +88,16 @@ impl Forwarder {
 
     /// How long nothing will happen unless a host sends.
     pub fn idle_for(&self) -> Option<Duration> {
-        self.air.next_event().map(|next| next.saturating_sub(self.start.elapsed()))
+        self.air
+            .next_event()
+            .map(|next| next.saturating_sub(self.start.elapsed()))
     }
 
     pub fn air_hosts(&self) -> impl Iterator<Item = (&Port, &nervure_linkemu::Counters)> {
-        self.ports.iter().enumerate().map(|(host, port)| (port, self.air.counters(host)))
+        self.ports
+            .iter()
+            .enumerate()
+            .map(|(host, port)| (port, self.air.counters(host)))
     }
 
     pub fn late(&self) -> Lateness {
@@ -141,7 +151,15 @@ impl Forwarder {
             return Ok(());
         };
         // A TUN device gives at most its MTU, 65,535 bytes.
-        self.air.offer(now, host, length as u32, Datagram { to, bytes: packet.into() });
+        self.air.offer(
+            now,
+            host,
+            length as u32,
+            Datagram {
+                to,
+                bytes: packet.into(),
+            },
+        );
         Ok(())
     }
 
@@ -155,7 +173,8 @@ impl Forwarder {
                 Destination::Host(host) => host..host + 1,
                 Destination::All => 0..self.ports.len(),
             };
-            for host in receivers.filter(|&host| matches!(to, Destination::Host(_)) || host != delivery.from)
+            for host in receivers
+                .filter(|&host| matches!(to, Destination::Host(_)) || host != delivery.from)
             {
                 if let Some(captures) = &mut self.captures {
                     captures.write(host, delivery.at, &bytes)?;
@@ -178,7 +197,10 @@ impl Forwarder {
 
 impl Lateness {
     pub fn mean(&self) -> Duration {
-        u32::try_from(self.packets).ok().and_then(|packets| self.sum.checked_div(packets)).unwrap_or_default()
+        u32::try_from(self.packets)
+            .ok()
+            .and_then(|packets| self.sum.checked_div(packets))
+            .unwrap_or_default()
     }
 }
 
@@ -202,5 +224,8 @@ fn destination(packet: &[u8], ports: &[Port]) -> Option<Destination> {
     if address.is_multicast() || address.is_broadcast() || octets[3] == 255 {
         return Some(Destination::All);
     }
-    ports.iter().position(|port| port.address == address).map(Destination::Host)
+    ports
+        .iter()
+        .position(|port| port.address == address)
+        .map(Destination::Host)
 }

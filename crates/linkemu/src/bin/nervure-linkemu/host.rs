@@ -43,7 +43,8 @@ pub fn enter_namespaces() -> ExitCode {
 }
 
 fn leave() -> Result<(), FromHost> {
-    die_with_parent().map_err(|cause| failed("cannot tie a host's life to the emulator's", &cause))?;
+    die_with_parent()
+        .map_err(|cause| failed("cannot tie a host's life to the emulator's", &cause))?;
     let mut namespaces = UnshareFlags::NEWNET
         | UnshareFlags::NEWNS
         | UnshareFlags::NEWIPC
@@ -93,8 +94,10 @@ pub fn serve() -> ExitCode {
 }
 
 fn serve_until_closed() -> Result<(), FromHost> {
-    die_with_parent().map_err(|cause| failed("cannot tie a host's life to the emulator's", &cause))?;
-    let channel = channel().map_err(|cause| failed("cannot take over the socket to the emulator", &cause))?;
+    die_with_parent()
+        .map_err(|cause| failed("cannot tie a host's life to the emulator's", &cause))?;
+    let channel =
+        channel().map_err(|cause| failed("cannot take over the socket to the emulator", &cause))?;
     let lost = |cause: io::Error| failed("lost the emulator", &cause);
     let Some((ToHost::Setup(setup), _)) = channel.receive().map_err(lost)? else {
         return Ok(());
@@ -102,7 +105,9 @@ fn serve_until_closed() -> Result<(), FromHost> {
     let tun = become_host(&setup).inspect_err(|failure| {
         let _ = channel.send(failure, None);
     })?;
-    channel.send(&FromHost::Ready, Some(tun.as_fd())).map_err(lost)?;
+    channel
+        .send(&FromHost::Ready, Some(tun.as_fd()))
+        .map_err(lost)?;
     // The device shall vanish with the emulator.
     drop(tun);
     run(&channel, &setup)
@@ -112,8 +117,14 @@ fn serve_until_closed() -> Result<(), FromHost> {
 fn become_host(setup: &Setup) -> Result<fs::File, FromHost> {
     let (name, address) = &setup.hosts[setup.host];
     let step = |what: &str, result: io::Result<()>| result.map_err(|cause| failed(what, &cause));
-    step("cannot name a host", rustix::system::sethostname(name.as_bytes()).map_err(Into::into))?;
-    step("cannot make its own files for a host", private_files(&setup.hosts))?;
+    step(
+        "cannot name a host",
+        rustix::system::sethostname(name.as_bytes()).map_err(Into::into),
+    )?;
+    step(
+        "cannot make its own files for a host",
+        private_files(&setup.hosts),
+    )?;
     // The kernel would send packets of its own.
     let ipv6 = Path::new("/proc/sys/net/ipv6/conf/all/disable_ipv6");
     if ipv6.exists() {
@@ -128,25 +139,34 @@ fn become_host(setup: &Setup) -> Result<fs::File, FromHost> {
                 .to_owned(),
         ),
     })?;
-    step("cannot set up the network of a host", network(setup, *address))?;
+    step(
+        "cannot set up the network of a host",
+        network(setup, *address),
+    )?;
     Ok(tun)
 }
 
 fn network(setup: &Setup, address: Ipv4Addr) -> io::Result<()> {
     let mut netlink = Netlink::open()?;
     netlink.raise_loopback()?;
-    let interface = Interface { name: INTERFACE, mtu: setup.mtu, queue_packets: UNREAD_PACKETS };
+    let interface = Interface {
+        name: INTERFACE,
+        mtu: setup.mtu,
+        queue_packets: UNREAD_PACKETS,
+    };
     netlink.raise(&interface)?;
     netlink.add_address(INTERFACE, address)?;
-    netlink.add_routes(INTERFACE, address, &setup.congestion_control).map_err(|cause| {
-        let known =
-            fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
-        let asked = &setup.congestion_control;
-        io::Error::other(format!(
-            "a route with the congestion control `{asked}`: {cause} (known: {})",
-            known.trim()
-        ))
-    })
+    netlink
+        .add_routes(INTERFACE, address, &setup.congestion_control)
+        .map_err(|cause| {
+            let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+                .unwrap_or_default();
+            let asked = &setup.congestion_control;
+            io::Error::other(format!(
+                "a route with the congestion control `{asked}`: {cause} (known: {})",
+                known.trim()
+            ))
+        })
 }
 
 /// Shared memory, process list and names of its own: programs would find each other through them, past the link.
@@ -156,7 +176,13 @@ fn private_files(hosts: &[(String, Ipv4Addr)]) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount("proc", "/proc", "proc", flags, None)?;
     if Path::new("/dev/shm").is_dir() {
-        rustix::mount::mount("tmpfs", "/dev/shm", "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, None)?;
+        rustix::mount::mount(
+            "tmpfs",
+            "/dev/shm",
+            "tmpfs",
+            MountFlags::NOSUID | MountFlags::NODEV,
+            None,
+        )?;
         if Path::new("/etc/hosts").is_file() {
             let mut text = "127.0.0.1 localhost\n".to_owned();
             for (name, address) in hosts {
@@ -180,8 +206,10 @@ fn run(channel: &Channel, setup: &Setup) -> Result<(), FromHost> {
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGCHLD, bell).map_err(internal)?;
     let mut command: Option<Pid> = None;
     loop {
-        let mut events =
-            [PollFd::new(channel, PollFlags::IN), PollFd::from_borrowed_fd(deaths.as_fd(), PollFlags::IN)];
+        let mut events = [
+            PollFd::new(channel, PollFlags::IN),
+            PollFd::from_borrowed_fd(deaths.as_fd(), PollFlags::IN),
+        ];
         rustix::io::retry_on_intr(|| rustix::event::poll(&mut events, None))
             .map_err(|error| internal(error.into()))?;
         let [message, death] = events.map(|event| !event.revents().is_empty());
@@ -209,7 +237,11 @@ fn run(channel: &Channel, setup: &Setup) -> Result<(), FromHost> {
 
 fn start(setup: &Setup) -> Result<Pid, FromHost> {
     let (name, address) = &setup.hosts[setup.host];
-    let peer = setup.hosts.iter().find(|(other, _)| other != name).map_or(*address, |peer| peer.1);
+    let peer = setup
+        .hosts
+        .iter()
+        .find(|(other, _)| other != name)
+        .map_or(*address, |peer| peer.1);
     let program = &setup.command[0];
     let child = Command::new(program)
         .args(&setup.command[1..])
@@ -242,9 +274,12 @@ fn bury(channel: &Channel, command: Option<Pid>) {
 /// What the device dropped because the emulator did not read it in time.
 fn unread_packets() -> u64 {
     let text = fs::read_to_string("/proc/net/dev").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.trim().strip_prefix(INTERFACE)?.strip_prefix(':'));
+    let line = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix(INTERFACE)?.strip_prefix(':'));
     // Eight columns of what was received, then bytes, packets, errors and drops of what was sent.
-    line.and_then(|line| line.split_whitespace().nth(11)?.parse().ok()).unwrap_or(0)
+    line.and_then(|line| line.split_whitespace().nth(11)?.parse().ok())
+        .unwrap_or(0)
 }
 
 /// The socket that came as the standard input, which then is empty.
@@ -261,7 +296,11 @@ fn die_with_parent() -> io::Result<()> {
 }
 
 fn failed(what: &str, cause: &io::Error) -> FromHost {
-    FromHost::Failed { what: what.to_owned(), cause: cause.to_string(), hint: None }
+    FromHost::Failed {
+        what: what.to_owned(),
+        cause: cause.to_string(),
+        hint: None,
+    }
 }
 
 /// Tells the emulator, which tells the user; over the standard input if that is still the socket.

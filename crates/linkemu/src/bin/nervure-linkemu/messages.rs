@@ -42,9 +42,17 @@ pub enum FromHost {
     /// The host is there; its TUN device comes with this message.
     Ready,
     /// It could not be set up, or its command not be started.
-    Failed { what: String, cause: String, hint: Option<String> },
+    Failed {
+        what: String,
+        cause: String,
+        hint: Option<String>,
+    },
     /// The command has ended.
-    Ended { exit_code: Option<i32>, signal: Option<i32>, unread_packets: u64 },
+    Ended {
+        exit_code: Option<i32>,
+        signal: Option<i32>,
+        unread_packets: u64,
+    },
 }
 
 /// One end of the socket.
@@ -54,8 +62,12 @@ pub struct Channel(OwnedFd);
 impl Channel {
     /// A connected pair.
     pub fn pair() -> io::Result<(Self, Self)> {
-        let (a, b) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (a, b) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
         Ok((Self(a), Self(b)))
     }
 
@@ -63,7 +75,10 @@ impl Channel {
     pub fn send(&self, message: &impl Serialize, descriptor: Option<BorrowedFd>) -> io::Result<()> {
         let bytes = serde_json::to_vec(message)?;
         if bytes.len() > MAX_BYTES {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command line is too long"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the command line is too long",
+            ));
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -71,7 +86,12 @@ impl Channel {
         if !descriptors.is_empty() {
             ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         }
-        rustix::net::sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        rustix::net::sendmsg(
+            &self.0,
+            &[IoSlice::new(&bytes)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        )?;
         Ok(())
     }
 
@@ -100,7 +120,10 @@ impl Channel {
             RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
             _ => None,
         });
-        Ok(Some((serde_json::from_slice(&bytes[..length])?, descriptor)))
+        Ok(Some((
+            serde_json::from_slice(&bytes[..length])?,
+            descriptor,
+        )))
     }
 }
 

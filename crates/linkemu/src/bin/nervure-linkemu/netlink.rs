@@ -56,8 +56,12 @@ impl Netlink {
     pub fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
         // Protocol 0 is NETLINK_ROUTE.
-        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        Ok(Self { socket, sequence: 0 })
+        let socket =
+            rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        Ok(Self {
+            socket,
+            sequence: 0,
+        })
     }
 
     /// Sets the loopback interface going.
@@ -71,7 +75,11 @@ impl Netlink {
         let index = name_to_index(&self.socket, interface.name)?;
         let mut body = link_header(index, IFF_UP | IFF_MULTICAST);
         attribute(&mut body, IFLA_MTU, &interface.mtu.to_ne_bytes());
-        attribute(&mut body, IFLA_TXQLEN, &interface.queue_packets.to_ne_bytes());
+        attribute(
+            &mut body,
+            IFLA_TXQLEN,
+            &interface.queue_packets.to_ne_bytes(),
+        );
         self.request(RTM_NEWLINK, 0, &body)
     }
 
@@ -99,8 +107,16 @@ impl Netlink {
         let [a, b, c, _] = source.octets();
         for (destination, bits) in [([a, b, c, 0], PREFIX_BITS), ([0; 4], 0)] {
             // struct rtmsg
-            let mut body =
-                vec![AF_INET, bits, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_LINK, RTN_UNICAST];
+            let mut body = vec![
+                AF_INET,
+                bits,
+                0,
+                0,
+                RT_TABLE_MAIN,
+                RTPROT_STATIC,
+                RT_SCOPE_LINK,
+                RTN_UNICAST,
+            ];
             body.extend(0_u32.to_ne_bytes());
             if bits > 0 {
                 attribute(&mut body, RTA_DST, &destination);
@@ -108,7 +124,11 @@ impl Netlink {
             attribute(&mut body, RTA_OIF, &index.to_ne_bytes());
             attribute(&mut body, RTA_PREFSRC, &source.octets());
             let mut metrics = Vec::new();
-            attribute(&mut metrics, RTAX_CC_ALGO, &[congestion_control.as_bytes(), &[0]].concat());
+            attribute(
+                &mut metrics,
+                RTAX_CC_ALGO,
+                &[congestion_control.as_bytes(), &[0]].concat(),
+            );
             attribute(&mut body, RTA_METRICS, &metrics);
             self.request(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &body)?;
         }
@@ -132,7 +152,9 @@ impl Netlink {
         let answer = &answer[..length.min(4096)];
         // struct nlmsghdr, then the error number, negative, or 0.
         if answer.len() < 20 || answer[4..6] != NLMSG_ERROR.to_ne_bytes() {
-            return Err(io::Error::other("the kernel's answer is no acknowledgement"));
+            return Err(io::Error::other(
+                "the kernel's answer is no acknowledgement",
+            ));
         }
         match i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]) {
             0 => Ok(()),

@@ -16,8 +16,11 @@ pub struct JsonLines(BufWriter<Box<dyn Write>>);
 
 impl JsonLines {
     pub fn create(path: &Path) -> io::Result<Self> {
-        let writer: Box<dyn Write> =
-            if path == Path::new("-") { Box::new(io::stdout()) } else { Box::new(File::create(path)?) };
+        let writer: Box<dyn Write> = if path == Path::new("-") {
+            Box::new(io::stdout())
+        } else {
+            Box::new(File::create(path)?)
+        };
         Ok(Self(BufWriter::new(writer)))
     }
 
@@ -39,11 +42,15 @@ impl Live {
     pub fn line(&mut self, forwarder: &Forwarder) -> String {
         let now = forwarder.elapsed();
         let seconds = (now - self.at).as_secs_f64().max(1e-9);
-        let counters: Vec<Counters> = forwarder.air_hosts().map(|(_, counters)| *counters).collect();
+        let counters: Vec<Counters> = forwarder
+            .air_hosts()
+            .map(|(_, counters)| *counters)
+            .collect();
         self.before.resize(counters.len(), Counters::default());
         let mut line = format!("{:7.1} s", now.as_secs_f64());
         for ((port, counters), before) in forwarder.air_hosts().zip(&self.before) {
-            let mbit = |now: Count, before: Count| (now.bytes - before.bytes) as f64 * 8e-6 / seconds;
+            let mbit =
+                |now: Count, before: Count| (now.bytes - before.bytes) as f64 * 8e-6 / seconds;
             let offered = mbit(counters.offered, before.offered);
             let delivered = mbit(counters.delivered, before.delivered);
             let lost = counters.lost().packets - before.lost().packets;
@@ -57,7 +64,10 @@ impl Live {
 
 /// One second, as JSON.
 pub fn second(forwarder: &Forwarder) -> Value {
-    let hosts: Vec<Value> = forwarder.air_hosts().map(|(port, counters)| host(port, counters)).collect();
+    let hosts: Vec<Value> = forwarder
+        .air_hosts()
+        .map(|(port, counters)| host(port, counters))
+        .collect();
     json!({"kind": "second", "seconds": forwarder.elapsed().as_secs_f64(), "hosts": hosts})
 }
 
@@ -95,9 +105,18 @@ pub fn summary(
 }
 
 /// The whole run, for people.
-pub fn table(scenario: &Scenario, congestion_control: &str, forwarder: &Forwarder, ends: &[Ended]) -> String {
+pub fn table(
+    scenario: &Scenario,
+    congestion_control: &str,
+    forwarder: &Forwarder,
+    ends: &[Ended],
+) -> String {
     let seconds = forwarder.elapsed().as_secs_f64();
-    let duplex = if scenario.duplex == Duplex::Half { "half" } else { "full" };
+    let duplex = if scenario.duplex == Duplex::Half {
+        "half"
+    } else {
+        "full"
+    };
     let mut text = format!(
         "link: {seconds:.1} s, seed {}, {duplex} duplex, TCP congestion control {congestion_control}\n{:<12}{:>10}{:>11}{:>9}{:>9}{:>9}{:>9}{:>9}{:>11}{:>10}\n",
         scenario.seed,
@@ -144,10 +163,16 @@ pub fn table(scenario: &Scenario, congestion_control: &str, forwarder: &Forwarde
             );
         }
         if port.counters.unroutable > 0 {
-            text += &format!("note: {} packets of {name} were for no host here\n", port.counters.unroutable);
+            text += &format!(
+                "note: {} packets of {name} were for no host here\n",
+                port.counters.unroutable
+            );
         }
         if port.counters.refused > 0 {
-            text += &format!("note: {} packets arrived when {name} was gone\n", port.counters.refused);
+            text += &format!(
+                "note: {} packets arrived when {name} was gone\n",
+                port.counters.refused
+            );
         }
     }
     text

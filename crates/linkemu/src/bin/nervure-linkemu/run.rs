@@ -67,10 +67,16 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let json = json.map_err(|cause| Failure::new("cannot write --json", cause))?;
     let start = Instant::now();
     let names = scenario.hosts.iter().map(|host| host.name.as_str());
-    let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let captures =
-        arguments.pcap.as_ref().map(|folder| Captures::create(folder, names, arguments.snaplen, epoch));
-    let captures = captures.transpose().map_err(|cause| Failure::new("cannot write --pcap", cause))?;
+    let epoch = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let captures = arguments
+        .pcap
+        .as_ref()
+        .map(|folder| Captures::create(folder, names, arguments.snaplen, epoch));
+    let captures = captures
+        .transpose()
+        .map_err(|cause| Failure::new("cannot write --pcap", cause))?;
     let mut session = Session {
         forwarder: Forwarder::new(&scenario, ports, captures, start),
         hosts,
@@ -85,15 +91,28 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 }
 
 fn read_scenario(arguments: &RunArguments, commands: &[Vec<String>]) -> Result<Scenario, Failure> {
-    let hint = Some("-- COMMAND --- COMMAND: one for each host, with `---` between them".to_owned());
-    let invalid = |what: String| Failure { hint: hint.clone(), ..Failure::invalid(what) };
+    let hint =
+        Some("-- COMMAND --- COMMAND: one for each host, with `---` between them".to_owned());
+    let invalid = |what: String| Failure {
+        hint: hint.clone(),
+        ..Failure::invalid(what)
+    };
     if commands.iter().any(Vec::is_empty) {
-        return Err(invalid("expected a command between, before and after each `---`".to_owned()));
+        return Err(invalid(
+            "expected a command between, before and after each `---`".to_owned(),
+        ));
     }
-    let scenario =
-        arguments.scenario.scenario(commands.len()).map_err(|error| Failure::invalid(error.to_string()))?;
+    let scenario = arguments
+        .scenario
+        .scenario(commands.len())
+        .map_err(|error| Failure::invalid(error.to_string()))?;
     let (hosts, names) = (scenario.hosts.len(), || {
-        scenario.hosts.iter().map(|host| host.name.as_str()).collect::<Vec<_>>().join(", ")
+        scenario
+            .hosts
+            .iter()
+            .map(|host| host.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
     });
     if hosts != commands.len() {
         return Err(invalid(format!(
@@ -102,10 +121,15 @@ fn read_scenario(arguments: &RunArguments, commands: &[Vec<String>]) -> Result<S
             commands.len()
         )));
     }
-    match arguments.until.iter().find(|name| scenario.hosts.iter().all(|host| host.name != **name)) {
-        Some(name) => {
-            Err(Failure::invalid(format!("--until: expected one of the hosts {}, got `{name}`", names())))
-        }
+    match arguments
+        .until
+        .iter()
+        .find(|name| scenario.hosts.iter().all(|host| host.name != **name))
+    {
+        Some(name) => Err(Failure::invalid(format!(
+            "--until: expected one of the hosts {}, got `{name}`",
+            names()
+        ))),
         None => Ok(scenario),
     }
 }
@@ -115,7 +139,11 @@ fn signals() -> Result<UnixStream, Failure> {
     let failed = |cause| Failure::new("cannot watch for Ctrl-C", cause);
     let (bell, ringer) = UnixStream::pair().map_err(failed)?;
     bell.set_nonblocking(true).map_err(failed)?;
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+    for signal in [
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGTERM,
+        signal_hook::consts::SIGHUP,
+    ] {
         signal_hook::low_level::pipe::register(signal, ringer.try_clone().map_err(failed)?)
             .map_err(failed)?;
     }
@@ -145,7 +173,11 @@ fn start_hosts(
     }
     let mut ports = Vec::new();
     for (host, (name, address)) in hosts.iter().zip(named) {
-        let tun = match host.channel.receive().map_err(|cause| Failure::new("lost a host", cause))? {
+        let tun = match host
+            .channel
+            .receive()
+            .map_err(|cause| Failure::new("lost a host", cause))?
+        {
             Some((FromHost::Ready, Some(tun))) => tun,
             Some((message, _)) => return Err(failure_of(message)),
             None => {
@@ -155,7 +187,12 @@ fn start_hosts(
                 ));
             }
         };
-        ports.push(Port { name, address, tun: tun.into(), counters: Default::default() });
+        ports.push(Port {
+            name,
+            address,
+            tun: tun.into(),
+            counters: Default::default(),
+        });
     }
     Ok((hosts, ports))
 }
@@ -175,12 +212,19 @@ fn start_host(setup: Setup) -> Result<HostProcess, Failure> {
         Err(cause) if cause.kind() == std::io::ErrorKind::BrokenPipe => {}
         sent => sent.map_err(failed)?,
     }
-    Ok(HostProcess { channel, child, end: Ended::default() })
+    Ok(HostProcess {
+        channel,
+        child,
+        end: Ended::default(),
+    })
 }
 
 fn failure_of(message: FromHost) -> Failure {
     match message {
-        FromHost::Failed { what, cause, hint } => Failure { hint, ..Failure::new(what, cause) },
+        FromHost::Failed { what, cause, hint } => Failure {
+            hint,
+            ..Failure::new(what, cause)
+        },
         other => Failure::new("a host failed", format!("unexpected message {other:?}")),
     }
 }
@@ -220,7 +264,11 @@ impl Session<'_> {
                 continue;
             }
             next_control = now + CONTROL_INTERVAL;
-            let timeout = if busy { Duration::ZERO } else { self.idle_for(next_second) };
+            let timeout = if busy {
+                Duration::ZERO
+            } else {
+                self.idle_for(next_second)
+            };
             if let Some(stop) = self.control(bell, timeout)? {
                 return Ok(stop);
             }
@@ -229,15 +277,29 @@ impl Session<'_> {
 
     fn idle_for(&self, next_second: Duration) -> Duration {
         let now = self.forwarder.elapsed();
-        let limits =
-            [Some(next_second), self.arguments.stop_after.filter(|_| self.stop.is_none()), self.kill_at];
-        let until = limits.into_iter().flatten().min().unwrap_or(next_second).saturating_sub(now);
+        let limits = [
+            Some(next_second),
+            self.arguments.stop_after.filter(|_| self.stop.is_none()),
+            self.kill_at,
+        ];
+        let until = limits
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(next_second)
+            .saturating_sub(now);
         // A packet that is due a little later waits for the next tick, together with others.
-        self.forwarder.idle_for().map_or(until, |idle| until.min(idle.max(TICK)))
+        self.forwarder
+            .idle_for()
+            .map_or(until, |idle| until.min(idle.max(TICK)))
     }
 
     /// Waits for packets, hosts and signals; returns why to end, once everything has ended or must.
-    fn control(&mut self, bell: &mut UnixStream, timeout: Duration) -> Result<Option<Stop>, Failure> {
+    fn control(
+        &mut self,
+        bell: &mut UnixStream,
+        timeout: Duration,
+    ) -> Result<Option<Stop>, Failure> {
         let (rung, spoke) = self.wait(bell, timeout)?;
         for host in spoke {
             self.listen(host)?;
@@ -267,32 +329,68 @@ impl Session<'_> {
         let until = &self.arguments.until;
         let names = self.forwarder.air_hosts().map(|(port, _)| &port.name);
         let named = self.hosts.iter().zip(names);
-        named.filter(|(_, name)| until.is_empty() || until.contains(name)).map(|(host, _)| host)
+        named
+            .filter(|(_, name)| until.is_empty() || until.contains(name))
+            .map(|(host, _)| host)
     }
 
     /// Whether a signal came, and which hosts have something to say.
     fn wait(&self, bell: &UnixStream, timeout: Duration) -> Result<(bool, Vec<usize>), Failure> {
         let mut events = vec![PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN)];
-        events.extend(self.hosts.iter().map(|host| PollFd::new(&host.channel, PollFlags::IN)));
-        events.extend(self.forwarder.devices().map(|device| PollFd::new(device, PollFlags::IN)));
-        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        events.extend(
+            self.hosts
+                .iter()
+                .map(|host| PollFd::new(&host.channel, PollFlags::IN)),
+        );
+        events.extend(
+            self.forwarder
+                .devices()
+                .map(|device| PollFd::new(device, PollFlags::IN)),
+        );
+        let timeout = Timespec {
+            tv_sec: timeout.as_secs() as i64,
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
         match rustix::event::poll(&mut events, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(Failure::new("cannot wait for packets", error)),
         }
         let ready = |index: usize| !events[index].revents().is_empty();
-        Ok((ready(0), (0..self.hosts.len()).filter(|host| ready(1 + host)).collect()))
+        Ok((
+            ready(0),
+            (0..self.hosts.len())
+                .filter(|host| ready(1 + host))
+                .collect(),
+        ))
     }
 
     fn listen(&mut self, host: usize) -> Result<(), Failure> {
         let process = &mut self.hosts[host];
-        match process.channel.receive().map_err(|cause| Failure::new("lost a host", cause))? {
-            Some((FromHost::Ended { exit_code, signal, unread_packets }, _)) => {
-                process.end = Ended { exit_code, signal, unread_packets: Some(unread_packets) };
+        match process
+            .channel
+            .receive()
+            .map_err(|cause| Failure::new("lost a host", cause))?
+        {
+            Some((
+                FromHost::Ended {
+                    exit_code,
+                    signal,
+                    unread_packets,
+                },
+                _,
+            )) => {
+                process.end = Ended {
+                    exit_code,
+                    signal,
+                    unread_packets: Some(unread_packets),
+                };
                 Ok(())
             }
             Some((message, _)) => Err(failure_of(message)),
-            None => Err(Failure::new("a host was killed", "its first process is gone")),
+            None => Err(Failure::new(
+                "a host was killed",
+                "its first process is gone",
+            )),
         }
     }
 
@@ -322,7 +420,10 @@ impl Session<'_> {
     fn drain(&mut self) -> Result<(), Failure> {
         let end = self.forwarder.elapsed() + DRAIN;
         loop {
-            let busy = self.forwarder.turn().map_err(|cause| Failure::new("cannot carry packets", cause))?;
+            let busy = self
+                .forwarder
+                .turn()
+                .map_err(|cause| Failure::new("cannot carry packets", cause))?;
             match self.forwarder.idle_for() {
                 _ if self.forwarder.elapsed() >= end => return Ok(()),
                 _ if busy => {}
@@ -338,12 +439,22 @@ impl Session<'_> {
             self.drain()?;
         }
         let ends: Vec<Ended> = self.hosts.iter().map(|host| host.end).collect();
-        self.forwarder.finish().map_err(|cause| Failure::new("cannot write --pcap", cause))?;
+        self.forwarder
+            .finish()
+            .map_err(|cause| Failure::new("cannot write --pcap", cause))?;
         let congestion_control = &self.arguments.congestion_control;
-        eprint!("{}", report::table(scenario, congestion_control, &self.forwarder, &ends));
+        eprint!(
+            "{}",
+            report::table(scenario, congestion_control, &self.forwarder, &ends)
+        );
         if let Some(json) = &mut self.json {
-            json.write(&report::summary(scenario, congestion_control, &self.forwarder, &ends))
-                .map_err(|cause| Failure::new("cannot write --json", cause))?;
+            json.write(&report::summary(
+                scenario,
+                congestion_control,
+                &self.forwarder,
+                &ends,
+            ))
+            .map_err(|cause| Failure::new("cannot write --json", cause))?;
         }
         let mut failed = false;
         for (host, end) in scenario.hosts.iter().zip(&ends) {

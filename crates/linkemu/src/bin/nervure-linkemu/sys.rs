@@ -1,6 +1,9 @@
 //! The system calls that need `unsafe`.
 
-#![expect(unsafe_code, reason = "namespaces, TUN devices and real-time scheduling have no safe interface")]
+#![expect(
+    unsafe_code,
+    reason = "namespaces, TUN devices and real-time scheduling have no safe interface"
+)]
 
 use std::ffi::{c_int, c_short};
 use std::fs::{File, OpenOptions};
@@ -35,7 +38,11 @@ pub fn open_tun(name: &str) -> io::Result<File> {
         .write(true)
         .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open("/dev/net/tun")?;
-    let mut request = InterfaceRequest { name: [0; 16], flags: IFF_TUN | IFF_NO_PI, rest: [0; 22] };
+    let mut request = InterfaceRequest {
+        name: [0; 16],
+        flags: IFF_TUN | IFF_NO_PI,
+        rest: [0; 22],
+    };
     // A byte stays zero: the name is text that ends with one.
     let length = name.len().min(request.name.len() - 1);
     request.name[..length].copy_from_slice(&name.as_bytes()[..length]);
@@ -53,7 +60,9 @@ pub fn become_real_time() -> io::Result<()> {
     // Above the default of nobody and below the kernel's own threads (50).
     let parameters = libc::sched_param { sched_priority: 10 };
     // SAFETY: the call reads `parameters`, which has the type it expects, and keeps no reference to it.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameters) } {
+    match unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameters)
+    } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
