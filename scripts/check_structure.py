@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Finds import cycles between the files of a crate, and types with too many methods.
 
-A file depends on another when it names an item that is defined there, by `use` or by a path; a re-export
-(`pub use`) and a `mod` line are no dependency, and neither is anything under `#[cfg(test)]`. Names are resolved
+A file depends on another when it names an item that is defined there, by `use` or by a path. A re-export
+(`pub use`) and a `mod` line are no dependency, nor is anything under `#[cfg(test)]`. Names are resolved
 through re-exports to the file that defines them. The sources are read as rustfmt leaves them: items of a file
 begin at the left margin.
 """
