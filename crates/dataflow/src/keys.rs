@@ -73,7 +73,7 @@ pub(crate) enum Shape {
     /// A list of values of a parameter.
     ParamValues,
     Number,
-    Truth,
+    Boolean,
     Names,
     /// `node/service` by name.
     Clients,
@@ -615,7 +615,7 @@ pub(crate) static PARAM: Level = Level {
         optional("one_of", ParamValues, "The only values that it takes."),
         optional(
             "read_only",
-            Truth,
+            Boolean,
             "`true`: it cannot be changed while the dataflow runs. Default `false`.",
         ),
         optional("description", Words, "What it does, for people."),
@@ -742,7 +742,7 @@ impl Shape {
             Number => "a number".to_owned(),
             Names => "a list of names".to_owned(),
             Clients => "a map from names to `node/service`".to_owned(),
-            Truth => "`true` or `false`".to_owned(),
+            Boolean => "`true` or `false`".to_owned(),
             Map(_) => "a map".to_owned(),
             Anything => "anything".to_owned(),
         }

@@ -28,14 +28,13 @@
 //! assert_eq!(dataflow.topic(dataflow.edges[0].from), "drive:camera/image");
 //! ```
 //!
-//! How a file becomes a graph: `tree` turns YAML into values with spans, within limits; `reader` and `read_*` turn
-//! values into a parsed dataflow, by the table of `keys`; `resolve` looks up names; `check_graph` looks for nodes
+//! How a file becomes a graph: `tree` turns YAML into values with spans, within limits; `read` turns values into
+//! a parsed dataflow, by the table of `keys`; `resolve` looks up names; `check_graph` looks for nodes
 //! that would wait for each other.
 
 mod check_graph;
 mod diagnostic;
 mod graph;
-mod json;
 mod keys;
 mod load;
 mod mermaid;
@@ -43,15 +42,7 @@ mod name;
 mod param_value;
 mod parsed;
 mod quote;
-mod read_dataflow;
-mod read_edges;
-mod read_last_values;
-mod read_node;
-mod read_params;
-mod read_program;
-mod read_services;
-mod read_variables;
-mod reader;
+mod read;
 mod reference;
 mod render;
 mod replace;

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use nervure_protocol::nearest;
 
-use crate::Report;
 use crate::diagnostic::{Code, Finding};
 use crate::quote::quoted;
+use crate::report::{Report, parse};
 use crate::source::MAX_FILE_BYTES;
 use crate::surroundings::{Entry, Surroundings};
 
@@ -35,7 +35,7 @@ pub fn load_for(path: &Path, surroundings: &dyn Surroundings) -> Report {
         Ok(directory) => directory,
         Err(error) => return Report::failure(&name, unreadable(path, &error)),
     };
-    crate::parse(&name, &bytes, &directory, surroundings)
+    parse(&name, &bytes, &directory, surroundings)
 }
 
 /// The host that this process runs on.

@@ -1,14 +1,12 @@
 //! Values of parameters outside of files: on the command line.
 
-use std::path::Path;
-
 use nervure_protocol::params::ParamKind;
 use serde_json::Value as Json;
 
 use crate::diagnostic::Findings;
-use crate::reader::Reader;
+use crate::read::json::read_json;
+use crate::read::reader::Reader;
 use crate::source::SourceText;
-use crate::surroundings::Anywhere;
 use crate::tree::{self, Kind};
 
 /// Reads the value of a parameter as a dataflow file would: `30`, `0.5`, `true`, `fast`, `[1, 2]`.
@@ -37,16 +35,7 @@ pub fn param_value(text: &str, kind: ParamKind) -> Json {
             }),
         ) => Json::String(inner),
         (ParamKind::Str, _) | (_, None) => as_text(),
-        (_, Some(tree)) => {
-            let directory = Path::new("/");
-            let mut reader = Reader {
-                findings,
-                directory,
-                surroundings: &Anywhere,
-                builder: None,
-            };
-            reader.json(&tree).unwrap_or_else(as_text)
-        }
+        (_, Some(tree)) => read_json(&mut Reader::new(findings), &tree).unwrap_or_else(as_text),
     }
 }
 

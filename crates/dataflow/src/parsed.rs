@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use nervure_protocol::params::ParamSpec;
 
-use crate::graph::{LastValue, LoopDeadline, Queue, Ready, Restart, Scheduling};
+use crate::graph::{LastValue, LoopDeadline, Program, Queue, Ready, Restart, Scheduling};
 use crate::name::TypeName;
-use crate::read_program::Located;
 use crate::source::Span;
 use crate::tree::Text;
 
@@ -26,7 +25,7 @@ pub(crate) struct ParsedNode {
     pub span: Span,
     pub name: Option<String>,
     pub description: Option<String>,
-    pub program: Option<Located>,
+    pub program: Option<LocatedProgram>,
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub build: Option<String>,
@@ -99,4 +98,21 @@ pub(crate) struct ParsedOutput {
 pub(crate) struct Spanned<T> {
     pub span: Span,
     pub value: T,
+}
+
+/// A program, and whether it exists yet.
+#[derive(Debug)]
+pub(crate) struct LocatedProgram {
+    pub program: Program,
+    /// False if the node's `build` has yet to make it.
+    pub is_built: bool,
+}
+
+impl LocatedProgram {
+    pub fn built(program: Program) -> Self {
+        Self {
+            program,
+            is_built: true,
+        }
+    }
 }

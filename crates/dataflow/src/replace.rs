@@ -1,7 +1,7 @@
-//! One node in the place of others.
+//! Replaces several nodes by one.
 //!
-//! Nodes name each other by index, in many places. [`Renumbering`] takes every structure of the graph apart without `..`,
-//! so that a new field that holds an index cannot be forgotten: it does not compile.
+//! Nodes name each other by index, in several structures. [`Renumbering`] destructures each of them without `..`: a new
+//! field does not compile until its indices, if it has any, are renumbered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,24 +15,24 @@ use crate::graph::{
 /// Index of the node that stands in for others.
 const STAND_IN: usize = 0;
 
-/// A node that stays asks for a service of a node that is to be replaced, and would wait for its answers in vain.
+/// A remaining node is the client of a service whose node is to be replaced: its requests would have no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnansweredClient {
-    /// Id of the node that asks.
+    /// Id of the node that makes requests.
     pub client: String,
-    /// Id of the node that answers, which is to be replaced.
+    /// Id of the node that answers them, which is to be replaced.
     pub server: String,
     /// Name of the service.
     pub service: String,
 }
 
 impl Dataflow {
-    /// Puts a node in the place of those with the indices `replaced`. It becomes the first node; the others keep their
-    /// order. Behind its own outputs it gets those of the replaced nodes, named `node/output`. Requests of replaced clients
-    /// come from it.
+    /// Replaces the nodes with the indices `replaced` by `stand_in`, which becomes the first node; the others keep
+    /// their order. After its own outputs it gets those of the replaced nodes, named `node/output`, and the requests
+    /// of replaced clients come from it.
     ///
     /// # Errors
-    /// [`UnansweredClient`] if a node that stays asks for a service of a replaced one.
+    /// [`UnansweredClient`] if a remaining node is the client of a replaced one.
     ///
     /// # Panics
     /// If `stand_in` has inputs, services or clients, which would have no edges.
@@ -53,23 +53,24 @@ impl Dataflow {
             directory,
             env,
             nodes,
-            edges,
+            mut edges,
         } = self;
-        let edges = edges
-            .into_iter()
-            .filter(|edge| !replaced.contains(&edge.to.node));
-        let edges = edges.map(|edge| renumbering.edge(edge)).collect();
-        let kept = nodes
-            .into_iter()
-            .enumerate()
-            .filter(|(index, _)| !replaced.contains(index));
-        let kept = kept.map(|(_, node)| renumbering.node(node));
-        let nodes = std::iter::once(stand_in).chain(kept).collect();
+        edges.retain(|edge| !replaced.contains(&edge.to.node));
+        for edge in &mut edges {
+            renumbering.renumber_edge(edge);
+        }
+        let mut all = vec![stand_in];
+        for (index, mut node) in nodes.into_iter().enumerate() {
+            if !replaced.contains(&index) {
+                renumbering.renumber_node(&mut node);
+                all.push(node);
+            }
+        }
         Ok(Dataflow {
             name,
             directory,
             env,
-            nodes,
+            nodes: all,
             edges,
         })
     }
@@ -78,11 +79,8 @@ impl Dataflow {
         for &index in replaced {
             let server = &self.nodes[index];
             for service in &server.services {
-                if let Some(client) = service
-                    .clients
-                    .iter()
-                    .find(|client| !replaced.contains(&client.node))
-                {
+                let is_kept = |client: &&ServiceClient| !replaced.contains(&client.node);
+                if let Some(client) = service.clients.iter().find(is_kept) {
                     return Err(UnansweredClient {
                         client: self.nodes[client.node].id.clone(),
                         server: server.id.clone(),
@@ -98,7 +96,7 @@ impl Dataflow {
 /// New indices by old ones.
 struct Renumbering {
     nodes: Vec<usize>,
-    /// Of replaced nodes.
+    /// Outputs of replaced nodes; those of other nodes keep their index.
     outputs: BTreeMap<OutputIndex, usize>,
 }
 
@@ -107,11 +105,11 @@ impl Renumbering {
     fn new(dataflow: &Dataflow, replaced: &BTreeSet<usize>, stand_in: &mut Node) -> Self {
         let mut outputs = BTreeMap::new();
         let mut nodes = Vec::new();
-        let mut kept = STAND_IN;
+        let mut last_kept = STAND_IN;
         for (node, old) in dataflow.nodes.iter().enumerate() {
             if !replaced.contains(&node) {
-                kept += 1;
-                nodes.push(kept);
+                last_kept += 1;
+                nodes.push(last_kept);
                 continue;
             }
             nodes.push(STAND_IN);
@@ -127,145 +125,93 @@ impl Renumbering {
         Self { nodes, outputs }
     }
 
-    fn output(&self, old: OutputIndex) -> OutputIndex {
-        let output = self.outputs.get(&old).copied().unwrap_or(old.output);
-        OutputIndex {
-            node: self.nodes[old.node],
-            output,
+    fn renumber_output(&self, node: &mut usize, output: &mut usize) {
+        let old = OutputIndex {
+            node: *node,
+            output: *output,
+        };
+        if let Some(&new) = self.outputs.get(&old) {
+            *output = new;
         }
+        *node = self.nodes[old.node];
     }
 
-    fn edge(&self, edge: Edge) -> Edge {
+    fn renumber_edge(&self, edge: &mut Edge) {
         let Edge {
-            from,
-            to: InputIndex { node, input },
-        } = edge;
-        Edge {
-            from: self.output(from),
+            from: OutputIndex { node, output },
             to: InputIndex {
-                node: self.nodes[node],
-                input,
+                node: consumer,
+                input: _,
             },
-        }
+        } = edge;
+        self.renumber_output(node, output);
+        *consumer = self.nodes[*consumer];
     }
 
-    /// A node that stays. Indices of its own inputs and outputs stay with it.
-    fn node(&self, node: Node) -> Node {
+    /// A remaining node. Indices of its own inputs and outputs do not change.
+    fn renumber_node(&self, node: &mut Node) {
         let Node {
-            id,
-            name,
-            description,
-            program,
-            is_built,
-            args,
-            env,
-            build,
             inputs,
-            outputs,
-            restart,
-            startup_timeout,
-            health_check_timeout,
             services,
             clients,
-            params,
-            on_failure,
-            cpu_affinity,
-            scheduling,
-            ready,
-            loop_deadline,
-            shared_memory,
-            line,
+            id: _,
+            name: _,
+            description: _,
+            program: _,
+            is_built: _,
+            args: _,
+            env: _,
+            build: _,
+            outputs: _,
+            restart: _,
+            startup_timeout: _,
+            health_check_timeout: _,
+            params: _,
+            on_failure: _,
+            cpu_affinity: _,
+            scheduling: _,
+            ready: _,
+            loop_deadline: _,
+            shared_memory: _,
+            line: _,
         } = node;
-        Node {
-            id,
-            name,
-            description,
-            program,
-            is_built,
-            args,
-            env,
-            build,
-            inputs: inputs.into_iter().map(|input| self.input(input)).collect(),
-            outputs,
-            restart,
-            startup_timeout,
-            health_check_timeout,
-            services: services
-                .into_iter()
-                .map(|service| self.service(service))
-                .collect(),
-            clients: clients
-                .into_iter()
-                .map(|client| self.client(client))
-                .collect(),
-            params,
-            on_failure,
-            cpu_affinity,
-            scheduling,
-            ready,
-            loop_deadline,
-            shared_memory,
-            line,
+        for input in inputs {
+            self.renumber_input(input);
         }
-    }
-
-    fn input(&self, input: Input) -> Input {
-        let Input {
-            name,
-            source,
-            queue,
-            type_name,
-            expect_every,
-            line,
-        } = input;
-        let source = match source {
-            Source::Timer { period_nanos } => Source::Timer { period_nanos },
-            Source::Output { node, output } => {
-                let OutputIndex { node, output } = self.output(OutputIndex { node, output });
-                Source::Output { node, output }
+        for Service { name: _, clients } in services {
+            for client in clients {
+                let ServiceClient {
+                    node,
+                    input: _,
+                    output: _,
+                } = client;
+                *node = self.nodes[*node];
             }
-        };
-        Input {
-            name,
+        }
+        for client in clients {
+            let Client {
+                name: _,
+                server,
+                service: _,
+                output: _,
+                input: _,
+            } = client;
+            *server = self.nodes[*server];
+        }
+    }
+
+    fn renumber_input(&self, input: &mut Input) {
+        let Input {
             source,
-            queue,
-            type_name,
-            expect_every,
-            line,
-        }
-    }
-
-    fn service(&self, service: Service) -> Service {
-        let Service { name, clients } = service;
-        let client = |ServiceClient {
-                          node,
-                          input,
-                          output,
-                      }| ServiceClient {
-            node: self.nodes[node],
-            input,
-            output,
-        };
-        Service {
-            name,
-            clients: clients.into_iter().map(client).collect(),
-        }
-    }
-
-    fn client(&self, client: Client) -> Client {
-        let Client {
-            name,
-            server,
-            service,
-            output,
-            input,
-        } = client;
-        Client {
-            name,
-            server: self.nodes[server],
-            service,
-            output,
-            input,
+            name: _,
+            queue: _,
+            type_name: _,
+            expect_every: _,
+            line: _,
+        } = input;
+        match source {
+            Source::Timer { period_nanos: _ } => {}
+            Source::Output { node, output } => self.renumber_output(node, output),
         }
     }
 }

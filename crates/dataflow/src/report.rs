@@ -7,7 +7,8 @@ use serde::Serialize;
 use crate::check_graph::check_graph;
 use crate::diagnostic::{Code, Diagnostic, Finding, Findings, Severity};
 use crate::graph::Dataflow;
-use crate::reader::Reader;
+use crate::read::dataflow::read_dataflow;
+use crate::read::reader::Reader;
 use crate::render::render;
 use crate::resolve::{assemble, resolve};
 use crate::source::{MAX_FILE_BYTES, SourceText, Span};
@@ -49,14 +50,9 @@ pub fn parse(
         };
     }
     let tree = tree::parse(&source, &mut findings);
-    let mut reader = Reader {
-        findings,
-        directory,
-        surroundings,
-        builder: None,
-    };
-    let parsed = tree.and_then(|tree| reader.dataflow(&tree));
-    let mut findings = reader.findings;
+    let mut reader = Reader::new(findings);
+    let parsed = tree.and_then(|tree| read_dataflow(&mut reader, &tree, directory, surroundings));
+    let mut findings = reader.into_findings();
     let dataflow = parsed.and_then(|parsed| {
         let sources = resolve(&parsed, &mut findings);
         let servers = crate::resolve_services::resolve(&parsed, &mut findings);

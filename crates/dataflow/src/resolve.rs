@@ -9,9 +9,8 @@ use crate::diagnostic::{Code, Finding, Findings};
 use crate::graph::{Dataflow, Edge, Input, InputIndex, Node, Output, OutputIndex, Source};
 use crate::keys::Shape;
 use crate::name::{check_name, repair_name};
-use crate::parsed::{ParsedDataflow, ParsedInput, ParsedNode, ParsedSource};
+use crate::parsed::{LocatedProgram, ParsedDataflow, ParsedInput, ParsedNode, ParsedSource};
 use crate::quote::{listed, quoted};
-use crate::read_program::Located;
 use crate::resolve_services::{self, Servers};
 use crate::tree::Text;
 
@@ -285,7 +284,7 @@ pub(crate) fn assemble(
             history: output.history,
             type_name: output.type_name.map(|type_name| type_name.value),
         });
-        let Located { program, is_built } = node.program?;
+        let LocatedProgram { program, is_built } = node.program?;
         nodes.push(Node {
             id: node.id?.text,
             name: node.name,

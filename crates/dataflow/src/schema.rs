@@ -145,7 +145,7 @@ fn shape_schema(shape: Shape) -> Value {
             "additionalProperties": { "type": "string", "pattern": "^[^/]+/[^/]+$" },
         }),
         Shape::Number => json!({ "type": "number" }),
-        Shape::Truth => json!({ "type": "boolean" }),
+        Shape::Boolean => json!({ "type": "boolean" }),
         Shape::Map(level) => reference(level),
         Shape::Anything => json!({}),
     }

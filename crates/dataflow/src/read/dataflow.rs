@@ -1,0 +1,108 @@
+//! Reads the keys of the dataflow itself.
+
+use std::path::Path;
+
+use super::environment::read_environment;
+use super::map::read_keys;
+use super::node::{Host, read_node};
+use super::program::ProgramLocator;
+use super::reader::{Reader, wrong_type};
+use super::variables::Variables;
+use crate::diagnostic::{Code, Finding};
+use crate::keys::{DATAFLOW, FORMAT_VERSION, Shape};
+use crate::parsed::ParsedDataflow;
+use crate::surroundings::Surroundings;
+use crate::tree::{Kind, Value};
+
+/// The dataflow in `tree`, or `None` if it is not even a map. `directory` is the folder of the file.
+pub(crate) fn read_dataflow(
+    reader: &mut Reader<'_>,
+    tree: &Value,
+    directory: &Path,
+    surroundings: &dyn Surroundings,
+) -> Option<ParsedDataflow> {
+    let hint = match tree.kind {
+        Kind::List(_) => Some("write `nodes:` above the list of nodes"),
+        _ => Some("a dataflow file begins with `nodes:`"),
+    };
+    let keys = read_keys(reader, tree, &DATAFLOW, hint)?;
+    if let Some(version) = keys.value("nervure") {
+        check_format_version(reader, version);
+    }
+    let name = keys
+        .value("name")
+        .and_then(|value| reader.name(value, "name of the dataflow"));
+    let nodes = keys
+        .value("nodes")
+        .map_or(&[][..], |value| node_list(reader, value));
+    let host = Host {
+        variables: Variables { surroundings },
+        programs: ProgramLocator {
+            directory,
+            surroundings,
+            builder: nodes.iter().find_map(id_of_builder),
+        },
+    };
+    let env = keys
+        .value_if_any("env")
+        .map(|value| read_environment(reader, &host.variables, value))
+        .unwrap_or_default();
+    let nodes = nodes
+        .iter()
+        .filter_map(|node| read_node(reader, &host, node))
+        .collect();
+    Some(ParsedDataflow { name, env, nodes })
+}
+
+fn check_format_version(reader: &mut Reader<'_>, value: &Value) {
+    let finding = match value.kind {
+        Kind::Integer(FORMAT_VERSION, _) => return,
+        Kind::Integer(version, _) if version > FORMAT_VERSION => {
+            let message = format!("the file is written for version {version} of the format");
+            Finding::error(Code::UnsupportedVersion, value.span, message)
+                .hint("a newer Nervure reads it; this one reads version 1")
+        }
+        _ => {
+            let message = "there is no such version of the format";
+            Finding::error(Code::UnsupportedVersion, value.span, message)
+                .hint("write `nervure: 1`, or leave the key out")
+        }
+    };
+    reader.report(finding.expected(FORMAT_VERSION.to_string()));
+}
+
+fn node_list<'t>(reader: &mut Reader<'_>, value: &'t Value) -> &'t [Value] {
+    let Kind::List(items) = &value.kind else {
+        let finding = wrong_type(value, Shape::Nodes.describe());
+        reader.report(match &value.kind {
+            Kind::Map(_) => {
+                finding.hint("write each node as `- id: camera`, followed by its other keys")
+            }
+            _ => finding,
+        });
+        return &[];
+    };
+    if items.is_empty() {
+        let message = "the dataflow has no nodes";
+        let finding = Finding::error(Code::InvalidValue, value.span, message);
+        reader.report(finding.expected("at least one node"));
+    }
+    items
+}
+
+/// The id of `node`, if it has a `build`.
+fn id_of_builder(node: &Value) -> Option<String> {
+    let Kind::Map(entries) = &node.kind else {
+        return None;
+    };
+    let value = |key: &str| {
+        entries
+            .iter()
+            .find(|entry| entry.key.text == key)
+            .map(|entry| &entry.value.kind)
+    };
+    match (value("build")?, value("id")?) {
+        (Kind::Text(_), Kind::Text(id)) => Some(id.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,199 @@
+//! Reads the inputs of a node.
+
+use nervure_protocol::wiring::MAX_NODE_INPUTS;
+
+use super::map::{Keys, read_entries, read_keys};
+use super::reader::{Reader, wrong_type};
+use super::sources::read_source;
+use super::types::{assign_types, has_ports_elsewhere, read_type, read_types};
+use crate::diagnostic::{Code, Finding};
+use crate::graph::{Queue, QueuePolicy};
+use crate::keys::{INPUT, MAX_HELD, QUEUE_POLICIES, QUEUE_SIZE, Shape};
+use crate::parsed::{ParsedInput, ParsedSource};
+use crate::tree::{Entry, Kind, Text, Value};
+
+/// The inputs, and whether all of them could be read.
+pub(super) fn read_inputs(reader: &mut Reader<'_>, node: &Keys<'_>) -> (Vec<ParsedInput>, bool) {
+    let errors_before = reader.errors();
+    let mut inputs = node
+        .value_if_any("inputs")
+        .map(|value| read_input_map(reader, value))
+        .unwrap_or_default();
+    let types = node
+        .value_if_any("input_types")
+        .map(|value| read_types(reader, value))
+        .unwrap_or_default();
+    let ports = inputs
+        .iter_mut()
+        .map(|input| (&input.name, &mut input.type_name))
+        .collect();
+    assign_types(reader, ports, types, "input");
+    let is_complete = reader.errors() == errors_before && !has_ports_elsewhere(node, "inputs");
+    (inputs, is_complete)
+}
+
+fn read_input_map(reader: &mut Reader<'_>, value: &Value) -> Vec<ParsedInput> {
+    if let Kind::List(_) = value.kind {
+        let hint = "inputs have names: write `image: camera/image` instead of `- camera/image`";
+        reader.report(wrong_type(value, Shape::Inputs.describe()).hint(hint));
+        return Vec::new();
+    }
+    let entries = read_entries(reader, value, Shape::Inputs, Code::DuplicateInput, "input")
+        .unwrap_or_default();
+    if let Some(first_beyond) = entries.get(MAX_NODE_INPUTS as usize) {
+        let message = format!("the node has {} inputs", entries.len());
+        let finding = Finding::error(Code::OutOfRange, first_beyond.key.span, message)
+            .expected(format!("at most {MAX_NODE_INPUTS} inputs"))
+            .hint("divide the node, or let another node combine some of them");
+        reader.report(finding);
+    }
+    entries
+        .iter()
+        .filter_map(|entry| read_input(reader, entry))
+        .collect()
+}
+
+fn read_input(reader: &mut Reader<'_>, entry: &Entry) -> Option<ParsedInput> {
+    let Entry { key: name, value } = entry;
+    let is_named = reader.check_name(name, "input");
+    let input = if let Kind::Map(_) = value.kind {
+        read_long_input(reader, name, value)
+    } else {
+        let source = match reader.text(value, Shape::Source) {
+            Some(text) => read_source(reader, &text),
+            None => ParsedSource::Invalid,
+        };
+        let queue = if let ParsedSource::Timer { .. } = source {
+            Queue::LATEST
+        } else {
+            Queue::DEFAULT
+        };
+        Some(ParsedInput {
+            name: name.clone(),
+            source,
+            queue,
+            type_name: None,
+            expect_every: None,
+            policy_span: value.span,
+        })
+    };
+    input.filter(|_| is_named)
+}
+
+/// An input as a map of keys.
+fn read_long_input(reader: &mut Reader<'_>, name: &Text, value: &Value) -> Option<ParsedInput> {
+    let keys = read_keys(reader, value, &INPUT, None)?;
+    let text = keys
+        .value("source")
+        .and_then(|value| reader.text(value, Shape::Source));
+    let source = text
+        .as_ref()
+        .map_or(ParsedSource::Invalid, |text| read_source(reader, text));
+    let queue = if let ParsedSource::Timer { .. } = source {
+        read_timer_queue(reader, &keys)
+    } else {
+        read_queue(reader, &keys)
+    };
+    let source_span = text.map_or(value.span, |text| text.span);
+    Some(ParsedInput {
+        name: name.clone(),
+        source,
+        queue,
+        type_name: keys
+            .value("type")
+            .and_then(|value| read_type(reader, value)),
+        expect_every: keys
+            .value("expect_every")
+            .and_then(|value| reader.interval(value)),
+        policy_span: keys
+            .value("queue_policy")
+            .map_or(source_span, |policy| policy.span),
+    })
+}
+
+fn read_queue(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Queue {
+    let policy = keys
+        .value("queue_policy")
+        .and_then(|value| read_queue_policy(reader, value));
+    let depth = keys
+        .value("queue_size")
+        .and_then(|value| read_queue_size(reader, value));
+    let max_held = keys
+        .value("max_held")
+        .and_then(|value| reader.unsigned(value, &MAX_HELD));
+    let policy = policy.unwrap_or(Queue::DEFAULT.policy);
+    let mut queue = match policy {
+        QueuePolicy::Latest => Queue::LATEST,
+        _ => Queue::new(policy, depth.unwrap_or(Queue::DEFAULT.depth)),
+    };
+    if let (QueuePolicy::Latest, Some(entry)) = (policy, keys.entry("queue_size")) {
+        let message = "`queue_size` has no meaning with `queue_policy: latest`";
+        let finding = Finding::error(Code::ConflictingKeys, entry.key.span, message)
+            .hint("`latest` keeps one sample; remove `queue_size`, or use `drop_oldest`");
+        reader.report(finding);
+    }
+    if let (Some(max_held), Some(value)) = (max_held, keys.value("max_held")) {
+        queue.max_held = max_held;
+        if max_held <= queue.depth {
+            let depth = queue.depth;
+            let message = format!("`max_held` is {max_held} and the queue alone can hold {depth}");
+            let finding = Finding::error(Code::ConflictingKeys, value.span, message)
+                .expected(format!("at least {}", depth + 1))
+                .hint("`max_held` counts the samples that wait and those that the node uses; make `queue_size` smaller or `max_held` larger");
+            reader.report(finding);
+        }
+    }
+    queue
+}
+
+fn read_queue_policy(reader: &mut Reader<'_>, value: &Value) -> Option<QueuePolicy> {
+    Some(match reader.one_of(value, QUEUE_POLICIES)? {
+        "drop_newest" => QueuePolicy::DropNewest,
+        "block" | "backpressure" => QueuePolicy::Block,
+        "latest" => QueuePolicy::Latest,
+        _ => QueuePolicy::DropOldest,
+    })
+}
+
+fn read_queue_size(reader: &mut Reader<'_>, value: &Value) -> Option<u32> {
+    if let Kind::Integer(0, _) = value.kind {
+        let message = "a queue of 0 would never deliver anything";
+        let hint =
+            "for the newest sample only, remove `queue_size` and write `queue_policy: latest`";
+        let finding = Finding::error(Code::OutOfRange, value.span, message)
+            .expected(Shape::Integer(&QUEUE_SIZE).describe())
+            .hint(hint);
+        reader.report(finding);
+        return None;
+    }
+    reader.unsigned(value, &QUEUE_SIZE)
+}
+
+/// The queue of a timer: ticks are not queued. A `queue_size` has no effect; dora's files have it.
+fn read_timer_queue(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Queue {
+    keys.value("queue_size")
+        .map(|value| read_queue_size(reader, value));
+    if let Some(value) = keys.value("queue_policy")
+        && let Some(QueuePolicy::Block | QueuePolicy::DropNewest) = read_queue_policy(reader, value)
+    {
+        let message = "a timer has no queue to be full";
+        let hint =
+            "remove `queue_policy`: ticks that the node misses become a count in the next one";
+        reader.report(Finding::error(Code::ConflictingKeys, value.span, message).hint(hint));
+    }
+    for (name, reason) in [
+        ("max_held", "a tick carries no data"),
+        ("type", "a tick carries no data"),
+        (
+            "expect_every",
+            "ticks are the node's own, and those that it misses are counted",
+        ),
+    ] {
+        if let Some(entry) = keys.entry(name) {
+            let message = format!("`{name}` has no meaning for a timer");
+            let finding = Finding::error(Code::ConflictingKeys, entry.key.span, message);
+            reader.report(finding.hint(format!("remove `{name}`: {reason}")));
+        }
+    }
+    Queue::LATEST
+}

@@ -1,0 +1,22 @@
+//! Reads a parsed dataflow out of the YAML tree: value by value, names not looked up yet.
+//!
+//! [`reader`] reads values of one type, [`map`] the keys of a map; every other file reads one part of a node or
+//! of the dataflow and goes through these two.
+
+pub(crate) mod dataflow;
+mod environment;
+mod inputs;
+pub(crate) mod json;
+mod last_values;
+mod map;
+mod node;
+mod outputs;
+mod params;
+mod program;
+pub(crate) mod reader;
+mod restart;
+mod scheduling;
+mod services;
+mod sources;
+mod types;
+mod variables;

@@ -1,0 +1,224 @@
+//! Reads the keys of a node.
+
+use std::time::Duration;
+
+use nervure_protocol::nearest;
+
+use super::environment::read_environment;
+use super::inputs::read_inputs;
+use super::last_values::read_last_values;
+use super::map::{Keys, read_keys};
+use super::outputs::read_outputs;
+use super::params::read_params;
+use super::program::{ProgramLocator, read_arguments, read_program};
+use super::reader::{Reader, wrong_type};
+use super::restart::read_restart;
+use super::scheduling::{read_processors, read_scheduling};
+use super::services::{read_clients, read_services};
+use super::variables::Variables;
+use crate::diagnostic::{Code, Finding};
+use crate::graph::{LoopDeadline, Ready};
+use crate::keys::{LOOP, NODE, READY, Shape};
+use crate::parsed::{ParsedInput, ParsedNode};
+use crate::quote::{listed, quoted};
+use crate::tree::{Kind, Text, Value};
+
+/// Ids that begin the names of timers.
+const RESERVED_IDS: &[&str] = &["nervure", "dora"];
+/// Shortest timeout: a process needs time to act.
+const MIN_TIMEOUT: Duration = Duration::from_millis(10);
+/// Least shared memory in which a node can send something.
+const MIN_SHARED_MEMORY_BYTES: u64 = 1_000_000;
+
+/// The parts of the host that nodes refer to.
+pub(super) struct Host<'h> {
+    pub variables: Variables<'h>,
+    pub programs: ProgramLocator<'h>,
+}
+
+pub(super) fn read_node(
+    reader: &mut Reader<'_>,
+    host: &Host<'_>,
+    value: &Value,
+) -> Option<ParsedNode> {
+    let hint = "write each node as `- id: camera`, followed by its other keys";
+    let keys = read_keys(reader, value, &NODE, Some(hint))?;
+    let id = keys
+        .value("id")
+        .and_then(|value| reader.name(value, "node id"));
+    if let Some(id) = &id {
+        check_not_reserved(reader, id);
+    }
+    let (inputs, inputs_complete) = read_inputs(reader, &keys);
+    let (outputs, outputs_complete) = read_outputs(reader, &keys);
+    let loop_deadline = keys
+        .value("loop")
+        .and_then(|value| read_loop_deadline(reader, value, &inputs, inputs_complete));
+    let on_failure = keys
+        .value("on_failure")
+        .map(|value| read_last_values(reader, value, &outputs, outputs_complete))
+        .unwrap_or_default();
+    let (services, services_complete) = read_services(reader, &keys);
+    let clients = keys
+        .value_if_any("clients")
+        .map(|value| read_clients(reader, value))
+        .unwrap_or_default();
+    let startup_timeout = read_timeout(reader, &keys, "startup_timeout");
+    let connects = !inputs.is_empty()
+        || !outputs.is_empty()
+        || !inputs_complete
+        || !outputs_complete
+        || !services.is_empty()
+        || !clients.is_empty();
+    if let (false, Some(entry)) = (connects, keys.entry("startup_timeout")) {
+        let message =
+            "`startup_timeout` has no effect: a node without inputs and outputs never connects";
+        let finding = Finding::warning(Code::UselessKey, entry.key.span, message);
+        reader.report(finding.hint("remove it"));
+    }
+    Some(ParsedNode {
+        id,
+        span: value.span,
+        name: read_words(reader, &keys, "name"),
+        description: read_words(reader, &keys, "description"),
+        program: read_program(reader, &host.programs, &keys),
+        args: keys
+            .value_if_any("args")
+            .map(|value| read_arguments(reader, &host.variables, value))
+            .unwrap_or_default(),
+        env: keys
+            .value_if_any("env")
+            .map(|value| read_environment(reader, &host.variables, value))
+            .unwrap_or_default(),
+        build: keys
+            .value_if_any("build")
+            .and_then(|value| read_build(reader, value)),
+        inputs,
+        inputs_complete,
+        outputs,
+        outputs_complete,
+        restart: read_restart(reader, &keys),
+        startup_timeout,
+        health_check_timeout: read_timeout(reader, &keys, "health_check_timeout"),
+        params: keys
+            .value_if_any("params")
+            .map(|value| read_params(reader, &host.variables, value))
+            .unwrap_or_default(),
+        services,
+        services_complete,
+        clients,
+        on_failure,
+        cpu_affinity: keys
+            .value("cpu_affinity")
+            .map(|value| read_processors(reader, value))
+            .unwrap_or_default(),
+        scheduling: keys
+            .value("scheduling")
+            .map(|value| read_scheduling(reader, value))
+            .unwrap_or_default(),
+        ready: read_ready(reader, &keys),
+        loop_deadline,
+        shared_memory: read_shared_memory(reader, &keys),
+    })
+}
+
+fn check_not_reserved(reader: &mut Reader<'_>, id: &Text) {
+    if RESERVED_IDS.contains(&id.text.as_str()) {
+        let message = format!("the node id `{}` is reserved", id.text);
+        let hint = format!(
+            "`{0}/timer/..` names timers; call the node `{0}-node`, for example",
+            id.text
+        );
+        reader.report(Finding::error(Code::InvalidName, id.span, message).hint(hint));
+    }
+}
+
+fn read_words(reader: &mut Reader<'_>, keys: &Keys<'_>, name: &str) -> Option<String> {
+    let text = reader.text(keys.value(name)?, Shape::Words)?;
+    Some(text.text)
+}
+
+fn read_build(reader: &mut Reader<'_>, value: &Value) -> Option<String> {
+    if let Kind::List(_) = value.kind {
+        let hint = "for several commands write `build: |`, and below it one command a line";
+        reader.report(wrong_type(value, Shape::Words.describe()).hint(hint));
+        return None;
+    }
+    reader.text(value, Shape::Words).map(|text| text.text)
+}
+
+fn read_shared_memory(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<u64> {
+    let entry = keys.entry("shared_memory")?;
+    // dora's key allows a number of bytes without a unit; Nervure's does not.
+    let bytes = reader.size(&entry.value, entry.key.text != "shared_memory")?;
+    if bytes < MIN_SHARED_MEMORY_BYTES {
+        let message = "this is too little to send anything";
+        let finding = Finding::error(Code::OutOfRange, entry.value.span, message);
+        reader.report(finding.expected("at least 1MB"));
+        return None;
+    }
+    Some(bytes)
+}
+
+fn read_ready(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Ready {
+    match keys
+        .value("ready")
+        .and_then(|value| reader.one_of(value, READY))
+    {
+        Some("manual") => Ready::Manual,
+        _ => Ready::Auto,
+    }
+}
+
+fn read_timeout(reader: &mut Reader<'_>, keys: &Keys<'_>, name: &str) -> Option<Duration> {
+    let value = keys.value(name)?;
+    let timeout = reader.duration(value)?;
+    if timeout < MIN_TIMEOUT {
+        let message = format!("{timeout:?} is too short for `{name}`");
+        let finding = Finding::error(Code::OutOfRange, value.span, message)
+            .expected("at least 10ms")
+            .hint(format!("leave `{name}` out for no limit"));
+        reader.report(finding);
+        return None;
+    }
+    Some(timeout)
+}
+
+fn read_loop_deadline(
+    reader: &mut Reader<'_>,
+    value: &Value,
+    inputs: &[ParsedInput],
+    inputs_complete: bool,
+) -> Option<LoopDeadline> {
+    let hint = "write `{input: tick, finish_within: 2ms}`, for example";
+    let keys = read_keys(reader, value, &LOOP, Some(hint))?;
+    let finish_within = keys
+        .value("finish_within")
+        .and_then(|value| reader.interval(value));
+    let name = keys
+        .value("input")
+        .and_then(|value| reader.text(value, Shape::Name))?;
+    let input = inputs.iter().position(|input| input.name.text == name.text);
+    // An input that could not be read may be this one.
+    if input.is_none() && inputs_complete {
+        reader.report(unknown_input(&name, inputs));
+    }
+    Some(LoopDeadline {
+        input: input?,
+        finish_within: finish_within?,
+    })
+}
+
+fn unknown_input(name: &Text, inputs: &[ParsedInput]) -> Finding {
+    let names = || inputs.iter().map(|input| input.name.text.as_str());
+    let message = format!("the node has no input {}", quoted(&name.text));
+    Finding::error(Code::UnknownInput, name.span, message).nearest(
+        nearest(&name.text, names()),
+        || match inputs {
+            [] => {
+                Some("the node has no inputs: add a timer, `tick: nervure/timer/hz/200`".to_owned())
+            }
+            _ => Some(format!("its inputs are {}", listed(names()))),
+        },
+    )
+}

@@ -1,0 +1,313 @@
+//! Reads what a node runs: `path` and `args`.
+
+use std::path::{Path, PathBuf};
+
+use nervure_protocol::nearest;
+
+use super::map::Keys;
+use super::reader::{Reader, wrong_type};
+use super::variables::Variables;
+use crate::diagnostic::{Code, Finding};
+use crate::graph::Program;
+use crate::keys::Shape;
+use crate::parsed::LocatedProgram;
+use crate::quote::{is_invisible, quoted};
+use crate::surroundings::{Entry, Surroundings};
+use crate::tree::{Kind, Text, Value};
+
+/// Longest path that Linux takes (`PATH_MAX`).
+const MAX_PATH_BYTES: usize = 4_096;
+
+/// Keys that only have an effect on a process that the keeper starts.
+const PROCESS_KEYS: [&str; 12] = [
+    "args",
+    "env",
+    "cpu_affinity",
+    "scheduling",
+    "ready",
+    "startup_timeout",
+    "health_check_timeout",
+    "restart_policy",
+    "restart_delay",
+    "max_restart_delay",
+    "max_restarts",
+    "restart_window",
+];
+
+/// Looks for programs on the host.
+pub(super) struct ProgramLocator<'h> {
+    /// The folder of the file, to which paths are relative.
+    pub directory: &'h Path,
+    pub surroundings: &'h dyn Surroundings,
+    /// The id of the first node with a `build`.
+    pub builder: Option<String>,
+}
+
+pub(super) fn read_program(
+    reader: &mut Reader<'_>,
+    locator: &ProgramLocator<'_>,
+    keys: &Keys<'_>,
+) -> Option<LocatedProgram> {
+    let path = reader.text(keys.value("path")?, Shape::Path)?;
+    if path.text == "dynamic" {
+        report_process_keys(reader, keys);
+        return Some(LocatedProgram::built(Program::Dynamic));
+    }
+    if let Some(finding) = check_path(&path) {
+        reader.report(finding);
+        return None;
+    }
+    let has_build = keys.value_if_any("build").is_some();
+    locator.locate(reader, &path, has_build)
+}
+
+/// Warns of keys for a process that the keeper does not start.
+fn report_process_keys(reader: &mut Reader<'_>, keys: &Keys<'_>) {
+    for name in PROCESS_KEYS {
+        let Some(entry) = keys
+            .entry(name)
+            .filter(|_| keys.value_if_any(name).is_some())
+        else {
+            continue;
+        };
+        let message = format!("`{name}` has no effect: the dataflow does not start the node");
+        let hint =
+            "remove it: a node with `path: dynamic` is started by hand, and nothing waits for it";
+        reader.report(Finding::warning(Code::UselessKey, entry.key.span, message).hint(hint));
+    }
+}
+
+/// Arguments: text is split as a shell splits it, a list is taken as it is. Variables are filled in afterwards, so that
+/// their values are never split.
+pub(super) fn read_arguments(
+    reader: &mut Reader<'_>,
+    variables: &Variables<'_>,
+    value: &Value,
+) -> Vec<String> {
+    let arguments: Vec<String> = match &value.kind {
+        Kind::Text(text) => match shlex::split(text) {
+            Some(words) => words
+                .iter()
+                .filter_map(|word| variables.fill_text(reader, word, value.span))
+                .collect(),
+            None => {
+                let message = "a quote in the arguments is never closed";
+                let hint =
+                    "close the quote, or write the arguments as a list: `[--name, \"it's\"]`";
+                let finding = Finding::error(Code::InvalidValue, value.span, message)
+                    .expected(Shape::Arguments.describe())
+                    .hint(hint);
+                reader.report(finding);
+                Vec::new()
+            }
+        },
+        Kind::Integer(_, text) | Kind::Float(_, text) | Kind::Boolean(_, text) => {
+            vec![text.clone()]
+        }
+        Kind::List(items) => items
+            .iter()
+            .filter_map(|item| read_argument(reader, variables, item))
+            .collect(),
+        Kind::Map(_) | Kind::Null => {
+            reader.report(wrong_type(value, Shape::Arguments.describe()));
+            Vec::new()
+        }
+    };
+    if arguments.iter().any(|argument| argument.contains('\0')) {
+        let message = "an argument contains a zero byte";
+        let finding = Finding::error(Code::InvalidValue, value.span, message);
+        reader.report(finding.expected("text without zero bytes"));
+    }
+    arguments
+}
+
+fn read_argument(
+    reader: &mut Reader<'_>,
+    variables: &Variables<'_>,
+    value: &Value,
+) -> Option<String> {
+    match &value.kind {
+        Kind::Text(text) => variables.fill_text(reader, text, value.span),
+        Kind::Integer(_, text) | Kind::Float(_, text) | Kind::Boolean(_, text) => {
+            Some(text.clone())
+        }
+        Kind::Null | Kind::List(_) | Kind::Map(_) => {
+            reader.report(wrong_type(value, "text or a number"));
+            None
+        }
+    }
+}
+
+/// Why `path` cannot be the path of a program. Some words have a special meaning in dora.
+fn check_path(path: &Text) -> Option<Finding> {
+    let text = &path.text;
+    let refuse = |code, message: String, hint: &str| {
+        Some(Finding::error(code, path.span, message).hint(hint))
+    };
+    if let Some(character) = text.chars().find(|&character| is_invisible(character)) {
+        let number = u32::from(character);
+        refuse(
+            Code::InvalidPath,
+            format!("the path contains the invisible character U+{number:04X}"),
+            "delete the character; it may have been copied along",
+        )
+    } else if text.len() > MAX_PATH_BYTES {
+        refuse(
+            Code::InvalidPath,
+            format!("the path is {} bytes long", text.len()),
+            "Linux takes paths of up to 4096 bytes",
+        )
+    } else if text.contains("://") {
+        refuse(
+            Code::InvalidPath,
+            "programs are not downloaded".to_owned(),
+            "download it in `build`, and name the file in `path`",
+        )
+    } else if text == "shell" {
+        refuse(
+            Code::UnsupportedKey,
+            "`path: shell` is not supported".to_owned(),
+            "write `path: sh` and `args: [-c, \"..\"]`",
+        )
+    } else if is_function(text) {
+        let text = quoted(text);
+        refuse(
+            Code::LaterKey,
+            format!("{text} names a function of a module, which is reserved for a later version"),
+            "until then, name a script that calls the function",
+        )
+    } else {
+        None
+    }
+}
+
+impl ProgramLocator<'_> {
+    /// The program at `path`. Without it, a node with a `build` gets a warning instead of an error.
+    fn locate(
+        &self,
+        reader: &mut Reader<'_>,
+        path: &Text,
+        has_build: bool,
+    ) -> Option<LocatedProgram> {
+        // `./camera` becomes `camera`. `..` stays, because a link may lead elsewhere.
+        let file: PathBuf = self.directory.join(&path.text).components().collect();
+        let is_python = is_python_script(path);
+        let may_be_command = !path.text.contains('/') && !is_python;
+        let command = || Program::Command {
+            name: path.text.clone(),
+        };
+        let program = if is_python {
+            Program::Python {
+                script: file.clone(),
+            }
+        } else {
+            Program::Executable { file: file.clone() }
+        };
+        match self.surroundings.entry(&file) {
+            Entry::File { executable } if executable || is_python => {
+                return Some(LocatedProgram::built(program));
+            }
+            _ if may_be_command && self.surroundings.has_command(&path.text) => {
+                return Some(LocatedProgram::built(command()));
+            }
+            // A folder may hold the sources of the command of the same name that `build` installs.
+            entry
+                if has_build
+                    && (entry == Entry::Missing || entry == Entry::Folder && may_be_command) =>
+            {
+                reader.report(not_built(path));
+                return Some(LocatedProgram {
+                    // A build installs a name without a folder on the PATH, as pip does.
+                    program: if may_be_command { command() } else { program },
+                    is_built: false,
+                });
+            }
+            Entry::File { .. } => reader.report(not_executable(path)),
+            Entry::Folder => {
+                let message = format!("{} is a folder", quoted(&path.text));
+                let finding = Finding::error(Code::MissingFile, path.span, message)
+                    .expected(Shape::Path.describe());
+                reader.report(finding.hint("name the program inside of it"));
+            }
+            Entry::Missing => {
+                reader.report_with(|| self.missing_program(path, &file, may_be_command));
+            }
+        }
+        None
+    }
+
+    fn missing_program(&self, path: &Text, file: &Path, may_be_command: bool) -> Finding {
+        let shown = quoted(&path.text);
+        let message = if may_be_command {
+            format!(
+                "{shown} is neither a file in the folder of this dataflow nor a command on the PATH"
+            )
+        } else {
+            format!("the file {shown} does not exist")
+        };
+        let finding = Finding::error(Code::MissingFile, path.span, message);
+        let (Some(folder), Some(name)) = (
+            file.parent(),
+            file.file_name().and_then(|name| name.to_str()),
+        ) else {
+            return finding;
+        };
+        // One build may make the programs of several nodes. For scripts and commands that is unlikely.
+        let builder = self
+            .builder
+            .as_ref()
+            .filter(|_| !is_python_script(path) && !may_be_command);
+        let may_be_built = builder.map(|node| {
+            let node = quoted(node);
+            format!("`nervure build` may make it: node {node} has a `build`")
+        });
+        if !matches!(self.surroundings.entry(folder), Entry::Folder) {
+            return finding.hint(may_be_built.unwrap_or_else(|| {
+                let folder = quoted(&folder.display().to_string());
+                format!("the folder {folder} does not exist")
+            }));
+        }
+        let names = self.surroundings.names_in(folder);
+        let near = nearest(name, names.iter().map(String::as_str));
+        // The suggestion replaces the whole path, so it needs the folder as the file writes it.
+        let near = near.and_then(|near| Some(format!("{}{near}", path.text.strip_suffix(name)?)));
+        finding.nearest(near.as_deref(), || {
+            Some(may_be_built.unwrap_or_else(|| {
+                let directory = quoted(&self.directory.display().to_string());
+                format!("paths are relative to {directory}")
+            }))
+        })
+    }
+}
+
+fn is_python_script(path: &Text) -> bool {
+    Path::new(&path.text)
+        .extension()
+        .is_some_and(|extension| extension == "py")
+}
+
+fn not_built(path: &Text) -> Finding {
+    let message = format!("the program {} is not there yet", quoted(&path.text));
+    Finding::warning(Code::NotBuilt, path.span, message).hint("`nervure build` builds it")
+}
+
+fn not_executable(path: &Text) -> Finding {
+    let message = format!("the file {} cannot be executed", quoted(&path.text));
+    let file = shlex::try_quote(&path.text).unwrap_or_default();
+    Finding::error(Code::NotExecutable, path.span, message).hint(format!(
+        "run `chmod +x {file}`; a Python script needs a name that ends in `.py`"
+    ))
+}
+
+/// Whether `text` names a function of a Python module: `perception:detect`.
+fn is_function(text: &str) -> bool {
+    let is_identifier = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with(|first: char| first.is_ascii_digit())
+            && part.chars().all(|character| {
+                character.is_ascii_alphanumeric() || matches!(character, '_' | '.')
+            })
+    };
+    text.split_once(':')
+        .is_some_and(|(module, function)| is_identifier(module) && is_identifier(function))
+}

@@ -1,0 +1,132 @@
+//! Reads the source of an input: `node/output`, or a timer.
+
+use super::reader::Reader;
+use crate::diagnostic::{Code, Finding};
+use crate::keys::Shape;
+use crate::parsed::ParsedSource;
+use crate::quote::shown;
+use crate::source::Span;
+use crate::timer::parse_timer;
+use crate::tree::Text;
+
+pub(super) fn read_source(reader: &mut Reader<'_>, text: &Text) -> ParsedSource {
+    let parts: Vec<&str> = text.text.splitn(3, '/').collect();
+    match parts.as_slice() {
+        ["nervure" | "dora", rest @ ..] => match parse_built_in(text, rest) {
+            Ok(period_nanos) => ParsedSource::Timer { period_nanos },
+            Err(finding) => invalid(reader, *finding),
+        },
+        [node, output] if !node.is_empty() && !output.is_empty() => {
+            read_output_source(reader, text, node, output)
+        }
+        [node] | [node, ""] if !node.is_empty() => ParsedSource::Node {
+            node: Text {
+                span: text.span,
+                text: (*node).to_owned(),
+            },
+        },
+        ["timer", ..] => {
+            let suggestion = format!("nervure/{}", shown(&text.text));
+            let message = "timers are sources of `nervure`";
+            invalid(reader, invalid_timer(text, message, Some(&suggestion)))
+        }
+        [_, _, _] => {
+            let hint = "names contain no `/`; an operator of dora becomes a node of its own";
+            let finding = invalid_source(text, "the source has more than two parts");
+            invalid(reader, finding.hint(hint))
+        }
+        _ => invalid(reader, invalid_source(text, "the source names no node")),
+    }
+}
+
+fn invalid(reader: &mut Reader<'_>, finding: Finding) -> ParsedSource {
+    reader.report(finding);
+    ParsedSource::Invalid
+}
+
+fn read_output_source(
+    reader: &mut Reader<'_>,
+    text: &Text,
+    node: &str,
+    output: &str,
+) -> ParsedSource {
+    if node.contains(':') {
+        let message = "outputs of other dataflows are reserved for a later version";
+        let finding = Finding::error(Code::LaterKey, text.span, message)
+            .expected("`node/output`")
+            .hint("until then, put the nodes into one dataflow");
+        return invalid(reader, finding);
+    }
+    let node_text = Text {
+        span: part_span(text, 0, node.len()),
+        text: node.to_owned(),
+    };
+    let output_text = Text {
+        span: part_span(text, node.len() + 1, text.text.len()),
+        text: output.to_owned(),
+    };
+    // Without short-circuit: both names are checked.
+    if reader.check_name(&node_text, "node id") & reader.check_name(&output_text, "output") {
+        ParsedSource::Output {
+            node: node_text,
+            output: output_text,
+        }
+    } else {
+        ParsedSource::Invalid
+    }
+}
+
+/// The period of the timer in nanoseconds; `rest` is what follows `nervure/` or `dora/`.
+fn parse_built_in(text: &Text, rest: &[&str]) -> Result<u64, Box<Finding>> {
+    let timer = match rest {
+        ["timer", timer] => timer,
+        ["timer"] => "",
+        ["logs", ..] => {
+            let finding = invalid_source(text, "logs are not a source");
+            return Err(Box::new(
+                finding.hint("`nervure run` shows the logs of all nodes"),
+            ));
+        }
+        _ => {
+            let finding = invalid_source(text, "there is no such source");
+            return Err(Box::new(
+                finding.hint("timers are written `nervure/timer/hz/30`"),
+            ));
+        }
+    };
+    parse_timer(timer).map_err(|error| {
+        let prefix = if text.text.starts_with("dora") {
+            "dora"
+        } else {
+            "nervure"
+        };
+        let suggestion = error
+            .suggestion
+            .map(|timer| format!("{prefix}/timer/{}", shown(&timer)));
+        Box::new(invalid_timer(text, &error.message, suggestion.as_deref()))
+    })
+}
+
+fn invalid_timer(text: &Text, message: &str, suggestion: Option<&str>) -> Finding {
+    Finding::error(Code::InvalidTimer, text.span, message)
+        .expected(
+            "a timer such as `nervure/timer/hz/30`, `nervure/timer/millis/20` or `nervure/timer/secs/1`",
+        )
+        .nearest(suggestion, || None)
+}
+
+fn invalid_source(text: &Text, message: &str) -> Finding {
+    Finding::error(Code::InvalidSource, text.span, message).expected(Shape::Source.describe())
+}
+
+/// The span of bytes `start` to `end` of `text`. The span of all of `text` if it is quoted or folded: its bytes are
+/// then not those of the file.
+fn part_span(text: &Text, start: usize, end: usize) -> Span {
+    if text.span.end - text.span.start != text.text.len() {
+        return text.span;
+    }
+    Span {
+        start: text.span.start + start,
+        end: text.span.start + end,
+    }
+}

@@ -1,0 +1,100 @@
+//! Reads the types of inputs and outputs: `type`, and dora's `input_types` and `output_types`.
+
+use std::collections::BTreeMap;
+
+use nervure_protocol::nearest;
+
+use super::map::{Keys, read_entries};
+use super::reader::Reader;
+use crate::diagnostic::{Code, Finding};
+use crate::keys::{OTHER_KINDS_OF_NODES, Shape};
+use crate::name::TypeName;
+use crate::parsed::Spanned;
+use crate::quote::quoted;
+use crate::tree::{Text, Value};
+
+pub(super) fn read_type(reader: &mut Reader<'_>, value: &Value) -> Option<Spanned<TypeName>> {
+    let text = reader.text(value, Shape::Type)?;
+    match text.text.parse() {
+        Ok(type_name) => Some(Spanned {
+            span: text.span,
+            value: type_name,
+        }),
+        Err(message) => {
+            let finding = Finding::error(Code::InvalidValue, text.span, message);
+            reader.report(finding.expected(Shape::Type.describe()));
+            None
+        }
+    }
+}
+
+/// Types by the name of an input or output: `input_types` or `output_types`.
+pub(super) fn read_types(reader: &mut Reader<'_>, value: &Value) -> Vec<(Text, Spanned<TypeName>)> {
+    let entries =
+        read_entries(reader, value, Shape::Types, Code::DuplicateKey, "name").unwrap_or_default();
+    entries
+        .iter()
+        .filter_map(|entry| Some((entry.key.clone(), read_type(reader, &entry.value)?)))
+        .collect()
+}
+
+/// Gives each port its type from `types`; `what` is "input" or "output".
+pub(super) fn assign_types(
+    reader: &mut Reader<'_>,
+    ports: Vec<(&Text, &mut Option<Spanned<TypeName>>)>,
+    types: Vec<(Text, Spanned<TypeName>)>,
+    what: &str,
+) {
+    let mut ports: BTreeMap<&str, _> = ports
+        .into_iter()
+        .map(|(name, type_name)| (name.text.as_str(), type_name))
+        .collect();
+    for (name, type_name) in types {
+        let Some(current) = ports.get_mut(name.text.as_str()) else {
+            reader.report_with(|| unknown_port(&name, ports.keys().copied(), what));
+            continue;
+        };
+        match current {
+            None => **current = Some(type_name),
+            Some(first) if first.value == type_name.value => {}
+            Some(first) => reader.report(two_types(&name, first, &type_name, what)),
+        }
+    }
+}
+
+fn unknown_port<'p>(name: &Text, ports: impl Iterator<Item = &'p str>, what: &str) -> Finding {
+    let code = if what == "output" {
+        Code::UnknownOutput
+    } else {
+        Code::UnknownInput
+    };
+    let message = format!("the node has no {what} {}", quoted(&name.text));
+    Finding::error(code, name.span, message).nearest(nearest(&name.text, ports), || {
+        Some(format!("add it to `{what}s`, or remove its type"))
+    })
+}
+
+fn two_types(
+    name: &Text,
+    first: &Spanned<TypeName>,
+    second: &Spanned<TypeName>,
+    what: &str,
+) -> Finding {
+    let message = format!(
+        "the {what} {} has two types, `{}` and `{}`",
+        quoted(&name.text),
+        first.value,
+        second.value
+    );
+    Finding::error(Code::ConflictingKeys, second.span, message)
+        .hint(format!("remove it here: `type` in `{what}s` is enough"))
+        .related(first.span, "first here")
+}
+
+/// Whether the inputs or outputs (`key`) are inside a key that was refused.
+pub(super) fn has_ports_elsewhere(node: &Keys<'_>, key: &str) -> bool {
+    node.is_refused(key)
+        || OTHER_KINDS_OF_NODES
+            .iter()
+            .any(|name| node.is_refused(name))
+}
