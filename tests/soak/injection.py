@@ -1,9 +1,11 @@
 """One fault a run: `python -m soak.injection --help`.
 
-One small dataflow (start, send, restart, stop) runs again and again. In each run one system call of one of
-its processes fails or is cut short: the n-th, for every n. The program `inject` of `crates/cli/tests/inject`
-does that. In other runs one of the processes is killed: before its n-th system call, or after its n-th store
-to shared memory or control message, where the process does it itself (`crates/shm/src/kill_points.rs`).
+Two small dataflows run again and again. One starts, sends, restarts a node and ends by itself; the
+other sends until it is stopped, after an observer has received samples. In each run system calls of one
+process fail or are cut short: the n-th, for every n, or several from the n-th on. The program `inject` of
+`crates/cli/tests/inject` does that. In other runs one process is killed: before its n-th system call, or
+after its n-th store to shared memory or control message, where the process does it itself
+(`crates/shm/src/kill_points.rs`).
 """
 
 import argparse
@@ -13,6 +15,7 @@ import json
 import random
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -23,31 +26,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import accounting, records
+from . import accounting, processes, records
 from .plan import Node, Round
 from .running import Running, environment
 
 REPOSITORY = Path(__file__).parents[2]
 
-# What can come of each system call. With `no-descriptors` a message loses the descriptors that it carries.
+# What can come of each system call. With `no-descriptors` a message loses the descriptors that it carries;
+# `x10` stands for ten calls in a row, as in a shortage that lasts.
 ACTIONS: dict[str, list[str]] = {
     # Whatever it is: the process is killed before it.
     "all": ["kill"],
     # A store to shared memory, or a control message: the process is killed after it.
     "point": ["kill"],
-    "openat": ["EMFILE", "ENOMEM", "EINTR"],
-    "memfd_create": ["EMFILE", "ENOMEM"],
+    "openat": ["EMFILE", "EMFILEx10", "ENOMEM", "EINTR"],
+    "memfd_create": ["EMFILE", "ENOMEM", "ENOMEMx10"],
     "ftruncate": ["ENOSPC", "EINTR"],
     "fallocate": ["ENOSPC", "EINTR"],
-    "mmap": ["ENOMEM"],
+    "mmap": ["ENOMEM", "ENOMEMx10"],
     "eventfd2": ["EMFILE", "ENOMEM"],
     "socket": ["EMFILE", "ENOMEM"],
     "socketpair": ["EMFILE", "ENOMEM"],
     "connect": ["EINTR", "EAGAIN"],
-    "accept4": ["EMFILE", "ENOMEM", "EINTR", "EAGAIN"],
-    "recvmsg": ["no-descriptors", "ENOMEM", "EINTR", "EAGAIN"],
+    "accept4": ["EMFILE", "EMFILEx10", "ENOMEM", "EINTR", "EAGAIN"],
+    "recvmsg": ["no-descriptors", "no-descriptorsx10", "ENOMEM", "EINTR", "EAGAIN"],
     "recvfrom": ["EINTR"],
-    "sendmsg": ["ENOMEM", "EINTR", "EAGAIN"],
+    "sendmsg": ["ENOMEM", "EINTR", "EAGAIN", "EAGAINx10"],
     "pidfd_open": ["EMFILE", "ENOMEM"],
     "pipe2": ["EMFILE"],
     "dup": ["EMFILE"],
@@ -56,7 +60,7 @@ ACTIONS: dict[str, list[str]] = {
     "clone3": ["EAGAIN", "ENOMEM"],
     "vfork": ["EAGAIN", "ENOMEM"],
     "execve": ["ENOMEM", "EMFILE"],
-    "write": ["ENOSPC", "EINTR", "EAGAIN", "short"],
+    "write": ["ENOSPC", "ENOSPCx10", "EINTR", "EAGAIN", "short"],
     "read": ["EINTR", "EAGAIN", "ENOMEM", "short"],
     "mkdir": ["ENOSPC"],
     "renameat": ["ENOSPC"],
@@ -100,7 +104,6 @@ KNOWN = [
         "EAGAIN",
         "a packet that is there and is not received is taken for one that was never sent, and cuts its edge",
     ),
-    Known("run", "mmap", "ENOMEM", "counters that `run` cannot map count as zero, with exit code 0"),
 ]
 
 
@@ -108,22 +111,24 @@ KNOWN = [
 class Case:
     """A run with one fault."""
 
+    scenario: str
     role: str
     call: str
     action: str
     nth: int
 
     def __str__(self) -> str:
-        return f"{self.role} {self.call} {self.action} {self.nth}"
+        return f"{self.scenario} {self.role} {self.call} {self.action} {self.nth}"
 
     def arguments(self) -> list[str]:
         """Those of `inject`."""
         if self.call == "point":
             return []
-        action = self.action
+        action, _, times = self.action.partition("x")
         if action in errno.errorcode.values():
             action = f"errno:{getattr(errno, action)}"
-        return ["--role", self.role, "--call", self.call, "--action", action, "--nth", str(self.nth)]
+        arguments = ["--role", self.role, "--call", self.call, "--action", action, "--nth", str(self.nth)]
+        return [*arguments, "--times", times or "1"]
 
     @property
     def is_kill(self) -> bool:
@@ -158,8 +163,11 @@ class Outcome:
         self.points = int(text) if text.isdigit() else 0
 
 
-def scenario() -> Round:
-    """Two kinds of queues, samples of all sizes, a relay, and a sink that fails once and is started again."""
+def scenario(ending: str) -> Round:
+    """Two kinds of queues, samples of all sizes, a relay, and a sink that fails once and is started again.
+
+    With the ending "stop" the source sends for as long as it runs.
+    """
     again = {"restart_policy": "on-failure", "restart_delay": "1ms", "max_restart_delay": "1ms"}
 
     def reads(*topics: str, policy: str) -> dict[str, dict[str, Any]]:
@@ -175,7 +183,8 @@ def scenario() -> Round:
         Node(
             "source",
             outputs={"out": {}},
-            orders={"bytes": [64, 5_000, 70_000], "pause_micros": 1_000, "count": SAMPLES},
+            orders={"bytes": [64, 5_000, 70_000], "pause_micros": 1_000}
+            | ({"count": SAMPLES} if ending == "natural" else {}),
         ),
         Node(
             "relay",
@@ -192,35 +201,39 @@ def scenario() -> Round:
     ]
     for node in nodes:
         node.keys = node.keys | {"env": {"INJECT_ROLE": node.id}}
-    return Round("injection", nodes, [], "natural")
+    watcher = "observe" if ending == "stop" else ""
+    return Round("injection", nodes, [], ending, last_watcher=watcher)
+
+
+# The name of each dataflow, and how it ends.
+SCENARIOS = {"finishes": scenario("natural"), "stopped": scenario("stop")}
 
 
 class Campaign:
-    """Runs of the scenario."""
+    """Runs of the scenarios."""
 
     def __init__(self, programs: Path) -> None:
         self.programs = programs
-        self.plan = scenario()
 
-    def count_points(self) -> dict[str, dict[str, int]]:
-        """At how many system calls and other points each process can be killed."""
-        calls = self.perform(Case("nobody", "all", "kill", 1)).calls
-        points: dict[str, dict[str, int]] = {}
-        for role, counts in calls.items():
-            points[role] = {"all": counts.get("all", 0)}
+    def count_calls(self, name: str, without_fault: Outcome) -> dict[str, dict[str, int]]:
+        """The number of system calls of each kind, and of kill points, by process."""
+        counts = without_fault.calls
+        for role, calls in self.perform(Case(name, "none", "all", "kill", 1)).calls.items():
+            points = counts.setdefault(role, {})
+            points["all"] = calls.get("all", 0)
             if not role.startswith("starting."):
-                points[role]["point"] = self.perform(Case(role, "point", "kill", 0)).points
-        return points
+                points["point"] = self.perform(Case(name, role, "point", "kill", 0)).points
+        return counts
 
-    def plan_for(self, case: Case | None, kill_point: Path) -> Round:
+    def plan_for(self, case: Case, kill_point: Path) -> Round:
         """The dataflow, in which one node may have a kill point."""
-        plan = copy.deepcopy(self.plan)
+        plan = copy.deepcopy(SCENARIOS[case.scenario])
         for node in plan.nodes:
-            if case and case.call == "point" and case.role.partition(".")[0] == node.id:
+            if case.call == "point" and case.role.partition(".")[0] == node.id:
                 node.keys["env"]["NERVURE_KILL_POINT"] = case.kill_point(kill_point)
         return plan
 
-    def perform(self, case: Case | None) -> Outcome:
+    def perform(self, case: Case) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="nervure-inject-") as name:
             folder = Path(name)
             paths = {name: folder / name for name in ("records", "temporary", "runtime", "logs")}
@@ -228,22 +241,23 @@ class Campaign:
                 path.mkdir(mode=0o700)
             report = folder / "report"
             kill_point = folder / "kill-point"
-            file = self.plan_for(case, kill_point).write(
-                folder, self.programs / "examples" / "soak_node", Path()
-            )
-            calls = "all" if case and case.call == "all" else ",".join(ACTIONS.keys() - {"all", "point"})
+            plan = self.plan_for(case, kill_point)
+            file = plan.write(folder, self.programs / "examples" / "soak_node", Path())
+            calls = "all" if case.call == "all" else ",".join(ACTIONS.keys() - {"all", "point"})
             command = [str(self.programs / "examples" / "inject"), "--report", str(report), "--calls", calls]
             # What the nodes write there is what is held against the counters.
             command += ["--except", str(paths["records"])]
             command += ["--patience-seconds", str(PATIENCE_SECONDS)]
-            command += case.arguments() if case else []
+            command += case.arguments()
             command += ["--", str(self.programs / "nervure"), "run", "--json", "--grace", "5s", str(file)]
             surroundings = environment(folder, paths["records"], paths["temporary"])
             surroundings |= {"XDG_RUNTIME_DIR": str(paths["runtime"])}
-            if case and case.call == "point" and case.role in ("run", "keeper"):
+            if case.call == "point" and case.role in ("run", "keeper"):
                 surroundings["NERVURE_KILL_POINT"] = case.kill_point(kill_point)
             running = Running(command, surroundings, folder)
             try:
+                if plan.ending == "stop":
+                    self.stop(running, surroundings, by_command=case.nth % 2 == 0)
                 code = running.wait_for_end()
             finally:
                 running.close()
@@ -251,16 +265,40 @@ class Campaign:
                 return Outcome([f"`inject` ended with {code}"], {}, False, running.log(), code)
             told = json.loads(report.read_text())
             log = f"{running.log()}\nacted on {told['acted_on']}\n{edges(running)}"
+            log += f"\n{(running.summary or {}).get('failed_edges')}"
+            if (commands := folder / "commands").exists():
+                log += f"\n{commands.read_text()[-2000:]}"
             if told["hangs"]:
                 return Outcome(["it hangs", *told["left"]], told["calls"], True, log)
             problems = [f"a process is left: {left}" for left in told["left"]]
             for path in (paths["temporary"], paths["runtime"]):
                 problems += [f"a file is left: {left}" for left in path.iterdir()]
-            problems += judge(self.plan, running, records.read(paths["records"]), code, case)
+            problems += judge(plan, running, records.read(paths["records"]), code, case)
             outcome = Outcome(problems, told["calls"], bool(told["acted_on"]), log)
-            if case and case.call == "point":
+            if case.call == "point":
                 outcome.read_point(kill_point.with_name(f"kill-point.{case.role.partition('.')[2] or 0}"))
             return outcome
+
+    def stop(self, running: Running, surroundings: dict[str, str], *, by_command: bool) -> None:
+        """Stops the dataflow after an observer has received samples, or has ended for another reason."""
+        written = running.folder / "records" / "sink.1"
+        processes.wait_until(
+            PATIENCE_SECONDS,
+            lambda: running.process.poll() is not None or (written.exists() and written.stat().st_size > 0),
+        )
+        if not running.keeper:
+            return
+        commands = [["topic", "echo", "--json", "--count", "5", "source/out"]]
+        if by_command:
+            commands.append(["stop"])
+        for command in commands:
+            # Both fail when the fault ends the keeper; `run` then ends by itself.
+            command = [str(self.programs / "nervure"), *command, "--dataflow", str(running.keeper.pid)]
+            with (running.folder / "commands").open("ab") as output:
+                subprocess.run(command, env=surroundings, stdout=output, stderr=output, check=False)
+        if not by_command:
+            for pid in processes.children(running.process.pid):
+                processes.Process(pid).signal(signal.SIGINT)
 
 
 def edges(running: Running) -> str:
@@ -272,7 +310,7 @@ def edges(running: Running) -> str:
     )
 
 
-def judge(plan: Round, running: Running, written: records.Records, code: int, case: Case | None) -> list[str]:
+def judge(plan: Round, running: Running, written: records.Records, code: int, case: Case) -> list[str]:
     """What does not hold."""
     problems = accounting.check_samples(plan, written)
     stderr = running.stderr_path.read_text(errors="replace")
@@ -287,23 +325,38 @@ def judge(plan: Round, running: Running, written: records.Records, code: int, ca
     if code == 0:
         problems += [f"it ended with 0, and {id} failed" for id in has_failed]
         problems += [f"it ended with 0, and {text}" for text in missing]
+        problems += [
+            f"it ended with 0, and what {edge['input']} lost is not known" for edge in unknown(running)
+        ]
         if running.summary is None:
             problems.append("it ended with 0, and without a summary")
     elif code == 3:
         # The process that held it may have used it, before it was killed.
-        lost = any(edge["queue"]["policy"] == "block" and edge["lost"] for edge in running.edges.values())
-        if not has_failed and not missing and not lost:
+        lost = any(edge["lost"] for edge in block_edges(running))
+        failed_edges = running.summary and running.summary["failed_edges"]
+        if not has_failed and not missing and not lost and not failed_edges and not unknown(running):
             problems.append("it ended with 3, and nothing failed and nothing is missing")
         if running.summary is None:
             problems.append("it ended with 3, and without a summary")
     elif code == 1:
-        if not case or re.fullmatch(NODES, case.role):
+        if case.role == "none" or re.fullmatch(NODES, case.role):
             problems.append("it ended with 1, and the fault was none of run or keeper")
-        if "error: " not in stderr and "could not be written to stdout" not in stderr:
+        # The fault may be that nothing can be written to stderr.
+        is_silent = case.role == "run" and case.call == "write"
+        if not is_silent and "error: " not in stderr and "could not be written to stdout" not in stderr:
             problems.append("it ended with 1, and without an error")
-    elif not (case and case.role == "run" and is_end_of_run(code, stderr)):
+    elif not (case.role == "run" and is_end_of_run(code, stderr)):
         problems.append(f"it ended with {code}")
     return problems
+
+
+def block_edges(running: Running) -> list[dict[str, Any]]:
+    return [edge for edge in running.edges.values() if edge["queue"]["policy"] == "block"]
+
+
+def unknown(running: Running) -> list[dict[str, Any]]:
+    """Edges that may have lost samples, as their counters could not be read."""
+    return [edge for edge in block_edges(running) if edge["unreadable"]]
 
 
 def is_end_of_run(code: int, stderr: str) -> bool:
@@ -316,7 +369,7 @@ def is_end_of_run(code: int, stderr: str) -> bool:
 def missing_samples(plan: Round, running: Running, written: records.Records) -> list[str]:
     """What should have arrived and did not, unless its queue may drop it and has counted that."""
     missing = []
-    for node in plan.nodes:
+    for node in plan.nodes if plan.ending == "natural" else []:
         for name, source in node.edges.items():
             input = f"{node.id}/{name}"
             producer = plan.node(source["source"].split("/")[0])
@@ -324,7 +377,9 @@ def missing_samples(plan: Round, running: Running, written: records.Records) -> 
             if producer.is_source:
                 expected = SAMPLES
             if source["queue_policy"] != "block":
-                expected -= running.edges.get(input, {}).get("lost", 0)
+                # All may be lost where the count is not known.
+                lost = running.edges.get(input, {}).get("lost", 0)
+                expected -= expected if lost is None else lost
             received = count_received(written, input)
             # A process that is killed may have taken a sample that it has not written down.
             if received < expected - accounting.crashes(running, node.id):
@@ -336,18 +391,19 @@ def count_received(written: records.Records, input: str) -> int:
     return sum(len(process) for process in written.received[input].values())
 
 
-def cases_of(calls: dict[str, dict[str, int]]) -> dict[tuple[str, str, str], list[Case]]:
-    """All cases, by role, call and action."""
+def cases_of(name: str, calls: dict[str, dict[str, int]]) -> dict[tuple[str, str, str, str], list[Case]]:
+    """All cases, by scenario, role, call and action."""
     found = {}
     for role, counts in sorted(calls.items()):
         for call, count in sorted(counts.items()):
             # Without its program `inject` has nothing to run.
             for action in ACTIONS.get(call, []) if (role, call) != ("run", "execve") else []:
-                found[role, call, action] = [Case(role, call, action, nth) for nth in range(1, count + 1)]
+                cases = [Case(name, role, call, action, nth) for nth in range(1, count + 1)]
+                found[name, role, call, action] = cases
     return found
 
 
-def sample(groups: dict[tuple[str, str, str], list[Case]], seed: int, most: int) -> Iterator[Case]:
+def sample(groups: dict[tuple[str, str, str, str], list[Case]], seed: int, most: int) -> Iterator[Case]:
     """Some of each group, in turn, and more of a large one: of each part of it."""
     chance = random.Random(seed)
     parts = [part for cases in groups.values() for part in batched(cases, PART_CASES)]
@@ -368,17 +424,16 @@ def main() -> int:
     arguments = parse()
     campaign = Campaign(arguments.programs.resolve())
     begin = time.monotonic()
-    without_fault = campaign.perform(None)
-    if without_fault.code == UNSUPPORTED:
-        print(f"SKIPPED: faults in system calls: {without_fault.log}")
-        return 0
-    if without_fault.problems:
-        print(f"FAILED: without any fault\n{without_fault.problems}\n{without_fault.log}")
-        return 1
-    calls = without_fault.calls
-    for role, counts in campaign.count_points().items():
-        calls.setdefault(role, {}).update(counts)
-    cases = choose(arguments, calls)
+    cases = []
+    for name in SCENARIOS:
+        without_fault = campaign.perform(Case(name, "none", "none", "kill", 1))
+        if without_fault.code == UNSUPPORTED:
+            print(f"SKIPPED: faults in system calls: {without_fault.log}")
+            return 0
+        if without_fault.problems:
+            print(f"FAILED: {name}, without any fault\n{without_fault.problems}\n{without_fault.log}")
+            return 1
+        cases += choose(arguments, name, campaign.count_calls(name, without_fault))
     left_out = [case for case in cases if case.known() and not (arguments.known or arguments.case)]
     for known in KNOWN:
         count = sum(case.known() == known for case in left_out)
@@ -397,17 +452,18 @@ def main() -> int:
     return bool(done["failed"])
 
 
-def choose(arguments: argparse.Namespace, calls: dict[str, dict[str, int]]) -> list[Case]:
-    """What was asked for."""
+def choose(arguments: argparse.Namespace, name: str, calls: dict[str, dict[str, int]]) -> list[Case]:
+    """The cases of a scenario that the arguments select."""
     if arguments.case:
-        role, call, action, nth = arguments.case
-        return [Case(role, call, action, int(nth))]
+        scenario, role, call, action, nth = arguments.case
+        return [Case(scenario, role, call, action, int(nth))] if scenario == name else []
     groups = {
         key: cases
-        for key, cases in cases_of(calls).items()
+        for key, cases in cases_of(name, calls).items()
         if all(re.fullmatch(pattern, part) for pattern, part in zip(arguments.only, key, strict=False))
     }
-    return list(sample(groups, arguments.seed, arguments.most or sum(map(len, groups.values()))))
+    most = arguments.most // len(SCENARIOS) or sum(map(len, groups.values()))
+    return list(sample(groups, arguments.seed, most))
 
 
 def tell(case: Case, outcome: Outcome, is_brief: bool) -> str:
@@ -426,8 +482,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="soak.injection", description="Lets single system calls fail.")
     parser.add_argument("--seed", type=int, default=1, help="decides which cases (default 1)")
     parser.add_argument("--most", type=int, default=0, help="how many cases (default all)")
-    parser.add_argument("--case", nargs=4, metavar=("ROLE", "CALL", "ACTION", "N"), help="only this one")
-    parser.add_argument("--only", nargs="+", default=[], help="patterns of role, call and action")
+    parts = ("SCENARIO", "ROLE", "CALL", "ACTION", "N")
+    parser.add_argument("--case", nargs=5, metavar=parts, help="only this one")
+    parser.add_argument("--only", nargs="+", default=[], help="patterns of scenario, role, call and action")
     parser.add_argument("--known", action="store_true", help="with cases that are known to fail")
     parser.add_argument("--jobs", type=int, default=4, help="how many at a time (default 4)")
     parser.add_argument("--brief", action="store_true", help="no logs of failures")

@@ -87,7 +87,7 @@ impl Summary {
     pub fn edges(&mut self, edges: &Edges) {
         self.watched.read(edges);
         let mut lossless = edges.iter().filter(|edge| edge.is_lossless());
-        self.lossless_unknown = lossless.clone().any(|edge| !edge.has_output());
+        self.lossless_unknown = lossless.clone().any(|edge| edge.unreadable().is_some());
         self.lossless_lost = lossless.any(|edge| edge.lost() > 0);
         let failed = |edge: &Edge| {
             let shortage = edge.shortage().filter(|shortage| !shortage.is_over);
