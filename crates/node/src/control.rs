@@ -14,8 +14,8 @@ use nervure_protocol::keeper_to_node::{AttachInput, AttachOutput, LastValue, Mes
 use nervure_protocol::node_to_keeper::{EdgeStatus, Message as Answer};
 use nervure_protocol::wiring::EdgeState;
 use nervure_shm::{
-    ConsumerPair, EdgeRegion, InboxHandle, InputEdge, Intake, OutputEdge, ProducerPair, Received,
-    Sample, Seqpacket, Shortage, WakePage, monotonic_nanos,
+    ConsumerPair, EdgeRegion, InboxHandle, InputEdge, OutputEdge, PairStatus, ProducerPair,
+    Received, ReceivedSample, Seqpacket, Shortage, WakePage, monotonic_nanos,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -259,7 +259,7 @@ impl Control {
                 }
                 if let Some(input) = self.answers_of_edge.remove(&edge) {
                     // Requests that were sent until now may have got nowhere.
-                    self.inbox.ended(input);
+                    self.inbox.deliver_end(input);
                 }
             }
             Message::CloseInput { edge, last } => self.inbox.close(edge, last),
@@ -304,7 +304,7 @@ impl Control {
         let sample = JsonSample::new(&last.value)
             .map_err(|error| error.to_string())
             .and_then(|value| {
-                Sample::own(&value, &metadata, header).map_err(|error| error.to_string())
+                ReceivedSample::local(&value, &metadata, header).map_err(|error| error.to_string())
             });
         match sample {
             Ok(sample) => self.inbox.deliver(last.input, sample),
@@ -364,7 +364,7 @@ impl Control {
             pair,
         })?;
         if attach.gives_way {
-            output.let_give_way(attach.edge);
+            output.mark_as_observer(attach.edge);
         }
         self.output_of_edge.insert(attach.edge, attach.output);
         Ok(())
@@ -372,9 +372,9 @@ impl Control {
 
     fn attach_input(&mut self, attach: AttachInput, fds: Vec<OwnedFd>) -> io::Result<()> {
         let mut fds = fds.into_iter();
-        let [region, space] = take(&mut fds)?;
+        let [region, producer_wake] = take(&mut fds)?;
         let region = EdgeRegion::map(&region)?;
-        let space = Arc::new(WakePage::map(&space)?);
+        let producer_wake = Arc::new(WakePage::map(&producer_wake)?);
         let pair = match fds.next() {
             Some(socket) => {
                 let pair = Arc::new(ConsumerPair::new(Seqpacket::from(socket)));
@@ -394,7 +394,7 @@ impl Control {
             policy: attach.queue.policy,
             region,
             pair,
-            space,
+            producer_wake,
             counters: self.core.producer.counters.clone(),
         });
         Ok(())
@@ -402,7 +402,7 @@ impl Control {
 
     fn serve_consumer_pair(&mut self, peer: u32) {
         // Misbehaviour is found again, and reported, when a descriptor needs the segment.
-        let closed = Intake {
+        let closed = PairStatus {
             is_open: false,
             shortage: None,
             is_relieved: true,
@@ -426,7 +426,7 @@ impl Control {
             (None, None) => {}
         }
         if intake.is_relieved {
-            self.inbox.look_at_all();
+            self.inbox.check_all_inputs();
         }
     }
 

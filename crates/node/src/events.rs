@@ -304,15 +304,15 @@ impl Events {
     }
 
     /// For event loops: when to look again at the latest, in nanoseconds of CLOCK_MONOTONIC. A timer, a stale input or
-    /// the next look of an observer is due then, or a sleep has lasted for [`nervure_shm::LOOK_AGAIN_NANOS`]. To be asked
+    /// the next look of an observer is due then, or a sleep has lasted for [`nervure_shm::MAX_SLEEP_NANOS`]. To be asked
     /// before each sleep: a node that sleeps for longer hangs for its keeper.
     pub fn next_deadline(&self) -> u64 {
-        self.inbox.alarm(self.next_look())
+        self.inbox.sleep_deadline(self.next_look())
     }
 
     /// As [`Events::next_deadline`], for a wait for an answer until `deadline`, whatever is due meanwhile.
     pub fn next_deadline_for_answer(&self, deadline: Option<u64>) -> u64 {
-        self.inbox.alarm(deadline)
+        self.inbox.sleep_deadline(deadline)
     }
 
     fn next_look(&self) -> Option<u64> {
@@ -779,7 +779,7 @@ impl Waiter {
 impl Drop for Events {
     fn drop(&mut self) {
         // In a forked child the node is the parent's.
-        if self.inbox.is_own() {
+        if self.inbox.belongs_to_this_process() {
             self.core.tell(&Message::Goodbye);
         }
     }

@@ -280,7 +280,7 @@ impl From<SendError> for Unsent<'_> {
 #[derive(Debug)]
 pub struct Written<'a> {
     publisher: &'a Publisher,
-    loan: nervure_shm::Loan,
+    loan: nervure_shm::PayloadLoan,
     header: Header,
     head: Head,
 }
@@ -319,7 +319,7 @@ pub struct Loan {
     /// Begins with the layout, so that there is less to do once the payload is there.
     head: Head,
     layout_bytes: usize,
-    memory: nervure_shm::Loan,
+    memory: nervure_shm::PayloadLoan,
 }
 
 impl Loan {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// A received sample: a view of its producer's memory, which is given back when the last clone is dropped.
 #[derive(Clone, Debug)]
-pub struct Sample(nervure_shm::Sample);
+pub struct Sample(nervure_shm::ReceivedSample);
 
 /// Why a sample cannot be read as was asked.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum SampleError {
     View(#[from] ViewError),
 }
 
-struct Payload(nervure_shm::Sample);
+struct Payload(nervure_shm::ReceivedSample);
 
 impl AsRef<[u8]> for Payload {
     fn as_ref(&self) -> &[u8] {
@@ -31,7 +31,7 @@ impl AsRef<[u8]> for Payload {
 }
 
 impl Sample {
-    pub(crate) fn new(raw: nervure_shm::Sample) -> Self {
+    pub(crate) fn new(raw: nervure_shm::ReceivedSample) -> Self {
         Self(raw)
     }
 
@@ -41,7 +41,7 @@ impl Sample {
     }
 
     /// The sample as the data plane delivered it.
-    pub fn raw(&self) -> &nervure_shm::Sample {
+    pub fn raw(&self) -> &nervure_shm::ReceivedSample {
         &self.0
     }
 

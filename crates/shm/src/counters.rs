@@ -12,9 +12,9 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::io;
 
 const HEADER_BYTES: usize = 64;
-/// In the header's line, behind its constants: see [`CountersPage::beat`], [`CountersPage::alarm`], [`CountersPage::waiting`].
+/// In the header's line, behind its constants: see [`CountersPage::beat`], [`CountersPage::sleeps_until`], [`CountersPage::waiting`].
 const BEATS: usize = 32;
-const ALARM: usize = 40;
+const SLEEPS_UNTIL: usize = 40;
 const WAITING: usize = 48;
 const OUTPUT_WORDS: usize = 16;
 const INPUT_WORDS: usize = 16;
@@ -326,9 +326,9 @@ impl CountersPage {
         unsafe { self.mapping.at(BEATS) }
     }
 
-    fn alarm_word(&self) -> &AtomicU64 {
+    fn sleeps_until_word(&self) -> &AtomicU64 {
         // SAFETY: an atomic, within the header.
-        unsafe { self.mapping.at(ALARM) }
+        unsafe { self.mapping.at(SLEEPS_UNTIL) }
     }
 
     fn waiting_word(&self) -> &AtomicU64 {
@@ -349,13 +349,13 @@ impl CountersPage {
 
     /// The node sleeps until then at most, in nanoseconds of CLOCK_MONOTONIC; `None` when it is awake.
     #[inline]
-    pub(crate) fn set_alarm(&self, at: Option<u64>) {
-        self.alarm_word().store(at.unwrap_or(0), Relaxed);
+    pub(crate) fn set_sleeps_until(&self, at: Option<u64>) {
+        self.sleeps_until_word().store(at.unwrap_or(0), Relaxed);
     }
 
     /// Until when the node sleeps at most, in nanoseconds of CLOCK_MONOTONIC; `None` when it is awake.
-    pub fn alarm(&self) -> Option<u64> {
-        Some(self.alarm_word().load(Relaxed)).filter(|&at| at != 0)
+    pub fn sleeps_until(&self) -> Option<u64> {
+        Some(self.sleeps_until_word().load(Relaxed)).filter(|&at| at != 0)
     }
 
     pub(crate) fn set_waiting(&self, threads: u32) {
@@ -658,10 +658,13 @@ mod tests {
         assert!((20_000..23_000).contains(&input.latency.quantile(0.5).unwrap()));
         assert_eq!(input.latency.quantile(1.0), Some(80_000));
         assert_eq!(supervisor.input(1).held, 1);
-        assert_eq!((supervisor.beats(), supervisor.alarm()), (0, None));
+        assert_eq!((supervisor.beats(), supervisor.sleeps_until()), (0, None));
         node.beat();
-        node.set_alarm(Some(7));
-        assert_eq!((supervisor.beats(), supervisor.alarm()), (1, Some(7)));
+        node.set_sleeps_until(Some(7));
+        assert_eq!(
+            (supervisor.beats(), supervisor.sleeps_until()),
+            (1, Some(7))
+        );
         assert_eq!(supervisor.output(0), OutputCounters::default());
         assert_eq!(Histogram::default().quantile(0.5), None);
     }

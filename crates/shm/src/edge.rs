@@ -1,8 +1,8 @@
 //! One edge, as its producer keeps it.
 
 use crate::counters::{CountersPage, OutputCounter};
-use crate::held::Held;
 use crate::output::Producer;
+use crate::outstanding_leases::OutstandingLeases;
 use crate::pages::EdgeRegion;
 use crate::pair::ProducerPair;
 use crate::pool::Pool;
@@ -50,15 +50,15 @@ pub(crate) struct Edge {
     head: u64,
     /// What the sample in each slot of the ring refers to: the slots themselves are the consumer's to write, too.
     slots: Box<[Reference]>,
-    held: Held,
+    outstanding: OutstandingLeases,
     /// The consumer died and will be restarted: nobody pops.
     suspended: bool,
     /// The consumer has not yet been told of all that is queued.
-    untold: bool,
+    announcements_pending: bool,
     /// It was cut off: its consumer broke the rules.
     is_broken: bool,
     /// Its queue is given up when memory is short.
-    pub(crate) gives_way: bool,
+    pub(crate) is_observer: bool,
 }
 
 /// What a sample refers to, and a consumer must have been told of before it can read the sample.
@@ -82,7 +82,7 @@ impl Reference {
 
     /// Whether a consumer can read the sample without having been told of anything.
     #[inline]
-    fn is_to_nothing(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.block.is_none() && self.announced == [0, 0]
     }
 }
@@ -94,11 +94,11 @@ impl Edge {
             attached,
             head: 0,
             slots: vec![Reference::default(); capacity].into(),
-            held: Held::new(rows),
+            outstanding: OutstandingLeases::new(rows),
             suspended: false,
-            untold: true,
+            announcements_pending: true,
             is_broken: false,
-            gives_way: false,
+            is_observer: false,
         }
     }
 
@@ -109,17 +109,17 @@ impl Edge {
     }
 
     /// Whether the process at its other end is there, and has that number.
-    pub(crate) fn leads_to(&self, peer: u32) -> bool {
+    pub(crate) fn has_peer(&self, peer: u32) -> bool {
         !self.suspended && self.attached.pair.peer == peer
     }
 
     /// Whether the consumer, or its queue, has the block of that row.
     pub(crate) fn holds(&self, row: u32) -> bool {
-        self.held.contains(row) && is_leased(&self.attached.region.leases()[row as usize])
+        self.outstanding.contains(row) && is_leased(&self.attached.region.leases()[row as usize])
     }
 
     /// Whether the producer has to wait for it.
-    pub(crate) fn makes_wait(&self) -> bool {
+    pub(crate) fn can_block(&self) -> bool {
         self.attached.queue.policy == Policy::Block && !self.is_broken
     }
 
@@ -137,7 +137,7 @@ impl Edge {
         pool: &mut Pool,
         announcements: &Announcements,
     ) -> bool {
-        !self.is_full(reference.block.is_some()) && self.tell(reference, pool, announcements)
+        !self.is_full(reference.block.is_some()) && self.announce(reference, pool, announcements)
     }
 
     /// Queues a sample, or counts why not. True when it is queued.
@@ -155,7 +155,7 @@ impl Edge {
         let offered = self.try_offer(image, pool, announcements, &producer.counters);
         offered.unwrap_or_else(|misbehaviour| {
             self.count(&producer.counters, OutputCounter::MissedControl, 1);
-            self.break_off(misbehaviour, producer);
+            self.cut_off(misbehaviour, producer);
             false
         })
     }
@@ -183,7 +183,7 @@ impl Edge {
         if needs_block && self.is_holding_all() && !(may_drop && self.has_queued_block()?) {
             return missed(self, OutputCounter::MissedHeld);
         }
-        if !self.tell(&reference, pool, announcements) {
+        if !self.announce(&reference, pool, announcements) {
             return missed(self, OutputCounter::MissedControl);
         }
         if is_full {
@@ -207,11 +207,12 @@ impl Edge {
     }
 
     /// Gives up the oldest queued samples until a block of them is free. False when it does not give way, or has none.
-    pub(crate) fn give_way(&mut self, counters: &CountersPage) -> bool {
+    pub(crate) fn drop_queued_block(&mut self, counters: &CountersPage) -> bool {
         // A ring out of order is found out by the next offer.
-        let gives = self.gives_way && !self.is_broken && self.has_queued_block().unwrap_or(false);
-        let before = self.held.len();
-        while gives && self.held.len() == before && self.has_queued_block().unwrap_or(false) {
+        let gives = self.is_observer && !self.is_broken && self.has_queued_block().unwrap_or(false);
+        let before = self.outstanding.len();
+        while gives && self.outstanding.len() == before && self.has_queued_block().unwrap_or(false)
+        {
             if self.drop_oldest(counters).is_err() {
                 return false;
             }
@@ -222,31 +223,35 @@ impl Edge {
     /// Tells the consumer of what was queued before it could be told, as far as its socket has room. True when it knows
     /// everything.
     #[inline(never)]
-    pub(crate) fn tell_queued(&mut self, pool: &mut Pool, announcements: &Announcements) -> bool {
-        if self.untold && !self.suspended {
+    pub(crate) fn announce_queued(
+        &mut self,
+        pool: &mut Pool,
+        announcements: &Announcements,
+    ) -> bool {
+        if self.announcements_pending && !self.suspended {
             // A ring out of order is found out by the next offer.
             let queued = self.queued_references().unwrap_or_default();
-            self.untold = !(queued
+            self.announcements_pending = !(queued
                 .iter()
-                .all(|reference| self.refer(reference, pool, announcements))
+                .all(|reference| self.announce_reference(reference, pool, announcements))
                 && accepted(&self.attached.pair.send_attached(self.attached.id)));
             self.ring();
         }
-        !self.untold
+        !self.announcements_pending
     }
 
     /// The consumer is dead and will be restarted: what it had taken is lost, what is queued stays.
     pub(crate) fn suspend(&mut self, producer: &Producer) {
         self.suspended = true;
-        self.untold = true;
+        self.announcements_pending = true;
         let queued = self.queued_references().unwrap_or_else(|misbehaviour| {
-            self.break_off(misbehaviour, producer);
+            self.cut_off(misbehaviour, producer);
             Vec::new()
         });
         let queued: Vec<u32> = queued.iter().filter_map(|sample| sample.block).collect();
         let leases = self.attached.region.leases();
         let mut lost = 0;
-        self.held.retain(|row| {
+        self.outstanding.retain(|row| {
             let is_queued = queued.contains(&row);
             if !is_queued && is_leased(&leases[row as usize]) {
                 leases[row as usize].store(0, Ordering::Release);
@@ -273,7 +278,7 @@ impl Edge {
     // -- helpers
 
     #[cold]
-    fn break_off(&mut self, misbehaviour: Misbehaviour, producer: &Producer) {
+    fn cut_off(&mut self, misbehaviour: Misbehaviour, producer: &Producer) {
         self.is_broken = true;
         (producer.on_misbehaviour)(self.attached.id, misbehaviour);
     }
@@ -309,17 +314,18 @@ impl Edge {
     #[inline(never)]
     fn is_holding_all(&mut self) -> bool {
         let max = self.attached.queue.max_held as usize;
-        if self.held.len() >= max {
+        if self.outstanding.len() >= max {
             let leases = self.attached.region.leases();
-            self.held.retain(|row| is_leased(&leases[row as usize]));
+            self.outstanding
+                .retain(|row| is_leased(&leases[row as usize]));
         }
-        self.held.len() >= max
+        self.outstanding.len() >= max
     }
 
     fn push(&mut self, image: &SlotImage, reference: Reference) {
         if let Some(row) = reference.block {
             self.attached.region.leases()[row as usize].store(1, Ordering::Relaxed);
-            self.held.insert(row);
+            self.outstanding.insert(row);
         }
         let slot = self.slot(self.head);
         self.slots[slot] = reference;
@@ -343,7 +349,7 @@ impl Edge {
         if let Some(index) = self.attached.region.ring().take_back(self.head)? {
             if let Some(row) = self.slots[self.slot(index)].block {
                 self.attached.region.leases()[row as usize].store(0, Ordering::Release);
-                self.held.remove(row);
+                self.outstanding.remove(row);
             }
             self.count(counters, OutputCounter::DroppedOldest, 1);
         }
@@ -353,19 +359,25 @@ impl Edge {
     /// Tells the consumer what it needs to read a sample. False when its socket is full: it can be told later. While it
     /// is away it is told nothing, and the next one of all that is queued.
     #[inline]
-    fn tell(
+    fn announce(
         &mut self,
         reference: &Reference,
         pool: &mut Pool,
         announcements: &Announcements,
     ) -> bool {
         self.suspended
-            || !self.untold && reference.is_to_nothing()
-            || self.tell_queued(pool, announcements) && self.refer(reference, pool, announcements)
+            || !self.announcements_pending && reference.is_empty()
+            || self.announce_queued(pool, announcements)
+                && self.announce_reference(reference, pool, announcements)
     }
 
     #[inline(never)]
-    fn refer(&self, reference: &Reference, pool: &mut Pool, announcements: &Announcements) -> bool {
+    fn announce_reference(
+        &self,
+        reference: &Reference,
+        pool: &mut Pool,
+        announcements: &Announcements,
+    ) -> bool {
         let pair = &self.attached.pair;
         let knows_segment =
             reference.block.is_none() || send_segment(pair, reference.segment, pool);

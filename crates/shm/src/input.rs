@@ -5,7 +5,7 @@ use crate::fork::{self, NodeForked};
 use crate::pages::EdgeRegion;
 use crate::pair::{ConsumerPair, Lookup, Segment};
 use crate::ring::{Misbehaviour, Popped};
-use crate::slot::{Descriptor, Fixed, INLINE_BYTES, Inline, MAX_HEAD_BYTES};
+use crate::slot::{Descriptor, INLINE_BYTES, InlineArea, MAX_HEAD_BYTES, SlotHeader};
 use crate::sync::{Ordering, Waited};
 use crate::sys::monotonic_nanos;
 use crate::wake::{OwnWakePage, WakePage};
@@ -31,7 +31,7 @@ pub struct InputEdge {
     /// The socket to the producer.
     pub pair: Arc<ConsumerPair>,
     /// The producer's wake page, for its space futex.
-    pub space: Arc<WakePage>,
+    pub producer_wake: Arc<WakePage>,
     /// The consumer's counters.
     pub counters: Arc<CountersPage>,
 }
@@ -39,34 +39,41 @@ pub struct InputEdge {
 impl InputEdge {
     /// Takes the oldest sample that is queued. It is copied straight into `spare`, which is made where there is none: so
     /// the look that finds nothing, after which the node sleeps, allocates for the sample that will wake it.
-    fn pop(self: &Arc<Self>, spare: &mut Option<Arc<Received>>) -> Result<Pop, Misbehaviour> {
+    fn pop(self: &Arc<Self>, spare: &mut Option<Arc<SampleInner>>) -> Result<Pop, Misbehaviour> {
         loop {
-            let received = spare.get_or_insert_with(Received::blank);
+            let received = spare.get_or_insert_with(SampleInner::blank);
             let received = Arc::get_mut(received).expect("a spare is nobody's sample yet");
             let mut segment = Ok(None);
-            let admit = |fixed: &Fixed| {
+            let admit = |fixed: &SlotHeader| {
                 let descriptor = fixed.descriptor();
                 let find = |_| self.pair.find(self.id, descriptor.segment);
                 segment = descriptor.block().map(find).transpose();
-                !matches!(segment, Ok(Some(Lookup::Later | Lookup::Short)) | Err(_))
+                !matches!(
+                    segment,
+                    Ok(Some(Lookup::Pending | Lookup::Shortage)) | Err(_)
+                )
             };
-            let read = |slot: &[_]| Fixed::load(slot, &mut received.inline);
+            let read = |slot: &[_]| SlotHeader::load(slot, &mut received.inline);
             let fixed = match self.region.ring().pop(read, admit)? {
                 Popped::Empty => return Ok(Pop::Nothing),
                 Popped::Refused => {
-                    let is_short = matches!(segment?, Some(Lookup::Short));
-                    return Ok(if is_short { Pop::Short } else { Pop::Nothing });
+                    let is_short = matches!(segment?, Some(Lookup::Shortage));
+                    return Ok(if is_short {
+                        Pop::Shortage
+                    } else {
+                        Pop::Nothing
+                    });
                 }
                 Popped::Taken(fixed) => fixed,
             };
             if self.policy == Policy::Block {
-                self.space.space().notify();
+                self.producer_wake.room_futex().notify();
             }
             let row = self.counters.input_row(self.input);
             let segment = match segment? {
                 None => None,
                 Some(Lookup::Found(segment)) => Some(segment),
-                Some(Lookup::Never | Lookup::Later | Lookup::Short) => {
+                Some(Lookup::Gone | Lookup::Pending | Lookup::Shortage) => {
                     row.inspect(InputRow::lost);
                     continue;
                 }
@@ -75,20 +82,20 @@ impl InputEdge {
             if let Some(row) = row {
                 row.received(received.payload_bytes as u64, received.latency_nanos());
             }
-            return Ok(spare
-                .take()
-                .map_or(Pop::Nothing, |received| Pop::Sample(Sample(received))));
+            return Ok(spare.take().map_or(Pop::Nothing, |received| {
+                Pop::Sample(ReceivedSample(received))
+            }));
         }
     }
 }
 
 /// What [`InputEdge::pop`] found.
 enum Pop {
-    Sample(Sample),
+    Sample(ReceivedSample),
     /// Nothing that can be read, now or without another ring.
     Nothing,
     /// A sample whose memory cannot be mapped for lack of descriptors or memory. It stays queued.
-    Short,
+    Shortage,
 }
 
 /// A received sample: a read-only view of its producer's memory, which stays valid until the sample is dropped.
@@ -99,15 +106,15 @@ enum Pop {
 ///
 /// Clones are the same sample.
 #[derive(Clone)]
-pub struct Sample(Arc<Received>);
+pub struct ReceivedSample(Arc<SampleInner>);
 
-impl std::fmt::Debug for Sample {
+impl std::fmt::Debug for ReceivedSample {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
 }
 
-struct Received {
+struct SampleInner {
     header: Header,
     received_mono: u64,
     payload_bytes: usize,
@@ -116,12 +123,12 @@ struct Received {
     edge: Option<Arc<InputEdge>>,
     body: Body,
     /// A small payload and its head, or the head of a block where it fits: as in the slot.
-    inline: Inline,
+    inline: InlineArea,
     /// Decoded when somebody asks.
     layout: OnceLock<Result<Layout, DecodeError>>,
 }
 
-impl std::fmt::Debug for Received {
+impl std::fmt::Debug for SampleInner {
     /// What it is, and not its bytes.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
@@ -140,7 +147,7 @@ impl std::fmt::Debug for Received {
 
 enum Body {
     Inline,
-    Own {
+    Local {
         /// Aligned as a small sample's.
         payload: Vec<u128>,
         head: Box<[u8]>,
@@ -159,11 +166,11 @@ enum Body {
 }
 
 // SAFETY: the payload is only read; its block stays leased and mapped until the sample is dropped.
-unsafe impl Send for Received {}
+unsafe impl Send for SampleInner {}
 // SAFETY: as above.
-unsafe impl Sync for Received {}
+unsafe impl Sync for SampleInner {}
 
-impl Sample {
+impl ReceivedSample {
     /// Its header.
     pub fn header(&self) -> &Header {
         &self.0.header
@@ -203,7 +210,7 @@ impl Sample {
     pub fn announcement(&self, id: u64) -> Option<Arc<[u8]>> {
         match (&self.0.edge, &self.0.body) {
             (Some(edge), _) => edge.pair.announcement(id),
-            (None, Body::Own { announcements, .. }) => announcements
+            (None, Body::Local { announcements, .. }) => announcements
                 .iter()
                 .find(|(known, _)| *known == id)
                 .map(|(_, bytes)| bytes.clone()),
@@ -212,7 +219,7 @@ impl Sample {
     }
 
     /// A sample that came over no edge, for [`InboxHandle::deliver`].
-    pub fn own<V: Encode + ?Sized>(
+    pub fn local<V: Encode + ?Sized>(
         value: &V,
         metadata: &Metadata,
         header: Header,
@@ -227,7 +234,7 @@ impl Sample {
             .into_iter()
             .collect();
         let schema_id = announcements.first().map_or(0, |(id, _)| *id);
-        Ok(Self(Arc::new(Received {
+        Ok(Self(Arc::new(SampleInner {
             header: Header {
                 schema_id,
                 ..header
@@ -236,12 +243,12 @@ impl Sample {
             payload_bytes,
             head_bytes: head.len(),
             edge: None,
-            body: Body::Own {
+            body: Body::Local {
                 payload,
                 head: head[..].into(),
                 announcements,
             },
-            inline: Inline::default(),
+            inline: InlineArea::default(),
             layout: OnceLock::new(),
         })))
     }
@@ -258,24 +265,24 @@ impl Sample {
         let announcements = ids
             .filter_map(|id| Some((id, self.announcement(id)?)))
             .collect();
-        Self(Arc::new(Received {
+        Self(Arc::new(SampleInner {
             header: *self.header(),
             received_mono: self.received_mono(),
             payload_bytes: self.payload().len(),
             head_bytes: self.head().len(),
             edge: None,
-            body: Body::Own {
+            body: Body::Local {
                 payload,
                 head: self.head().into(),
                 announcements,
             },
-            inline: Inline::default(),
+            inline: InlineArea::default(),
             layout: OnceLock::new(),
         }))
     }
 }
 
-impl Received {
+impl SampleInner {
     fn blank() -> Arc<Self> {
         Arc::new(Self {
             header: Header::default(),
@@ -284,7 +291,7 @@ impl Received {
             head_bytes: 0,
             edge: None,
             body: Body::Inline,
-            inline: Inline::default(),
+            inline: InlineArea::default(),
             layout: OnceLock::new(),
         })
     }
@@ -295,7 +302,7 @@ impl Received {
     fn fill(
         &mut self,
         edge: &Arc<InputEdge>,
-        fixed: &Fixed,
+        fixed: &SlotHeader,
         segment: Option<Arc<Segment>>,
     ) -> Result<(), Misbehaviour> {
         self.received_mono = monotonic_nanos();
@@ -325,7 +332,7 @@ impl Received {
             Body::Block {
                 head: Some(head), ..
             }
-            | Body::Own { head, .. } => return head,
+            | Body::Local { head, .. } => return head,
         };
         &self.inline.bytes()[start..][..self.head_bytes]
     }
@@ -333,7 +340,7 @@ impl Received {
     fn payload(&self) -> &[u8] {
         match &self.body {
             Body::Inline => &self.inline.bytes()[..self.payload_bytes],
-            Body::Own { payload, .. } => {
+            Body::Local { payload, .. } => {
                 &nervure_message::cast_slice(payload)[..self.payload_bytes]
             }
             // SAFETY: within the segment (checked by `in_block`), which stays mapped as long as `self` holds it.
@@ -361,7 +368,7 @@ fn check_inline(descriptor: &Descriptor) -> Result<(), Misbehaviour> {
     })
 }
 
-/// The block of a sample, and its head if that lies there. What is returned has to be dropped as a [`Received`].
+/// The block of a sample, and its head if that lies there. What is returned has to be dropped as a [`SampleInner`].
 #[inline(never)]
 fn in_block(
     edge: &InputEdge,
@@ -427,7 +434,7 @@ fn in_block(
     })
 }
 
-impl Drop for Received {
+impl Drop for SampleInner {
     fn drop(&mut self) {
         if let (
             Body::Block {
@@ -443,7 +450,7 @@ impl Drop for Received {
                 counters.release();
             }
             edge.region.leases()[*row as usize].store(0, Ordering::Release);
-            edge.space.space().notify();
+            edge.producer_wake.room_futex().notify();
         }
     }
 }
@@ -456,7 +463,7 @@ pub enum Arrival {
         /// Index of its input.
         input: u32,
         /// The sample.
-        sample: Sample,
+        sample: ReceivedSample,
     },
     /// The input's last producer is gone, and its last sample was delivered.
     Closed {
@@ -493,12 +500,12 @@ pub struct Inbox {
     /// Arrivals until the doorbell is looked at although something is pending.
     until_take: u32,
     /// For the next sample: see [`InputEdge::pop`].
-    spare: Option<Arc<Received>>,
+    spare: Option<Arc<SampleInner>>,
 }
 
 /// A producer that is faster than this node keeps its own bit pending for ever: others are heard after so many arrivals.
 /// Looking each time would cost both sides a cache line a sample.
-const ARRIVALS_A_TAKE: u32 = 16;
+const ARRIVALS_PER_DOORBELL_CHECK: u32 = 16;
 
 #[derive(Debug, Default)]
 struct Input {
@@ -506,7 +513,7 @@ struct Input {
     /// in the place of one that is gone.
     sources: VecDeque<Source>,
     /// Edges that were cut off, and whose end the control thread has not told yet.
-    cut: Vec<u32>,
+    cut_off_edges: Vec<u32>,
     /// No producer will come any more.
     last: bool,
     closed: bool,
@@ -515,8 +522,8 @@ struct Input {
 #[derive(Debug)]
 enum Source {
     Edge(Attached),
-    Own(Sample),
-    /// See [`InboxHandle::ended`].
+    Local(ReceivedSample),
+    /// See [`InboxHandle::deliver_end`].
     End,
 }
 
@@ -524,39 +531,44 @@ enum Source {
 struct Attached {
     edge: Arc<InputEdge>,
     /// The producer is gone: when the ring is empty, so is the edge.
-    ended: bool,
+    is_ended: bool,
     /// What its producer did, found and not yet told.
     misbehaviour: Option<Misbehaviour>,
 }
 
 /// Samples of no edge that wait on an input at most: the oldest goes. Each of them says that a producer failed.
-const MAX_OWN: usize = 16;
+const MAX_LOCAL_SAMPLES: usize = 16;
 
 impl Input {
     fn edges_mut(&mut self) -> impl Iterator<Item = &mut Attached> {
         self.sources.iter_mut().filter_map(|source| match source {
             Source::Edge(attached) => Some(attached),
-            Source::Own(_) | Source::End => None,
+            Source::Local(_) | Source::End => None,
         })
     }
 
     /// Adds a sample behind everything that is there.
-    fn deliver(&mut self, sample: Sample) {
-        let is_own = |source: &Source| matches!(source, Source::Own(_));
-        if self.sources.iter().filter(|source| is_own(source)).count() == MAX_OWN
-            && let Some(oldest) = self.sources.iter().position(is_own)
+    fn deliver(&mut self, sample: ReceivedSample) {
+        let is_local = |source: &Source| matches!(source, Source::Local(_));
+        if self
+            .sources
+            .iter()
+            .filter(|source| is_local(source))
+            .count()
+            == MAX_LOCAL_SAMPLES
+            && let Some(oldest) = self.sources.iter().position(is_local)
         {
             self.sources.remove(oldest);
         }
-        self.sources.push_back(Source::Own(sample));
+        self.sources.push_back(Source::Local(sample));
     }
 
     /// The producer of `edge` is gone. False when the edge is not one of this input.
     fn close(&mut self, edge: u32, last: bool) -> bool {
         if let Some(attached) = self.edges_mut().find(|attached| attached.edge.id == edge) {
-            attached.ended = true;
-        } else if let Some(index) = self.cut.iter().position(|&cut| cut == edge) {
-            self.cut.swap_remove(index);
+            attached.is_ended = true;
+        } else if let Some(index) = self.cut_off_edges.iter().position(|&cut| cut == edge) {
+            self.cut_off_edges.swap_remove(index);
         } else {
             return false;
         }
@@ -578,8 +590,8 @@ pub struct InboxHandle {
 enum Command {
     Attach(Arc<InputEdge>),
     Close { edge: u32, last: bool },
-    Deliver { input: u32, sample: Sample },
-    Ended { input: u32 },
+    Deliver { input: u32, sample: ReceivedSample },
+    DeliverEnd { input: u32 },
     Notify,
 }
 
@@ -595,13 +607,13 @@ impl InboxHandle {
     }
 
     /// Adds a sample behind everything that the edges of `input` hold, and before those that are attached later.
-    pub fn deliver(&self, input: u32, sample: Sample) {
+    pub fn deliver(&self, input: u32, sample: ReceivedSample) {
         self.push(Command::Deliver { input, sample });
     }
 
     /// Makes the inbox deliver [`Arrival::Ended`] for `input`, behind everything that it has.
-    pub fn ended(&self, input: u32) {
-        self.push(Command::Ended { input });
+    pub fn deliver_end(&self, input: u32) {
+        self.push(Command::DeliverEnd { input });
     }
 
     /// Makes the inbox deliver [`Arrival::Notified`].
@@ -610,9 +622,9 @@ impl InboxHandle {
     }
 
     /// Makes the inbox look at every input, whether its producers rang or not.
-    pub fn look_at_all(&self) {
+    pub fn check_all_inputs(&self) {
         if fork::check(self.fork_generation).is_ok() {
-            self.page.look_at_all(self.eventfd.as_fd());
+            self.page.check_all_inputs(self.eventfd.as_fd());
         }
     }
 
@@ -665,7 +677,7 @@ impl Inbox {
             // One bit more than inputs: the last is for what the control thread has to say.
             pending: vec![0; (inputs as usize + 1).div_ceil(64)],
             cursor: 0,
-            until_take: ARRIVALS_A_TAKE,
+            until_take: ARRIVALS_PER_DOORBELL_CHECK,
             spare: None,
             handle: InboxHandle {
                 fork_generation: fork::generation(),
@@ -689,7 +701,7 @@ impl Inbox {
         fork::check(self.handle.fork_generation)?;
         self.until_take -= 1;
         if self.until_take == 0 {
-            self.until_take = ARRIVALS_A_TAKE;
+            self.until_take = ARRIVALS_PER_DOORBELL_CHECK;
             self.handle.page.take(&mut self.pending);
         }
         loop {
@@ -700,9 +712,9 @@ impl Inbox {
                 return Ok(None);
             };
             let arrival = if input == self.inputs.len() as u32 {
-                self.obey()
+                self.apply_commands()
             } else {
-                self.look(input)
+                self.pop_input(input)
             };
             if arrival.is_some() {
                 return Ok(arrival);
@@ -714,14 +726,14 @@ impl Inbox {
     ///
     /// # Errors
     /// [`NodeForked`] in a forked child.
-    pub fn take_newest(&mut self, input: u32) -> Result<Option<Sample>, NodeForked> {
+    pub fn take_newest(&mut self, input: u32) -> Result<Option<ReceivedSample>, NodeForked> {
         fork::check(self.handle.fork_generation)?;
         let (mut newest, mut is_short) = (None, false);
         let sources = &mut self.inputs[input as usize].sources;
         while let Some(source) = sources.front_mut() {
             let attached = match source {
                 Source::Edge(attached) => attached,
-                Source::Own(sample) => {
+                Source::Local(sample) => {
                     newest = Some(sample.clone());
                     sources.pop_front();
                     continue;
@@ -736,7 +748,7 @@ impl Inbox {
                 match attached.edge.pop(&mut self.spare) {
                     Ok(Pop::Sample(sample)) => newest = Some(sample),
                     Ok(Pop::Nothing) => break,
-                    Ok(Pop::Short) => {
+                    Ok(Pop::Shortage) => {
                         is_short = true;
                         break;
                     }
@@ -746,7 +758,7 @@ impl Inbox {
                     }
                 }
             }
-            if !attached.ended || attached.misbehaviour.is_some() || is_short {
+            if !attached.is_ended || attached.misbehaviour.is_some() || is_short {
                 break;
             }
             sources.pop_front();
@@ -764,7 +776,7 @@ impl Inbox {
             .iter()
             .any(|source| match source {
                 Source::Edge(attached) => !attached.edge.region.ring().is_empty(),
-                Source::Own(_) => true,
+                Source::Local(_) => true,
                 Source::End => false,
             });
         if has_queued {
@@ -775,8 +787,8 @@ impl Inbox {
 
     /// The next arrival of one input, whatever there is on others. Never waits.
     pub fn next_of(&mut self, input: u32) -> Option<Arrival> {
-        if self.is_own() {
-            self.look(input)
+        if self.belongs_to_this_process() {
+            self.pop_input(input)
         } else {
             None
         }
@@ -786,17 +798,20 @@ impl Inbox {
     /// [`Arrival::Notified`] would follow.
     pub fn take_commands(&mut self) -> bool {
         let own = self.inputs.len();
-        self.is_own() && self.pending[own / 64] & 1 << (own % 64) != 0 && self.obey().is_some()
+        self.belongs_to_this_process()
+            && self.pending[own / 64] & 1 << (own % 64) != 0
+            && self.apply_commands().is_some()
     }
 
     /// Takes in edges that were attached since the last call, so that [`Inbox::take_newest`] sees them.
     pub fn refresh(&mut self) {
-        if !self.is_own() {
+        if !self.belongs_to_this_process() {
             return;
         }
         let own = self.inputs.len() as u32;
         self.handle.page.take(&mut self.pending);
-        if self.pending[own as usize / 64] & 1 << (own % 64) != 0 && self.obey().is_some() {
+        if self.pending[own as usize / 64] & 1 << (own % 64) != 0 && self.apply_commands().is_some()
+        {
             // There was more than edges: `try_next` shall find it again.
             self.handle.notify();
         }
@@ -808,7 +823,7 @@ impl Inbox {
     }
 
     /// Whether it belongs to this process, and not to the one that it was forked from.
-    pub fn is_own(&self) -> bool {
+    pub fn belongs_to_this_process(&self) -> bool {
         fork::check(self.handle.fork_generation).is_ok()
     }
 
@@ -818,7 +833,7 @@ impl Inbox {
     }
 
     /// Sleeps until there is news, or until `deadline` (nanoseconds of CLOCK_MONOTONIC), and at most for
-    /// [`crate::LOOK_AGAIN_NANOS`]. Call it when [`Inbox::try_next`] found nothing. In a forked child it returns at once.
+    /// [`crate::MAX_SLEEP_NANOS`]. Call it when [`Inbox::try_next`] found nothing. In a forked child it returns at once.
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
         let waited = self.handle.wait(deadline);
         self.prefetch();
@@ -838,16 +853,16 @@ impl Inbox {
     }
 
     /// Asks for the eventfd to become readable at the next news. False when there is news already. The caller looks again
-    /// when [`Inbox::alarm`] says.
+    /// when [`Inbox::sleep_deadline`] says.
     pub fn arm(&self) -> bool {
         self.handle.arm()
     }
 
     /// When a caller that sleeps in an event loop, and means to look again at `deadline`, has to: see
-    /// [`OwnWakePage::alarm`].
-    pub fn alarm(&self, deadline: Option<u64>) -> u64 {
-        match self.is_own() {
-            true => self.handle.page.alarm(deadline),
+    /// [`OwnWakePage::sleep_deadline`].
+    pub fn sleep_deadline(&self, deadline: Option<u64>) -> u64 {
+        match self.belongs_to_this_process() {
+            true => self.handle.page.sleep_deadline(deadline),
             false => monotonic_nanos(),
         }
     }
@@ -894,7 +909,7 @@ impl Inbox {
 
     /// Pops from an input; its bit stays until it is found empty.
     #[inline]
-    fn look(&mut self, index: u32) -> Option<Arrival> {
+    fn pop_input(&mut self, index: u32) -> Option<Arrival> {
         if let Some(Source::Edge(Attached {
             edge,
             misbehaviour: None,
@@ -911,19 +926,19 @@ impl Inbox {
                 }
                 Ok(Pop::Nothing) => {}
                 // Also at the end of an edge: it ends behind what is queued.
-                Ok(Pop::Short) => {
+                Ok(Pop::Shortage) => {
                     self.clear(index);
                     return None;
                 }
-                Err(misbehaviour) => return Some(self.cut(index, misbehaviour)),
+                Err(misbehaviour) => return Some(self.cut_off(index, misbehaviour)),
             }
         }
-        self.look_behind(index)
+        self.advance_source(index)
     }
 
     /// What comes from an input whose first edge, if it has one, is found empty.
     #[inline(never)]
-    fn look_behind(&mut self, index: u32) -> Option<Arrival> {
+    fn advance_source(&mut self, index: u32) -> Option<Arrival> {
         let input = &mut self.inputs[index as usize];
         match input.sources.front_mut() {
             Some(Source::Edge(Attached {
@@ -931,13 +946,13 @@ impl Inbox {
                 ..
             })) => {
                 let misbehaviour = *misbehaviour;
-                return Some(self.cut(index, misbehaviour));
+                return Some(self.cut_off(index, misbehaviour));
             }
-            Some(Source::Edge(Attached { ended: true, .. }) | Source::End) => {
+            Some(Source::Edge(Attached { is_ended: true, .. }) | Source::End) => {
                 input.sources.pop_front();
                 return Some(Arrival::Ended { input: index });
             }
-            Some(Source::Own(sample)) => {
+            Some(Source::Local(sample)) => {
                 let sample = sample.clone();
                 input.sources.pop_front();
                 self.cursor = (index + 1) % (self.inputs.len() as u32 + 1);
@@ -956,12 +971,12 @@ impl Inbox {
 
     /// Cuts off the first edge of an input.
     #[cold]
-    fn cut(&mut self, index: u32, misbehaviour: Misbehaviour) -> Arrival {
+    fn cut_off(&mut self, index: u32, misbehaviour: Misbehaviour) -> Arrival {
         let input = &mut self.inputs[index as usize];
         let Some(Source::Edge(Attached { edge, .. })) = input.sources.pop_front() else {
             unreachable!("an edge was looked at")
         };
-        input.cut.push(edge.id);
+        input.cut_off_edges.push(edge.id);
         Arrival::Misbehaved {
             input: index,
             edge: edge.id,
@@ -971,7 +986,7 @@ impl Inbox {
 
     /// Does what the control thread asked for.
     #[cold]
-    fn obey(&mut self) -> Option<Arrival> {
+    fn apply_commands(&mut self) -> Option<Arrival> {
         self.clear(self.inputs.len() as u32);
         let mut notified = false;
         let commands = std::mem::take(
@@ -988,7 +1003,7 @@ impl Inbox {
                     if let Some(known) = self.inputs.get_mut(input as usize) {
                         let attached = Attached {
                             edge,
-                            ended: false,
+                            is_ended: false,
                             misbehaviour: None,
                         };
                         known.sources.push_back(Source::Edge(attached));
@@ -1010,7 +1025,7 @@ impl Inbox {
                         self.set(input);
                     }
                 }
-                Command::Ended { input } => {
+                Command::DeliverEnd { input } => {
                     if let Some(known) = self.inputs.get_mut(input as usize) {
                         known.sources.push_back(Source::End);
                         self.set(input);

@@ -6,9 +6,9 @@
 )]
 
 mod doorbell;
-mod latest;
+mod double_buffer;
 mod ring;
-mod space;
+mod room_futex;
 mod sync;
 
 #[cfg(not(loom))]
@@ -17,8 +17,6 @@ mod counters;
 mod edge;
 #[cfg(not(loom))]
 mod fork;
-#[cfg(not(loom))]
-mod held;
 #[cfg(not(loom))]
 mod input;
 #[cfg(all(feature = "kill-points", debug_assertions, not(loom)))]
@@ -29,6 +27,8 @@ mod listener;
 mod loan;
 #[cfg(not(loom))]
 mod output;
+#[cfg(not(loom))]
+mod outstanding_leases;
 #[cfg(not(loom))]
 mod pages;
 #[cfg(not(loom))]
@@ -53,12 +53,12 @@ pub use self::{
     counters::{CountersPage, Histogram, InputCounters, OutputCounters, Unreadable},
     edge::OutputEdge,
     fork::{NodeForked, check as check_fork, generation as fork_generation},
-    input::{Arrival, Inbox, InboxHandle, InputEdge, Sample},
+    input::{Arrival, Inbox, InboxHandle, InputEdge, ReceivedSample},
     listener::{Listener, Peer},
-    loan::{Loan, Mapped},
+    loan::{Mapped, PayloadLoan},
     output::{Output, Producer},
     pages::{ControlPage, EdgeRegion, MAX_BLOCKS, MAX_QUEUE_DEPTH, RunState},
-    pair::{ConsumerPair, Intake, MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS, ProducerPair},
+    pair::{ConsumerPair, MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS, PairStatus, ProducerPair},
     pool::Budget,
     ring::Misbehaviour,
     send::{Receipt, SendError, Wait},
@@ -70,5 +70,5 @@ pub use self::{
         adopt_inherited_fd, boot_id, eventfd, monotonic_nanos, page_bytes, read_only,
         spawn_without_signals, utc_nanos,
     },
-    wake::{LOOK_AGAIN_NANOS, MAX_INPUTS, Overwritten, OwnWakePage, WakePage},
+    wake::{MAX_INPUTS, MAX_SLEEP_NANOS, Overwritten, OwnWakePage, WakePage},
 };

@@ -11,11 +11,11 @@ use std::sync::Arc;
 /// Memory for one payload, written in place and then published; empty from then on. Dropped without being published, it
 /// returns.
 #[derive(Debug)]
-pub struct Loan {
+pub struct PayloadLoan {
     pub(crate) output: Output,
     pub(crate) payload_bytes: usize,
     /// Where the payload is, if it does not travel in the ring's slot.
-    pub(crate) block: Option<BlockLoan>,
+    pub(crate) block: Option<LoanedBlock>,
     /// The slot as it will be: a small payload is written straight into it. `None` once it is published: from then on
     /// consumers may hold the block, which is no longer the loan's to write or to give back.
     pub(crate) image: Option<Box<SlotImage>>,
@@ -23,7 +23,7 @@ pub struct Loan {
 
 /// A block while it is loaned.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockLoan {
+pub(crate) struct LoanedBlock {
     start: std::ptr::NonNull<u8>,
     row: u32,
     segment: u32,
@@ -32,7 +32,7 @@ pub(crate) struct BlockLoan {
     capacity: usize,
 }
 
-impl BlockLoan {
+impl LoanedBlock {
     pub(crate) fn new(pool: &Pool, row: u32) -> Self {
         let block = pool.block(row);
         Self {
@@ -45,17 +45,17 @@ impl BlockLoan {
     }
 }
 
-/// Keeps the memory of a loan mapped: see [`Loan::mapped`].
+/// Keeps the memory of a loan mapped: see [`PayloadLoan::mapped`].
 #[derive(Clone, Debug)]
 pub struct Mapped(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Mapping>);
 
 // SAFETY: a loaned block is this loan's alone until it is published; its memory lives as long as the output, which
 // the loan holds.
-unsafe impl Send for Loan {}
+unsafe impl Send for PayloadLoan {}
 // SAFETY: shared access only reads.
-unsafe impl Sync for Loan {}
+unsafe impl Sync for PayloadLoan {}
 
-impl Loan {
+impl PayloadLoan {
     /// The payload. What it reads before it is written is unspecified (zeros, or an older sample of this output).
     pub fn payload_mut(&mut self) -> &mut [u8] {
         match (&self.block, &mut self.image) {
@@ -152,7 +152,7 @@ impl Loan {
                 std::ptr::copy_nonoverlapping(head.as_ptr(), target, head.len());
             }
         }
-        let BlockLoan {
+        let LoanedBlock {
             row: block,
             segment,
             offset,
@@ -168,9 +168,9 @@ impl Loan {
     }
 }
 
-impl Drop for Loan {
+impl Drop for PayloadLoan {
     fn drop(&mut self) {
-        if let Some(BlockLoan { row, .. }) = self.block
+        if let Some(LoanedBlock { row, .. }) = self.block
             && self.image.is_some()
             && fork::check(self.output.0.fork_generation).is_ok()
         {

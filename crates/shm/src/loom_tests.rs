@@ -2,9 +2,9 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p nervure-shm --release --lib`.
 
 use crate::doorbell::{Doorbell, Parking, Sleeper, Wake};
-use crate::latest::Latest;
+use crate::double_buffer::DoubleBuffer;
 use crate::ring::{Misbehaviour, Popped, Ring, SLOT_WORDS};
-use crate::space::{Space, Waiting};
+use crate::room_futex::{RoomFutex, RoomWaiters};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, FutexWord, Ordering::*};
 use loom::sync::Arc;
 use loom::thread;
@@ -396,14 +396,14 @@ fn a_look_at_everything_repairs_what_a_peer_has_overwritten() {
 #[test]
 fn a_waiting_producer_is_always_told_of_room() {
     check(3, || {
-        let space = Arc::new((FutexWord::new(), AtomicU32::new(0), Waiting::default()));
+        let space = Arc::new((FutexWord::new(), AtomicU32::new(0), RoomWaiters::default()));
         let room = Arc::new(AtomicU32::new(0));
         let threads: Vec<_> = (0..2)
             .map(|_| {
                 let (space, room) = (space.clone(), room.clone());
                 thread::spawn(move || {
                     room.fetch_add(1, Release);
-                    Space {
+                    RoomFutex {
                         sequence: &space.0,
                         waiters: &space.1,
                     }
@@ -411,7 +411,7 @@ fn a_waiting_producer_is_always_told_of_room() {
                 })
             })
             .collect();
-        let view = Space {
+        let view = RoomFutex {
             sequence: &space.0,
             waiters: &space.1,
         };
@@ -427,7 +427,7 @@ fn a_waiting_producer_is_always_told_of_room() {
 #[test]
 fn its_own_process_wakes_a_waiting_producer_whatever_a_peer_writes() {
     check(3, || {
-        let space = Arc::new((FutexWord::new(), AtomicU32::new(0), Waiting::default()));
+        let space = Arc::new((FutexWord::new(), AtomicU32::new(0), RoomWaiters::default()));
         let stopping = Arc::new(AtomicBool::new(false));
         let hostile = {
             let space = space.clone();
@@ -437,13 +437,13 @@ fn its_own_process_wakes_a_waiting_producer_whatever_a_peer_writes() {
             let (space, stopping) = (space.clone(), stopping.clone());
             thread::spawn(move || {
                 stopping.store(true, Release);
-                space.2.wake(&Space {
+                space.2.wake(&RoomFutex {
                     sequence: &space.0,
                     waiters: &space.1,
                 });
             })
         };
-        let view = Space {
+        let view = RoomFutex {
             sequence: &space.0,
             waiters: &space.1,
         };
@@ -606,7 +606,7 @@ fn whoever_reads_the_latest_words_gets_whole_ones_and_never_older_ones() {
         let memory = Arc::new((AtomicU64::new(0), [0, 1, 2, 3].map(|_| AtomicU64::new(0))));
         let view = |memory: &(AtomicU64, [AtomicU64; 4])| -> [u64; 2] {
             let (even, odd) = memory.1.split_at(2);
-            Latest {
+            DoubleBuffer {
                 version: &memory.0,
                 copies: [even, odd],
             }
@@ -616,7 +616,7 @@ fn whoever_reads_the_latest_words_gets_whole_ones_and_never_older_ones() {
         let thread = thread::spawn(move || {
             for value in 1..=3 {
                 let (even, odd) = writer.1.split_at(2);
-                Latest {
+                DoubleBuffer {
                     version: &writer.0,
                     copies: [even, odd],
                 }

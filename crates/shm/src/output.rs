@@ -3,7 +3,7 @@
 use crate::counters::{CountersPage, OutputCounter};
 use crate::edge::{Announcements, Edge, OutputEdge, Reference, accepted};
 use crate::fork;
-use crate::loan::{BlockLoan, Loan};
+use crate::loan::{LoanedBlock, PayloadLoan};
 use crate::pair::{MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS};
 use crate::pool::{Block, Budget, EVICTION_PATIENCE_NANOS, Evict, NoBlock, Pool};
 use crate::ring::Misbehaviour;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 const SPINS: u32 = 64;
 /// However long it waits, a blocked producer looks again so often: nobody wakes it when a socket has room again, or when
 /// a hostile peer keeps others from waking it.
-const LOOK_AGAIN_NANOS: u64 = 50_000_000;
+const BLOCKED_RECHECK_NANOS: u64 = 50_000_000;
 
 /// What all outputs of a node share.
 #[derive(Clone)]
@@ -127,7 +127,7 @@ impl Output {
         payload_bytes: usize,
         head_bytes: usize,
         wait: Wait,
-    ) -> Result<Loan, SendError> {
+    ) -> Result<PayloadLoan, SendError> {
         fork::check(self.0.fork_generation)?;
         if head_bytes > MAX_HEAD_BYTES {
             return Err(SendError::HeadTooLarge {
@@ -172,7 +172,7 @@ impl Output {
     /// When the loan is of another output, or was published already.
     pub fn publish(
         &self,
-        loan: &mut Loan,
+        loan: &mut PayloadLoan,
         header: Header,
         head: &[u8],
         wait: Wait,
@@ -205,7 +205,7 @@ impl Output {
         let state = self.state();
         Receipt {
             queued: 0,
-            missed: state.edges.iter().filter(|edge| !edge.gives_way).count() as u32,
+            missed: state.edges.iter().filter(|edge| !edge.is_observer).count() as u32,
         }
     }
 
@@ -265,16 +265,16 @@ impl Output {
     }
 
     /// An edge gives way from now on: when memory is short, what waits in its queue is given up for the others.
-    pub fn let_give_way(&self, edge: u32) {
+    pub fn mark_as_observer(&self, edge: u32) {
         let mut state = self.state();
         if let Some(edge) = state
             .edges
             .iter_mut()
             .find(|known| known.attached.id == edge)
         {
-            edge.gives_way = true;
+            edge.is_observer = true;
         }
-        state.edges.sort_by_key(|edge| edge.gives_way);
+        state.edges.sort_by_key(|edge| edge.is_observer);
     }
 
     /// A row of the counters is another edge's from now on, which is about to be attached to this output.
@@ -303,9 +303,9 @@ impl Output {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lend(&self, payload_bytes: usize, block: Option<BlockLoan>) -> Loan {
+    fn lend(&self, payload_bytes: usize, block: Option<LoanedBlock>) -> PayloadLoan {
         let image = self.state().spare_image.take().unwrap_or_default();
-        Loan {
+        PayloadLoan {
             output: self.clone(),
             payload_bytes,
             block,
@@ -330,7 +330,7 @@ impl Output {
         }
     }
 
-    fn take_block(&self, bytes: usize, wait: Wait) -> Result<BlockLoan, SendError> {
+    fn take_block(&self, bytes: usize, wait: Wait) -> Result<LoanedBlock, SendError> {
         let patience = monotonic_nanos() + EVICTION_PATIENCE_NANOS;
         loop {
             let evicting = match self.try_take_block(bytes) {
@@ -367,11 +367,11 @@ impl Output {
         }
     }
 
-    fn try_take_block(&self, bytes: usize) -> Result<BlockLoan, NoBlock> {
+    fn try_take_block(&self, bytes: usize) -> Result<LoanedBlock, NoBlock> {
         let take = || {
             let mut state = self.state();
             let row = state.take_block(bytes, &self.0.producer.counters)?;
-            Ok(BlockLoan::new(&state.pool, row))
+            Ok(LoanedBlock::new(&state.pool, row))
         };
         match take() {
             Err(NoBlock::Budget { bytes, .. })
@@ -451,7 +451,7 @@ impl Output {
         let stopped = || producer.stopping.load(Ordering::SeqCst);
         loop {
             let began = monotonic_nanos();
-            let until = deadline.min(began + LOOK_AGAIN_NANOS);
+            let until = deadline.min(began + BLOCKED_RECHECK_NANOS);
             let look_unless_stopped = || {
                 if stopped() {
                     Some(Err(SendError::Stopped))
@@ -492,7 +492,7 @@ impl Evict for Shared {
                 break any;
             }
         };
-        state.tell_retiring();
+        state.announce_retiring();
         any
     }
 }
@@ -526,7 +526,7 @@ impl State {
     fn take_block(&mut self, bytes: usize, counters: &CountersPage) -> Result<u32, NoBlock> {
         loop {
             let result = self.pool.take(bytes, is_free(&self.edges));
-            self.tell_retiring();
+            self.announce_retiring();
             let gave_way = match result {
                 // What is on its way will do.
                 Err(NoBlock::Budget { evicting: true, .. }) => {
@@ -570,20 +570,23 @@ impl State {
 
     /// Takes a queued block back from an edge that gives way. False when there is none.
     fn take_back_from_observer(&mut self, counters: &CountersPage) -> bool {
-        self.edges.iter_mut().any(|edge| edge.give_way(counters))
+        self.edges
+            .iter_mut()
+            .any(|edge| edge.drop_queued_block(counters))
     }
 
     /// Tells consumers of segments that are given up. One whose socket is full is told at the next occasion.
-    fn tell_retiring(&mut self) {
+    fn announce_retiring(&mut self) {
         for retiring in self
             .pool
             .retiring
             .iter_mut()
-            .filter(|retiring| !retiring.told)
+            .filter(|retiring| !retiring.announced)
         {
             let pairs = self.edges.iter().map(|edge| &edge.attached.pair);
             let mut concerned = pairs.filter(|pair| retiring.waiting_for.contains(&pair.peer));
-            retiring.told = concerned.all(|pair| accepted(&pair.send_retire(retiring.segment)));
+            retiring.announced =
+                concerned.all(|pair| accepted(&pair.send_retire(retiring.segment)));
         }
     }
 
@@ -591,7 +594,7 @@ impl State {
     fn blocking_consumer(&self) -> Option<String> {
         self.edges
             .iter()
-            .find(|edge| edge.makes_wait())
+            .find(|edge| edge.can_block())
             .map(|edge| edge.attached.consumer.clone())
     }
 
@@ -605,14 +608,14 @@ impl State {
         } = self;
         edges
             .iter_mut()
-            .position(|edge| edge.makes_wait() && !edge.is_ready(sample, pool, announcements))
+            .position(|edge| edge.can_block() && !edge.is_ready(sample, pool, announcements))
     }
 
     fn offer_to_all(&mut self, image: &SlotImage, producer: &Producer) -> Receipt {
         let mut receipt = Receipt::default();
-        for edge in in_turn(&mut self.edges, self.sequence, |edge| edge.gives_way) {
+        for edge in in_turn(&mut self.edges, self.sequence, |edge| edge.is_observer) {
             match edge.offer(image, &mut self.pool, &self.announcements, producer) {
-                _ if edge.gives_way => {}
+                _ if edge.is_observer => {}
                 true => receipt.queued += 1,
                 false => receipt.missed += 1,
             }
@@ -649,18 +652,18 @@ impl State {
             .find(|edge| edge.attached.id == attached.id)
         {
             edge.resume(attached);
-            edge.tell_queued(pool, announcements);
+            edge.announce_queued(pool, announcements);
             return;
         }
         let mut edge = Edge::new(attached);
-        edge.tell_queued(pool, announcements);
+        edge.announce_queued(pool, announcements);
         let skipped = history
             .len()
             .saturating_sub(edge.attached.queue.depth as usize);
         for image in history.iter().skip(skipped) {
             edge.offer(image, pool, announcements, producer);
         }
-        edges.insert(edges.partition_point(|edge| !edge.gives_way), edge);
+        edges.insert(edges.partition_point(|edge| !edge.is_observer), edge);
     }
 
     fn detach(&mut self, id: u32, suspended: bool, producer: &Producer) {
@@ -673,7 +676,7 @@ impl State {
         } else {
             self.edges.remove(index).end(&producer.counters);
         }
-        if !self.edges.iter().any(|edge| edge.leads_to(peer)) {
+        if !self.edges.iter().any(|edge| edge.has_peer(peer)) {
             self.pool.acknowledged(peer, None);
         }
     }
@@ -682,8 +685,8 @@ impl State {
         for &segment in segments {
             self.pool.acknowledged(peer, Some(segment));
         }
-        for edge in self.edges.iter_mut().filter(|edge| edge.leads_to(peer)) {
-            edge.tell_queued(&mut self.pool, &self.announcements);
+        for edge in self.edges.iter_mut().filter(|edge| edge.has_peer(peer)) {
+            edge.announce_queued(&mut self.pool, &self.announcements);
         }
     }
 
@@ -699,8 +702,8 @@ impl State {
         let full = self
             .edges
             .iter_mut()
-            .position(|edge| edge.makes_wait() && edge.is_full(true));
-        let index = full.or_else(|| self.edges.iter().position(Edge::makes_wait));
+            .position(|edge| edge.can_block() && edge.is_full(true));
+        let index = full.or_else(|| self.edges.iter().position(Edge::can_block));
         index.map_or_else(String::new, |index| {
             self.edges[index].count(counters, OutputCounter::BlockedNanos, nanos);
             self.edges[index].attached.consumer.clone()

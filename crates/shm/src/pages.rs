@@ -3,7 +3,7 @@
 //! Each begins with a cache line of constants: magic, layout version, and its sizes. Whoever maps one checks them
 //! once and works with private copies from then on.
 
-use crate::latest::Latest;
+use crate::double_buffer::DoubleBuffer;
 use crate::ring::{Ring, SLOT_WORDS};
 use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
 use crate::sys::{self, Mapping, Sharing};
@@ -198,7 +198,7 @@ pub struct ControlPage {
     mapping: Mapping,
     is_creator: bool,
     /// The latest time that [`Self::now`] has told.
-    latest_told: AtomicI64,
+    latest_reading: AtomicI64,
 }
 
 impl ControlPage {
@@ -230,7 +230,7 @@ impl ControlPage {
         let page = Self {
             mapping,
             is_creator: true,
-            latest_told: AtomicI64::new(i64::MIN),
+            latest_reading: AtomicI64::new(i64::MIN),
         };
         page.set(
             RunState::Running,
@@ -252,17 +252,17 @@ impl ControlPage {
         Ok(Self {
             mapping,
             is_creator: false,
-            latest_told: AtomicI64::new(i64::MIN),
+            latest_reading: AtomicI64::new(i64::MIN),
         })
     }
 
-    fn latest(&self) -> Latest<'_> {
+    fn latest(&self) -> DoubleBuffer<'_> {
         // SAFETY: an atomic, within the page: `create` has made it so long, or `map` checked it.
         let version = unsafe { self.mapping.at(Self::VERSION) };
         // SAFETY: as above.
         let words = unsafe { self.mapping.slice_at(Self::COPIES, 2 * Self::COUNT) };
         let (even, odd) = words.split_at(Self::COUNT);
-        Latest {
+        DoubleBuffer {
             version,
             copies: [even, odd],
         }
@@ -325,7 +325,7 @@ impl ControlPage {
     /// slowed down is set to what it read a moment ago, and some have read it in that moment.
     pub fn now(&self) -> i64 {
         let (_, reads) = self.read(sys::monotonic_nanos());
-        self.latest_told
+        self.latest_reading
             .fetch_max(reads, AtomicOrdering::Relaxed)
             .max(reads)
     }

@@ -224,7 +224,7 @@ struct ConsumerState {
 
 /// What [`ConsumerPair::receive`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Intake {
+pub struct PairStatus {
     /// False once the producer's end is closed, and nothing is left of what it sent.
     pub is_open: bool,
     /// What the first packet in the socket waits for. The socket stays readable meanwhile.
@@ -239,11 +239,11 @@ pub(crate) enum Lookup {
     /// The segment.
     Found(Arc<Segment>),
     /// It was asked for; the doorbell rings when it was sent.
-    Later,
-    /// It may be in the socket, behind a packet that waits for descriptors or memory: see [`Intake::is_relieved`].
-    Short,
+    Pending,
+    /// It may be in the socket, behind a packet that waits for descriptors or memory: see [`PairStatus::is_relieved`].
+    Shortage,
     /// Its producer is gone, and its memory with it.
-    Never,
+    Gone,
 }
 
 impl ConsumerPair {
@@ -268,7 +268,7 @@ impl ConsumerPair {
     ///
     /// # Errors
     /// [`Misbehaviour`] when it sent what it never may.
-    pub fn receive(&self) -> Result<Intake, Misbehaviour> {
+    pub fn receive(&self) -> Result<PairStatus, Misbehaviour> {
         let mut state = lock(&self.state);
         let was_short = state.shortage.take().is_some();
         let is_open = self.receive_locked(&mut state)?;
@@ -278,7 +278,7 @@ impl ConsumerPair {
         if is_relieved {
             self.relieved.notify_all();
         }
-        Ok(Intake {
+        Ok(PairStatus {
             is_open,
             shortage,
             is_relieved,
@@ -398,19 +398,19 @@ impl ConsumerPair {
             return Ok(Lookup::Found(segment.clone()));
         }
         if state.shortage.is_some() {
-            return Ok(Lookup::Short);
+            return Ok(Lookup::Shortage);
         }
         if state.attached.contains(&edge) {
             return Err(Misbehaviour::Segment { segment: id });
         }
         if !is_open {
-            return Ok(Lookup::Never);
+            return Ok(Lookup::Gone);
         }
         // When the socket is full the producer has enough to wake up for.
         let _ = self
             .socket
             .send(&packet(KIND_WANTED, u64::from(id), 0), &[]);
-        Ok(Lookup::Later)
+        Ok(Lookup::Pending)
     }
 
     /// What was announced under `id`. While a shortage keeps it in the socket, waits for the control thread, for a time.

@@ -141,14 +141,14 @@ impl OwnedSegment {
 
 /// A segment that is no longer used, but perhaps still mapped by consumers.
 #[derive(Debug)]
-pub(crate) struct Retiring {
+pub(crate) struct RetiringSegment {
     pub(crate) segment: u32,
     bytes: u64,
     /// Pairs that have not acknowledged.
     pub(crate) waiting_for: Vec<u32>,
     /// Whether they were told.
-    pub(crate) told: bool,
-    since: u64,
+    pub(crate) announced: bool,
+    since_nanos: u64,
 }
 
 /// Why there is no block.
@@ -173,7 +173,7 @@ pub(crate) struct Pool {
     free: BTreeMap<usize, Vec<u32>>,
     /// Published blocks, the oldest first.
     busy: VecDeque<u32>,
-    pub(crate) retiring: Vec<Retiring>,
+    pub(crate) retiring: Vec<RetiringSegment>,
     uses: u64,
 }
 
@@ -290,7 +290,10 @@ impl Pool {
     }
 
     fn grow(&mut self, class: usize) -> Result<u32, NoBlock> {
-        if self.unused_rows.is_empty() && self.retire_oldest().is_none() && !self.thin_out() {
+        if self.unused_rows.is_empty()
+            && self.retire_oldest().is_none()
+            && !self.reclaim_slab_rows()
+        {
             return Err(NoBlock::Rows);
         }
         let bytes = self.reserve(class)?;
@@ -333,7 +336,7 @@ impl Pool {
     /// Takes the rows of the free blocks of a slab that is in use, the one that was used least recently. Otherwise samples of
     /// growing sizes, of which somebody holds one each, would use up the rows with slabs of which one block is in use.
     /// The memory of those blocks comes back with the slab. False when no block is free.
-    fn thin_out(&mut self) -> bool {
+    fn reclaim_slab_rows(&mut self) -> bool {
         let free: BTreeSet<u32> = self.free.values().flatten().copied().collect();
         let has_free =
             |segment: &&mut OwnedSegment| segment.rows.iter().any(|row| free.contains(row));
@@ -369,10 +372,10 @@ impl Pool {
         }
         while !self.budget.reserve(block as u64) {
             let bytes = block as u64;
-            if self.on_their_way() >= bytes || self.retire_oldest().is_none() {
+            if self.pending_eviction_bytes() >= bytes || self.retire_oldest().is_none() {
                 return Err(NoBlock::Budget {
                     bytes,
-                    evicting: self.on_their_way() > 0,
+                    evicting: self.pending_eviction_bytes() > 0,
                 });
             }
         }
@@ -382,7 +385,7 @@ impl Pool {
     /// Gives up free blocks of so many bytes, for another output, and says whether any are on their way.
     pub(crate) fn evict(&mut self, bytes: u64, is_free: impl Fn(u32, &Block) -> bool) -> bool {
         self.collect(usize::MAX, is_free);
-        let mut given = self.on_their_way();
+        let mut given = self.pending_eviction_bytes();
         while given < bytes
             && let Some(more) = self.retire_oldest()
         {
@@ -392,10 +395,11 @@ impl Pool {
     }
 
     /// Bytes that consumers have been asked for, and will give soon. What a stopped consumer keeps is not waited for.
-    fn on_their_way(&self) -> u64 {
+    fn pending_eviction_bytes(&self) -> u64 {
         let now = monotonic_nanos();
-        let soon =
-            |retiring: &&Retiring| now.saturating_sub(retiring.since) < EVICTION_PATIENCE_NANOS;
+        let soon = |retiring: &&RetiringSegment| {
+            now.saturating_sub(retiring.since_nanos) < EVICTION_PATIENCE_NANOS
+        };
         self.retiring
             .iter()
             .filter(soon)
@@ -431,14 +435,14 @@ impl Pool {
         if segment.sent_to.is_empty() {
             self.budget.release(bytes);
         } else {
-            let since = monotonic_nanos();
+            let since_nanos = monotonic_nanos();
             let waiting_for = segment.sent_to;
-            self.retiring.push(Retiring {
+            self.retiring.push(RetiringSegment {
                 segment: id,
                 bytes,
                 waiting_for,
-                told: false,
-                since,
+                announced: false,
+                since_nanos,
             });
         }
         Some(bytes)

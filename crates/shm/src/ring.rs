@@ -28,7 +28,7 @@ pub(crate) const SLOT_WORDS: usize = 48;
 pub(crate) const SLOT_WORDS: usize = 2;
 
 /// A producer in a hurry makes a pop fail a few times; one that makes it fail so often does nothing else.
-const POP_ATTEMPTS: u32 = 1_000_000;
+const MAX_POP_ATTEMPTS: u32 = 1_000_000;
 
 /// The peer wrote something into shared memory that it never may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +43,7 @@ pub enum Misbehaviour {
     },
     /// `tail` moved under each of so many attempts to pop.
     #[error("the ring's tail moved under {attempts} attempts to pop")]
-    Restless {
+    TailContention {
         /// How many.
         attempts: u32,
     },
@@ -181,7 +181,7 @@ impl<'a> Ring<'a> {
         mut read: impl FnMut(&[AtomicU64]) -> T,
         mut admit: impl FnMut(&T) -> bool,
     ) -> Result<Popped<T>, Misbehaviour> {
-        for _ in 0..POP_ATTEMPTS {
+        for _ in 0..MAX_POP_ATTEMPTS {
             let tail = self.tail.load(Acquire);
             let head = self.head.load(Acquire);
             match self.distance(head, tail) {
@@ -206,8 +206,8 @@ impl<'a> Ring<'a> {
                 return Ok(Popped::Taken(copy));
             }
         }
-        Err(Misbehaviour::Restless {
-            attempts: POP_ATTEMPTS,
+        Err(Misbehaviour::TailContention {
+            attempts: MAX_POP_ATTEMPTS,
         })
     }
 }

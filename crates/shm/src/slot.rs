@@ -81,15 +81,15 @@ impl Descriptor {
 /// The inline area, aligned for any payload (128-bit values), and no more than the allocator's fast path gives.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
-pub(crate) struct Inline(pub(crate) [u64; SLOT_WORDS - INLINE]);
+pub(crate) struct InlineArea(pub(crate) [u64; SLOT_WORDS - INLINE]);
 
-impl Default for Inline {
+impl Default for InlineArea {
     fn default() -> Self {
         Self([0; SLOT_WORDS - INLINE])
     }
 }
 
-impl Inline {
+impl InlineArea {
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: words are bytes of any value, and a byte needs no alignment.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), INLINE_BYTES) }
@@ -103,13 +103,13 @@ impl Inline {
 
 /// The words of a slot before its inline area.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fixed([u64; INLINE]);
+pub(crate) struct SlotHeader([u64; INLINE]);
 
-impl Fixed {
+impl SlotHeader {
     /// Copies a slot out of shared memory: these words, and into `inline` what is in use behind them. Whatever the slot
     /// holds, this stays in bounds.
     #[inline]
-    pub(crate) fn load(slot: &[AtomicU64], inline: &mut Inline) -> Self {
+    pub(crate) fn load(slot: &[AtomicU64], inline: &mut InlineArea) -> Self {
         let mut fixed = Self([0; INLINE]);
         for (value, word) in fixed.0.iter_mut().zip(slot) {
             *value = word.load(Relaxed);
@@ -133,8 +133,8 @@ impl Fixed {
 /// A slot in private memory: its inline area is filled first, and then described.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlotImage {
-    fixed: Fixed,
-    inline: Inline,
+    fixed: SlotHeader,
+    inline: InlineArea,
     /// Words of the inline area in use.
     used: usize,
 }
@@ -196,8 +196,8 @@ mod tests {
         image.inline_mut()[16..21].copy_from_slice(b"HEAD!");
         image.describe(&header, &descriptor);
         image.store(&slot);
-        let mut inline = Inline::default();
-        let fixed = Fixed::load(&slot, &mut inline);
+        let mut inline = InlineArea::default();
+        let fixed = SlotHeader::load(&slot, &mut inline);
         assert_eq!(
             (
                 fixed.header(),
@@ -215,8 +215,8 @@ mod tests {
     #[test]
     fn hostile_sizes_stay_in_bounds() {
         let slot: Vec<AtomicU64> = (0..SLOT_WORDS).map(|_| AtomicU64::new(u64::MAX)).collect();
-        let mut inline = Inline::default();
-        let fixed = Fixed::load(&slot, &mut inline);
+        let mut inline = InlineArea::default();
+        let fixed = SlotHeader::load(&slot, &mut inline);
         assert_eq!(inline.0, [u64::MAX; SLOT_WORDS - INLINE]);
         assert_eq!(fixed.descriptor().inline_bytes(), usize::MAX);
     }

@@ -7,7 +7,7 @@
 //! - Whether the node sleeps is in its own memory and, for the keeper, in its counters page. The node's own threads
 //!   wake it by these ([`OwnWakePage::interrupt`], [`OwnWakePage::notify_room`]), the keeper unconditionally
 //!   ([`WakePage::ring_all`]).
-//! - Every sleep is bounded by [`LOOK_AGAIN_NANOS`]. As often, the node looks into all rings and clears the bits,
+//! - Every sleep is bounded by [`MAX_SLEEP_NANOS`]. As often, the node looks into all rings and clears the bits,
 //!   whatever the page says, so that samples of other producers arrive late at worst.
 //!
 //! A word that only the node writes and that reads otherwise is a proof that a peer overwrote the page:
@@ -16,7 +16,7 @@
 use crate::counters::CountersPage;
 use crate::doorbell::{Doorbell, Parking, Sleeper, Wake};
 use crate::pages::LINE;
-use crate::space::{Space, Waiting};
+use crate::room_futex::{RoomFutex, RoomWaiters};
 use crate::sync::{AtomicU64, FutexWord, Waited};
 use crate::sys::{self, Mapping, Sharing, monotonic_nanos};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,7 +32,7 @@ pub const MAX_INPUTS: u32 = 64 * 64 - 1;
 ///
 /// Bounds the delay of samples while a peer overwrites the wake page; nothing else depends on it. One wake-up a second
 /// costs an idle node some 20 microseconds of a core.
-pub const LOOK_AGAIN_NANOS: u64 = 1_000_000_000;
+pub const MAX_SLEEP_NANOS: u64 = 1_000_000_000;
 
 /// How a peer is known to have overwritten a wake page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,8 +54,8 @@ pub struct WakePage {
 }
 
 impl WakePage {
-    const SPACE_SEQUENCE: usize = LINE;
-    const SPACE_WAITERS: usize = LINE + 8;
+    const ROOM_SEQUENCE: usize = LINE;
+    const ROOM_WAITERS: usize = LINE + 8;
     // The doorbell has one line, and not one a field: ringing and waking up each touch all of them, and
     // each line costs it a trip to the other core. While the node is awake, next to nothing here is written.
     const PARKED: usize = 2 * LINE;
@@ -138,12 +138,12 @@ impl WakePage {
     }
 
     #[inline]
-    pub(crate) fn space(&self) -> Space<'_> {
+    pub(crate) fn room_futex(&self) -> RoomFutex<'_> {
         // SAFETY: as for the doorbell.
-        let sequence = unsafe { self.mapping.at::<FutexWord>(Self::SPACE_SEQUENCE) };
+        let sequence = unsafe { self.mapping.at::<FutexWord>(Self::ROOM_SEQUENCE) };
         // SAFETY: as above.
-        let waiters = unsafe { self.mapping.at(Self::SPACE_WAITERS) };
-        Space { sequence, waiters }
+        let waiters = unsafe { self.mapping.at(Self::ROOM_WAITERS) };
+        RoomFutex { sequence, waiters }
     }
 
     /// Rings for `input`, and writes the eventfd if the node sleeps in an event loop.
@@ -159,7 +159,7 @@ impl WakePage {
     pub fn ring_all(&self, eventfd: BorrowedFd<'_>) {
         self.doorbell().ring_all();
         sys::eventfd_write(eventfd);
-        self.space().wake();
+        self.room_futex().wake();
     }
 }
 
@@ -176,9 +176,9 @@ pub struct OwnWakePage {
     page: WakePage,
     inputs: u32,
     sleeper: Sleeper,
-    waiting: Waiting,
+    waiting: RoomWaiters,
     /// The rings are looked into at the next look, whatever the bits say.
-    sweeps: AtomicBool,
+    sweep_requested: AtomicBool,
     /// When they are next, in nanoseconds of CLOCK_MONOTONIC.
     next_sweep: PrivateU64,
     /// Where the keeper sees whether the node sleeps.
@@ -211,8 +211,8 @@ impl OwnWakePage {
             },
             inputs,
             sleeper: Sleeper::default(),
-            waiting: Waiting::default(),
-            sweeps: AtomicBool::new(false),
+            waiting: RoomWaiters::default(),
+            sweep_requested: AtomicBool::new(false),
             next_sweep: PrivateU64::new(0),
             counters,
             was_overwritten: AtomicBool::new(false),
@@ -240,8 +240,8 @@ impl OwnWakePage {
     pub(crate) fn take(&self, pending: &mut [u64]) -> bool {
         // First: what the interrupting thread did before, a look at everything included, is visible then.
         let is_interrupted = self.sleeper.take_interrupt();
-        let mut any = if self.sweeps.load(Relaxed) {
-            self.sweeps.store(false, Relaxed);
+        let mut any = if self.sweep_requested.load(Relaxed) {
+            self.sweep_requested.store(false, Relaxed);
             self.page.doorbell().take_all(pending)
         } else {
             self.page.doorbell().take(pending)
@@ -254,12 +254,12 @@ impl OwnWakePage {
     }
 
     /// Sleeps until a producer rings, another thread interrupts, or `deadline` (nanoseconds of CLOCK_MONOTONIC); at most
-    /// for [`LOOK_AGAIN_NANOS`], and not at all when something is pending.
+    /// for [`MAX_SLEEP_NANOS`], and not at all when something is pending.
     pub(crate) fn sleep(&self, deadline: Option<u64>) -> Waited {
-        let until = self.lie_down(deadline);
+        let until = self.begin_sleep(deadline);
         let (waited, is_intact) = self.page.doorbell().sleep(&self.sleeper, until);
-        self.get_up(until, waited == Waited::TimedOut, is_intact);
-        unless_looked_again(waited, until, deadline)
+        self.end_sleep(until, waited == Waited::TimedOut, is_intact);
+        caller_outcome(waited, until, deadline)
     }
 
     /// As [`OwnWakePage::sleep`], and ends as [`Waited::Interrupted`] when `other` is readable.
@@ -269,16 +269,16 @@ impl OwnWakePage {
         other: BorrowedFd<'_>,
         deadline: Option<u64>,
     ) -> Waited {
-        let until = self.lie_down(deadline);
+        let until = self.begin_sleep(deadline);
         if !self.page.doorbell().arm(&self.sleeper) {
-            self.get_up(until, false, true);
+            self.end_sleep(until, false, true);
             return Waited::LookAgain;
         }
         let waited = sys::wait_readable(eventfd, other, until);
         let is_intact = self.page.doorbell().unpark(&self.sleeper);
         sys::eventfd_clear(eventfd);
-        self.get_up(until, waited == Waited::TimedOut, is_intact);
-        unless_looked_again(waited, until, deadline)
+        self.end_sleep(until, waited == Waited::TimedOut, is_intact);
+        caller_outcome(waited, until, deadline)
     }
 
     /// Asks for the eventfd to be written at the next ring. False when something is pending already.
@@ -290,16 +290,16 @@ impl OwnWakePage {
     pub(crate) fn disarm(&self, eventfd: BorrowedFd<'_>) {
         let is_intact = self.page.doorbell().unpark(&self.sleeper);
         sys::eventfd_clear(eventfd);
-        self.counters.set_alarm(None);
+        self.counters.set_sleeps_until(None);
         self.check(is_intact, Overwritten::Parked);
     }
 
     /// How long a node may sleep in an event loop that wants to look again at `deadline`: at most for
-    /// [`LOOK_AGAIN_NANOS`]. The keeper takes a node that sleeps longer for one that hangs.
-    pub fn alarm(&self, deadline: Option<u64>) -> u64 {
-        let until = self.lie_down(deadline);
+    /// [`MAX_SLEEP_NANOS`]. The keeper takes a node that sleeps longer for one that hangs.
+    pub fn sleep_deadline(&self, deadline: Option<u64>) -> u64 {
+        let until = self.begin_sleep(deadline);
         // It looks at the clock before each sleep, and so was awake until now.
-        self.sweep_if_due(until.saturating_sub(LOOK_AGAIN_NANOS));
+        self.sweep_if_due(until.saturating_sub(MAX_SLEEP_NANOS));
         until
     }
 
@@ -311,8 +311,8 @@ impl OwnWakePage {
     }
 
     /// As [`OwnWakePage::interrupt`], and the node looks into all rings, whether their producers rang or not.
-    pub(crate) fn look_at_all(&self, eventfd: BorrowedFd<'_>) {
-        self.sweeps.store(true, Relaxed);
+    pub(crate) fn check_all_inputs(&self, eventfd: BorrowedFd<'_>) {
+        self.sweep_requested.store(true, Relaxed);
         self.interrupt(eventfd);
     }
 
@@ -326,7 +326,7 @@ impl OwnWakePage {
         let counted = |threads| self.counters.set_waiting(threads);
         let (result, is_intact) =
             self.page
-                .space()
+                .room_futex()
                 .wait(&self.waiting, deadline, look_again, counted);
         self.check(is_intact, Overwritten::Waiters);
         result
@@ -334,26 +334,26 @@ impl OwnWakePage {
 
     /// Wakes the threads of this process that wait for room.
     pub(crate) fn notify_room(&self) {
-        self.waiting.wake(&self.page.space());
+        self.waiting.wake(&self.page.room_futex());
     }
 
     // -- helpers
 
     /// Tells the keeper until when the node sleeps at most.
-    fn lie_down(&self, deadline: Option<u64>) -> u64 {
-        let latest = monotonic_nanos().saturating_add(LOOK_AGAIN_NANOS);
+    fn begin_sleep(&self, deadline: Option<u64>) -> u64 {
+        let latest = monotonic_nanos().saturating_add(MAX_SLEEP_NANOS);
         let until = deadline.map_or(latest, |deadline| deadline.min(latest));
-        self.counters.set_alarm(Some(until));
+        self.counters.set_sleeps_until(Some(until));
         until
     }
 
-    fn get_up(&self, until: u64, timed_out: bool, is_intact: bool) {
-        self.counters.set_alarm(None);
+    fn end_sleep(&self, until: u64, timed_out: bool, is_intact: bool) {
+        self.counters.set_sleeps_until(None);
         // The latest time that has certainly come; no clock is read for it.
         self.sweep_if_due(if timed_out {
             until
         } else {
-            until.saturating_sub(LOOK_AGAIN_NANOS)
+            until.saturating_sub(MAX_SLEEP_NANOS)
         });
         self.check(is_intact, Overwritten::Parked);
     }
@@ -361,8 +361,8 @@ impl OwnWakePage {
     fn sweep_if_due(&self, now: u64) {
         if now >= self.next_sweep.load(Relaxed) {
             self.next_sweep
-                .store(now.saturating_add(LOOK_AGAIN_NANOS), Relaxed);
-            self.sweeps.store(true, Relaxed);
+                .store(now.saturating_add(MAX_SLEEP_NANOS), Relaxed);
+            self.sweep_requested.store(true, Relaxed);
         }
     }
 
@@ -375,7 +375,7 @@ impl OwnWakePage {
 }
 
 /// A sleep that ended before its caller's deadline is a reason to look again.
-fn unless_looked_again(waited: Waited, until: u64, deadline: Option<u64>) -> Waited {
+fn caller_outcome(waited: Waited, until: u64, deadline: Option<u64>) -> Waited {
     if waited == Waited::TimedOut && deadline != Some(until) {
         Waited::LookAgain
     } else {

@@ -39,7 +39,7 @@ fn wired() -> (Output, Inbox) {
         policy: Policy::DropOldest,
         region: EdgeRegion::map(&region).expect("a region"),
         pair: Arc::new(ConsumerPair::new(b)),
-        space: Arc::new(WakePage::create(0).expect("memory").0),
+        producer_wake: Arc::new(WakePage::create(0).expect("memory").0),
         counters,
     });
     let attached = output.attach(OutputEdge {

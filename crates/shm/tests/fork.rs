@@ -5,9 +5,9 @@
 use nervure_message::Header;
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
-    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Loan, Output,
-    OutputEdge, OwnWakePage, Producer, ProducerPair, Sample, SendError, Seqpacket, Wait, WakePage,
-    eventfd,
+    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Output, OutputEdge,
+    OwnWakePage, PayloadLoan, Producer, ProducerPair, ReceivedSample, SendError, Seqpacket, Wait,
+    WakePage, eventfd,
 };
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ fn process() -> Process {
         policy: Policy::Block,
         region: EdgeRegion::map(&region).expect("a region"),
         pair: consumer_pair.clone(),
-        space: Arc::new(WakePage::map(&wake).expect("a wake page")),
+        producer_wake: Arc::new(WakePage::map(&wake).expect("a wake page")),
         counters: counters.clone(),
     });
     let attached = output.attach(OutputEdge {
@@ -118,13 +118,13 @@ fn send(output: &Output, byte: u8, bytes: usize) {
         .expect("room");
 }
 
-fn fill(output: &Output, byte: u8, bytes: usize) -> Loan {
+fn fill(output: &Output, byte: u8, bytes: usize) -> PayloadLoan {
     let mut loan = output.loan(bytes, 0, Wait::Never).expect("memory");
     loan.payload_mut().fill(byte);
     loan
 }
 
-fn next(inbox: &mut Inbox) -> Sample {
+fn next(inbox: &mut Inbox) -> ReceivedSample {
     match inbox.try_next().expect("not forked") {
         Some(Arrival::Sample { sample, .. }) => sample,
         other => panic!("expected a sample, got {other:?}"),
@@ -148,7 +148,7 @@ fn use_in_a_child_is_an_error() {
         assert!(output.announce(1, b"x").is_err_and(is_forked));
         assert!(!output.has_readers());
         assert!(inbox.try_next().is_err() && inbox.take_newest(0).is_err());
-        assert!(!inbox.is_own() && !inbox.arm());
+        assert!(!inbox.belongs_to_this_process() && !inbox.arm());
         // Neither of these waits.
         inbox.wait(None);
         inbox.handle().wait(None);

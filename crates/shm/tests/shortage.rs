@@ -5,8 +5,8 @@
 use nervure_message::Header;
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
-    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Intake,
-    Misbehaviour, Output, OutputEdge, OwnWakePage, Producer, ProducerPair, Received, Seqpacket,
+    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Misbehaviour,
+    Output, OutputEdge, OwnWakePage, PairStatus, Producer, ProducerPair, Received, Seqpacket,
     Shortage, Wait, WakePage, eventfd,
 };
 use rustix::fd::AsFd;
@@ -108,7 +108,7 @@ impl Edge {
             policy,
             region: EdgeRegion::map(&region).expect("a region"),
             pair: consumer_pair.clone(),
-            space: Arc::new(WakePage::create(0).expect("memory").0),
+            producer_wake: Arc::new(WakePage::create(0).expect("memory").0),
             counters: counters.clone(),
         });
         let attached = output.attach(OutputEdge {
@@ -137,7 +137,7 @@ impl Edge {
         assert!(edge.next().is_none());
         assert_eq!(
             edge.take_in(),
-            Intake {
+            PairStatus {
                 is_open: true,
                 shortage: None,
                 is_relieved: false
@@ -168,11 +168,11 @@ impl Edge {
         self.inbox.try_next().expect("not forked")
     }
 
-    fn take_in(&self) -> Intake {
+    fn take_in(&self) -> PairStatus {
         self.consumer_pair.receive().expect("an honest producer")
     }
 
-    fn expect_sample(&mut self, fill: u8) -> nervure_shm::Sample {
+    fn expect_sample(&mut self, fill: u8) -> nervure_shm::ReceivedSample {
         match self.next() {
             Some(Arrival::Sample { input: 0, sample }) => {
                 assert!(
@@ -198,7 +198,7 @@ fn survives(lower: fn() -> Lowered, is_expected: fn(Shortage) -> bool) {
     let lowered = lower();
     for _ in 0..3 {
         // The data thread finds it first; then the control thread tries again and again.
-        edge.inbox.handle().look_at_all();
+        edge.inbox.handle().check_all_inputs();
         let arrival = edge.next();
         assert!(arrival.is_none(), "it stays queued: {arrival:?}");
         let intake = edge.take_in();
@@ -211,13 +211,13 @@ fn survives(lower: fn() -> Lowered, is_expected: fn(Shortage) -> bool) {
     assert!(edge.next().is_none(), "nothing has rung");
     assert_eq!(
         edge.take_in(),
-        Intake {
+        PairStatus {
             is_open: true,
             shortage: None,
             is_relieved: true
         }
     );
-    edge.inbox.handle().look_at_all();
+    edge.inbox.handle().check_all_inputs();
     let first = edge.expect_sample(1);
     // Not into the block of the first.
     edge.send(2);
@@ -260,7 +260,7 @@ fn a_shortage_that_only_the_data_thread_found_is_relieved_too() {
         "its bit was cleared: without a ring it would sleep for ever"
     );
     assert!(edge.take_in().is_relieved);
-    edge.inbox.handle().look_at_all();
+    edge.inbox.handle().check_all_inputs();
     edge.expect_sample(1);
 }
 
@@ -277,7 +277,7 @@ fn an_edge_ends_behind_what_waits_for_descriptors() {
     assert!(edge.next().is_none());
     drop(lowered);
     assert!(edge.take_in().is_relieved);
-    edge.inbox.handle().look_at_all();
+    edge.inbox.handle().check_all_inputs();
     edge.expect_sample(1);
     assert!(matches!(edge.next(), Some(Arrival::Ended { input: 0 })));
     assert!(matches!(edge.next(), Some(Arrival::Closed { input: 0 })));

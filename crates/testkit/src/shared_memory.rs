@@ -129,7 +129,7 @@ impl Keeper {
             policy: queue.policy,
             region: shm::EdgeRegion::map(&entry.region).expect("a region"),
             pair: pair.consumer_end.clone().expect("a living consumer"),
-            space: Arc::new(shm::WakePage::map(&producing.wake).expect("a wake page")),
+            producer_wake: Arc::new(shm::WakePage::map(&producing.wake).expect("a wake page")),
             counters: consuming.counters.clone(),
         });
         let attached = producing.outputs[output].0.attach(shm::OutputEdge {
@@ -377,7 +377,7 @@ pub struct SharedOutput {
 }
 
 /// A loan of shared memory.
-pub struct SharedLoan(shm::Loan);
+pub struct SharedLoan(shm::PayloadLoan);
 
 impl Loan for SharedLoan {
     fn payload_mut(&mut self) -> &mut [u8] {
@@ -473,7 +473,7 @@ impl Inbox for SharedInbox {
 
 /// A sample in shared memory.
 #[derive(Clone)]
-pub struct SharedSample(shm::Sample);
+pub struct SharedSample(shm::ReceivedSample);
 
 impl Sample for SharedSample {
     fn header(&self) -> Header {

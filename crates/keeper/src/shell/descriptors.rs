@@ -193,7 +193,9 @@ impl Descriptors {
         let page = &pages.counters_page;
         // From the counters page alone, which no other node can write to. In this order: a node that wakes in between
         // has a beat more.
-        let is_asleep = page.alarm().is_some_and(|alarm| alarm >= monotonic_nanos());
+        let is_asleep = page
+            .sleeps_until()
+            .is_some_and(|until| until >= monotonic_nanos());
         Ok(Pulse {
             beats: page.beats(),
             is_waiting: is_asleep || page.waiting() > 0,

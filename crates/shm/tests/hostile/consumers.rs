@@ -187,10 +187,10 @@ fn a_producer_survives_whatever_is_written_while_it_publishes() {
             let mut hostile = Besides::new(policy);
             let is_over = AtomicBool::new(false);
             let edge = std::mem::replace(&mut hostile.edge, RawEdge::new());
-            let (bell, space) = (&hostile.bell, &hostile.producer.wake);
-            let (bell, space) = (
+            let (bell, producer_wake) = (&hostile.bell, &hostile.producer.wake);
+            let (bell, producer_wake) = (
                 bell.try_clone().expect("a descriptor"),
-                space.try_clone().expect("a descriptor"),
+                producer_wake.try_clone().expect("a descriptor"),
             );
             thread::scope(|scope| {
                 scope.spawn(|| {
@@ -203,7 +203,7 @@ fn a_producer_survives_whatever_is_written_while_it_publishes() {
                                 edge.read_word(HEAD).wrapping_sub(random.next() % 10),
                             );
                         }
-                        for page in [&bell, &space] {
+                        for page in [&bell, &producer_wake] {
                             let word = 64 + random.next() % (4096 / 8 - 8) * 8;
                             rustix::io::pwrite(page, &random.word().to_ne_bytes(), word)
                                 .expect("a shared page");

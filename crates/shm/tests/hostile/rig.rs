@@ -3,7 +3,8 @@
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
     Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Misbehaviour,
-    Output, OutputEdge, OwnWakePage, Producer, ProducerPair, Sample, Seqpacket, WakePage, eventfd,
+    Output, OutputEdge, OwnWakePage, Producer, ProducerPair, ReceivedSample, Seqpacket, WakePage,
+    eventfd,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -187,15 +188,15 @@ impl HonestConsumer {
     }
 
     /// Attaches an edge whose producer has that wake page; its id is that of the input.
-    pub fn attach(&self, input: u32, region: &OwnedFd, space: &OwnedFd, socket: Seqpacket) {
-        self.attach_pair(input, region, space, Arc::new(ConsumerPair::new(socket)));
+    pub fn attach(&self, input: u32, region: &OwnedFd, producer_wake: &OwnedFd, socket: Seqpacket) {
+        self.attach_pair(input, region, producer_wake, Arc::new(ConsumerPair::new(socket)));
     }
 
     pub fn attach_pair(
         &self,
         input: u32,
         region: &OwnedFd,
-        space: &OwnedFd,
+        producer_wake: &OwnedFd,
         pair: Arc<ConsumerPair>,
     ) {
         self.inbox.handle().attach(InputEdge {
@@ -204,7 +205,7 @@ impl HonestConsumer {
             policy: Policy::DropOldest,
             region: EdgeRegion::map(region).expect("a region"),
             pair,
-            space: Arc::new(WakePage::map(space).expect("a wake page")),
+            producer_wake: Arc::new(WakePage::map(producer_wake).expect("a wake page")),
             counters: self.counters.clone(),
         });
     }
@@ -233,8 +234,8 @@ impl BesideHostile {
         let edge = RawEdge::new();
         let (socket, end) = Seqpacket::pair().expect("a socket");
         // Of all pages it gets the hostile producer's own, too.
-        let (_, space) = WakePage::create(0).expect("memory");
-        consumer.attach(0, &edge.0, &space, end);
+        let (_, producer_wake) = WakePage::create(0).expect("memory");
+        consumer.attach(0, &edge.0, &producer_wake, end);
         let region = EdgeRegion::create(DEPTH, BLOCKS).expect("memory");
         let (a, b) = Seqpacket::pair().expect("a socket");
         consumer.attach(1, &region, &producer.wake, b);
@@ -286,7 +287,7 @@ impl BesideHostile {
     }
 }
 
-pub fn expect_sample(consumer: &mut HonestConsumer, expected: u32) -> Sample {
+pub fn expect_sample(consumer: &mut HonestConsumer, expected: u32) -> ReceivedSample {
     match consumer.next() {
         Some(Arrival::Sample { input, sample }) if input == expected => sample,
         other => panic!("expected a sample of input {expected}, got {other:?}"),

@@ -82,7 +82,7 @@ impl Victim {
         let counters = self.consumer.counters.clone();
         thread::scope(|scope| {
             scope.spawn(move || {
-                while counters.alarm().is_none() {
+                while counters.sleeps_until().is_none() {
                     thread::yield_now();
                 }
                 act(&producer);
@@ -199,17 +199,17 @@ fn a_node_that_seems_awake_is_woken_for_the_end_of_a_peer() {
     let alarm = victim.consumer.counters.clone();
     thread::scope(|scope| {
         scope.spawn(|| {
-            while alarm.alarm().is_none() {
+            while alarm.sleeps_until().is_none() {
                 thread::yield_now();
             }
             overwrite(&wake, PARKED, 0);
             keepers.ring_all(eventfd.as_fd());
         });
         // Woken, and not by its own look: that ends as `TimedOut` just then.
-        let deadline = monotonic_nanos() + nervure_shm::LOOK_AGAIN_NANOS / 2;
+        let deadline = monotonic_nanos() + nervure_shm::MAX_SLEEP_NANOS / 2;
         let mut waited = victim.consumer.inbox.wait(Some(deadline));
         while waited == Waited::TimedOut {
-            let deadline = monotonic_nanos() + nervure_shm::LOOK_AGAIN_NANOS / 2;
+            let deadline = monotonic_nanos() + nervure_shm::MAX_SLEEP_NANOS / 2;
             assert!(victim.consumer.next().is_none());
             waited = victim.consumer.inbox.wait(Some(deadline));
         }

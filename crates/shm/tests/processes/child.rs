@@ -68,7 +68,7 @@ fn produce(fds: Vec<OwnedFd>, count: u64) {
 
 /// Reports every sample, and holds the last `hold` of them.
 fn consume(control: &Seqpacket, fds: Vec<OwnedFd>, hold: usize) {
-    let [wake, eventfd, counters, region, space, socket] =
+    let [wake, eventfd, counters, region, producer_wake, socket] =
         <[OwnedFd; 6]>::try_from(fds).expect("six");
     let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
     let page = OwnWakePage::map(&wake, 1, counters.clone()).expect("a wake page");
@@ -79,7 +79,7 @@ fn consume(control: &Seqpacket, fds: Vec<OwnedFd>, hold: usize) {
         policy: Policy::Block,
         region: EdgeRegion::map(&region).expect("a region"),
         pair: Arc::new(ConsumerPair::new(Seqpacket::from(socket))),
-        space: Arc::new(WakePage::map(&space).expect("a wake page")),
+        producer_wake: Arc::new(WakePage::map(&producer_wake).expect("a wake page")),
         counters,
     });
     let mut held = VecDeque::new();

@@ -43,7 +43,7 @@ fn run(role: &str, kill_after: u64) -> u64 {
         policy: Policy::Block,
         region: EdgeRegion::map(&region).expect("a region"),
         pair: Arc::new(ConsumerPair::new(b)),
-        space: Arc::new(WakePage::map(&producer_wake).expect("a wake page")),
+        producer_wake: Arc::new(WakePage::map(&producer_wake).expect("a wake page")),
         counters,
     });
     let (received, handle) = (AtomicU64::new(0), inbox.handle());

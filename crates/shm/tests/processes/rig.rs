@@ -3,7 +3,7 @@
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
     Budget, CountersPage, EdgeRegion, Output, OutputEdge, OwnWakePage, Producer, ProducerPair,
-    Received, Sample, Seqpacket, WakePage, eventfd, monotonic_nanos,
+    Received, ReceivedSample, Seqpacket, WakePage, eventfd, monotonic_nanos,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -182,7 +182,7 @@ pub fn fill(payload: &mut [u8], number: u64) {
 }
 
 /// The number of a sample, which must be whole.
-pub fn number_of(sample: &Sample) -> u64 {
+pub fn number_of(sample: &ReceivedSample) -> u64 {
     let payload = sample.payload();
     let number = u64::from_ne_bytes(payload[..8].try_into().expect("eight bytes"));
     assert_eq!(payload.len(), bytes_of(number));

@@ -45,7 +45,7 @@ fn attach(output: &Output, edge: u32, counters: &Arc<CountersPage>) -> Inbox {
         policy: Policy::DropOldest,
         region: EdgeRegion::map(&region).expect("a region"),
         pair: Arc::new(ConsumerPair::new(b)),
-        space: Arc::new(WakePage::create(0).expect("memory").0),
+        producer_wake: Arc::new(WakePage::create(0).expect("memory").0),
         counters: counters.clone(),
     });
     let attached = output.attach(OutputEdge {
@@ -81,7 +81,7 @@ fn an_observer_that_takes_nothing_costs_the_others_no_sample() {
     let (output, counters) = output(4 * SAMPLE_BYTES as u64);
     let mut robot = attach(&output, 0, &counters);
     let mut observer = attach(&output, 1, &counters);
-    output.let_give_way(1);
+    output.mark_as_observer(1);
     for number in 0..20 {
         let mut loan = output
             .loan(SAMPLE_BYTES, 0, Wait::Never)

@@ -8,15 +8,15 @@
 use crate::sync::{AtomicU64, Ordering::*, fence};
 
 /// Copies that a reader makes in vain before it takes what it has: a writer that is so busy has gone mad.
-const ATTEMPTS: u32 = 1000;
+const MAX_READ_ATTEMPTS: u32 = 1000;
 
 /// The words, wherever they lie.
-pub(crate) struct Latest<'a> {
+pub(crate) struct DoubleBuffer<'a> {
     pub(crate) version: &'a AtomicU64,
     pub(crate) copies: [&'a [AtomicU64]; 2],
 }
 
-impl Latest<'_> {
+impl DoubleBuffer<'_> {
     /// Replaces the words. One thread at a time may write.
     pub(crate) fn write(&self, values: &[u64]) {
         let version = self.version.load(Relaxed).wrapping_add(1);
@@ -31,7 +31,7 @@ impl Latest<'_> {
     /// Copies the words.
     pub(crate) fn read<const WORDS: usize>(&self) -> [u64; WORDS] {
         let mut values = [0; WORDS];
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_READ_ATTEMPTS {
             let version = self.version.load(Acquire);
             for (value, word) in values.iter_mut().zip(self.copies[(version & 1) as usize]) {
                 *value = word.load(Relaxed);

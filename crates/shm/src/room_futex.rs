@@ -7,25 +7,25 @@
 //! then looks once more for room; the consumer makes room, fences, then looks at `waiters`. Either the producer sees the
 //! room, or the consumer sees the waiter and moves `sequence` on, which ends the wait or keeps it from beginning. A
 //! consumer that dies in between is made good by the keeper's message about its death, on which the producer's own
-//! control thread calls [`Waiting::wake`].
+//! control thread calls [`RoomWaiters::wake`].
 //!
-//! The number itself is in the producer's own memory ([`Waiting`]): a peer that overwrites `waiters` costs a wake-up, and
+//! The number itself is in the producer's own memory ([`RoomWaiters`]): a peer that overwrites `waiters` costs a wake-up, and
 //! the next wait writes the true number again. How long a wait takes without a wake-up is the caller's deadline.
 
 use crate::sync::{AtomicU32, FutexWord, Mutex, Ordering::*, Waited, fence};
 use std::sync::PoisonError;
 
 /// The space futex, wherever its fields lie.
-pub(crate) struct Space<'a> {
+pub(crate) struct RoomFutex<'a> {
     pub(crate) sequence: &'a FutexWord,
     pub(crate) waiters: &'a AtomicU32,
 }
 
 /// How many threads of the producer wait, in memory that no peer can write.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting(Mutex<u32>);
+pub(crate) struct RoomWaiters(Mutex<u32>);
 
-impl Space<'_> {
+impl RoomFutex<'_> {
     /// A consumer, or whoever else changed something that a producer may wait for, says so.
     #[inline]
     pub(crate) fn notify(&self) {
@@ -46,7 +46,7 @@ impl Space<'_> {
     /// with the number of waiting threads when that changes. Returns also whether `waiters` was still what it should be.
     pub(crate) fn wait<T>(
         &self,
-        waiting: &Waiting,
+        waiting: &RoomWaiters,
         deadline: u64,
         look_again: impl FnOnce() -> Option<T>,
         counted: impl Fn(u32),
@@ -73,10 +73,10 @@ impl Space<'_> {
     }
 }
 
-impl Waiting {
+impl RoomWaiters {
     /// Wakes the threads that wait, for something that this process has changed before. A thread that begins to wait
     /// afterwards sees the change when it looks again.
-    pub(crate) fn wake(&self, space: &Space<'_>) {
+    pub(crate) fn wake(&self, space: &RoomFutex<'_>) {
         if self.change(|threads| *threads) != 0 {
             space.wake();
         }

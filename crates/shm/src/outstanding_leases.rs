@@ -8,13 +8,13 @@ const NONE: u32 = u32::MAX;
 /// The lease words themselves are the consumer's to write: a hostile one may set any of them. Only blocks that are
 /// listed here can be held on an edge, and these are at most `max_held`.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct OutstandingLeases {
     rows: Vec<u32>,
     /// Index in `rows`, by row.
     places: Box<[u32]>,
 }
 
-impl Held {
+impl OutstandingLeases {
     /// Nothing, of a lease table of so many rows.
     pub(crate) fn new(rows: u32) -> Self {
         Self {
@@ -65,20 +65,24 @@ mod tests {
 
     #[test]
     fn rows_come_and_go_in_any_order() {
-        let mut held = Held::new(8);
-        let listed = |held: &Held| (0..8).filter(|&row| held.contains(row)).collect::<Vec<_>>();
+        let mut leases = OutstandingLeases::new(8);
+        let listed = |leases: &OutstandingLeases| {
+            (0..8)
+                .filter(|&row| leases.contains(row))
+                .collect::<Vec<_>>()
+        };
         for row in [5, 0, 7, 5, 3] {
-            held.insert(row);
+            leases.insert(row);
         }
-        assert_eq!((held.len(), listed(&held)), (4, vec![0, 3, 5, 7]));
-        held.remove(0);
-        held.remove(0);
-        held.remove(7);
-        assert_eq!((held.len(), listed(&held)), (2, vec![3, 5]));
-        held.insert(0);
-        held.retain(|row| row != 3);
-        assert_eq!((held.len(), listed(&held)), (2, vec![0, 5]));
-        held.retain(|_| false);
-        assert_eq!((held.len(), listed(&held)), (0, vec![]));
+        assert_eq!((leases.len(), listed(&leases)), (4, vec![0, 3, 5, 7]));
+        leases.remove(0);
+        leases.remove(0);
+        leases.remove(7);
+        assert_eq!((leases.len(), listed(&leases)), (2, vec![3, 5]));
+        leases.insert(0);
+        leases.retain(|row| row != 3);
+        assert_eq!((leases.len(), listed(&leases)), (2, vec![0, 5]));
+        leases.retain(|_| false);
+        assert_eq!((leases.len(), listed(&leases)), (0, vec![]));
     }
 }
