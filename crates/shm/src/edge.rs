@@ -1,14 +1,16 @@
 //! One edge, as its producer keeps it.
 
-use crate::counters::{CountersPage, OutputCounter};
-use crate::output::Producer;
+use crate::atomics::Ordering;
+use crate::counter_rows::OutputCounter;
+use crate::counters::CountersPage;
+use crate::lock_free::ring::is_leased;
+use crate::misbehaviour::Misbehaviour;
 use crate::outstanding_leases::OutstandingLeases;
 use crate::pages::EdgeRegion;
 use crate::pair::ProducerPair;
 use crate::pool::Pool;
-use crate::ring::{Misbehaviour, is_leased};
+use crate::producer::Producer;
 use crate::slot::{Descriptor, SlotImage};
-use crate::sync::Ordering;
 use crate::wake::WakePage;
 use nervure_message::Header;
 use nervure_protocol::wiring::{Policy, Queue};

@@ -1,71 +1,66 @@
-//! The data plane on one host. All of the data plane's `unsafe` lives here.
+//! The data plane on one host: samples in sealed shared memory, and the wake-ups between processes.
+//!
+//! All of the data plane's `unsafe` code lives here. The lock-free structures are in one module,
+//! `lock_free`, which needs no operating system; `tests/loom` checks it. Everything else maps, sends
+//! and validates the memory that those structures work on.
 
-#![cfg_attr(
-    not(loom),
-    expect(unsafe_code, reason = "shared memory is what this crate is for")
-)]
+// A build for loom compiles `lock_free` as a part of `tests/loom`, and nothing else.
+#![cfg(not(loom))]
+#![expect(unsafe_code, reason = "shared memory is what this crate is for")]
 
-mod doorbell;
-mod double_buffer;
-mod ring;
-mod room_futex;
-mod sync;
-
-#[cfg(not(loom))]
+mod atomics;
+mod counter_rows;
 mod counters;
-#[cfg(not(loom))]
 mod edge;
-#[cfg(not(loom))]
 mod fork;
-#[cfg(not(loom))]
-mod input;
-#[cfg(all(feature = "kill-points", debug_assertions, not(loom)))]
+mod histogram;
+mod inbox;
+mod inbox_handle;
+mod input_edge;
+#[cfg(all(feature = "kill-points", debug_assertions))]
 mod kill_points;
-#[cfg(not(loom))]
 mod listener;
-#[cfg(not(loom))]
 mod loan;
-#[cfg(not(loom))]
+mod lock_free;
+mod misbehaviour;
 mod output;
-#[cfg(not(loom))]
+mod output_state;
 mod outstanding_leases;
-#[cfg(not(loom))]
 mod pages;
-#[cfg(not(loom))]
 mod pair;
-#[cfg(not(loom))]
 mod pool;
-#[cfg(not(loom))]
+mod producer;
+mod received_sample;
 mod send;
-#[cfg(not(loom))]
 mod seqpacket;
-#[cfg(not(loom))]
 mod shortage;
-#[cfg(not(loom))]
 mod slot;
-#[cfg(not(loom))]
 mod sys;
-#[cfg(not(loom))]
 mod wake;
 
-#[cfg(not(loom))]
 pub use self::{
-    counters::{CountersPage, Histogram, InputCounters, OutputCounters, Unreadable},
+    counter_rows::{InputCounters, OutputCounters, Unreadable},
+    counters::CountersPage,
     edge::OutputEdge,
     fork::{NodeForked, check as check_fork, generation as fork_generation},
-    input::{Arrival, Inbox, InboxHandle, InputEdge, ReceivedSample},
+    histogram::Histogram,
+    inbox::{Arrival, Inbox},
+    inbox_handle::InboxHandle,
+    input_edge::InputEdge,
     listener::{Listener, Peer},
     loan::{Mapped, PayloadLoan},
-    output::{Output, Producer},
+    lock_free::{Waited, ring::RingError},
+    misbehaviour::Misbehaviour,
+    output::Output,
     pages::{ControlPage, EdgeRegion, MAX_BLOCKS, MAX_QUEUE_DEPTH, RunState},
     pair::{ConsumerPair, MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS, PairStatus, ProducerPair},
     pool::Budget,
-    ring::Misbehaviour,
+    producer::Producer,
+    received_sample::ReceivedSample,
     send::{Receipt, SendError, Wait},
     seqpacket::{Received, Seqpacket},
     shortage::Shortage,
     slot::{INLINE_BYTES, MAX_HEAD_BYTES},
-    sync::Waited,
     sys::{
         adopt_inherited_fd, boot_id, eventfd, monotonic_nanos, page_bytes, read_only,
         spawn_without_signals, utc_nanos,

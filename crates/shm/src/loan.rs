@@ -1,7 +1,7 @@
 //! Memory on loan for one payload.
 
 use crate::fork;
-use crate::output::Output;
+use crate::output_state::SharedOutput;
 use crate::pool::Pool;
 use crate::send::SendError;
 use crate::slot::{Descriptor, INLINE_BYTES, MAX_HEAD_BYTES, NO_BLOCK, SlotImage};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// returns.
 #[derive(Debug)]
 pub struct PayloadLoan {
-    pub(crate) output: Output,
+    pub(crate) output: Arc<SharedOutput>,
     pub(crate) payload_bytes: usize,
     /// Where the payload is, if it does not travel in the ring's slot.
     pub(crate) block: Option<LoanedBlock>,
@@ -84,7 +84,7 @@ impl PayloadLoan {
     /// small payload that does not lie in a block, and moves with the loan.
     pub fn mapped(&self) -> Option<Mapped> {
         let segment = self.block?.segment;
-        let state = self.output.state();
+        let state = self.output.lock();
         state
             .pool
             .segments
@@ -172,10 +172,10 @@ impl Drop for PayloadLoan {
     fn drop(&mut self) {
         if let Some(LoanedBlock { row, .. }) = self.block
             && self.image.is_some()
-            && fork::check(self.output.0.fork_generation).is_ok()
+            && fork::check(self.output.fork_generation).is_ok()
         {
-            self.output.state().pool.give_back(row);
-            self.output.0.producer.wake.notify_room();
+            self.output.lock().pool.give_back(row);
+            self.output.producer.wake.notify_room();
         }
     }
 }

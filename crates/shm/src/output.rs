@@ -1,21 +1,18 @@
 //! The producer's end of one output: loans, publication, and the edges to its consumers.
 
-use crate::counters::{CountersPage, OutputCounter};
-use crate::edge::{Announcements, Edge, OutputEdge, Reference, accepted};
+use crate::atomics::Ordering;
+use crate::edge::{OutputEdge, Reference};
 use crate::fork;
 use crate::loan::{LoanedBlock, PayloadLoan};
-use crate::pair::{MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS};
-use crate::pool::{Block, Budget, EVICTION_PATIENCE_NANOS, Evict, NoBlock, Pool};
-use crate::ring::Misbehaviour;
+use crate::lock_free::Waited;
+use crate::output_state::{OutputState, SharedOutput};
+use crate::pool::{EVICTION_PATIENCE_NANOS, NoBlock};
+use crate::producer::Producer;
 use crate::send::{Receipt, SendError, Wait};
-use crate::slot::{INLINE_BYTES, MAX_HEAD_BYTES, SlotImage};
-use crate::sync::{Ordering, Waited};
+use crate::slot::{INLINE_BYTES, MAX_HEAD_BYTES};
 use crate::sys::{self, monotonic_nanos};
-use crate::wake::OwnWakePage;
 use nervure_message::Header;
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard};
 
 /// How often a blocked producer looks for room before it goes to sleep: some microseconds.
 const SPINS: u32 = 64;
@@ -23,83 +20,14 @@ const SPINS: u32 = 64;
 /// a hostile peer keeps others from waking it.
 const BLOCKED_RECHECK_NANOS: u64 = 50_000_000;
 
-/// What all outputs of a node share.
-#[derive(Clone)]
-pub struct Producer {
-    /// The memory that they may own.
-    pub budget: Arc<Budget>,
-    /// The node's own wake page, for its space futex.
-    pub wake: Arc<OwnWakePage>,
-    /// The node's counters.
-    pub counters: Arc<CountersPage>,
-    /// The node's incarnation.
-    pub incarnation: u32,
-    /// Set by [`Producer::stop`].
-    pub stopping: Arc<AtomicBool>,
-    /// Told of an edge that was cut off because its consumer broke the rules.
-    pub on_misbehaviour: Arc<dyn Fn(u32, Misbehaviour) + Send + Sync>,
-}
-
-impl std::fmt::Debug for Producer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Producer")
-            .field("budget", &self.budget)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Producer {
-    /// Ends every blocked call, now and later.
-    pub fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
-        self.wake.notify_room();
-    }
-}
-
 /// The producer's end of one output. Clones are the same output; any thread may use it.
 #[derive(Clone)]
-pub struct Output(pub(crate) Arc<Shared>);
-
-pub(crate) struct Shared {
-    name: String,
-    pub(crate) producer: Producer,
-    pub(crate) fork_generation: u32,
-    state: Mutex<State>,
-}
-
-pub(crate) struct State {
-    pub(crate) pool: Pool,
-    /// Those that give way are the last.
-    edges: Vec<Edge>,
-    history: VecDeque<SlotImage>,
-    history_depth: usize,
-    sequence: u64,
-    announcements: Announcements,
-    /// For the next loan, as the last one left it.
-    spare_image: Option<Box<SlotImage>>,
-}
+pub struct Output(pub(crate) Arc<SharedOutput>);
 
 impl Output {
     /// Makes an output without edges, of at most `blocks` blocks, which keeps the last `history` samples.
     pub fn new(name: String, blocks: u32, history: u32, producer: Producer) -> Self {
-        let state = State {
-            pool: Pool::new(producer.budget.clone(), blocks),
-            edges: Vec::new(),
-            history: VecDeque::new(),
-            history_depth: history as usize,
-            sequence: 0,
-            announcements: HashMap::new(),
-            spare_image: None,
-        };
-        let fork_generation = fork::generation();
-        let output = Self(Arc::new(Shared {
-            name,
-            producer,
-            fork_generation,
-            state: Mutex::new(state),
-        }));
-        output.0.producer.budget.join(output.as_member());
-        output
+        Self(SharedOutput::new(name, blocks, history, producer))
     }
 
     /// Its name.
@@ -113,8 +41,7 @@ impl Output {
         if fork::check(self.0.fork_generation).is_err() {
             return false;
         }
-        let state = self.state();
-        state.history_depth > 0 || !state.edges.is_empty()
+        self.state().has_readers()
     }
 
     /// Borrows memory for a payload of `payload_bytes`, whose head will be at most `head_bytes` long.
@@ -178,7 +105,7 @@ impl Output {
         wait: Wait,
     ) -> Result<Receipt, SendError> {
         assert!(
-            Arc::ptr_eq(&self.0, &loan.output.0),
+            Arc::ptr_eq(&self.0, &loan.output),
             "a loan is published where it was made"
         );
         fork::check(self.0.fork_generation)?;
@@ -202,10 +129,9 @@ impl Output {
 
     /// The receipt of a sample that found no memory, which [`Output::loan`] has counted.
     pub fn missed_by_all(&self) -> Receipt {
-        let state = self.state();
         Receipt {
             queued: 0,
-            missed: state.edges.iter().filter(|edge| !edge.is_observer).count() as u32,
+            missed: self.state().counted_edges(),
         }
     }
 
@@ -215,26 +141,8 @@ impl Output {
     /// [`SendError::Announcement`] when it is too large, or one too many.
     pub fn announce(&self, id: u64, bytes: &[u8]) -> Result<(), SendError> {
         fork::check(self.0.fork_generation)?;
-        let mut state = self.state();
-        if state.announcements.contains_key(&id) {
-            return Ok(());
-        }
-        if bytes.len() > MAX_ANNOUNCEMENT_BYTES {
-            let text = format!(
-                "schema of {} bytes, at most {MAX_ANNOUNCEMENT_BYTES} are possible",
-                bytes.len()
-            );
-            return Err(SendError::Announcement(text));
-        }
-        if state.announcements.len() >= MAX_ANNOUNCEMENTS {
-            let text = format!(
-                "output {} has changed its schema {MAX_ANNOUNCEMENTS} times",
-                self.name()
-            );
-            return Err(SendError::Announcement(text));
-        }
-        state.announcements.insert(id, bytes.into());
-        Ok(())
+        let announced = self.state().announce(id, bytes, self.name());
+        announced.map_err(SendError::Announcement)
     }
 
     // -- for the control thread
@@ -266,15 +174,7 @@ impl Output {
 
     /// An edge gives way from now on: when memory is short, what waits in its queue is given up for the others.
     pub fn mark_as_observer(&self, edge: u32) {
-        let mut state = self.state();
-        if let Some(edge) = state
-            .edges
-            .iter_mut()
-            .find(|known| known.attached.id == edge)
-        {
-            edge.is_observer = true;
-        }
-        state.edges.sort_by_key(|edge| edge.is_observer);
+        self.state().mark_as_observer(edge);
     }
 
     /// A row of the counters is another edge's from now on, which is about to be attached to this output.
@@ -299,14 +199,14 @@ impl Output {
 
     // -- helpers
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, OutputState> {
+        self.0.lock()
     }
 
     fn lend(&self, payload_bytes: usize, block: Option<LoanedBlock>) -> PayloadLoan {
         let image = self.state().spare_image.take().unwrap_or_default();
         PayloadLoan {
-            output: self.clone(),
+            output: self.0.clone(),
             payload_bytes,
             block,
             image: Some(image),
@@ -379,7 +279,7 @@ impl Output {
                     .0
                     .producer
                     .budget
-                    .evict_elsewhere(&self.as_member(), bytes) =>
+                    .evict_elsewhere(&self.0.as_member(), bytes) =>
             {
                 take().map_err(|none| match none {
                     NoBlock::Budget { bytes, .. } => NoBlock::Budget {
@@ -391,10 +291,6 @@ impl Output {
             }
             result => result,
         }
-    }
-
-    fn as_member(&self) -> Weak<dyn Evict> {
-        Arc::downgrade(&self.0) as Weak<dyn Evict>
     }
 
     /// Counts a sample that found no memory.
@@ -415,7 +311,7 @@ impl Output {
         &self,
         sample: &Reference,
         wait: Wait,
-    ) -> Result<MutexGuard<'_, State>, SendError> {
+    ) -> Result<MutexGuard<'_, OutputState>, SendError> {
         let room = || {
             let mut state = self.state();
             state.unready_edge(sample).is_none().then_some(state)
@@ -434,7 +330,7 @@ impl Output {
             return match state.unready_edge(sample) {
                 None => Ok(state),
                 Some(index) => Err(SendError::WouldBlock {
-                    consumer: state.edges[index].attached.consumer.clone(),
+                    consumer: state.consumer(index),
                 }),
             };
         }
@@ -476,257 +372,6 @@ impl Output {
 
 impl std::fmt::Debug for Output {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Output")
-            .field("name", &self.0.name)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Evict for Shared {
-    fn evict(&self, bytes: u64) -> bool {
-        let mut guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = &mut *guard;
-        let any = loop {
-            let any = state.pool.evict(bytes, is_free(&state.edges));
-            if any || !state.take_back_from_history() {
-                break any;
-            }
-        };
-        state.announce_retiring();
-        any
-    }
-}
-
-/// Whether no consumer and no history holds a block.
-fn is_free(edges: &[Edge]) -> impl Fn(u32, &Block) -> bool {
-    |row, block| block.holds == 0 && !edges.iter().any(|edge| edge.holds(row))
-}
-
-/// The order in which edges get a sample. Each wake-up comes after those before it: consumers take turns at being the
-/// first. Observers, behind the others in `edges`, come last.
-fn in_turn<T>(
-    edges: &mut [T],
-    turn: u64,
-    is_observer: impl Fn(&T) -> bool,
-) -> impl Iterator<Item = &mut T> {
-    let own = edges.partition_point(|edge| !is_observer(edge));
-    let (own, observers) = edges.split_at_mut(own);
-    let (later, sooner) =
-        own.split_at_mut(turn.checked_rem(own.len() as u64).unwrap_or(0) as usize);
-    sooner.iter_mut().chain(later).chain(observers)
-}
-
-impl State {
-    fn next_sequence(&mut self) -> u64 {
-        let sequence = self.sequence;
-        self.sequence += 1;
-        sequence
-    }
-
-    fn take_block(&mut self, bytes: usize, counters: &CountersPage) -> Result<u32, NoBlock> {
-        loop {
-            let result = self.pool.take(bytes, is_free(&self.edges));
-            self.announce_retiring();
-            let gave_way = match result {
-                // What is on its way will do.
-                Err(NoBlock::Budget { evicting: true, .. }) => {
-                    self.take_back_from_observer(counters)
-                }
-                Err(NoBlock::Rows | NoBlock::Budget { .. }) => {
-                    self.take_back_from_observer(counters) || self.take_back_from_history()
-                }
-                _ => false,
-            };
-            if !gave_way {
-                return result;
-            }
-        }
-    }
-
-    /// Forgets the oldest sample that the history alone still holds: what is new counts for more than what a late joiner
-    /// would get. False when there is none.
-    fn take_back_from_history(&mut self) -> bool {
-        let Self {
-            history,
-            edges,
-            pool,
-            ..
-        } = self;
-        let row_alone = |image: &SlotImage| {
-            let is_alone = |row: &u32| !edges.iter().any(|edge| edge.holds(*row));
-            image.descriptor().block().filter(is_alone)
-        };
-        let Some((index, row)) = history
-            .iter()
-            .enumerate()
-            .find_map(|(index, image)| Some((index, row_alone(image)?)))
-        else {
-            return false;
-        };
-        history.remove(index);
-        pool.block_mut(row).holds -= 1;
-        true
-    }
-
-    /// Takes a queued block back from an edge that gives way. False when there is none.
-    fn take_back_from_observer(&mut self, counters: &CountersPage) -> bool {
-        self.edges
-            .iter_mut()
-            .any(|edge| edge.drop_queued_block(counters))
-    }
-
-    /// Tells consumers of segments that are given up. One whose socket is full is told at the next occasion.
-    fn announce_retiring(&mut self) {
-        for retiring in self
-            .pool
-            .retiring
-            .iter_mut()
-            .filter(|retiring| !retiring.announced)
-        {
-            let pairs = self.edges.iter().map(|edge| &edge.attached.pair);
-            let mut concerned = pairs.filter(|pair| retiring.waiting_for.contains(&pair.peer));
-            retiring.announced =
-                concerned.all(|pair| accepted(&pair.send_retire(retiring.segment)));
-        }
-    }
-
-    /// The consumer that a caller at the budget waits for: any `block` edge.
-    fn blocking_consumer(&self) -> Option<String> {
-        self.edges
-            .iter()
-            .find(|edge| edge.can_block())
-            .map(|edge| edge.attached.consumer.clone())
-    }
-
-    /// The first `block` edge that cannot take a sample yet.
-    fn unready_edge(&mut self, sample: &Reference) -> Option<usize> {
-        let Self {
-            edges,
-            pool,
-            announcements,
-            ..
-        } = self;
-        edges
-            .iter_mut()
-            .position(|edge| edge.can_block() && !edge.is_ready(sample, pool, announcements))
-    }
-
-    fn offer_to_all(&mut self, image: &SlotImage, producer: &Producer) -> Receipt {
-        let mut receipt = Receipt::default();
-        for edge in in_turn(&mut self.edges, self.sequence, |edge| edge.is_observer) {
-            match edge.offer(image, &mut self.pool, &self.announcements, producer) {
-                _ if edge.is_observer => {}
-                true => receipt.queued += 1,
-                false => receipt.missed += 1,
-            }
-        }
-        if self.history_depth > 0 {
-            self.remember(image.clone());
-        }
-        receipt
-    }
-
-    fn remember(&mut self, image: SlotImage) {
-        if self.history.len() == self.history_depth
-            && let Some(oldest) = self.history.pop_front()
-            && let Some(row) = oldest.descriptor().block()
-        {
-            self.pool.block_mut(row).holds -= 1;
-        }
-        if let Some(row) = image.descriptor().block() {
-            self.pool.block_mut(row).holds += 1;
-        }
-        self.history.push_back(image);
-    }
-
-    fn attach(&mut self, attached: OutputEdge, producer: &Producer) {
-        let Self {
-            edges,
-            pool,
-            announcements,
-            history,
-            ..
-        } = self;
-        if let Some(edge) = edges
-            .iter_mut()
-            .find(|edge| edge.attached.id == attached.id)
-        {
-            edge.resume(attached);
-            edge.announce_queued(pool, announcements);
-            return;
-        }
-        let mut edge = Edge::new(attached);
-        edge.announce_queued(pool, announcements);
-        let skipped = history
-            .len()
-            .saturating_sub(edge.attached.queue.depth as usize);
-        for image in history.iter().skip(skipped) {
-            edge.offer(image, pool, announcements, producer);
-        }
-        edges.insert(edges.partition_point(|edge| !edge.is_observer), edge);
-    }
-
-    fn detach(&mut self, id: u32, suspended: bool, producer: &Producer) {
-        let Some(index) = self.edges.iter().position(|edge| edge.attached.id == id) else {
-            return;
-        };
-        let peer = self.edges[index].attached.pair.peer;
-        if suspended {
-            self.edges[index].suspend(producer);
-        } else {
-            self.edges.remove(index).end(&producer.counters);
-        }
-        if !self.edges.iter().any(|edge| edge.has_peer(peer)) {
-            self.pool.acknowledged(peer, None);
-        }
-    }
-
-    fn acknowledge(&mut self, peer: u32, segments: &[u32]) {
-        for &segment in segments {
-            self.pool.acknowledged(peer, Some(segment));
-        }
-        for edge in self.edges.iter_mut().filter(|edge| edge.has_peer(peer)) {
-            edge.announce_queued(&mut self.pool, &self.announcements);
-        }
-    }
-
-    fn count_missed_memory(&mut self, counters: &CountersPage) {
-        self.next_sequence();
-        for edge in &self.edges {
-            edge.count(counters, OutputCounter::MissedMemory, 1);
-        }
-    }
-
-    /// Adds to the waiting time of the edge that is in the way, and names its consumer.
-    fn count_blocked(&mut self, nanos: u64, counters: &CountersPage) -> String {
-        let full = self
-            .edges
-            .iter_mut()
-            .position(|edge| edge.can_block() && edge.is_full(true));
-        let index = full.or_else(|| self.edges.iter().position(Edge::can_block));
-        index.map_or_else(String::new, |index| {
-            self.edges[index].count(counters, OutputCounter::BlockedNanos, nanos);
-            self.edges[index].attached.consumer.clone()
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::in_turn;
-
-    #[test]
-    fn consumers_take_turns_and_observers_come_last() {
-        let mut edges = [1, 2, 3, -1, -2];
-        let mut order = |turn| {
-            in_turn(&mut edges, turn, |&edge| edge < 0)
-                .map(|edge| *edge)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(order(0), [1, 2, 3, -1, -2]);
-        assert_eq!(order(1), [2, 3, 1, -1, -2]);
-        assert_eq!(order(5), [3, 1, 2, -1, -2]);
-        assert_eq!(in_turn(&mut [-1], 7, |&edge| edge < 0).count(), 1);
-        assert_eq!(in_turn(&mut [], 7, |&edge: &i32| edge < 0).count(), 0);
+        self.0.fmt(f)
     }
 }

@@ -3,9 +3,10 @@
 //! Each begins with a cache line of constants: magic, layout version, and its sizes. Whoever maps one checks them
 //! once and works with private copies from then on.
 
-use crate::double_buffer::DoubleBuffer;
-use crate::ring::{Ring, SLOT_WORDS};
-use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
+use crate::atomics::{AtomicU32, AtomicU64, Ordering::*, prefetch};
+use crate::lock_free::double_buffer::DoubleBuffer;
+use crate::lock_free::ring::Ring;
+use crate::slot::SLOT_WORDS;
 use crate::sys::{self, Mapping, Sharing};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
@@ -162,7 +163,7 @@ impl EdgeRegion {
     }
 
     #[inline]
-    pub(crate) fn ring(&self) -> Ring<'_> {
+    pub(crate) fn ring(&self) -> Ring<'_, SLOT_WORDS> {
         // SAFETY: atomics, within the region: `map` has checked its length.
         let (head, tail) = unsafe { (self.mapping.at(Self::HEAD), self.mapping.at(Self::TAIL)) };
         // SAFETY: as above.
@@ -171,6 +172,18 @@ impl EdgeRegion {
                 .slice_at(Self::slots_offset(self.blocks), self.capacity * SLOT_WORDS)
         };
         Ring { head, tail, slots }
+    }
+
+    /// Starts to fetch the cache lines that the next pop of a small sample reads.
+    #[inline]
+    pub(crate) fn prefetch_oldest(&self) {
+        const LINE_WORDS: usize = LINE / size_of::<u64>();
+        let ring = self.ring();
+        prefetch(ring.head);
+        let oldest = ring.slot(ring.tail.load(Relaxed));
+        for line in oldest.chunks(LINE_WORDS).take(4) {
+            prefetch(&line[0]);
+        }
     }
 
     #[inline]

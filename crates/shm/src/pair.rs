@@ -11,7 +11,7 @@
 //! with it everything behind. While one waits there, only the control thread receives: the socket is readable, so it
 //! tries again, and it rings the node's own bell when it has succeeded.
 
-use crate::ring::Misbehaviour;
+use crate::misbehaviour::Misbehaviour;
 use crate::seqpacket::{Received, Seqpacket};
 use crate::shortage::Shortage;
 use crate::sys::Mapping;

@@ -4,10 +4,11 @@
 //! inline area and its head at the next multiple of 8; a block's head lies at the start of the inline area, or, when
 //! it does not fit there, in the block at the next multiple of 8 behind the payload.
 
-use crate::ring::SLOT_WORDS;
-use crate::sync::{AtomicU64, Ordering::Relaxed};
+use crate::atomics::{AtomicU64, Ordering::Relaxed};
 use nervure_message::Header;
 
+/// Words of a slot: header and descriptor, then the inline area.
+pub(crate) const SLOT_WORDS: usize = 48;
 /// Bytes of the inline area.
 pub const INLINE_BYTES: usize = (SLOT_WORDS - INLINE) * 8;
 /// The largest head in bytes.

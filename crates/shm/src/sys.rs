@@ -1,6 +1,6 @@
 //! The kernel's side: memfds, mappings, eventfds, clocks.
 
-use crate::sync::Waited;
+use crate::lock_free::Waited;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};

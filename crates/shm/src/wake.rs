@@ -13,11 +13,12 @@
 //! A word that only the node writes and that reads otherwise is a proof that a peer overwrote the page:
 //! see [`OwnWakePage::on_overwritten`].
 
+use crate::atomics::{AtomicU64, FutexWord};
 use crate::counters::CountersPage;
-use crate::doorbell::{Doorbell, Parking, Sleeper, Wake};
+use crate::lock_free::Waited;
+use crate::lock_free::doorbell::{Doorbell, Parking, Sleeper, Wake};
+use crate::lock_free::room_futex::{RoomFutex, RoomWaiters};
 use crate::pages::LINE;
-use crate::room_futex::{RoomFutex, RoomWaiters};
-use crate::sync::{AtomicU64, FutexWord, Waited};
 use crate::sys::{self, Mapping, Sharing, monotonic_nanos};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;

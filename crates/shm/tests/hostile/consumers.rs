@@ -6,7 +6,9 @@ use crate::rig::{
 use crate::rig::{expect_sample, send};
 use nervure_message::Header;
 use nervure_protocol::wiring::Policy;
-use nervure_shm::{EdgeRegion, Misbehaviour, Receipt, SendError, Seqpacket, Wait, WakePage};
+use nervure_shm::{
+    EdgeRegion, Misbehaviour, Receipt, RingError, SendError, Seqpacket, Wait, WakePage,
+};
 use rustix::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
@@ -62,7 +64,10 @@ fn a_tail_that_cannot_be_is_found_and_the_edge_cut_off_once() {
             hostile.assert_other_works(40);
             let cut = hostile.producer.cut();
             assert!(
-                matches!(cut.as_slice(), [(0, Misbehaviour::Counters { .. })]),
+                matches!(
+                    cut.as_slice(),
+                    [(0, Misbehaviour::Ring(RingError::Counters { .. }))]
+                ),
                 "{tail}: {cut:?}"
             );
             assert_eq!(

@@ -4,7 +4,7 @@ use crate::rig::{
     ATTACHED, BLOCKS, BesideHostile, DEPTH, HEAD, NO_BLOCK, Random, RawEdge, SEGMENT, TAIL,
 };
 use crate::rig::{expect_sample, packet, segment};
-use nervure_shm::{Arrival, Misbehaviour};
+use nervure_shm::{Arrival, Misbehaviour, RingError};
 use rustix::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
@@ -199,7 +199,7 @@ fn counters_further_apart_than_the_ring_are_refused() {
         hostile.edge.write_word(HEAD, head);
         let found = hostile.misbehaviour();
         assert!(
-            matches!(found, Misbehaviour::Counters { .. }),
+            matches!(found, Misbehaviour::Ring(RingError::Counters { .. })),
             "{head} {tail}: {found:?}"
         );
     }

@@ -189,7 +189,12 @@ impl HonestConsumer {
 
     /// Attaches an edge whose producer has that wake page; its id is that of the input.
     pub fn attach(&self, input: u32, region: &OwnedFd, producer_wake: &OwnedFd, socket: Seqpacket) {
-        self.attach_pair(input, region, producer_wake, Arc::new(ConsumerPair::new(socket)));
+        self.attach_pair(
+            input,
+            region,
+            producer_wake,
+            Arc::new(ConsumerPair::new(socket)),
+        );
     }
 
     pub fn attach_pair(

@@ -17,69 +17,30 @@
 //! overwritten rests on its release of `tail` and of the lease.
 //!
 //! Each side distrusts what the other can write: counters that are further apart than the capacity are
-//! [`Misbehaviour`], after which the edge is cut off.
+//! [`RingError`], after which the edge is cut off.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
-
-/// Words of a slot: the header and descriptor, then the inline area.
-#[cfg(not(loom))]
-pub(crate) const SLOT_WORDS: usize = 48;
-#[cfg(loom)]
-pub(crate) const SLOT_WORDS: usize = 2;
+use super::sync::{AtomicU32, AtomicU64, Ordering::*};
 
 /// A producer in a hurry makes a pop fail a few times; one that makes it fail so often does nothing else.
 const MAX_POP_ATTEMPTS: u32 = 1_000_000;
 
-/// The peer wrote something into shared memory that it never may.
+/// The counters of a ring are not as its rules leave them: the peer overwrote them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Misbehaviour {
-    /// `head` and `tail` of a ring are further apart than its capacity.
+pub enum RingError {
+    /// `head` and `tail` are further apart than the capacity.
     #[error("the ring's counters are {distance} apart, its capacity is {capacity}")]
     Counters {
-        /// Their distance.
+        /// `head` minus `tail`.
         distance: u64,
-        /// The capacity.
+        /// Slots of the ring.
         capacity: u64,
     },
-    /// `tail` moved under each of so many attempts to pop.
+    /// `tail` moved during every attempt to pop.
     #[error("the ring's tail moved under {attempts} attempts to pop")]
     TailContention {
-        /// How many.
+        /// Number of attempts.
         attempts: u32,
     },
-    /// A descriptor names a block beyond the lease table.
-    #[error("descriptor names block {block} of {blocks}")]
-    Block {
-        /// The block.
-        block: u32,
-        /// Rows of the lease table.
-        blocks: u32,
-    },
-    /// A descriptor names a segment that was never sent.
-    #[error("descriptor names segment {segment}, which was never sent")]
-    Segment {
-        /// The segment.
-        segment: u32,
-    },
-    /// A descriptor reaches beyond its segment.
-    #[error("descriptor reaches to byte {end} of a segment of {bytes} bytes")]
-    Bounds {
-        /// End of what it names.
-        end: u64,
-        /// The segment's size.
-        bytes: u64,
-    },
-    /// The head (layout and metadata) of a sample is larger than allowed.
-    #[error("head of {bytes} bytes, at most {max} are allowed")]
-    Head {
-        /// Its size.
-        bytes: u64,
-        /// The limit.
-        max: u64,
-    },
-    /// The pair socket carried something that is no message.
-    #[error("malformed message on the pair socket: {0}")]
-    Message(&'static str),
 }
 
 /// What [`Ring::pop`] did.
@@ -95,27 +56,27 @@ pub(crate) enum Popped<T> {
 
 /// A ring, wherever its fields lie.
 #[derive(Clone, Copy)]
-pub(crate) struct Ring<'a> {
+pub(crate) struct Ring<'a, const SLOT_WORDS: usize> {
     pub(crate) head: &'a AtomicU64,
     pub(crate) tail: &'a AtomicU64,
     /// `capacity * SLOT_WORDS` words.
     pub(crate) slots: &'a [AtomicU64],
 }
 
-impl<'a> Ring<'a> {
+impl<'a, const SLOT_WORDS: usize> Ring<'a, SLOT_WORDS> {
     fn capacity(&self) -> u64 {
         (self.slots.len() / SLOT_WORDS) as u64
     }
 
-    fn slot(&self, index: u64) -> &'a [AtomicU64] {
+    pub(crate) fn slot(&self, index: u64) -> &'a [AtomicU64] {
         let start = (index & (self.capacity() - 1)) as usize * SLOT_WORDS;
         &self.slots[start..start + SLOT_WORDS]
     }
 
-    fn distance(&self, head: u64, tail: u64) -> Result<u64, Misbehaviour> {
+    fn distance(&self, head: u64, tail: u64) -> Result<u64, RingError> {
         let (distance, capacity) = (head.wrapping_sub(tail), self.capacity());
         if distance > capacity {
-            Err(Misbehaviour::Counters { distance, capacity })
+            Err(RingError::Counters { distance, capacity })
         } else {
             Ok(distance)
         }
@@ -125,7 +86,7 @@ impl<'a> Ring<'a> {
 
     /// How many descriptors wait; `head` is the producer's own copy.
     #[inline]
-    pub(crate) fn queued(&self, head: u64) -> Result<u64, Misbehaviour> {
+    pub(crate) fn queued(&self, head: u64) -> Result<u64, RingError> {
         self.distance(head, self.tail.load(Acquire))
     }
 
@@ -137,7 +98,7 @@ impl<'a> Ring<'a> {
     }
 
     /// Takes the oldest descriptor back and returns its index; `None` when the consumer was quicker.
-    pub(crate) fn take_back(&self, head: u64) -> Result<Option<u64>, Misbehaviour> {
+    pub(crate) fn take_back(&self, head: u64) -> Result<Option<u64>, RingError> {
         let tail = self.tail.load(Acquire);
         if self.distance(head, tail)? == 0 {
             return Ok(None);
@@ -152,25 +113,9 @@ impl<'a> Ring<'a> {
     // -- consumer
 
     /// Whether nothing waits. Counters that make no sense count as something: a pop tells what is wrong with them.
-    #[cfg(not(loom))]
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.tail.load(Relaxed) == self.head.load(Relaxed)
-    }
-
-    /// Begins to fetch what the next pop of a small sample reads.
-    #[cfg(not(loom))]
-    #[inline]
-    pub(crate) fn prefetch(&self) {
-        const LINE_WORDS: usize = 8;
-        crate::sync::prefetch(self.head);
-        for line in self
-            .slot(self.tail.load(Relaxed))
-            .chunks(LINE_WORDS)
-            .take(4)
-        {
-            crate::sync::prefetch(&line[0]);
-        }
     }
 
     /// Pops the oldest descriptor: `read` copies what it needs of the slot, and `admit` may leave it there for later. Both
@@ -180,7 +125,7 @@ impl<'a> Ring<'a> {
         &self,
         mut read: impl FnMut(&[AtomicU64]) -> T,
         mut admit: impl FnMut(&T) -> bool,
-    ) -> Result<Popped<T>, Misbehaviour> {
+    ) -> Result<Popped<T>, RingError> {
         for _ in 0..MAX_POP_ATTEMPTS {
             let tail = self.tail.load(Acquire);
             let head = self.head.load(Acquire);
@@ -188,7 +133,7 @@ impl<'a> Ring<'a> {
                 Ok(0) => return Ok(Popped::Empty),
                 // A producer that drops and pushes between the two loads moves both: look at `tail` again.
                 Err(_) if self.tail.load(Relaxed) != tail => continue,
-                Err(misbehaviour) => return Err(misbehaviour),
+                Err(error) => return Err(error),
                 Ok(_) => {}
             }
             let copy = read(self.slot(tail));
@@ -206,7 +151,7 @@ impl<'a> Ring<'a> {
                 return Ok(Popped::Taken(copy));
             }
         }
-        Err(Misbehaviour::TailContention {
+        Err(RingError::TailContention {
             attempts: MAX_POP_ATTEMPTS,
         })
     }
@@ -217,7 +162,3 @@ impl<'a> Ring<'a> {
 pub(crate) fn is_leased(lease: &AtomicU32) -> bool {
     lease.load(Acquire) != 0
 }
-
-#[cfg(all(test, loom))]
-#[path = "loom_tests.rs"]
-mod loom_tests;

@@ -5,7 +5,7 @@
 //! leaves a whole copy behind. A reader copies the latest and looks at `version` again: where it has moved, the copy
 //! may be torn, and the reader begins anew.
 
-use crate::sync::{AtomicU64, Ordering::*, fence};
+use super::sync::{AtomicU64, Ordering::*, fence};
 
 /// Copies that a reader makes in vain before it takes what it has: a writer that is so busy has gone mad.
 const MAX_READ_ATTEMPTS: u32 = 1000;
@@ -40,7 +40,7 @@ impl DoubleBuffer<'_> {
             if self.version.load(Relaxed) == version {
                 break;
             }
-            crate::sync::spin_loop();
+            super::sync::spin_loop();
         }
         values
     }

@@ -29,7 +29,8 @@
 //! Orderings: the fences order everything but the bits of `words` against `summary`, which a release by the producer
 //! and an acquire by the consumer do. (Loom cannot show that: in its models a read-modify-write sees the newest value.)
 
-use crate::sync::{AtomicBool, AtomicU64, FutexWord, Ordering::*, Waited, fence};
+use super::Waited;
+use super::sync::{AtomicBool, AtomicU64, FutexWord, Ordering::*, fence};
 
 /// How a consumer sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,8 @@
 //! The number itself is in the producer's own memory ([`RoomWaiters`]): a peer that overwrites `waiters` costs a wake-up, and
 //! the next wait writes the true number again. How long a wait takes without a wake-up is the caller's deadline.
 
-use crate::sync::{AtomicU32, FutexWord, Mutex, Ordering::*, Waited, fence};
+use super::Waited;
+use super::sync::{AtomicU32, FutexWord, Mutex, Ordering::*, fence};
 use std::sync::PoisonError;
 
 /// The space futex, wherever its fields lie.

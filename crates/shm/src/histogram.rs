@@ -1,0 +1,116 @@
+//! Histograms of durations.
+
+/// Buckets of a latency histogram: 8 an octave from 1.024 us to beyond two minutes.
+pub(crate) const BUCKETS: usize = 224;
+
+/// A histogram of durations with a resolution of an eighth of an octave (at most 12.5 % too high).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    pub(crate) buckets: Box<[u64; BUCKETS]>,
+    pub(crate) max_nanos: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            buckets: Box::new([0; BUCKETS]),
+            max_nanos: 0,
+        }
+    }
+}
+
+impl Histogram {
+    /// How many durations were counted.
+    pub fn count(&self) -> u64 {
+        saturating_sum(self.buckets.iter().copied())
+    }
+
+    /// The longest duration ever counted, in nanoseconds.
+    pub fn max_nanos(&self) -> u64 {
+        self.max_nanos
+    }
+
+    /// What was counted since `earlier`, a copy of the same histogram. The maximum stays that of all time.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut difference = self.clone();
+        for (now, then) in difference.buckets.iter_mut().zip(earlier.buckets.iter()) {
+            *now = now.saturating_sub(*then);
+        }
+        difference
+    }
+
+    /// Adds what another histogram counted.
+    pub fn merge(&mut self, other: &Self) {
+        for (sum, count) in self.buckets.iter_mut().zip(other.buckets.iter()) {
+            *sum = sum.saturating_add(*count);
+        }
+        self.max_nanos = self.max_nanos.max(other.max_nanos);
+    }
+
+    /// The duration in nanoseconds below which the share `quantile` (0 to 1) lies; `None` when nothing was counted.
+    pub fn quantile(&self, quantile: f64) -> Option<u64> {
+        let count = self.count();
+        let rank = ((count as f64 * quantile).ceil() as u64).clamp(1, count.max(1));
+        let mut seen = 0;
+        self.buckets
+            .iter()
+            .enumerate()
+            .find_map(|(index, &bucket)| {
+                seen = u64::saturating_add(seen, bucket);
+                (seen >= rank && count > 0).then(|| bucket_end(index).min(self.max_nanos))
+            })
+    }
+
+    /// Counts one duration.
+    pub fn record(&mut self, nanos: u64) {
+        self.buckets[bucket_of(nanos)] += 1;
+        self.max_nanos = self.max_nanos.max(nanos);
+    }
+}
+
+/// A sum of counters that a node may have overwritten.
+pub(crate) fn saturating_sum(counters: impl IntoIterator<Item = u64>) -> u64 {
+    counters.into_iter().fold(0, u64::saturating_add)
+}
+
+/// Bucket of a duration: units of 1024 ns, the first 8 one each, then 8 an octave.
+pub(crate) fn bucket_of(nanos: u64) -> usize {
+    let units = nanos >> 10;
+    if units < 8 {
+        return units as usize;
+    }
+    let octave = units.ilog2() as usize;
+    let eighth = (units >> (octave - 3)) as usize & 7;
+    ((octave - 2) * 8 + eighth).min(BUCKETS - 1)
+}
+
+/// End of a bucket in nanoseconds.
+fn bucket_end(bucket: usize) -> u64 {
+    if bucket < 8 {
+        return (bucket as u64 + 1) << 10;
+    }
+    let (octave, eighth) = (bucket / 8 + 2, bucket as u64 % 8);
+    (8 + eighth + 1) << (octave - 3) << 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_cover_every_duration_and_never_overstate_by_more_than_an_eighth() {
+        let mut last = 0;
+        for nanos in (0..2000).chain((1..60).map(|shift| (1u64 << shift) + 12_345)) {
+            let bucket = bucket_of(nanos);
+            assert!(bucket < BUCKETS);
+            assert!(bucket_of(nanos + 1) >= bucket);
+            if bucket < BUCKETS - 1 {
+                assert!(bucket_end(bucket) > nanos, "{nanos}");
+                assert!(bucket_end(bucket) <= nanos + nanos / 8 + 1025, "{nanos}");
+            }
+            last = last.max(bucket);
+        }
+        assert_eq!(last, BUCKETS - 1);
+    }
+}

@@ -1,0 +1,493 @@
+//! The inbox: waits for all inputs of a node, and delivers what they have.
+
+use crate::fork::{self, NodeForked};
+use crate::inbox_handle::{Command, InboxHandle};
+use crate::input_edge::InputEdge;
+use crate::lock_free::Waited;
+use crate::misbehaviour::Misbehaviour;
+use crate::received_sample::{Pop, ReceivedSample, SampleInner};
+use crate::sys::monotonic_nanos;
+use crate::wake::OwnWakePage;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What [`Inbox::try_next`] found.
+#[derive(Debug)]
+pub enum Arrival {
+    /// A sample.
+    Sample {
+        /// Index of its input.
+        input: u32,
+        /// The sample.
+        sample: ReceivedSample,
+    },
+    /// The input's last producer is gone, and its last sample was delivered.
+    Closed {
+        /// Index of the input.
+        input: u32,
+    },
+    /// The producer of an edge broke the rules; the edge was cut off.
+    Misbehaved {
+        /// Index of its input.
+        input: u32,
+        /// The edge.
+        edge: u32,
+        /// What it did.
+        misbehaviour: Misbehaviour,
+    },
+    /// A producer of the input is gone, and its last sample was delivered; another may come.
+    Ended {
+        /// Index of the input.
+        input: u32,
+    },
+    /// The control thread has something for the node: see [`InboxHandle::notify`].
+    Notified,
+}
+
+/// The inputs of one node: waits for all of them at once, and delivers round-robin over those that have news, each
+/// in its own order.
+#[derive(Debug)]
+pub struct Inbox {
+    handle: InboxHandle,
+    inputs: Vec<Input>,
+    /// Bits taken from the doorbell and not yet found empty.
+    pending: Vec<u64>,
+    cursor: u32,
+    /// Arrivals until the doorbell is looked at although something is pending.
+    until_take: u32,
+    /// For the next sample: see [`InputEdge::pop`].
+    spare: Option<Arc<SampleInner>>,
+}
+
+/// A producer that is faster than this node keeps its own bit pending for ever: others are heard after so many arrivals.
+/// Looking each time would cost both sides a cache line a sample.
+const ARRIVALS_PER_DOORBELL_CHECK: u32 = 16;
+
+#[derive(Debug, Default)]
+struct Input {
+    /// The current edge first; behind it those of the producer's next incarnations, and between them what is delivered
+    /// in the place of one that is gone.
+    sources: VecDeque<Source>,
+    /// Edges that were cut off, and whose end the control thread has not told yet.
+    cut_off_edges: Vec<u32>,
+    /// No producer will come any more.
+    last: bool,
+    closed: bool,
+}
+
+#[derive(Debug)]
+enum Source {
+    Edge(Attached),
+    Local(ReceivedSample),
+    /// See [`InboxHandle::deliver_end`].
+    End,
+}
+
+#[derive(Debug)]
+struct Attached {
+    edge: Arc<InputEdge>,
+    /// The producer is gone: when the ring is empty, so is the edge.
+    is_ended: bool,
+    /// What its producer did, found and not yet told.
+    misbehaviour: Option<Misbehaviour>,
+}
+
+/// Samples of no edge that wait on an input at most: the oldest goes. Each of them says that a producer failed.
+const MAX_LOCAL_SAMPLES: usize = 16;
+
+impl Input {
+    fn edges_mut(&mut self) -> impl Iterator<Item = &mut Attached> {
+        self.sources.iter_mut().filter_map(|source| match source {
+            Source::Edge(attached) => Some(attached),
+            Source::Local(_) | Source::End => None,
+        })
+    }
+
+    /// Adds a sample behind everything that is there.
+    fn deliver(&mut self, sample: ReceivedSample) {
+        let is_local = |source: &Source| matches!(source, Source::Local(_));
+        if self
+            .sources
+            .iter()
+            .filter(|source| is_local(source))
+            .count()
+            == MAX_LOCAL_SAMPLES
+            && let Some(oldest) = self.sources.iter().position(is_local)
+        {
+            self.sources.remove(oldest);
+        }
+        self.sources.push_back(Source::Local(sample));
+    }
+
+    /// The producer of `edge` is gone. False when the edge is not one of this input.
+    fn close(&mut self, edge: u32, last: bool) -> bool {
+        if let Some(attached) = self.edges_mut().find(|attached| attached.edge.id == edge) {
+            attached.is_ended = true;
+        } else if let Some(index) = self.cut_off_edges.iter().position(|&cut| cut == edge) {
+            self.cut_off_edges.swap_remove(index);
+        } else {
+            return false;
+        }
+        self.last |= last;
+        true
+    }
+}
+
+impl Inbox {
+    /// Makes the inbox of the node whose wake page and eventfd these are.
+    pub fn new(page: Arc<OwnWakePage>, eventfd: Arc<OwnedFd>) -> Self {
+        let inputs = page.inputs();
+        Self {
+            inputs: (0..inputs).map(|_| Input::default()).collect(),
+            // One bit more than inputs: the last is for what the control thread has to say.
+            pending: vec![0; (inputs as usize + 1).div_ceil(64)],
+            cursor: 0,
+            until_take: ARRIVALS_PER_DOORBELL_CHECK,
+            spare: None,
+            handle: InboxHandle::new(page, eventfd),
+        }
+    }
+
+    /// For the control thread.
+    pub fn handle(&self) -> InboxHandle {
+        self.handle.clone()
+    }
+
+    /// The next arrival, if there is one. Never waits.
+    ///
+    /// # Errors
+    /// [`NodeForked`] in a forked child.
+    pub fn try_next(&mut self) -> Result<Option<Arrival>, NodeForked> {
+        fork::check(self.handle.fork_generation)?;
+        self.until_take -= 1;
+        if self.until_take == 0 {
+            self.until_take = ARRIVALS_PER_DOORBELL_CHECK;
+            self.handle.page.take(&mut self.pending);
+        }
+        loop {
+            let Some(input) = self.next_pending() else {
+                if self.handle.page.take(&mut self.pending) {
+                    continue;
+                }
+                return Ok(None);
+            };
+            let arrival = if input == self.inputs.len() as u32 {
+                self.apply_commands()
+            } else {
+                self.pop_input(input)
+            };
+            if arrival.is_some() {
+                return Ok(arrival);
+            }
+        }
+    }
+
+    /// The newest sample queued on `input`; those before it are let go. Never waits.
+    ///
+    /// # Errors
+    /// [`NodeForked`] in a forked child.
+    pub fn take_newest(&mut self, input: u32) -> Result<Option<ReceivedSample>, NodeForked> {
+        fork::check(self.handle.fork_generation)?;
+        let (mut newest, mut is_short) = (None, false);
+        let sources = &mut self.inputs[input as usize].sources;
+        while let Some(source) = sources.front_mut() {
+            let attached = match source {
+                Source::Edge(attached) => attached,
+                Source::Local(sample) => {
+                    newest = Some(sample.clone());
+                    sources.pop_front();
+                    continue;
+                }
+                Source::End => {
+                    sources.pop_front();
+                    continue;
+                }
+            };
+            // As many as there can be: a producer in a hurry does not keep it here.
+            for _ in 0..attached.edge.region.capacity() {
+                match attached.edge.pop(&mut self.spare) {
+                    Ok(Pop::Sample(sample)) => newest = Some(sample),
+                    Ok(Pop::Nothing) => break,
+                    Ok(Pop::Shortage) => {
+                        is_short = true;
+                        break;
+                    }
+                    Err(misbehaviour) => {
+                        attached.misbehaviour = Some(misbehaviour);
+                        break;
+                    }
+                }
+            }
+            if !attached.is_ended || attached.misbehaviour.is_some() || is_short {
+                break;
+            }
+            sources.pop_front();
+        }
+        // What else there is to say of the input, `try_next` says.
+        self.set(input);
+        Ok(newest)
+    }
+
+    /// Whether a sample waits on `input`. If so, [`Inbox::try_next`] finds it, rung for or not.
+    pub fn has_queued(&mut self, input: u32) -> bool {
+        self.refresh();
+        let has_queued = self.inputs[input as usize]
+            .sources
+            .iter()
+            .any(|source| match source {
+                Source::Edge(attached) => !attached.edge.region.ring().is_empty(),
+                Source::Local(_) => true,
+                Source::End => false,
+            });
+        if has_queued {
+            self.set(input);
+        }
+        has_queued
+    }
+
+    /// The next arrival of one input, whatever there is on others. Never waits.
+    pub fn next_of(&mut self, input: u32) -> Option<Arrival> {
+        if self.belongs_to_this_process() {
+            self.pop_input(input)
+        } else {
+            None
+        }
+    }
+
+    /// Does what the control thread asked for, if anything was taken in that it did: see [`Inbox::collect`]. True where
+    /// [`Arrival::Notified`] would follow.
+    pub fn take_commands(&mut self) -> bool {
+        let own = self.inputs.len();
+        self.belongs_to_this_process()
+            && self.pending[own / 64] & 1 << (own % 64) != 0
+            && self.apply_commands().is_some()
+    }
+
+    /// Takes in edges that were attached since the last call, so that [`Inbox::take_newest`] sees them.
+    pub fn refresh(&mut self) {
+        if !self.belongs_to_this_process() {
+            return;
+        }
+        let own = self.inputs.len() as u32;
+        self.handle.page.take(&mut self.pending);
+        if self.pending[own as usize / 64] & 1 << (own % 64) != 0 && self.apply_commands().is_some()
+        {
+            // There was more than edges: `try_next` shall find it again.
+            self.handle.notify();
+        }
+    }
+
+    /// Takes in what rang, for a later [`Inbox::try_next`], so that [`Inbox::wait`] sleeps until something else rings.
+    pub fn collect(&mut self) {
+        self.handle.page.take(&mut self.pending);
+    }
+
+    /// Whether it belongs to this process, and not to the one that it was forked from.
+    pub fn belongs_to_this_process(&self) -> bool {
+        fork::check(self.handle.fork_generation).is_ok()
+    }
+
+    /// Readable after [`Inbox::arm`], when there is news.
+    pub fn eventfd(&self) -> BorrowedFd<'_> {
+        self.handle.eventfd.as_fd()
+    }
+
+    /// Sleeps until there is news, or until `deadline` (nanoseconds of CLOCK_MONOTONIC), and at most for
+    /// [`crate::MAX_SLEEP_NANOS`]. Call it when [`Inbox::try_next`] found nothing. In a forked child it returns at once.
+    pub fn wait(&self, deadline: Option<u64>) -> Waited {
+        let waited = self.handle.wait(deadline);
+        self.prefetch();
+        waited
+    }
+
+    /// What was slept through has gone from the caches: what the input of the last sample needs for the next one is
+    /// fetched while the doorbell is looked at.
+    fn prefetch(&self) {
+        let last = self
+            .cursor
+            .checked_sub(1)
+            .and_then(|last| self.inputs.get(last as usize));
+        if let Some(Source::Edge(attached)) = last.and_then(|input| input.sources.front()) {
+            attached.edge.region.prefetch_oldest();
+        }
+    }
+
+    /// Asks for the eventfd to become readable at the next news. False when there is news already. The caller looks again
+    /// when [`Inbox::sleep_deadline`] says.
+    pub fn arm(&self) -> bool {
+        self.handle.arm()
+    }
+
+    /// When a caller that sleeps in an event loop, and means to look again at `deadline`, has to: see
+    /// [`OwnWakePage::sleep_deadline`].
+    pub fn sleep_deadline(&self, deadline: Option<u64>) -> u64 {
+        match self.belongs_to_this_process() {
+            true => self.handle.page.sleep_deadline(deadline),
+            false => monotonic_nanos(),
+        }
+    }
+
+    /// Ends what [`Inbox::arm`] began.
+    pub fn disarm(&self) {
+        self.handle.disarm();
+    }
+
+    /// The node's own bit (what the control thread has to say comes before samples), or else the first pending input from
+    /// the cursor on, round-robin.
+    fn next_pending(&self) -> Option<u32> {
+        let own = self.inputs.len();
+        if self.pending[own / 64] & 1 << (own % 64) != 0 {
+            return Some(own as u32);
+        }
+        let start = self.cursor as usize;
+        let words = self.pending.len();
+        for step in 0..=words {
+            let index = (start / 64 + step) % words;
+            let mut word = self.pending[index];
+            if step == 0 {
+                word &= u64::MAX << (start % 64);
+            }
+            // Bits beyond the node's own are set where all are.
+            let valid = self.inputs.len() + 1 - (index * 64).min(self.inputs.len() + 1);
+            if valid < 64 {
+                word &= (1 << valid) - 1;
+            }
+            if word != 0 {
+                return Some(index as u32 * 64 + word.trailing_zeros());
+            }
+        }
+        None
+    }
+
+    fn clear(&mut self, input: u32) {
+        self.pending[input as usize / 64] &= !(1 << (input % 64));
+    }
+
+    fn set(&mut self, input: u32) {
+        self.pending[input as usize / 64] |= 1 << (input % 64);
+    }
+
+    /// Pops from an input; its bit stays until it is found empty.
+    #[inline]
+    fn pop_input(&mut self, index: u32) -> Option<Arrival> {
+        if let Some(Source::Edge(Attached {
+            edge,
+            misbehaviour: None,
+            ..
+        })) = self.inputs[index as usize].sources.front()
+        {
+            match edge.pop(&mut self.spare) {
+                Ok(Pop::Sample(sample)) => {
+                    self.cursor = (index + 1) % (self.inputs.len() as u32 + 1);
+                    return Some(Arrival::Sample {
+                        input: index,
+                        sample,
+                    });
+                }
+                Ok(Pop::Nothing) => {}
+                // Also at the end of an edge: it ends behind what is queued.
+                Ok(Pop::Shortage) => {
+                    self.clear(index);
+                    return None;
+                }
+                Err(misbehaviour) => return Some(self.cut_off(index, misbehaviour)),
+            }
+        }
+        self.advance_source(index)
+    }
+
+    /// What comes from an input whose first edge, if it has one, is found empty.
+    #[inline(never)]
+    fn advance_source(&mut self, index: u32) -> Option<Arrival> {
+        let input = &mut self.inputs[index as usize];
+        match input.sources.front_mut() {
+            Some(Source::Edge(Attached {
+                misbehaviour: Some(misbehaviour),
+                ..
+            })) => {
+                let misbehaviour = *misbehaviour;
+                return Some(self.cut_off(index, misbehaviour));
+            }
+            Some(Source::Edge(Attached { is_ended: true, .. }) | Source::End) => {
+                input.sources.pop_front();
+                return Some(Arrival::Ended { input: index });
+            }
+            Some(Source::Local(sample)) => {
+                let sample = sample.clone();
+                input.sources.pop_front();
+                self.cursor = (index + 1) % (self.inputs.len() as u32 + 1);
+                return Some(Arrival::Sample {
+                    input: index,
+                    sample,
+                });
+            }
+            Some(Source::Edge(_)) | None => {}
+        }
+        let closed = input.last && input.sources.is_empty() && !input.closed;
+        input.closed |= closed;
+        self.clear(index);
+        closed.then_some(Arrival::Closed { input: index })
+    }
+
+    /// Cuts off the first edge of an input.
+    #[cold]
+    fn cut_off(&mut self, index: u32, misbehaviour: Misbehaviour) -> Arrival {
+        let input = &mut self.inputs[index as usize];
+        let Some(Source::Edge(Attached { edge, .. })) = input.sources.pop_front() else {
+            unreachable!("an edge was looked at")
+        };
+        input.cut_off_edges.push(edge.id);
+        Arrival::Misbehaved {
+            input: index,
+            edge: edge.id,
+            misbehaviour,
+        }
+    }
+
+    /// Does what the control thread asked for.
+    #[cold]
+    fn apply_commands(&mut self) -> Option<Arrival> {
+        self.clear(self.inputs.len() as u32);
+        let mut notified = false;
+        for command in self.handle.take_commands() {
+            match command {
+                Command::Attach(edge) => {
+                    let input = edge.input;
+                    if let Some(known) = self.inputs.get_mut(input as usize) {
+                        let attached = Attached {
+                            edge,
+                            is_ended: false,
+                            misbehaviour: None,
+                        };
+                        known.sources.push_back(Source::Edge(attached));
+                        self.set(input);
+                    }
+                }
+                Command::Close { edge, last } => {
+                    let inputs = self.inputs.iter_mut().enumerate();
+                    let found = inputs
+                        .filter_map(|(index, input)| input.close(edge, last).then_some(index))
+                        .next();
+                    if let Some(input) = found {
+                        self.set(input as u32);
+                    }
+                }
+                Command::Deliver { input, sample } => {
+                    if let Some(known) = self.inputs.get_mut(input as usize) {
+                        known.deliver(sample);
+                        self.set(input);
+                    }
+                }
+                Command::DeliverEnd { input } => {
+                    if let Some(known) = self.inputs.get_mut(input as usize) {
+                        known.sources.push_back(Source::End);
+                        self.set(input);
+                    }
+                }
+                Command::Notify => notified = true,
+            }
+        }
+        notified.then_some(Arrival::Notified)
+    }
+}

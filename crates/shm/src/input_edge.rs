@@ -1,0 +1,46 @@
+//! The consumer's end of one edge.
+
+use crate::atomics::Ordering;
+use crate::counters::CountersPage;
+use crate::pages::EdgeRegion;
+use crate::pair::ConsumerPair;
+use crate::wake::WakePage;
+use nervure_protocol::wiring::Policy;
+use std::sync::Arc;
+
+/// The consumer's end of one edge: see `AttachInput` of the control protocol.
+#[derive(Debug)]
+pub struct InputEdge {
+    /// Its id.
+    pub id: u32,
+    /// Index of the input, and row in the consumer's counters.
+    pub input: u32,
+    /// The queue's policy: a producer may wait for what is popped from a `block` edge.
+    pub policy: Policy,
+    /// Ring and leases.
+    pub region: EdgeRegion,
+    /// The socket to the producer.
+    pub pair: Arc<ConsumerPair>,
+    /// The producer's wake page, for its space futex.
+    pub producer_wake: Arc<WakePage>,
+    /// The consumer's counters.
+    pub counters: Arc<CountersPage>,
+}
+
+impl InputEdge {
+    /// Counts a block that a sample of this process now views.
+    pub(crate) fn count_held_block(&self) {
+        if let Some(row) = self.counters.input_row(self.input) {
+            row.hold();
+        }
+    }
+
+    /// Returns a block to the producer: nothing in this process views it any more.
+    pub(crate) fn release_block(&self, row: u32) {
+        if let Some(counters) = self.counters.input_row(self.input) {
+            counters.release();
+        }
+        self.region.leases()[row as usize].store(0, Ordering::Release);
+        self.producer_wake.room_futex().notify();
+    }
+}

@@ -1,0 +1,372 @@
+//! One output's edges, blocks and history, behind one lock.
+
+use crate::counter_rows::OutputCounter;
+use crate::counters::CountersPage;
+use crate::edge::{Announcements, Edge, OutputEdge, Reference, accepted};
+use crate::fork;
+use crate::pair::{MAX_ANNOUNCEMENT_BYTES, MAX_ANNOUNCEMENTS};
+use crate::pool::{Block, Evict, NoBlock, Pool};
+use crate::producer::Producer;
+use crate::send::Receipt;
+use crate::slot::SlotImage;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// An output, as its clones and loans share it.
+pub(crate) struct SharedOutput {
+    pub(crate) name: String,
+    pub(crate) producer: Producer,
+    pub(crate) fork_generation: u32,
+    state: Mutex<OutputState>,
+}
+
+/// What the lock of an output guards.
+pub(crate) struct OutputState {
+    pub(crate) pool: Pool,
+    /// Observers come last.
+    edges: Vec<Edge>,
+    /// The last samples, oldest first.
+    history: VecDeque<SlotImage>,
+    history_depth: usize,
+    /// Sequence number of the next sample.
+    sequence: u64,
+    announcements: Announcements,
+    /// The slot image of the last published loan, for the next one.
+    pub(crate) spare_image: Option<Box<SlotImage>>,
+}
+
+impl SharedOutput {
+    pub(crate) fn new(name: String, blocks: u32, history: u32, producer: Producer) -> Arc<Self> {
+        let state = OutputState {
+            pool: Pool::new(producer.budget.clone(), blocks),
+            edges: Vec::new(),
+            history: VecDeque::new(),
+            history_depth: history as usize,
+            sequence: 0,
+            announcements: HashMap::new(),
+            spare_image: None,
+        };
+        let shared = Arc::new(Self {
+            name,
+            producer,
+            fork_generation: fork::generation(),
+            state: Mutex::new(state),
+        });
+        shared.producer.budget.join(shared.as_member());
+        shared
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, OutputState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The output as a member of its budget.
+    pub(crate) fn as_member(self: &Arc<Self>) -> Weak<dyn Evict> {
+        Arc::downgrade(self) as Weak<dyn Evict>
+    }
+}
+
+impl std::fmt::Debug for SharedOutput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Output")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Evict for SharedOutput {
+    fn evict(&self, bytes: u64) -> bool {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let any = loop {
+            let any = state.pool.evict(bytes, is_free(&state.edges));
+            if any || !state.take_back_from_history() {
+                break any;
+            }
+        };
+        state.announce_retiring();
+        any
+    }
+}
+
+/// Whether no consumer and no history holds a block.
+fn is_free(edges: &[Edge]) -> impl Fn(u32, &Block) -> bool {
+    |row, block| block.holds == 0 && !edges.iter().any(|edge| edge.holds(row))
+}
+
+/// The order in which edges get a sample. Each wake-up comes after those before it: consumers take turns at being the
+/// first. Observers, behind the others in `edges`, come last.
+fn in_turn<T>(
+    edges: &mut [T],
+    turn: u64,
+    is_observer: impl Fn(&T) -> bool,
+) -> impl Iterator<Item = &mut T> {
+    let own = edges.partition_point(|edge| !is_observer(edge));
+    let (own, observers) = edges.split_at_mut(own);
+    let (later, sooner) =
+        own.split_at_mut(turn.checked_rem(own.len() as u64).unwrap_or(0) as usize);
+    sooner.iter_mut().chain(later).chain(observers)
+}
+
+impl OutputState {
+    /// Whether a sample would be received, now or from the history.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.history_depth > 0 || !self.edges.is_empty()
+    }
+
+    /// Edges whose losses count: all but those of observers.
+    pub(crate) fn counted_edges(&self) -> u32 {
+        self.edges.iter().filter(|edge| !edge.is_observer).count() as u32
+    }
+
+    /// The consumer of the edge at `index`, as `node/input`.
+    pub(crate) fn consumer(&self, index: usize) -> String {
+        self.edges[index].attached.consumer.clone()
+    }
+
+    /// Adds an announcement, unless `id` is known already. The error says which limit it exceeds.
+    pub(crate) fn announce(&mut self, id: u64, bytes: &[u8], output: &str) -> Result<(), String> {
+        if self.announcements.contains_key(&id) {
+            return Ok(());
+        }
+        if bytes.len() > MAX_ANNOUNCEMENT_BYTES {
+            return Err(format!(
+                "schema of {} bytes, at most {MAX_ANNOUNCEMENT_BYTES} are possible",
+                bytes.len()
+            ));
+        }
+        if self.announcements.len() >= MAX_ANNOUNCEMENTS {
+            return Err(format!(
+                "output {output} has changed its schema {MAX_ANNOUNCEMENTS} times"
+            ));
+        }
+        self.announcements.insert(id, bytes.into());
+        Ok(())
+    }
+
+    /// Makes `edge` an observer's: see [`Edge::is_observer`].
+    pub(crate) fn mark_as_observer(&mut self, edge: u32) {
+        let mut edges = self.edges.iter_mut();
+        if let Some(edge) = edges.find(|known| known.attached.id == edge) {
+            edge.is_observer = true;
+        }
+        self.edges.sort_by_key(|edge| edge.is_observer);
+    }
+
+    pub(crate) fn next_sequence(&mut self) -> u64 {
+        let sequence = self.sequence;
+        self.sequence += 1;
+        sequence
+    }
+
+    pub(crate) fn take_block(
+        &mut self,
+        bytes: usize,
+        counters: &CountersPage,
+    ) -> Result<u32, NoBlock> {
+        loop {
+            let result = self.pool.take(bytes, is_free(&self.edges));
+            self.announce_retiring();
+            let gave_way = match result {
+                // What is on its way will do.
+                Err(NoBlock::Budget { evicting: true, .. }) => {
+                    self.take_back_from_observer(counters)
+                }
+                Err(NoBlock::Rows | NoBlock::Budget { .. }) => {
+                    self.take_back_from_observer(counters) || self.take_back_from_history()
+                }
+                _ => false,
+            };
+            if !gave_way {
+                return result;
+            }
+        }
+    }
+
+    /// Forgets the oldest sample that the history alone still holds: what is new counts for more than what a late joiner
+    /// would get. False when there is none.
+    fn take_back_from_history(&mut self) -> bool {
+        let Self {
+            history,
+            edges,
+            pool,
+            ..
+        } = self;
+        let row_alone = |image: &SlotImage| {
+            let is_alone = |row: &u32| !edges.iter().any(|edge| edge.holds(*row));
+            image.descriptor().block().filter(is_alone)
+        };
+        let Some((index, row)) = history
+            .iter()
+            .enumerate()
+            .find_map(|(index, image)| Some((index, row_alone(image)?)))
+        else {
+            return false;
+        };
+        history.remove(index);
+        pool.block_mut(row).holds -= 1;
+        true
+    }
+
+    /// Takes a queued block back from an edge that gives way. False when there is none.
+    fn take_back_from_observer(&mut self, counters: &CountersPage) -> bool {
+        self.edges
+            .iter_mut()
+            .any(|edge| edge.drop_queued_block(counters))
+    }
+
+    /// Tells consumers of segments that are given up. One whose socket is full is told at the next occasion.
+    fn announce_retiring(&mut self) {
+        for retiring in self
+            .pool
+            .retiring
+            .iter_mut()
+            .filter(|retiring| !retiring.announced)
+        {
+            let pairs = self.edges.iter().map(|edge| &edge.attached.pair);
+            let mut concerned = pairs.filter(|pair| retiring.waiting_for.contains(&pair.peer));
+            retiring.announced =
+                concerned.all(|pair| accepted(&pair.send_retire(retiring.segment)));
+        }
+    }
+
+    /// The consumer that a caller at the budget waits for: any `block` edge.
+    pub(crate) fn blocking_consumer(&self) -> Option<String> {
+        self.edges
+            .iter()
+            .find(|edge| edge.can_block())
+            .map(|edge| edge.attached.consumer.clone())
+    }
+
+    /// The first `block` edge that cannot take a sample yet.
+    pub(crate) fn unready_edge(&mut self, sample: &Reference) -> Option<usize> {
+        let Self {
+            edges,
+            pool,
+            announcements,
+            ..
+        } = self;
+        edges
+            .iter_mut()
+            .position(|edge| edge.can_block() && !edge.is_ready(sample, pool, announcements))
+    }
+
+    pub(crate) fn offer_to_all(&mut self, image: &SlotImage, producer: &Producer) -> Receipt {
+        let mut receipt = Receipt::default();
+        for edge in in_turn(&mut self.edges, self.sequence, |edge| edge.is_observer) {
+            match edge.offer(image, &mut self.pool, &self.announcements, producer) {
+                _ if edge.is_observer => {}
+                true => receipt.queued += 1,
+                false => receipt.missed += 1,
+            }
+        }
+        if self.history_depth > 0 {
+            self.remember(image.clone());
+        }
+        receipt
+    }
+
+    fn remember(&mut self, image: SlotImage) {
+        if self.history.len() == self.history_depth
+            && let Some(oldest) = self.history.pop_front()
+            && let Some(row) = oldest.descriptor().block()
+        {
+            self.pool.block_mut(row).holds -= 1;
+        }
+        if let Some(row) = image.descriptor().block() {
+            self.pool.block_mut(row).holds += 1;
+        }
+        self.history.push_back(image);
+    }
+
+    pub(crate) fn attach(&mut self, attached: OutputEdge, producer: &Producer) {
+        let Self {
+            edges,
+            pool,
+            announcements,
+            history,
+            ..
+        } = self;
+        if let Some(edge) = edges
+            .iter_mut()
+            .find(|edge| edge.attached.id == attached.id)
+        {
+            edge.resume(attached);
+            edge.announce_queued(pool, announcements);
+            return;
+        }
+        let mut edge = Edge::new(attached);
+        edge.announce_queued(pool, announcements);
+        let skipped = history
+            .len()
+            .saturating_sub(edge.attached.queue.depth as usize);
+        for image in history.iter().skip(skipped) {
+            edge.offer(image, pool, announcements, producer);
+        }
+        edges.insert(edges.partition_point(|edge| !edge.is_observer), edge);
+    }
+
+    pub(crate) fn detach(&mut self, id: u32, suspended: bool, producer: &Producer) {
+        let Some(index) = self.edges.iter().position(|edge| edge.attached.id == id) else {
+            return;
+        };
+        let peer = self.edges[index].attached.pair.peer;
+        if suspended {
+            self.edges[index].suspend(producer);
+        } else {
+            self.edges.remove(index).end(&producer.counters);
+        }
+        if !self.edges.iter().any(|edge| edge.has_peer(peer)) {
+            self.pool.acknowledged(peer, None);
+        }
+    }
+
+    pub(crate) fn acknowledge(&mut self, peer: u32, segments: &[u32]) {
+        for &segment in segments {
+            self.pool.acknowledged(peer, Some(segment));
+        }
+        for edge in self.edges.iter_mut().filter(|edge| edge.has_peer(peer)) {
+            edge.announce_queued(&mut self.pool, &self.announcements);
+        }
+    }
+
+    pub(crate) fn count_missed_memory(&mut self, counters: &CountersPage) {
+        self.next_sequence();
+        for edge in &self.edges {
+            edge.count(counters, OutputCounter::MissedMemory, 1);
+        }
+    }
+
+    /// Adds to the waiting time of the edge that is in the way, and names its consumer.
+    pub(crate) fn count_blocked(&mut self, nanos: u64, counters: &CountersPage) -> String {
+        let full = self
+            .edges
+            .iter_mut()
+            .position(|edge| edge.can_block() && edge.is_full(true));
+        let index = full.or_else(|| self.edges.iter().position(Edge::can_block));
+        index.map_or_else(String::new, |index| {
+            self.edges[index].count(counters, OutputCounter::BlockedNanos, nanos);
+            self.edges[index].attached.consumer.clone()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_turn;
+
+    #[test]
+    fn consumers_take_turns_and_observers_come_last() {
+        let mut edges = [1, 2, 3, -1, -2];
+        let mut order = |turn| {
+            in_turn(&mut edges, turn, |&edge| edge < 0)
+                .map(|edge| *edge)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(order(0), [1, 2, 3, -1, -2]);
+        assert_eq!(order(1), [2, 3, 1, -1, -2]);
+        assert_eq!(order(5), [3, 1, 2, -1, -2]);
+        assert_eq!(in_turn(&mut [-1], 7, |&edge| edge < 0).count(), 1);
+        assert_eq!(in_turn(&mut [], 7, |&edge: &i32| edge < 0).count(), 0);
+    }
+}

@@ -1,0 +1,42 @@
+//! What the outputs of a node share.
+
+use crate::atomics::Ordering;
+use crate::counters::CountersPage;
+use crate::misbehaviour::Misbehaviour;
+use crate::pool::Budget;
+use crate::wake::OwnWakePage;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What all outputs of a node share.
+#[derive(Clone)]
+pub struct Producer {
+    /// The memory that they may own.
+    pub budget: Arc<Budget>,
+    /// The node's own wake page, for its space futex.
+    pub wake: Arc<OwnWakePage>,
+    /// The node's counters.
+    pub counters: Arc<CountersPage>,
+    /// The node's incarnation.
+    pub incarnation: u32,
+    /// Set by [`Producer::stop`].
+    pub stopping: Arc<AtomicBool>,
+    /// Told of an edge that was cut off because its consumer broke the rules.
+    pub on_misbehaviour: Arc<dyn Fn(u32, Misbehaviour) + Send + Sync>,
+}
+
+impl std::fmt::Debug for Producer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Producer")
+            .field("budget", &self.budget)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Producer {
+    /// Ends every blocked call, now and later.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.wake.notify_room();
+    }
+}

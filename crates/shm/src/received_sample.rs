@@ -1,0 +1,431 @@
+//! Received samples, and how they are taken from an edge.
+
+use crate::counter_rows::InputRow;
+use crate::fork;
+use crate::input_edge::InputEdge;
+use crate::lock_free::ring::Popped;
+use crate::misbehaviour::Misbehaviour;
+use crate::pair::{Lookup, Segment};
+use crate::pool::BLOCK_ALIGNMENT;
+use crate::slot::{Descriptor, INLINE_BYTES, InlineArea, MAX_HEAD_BYTES, SlotHeader};
+use crate::sys::monotonic_nanos;
+use nervure_message::{
+    DecodeError, Encode, Header, Layout, Metadata, MetadataError, decode_head, encode_head,
+};
+use nervure_protocol::wiring::Policy;
+use std::sync::{Arc, OnceLock};
+
+/// A received sample: a read-only view of its producer's memory, which stays valid until the sample is dropped.
+///
+/// The producer of a block can still write to it, if it is hostile: what is read may then be wrong, but nothing
+/// outside the block is ever read. Whatever depends on a value read here (an offset, a length) must be checked on
+/// a private copy of it.
+///
+/// Clones are the same sample.
+#[derive(Clone)]
+pub struct ReceivedSample(Arc<SampleInner>);
+
+impl std::fmt::Debug for ReceivedSample {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+pub(crate) struct SampleInner {
+    header: Header,
+    received_mono: u64,
+    payload_bytes: usize,
+    head_bytes: usize,
+    /// `None` for a sample of no edge, which was made in this process.
+    edge: Option<Arc<InputEdge>>,
+    body: Body,
+    /// A small payload and its head, or the head of a block where it fits: as in the slot.
+    inline: InlineArea,
+    /// Decoded when somebody asks.
+    layout: OnceLock<Result<Layout, DecodeError>>,
+}
+
+impl std::fmt::Debug for SampleInner {
+    /// What it is, and not its bytes.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            header,
+            payload_bytes,
+            head_bytes,
+            ..
+        } = self;
+        f.debug_struct("Sample")
+            .field("header", header)
+            .field("payload_bytes", payload_bytes)
+            .field("head_bytes", head_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+enum Body {
+    Inline,
+    Local {
+        /// Aligned as a small sample's.
+        payload: Vec<u128>,
+        head: Box<[u8]>,
+        /// What an edge would know.
+        announcements: Vec<(u64, Arc<[u8]>)>,
+    },
+    Block {
+        row: u32,
+        start: std::ptr::NonNull<u8>,
+        /// A private copy of a head that lies behind the payload.
+        head: Option<Box<[u8]>>,
+        /// Keeps the mapping.
+        _segment: Arc<Segment>,
+        fork_generation: u32,
+    },
+}
+
+// SAFETY: the payload is only read; its block stays leased and mapped until the sample is dropped.
+unsafe impl Send for SampleInner {}
+// SAFETY: as above.
+unsafe impl Sync for SampleInner {}
+
+impl ReceivedSample {
+    /// Its header.
+    pub fn header(&self) -> &Header {
+        &self.0.header
+    }
+
+    /// When it was taken from the queue, in nanoseconds of CLOCK_MONOTONIC.
+    pub fn received_mono(&self) -> u64 {
+        self.0.received_mono
+    }
+
+    /// Nanoseconds from publication until it was taken from the queue; 0 where the clocks are not one.
+    pub fn latency_nanos(&self) -> u64 {
+        self.0.latency_nanos()
+    }
+
+    /// Layout and metadata, private to this process.
+    pub fn head(&self) -> &[u8] {
+        self.0.head()
+    }
+
+    /// How the payload is laid out, as the head says.
+    ///
+    /// # Errors
+    /// When the producer wrote no valid head.
+    pub fn layout(&self) -> Result<&Layout, &DecodeError> {
+        let decode = || decode_head(self.0.head()).map(|(layout, _)| layout);
+        self.0.layout.get_or_init(decode).as_ref()
+    }
+
+    /// The payload, in place as long as a clone of the sample lives. Aligned to 256 bytes in a block, and to 16 in a
+    /// small sample.
+    pub fn payload(&self) -> &[u8] {
+        self.0.payload()
+    }
+
+    /// What the producer announced under `id`: a schema or the name of a frame.
+    pub fn announcement(&self, id: u64) -> Option<Arc<[u8]>> {
+        match (&self.0.edge, &self.0.body) {
+            (Some(edge), _) => edge.pair.announcement(id),
+            (None, Body::Local { announcements, .. }) => announcements
+                .iter()
+                .find(|(known, _)| *known == id)
+                .map(|(_, bytes)| bytes.clone()),
+            (None, _) => None,
+        }
+    }
+
+    /// A sample that came over no edge, for [`InboxHandle::deliver`].
+    pub fn local<V: Encode + ?Sized>(
+        value: &V,
+        metadata: &Metadata,
+        header: Header,
+    ) -> Result<Self, MetadataError> {
+        let head = encode_head(value, metadata)?;
+        let payload_bytes = value.payload_bytes();
+        let mut payload = vec![0_u128; payload_bytes.div_ceil(size_of::<u128>())];
+        value.write(&mut nervure_message::cast_slice_mut(&mut payload)[..payload_bytes]);
+        let announcements: Vec<(u64, Arc<[u8]>)> = value
+            .schema()
+            .map(|schema| (schema.id(), schema.bytes().into()))
+            .into_iter()
+            .collect();
+        let schema_id = announcements.first().map_or(0, |(id, _)| *id);
+        Ok(Self(Arc::new(SampleInner {
+            header: Header {
+                schema_id,
+                ..header
+            },
+            received_mono: monotonic_nanos(),
+            payload_bytes,
+            head_bytes: head.len(),
+            edge: None,
+            body: Body::Local {
+                payload,
+                head: head[..].into(),
+                announcements,
+            },
+            inline: InlineArea::default(),
+            layout: OnceLock::new(),
+        })))
+    }
+
+    /// The same sample in memory of this process: it holds no block of its producer, and outlives the edge.
+    #[must_use]
+    pub fn copied(&self) -> Self {
+        let mut payload = vec![0_u128; self.payload().len().div_ceil(size_of::<u128>())];
+        let bytes = &mut nervure_message::cast_slice_mut(&mut payload)[..self.payload().len()];
+        bytes.copy_from_slice(self.payload());
+        let ids = [self.header().schema_id, self.header().frame_id]
+            .into_iter()
+            .filter(|&id| id != 0);
+        let announcements = ids
+            .filter_map(|id| Some((id, self.announcement(id)?)))
+            .collect();
+        Self(Arc::new(SampleInner {
+            header: *self.header(),
+            received_mono: self.received_mono(),
+            payload_bytes: self.payload().len(),
+            head_bytes: self.head().len(),
+            edge: None,
+            body: Body::Local {
+                payload,
+                head: self.head().into(),
+                announcements,
+            },
+            inline: InlineArea::default(),
+            layout: OnceLock::new(),
+        }))
+    }
+}
+
+impl SampleInner {
+    fn blank() -> Arc<Self> {
+        Arc::new(Self {
+            header: Header::default(),
+            received_mono: 0,
+            payload_bytes: 0,
+            head_bytes: 0,
+            edge: None,
+            body: Body::Inline,
+            inline: InlineArea::default(),
+            layout: OnceLock::new(),
+        })
+    }
+
+    /// Becomes the sample of a slot, of which `inline` has the rest already. Validates what was copied out of shared
+    /// memory, and stays blank where it is not valid.
+    #[inline]
+    fn fill(
+        &mut self,
+        edge: &Arc<InputEdge>,
+        fixed: &SlotHeader,
+        segment: Option<Arc<Segment>>,
+    ) -> Result<(), Misbehaviour> {
+        self.received_mono = monotonic_nanos();
+        let descriptor = fixed.descriptor();
+        let head_bytes = descriptor.head_bytes as usize;
+        if head_bytes > MAX_HEAD_BYTES {
+            return Err(Misbehaviour::Head {
+                bytes: head_bytes as u64,
+                max: MAX_HEAD_BYTES as u64,
+            });
+        }
+        match segment {
+            Some(segment) => self.body = in_block(edge, &descriptor, segment)?,
+            None => check_inline(&descriptor)?,
+        }
+        self.header = fixed.header();
+        self.payload_bytes = descriptor.payload_bytes as usize;
+        self.head_bytes = head_bytes;
+        self.edge = Some(edge.clone());
+        Ok(())
+    }
+
+    fn head(&self) -> &[u8] {
+        let start = match &self.body {
+            Body::Inline => self.payload_bytes.next_multiple_of(8),
+            Body::Block { head: None, .. } => 0,
+            Body::Block {
+                head: Some(head), ..
+            }
+            | Body::Local { head, .. } => return head,
+        };
+        &self.inline.bytes()[start..][..self.head_bytes]
+    }
+
+    fn payload(&self) -> &[u8] {
+        match &self.body {
+            Body::Inline => &self.inline.bytes()[..self.payload_bytes],
+            Body::Local { payload, .. } => {
+                &nervure_message::cast_slice(payload)[..self.payload_bytes]
+            }
+            // SAFETY: within the segment (checked by `in_block`), which stays mapped as long as `self` holds it.
+            Body::Block { start, .. } => unsafe {
+                std::slice::from_raw_parts(start.as_ptr(), self.payload_bytes)
+            },
+        }
+    }
+
+    fn latency_nanos(&self) -> u64 {
+        self.received_mono.saturating_sub(self.header.publish_mono)
+    }
+}
+
+/// Checks that a small sample lies within its slot.
+fn check_inline(descriptor: &Descriptor) -> Result<(), Misbehaviour> {
+    let padded = descriptor.payload_bytes.checked_next_multiple_of(8);
+    let end = padded.and_then(|padded| padded.checked_add(u64::from(descriptor.head_bytes)));
+    if end.is_some_and(|end| end <= INLINE_BYTES as u64) {
+        return Ok(());
+    }
+    Err(Misbehaviour::Bounds {
+        end: end.unwrap_or(u64::MAX),
+        bytes: INLINE_BYTES as u64,
+    })
+}
+
+/// The block of a sample, and its head if that lies there. What is returned has to be dropped as a [`SampleInner`].
+#[inline(never)]
+fn in_block(
+    edge: &InputEdge,
+    descriptor: &Descriptor,
+    segment: Arc<Segment>,
+) -> Result<Body, Misbehaviour> {
+    let &Descriptor {
+        block,
+        offset,
+        payload_bytes,
+        head_bytes,
+        ..
+    } = descriptor;
+    if block >= edge.region.blocks() {
+        return Err(Misbehaviour::Block {
+            block,
+            blocks: edge.region.blocks(),
+        });
+    }
+    // A head that does not fit into the slot lies behind the payload.
+    let head_bytes = head_bytes as usize;
+    let beyond = if head_bytes > INLINE_BYTES {
+        head_bytes as u64
+    } else {
+        0
+    };
+    let head_start = if beyond > 0 {
+        payload_bytes.checked_next_multiple_of(8)
+    } else {
+        Some(payload_bytes)
+    };
+    let length = head_start.and_then(|start| start.checked_add(beyond));
+    let end = length.and_then(|length| offset.checked_add(length));
+    if !offset.is_multiple_of(BLOCK_ALIGNMENT as u64) || end.is_none_or(|end| end > segment.bytes())
+    {
+        return Err(Misbehaviour::Bounds {
+            end: end.unwrap_or(u64::MAX),
+            bytes: segment.bytes(),
+        });
+    }
+    // SAFETY: `offset` lies within the segment, checked above.
+    let start = unsafe { segment.start().add(offset as usize) };
+    let head = (beyond > 0).then(|| {
+        // SAFETY: the head's bytes lie within the segment, checked above. They are copied before they are looked at.
+        let shared = unsafe {
+            let head_start = start
+                .as_ptr()
+                .add((payload_bytes as usize).next_multiple_of(8));
+            std::slice::from_raw_parts(head_start, head_bytes)
+        };
+        shared.into()
+    });
+    edge.count_held_block();
+    Ok(Body::Block {
+        row: block,
+        start,
+        head,
+        _segment: segment,
+        fork_generation: fork::generation(),
+    })
+}
+
+impl Drop for SampleInner {
+    fn drop(&mut self) {
+        if let (
+            Body::Block {
+                row,
+                fork_generation,
+                ..
+            },
+            Some(edge),
+        ) = (&self.body, &self.edge)
+            && fork::check(*fork_generation).is_ok()
+        {
+            edge.release_block(*row);
+        }
+    }
+}
+
+impl InputEdge {
+    /// Takes the oldest sample that is queued. It is copied straight into `spare`, which is made where there is none: so
+    /// the look that finds nothing, after which the node sleeps, allocates for the sample that will wake it.
+    pub(crate) fn pop(
+        self: &Arc<Self>,
+        spare: &mut Option<Arc<SampleInner>>,
+    ) -> Result<Pop, Misbehaviour> {
+        loop {
+            let received = spare.get_or_insert_with(SampleInner::blank);
+            let received = Arc::get_mut(received).expect("a spare is nobody's sample yet");
+            let mut segment = Ok(None);
+            let admit = |fixed: &SlotHeader| {
+                let descriptor = fixed.descriptor();
+                let find = |_| self.pair.find(self.id, descriptor.segment);
+                segment = descriptor.block().map(find).transpose();
+                !matches!(
+                    segment,
+                    Ok(Some(Lookup::Pending | Lookup::Shortage)) | Err(_)
+                )
+            };
+            let read = |slot: &[_]| SlotHeader::load(slot, &mut received.inline);
+            let fixed = match self.region.ring().pop(read, admit)? {
+                Popped::Empty => return Ok(Pop::Nothing),
+                Popped::Refused => {
+                    let is_short = matches!(segment?, Some(Lookup::Shortage));
+                    return Ok(if is_short {
+                        Pop::Shortage
+                    } else {
+                        Pop::Nothing
+                    });
+                }
+                Popped::Taken(fixed) => fixed,
+            };
+            if self.policy == Policy::Block {
+                self.producer_wake.room_futex().notify();
+            }
+            let row = self.counters.input_row(self.input);
+            let segment = match segment? {
+                None => None,
+                Some(Lookup::Found(segment)) => Some(segment),
+                Some(Lookup::Gone | Lookup::Pending | Lookup::Shortage) => {
+                    row.inspect(InputRow::lost);
+                    continue;
+                }
+            };
+            received.fill(self, &fixed, segment)?;
+            if let Some(row) = row {
+                row.received(received.payload_bytes as u64, received.latency_nanos());
+            }
+            return Ok(spare.take().map_or(Pop::Nothing, |received| {
+                Pop::Sample(ReceivedSample(received))
+            }));
+        }
+    }
+}
+
+/// What [`InputEdge::pop`] found.
+pub(crate) enum Pop {
+    Sample(ReceivedSample),
+    /// Nothing that can be read, now or without another ring.
+    Nothing,
+    /// A sample whose memory cannot be mapped for lack of descriptors or memory. It stays queued.
+    Shortage,
+}

@@ -1,0 +1,18 @@
+//! Runs the lock-free structures under every interleaving that the memory model of C11 allows:
+//! `scripts/loom.sh`. Without `--cfg loom` there is nothing here.
+
+#![cfg(loom)]
+
+mod doorbell;
+mod double_buffer;
+#[path = "../../src/lock_free/mod.rs"]
+pub mod lock_free;
+mod ring;
+mod room_futex;
+
+/// Runs a model under every interleaving with at most that many preemptions.
+pub(crate) fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}

@@ -1,0 +1,68 @@
+//! No wake-up of a producer that waits for room is lost.
+
+use crate::check;
+use crate::lock_free::room_futex::{RoomFutex, RoomWaiters};
+use crate::lock_free::sync::{AtomicBool, AtomicU32, FutexWord, Ordering::*};
+use loom::sync::Arc;
+use loom::thread;
+
+#[test]
+fn a_waiting_producer_is_always_told_of_room() {
+    check(3, || {
+        let space = Arc::new((FutexWord::new(), AtomicU32::new(0), RoomWaiters::default()));
+        let room = Arc::new(AtomicU32::new(0));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (space, room) = (space.clone(), room.clone());
+                thread::spawn(move || {
+                    room.fetch_add(1, Release);
+                    RoomFutex {
+                        sequence: &space.0,
+                        waiters: &space.1,
+                    }
+                    .notify();
+                })
+            })
+            .collect();
+        let view = RoomFutex {
+            sequence: &space.0,
+            waiters: &space.1,
+        };
+        let all = || (room.load(Acquire) == 2).then_some(());
+        while view.wait(&space.2, 0, all, |_| ()).0.is_err() {}
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(space.1.load(Relaxed), 0);
+    });
+}
+
+#[test]
+fn its_own_process_wakes_a_waiting_producer_whatever_a_peer_writes() {
+    check(3, || {
+        let space = Arc::new((FutexWord::new(), AtomicU32::new(0), RoomWaiters::default()));
+        let stopping = Arc::new(AtomicBool::new(false));
+        let hostile = {
+            let space = space.clone();
+            thread::spawn(move || space.1.store(0, Relaxed))
+        };
+        let control = {
+            let (space, stopping) = (space.clone(), stopping.clone());
+            thread::spawn(move || {
+                stopping.store(true, Release);
+                space.2.wake(&RoomFutex {
+                    sequence: &space.0,
+                    waiters: &space.1,
+                });
+            })
+        };
+        let view = RoomFutex {
+            sequence: &space.0,
+            waiters: &space.1,
+        };
+        let stopped = || stopping.load(Acquire).then_some(());
+        while view.wait(&space.2, 0, stopped, |_| ()).0.is_err() {}
+        hostile.join().unwrap();
+        control.join().unwrap();
+    });
+}
