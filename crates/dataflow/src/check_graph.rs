@@ -1,6 +1,7 @@
-//! What can go wrong in the graph although every name in it is right: nodes that wait for each other.
+//! Finds mistakes in a graph whose names are all right: nodes that wait for each other, or are not
+//! connected.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::diagnostic::{Code, Finding, Findings};
 use crate::graph::{QueuePolicy, Source};
@@ -84,7 +85,7 @@ fn self_loops(connections: &[Connection<'_>], findings: &mut Findings<'_>) {
     }
 }
 
-/// A loop whose every connection blocks stops for ever once all its queues are full.
+/// A loop of connections that all block stops forever once all its queues are full.
 fn deadlocks(node_count: usize, connections: &[Connection<'_>], findings: &mut Findings<'_>) {
     let mut blocking: Vec<&Connection<'_>> = connections
         .iter()
@@ -94,14 +95,14 @@ fn deadlocks(node_count: usize, connections: &[Connection<'_>], findings: &mut F
         && let Some(cycle) = find_cycle(node_count, &blocking)
     {
         let message = format!(
-            "these nodes can wait for each other for ever: {}",
+            "these nodes can wait for each other forever: {}",
             drawn(&cycle)
         );
         let [first, others @ ..] = cycle.as_slice() else {
             return;
         };
         let mut finding = Finding::warning(Code::Deadlock, first.input.policy_span, message)
-            .hint("when all queues of the loop are full, nobody can send: give one of its inputs a policy that drops");
+            .hint("when all queues of the loop are full, no node can send: give one of its inputs a policy that drops");
         for other in others.iter().take(8) {
             finding = finding.related(
                 other.input.policy_span,
@@ -137,12 +138,14 @@ fn drawn(cycle: &[&Connection<'_>]) -> String {
     names.join(" -> ")
 }
 
-/// Some loop of `edges`, in the direction of the data, beginning with the node that the file names first.
+/// A loop of `edges`, in the direction of the data, starting with the node that comes first in the
+/// file.
 fn find_cycle<'c, 'p>(
     node_count: usize,
     edges: &[&'c Connection<'p>],
 ) -> Option<Vec<&'c Connection<'p>>> {
-    // Take away what nothing leads to, again and again: the rest is loops and what follows from them.
+    // Remove nodes without incoming edges until none is left: what remains is loops and the nodes
+    // behind them.
     let mut incoming = vec![Vec::new(); node_count];
     let mut outgoing = vec![Vec::new(); node_count];
     for edge in edges {
@@ -159,7 +162,7 @@ fn find_cycle<'c, 'p>(
             }
         }
     }
-    // Each remaining node has a remaining predecessor: walk back until a node comes up again.
+    // Each remaining node has a remaining predecessor: walk back until a node repeats.
     let start = (0..node_count).find(|&node| missing[node] > 0)?;
     let mut step_of = vec![None; node_count];
     let mut path: Vec<&Connection<'_>> = Vec::new();
@@ -183,32 +186,26 @@ fn find_cycle<'c, 'p>(
     Some(cycle)
 }
 
-/// A producer that waits for one consumer sends nothing to its others, who asked for nothing of the kind.
+/// A producer that waits for a blocking input sends nothing to its other consumers either.
 fn stalls(connections: &[Connection<'_>], findings: &mut Findings<'_>) {
-    let producers: BTreeSet<usize> = connections
-        .iter()
-        .map(|connection| connection.producer_index)
-        .collect();
-    let mut of_producer: std::collections::BTreeMap<
-        usize,
-        (Vec<&Connection<'_>>, Vec<&Connection<'_>>),
-    > = producers
-        .into_iter()
-        .map(|producer| (producer, Default::default()))
-        .collect();
-    for connection in connections
-        .iter()
-        .filter(|connection| !connection.is_self_loop())
-    {
-        if let Some((blocking, others)) = of_producer.get_mut(&connection.producer_index) {
-            if connection.blocks() {
-                blocking.push(connection)
-            } else {
-                others.push(connection)
-            }
+    #[derive(Default)]
+    struct Consumers<'c, 'p> {
+        blocking: Vec<&'c Connection<'p>>,
+        others: Vec<&'c Connection<'p>>,
+    }
+    let mut of_producer: BTreeMap<usize, Consumers<'_, '_>> = BTreeMap::new();
+    for connection in connections {
+        if connection.is_self_loop() {
+            continue;
+        }
+        let consumers = of_producer.entry(connection.producer_index).or_default();
+        if connection.blocks() {
+            consumers.blocking.push(connection);
+        } else {
+            consumers.others.push(connection);
         }
     }
-    for (blocking, others) in of_producer.into_values() {
+    for Consumers { blocking, others } in of_producer.into_values() {
         let ([first, more @ ..], false) = (blocking.as_slice(), others.is_empty()) else {
             continue;
         };
@@ -243,7 +240,7 @@ fn isolated_nodes(parsed: &ParsedDataflow, findings: &mut Findings<'_>) {
             && node.clients.is_empty()
     };
     for node in parsed.nodes.iter().filter(is_isolated) {
-        // Inputs or outputs that could not be read have been reported.
+        // Inputs or outputs that could not be read are already reported.
         if let (Some(id), true, true) = (&node.id, node.outputs_complete, node.inputs_complete) {
             let finding = Finding::warning(
                 Code::IsolatedNode,

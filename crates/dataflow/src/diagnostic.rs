@@ -1,37 +1,37 @@
-//! What can be wrong with a dataflow file, as data.
+//! Findings: what is wrong with a dataflow file, as data.
 
 use serde::Serialize;
 
 use crate::source::{Location, SourceText, Span};
 
-/// Findings past this number are counted, not listed.
+/// Maximum number of findings in a list; further ones are only counted.
 pub const MAX_DIAGNOSTICS: usize = 100;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The dataflow cannot run.
     Error,
-    /// The dataflow runs, and will probably not do what its author wants.
+    /// The dataflow runs, but probably not as intended.
     Warning,
 }
 
 /// One finding about a dataflow file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Whether the dataflow can run.
     pub severity: Severity,
-    /// What it is, for programs: stable across versions.
+    /// The kind of finding, for programs: stable across versions.
     pub code: Code,
-    /// What it is, for people.
+    /// The finding as a sentence, for people.
     pub message: String,
     /// The file, as the user named it.
     pub file: String,
-    /// Where in the file; `None` when there is no file to point into.
+    /// The place in the file; `None` if the finding has none.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub location: Option<Location>,
-    /// What should stand there.
+    /// The value that was expected there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
     /// The likely fix, as a sentence.
@@ -40,24 +40,24 @@ pub struct Diagnostic {
     /// The nearest match for the text at `location`, ready to replace it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suggestion: Option<String>,
-    /// Other places that belong to the finding.
+    /// Other places that are part of the finding.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub related: Vec<Related>,
 }
 
-/// Another place that belongs to a finding.
+/// Another place that is part of a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Related {
-    /// Where.
+    /// The place.
     #[serde(flatten)]
     pub location: Location,
-    /// What is there.
+    /// What is there, as a label.
     pub message: String,
 }
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal,)+) => {
-        /// What a finding is about. The text form is stable and kebab-case: `unknown-key`.
+        /// The kind of a finding. The text form is stable and kebab-case: `unknown-key`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         #[non_exhaustive]
         pub enum Code {
@@ -74,7 +74,7 @@ macro_rules! codes {
                 match self { $(Code::$variant => $text,)+ }
             }
 
-            /// What it means, in one line.
+            /// The meaning, in one line.
             #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self { $(Code::$variant => concat!($($doc,)+).trim_ascii_start(),)+ }
@@ -98,11 +98,11 @@ codes! {
     YamlSyntax = "yaml-syntax",
     /// A line is indented with a tab.
     TabIndentation = "tab-indentation",
-    /// The YAML is nested deeper than a dataflow file can be.
+    /// The YAML is nested too deep for a dataflow file.
     YamlTooDeep = "yaml-too-deep",
-    /// The YAML has, or its aliases expand to, more values than a dataflow file can have.
+    /// The YAML, with its aliases expanded, has too many values for a dataflow file.
     YamlTooLarge = "yaml-too-large",
-    /// A YAML alias does not work: it names itself, or nothing.
+    /// A YAML alias that names no anchor, or contains itself.
     YamlAlias = "yaml-alias",
     /// A YAML feature that dataflow files do not use: tags, merge keys, keys that are not text.
     YamlFeature = "yaml-feature",
@@ -114,9 +114,9 @@ codes! {
     UnsupportedKey = "unsupported-key",
     /// A key that is given twice.
     DuplicateKey = "duplicate-key",
-    /// A key that must be given and is not.
+    /// A required key is missing.
     MissingKey = "missing-key",
-    /// A key that has no effect beside the others.
+    /// A key that has no effect together with the other keys.
     UselessKey = "useless-key",
     /// Keys that exclude each other.
     ConflictingKeys = "conflicting-keys",
@@ -124,13 +124,13 @@ codes! {
     WrongType = "wrong-type",
     /// A number outside of its range.
     OutOfRange = "out-of-range",
-    /// A value that is not one of the possible ones, or malformed.
+    /// A value that is malformed, or not one of the possible ones.
     InvalidValue = "invalid-value",
     /// The file asks for another version of the format.
     UnsupportedVersion = "unsupported-version",
-    /// A name that is not allowed.
+    /// A name with characters that are not allowed, or too long.
     InvalidName = "invalid-name",
-    /// A path that is not allowed.
+    /// A path that cannot be that of a program.
     InvalidPath = "invalid-path",
     /// Two nodes have the same id.
     DuplicateNode = "duplicate-node",
@@ -146,9 +146,9 @@ codes! {
     UnknownNode = "unknown-node",
     /// An input reads from an output that does not exist.
     UnknownOutput = "unknown-output",
-    /// The type of an input that does not exist.
+    /// A type or a deadline is declared for an input that does not exist.
     UnknownInput = "unknown-input",
-    /// An input expects another type than its output has.
+    /// An input and its output have different types.
     TypeMismatch = "type-mismatch",
     /// An environment variable that the file uses is not set.
     UnsetVariable = "unset-variable",
@@ -158,11 +158,11 @@ codes! {
     NotBuilt = "not-built",
     /// The program of a node is a file that cannot be executed.
     NotExecutable = "not-executable",
-    /// A node would wait for itself under `block`.
+    /// A node would wait for itself because of `block`.
     SelfLoop = "self-loop",
-    /// Nodes that can wait for each other for ever under `block`.
+    /// Nodes can wait for each other forever because of `block`.
     Deadlock = "deadlock",
-    /// A `block` input can hold up inputs that do not block.
+    /// A `block` input can delay inputs that do not block.
     Stall = "stall",
     /// A node has neither inputs nor outputs.
     IsolatedNode = "isolated-node",
@@ -178,7 +178,7 @@ impl Diagnostic {
     }
 }
 
-/// A finding under construction: what is known of it before it is placed in its file.
+/// A finding under construction, with spans instead of lines and columns.
 pub(crate) struct Finding {
     pub severity: Severity,
     pub code: Code,
@@ -199,7 +199,7 @@ impl Finding {
         Finding::new(Severity::Warning, code, Some(span), message.into())
     }
 
-    pub fn without_place(code: Code, message: impl Into<String>) -> Finding {
+    pub fn without_span(code: Code, message: impl Into<String>) -> Finding {
         Finding::new(Severity::Error, code, None, message.into())
     }
 
@@ -216,7 +216,7 @@ impl Finding {
         }
     }
 
-    /// Completes "expected ..".
+    /// The noun after "expected".
     pub fn expected(mut self, expected: impl Into<String>) -> Finding {
         self.expected = Some(expected.into());
         self
@@ -290,8 +290,8 @@ impl<'a> Findings<'a> {
         });
     }
 
-    /// Pushes an error whose hint costs a search through the file. Of errors that are only counted the search is left
-    /// out: a hostile file would make it cost the square of the file's size.
+    /// Pushes an error whose hint needs a search through the file. An error that is only counted
+    /// skips the search: a hostile file would otherwise cost time quadratic in its size.
     pub fn push_error_with(&mut self, error: impl FnOnce() -> Finding) {
         if self.is_full() {
             self.errors += 1;
@@ -306,7 +306,7 @@ impl<'a> Findings<'a> {
         self.list.len() >= MAX_DIAGNOSTICS
     }
 
-    /// How many errors there are so far.
+    /// Number of errors so far.
     pub fn errors(&self) -> usize {
         self.errors
     }

@@ -12,7 +12,8 @@ use crate::name::TypeName;
 
 /// Samples that wait for a node at most, unless the file says otherwise.
 pub const DEFAULT_QUEUE_SIZE: u32 = 10;
-/// Samples that a node can use at a time beyond those that wait for it, unless the file says otherwise.
+/// Samples that a node can use at a time beyond those that wait for it, unless the file says
+/// otherwise.
 pub const DEFAULT_HELD_BEYOND_QUEUE: u32 = 8;
 
 /// A dataflow that can run.

@@ -1,6 +1,7 @@
-//! Every key of a dataflow file, once.
+//! The table of all keys of a dataflow file.
 //!
-//! The reader, the messages about unknown keys, the JSON schema and the reference page all come from this table.
+//! The reader, the messages about unknown keys, the JSON schema and the reference page use this
+//! table.
 
 use std::ops::RangeInclusive;
 
@@ -36,7 +37,7 @@ pub(crate) enum Status {
     Unsupported(&'static str),
 }
 
-/// What a value looks like.
+/// The form of a value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Shape {
     /// Free text.
@@ -48,9 +49,9 @@ pub(crate) enum Shape {
     Source,
     Type,
     Integer(&'static RangeInclusive<i64>),
-    /// Duration with a unit, or dora's bare seconds.
+    /// Duration with a unit, or in seconds without a unit as in dora.
     Duration,
-    /// Duration with a unit, within which something is to happen.
+    /// Duration with a unit, long enough for a node to act within it.
     Interval,
     /// Bytes with a unit.
     Size,
@@ -62,9 +63,9 @@ pub(crate) enum Shape {
     Inputs,
     Outputs,
     Types,
-    /// What is sent in the place of a node that failed.
+    /// Values sent in the place of a node that failed.
     LastValues,
-    /// Anything that can be sent.
+    /// Any value that a node can send.
     Value,
     /// Parameters by name.
     Params,
@@ -78,7 +79,7 @@ pub(crate) enum Shape {
     /// `node/service` by name.
     Clients,
     Map(&'static Level),
-    /// Of keys that are refused.
+    /// The form of refused keys.
     Anything,
 }
 
@@ -104,8 +105,8 @@ pub(crate) const SCHEDULING_POLICIES: &[&str] = &["other", "fifo", "rr"];
 pub(crate) const PARAM_TYPES: &[&str] = &["bool", "int", "float", "str", "list"];
 pub(crate) const READY: &[&str] = &["auto", "manual"];
 
-/// Keys that say in another way what a node runs and what its outputs are. A node that has one of them, refused as it
-/// is, is not told as well that it lacks a path or an output.
+/// Refused keys that define the program and the outputs of a node in another way. A node with one
+/// of them gets no further findings about a missing path or output.
 pub(crate) const OTHER_KINDS_OF_NODES: &[&str] =
     &["custom", "hub", "module", "operator", "operators", "ros2"];
 
@@ -137,12 +138,12 @@ pub(crate) static DATAFLOW: Level = Level {
         optional(
             "name",
             Name,
-            "Name of the dataflow, as in the topic `name:node/output`. Default: the name of the file, or that of its folder when the file is called `dataflow`.",
+            "Name of the dataflow, as in the topic `name:node/output`. Default: the name of the file, or of its folder if the file is called `dataflow.yml`.",
         ),
         optional(
             "env",
             Environment,
-            "Environment variables of every node; a node's own `env` wins.",
+            "Environment variables of every node; a node's own `env` takes precedence.",
         ),
         required("nodes", Nodes, "The nodes."),
         later(
@@ -157,7 +158,7 @@ pub(crate) static DATAFLOW: Level = Level {
         ),
         unsupported(
             "services",
-            "write `services` into the node that answers, and `clients` into those that ask",
+            "write `services` into the node that answers, and `clients` into the nodes that make requests",
             "Requests and answers.",
         ),
         later(
@@ -189,7 +190,7 @@ pub(crate) static DATAFLOW: Level = Level {
         ),
         unsupported(
             "health_check_interval",
-            "remove it: a node with a `health_check_timeout` is looked at four times within it",
+            "remove it: a node with a `health_check_timeout` is checked four times within it",
             "Health checks.",
         ),
         unsupported(
@@ -215,17 +216,17 @@ pub(crate) static NODE: Level = Level {
     noun: "a node",
     keys: &[
         required("id", Name, "Name of the node, unique in the dataflow."),
-        optional("name", Words, "Name for people."),
-        optional("description", Words, "What the node does, for people."),
+        optional("name", Words, "Name to display."),
+        optional("description", Words, "Description of the node."),
         required(
             "path",
             Path,
-            "The program: a Python script (`.py`, run with the active environment's Python), an executable, both relative to this file, or a command on the PATH. `dynamic` is a node that is started by hand and joins, and joins again, while the dataflow runs.",
+            "The program: a Python script (`.py`, run with the Python of the active environment) or an executable, both relative to this file, or a command on the PATH. `dynamic`: the node is started by hand, and can join and rejoin while the dataflow runs.",
         ),
         optional(
             "args",
             Arguments,
-            "Arguments: text that is split as a shell does, or a list. Then variables are filled in as in `env`, also within single quotes; `$$` is a dollar.",
+            "Arguments: text, split as a shell splits it, or a list. Variables are filled in afterwards as in `env`, also within single quotes; `$$` is a dollar.",
         ),
         optional(
             "env",
@@ -260,54 +261,54 @@ pub(crate) static NODE: Level = Level {
         optional(
             "restart_policy",
             OneOf(RESTART_POLICIES),
-            "When the node is started again after it ended: `never` (default), `on-failure` or `always`.",
+            "When the node is restarted after it ended: `never` (default), `on-failure` or `always`.",
         ),
         optional(
             "restart_delay",
             Duration,
-            "Wait before the first restart; doubles with each. Default 100ms.",
+            "Delay before the first restart; doubles with each restart. Default 100ms.",
         ),
         optional(
             "max_restart_delay",
             Duration,
-            "Longest wait before a restart. Default 30s.",
+            "Longest delay before a restart. Default 30s.",
         ),
         optional(
             "max_restarts",
             Integer(&MAX_RESTARTS),
-            "Restarts before giving up; 0 (default) means no limit.",
+            "Maximum number of restarts; 0 (default) means no limit.",
         ),
         optional(
             "restart_window",
             Duration,
-            "The count of restarts begins anew this long after the first of them. Default: never.",
+            "Window for `max_restarts`: a restart counts for this long. A run of this length resets the delay. Default: restarts count forever, a run of 60s resets the delay.",
         ),
         optional(
             "services",
             Names,
-            "Names of the requests that the node answers: a list.",
+            "Requests that the node answers: a list of names.",
         ),
         optional(
             "clients",
             Clients,
-            "Requests that the node makes: a map from its own name for each to `node/service`.",
+            "Requests that the node makes: a map from its own name for the service to `node/service`.",
         ),
         optional(
             "startup_timeout",
             Duration,
-            "Longest time from the start of the process until it is connected and, with `ready: manual`, ready. Past it the node is killed, which is a failure. Default: no limit.",
+            "Longest time from the start of the process until it is connected and, with `ready: manual`, ready. After it the node is killed, which counts as a failure. Default: no limit.",
         ),
         optional(
             "health_check_timeout",
             Duration,
-            "Longest time without a sign of life. Past it the node hangs: where it does is logged, and it is killed, which is a failure. Signs of life are asking for events, waiting for them, sending, waiting for room, and asking whether to stop. Default: no limit.",
+            "Longest time without a sign of life. After it the node counts as hung: the place where it hangs is logged, and it is killed, which counts as a failure. Signs of life are asking for events, waiting for them, sending, waiting for room, and asking whether to stop. Default: no limit.",
         ),
         Key {
             aliases: &["on-failure"],
             ..optional(
                 "on_failure",
                 LastValues,
-                "What the consumers of an output get when the node fails, behind everything that it sent (see on_failure).",
+                "Value that the consumers of an output receive when the node fails, after everything that it sent (see on_failure).",
             )
         },
         optional(
@@ -328,14 +329,14 @@ pub(crate) static NODE: Level = Level {
         optional(
             "loop",
             Map(&LOOP),
-            "How long the node may take for an event of one of its inputs (see loop).",
+            "Deadline for events of one of the inputs (see loop).",
         ),
         Key {
             aliases: &["shared_memory_pool_size"],
             ..optional(
                 "shared_memory",
                 Size,
-                "Most memory that the node's outputs may take together, such as `512MB`. Without it the default limit holds.",
+                "Limit on the memory of all outputs of the node together, such as `512MB`. Default: half of the memory of the host or container.",
             )
         },
         optional(
@@ -455,7 +456,7 @@ pub(crate) static NODE: Level = Level {
         unsupported(
             "min_log_level",
             "`nervure run --log-level` chooses what is shown",
-            "Least level that is logged.",
+            "Lowest level that is logged.",
         ),
         unsupported("max_log_size", LOGS, "Size of log files."),
         unsupported("max_rotated_files", LOGS, "Number of log files."),
@@ -486,17 +487,17 @@ pub(crate) static INPUT: Level = Level {
         optional(
             "queue_size",
             Integer(&QUEUE_SIZE),
-            "Samples that wait for the node at most. Default 10.",
+            "Maximum number of samples in the queue. Default 10.",
         ),
         optional(
             "queue_policy",
             OneOf(QUEUE_POLICIES),
-            "What happens when the queue is full: `drop_oldest` (default), `drop_newest`, `block` (the producer waits; dora's word is `backpressure`). `latest` keeps only the newest and has no `queue_size`.",
+            "What happens when the queue is full: `drop_oldest` (default), `drop_newest`, `block` (the producer waits; `backpressure` in dora). `latest` keeps only the newest sample and has no `queue_size`.",
         ),
         optional(
             "max_held",
             Integer(&MAX_HELD),
-            "Samples that wait or are in use by the node at most. Default `queue_size` + 8.",
+            "Maximum number of samples in the queue and in use by the node together. Default `queue_size` + 8.",
         ),
         optional(
             "type",
@@ -506,22 +507,22 @@ pub(crate) static INPUT: Level = Level {
         optional(
             "expect_every",
             Interval,
-            "Longest time between samples. When none was published for that long the node gets an event `STALE`, and again each time as long passes. Counts from the start of the dataflow, or of the node if that is later.",
+            "Longest time between samples. When no sample was published for this long, the node receives a `STALE` event, and another each time the same period passes. Counts from the start of the dataflow, or of the node if that is later.",
         ),
         later(
             "input_timeout",
-            "`expect_every` tells the node, and the input stays open",
+            "`expect_every` notifies the node, and the input stays open",
             "Time without a sample after which the input closes.",
         ),
         later(
             "qos",
-            "it is for links between hosts, and this version runs on one",
+            "it is for links between hosts, and this version runs on one host",
             "Quality of service on links between hosts.",
         ),
         later(
             "traffic_class",
-            "it is for links between hosts, and this version runs on one",
-            "Precedence on links between hosts.",
+            "it is for links between hosts, and this version runs on one host",
+            "Priority on links between hosts.",
         ),
         later(
             "lifespan",
@@ -538,12 +539,12 @@ pub(crate) static OUTPUT: Level = Level {
         optional(
             "type",
             Type,
-            "Type of the samples, such as `std/Image@1`. Inputs that name another are refused.",
+            "Type of the samples, such as `std/Image@1`. Inputs of another type are refused.",
         ),
         optional(
             "history",
             Integer(&HISTORY),
-            "Last samples that are kept for inputs that connect late. Default 0.",
+            "Number of last samples kept for inputs that connect late. Default 0.",
         ),
         later(
             "export",
@@ -565,12 +566,12 @@ pub(crate) static LOOP: Level = Level {
         required(
             "input",
             Name,
-            "The input, most often a timer, whose events begin a turn of the loop.",
+            "The input whose events start an iteration of the loop, usually a timer.",
         ),
         required(
             "finish_within",
             Interval,
-            "Longest time from when a tick was due, or a sample was taken from its queue, until the node asks for its next event. When it takes longer, its next event is `DEADLINE_MISSED`.",
+            "Longest time from the moment when a tick was due, or a sample was taken from its queue, until the node asks for its next event. When the node takes longer, its next event is `DEADLINE_MISSED`.",
         ),
     ],
 };
@@ -583,7 +584,7 @@ pub(crate) static ON_FAILURE: Level = Level {
         required(
             "value",
             Value,
-            "The value, as Python's `send` would take it: nothing (`null`), a truth value, a number, text, a list of one type, or a map. At most 16 KiB as JSON.",
+            "The value, as Python's `send` takes it: `null`, a boolean, a number, text, a list of one type, or a map. At most 16 KiB as JSON.",
         ),
     ],
 };
@@ -600,25 +601,21 @@ pub(crate) static PARAM: Level = Level {
         optional(
             "type",
             OneOf(PARAM_TYPES),
-            "What the values are; by default what `value` is. A `float` takes whole numbers too; the elements of a `list` are of one of the other types.",
+            "Type of the values; by default that of `value`. A `float` accepts integers too. All elements of a `list` have the same one of the other types.",
         ),
         optional(
             "min",
             Number,
-            "The least number that it takes; of a list, for each element.",
+            "Smallest value; for a list, of each element.",
         ),
-        optional(
-            "max",
-            Number,
-            "The greatest number that it takes; of a list, for each element.",
-        ),
-        optional("one_of", ParamValues, "The only values that it takes."),
+        optional("max", Number, "Largest value; for a list, of each element."),
+        optional("one_of", ParamValues, "The possible values."),
         optional(
             "read_only",
             Boolean,
-            "`true`: it cannot be changed while the dataflow runs. Default `false`.",
+            "`true`: the value cannot change while the dataflow runs. Default `false`.",
         ),
-        optional("description", Words, "What it does, for people."),
+        optional("description", Words, "Description of the parameter."),
     ],
 };
 
@@ -629,7 +626,7 @@ pub(crate) static SCHEDULING: Level = Level {
         required(
             "policy",
             OneOf(SCHEDULING_POLICIES),
-            "`other` (the normal one), or real-time: `fifo` or `rr` (round-robin).",
+            "`other` (the normal policy), or real-time: `fifo` or `rr` (round-robin).",
         ),
         optional(
             "priority",
@@ -641,11 +638,7 @@ pub(crate) static SCHEDULING: Level = Level {
             Integer(&NICE),
             "Niceness with `other`, -20 being the most urgent.",
         ),
-        later(
-            "deadline",
-            "`fifo` and `rr` are there now",
-            "Deadline scheduling.",
-        ),
+        later("deadline", "use `fifo` or `rr`", "Deadline scheduling."),
     ],
 };
 
@@ -710,7 +703,7 @@ impl Key {
 }
 
 impl Shape {
-    /// Completes "expected ..".
+    /// The form as a noun, after "expected".
     pub fn describe(self) -> String {
         match self {
             Words => "text".to_owned(),

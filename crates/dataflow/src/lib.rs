@@ -1,8 +1,8 @@
 //! Dataflow files: YAML text to a resolved, validated graph.
 //!
-//! [`parse`] finds everything that is wrong with a file at once, each finding with its line, what was expected and
-//! the likely fix, as data ([`Diagnostic`]) and as text ([`Report::render`]). It does no I/O: what the host has is
-//! asked through [`Surroundings`]. [`load`] reads a file of this host.
+//! [`parse`] reports all mistakes in a file at once, each with its line, the expected value and the
+//! likely fix, as data ([`Diagnostic`]) and as text ([`Report::render`]). It does no I/O:
+//! [`Surroundings`] answers its questions about the host. [`load`] reads a file of this host.
 //!
 //! ```
 //! use std::path::Path;
@@ -23,14 +23,15 @@
 //! assert_eq!(finding.code.as_str(), "unknown-output");
 //! assert_eq!(finding.suggestion.as_deref(), Some("image"));
 //!
-//! let report = parse("drive.yml", text.replace("imagee", "image").as_bytes(), Path::new("/robot"), &Anywhere);
+//! let fixed = text.replace("imagee", "image");
+//! let report = parse("drive.yml", fixed.as_bytes(), Path::new("/robot"), &Anywhere);
 //! let dataflow = report.dataflow.unwrap();
 //! assert_eq!(dataflow.topic(dataflow.edges[0].from), "drive:camera/image");
 //! ```
 //!
-//! How a file becomes a graph: `tree` turns YAML into values with spans, within limits; `read` turns values into
-//! a parsed dataflow, by the table of `keys`; `resolve` looks up names; `check_graph` looks for nodes
-//! that would wait for each other.
+//! How a file becomes a graph: `tree` turns YAML into values with spans, within limits; `read`
+//! turns values into a parsed dataflow, by the table of `keys`; `resolve` looks up names;
+//! `check_graph` finds nodes that would wait for each other.
 
 mod check_graph;
 mod diagnostic;

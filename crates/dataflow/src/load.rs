@@ -1,4 +1,4 @@
-//! Reads dataflow files of the real host. The only part of this crate that does I/O.
+//! Reads dataflow files of this host. The only file of this crate that does I/O.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,14 +16,14 @@ use crate::surroundings::{Entry, Surroundings};
 
 /// Reads and checks the dataflow file at `path`.
 ///
-/// The programs of its nodes are looked for relative to the file's folder and on the PATH, and the environment
-/// variables that it uses in this process's environment.
+/// Programs are looked up relative to the file's folder and on the PATH, environment variables in
+/// the environment of this process.
 #[must_use]
 pub fn load(path: &Path) -> Report {
     load_for(path, &Host)
 }
 
-/// As [`load`], for other surroundings than the host as it is.
+/// As [`load`], with other surroundings than [`Host`].
 #[must_use]
 pub fn load_for(path: &Path, surroundings: &dyn Surroundings) -> Report {
     let name = path.display().to_string();
@@ -38,7 +38,7 @@ pub fn load_for(path: &Path, surroundings: &dyn Surroundings) -> Report {
     parse(&name, &bytes, &directory, surroundings)
 }
 
-/// The host that this process runs on.
+/// The host of this process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Host;
 
@@ -58,13 +58,14 @@ impl Surroundings for Host {
     }
 
     fn names_in(&self, folder: &Path) -> Vec<String> {
-        // Enough for any folder of programs; a dataset's folder is not read to its end for a hint.
-        const MOST_NAMES: usize = 1_000;
+        // Enough for any folder of programs. The folder of a dataset is not read to its end for a
+        // hint.
+        const MAX_NAMES: usize = 1_000;
         let Ok(entries) = fs::read_dir(folder) else {
             return Vec::new();
         };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        names.take(MOST_NAMES).collect()
+        names.take(MAX_NAMES).collect()
     }
 
     fn has_command(&self, name: &str) -> bool {
@@ -84,7 +85,7 @@ fn is_executable(metadata: &fs::Metadata) -> bool {
     metadata.permissions().mode() & 0o111 != 0
 }
 
-/// The content of the file, and one byte more than is allowed if it is too large.
+/// The content of the file, cut one byte past the limit.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?
@@ -102,14 +103,14 @@ fn unreadable(path: &Path, error: &io::Error) -> Finding {
     let shown = quoted(&path.display().to_string());
     let finding = match error.kind() {
         io::ErrorKind::NotFound => {
-            return Finding::without_place(
+            return Finding::without_span(
                 Code::UnreadableFile,
                 format!("there is no file {shown}"),
             )
             .nearest(nearby_file(path).as_deref(), || None);
         }
         io::ErrorKind::IsADirectory => {
-            return Finding::without_place(Code::UnreadableFile, format!("{shown} is a folder"))
+            return Finding::without_span(Code::UnreadableFile, format!("{shown} is a folder"))
                 .nearest(dataflow_inside(path).as_deref(), || {
                     Some("name the dataflow file in it".to_owned())
                 });
@@ -117,7 +118,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Finding {
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         _ => error.to_string(),
     };
-    Finding::without_place(
+    Finding::without_span(
         Code::UnreadableFile,
         format!("the file {shown} cannot be read: {finding}"),
     )

@@ -6,8 +6,9 @@ use std::fmt::Write;
 use crate::graph::{Dataflow, Input, QueuePolicy, Source};
 
 impl Dataflow {
-    /// The graph as a [Mermaid](https://mermaid.js.org) flowchart: nodes are boxes, timers are rounded, arrows carry
-    /// the name of the output, that of the input if it differs, and the queue if it is not the default.
+    /// The graph as a [Mermaid](https://mermaid.js.org) flowchart. Nodes are boxes, timers are
+    /// rounded. Arrows carry the name of the output, the name of the input if it differs, and the
+    /// queue if it is not the default.
     #[must_use]
     pub fn to_mermaid(&self) -> String {
         let mut text = String::from("flowchart LR\n");
@@ -36,7 +37,7 @@ impl Dataflow {
         text
     }
 
-    /// The periods of all timers, numbered.
+    /// The number of each timer, by its period in nanoseconds.
     fn timers(&self) -> BTreeMap<u64, usize> {
         let inputs = self.nodes.iter().flat_map(|node| &node.inputs);
         let periods = inputs.filter_map(|input| match input.source {
@@ -70,14 +71,15 @@ fn label(output: &str, input: &Input) -> String {
 fn period(nanos: u64) -> String {
     let rate = 1e9 / nanos as f64;
     let rounded = rate.round();
-    // 33333333 ns is meant as 30 Hz.
+    // 33333333 ns stands for 30 Hz.
     if rate >= 1.0 && (rate - rounded).abs() / rate < 1e-6 {
         return format!("{rounded} Hz");
     }
     format!("every {:?}", std::time::Duration::from_nanos(nanos))
 }
 
-/// Names hold nothing that Mermaid reads, as long as the grammar of names is what it is.
+/// Escapes what Mermaid would interpret. Names that follow today's grammar contain nothing of the
+/// kind.
 fn escaped(name: &str) -> String {
     name.replace('#', "#35;")
         .replace('"', "#quot;")

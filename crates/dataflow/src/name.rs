@@ -6,20 +6,21 @@ use serde::{Serialize, Serializer};
 
 use crate::quote::{is_invisible, quoted};
 
-/// Longest name, in bytes. Names become parts of topics, log lines and file names.
+/// Longest name, in bytes. Names are part of topics, log lines and file names.
 pub const MAX_NAME_BYTES: usize = 64;
-/// Longest type, in bytes.
+/// Longest name of a type, in bytes.
 const MAX_TYPE_BYTES: usize = 128;
 
-/// In messages.
+/// The grammar of names, for messages.
 pub(crate) const NAME_GRAMMAR: &str = "letters a-z, digits, `_`, `-` and `.`, not `-` or `.` first";
 
-/// Whether `text` can name a dataflow, a node, an input or an output; the error says why not.
+/// Checks that `text` can be the name of a dataflow, a node, an input or an output.
 ///
-/// A name is 1 to 64 ASCII letters, digits, `_`, `-` and `.`, and begins with neither `-` (options) nor `.` (`..`).
+/// A name is 1 to 64 ASCII letters, digits, `_`, `-` and `.`, and begins with neither `-` (options)
+/// nor `.` (`..`).
 ///
 /// # Errors
-/// What is wrong with the name, as the end of a sentence that begins with it.
+/// The reason, as the end of a sentence that begins with the name: "contains a space".
 pub fn check_name(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Err("is empty".to_owned());
@@ -42,7 +43,7 @@ pub fn check_name(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The name that is nearest to `text`, if there is one.
+/// A valid name close to `text`, if it can be guessed.
 pub(crate) fn repair_name(text: &str) -> Option<String> {
     let repaired: String = text
         .trim()
@@ -59,7 +60,7 @@ pub(crate) fn repair_name(text: &str) -> Option<String> {
     let repaired = repaired
         .trim_start_matches(['-', '.', '_'])
         .trim_end_matches('_');
-    // Of foreign letters, invisible characters or half a name no guess is good.
+    // No guess for letters outside ASCII, invisible characters and names that are too long.
     let is_guess = text.len() <= MAX_NAME_BYTES
         && text.chars().all(|character| matches!(character, ' '..='~'));
     (is_guess && check_name(repaired).is_ok()).then(|| repaired.to_owned())
@@ -87,7 +88,7 @@ fn describe_character(character: char) -> String {
     }
 }
 
-/// The type of an output or an input: a name, and its version if the text ends in `@` and a number.
+/// The type of an output or an input: a name, with a version if the text ends in `@` and a number.
 ///
 /// ```
 /// let image: nervure_dataflow::TypeName = "std/Image@1".parse().unwrap();

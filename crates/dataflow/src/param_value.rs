@@ -1,4 +1,4 @@
-//! Values of parameters outside of files: on the command line.
+//! Values of parameters on the command line.
 
 use nervure_protocol::params::ParamKind;
 use serde_json::Value as Json;
@@ -11,8 +11,8 @@ use crate::tree::{self, Kind};
 
 /// Reads the value of a parameter as a dataflow file would: `30`, `0.5`, `true`, `fast`, `[1, 2]`.
 ///
-/// Variables are not filled in. For a parameter of type `str` the text is taken as it is, without quotes if it has
-/// them; what is no YAML is text, too.
+/// Variables are not filled in. For a parameter of type `str` the value is the text itself, without
+/// its quotes if it has any. Text that is not valid YAML is text for the other types too.
 ///
 /// ```
 /// use nervure_dataflow::{ParamKind, param_value};

@@ -1,4 +1,4 @@
-//! A dataflow as its file says it: checked value by value, names not looked up yet.
+//! A parsed dataflow: its values are checked, its names not looked up yet.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) struct ParsedDataflow {
 
 #[derive(Debug)]
 pub(crate) struct ParsedNode {
-    /// `None` if it is missing or not allowed.
+    /// `None` if it is missing or invalid.
     pub id: Option<Text>,
     /// The whole node.
     pub span: Span,
@@ -30,16 +30,16 @@ pub(crate) struct ParsedNode {
     pub env: BTreeMap<String, String>,
     pub build: Option<String>,
     pub inputs: Vec<ParsedInput>,
-    /// Whether `inputs` could be read whole.
+    /// Whether all of `inputs` could be read.
     pub inputs_complete: bool,
     pub outputs: Vec<ParsedOutput>,
-    /// Whether `outputs` could be read whole: if not, an unknown output may be one that could not be read.
+    /// Whether all of `outputs` could be read. If not, an unknown output may be one of the others.
     pub outputs_complete: bool,
     pub restart: Restart,
     pub startup_timeout: Option<Duration>,
     pub health_check_timeout: Option<Duration>,
     pub services: Vec<Text>,
-    /// Whether `services` could be read whole.
+    /// Whether all of `services` could be read.
     pub services_complete: bool,
     pub clients: Vec<ParsedClient>,
     pub params: Vec<ParamSpec>,
@@ -58,7 +58,7 @@ pub(crate) struct ParsedInput {
     pub queue: Queue,
     pub type_name: Option<Spanned<TypeName>>,
     pub expect_every: Option<Duration>,
-    /// Where the policy is given, or the source if it is not.
+    /// The span of the policy, or of the source if there is none.
     pub policy_span: Span,
 }
 
@@ -79,11 +79,11 @@ pub(crate) enum ParsedSource {
         node: Text,
         output: Text,
     },
-    /// A node without an output; its outputs are the hint.
+    /// A node without the name of an output: an error, whose hint needs the outputs of the node.
     Node {
         node: Text,
     },
-    /// Reported already.
+    /// Already reported.
     Invalid,
 }
 

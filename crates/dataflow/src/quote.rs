@@ -1,10 +1,10 @@
-//! Users' text inside of messages.
+//! Shows text of the user inside messages.
 
-/// Longest piece of a user's text inside of a message, in characters.
+/// Longest text of the user inside a message, in characters.
 const MAX_CHARACTERS: usize = 60;
 
-/// `text` in backticks, fit for a terminal: control and invisible characters are escaped (a file could otherwise
-/// move the cursor or reverse the text), long text is cut.
+/// `text` in backticks, safe for a terminal. Control and invisible characters are escaped, because
+/// a file could otherwise move the cursor or reverse the text. Long text is cut.
 pub(crate) fn quoted(text: &str) -> String {
     format!("`{}`", shown(text))
 }
@@ -30,7 +30,7 @@ pub(crate) fn visible(text: &str) -> String {
     result
 }
 
-/// `` `a`, `b` and `c` ``; past a dozen the rest is counted.
+/// `` `a`, `b` and `c` ``; names after the twelfth are only counted.
 pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     let limit = 12;
@@ -43,7 +43,7 @@ pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// Control characters, and those that show nothing or reorder what is shown.
+/// Whether the character is a control character, shows nothing, or changes the order of the text.
 pub(crate) fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(character,

@@ -1,4 +1,4 @@
-//! The reference page of keys.
+//! The reference page of dataflow files.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ pub fn reference() -> String {
         refused_keys(level, &mut page);
     }
     page.push_str(
-        "\n## Findings\n\nThe codes of errors and warnings are stable. With `--json` they are data.\n\n",
+        "\n## Findings\n\nThe codes of errors and warnings are stable. `--json` prints findings as data.\n\n",
     );
     page.push_str("| code | meaning |\n| --- | --- |\n");
     for code in Code::ALL {
@@ -27,7 +27,7 @@ pub fn reference() -> String {
 
 const INTRODUCTION: &str = "# Dataflow files
 
-A dataflow file is YAML. It lists nodes, and what each of them reads and sends:
+A dataflow file is YAML. It lists the nodes with their inputs and outputs:
 
 ```yaml
 nodes:
@@ -41,15 +41,15 @@ nodes:
       image: {source: camera/image, queue_size: 1}
 ```
 
-`nervure validate FILE` checks a file, `nervure schema` prints a JSON schema for editors. This page is made from the
+`nervure validate FILE` checks a file, `nervure schema` prints a JSON schema for editors. This page is generated from the
 table of keys in `crates/dataflow`; a test keeps it up to date.
 
-Names are 1 to 64 letters (a-z, A-Z), digits, `_`, `-` and `.`, and begin with neither `-` nor `.`. In words such as
-`on-failure` and `drop_oldest`, `-` and `_` are the same.
+Names have 1 to 64 characters: letters (a-z, A-Z), digits, `_`, `-` and `.`. The first is neither `-` nor `.`. In words
+such as `on-failure` and `drop_oldest`, `-` and `_` are the same.
 
-Durations carry a unit, here and on the command line: `500us`, `15ms`, `2s`, `10min`, `1h`; `ns` is one too. Keys that
-dora has too also take its bare seconds. Sizes carry a unit: 1 MB is 10^6 bytes and 1 MiB is 2^20; `B`, `kB`, `kiB`,
-`GB`, `GiB`, `TB` and `TiB` are the others, in capital letters or small ones.
+Durations have a unit, here and on the command line: `500ns`, `500us`, `15ms`, `2s`, `10min`, `1h`. Keys that dora has as
+well also accept a number of seconds without a unit. Sizes have a unit: `B`, `kB`, `kiB`, `MB`, `MiB`, `GB`, `GiB`, `TB`
+or `TiB`, in upper or lower case. 1 MB is 10^6 bytes, 1 MiB is 2^20 bytes.
 ";
 
 fn heading(level: &Level) -> String {
@@ -105,11 +105,11 @@ fn refused_keys(level: &Level, page: &mut String) {
     });
     for (title, keys) in [
         (
-            "Reserved for later versions, and refused until then:",
+            "Reserved for later versions; refused until then:",
             later.collect::<Vec<_>>(),
         ),
         (
-            "Known from dora and other files, and not supported:",
+            "Known from dora and other tools; not supported:",
             unsupported.collect(),
         ),
     ] {

@@ -1,4 +1,4 @@
-//! Findings as text for people, in the manner of rustc.
+//! Renders findings as text, in the style of rustc.
 
 use std::ops::Range;
 
@@ -8,10 +8,11 @@ use crate::diagnostic::{Diagnostic, Related, Severity};
 use crate::quote::visible;
 use crate::source::{Location, SourceText, Span};
 
-/// Longer lines are not shown: they are no dataflow, and laying them out costs seconds.
+/// Longest line that is shown. Longer ones are not part of a dataflow, and their layout takes
+/// seconds.
 const MAX_SHOWN_LINE_BYTES: usize = 4_096;
 
-/// `diagnostic` with the lines of `source` that it is about; ends with a line break.
+/// `diagnostic` with its lines of `source`; ends with a line break.
 pub(crate) fn render(diagnostic: &Diagnostic, source: &SourceText, colour: bool) -> String {
     let level = match diagnostic.severity {
         Severity::Error => Level::ERROR,
@@ -43,12 +44,13 @@ pub(crate) fn render(diagnostic: &Diagnostic, source: &SourceText, colour: bool)
     } else {
         Renderer::plain()
     };
-    // The renderer leaves the control characters of 8 bits (C1) in excerpts, which some terminals obey.
+    // The renderer does not escape C1 control characters in excerpts, and some terminals interpret
+    // them.
     let is_c1 = |character: char| ('\u{80}'..='\u{9f}').contains(&character);
     format!("{}\n", renderer.render(report).replace(is_c1, "\u{fffd}"))
 }
 
-/// The lines at `location` and at the related places, with marks.
+/// The lines at `location` and at the related places, annotated.
 fn snippet<'a>(
     diagnostic: &'a Diagnostic,
     location: &Location,
@@ -84,8 +86,8 @@ fn snippet<'a>(
         .annotations(context)
 }
 
-/// `span` as a range of `lines`, which begin at `offset`, cut at the end of its first line: a map of fifty lines is
-/// pointed at, not shown.
+/// `span` as a range of `lines`, which begin at `offset`. Cut at the end of its first line, so that
+/// a map of fifty lines is pointed at, not shown.
 fn within_line(span: Span, lines: &str, offset: usize) -> Range<usize> {
     let start = span.start.saturating_sub(offset).min(lines.len());
     let line_end = lines[start..]

@@ -1,7 +1,7 @@
 //! Replaces several nodes by one.
 //!
-//! Nodes name each other by index, in several structures. [`Renumbering`] destructures each of them without `..`: a new
-//! field does not compile until its indices, if it has any, are renumbered.
+//! Nodes name each other by index, in several structures. [`Renumbering`] destructures each of them
+//! without `..`: a new field does not compile until its indices, if it has any, are renumbered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,8 @@ use crate::graph::{
 /// Index of the node that stands in for others.
 const STAND_IN: usize = 0;
 
-/// A remaining node is the client of a service whose node is to be replaced: its requests would have no answer.
+/// A remaining node is the client of a service whose node is to be replaced: its requests would
+/// have no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnansweredClient {
     /// Id of the node that makes requests.
@@ -27,9 +28,9 @@ pub struct UnansweredClient {
 }
 
 impl Dataflow {
-    /// Replaces the nodes with the indices `replaced` by `stand_in`, which becomes the first node; the others keep
-    /// their order. After its own outputs it gets those of the replaced nodes, named `node/output`, and the requests
-    /// of replaced clients come from it.
+    /// Replaces the nodes with the indices `replaced` by `stand_in`, which becomes the first node;
+    /// the others keep their order. After its own outputs it gets those of the replaced nodes,
+    /// named `node/output`, and the requests of replaced clients come from it.
     ///
     /// # Errors
     /// [`UnansweredClient`] if a remaining node is the client of a replaced one.

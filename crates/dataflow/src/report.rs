@@ -1,4 +1,4 @@
-//! From bytes to a graph, or to what is wrong.
+//! From the bytes of a file to a graph or to findings.
 
 use std::path::Path;
 
@@ -15,13 +15,13 @@ use crate::source::{MAX_FILE_BYTES, SourceText, Span};
 use crate::surroundings::Surroundings;
 use crate::tree;
 
-/// What came of a dataflow file.
+/// The result of parsing a dataflow file.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// The text, for messages.
+    /// The text of the file, for messages.
     #[serde(skip)]
     pub source: SourceText,
-    /// The graph; `None` exactly if there is an error.
+    /// The graph; `None` if and only if there is an error.
     pub dataflow: Option<Dataflow>,
     /// Errors and warnings, in the order of the file.
     pub diagnostics: Vec<Diagnostic>,
@@ -29,8 +29,8 @@ pub struct Report {
 
 /// Parses, resolves and checks a dataflow file.
 ///
-/// `name` is what messages show for the file. `directory` is the folder of the file, to which its paths are relative;
-/// give it as an absolute path if nodes will be started.
+/// Messages show the file as `name`. `directory` is the folder of the file, to which its paths are
+/// relative; it must be absolute if nodes are started.
 #[must_use]
 pub fn parse(
     name: &str,
@@ -79,7 +79,8 @@ impl Report {
         self.diagnostics.iter().any(Diagnostic::is_error)
     }
 
-    /// Makes programs that are not built yet errors: without them the dataflow cannot be started.
+    /// Turns warnings about programs that are not built yet into errors: without them the dataflow
+    /// cannot start.
     pub fn require_programs(&mut self) {
         if self
             .dataflow
@@ -96,14 +97,14 @@ impl Report {
                     diagnostic.hint =
                         Some("build it: `nervure build`, or `nervure run --build`".to_owned());
                 }
-                // It may be among those.
+                // The finding may be one of those that are not listed.
                 Code::TooManyFindings => diagnostic.severity = Severity::Error,
                 _ => {}
             }
         }
     }
 
-    /// Every finding as text for people, with a blank line between them; empty if there is none.
+    /// All findings as text for people, with a blank line between them; empty without findings.
     #[must_use]
     pub fn render(&self, colour: bool) -> String {
         let rendered: Vec<String> = self
@@ -114,7 +115,7 @@ impl Report {
         rendered.join("\n")
     }
 
-    /// "2 errors and 1 warning"; `None` if there is no finding.
+    /// "2 errors and 1 warning"; `None` without findings.
     #[must_use]
     pub fn summary(&self) -> Option<String> {
         let errors = self
@@ -137,7 +138,7 @@ impl Report {
         }
     }
 
-    /// A file of which there is no text.
+    /// The report on a file that could not be read.
     pub(crate) fn failure(name: &str, finding: Finding) -> Report {
         let source = SourceText::new(name, "");
         let mut findings = Findings::new(&source);
@@ -151,10 +152,10 @@ impl Report {
     }
 }
 
-/// The text of `bytes`, and why it cannot be used.
+/// The text of `bytes`, with the reason if it cannot be used.
 fn decode(name: &str, bytes: &[u8]) -> (SourceText, Option<Finding>) {
     if bytes.len() > MAX_FILE_BYTES {
-        let finding = Finding::without_place(
+        let finding = Finding::without_span(
             Code::FileTooLarge,
             format!("the file is larger than {} MiB", MAX_FILE_BYTES >> 20),
         )
@@ -171,7 +172,7 @@ fn decode(name: &str, bytes: &[u8]) -> (SourceText, Option<Finding>) {
         _ => "save the file as UTF-8; it may be in Latin-1 or another old encoding",
     };
     let source = SourceText::new(name, String::from_utf8_lossy(bytes));
-    // Up to the error, the replaced text has the same bytes.
+    // Up to the error, the lossy text has the same bytes.
     let start = error.valid_up_to();
     let span = Span {
         start,

@@ -1,4 +1,4 @@
-//! Looks up names: which node and output an input reads from.
+//! Looks up names: the node and output that each input reads from.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::quote::{listed, quoted};
 use crate::resolve_services::{self, Servers};
 use crate::tree::Text;
 
-/// The source of each input of each node; `None` where it could not be found, which is reported.
+/// The source of each input of each node; `None` if it was not found, which is reported.
 pub(crate) type Sources = Vec<Vec<Option<Source>>>;
 
 /// Finds the source of every input.
@@ -90,7 +90,7 @@ impl Resolver<'_> {
         };
         let producer = &self.parsed.nodes[node_index];
         let Some(&output_index) = self.by_output.get(&(node_index, output.text.as_str())) else {
-            // What could not be read may be this output.
+            // An output that could not be read may be this one.
             if producer.outputs_complete {
                 findings.push_error_with(|| self.unknown_output(producer, node, output));
             }
@@ -104,7 +104,7 @@ impl Resolver<'_> {
         Some(source)
     }
 
-    /// `camera` where `camera/image` belongs.
+    /// The finding for `camera` instead of `camera/image`.
     fn missing_output(&self, source: &Text) -> Finding {
         let finding = Finding::error(
             Code::InvalidSource,
@@ -112,7 +112,7 @@ impl Resolver<'_> {
             "the source names no output",
         )
         .expected(Shape::Source.describe());
-        // People write `camera.image` too.
+        // `camera.image` is a common mistake.
         let (node, output) = source
             .text
             .split_once(['.', ':'])
@@ -228,7 +228,7 @@ fn check_types(
     findings.push(finding);
 }
 
-/// The dataflow, if every name and program was found.
+/// The dataflow, if every name and every program was found.
 pub(crate) fn assemble(
     parsed: ParsedDataflow,
     sources: Sources,
@@ -328,7 +328,8 @@ pub(crate) fn assemble(
     })
 }
 
-/// The name of the file without its extension; `dataflow.yml` says nothing, so that its folder names it.
+/// The name of the file without its extension, or of its folder if the file has the generic name
+/// `dataflow.yml`.
 fn default_name(directory: &Path, file_name: &str) -> String {
     let stem = Path::new(file_name)
         .file_stem()

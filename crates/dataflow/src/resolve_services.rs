@@ -1,7 +1,7 @@
-//! Looks up who answers which requests, and makes the edges for them.
+//! Looks up the server of each client, and adds the edges for requests and answers.
 //!
-//! Each client has two edges to its server for itself, one for requests and one for answers, so that one client cannot
-//! fill the queue of another. Their names hold a `~`, which no name in a file can.
+//! Each client has its own two edges to its server, so that one client cannot fill the queue of
+//! another. Their names contain a `~`, which no name in a file can.
 
 use std::collections::HashMap;
 
@@ -15,10 +15,12 @@ use crate::graph::{
 use crate::parsed::{ParsedDataflow, ParsedNode};
 use crate::quote::{listed, quoted};
 
-/// Requests that a client may have under way: neither queue can overflow then.
-const IN_FLIGHT: u32 = 16;
+/// Maximum number of requests in flight per client. The queues of both edges have this depth and
+/// cannot overflow.
+const MAX_REQUESTS_IN_FLIGHT: u32 = 16;
 
-/// Server and service, by index, of each client of each node; `None` where it could not be found, which is reported.
+/// Indices of the server and the service of each client of each node; `None` if not found, which is
+/// reported.
 pub(crate) type Servers = Vec<Vec<Option<(usize, usize)>>>;
 
 /// Finds the service of every client.
@@ -68,7 +70,7 @@ pub(crate) fn resolve(parsed: &ParsedDataflow, findings: &mut Findings<'_>) -> S
         .collect()
 }
 
-/// Adds the edges of all clients to a graph whose nodes are assembled without them.
+/// Adds the edges of all clients to a graph without them.
 pub(crate) fn connect(
     nodes: &mut [Node],
     edges: &mut Vec<Edge>,
@@ -106,7 +108,7 @@ pub(crate) fn connect(
     }
 }
 
-/// A service that nobody asks for yet.
+/// A service without clients.
 pub(crate) fn service(name: String) -> Service {
     Service {
         name,
@@ -131,7 +133,7 @@ fn add_input(node: &mut Node, name: String, producer: usize, output: usize) -> u
             node: producer,
             output,
         },
-        queue: Queue::new(QueuePolicy::DropNewest, IN_FLIGHT),
+        queue: Queue::new(QueuePolicy::DropNewest, MAX_REQUESTS_IN_FLIGHT),
         type_name: None,
         expect_every: None,
         line: 0,

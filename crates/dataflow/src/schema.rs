@@ -9,8 +9,8 @@ use crate::name::MAX_NAME_BYTES;
 
 /// The JSON schema of a dataflow file, draft 2020-12.
 ///
-/// It describes what is allowed; what the schema language cannot say (names that refer to each other, files that
-/// exist) is checked by [`crate::parse`].
+/// [`crate::parse`] also checks what the schema language cannot express: names that refer to each
+/// other, files that must exist.
 #[must_use]
 pub fn schema() -> Value {
     let mut schema = level_schema(&DATAFLOW);
@@ -151,7 +151,7 @@ fn shape_schema(shape: Shape) -> Value {
     }
 }
 
-/// The words, each that has `-` or `_` with the other as well.
+/// The words, with `-` and `_` exchanged as well.
 fn both_spellings(words: &[&str]) -> Vec<String> {
     let spellings = |word: &&str| {
         [

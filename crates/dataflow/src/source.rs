@@ -1,16 +1,15 @@
-//! The text of a dataflow file, and where in it something stands.
+//! The text of a dataflow file, and places in it.
 
 use serde::Serialize;
 
-/// The largest dataflow file that is read, in bytes.
-///
-/// A file for a thousand nodes has some 200 KB; what is larger is not a dataflow file, or is hostile.
+/// Largest dataflow file, in bytes. A file with a thousand nodes takes about 200 KB; a larger one
+/// is hostile or no dataflow file.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// Longest excerpt of a line that a diagnostic carries, in characters.
+/// Longest excerpt of a line in a diagnostic, in characters.
 const MAX_EXCERPT_CHARACTERS: usize = 240;
 
-/// The text of a dataflow file with the name to show for it.
+/// The text of a dataflow file, with the name that messages show.
 #[derive(Debug, Clone)]
 pub struct SourceText {
     name: String,
@@ -38,21 +37,21 @@ impl Span {
     }
 }
 
-/// A place in a dataflow file, as people and editors name it.
+/// A place in a dataflow file, by line and column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Location {
     /// Line, counted from 1.
     pub line: usize,
     /// Column in characters, counted from 1.
     pub column: usize,
-    /// The same place as bytes of the file's text (without a byte order mark).
+    /// The same place in bytes, counted without a byte order mark.
     pub span: Span,
-    /// The line itself; of a very long line the part around the column.
+    /// The text of the line; for a very long line the part around the column.
     pub source_line: String,
 }
 
 impl SourceText {
-    /// `name` is what messages show, usually the path as the user typed it. A byte order mark is removed.
+    /// Messages show `name`, usually the path as the user typed it. A byte order mark is removed.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> SourceText {
         let mut text = text.into();
         if text.starts_with('\u{feff}') {
@@ -78,7 +77,7 @@ impl SourceText {
         &self.text
     }
 
-    /// Where `span` begins. Spans outside the text are moved to its end.
+    /// The place of the first byte of `span`. A span outside the text moves to its end.
     #[must_use]
     pub fn locate(&self, span: Span) -> Location {
         let start = self.character_boundary(span.start);
@@ -99,8 +98,8 @@ impl SourceText {
         }
     }
 
-    /// The lines that `spans` touch, as one piece of text, with the number of its first line and the byte at
-    /// which it begins.
+    /// The lines from byte `start` to byte `end` as one text, with the number of the first line and
+    /// the offset of its first byte.
     pub(crate) fn lines_around(&self, start: usize, end: usize) -> (&str, usize, usize) {
         let first = self
             .line_starts
@@ -121,7 +120,7 @@ impl SourceText {
         (&self.text[begin..stop], first + 1, begin)
     }
 
-    /// How long a line is, counted from 1.
+    /// Length of the line with that number, counted from 1.
     pub(crate) fn line_bytes(&self, line: usize) -> usize {
         self.line_text(line - 1).len()
     }
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_very_long_line_the_part_around_the_column_is_kept() {
+    fn excerpts_of_long_lines_surround_the_column() {
         let source = SourceText::new(
             "f.yml",
             format!("{}!{}", "a".repeat(5000), "b".repeat(5000)),

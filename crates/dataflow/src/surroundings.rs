@@ -1,36 +1,37 @@
-//! What a dataflow file means depends on the host: which files and variables there are.
+//! The host of a dataflow file: its files, commands and environment variables.
 
 use std::path::Path;
 
-/// The host, as far as a dataflow file refers to it.
+/// The parts of a host that a dataflow file refers to.
 ///
-/// [`Host`](crate::Host) asks the real one; a test or an editor can imagine another.
+/// [`Host`](crate::Host) is the host of this process; tests and editors can provide another.
 pub trait Surroundings {
     /// The value of an environment variable.
     fn variable(&self, name: &str) -> Option<String>;
     /// What is at `path`.
     fn entry(&self, path: &Path) -> Entry;
-    /// The names of what is in `folder`, for "did you mean"; empty if it cannot be read.
+    /// The names of the entries of `folder`, for "did you mean"; empty if it cannot be read.
     fn names_in(&self, folder: &Path) -> Vec<String>;
-    /// Whether `name`, which has no slash, is a command on the PATH.
+    /// Whether `name`, without a slash, is a command on the PATH.
     fn has_command(&self, name: &str) -> bool;
 }
 
-/// What a path leads to.
+/// The kind of entry at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
-    /// Nothing.
+    /// There is no entry.
     Missing,
-    /// A folder, or something else that is not a file.
+    /// A folder, or anything else that is not a regular file.
     Folder,
-    /// A file.
+    /// A regular file.
     File {
         /// Whether this user may execute it.
         executable: bool,
     },
 }
 
-/// No host at all: every file and command exists, every variable is empty. For checks of the file alone.
+/// Surroundings in which every file and command exists and every variable is empty, to check a file
+/// alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Anywhere;
 

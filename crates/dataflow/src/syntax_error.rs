@@ -1,10 +1,11 @@
-//! The parser's messages, said to the person who wrote the file.
+//! Translates messages of the YAML parser into findings.
 
 use crate::diagnostic::{Code, Finding};
 use crate::quote::shown;
 use crate::source::Span;
 
-/// What the parser's `message` at `span` means in `text`; `open` is the `[` or `{` that is open there.
+/// The finding for the parser's `message` at `span` of `text`; `open` is the innermost open `[` or
+/// `{`.
 pub(crate) fn explain(message: &str, text: &str, span: Span, open: Option<Span>) -> Finding {
     if message.contains("recursion limit") {
         return Finding::error(
@@ -53,7 +54,7 @@ pub(crate) fn explain(message: &str, text: &str, span: Span, open: Option<Span>)
     }
 }
 
-/// Part of the parser's message; what it means; what to do.
+/// Part of the parser's message, its meaning, and a hint.
 const EXPLANATIONS: &[(&str, &str, &str)] = &[
     (
         "mapping values are not allowed",
@@ -122,11 +123,6 @@ const EXPLANATIONS: &[(&str, &str, &str)] = &[
     ),
     (
         "simple key expect",
-        "a key has no `:`",
-        "write `key: value`",
-    ),
-    (
-        "simple key expected",
         "a key has no `:`",
         "write `key: value`",
     ),

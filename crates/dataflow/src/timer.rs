@@ -1,12 +1,13 @@
-//! Timers: `nervure/timer/hz/30`, `nervure/timer/millis/20`, `nervure/timer/secs/1`; `dora/timer/..` is the same.
+//! Timers: `nervure/timer/hz/30`, `nervure/timer/millis/20`, `nervure/timer/secs/1`;
+//! `dora/timer/..` is the same.
 
-/// Shortest period: a wake-up costs some 20 microseconds, and a node has to do something in it.
+/// Shortest period: a wake-up costs about 20 microseconds, and the node needs time for its work.
 const MIN_PERIOD_NANOS: f64 = 100_000.0;
 const MAX_PERIOD_NANOS: f64 = 24.0 * 3600.0 * 1e9;
 
 struct Unit {
     name: &'static str,
-    /// The period that a number of this unit means.
+    /// The period in nanoseconds for a number of this unit.
     nanos: fn(f64) -> f64,
     example: &'static str,
 }
@@ -43,11 +44,11 @@ const UNITS: &[Unit] = &[
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TimerError {
     pub message: String,
-    /// What to write instead.
+    /// A valid timer close to the text, without `nervure/timer/`.
     pub suggestion: Option<String>,
 }
 
-/// The period of the timer that `text` (the part after `timer/`) names.
+/// The period in nanoseconds of the timer `text`, the part after `timer/`.
 pub(crate) fn parse_timer(text: &str) -> Result<u64, TimerError> {
     let error = |message: String, suggestion: Option<String>| TimerError {
         message,
@@ -76,7 +77,7 @@ pub(crate) fn parse_timer(text: &str) -> Result<u64, TimerError> {
         );
         return Err(error(message, near.map(|near| format!("{near}/{number}"))));
     };
-    // Rust's parser also takes "inf", "nan" and exponents, which nobody means here.
+    // Rust's parser also accepts "inf", "nan" and exponents.
     let is_plain = number
         .chars()
         .all(|character| character.is_ascii_digit() || character == '.');
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn periods() {
+    fn timers_have_periods() {
         assert_eq!(parse_timer("hz/30"), Ok(33_333_333));
         assert_eq!(parse_timer("hz/0.5"), Ok(2_000_000_000));
         assert_eq!(parse_timer("millis/20"), Ok(20_000_000));
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_timer_says_why() {
+    fn refuses_other_texts_with_a_suggestion() {
         for text in [
             "",
             "hz",

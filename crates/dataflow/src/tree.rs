@@ -1,7 +1,7 @@
-//! YAML text to a tree of values that know where they stand, within limits.
+//! Parses YAML into a tree of values with spans, within limits.
 //!
-//! Parsing and building use no recursion and stop at the limits below, so that neither a deeply nested file nor
-//! a "billion laughs" of aliases costs more than a clear error.
+//! Parsing and building are not recursive and stop at the limits below: a deeply nested file and a
+//! "billion laughs" of aliases both end in a clear error.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,15 @@ use crate::source::{SourceText, Span};
 
 /// Deepest nesting of lists and maps. A dataflow file needs five levels.
 pub(crate) const MAX_DEPTH: usize = 32;
-/// Most values in a file, aliases counted with all that they stand for.
+/// Maximum number of values in a file, with aliases expanded.
 pub(crate) const MAX_VALUES: usize = 100_000;
 
-/// A value and where it stands.
+/// A value and its place.
 #[derive(Debug, Clone)]
 pub(crate) struct Value {
     pub span: Span,
     pub kind: Kind,
-    /// Text without quotes, which would be a number if it looked like one.
+    /// Whether it is a scalar without quotes and tags.
     pub is_plain: bool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Entry {
     pub value: Value,
 }
 
-/// Text and where it stands.
+/// A text and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Text {
     pub span: Span,
@@ -51,7 +51,7 @@ pub(crate) struct Text {
 }
 
 impl Value {
-    /// What the value is, for "expected .., got ..".
+    /// The value as a noun, for messages.
     pub fn describe(&self) -> String {
         match &self.kind {
             Kind::Null => "nothing".to_owned(),
@@ -64,7 +64,7 @@ impl Value {
     }
 }
 
-/// The tree of `source`, or `None` after reporting why there is none.
+/// The tree of `source`; reports the error if there is none.
 pub(crate) fn parse(source: &SourceText, findings: &mut Findings<'_>) -> Option<Value> {
     match Builder::new(source).build() {
         Ok(tree) => Some(tree),
@@ -77,9 +77,10 @@ pub(crate) fn parse(source: &SourceText, findings: &mut Findings<'_>) -> Option<
 
 type Result<T> = std::result::Result<T, Box<Finding>>;
 
-/// Turns events into a tree; `open` holds the lists and maps that are not closed yet.
+/// Builds a tree from parser events.
 struct Builder<'a> {
     offsets: Offsets<'a>,
+    /// Lists and maps that are not closed yet, outermost first.
     open: Vec<Open>,
     root: Option<Value>,
     documents: usize,
@@ -91,7 +92,7 @@ struct Open {
     span: Span,
     anchor: usize,
     content: Content,
-    /// Values inside, itself included, and levels below: what an alias to it costs.
+    /// Number of values, itself included, and of levels below: the cost of an alias to it.
     values: usize,
     height: usize,
 }
@@ -214,7 +215,8 @@ impl<'a> Builder<'a> {
                 (Kind::Map(entries), last)
             }
         };
-        // A block collection ends where the next thing begins, lines below; point at what it contains.
+        // The parser ends a block collection where the next token begins, lines below. The span
+        // covers its content.
         let is_flow = self.offsets.text[open.span.start..].starts_with(['[', '{']);
         let span = if is_flow {
             open.span.to(end)
@@ -230,7 +232,7 @@ impl<'a> Builder<'a> {
         self.add(value, open.anchor, open.values, open.height)
     }
 
-    /// Adds a finished value, which stands for `values` values and has `height` levels below it.
+    /// Adds a finished value, which contains `values` values and has `height` levels below it.
     fn add(&mut self, value: Value, anchor: usize, values: usize, height: usize) -> Result<()> {
         self.count(values, value.span)?;
         if anchor > 0 {
@@ -268,13 +270,13 @@ impl<'a> Builder<'a> {
             let finding = Finding::error(
                 Code::YamlAlias,
                 span,
-                "this alias stands inside of what it names",
+                "this alias is inside the value that it names",
             )
             .hint("write the value out");
             return Err(Box::new(finding));
         };
         let (values, height) = (anchored.values, anchored.height);
-        // Before the copy is made: the limit is there to keep it from being made.
+        // Checked before the copy: the limit exists to prevent large copies.
         self.count(values, span)?;
         self.values -= values;
         let value = self.anchors[&anchor].value.clone();
@@ -304,7 +306,7 @@ impl<'a> Builder<'a> {
                 .hint("YAML allows only spaces for indentation: set your editor to insert spaces");
             return Box::new(finding);
         }
-        // Inside of `[..]` or `{..}` whatever the parser says means that it is not closed.
+        // Inside `[..]` or `{..}`, every syntax error means that it is not closed.
         let open = self.open.last().map(|open| open.span);
         let open = open.filter(|span| self.offsets.text[span.start..].starts_with(['[', '{']));
         Box::new(crate::syntax_error::explain(
@@ -315,8 +317,8 @@ impl<'a> Builder<'a> {
         ))
     }
 
-    /// The first tab in the indentation of the line at `at`, or of the line before it, where the parser may have
-    /// stumbled only afterwards; of the line after it too if the parser complains of a tab (`look_ahead`).
+    /// The first tab in the indentation of the line at `at` or of the line before it, because the
+    /// parser may fail late. With `look_ahead`, for errors about a tab, also of the line after it.
     fn tab_indentation_near(&self, at: usize, look_ahead: bool) -> Option<Span> {
         let text = self.offsets.text;
         let line_start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
@@ -469,10 +471,10 @@ fn number(text: &str) -> Option<Kind> {
     Some(Kind::Float(float, text.to_owned()))
 }
 
-/// The parser counts characters, everything else bytes.
+/// Converts the parser's offsets, which count characters, to bytes.
 struct Offsets<'a> {
     text: &'a str,
-    /// Byte of each character; empty when all are one byte long.
+    /// Byte offset of each character; empty for ASCII text.
     bytes: Vec<usize>,
 }
 
@@ -506,7 +508,8 @@ impl Offsets<'_> {
         }
     }
 
-    /// The parser's span of text in quotes goes on to the next token, over comments; this ends at the quote.
+    /// `span` cut at the closing quote: the parser's span of quoted text ends at the next token,
+    /// after comments.
     fn quoted(&self, span: Span, style: ScalarStyle) -> Span {
         let quote = match style {
             ScalarStyle::DoubleQuoted => '"',

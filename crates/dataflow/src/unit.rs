@@ -1,8 +1,8 @@
-//! Durations and sizes with units: one grammar for dataflow files and the command line.
+//! Parses durations and sizes with units, in dataflow files and on the command line.
 
 use std::time::Duration;
 
-/// Longest duration that a file can ask for.
+/// Longest duration: a year.
 const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 
 const DURATION_UNITS: &[(&str, u64)] = &[
@@ -28,34 +28,35 @@ const SIZE_UNITS: &[(&str, u64)] = &[
     ("tib", 1 << 40),
 ];
 
-/// Why a text is no duration or size. The message continues a sentence that begins with the text: "`5` has no unit".
+/// Why a text is not a duration or size. The message continues a sentence that begins with the
+/// text: "`5` has no unit".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// The text does not begin with a number.
     #[error("does not begin with a number")]
     NoNumber,
-    /// A number alone.
+    /// A number without a unit.
     #[error("has no unit ({known})")]
     NoUnit {
-        /// The units that are possible.
+        /// The known units, separated by commas.
         known: String,
     },
-    /// A number and something else.
+    /// A number with an unknown unit.
     #[error("has none of the units {known}")]
     UnknownUnit {
-        /// The units that are possible.
+        /// The known units, separated by commas.
         known: String,
     },
-    /// A duration of less than nothing.
+    /// A negative duration.
     #[error("is negative")]
     Negative,
-    /// Not a number of seconds.
+    /// NaN instead of a number of seconds.
     #[error("is not a number")]
     NotANumber,
-    /// A duration beyond the limit.
+    /// A duration above the limit.
     #[error("is longer than a year")]
     TooLong,
-    /// A size beyond the limit.
+    /// A size above the limit.
     #[error("is more memory than any machine has")]
     TooLarge,
 }
@@ -63,7 +64,7 @@ pub enum UnitError {
 /// Reads a duration with its unit: `500us`, `15ms`, `2s`, `1.5min`, `1h`.
 ///
 /// # Errors
-/// If there is no number or no unit, or the duration is longer than a year.
+/// If the number or the unit is missing, or the duration is longer than a year.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     let nanos = parse_amount(text, DURATION_UNITS, |unit| unit.to_owned())?;
     if nanos > MAX_DURATION.as_nanos() as f64 {
@@ -72,7 +73,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     Ok(Duration::from_nanos(nanos.round() as u64))
 }
 
-/// Seconds, as dora writes durations.
+/// A duration in seconds, as dora writes it.
 pub(crate) fn seconds(seconds: f64) -> Result<Duration, UnitError> {
     if seconds < 0.0 {
         return Err(UnitError::Negative);
@@ -89,10 +90,10 @@ pub(crate) fn seconds(seconds: f64) -> Result<Duration, UnitError> {
 /// Reads a size with its unit, in bytes: `512MB` is 512 times 10^6, `1.5GiB` 1.5 times 2^30.
 ///
 /// # Errors
-/// If there is no number or no unit, or the size is beyond 2^50.
+/// If the number or the unit is missing, or the size is more than 2^50 bytes.
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let bytes = parse_amount(text, SIZE_UNITS, str::to_ascii_lowercase)?;
-    // Beyond this, floats no longer hold every byte count; and it is more than any machine has.
+    // 2^53 is where floats stop being exact; 2^50 is already more memory than any machine has.
     if bytes > (1_u64 << 50) as f64 {
         return Err(UnitError::TooLarge);
     }

@@ -1,6 +1,6 @@
-//! Every mistake that a dataflow file can have, as a small file and the messages that it gets.
+//! Small files with every mistake that a dataflow file can have, and the messages about them.
 //!
-//! The messages are snapshots, to be read by a reviewer: `INSTA_UPDATE=always cargo test` writes them anew.
+//! The messages are snapshots for reviewers; `INSTA_UPDATE=always cargo test` updates them.
 
 mod support;
 
@@ -12,9 +12,9 @@ use nervure_dataflow::{Code, MAX_DIAGNOSTICS, MAX_FILE_BYTES, Report};
 use support::parse;
 
 #[test]
-fn every_file_gets_its_messages() {
+fn messages_about_each_file_match_their_snapshot() {
     for (name, report) in fixtures() {
-        assert!(!report.diagnostics.is_empty(), "{name} is fine");
+        assert!(!report.diagnostics.is_empty(), "{name} has no finding");
         assert_eq!(report.has_errors(), report.dataflow.is_none(), "{name}");
         insta::with_settings!({ omit_expression => true, prepend_module_to_snapshot => false }, {
             insta::assert_snapshot!(name.trim_end_matches(".yml"), report.render(false));
@@ -23,18 +23,21 @@ fn every_file_gets_its_messages() {
 }
 
 #[test]
-fn excerpts_do_not_steer_the_terminal() {
+fn excerpts_contain_no_terminal_control() {
     let file = "nodes: [{id: 5, name: \"\u{1b}[2J \u{9b}2J \u{7f} \u{202e}\"}]";
-    let text = parse("steers.yml", file.as_bytes()).render(false);
-    let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
-    assert!(text.contains("id: 5") && !text.contains(steers), "{text:?}");
+    let text = parse("control.yml", file.as_bytes()).render(false);
+    let is_control = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+    assert!(
+        text.contains("id: 5") && !text.contains(is_control),
+        "{text:?}"
+    );
 }
 
 #[test]
-fn every_code_has_a_file() {
+fn each_code_is_shown_by_a_file() {
     let reports = fixtures()
         .into_iter()
-        .chain(unreadable_bytes())
+        .chain(generated_files())
         .chain([(String::new(), too_many())]);
     let seen: BTreeSet<Code> = reports
         .flat_map(|(_, report)| report.diagnostics)
@@ -50,8 +53,8 @@ fn every_code_has_a_file() {
 }
 
 #[test]
-fn bytes_that_are_no_text_get_their_messages() {
-    for (name, report) in unreadable_bytes() {
+fn messages_about_other_bytes_match_their_snapshot() {
+    for (name, report) in generated_files() {
         assert!(report.has_errors(), "{name}");
         insta::with_settings!({ omit_expression => true, prepend_module_to_snapshot => false }, {
             insta::assert_snapshot!(name, report.render(false));
@@ -70,7 +73,7 @@ fn a_finding_is_complete_as_data() {
 
 #[test]
 fn messages_hold_no_control_characters() {
-    for (name, report) in fixtures().into_iter().chain(unreadable_bytes()) {
+    for (name, report) in fixtures().into_iter().chain(generated_files()) {
         let text = report.render(false);
         let bad = text
             .chars()
@@ -119,7 +122,7 @@ fn fixtures() -> Vec<(String, Report)> {
         .map(|entry| entry.path())
         .collect();
     paths.sort();
-    assert!(paths.len() > 30, "the files are gone");
+    assert!(paths.len() > 30, "the files are missing");
     let read = |path: &std::path::PathBuf| {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let report = parse(&name, &fs::read(path).unwrap());
@@ -128,8 +131,8 @@ fn fixtures() -> Vec<(String, Report)> {
     paths.iter().map(read).collect()
 }
 
-/// What cannot be a file in a repository, or would be too large for one.
-fn unreadable_bytes() -> Vec<(String, Report)> {
+/// Files that cannot be in a repository, or are too large for one.
+fn generated_files() -> Vec<(String, Report)> {
     let utf16: Vec<u8> = "\u{feff}nodes: []"
         .encode_utf16()
         .flat_map(u16::to_le_bytes)

@@ -1,4 +1,4 @@
-//! Files that are fine, and the graphs that they mean.
+//! Files without errors, and their graphs.
 
 mod support;
 
@@ -10,7 +10,7 @@ use nervure_dataflow::{Anywhere, Entry, Report, RestartPolicy, Severity, Surroun
 use support::parse;
 
 #[test]
-fn every_file_gets_its_graph() {
+fn the_graph_of_each_file_matches_its_snapshot() {
     for (name, report) in fixtures() {
         assert!(!report.has_errors(), "{name}:\n{}", report.render(false));
         let json = serde_json::to_string_pretty(&report).unwrap();
@@ -22,7 +22,7 @@ fn every_file_gets_its_graph() {
 }
 
 #[test]
-fn the_only_warning_is_about_a_program_that_is_to_be_built() {
+fn the_only_warning_is_about_a_program_that_is_not_built() {
     for (name, report) in fixtures() {
         let warnings = report
             .diagnostics
@@ -41,7 +41,7 @@ fn the_only_warning_is_about_a_program_that_is_to_be_built() {
 }
 
 #[test]
-fn one_file_has_every_key() {
+fn one_file_contains_every_key() {
     let text = include_str!("good/every-key.yml");
     let schema = nervure_dataflow::schema();
     let levels = schema["$defs"]
@@ -60,7 +60,7 @@ fn one_file_has_every_key() {
 }
 
 #[test]
-fn the_environment_of_a_node_is_the_dataflows_and_its_own() {
+fn nodes_inherit_the_environment_of_the_dataflow() {
     let report = parse("every-key.yml", include_bytes!("good/every-key.yml"));
     let dataflow = report.dataflow.unwrap();
     let camera = &dataflow.node("camera").unwrap().env;
@@ -149,7 +149,7 @@ nodes:
 }
 
 #[test]
-fn words_and_keys_may_have_either_dash() {
+fn dashes_and_underscores_are_the_same_in_words_and_keys() {
     let file = |policy: &str, key: &str, queue: &str| {
         format!(
             "nodes: [{{id: a, path: camera.py, outputs: [out], restart_policy: {policy}, \
@@ -177,7 +177,7 @@ fn fixtures() -> Vec<(String, Report)> {
     let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "yml"));
     paths.sort();
-    assert!(paths.len() >= 4, "the files are gone");
+    assert!(paths.len() >= 4, "the files are missing");
     let read = |path: &std::path::PathBuf| {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let report = parse(&format!("{name}.yml"), &fs::read(path).unwrap());

@@ -1,4 +1,4 @@
-//! Files of the real host.
+//! Files of this host.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -62,7 +62,7 @@ fn the_nearest_file_of_the_folder_is_suggested() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_says_why() {
+fn the_reason_for_an_unreadable_file_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "drive.yml", "nodes: []");
     let missing = load(&folder.path().join("drvie.yml"));
@@ -96,7 +96,7 @@ fn write(folder: &Path, name: &str, text: &str) {
 }
 
 #[test]
-fn a_node_has_as_many_inputs_as_shared_memory_has_room_for() {
+fn the_number_of_inputs_is_limited() {
     let report = |inputs: u32| {
         let inputs: String = (0..inputs)
             .map(|number| format!("      in{number}: source/out\n"))

@@ -1,4 +1,5 @@
-//! What holds for every input: nothing panics, places are within the file, and a graph survives being written down.
+//! Properties of all inputs: no panic, places within the file, and graphs that survive a round trip
+//! through YAML.
 
 mod support;
 
@@ -22,7 +23,7 @@ proptest! {
         check_report(&parse("f.yml", text.as_bytes()));
     }
 
-    /// A file that was fine until somebody's cat walked over the keyboard.
+    /// A valid file with random damage.
     #[test]
     fn no_damaged_file_panics(
         file in prop::sample::select(FILES.to_vec()),
@@ -38,7 +39,7 @@ proptest! {
     }
 
     #[test]
-    fn a_graph_survives_being_written_down(graph in graph()) {
+    fn graphs_survive_a_round_trip(graph in graph()) {
         let text = to_yaml(&graph);
         let report = parse("generated.yml", text.as_bytes());
         prop_assert!(!report.has_errors(), "{}\n{text}", report.render(false));
@@ -82,7 +83,7 @@ fn check_report(report: &Report) {
     serde_json::to_string(report).unwrap();
 }
 
-/// A graph as a test writes it down: outputs per node, and inputs with their sources.
+/// A graph in the form of the test: outputs per node, and inputs with their sources.
 #[derive(Debug, Clone, PartialEq)]
 struct Graph {
     nodes: Vec<GraphNode>,
@@ -96,7 +97,7 @@ struct GraphNode {
     args: Vec<String>,
 }
 
-/// Nodes, each with outputs; inputs then choose among the outputs of all nodes.
+/// Nodes with outputs, whose inputs choose among the outputs of all nodes.
 fn graph() -> impl Strategy<Value = Graph> {
     let name = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,10}";
     let names = |range| prop::collection::btree_set(name, range);

@@ -1,6 +1,6 @@
 //! Keeps the reference page and the JSON schema in docs/reference up to date.
 //!
-//! `UPDATE_REFERENCE=1 cargo test -p nervure-dataflow` writes them anew.
+//! `UPDATE_REFERENCE=1 cargo test -p nervure-dataflow` updates them.
 
 use std::fs;
 use std::path::Path;
@@ -27,6 +27,6 @@ fn check(name: &str, expected: &str) {
     let found = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == expected,
-        "docs/reference/{name} is not what the table of keys says: run UPDATE_REFERENCE=1 cargo test -p nervure-dataflow"
+        "docs/reference/{name} differs from the table of keys: run UPDATE_REFERENCE=1 cargo test -p nervure-dataflow"
     );
 }

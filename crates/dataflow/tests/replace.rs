@@ -1,4 +1,4 @@
-//! A node in the place of others: all that stays is connected as before, by name.
+//! Replacing nodes by one: the connections of the remaining nodes stay the same, by name.
 
 mod support;
 
@@ -15,7 +15,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_stays_is_connected_as_before(
+    fn connections_of_remaining_nodes_stay_the_same(
         nodes in 2_usize..8,
         inputs in prop::collection::vec((0_usize..8, 0_usize..8), 0..12),
         clients in prop::collection::vec((0_usize..8, 0_usize..8), 0..8),
@@ -38,7 +38,7 @@ proptest! {
 }
 
 #[test]
-fn a_client_that_would_not_be_answered_is_named() {
+fn an_unanswered_client_is_reported() {
     let before = dataflow(3, &[], &[(2, 0)]);
     let error = before
         .replace(&BTreeSet::from([0]), stand_in())
@@ -49,8 +49,8 @@ fn a_client_that_would_not_be_answered_is_named() {
     );
 }
 
-/// Nodes `n0`, `n1` and so on; each sends `out` and answers `work`. Inputs and clients are pairs of the node that has them
-/// and the one that they are of.
+/// Nodes `n0`, `n1` and so on, each with the output `out` and the service `work`. Inputs and
+/// clients are pairs of the node that has them and the node that they refer to.
 fn dataflow(count: usize, inputs: &[(usize, usize)], clients: &[(usize, usize)]) -> Dataflow {
     let node = |index: usize| {
         let of_node = |pairs: &[(usize, usize)]| -> BTreeSet<usize> {
@@ -89,7 +89,7 @@ fn stand_in() -> Node {
     dataflow.nodes.remove(0)
 }
 
-/// Every connection of the nodes that are not replaced, by names.
+/// The connections of the nodes that are not replaced, by names.
 fn wiring(dataflow: &Dataflow, replaced: &BTreeSet<usize>) -> HashSet<String> {
     let nodes = &dataflow.nodes;
     let topic = |node: usize, output: usize| match &*nodes[node].id {

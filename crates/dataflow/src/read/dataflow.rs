@@ -14,7 +14,8 @@ use crate::parsed::ParsedDataflow;
 use crate::surroundings::Surroundings;
 use crate::tree::{Kind, Value};
 
-/// The dataflow in `tree`, or `None` if it is not even a map. `directory` is the folder of the file.
+/// The dataflow in `tree`, or `None` if it is not even a map. `directory` is the folder of the
+/// file.
 pub(crate) fn read_dataflow(
     reader: &mut Reader<'_>,
     tree: &Value,

@@ -13,8 +13,8 @@ use crate::parsed::ParsedOutput;
 use crate::quote::{listed, quoted};
 use crate::tree::{Kind, Text, Value};
 
-/// One `{output: .., value: ..}`, or a list of them. `outputs_complete` says whether every output of the node could
-/// be read.
+/// One `{output: .., value: ..}`, or a list of them. `outputs_complete` says whether every output
+/// of the node could be read.
 pub(super) fn read_last_values(
     reader: &mut Reader<'_>,
     value: &Value,

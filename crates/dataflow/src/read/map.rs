@@ -46,7 +46,8 @@ impl<'t> Keys<'t> {
     }
 }
 
-/// The usable keys of `value`; reports every other key in it. `hint` is for a value that is not a map.
+/// The usable keys of `value`; reports every other key in it. `hint` is for a value that is not a
+/// map.
 pub(crate) fn read_keys<'t>(
     reader: &mut Reader<'_>,
     value: &'t Value,
@@ -100,8 +101,8 @@ pub(crate) fn read_keys<'t>(
     Some(keys)
 }
 
-/// The entries of a map with free names (`inputs`, `env`); `what` is the noun for one of them. Reports names that
-/// appear twice, and returns both entries, so that both values are checked.
+/// The entries of a map with free names (`inputs`, `env`); `what` is the noun for one of them.
+/// Reports names that appear twice, and returns both entries, so that both values are checked.
 pub(crate) fn read_entries<'t>(
     reader: &mut Reader<'_>,
     value: &'t Value,
@@ -148,7 +149,8 @@ fn is_missing(key: &Key, keys: &Keys<'_>) -> bool {
 fn unknown_key(key: &Text, level: &'static Level, near: Option<&str>) -> Finding {
     let message = format!("{} is not a key of {}", quoted(&key.text), level.noun);
     let finding = Finding::error(Code::UnknownKey, key.span, message);
-    // `restart` begins several keys, and the shortest is not the likeliest. `max_restart` lacks one letter.
+    // `restart` begins several keys, and the shortest is not the likeliest. `max_restart` lacks one
+    // letter.
     let begun: Vec<String> = level
         .usable()
         .filter(|known| known.name.starts_with(&key.text))

@@ -1,7 +1,7 @@
 //! Reads a parsed dataflow out of the YAML tree: value by value, names not looked up yet.
 //!
-//! [`reader`] reads values of one type, [`map`] the keys of a map; every other file reads one part of a node or
-//! of the dataflow and goes through these two.
+//! [`reader`] reads values of one type, [`map`] the keys of a map; every other file reads one part
+//! of a node or of the dataflow and goes through these two.
 
 pub(crate) mod dataflow;
 mod environment;

@@ -97,7 +97,8 @@ fn read_long_param(
         description: description.map(|text| text.text),
         ..plain_param(name, kind, initial)
     };
-    // Each choice must have the type and be within the bounds; then the value must be one of the choices.
+    // Each choice must have the type and be within the bounds; then the value must be one of the
+    // choices.
     if let Some(choices) = one_of {
         let accepted: Vec<_> = choices?
             .iter()

@@ -77,8 +77,8 @@ fn report_process_keys(reader: &mut Reader<'_>, keys: &Keys<'_>) {
     }
 }
 
-/// Arguments: text is split as a shell splits it, a list is taken as it is. Variables are filled in afterwards, so that
-/// their values are never split.
+/// Arguments: text is split as a shell splits it, a list is taken as it is. Variables are filled in
+/// afterwards, so that their values are never split.
 pub(super) fn read_arguments(
     reader: &mut Reader<'_>,
     variables: &Variables<'_>,
@@ -252,7 +252,8 @@ impl ProgramLocator<'_> {
         ) else {
             return finding;
         };
-        // One build may make the programs of several nodes. For scripts and commands that is unlikely.
+        // One build may make the programs of several nodes. For scripts and commands that is
+        // unlikely.
         let builder = self
             .builder
             .as_ref()

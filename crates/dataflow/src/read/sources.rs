@@ -119,8 +119,8 @@ fn invalid_source(text: &Text, message: &str) -> Finding {
     Finding::error(Code::InvalidSource, text.span, message).expected(Shape::Source.describe())
 }
 
-/// The span of bytes `start` to `end` of `text`. The span of all of `text` if it is quoted or folded: its bytes are
-/// then not those of the file.
+/// The span of bytes `start` to `end` of `text`. The span of all of `text` if it is quoted or
+/// folded: its bytes are then not those of the file.
 fn part_span(text: &Text, start: usize, end: usize) -> Span {
     if text.span.end - text.span.start != text.text.len() {
         return text.span;

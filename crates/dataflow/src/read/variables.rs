@@ -23,7 +23,8 @@ pub(crate) struct Variables<'h> {
 }
 
 impl Variables<'_> {
-    /// `text` with `$NAME`, `${NAME}` and `${NAME:-default}` replaced, as dora does it; `$$` is a dollar.
+    /// `text` with `$NAME`, `${NAME}` and `${NAME:-default}` replaced, as dora does it; `$$` is a
+    /// dollar.
     pub fn fill_text(&self, reader: &mut Reader<'_>, text: &str, span: Span) -> Option<String> {
         if has_open_brace(text) {
             let finding = Finding::error(Code::InvalidValue, span, "`${` is never closed");

@@ -1,14 +1,14 @@
-//! A host that is the same everywhere.
+//! A fake host, so that results do not depend on the real one.
 
 use std::path::Path;
 
 use nervure_dataflow::{Entry, Report, Surroundings};
 
-/// The folder that the imagined dataflow files are in.
+/// The folder of the dataflow files.
 pub const DIRECTORY: &str = "/robot";
 
-/// A host with a few programs in `/robot`.
-pub struct Imagined;
+/// A fake host with a few programs in `/robot`.
+pub struct FakeHost;
 
 const FILES: &[(&str, bool)] = &[
     ("/robot/camera.py", false),
@@ -18,7 +18,7 @@ const FILES: &[(&str, bool)] = &[
     ("/robot/notes.txt", false),
 ];
 
-impl Surroundings for Imagined {
+impl Surroundings for FakeHost {
     fn variable(&self, name: &str) -> Option<String> {
         (name == "HOME").then(|| "/home/robot".to_owned())
     }
@@ -49,7 +49,7 @@ impl Surroundings for Imagined {
     }
 }
 
-/// What comes of `bytes` as a dataflow file of the imagined host.
+/// Parses `bytes` as a dataflow file of the fake host.
 pub fn parse(name: &str, bytes: &[u8]) -> Report {
-    nervure_dataflow::parse(name, bytes, Path::new(DIRECTORY), &Imagined)
+    nervure_dataflow::parse(name, bytes, Path::new(DIRECTORY), &FakeHost)
 }
