@@ -490,18 +490,18 @@ impl Shell {
                 self.admit(client, node);
                 Ok(())
             }
-            Action::Dismiss { client } => {
+            Action::CloseClient { client } => {
                 self.clients.remove(client);
                 Ok(())
             }
-            Action::Forget { node } => {
+            Action::CloseGuest { node } => {
                 // What it is told last, if it still listens.
                 self.slots[node].flush(self.begin.elapsed());
                 self.slots[node].end();
                 self.descriptors.forget_node(node);
                 Ok(())
             }
-            Action::Part { node } => {
+            Action::CloseJoined { node } => {
                 self.slots[node].flush(self.begin.elapsed());
                 self.slots[node].end();
                 Ok(())
@@ -518,7 +518,7 @@ impl Shell {
                 self.descriptors.set_clock(clock);
                 Ok(())
             }
-            Action::Look { node } => {
+            Action::ReadPulse { node } => {
                 let pulse = self
                     .descriptors
                     .pulse(node)

@@ -67,6 +67,16 @@ pub struct Refused {
     pub hint: Option<String>,
 }
 
+impl Refused {
+    /// A refusal, with the likely fix.
+    pub fn new(reason: impl Into<String>, hint: Option<&str>) -> Self {
+        Self {
+            reason: reason.into(),
+            hint: hint.map(str::to_owned),
+        }
+    }
+}
+
 /// What a dataflow is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {

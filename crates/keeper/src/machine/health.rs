@@ -6,13 +6,11 @@
 
 use std::time::Duration;
 
-use super::{Action, Machine, Signal, State};
-
 /// Looks within a timeout: a node that hangs is noticed within its timeout and two looks more.
 const LOOKS: u32 = 4;
 
 /// How long a process that is asked for its stacks may take to write them.
-const STACKS_GRACE: Duration = Duration::from_millis(300);
+pub(super) const STACKS_GRACE: Duration = Duration::from_millis(300);
 
 /// What is seen of a living process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,12 +21,12 @@ pub struct Pulse {
     pub is_waiting: bool,
 }
 
-/// The keeper's watch over a process.
+/// The health checks of a process.
 #[derive(Debug, Default)]
 pub(super) struct Health {
-    /// When it has to be connected and ready.
-    start_by: Option<Duration>,
-    look_at: Option<Duration>,
+    /// The timeout of its start, and when it ends, until it is connected and ready.
+    start: Option<(Duration, Duration)>,
+    check_at: Option<Duration>,
     /// Beats when it was last seen neither to wait nor to have given a sign of life, and since when that is so.
     still: Option<(u64, Duration)>,
 }
@@ -37,24 +35,45 @@ impl Health {
     /// Its process was started.
     pub fn started(timeout: Option<Duration>, now: Duration) -> Self {
         Self {
-            start_by: timeout.map(|timeout| now + timeout),
+            start: timeout.map(|timeout| (timeout, now + timeout)),
             ..Self::default()
         }
     }
 
     /// It is connected and ready.
     pub fn ready(&mut self, timeout: Option<Duration>, now: Duration) {
-        self.start_by = None;
-        self.look_at = timeout.map(|timeout| now + timeout / LOOKS);
+        self.start = None;
+        self.check_at = timeout.map(|timeout| now + timeout / LOOKS);
     }
 
-    /// When something is to be done.
+    /// When a check is due.
     pub fn deadline(&self) -> Option<Duration> {
-        self.start_by.into_iter().chain(self.look_at).min()
+        let start_by = self.start.map(|(_, by)| by);
+        start_by.into_iter().chain(self.check_at).min()
     }
 
-    /// Takes a look at it. Returns for how long there was no sign of life.
-    fn see(&mut self, pulse: Pulse, now: Duration) -> Duration {
+    /// The timeout of its start, when that has passed.
+    pub fn missed_start(&self, now: Duration) -> Option<Duration> {
+        let (timeout, by) = self.start?;
+        (by <= now).then_some(timeout)
+    }
+
+    /// True when its signs of life are to be read, and sets when they are to be read next.
+    pub fn take_due_check(&mut self, timeout: Option<Duration>, now: Duration) -> bool {
+        let is_due = self.check_at.is_some_and(|at| at <= now);
+        if is_due {
+            self.check_at = timeout.map(|timeout| now + timeout / LOOKS);
+        }
+        is_due
+    }
+
+    /// True from when it is ready.
+    pub fn is_checked(&self) -> bool {
+        self.check_at.is_some()
+    }
+
+    /// Takes a reading. Returns for how long there was no sign of life.
+    pub fn see(&mut self, pulse: Pulse, now: Duration) -> Duration {
         let is_still =
             !pulse.is_waiting && self.still.is_some_and(|(beats, _)| beats == pulse.beats);
         if !is_still {
@@ -62,80 +81,6 @@ impl Health {
         }
         self.still
             .map_or(Duration::ZERO, |(_, since)| now.saturating_sub(since))
-    }
-}
-
-impl Machine {
-    /// A node is connected; it is watched from here on if it is ready.
-    pub(super) fn watch_if_ready(&mut self, node: usize, now: Duration) {
-        let state = &mut self.nodes[node];
-        if state.ready && state.is_connected() && !state.joined {
-            state
-                .health
-                .ready(self.plan.nodes[node].health_check_timeout, now);
-            self.replacement_is_ready(node);
-        }
-    }
-
-    pub(super) fn meet_health_deadline(&mut self, node: usize, now: Duration) {
-        let due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
-        let (plan, state) = (&self.plan.nodes[node], &mut self.nodes[node]);
-        let shall_end =
-            self.phase.is_stopping() || state.ordered.is_some() || state.condemned.is_some();
-        if shall_end || !state.is_present() {
-            // Its end is near, or it has left: whatever it does now is its own affair.
-            state.health = Health::default();
-            return;
-        }
-        if due(state.health.start_by) {
-            let what = match state.state {
-                State::Spawned => "has not connected",
-                _ => "has not called `ready()`",
-            };
-            let timeout = self.startup_timeout(node).unwrap_or_default();
-            return self.hangs(
-                node,
-                format!("it {what} within {timeout:?} (`startup_timeout`)"),
-                now,
-            );
-        }
-        if due(state.health.look_at) {
-            state.health.look_at = plan
-                .health_check_timeout
-                .map(|timeout| now + timeout / LOOKS);
-            self.actions.push(Action::Look { node });
-        }
-    }
-
-    /// What [`Action::Look`] has seen.
-    pub(super) fn pulse(&mut self, node: usize, pulse: Pulse, now: Duration) {
-        let state = &mut self.nodes[node];
-        let Some(timeout) = self.plan.nodes[node].health_check_timeout else {
-            return;
-        };
-        if state.health.look_at.is_none() || !state.is_connected() || state.condemned.is_some() {
-            return;
-        }
-        let still = state.health.see(pulse, now);
-        if still >= timeout {
-            let text = format!(
-                "it hangs: no sign of life for {still:.1?} (`health_check_timeout` is {timeout:?})"
-            );
-            self.hangs(node, text, now);
-        }
-    }
-
-    /// Lets the log say what the node does, and then kills it.
-    fn hangs(&mut self, node: usize, why: String, now: Duration) {
-        let state = &mut self.nodes[node];
-        state.health = Health::default();
-        state.condemned = Some(format!("killed by the keeper, because {why}"));
-        state.kill_at = Some(now + STACKS_GRACE);
-        self.actions.push(Action::Examine { node, why });
-        self.actions.push(Action::Signal {
-            node,
-            signal: Signal::Stacks,
-        });
     }
 }
 

@@ -1,16 +1,13 @@
-//! The values of parameters: the keeper's, so that they outlive the processes that read them.
+//! The values of parameters. The keeper holds them, so that they outlive the processes that read them.
 
 use nervure_protocol::{
     cli_to_keeper::SetParam,
     did_you_mean,
-    keeper_to_cli::{self, NodeParam, Refused},
-    keeper_to_node,
-    keeper_to_run::Level,
+    keeper_to_cli::{NodeParam, Refused},
     params::Param,
 };
 
-use super::{Machine, clients::refused};
-use crate::plan::Plan;
+use crate::plan::{NodePlan, Plan};
 
 /// Per node of the file, per parameter: its value.
 #[derive(Debug)]
@@ -18,59 +15,41 @@ pub(super) struct Params(Vec<Vec<serde_json::Value>>);
 
 impl Params {
     pub fn new(plan: &Plan) -> Self {
-        let values = |node: &crate::plan::NodePlan| {
-            node.params.iter().map(|spec| spec.value.clone()).collect()
-        };
+        let values = |node: &NodePlan| node.params.iter().map(|spec| spec.value.clone()).collect();
         Self(plan.nodes.iter().map(values).collect())
     }
-}
 
-impl Machine {
     /// The parameters of a node, for its Welcome. A guest has none.
-    pub(super) fn params_of(&self, node: usize) -> Vec<Param> {
-        let values = self.params.0.get(node).into_iter().flatten();
-        let params = self.plan.nodes[node].params.iter().zip(values);
+    pub fn of_node(&self, node: usize, plan: &NodePlan) -> Vec<Param> {
+        let described = self.describe(node, plan).into_iter();
+        described
+            .map(|NodeParam { spec, value }| Param {
+                name: spec.name,
+                value,
+            })
+            .collect()
+    }
+
+    /// The parameters of a node, with what the file declares of each.
+    pub fn describe(&self, node: usize, plan: &NodePlan) -> Vec<NodeParam> {
+        let values = self.0.get(node).into_iter().flatten();
+        let params = plan.params.iter().zip(values);
         params
-            .map(|(spec, value)| Param {
-                name: spec.name.clone(),
+            .map(|(spec, value)| NodeParam {
+                spec: spec.clone(),
                 value: value.clone(),
             })
             .collect()
     }
 
-    /// Tells a client the parameters of one node, or of all.
-    pub(super) fn tell_params(&mut self, client: usize, id: Option<&str>) -> Result<(), Refused> {
-        let nodes = match id {
-            Some(id) => {
-                let node = self.find_node(id)?;
-                node..node + 1
-            }
-            None => 0..self.own_nodes,
-        };
-        for node in nodes {
-            let plan = &self.plan.nodes[node];
-            if id.is_none() && plan.params.is_empty() {
-                continue;
-            }
-            let params = plan.params.iter().zip(&self.params.0[node]);
-            let params = params.map(|(spec, value)| NodeParam {
-                spec: spec.clone(),
-                value: value.clone(),
-            });
-            let (node, params) = (plan.id.clone(), params.collect());
-            self.reply(
-                client,
-                keeper_to_cli::Message::Params { node, params },
-                None,
-            );
-        }
-        Ok(())
-    }
-
-    /// Changes a parameter. Nobody sees a value that it does not take.
-    pub(super) fn set_param(&mut self, set: SetParam, client: &str) -> Result<(), Refused> {
-        let node = self.find_node(&set.node)?;
-        let specs = &self.plan.nodes[node].params;
+    /// Changes a parameter, if it takes the value. Returns the value before and after.
+    pub fn set(
+        &mut self,
+        node: usize,
+        plan: &NodePlan,
+        set: &SetParam,
+    ) -> Result<(serde_json::Value, serde_json::Value), Refused> {
+        let specs = &plan.params;
         let Some(at) = specs.iter().position(|spec| spec.name == set.name) else {
             let names = specs.iter().map(|spec| &*spec.name);
             let hint = match specs.is_empty() {
@@ -78,28 +57,12 @@ impl Machine {
                 false => did_you_mean(&set.name, "its parameters are", names),
             };
             let reason = format!("node `{}` has no parameter `{}`", set.node, set.name);
-            return Err(refused(reason, Some(&hint)));
+            return Err(Refused::new(reason, Some(&hint)));
         };
-        let value = specs[at]
-            .change(set.value)
-            .map_err(|error| refused(format!("node `{}`: parameter {error}", set.node), None))?;
-        let before = std::mem::replace(&mut self.params.0[node][at], value.clone());
-        if before == value {
-            return Ok(());
-        }
-        let text = format!(
-            "parameter `{}` is {value}, it was {before}: set by `{client}`",
-            set.name
-        );
-        self.log(Some(node), Level::Info, text);
-        // Otherwise its Welcome will tell.
-        if self.nodes[node].is_connected() {
-            let param = Param {
-                name: set.name,
-                value,
-            };
-            self.send(node, keeper_to_node::Message::Param(param), Vec::new());
-        }
-        Ok(())
+        let value = specs[at].change(set.value.clone()).map_err(|error| {
+            Refused::new(format!("node `{}`: parameter {error}", set.node), None)
+        })?;
+        let before = std::mem::replace(&mut self.0[node][at], value.clone());
+        Ok((before, value))
     }
 }

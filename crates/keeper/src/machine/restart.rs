@@ -18,6 +18,28 @@ pub(super) enum Verdict {
     NotWanted,
 }
 
+impl Verdict {
+    /// For people, behind what happened; empty when the node is not meant to start again.
+    pub fn text(self, plan: &RestartPlan) -> String {
+        let window = plan
+            .window
+            .map(|window| format!(" within {window:?}"))
+            .unwrap_or_default();
+        match self {
+            Self::Restart { after, number } => {
+                let count = plan
+                    .max_restarts
+                    .map(|max| format!(" (restart {number} of {max}{window})"));
+                format!("; starts again in {after:?}{}", count.unwrap_or_default())
+            }
+            Self::Exhausted { number } => {
+                format!("; not started again: {number} restarts{window} are spent (`max_restarts`)")
+            }
+            Self::NotWanted => String::new(),
+        }
+    }
+}
+
 /// The restarts of a node.
 #[derive(Debug, Default)]
 pub(super) struct Restarts {

@@ -534,14 +534,12 @@ fn the_clock_is_set_by_who_drives_it_and_by_nobody_else() {
         base_mono: 1,
         rate_millionths: 2_000_000,
     };
-    let mut world = World::running(
-        vec![node("player", Never), node("sink", Never)],
-        &[drop_oldest(0, 1)],
-    );
-    world.machine.plan.clock = Some(ClockPlan {
+    let drives = ClockPlan {
         node: 0,
         origin_utc_nanos: 0,
-    });
+    };
+    let nodes = vec![node("player", Never), node("sink", Never)];
+    let mut world = World::with_clock(nodes, &[drop_oldest(0, 1)], drives);
     world.rung.clear();
     world.message(0, node_to_keeper::Message::Clock(clock));
     assert_eq!(

@@ -16,7 +16,7 @@ use nervure_protocol::{
 
 use crate::{
     machine::{Action, Audience, Descriptor, End, Event, Machine, Pulse, Signal},
-    plan::{EdgePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling},
+    plan::{ClockPlan, EdgePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling},
 };
 
 /// A node of a test: its id, and its restart policy.
@@ -127,15 +127,19 @@ pub struct Process {
 impl World {
     /// Nodes, and edges between them as (producer, consumer, policy): each is an output and an input of its own.
     pub fn new(nodes: Vec<NodePlan>, edges: &[(usize, usize, Policy)]) -> Self {
-        Self::of(nodes, edges, false)
+        Self::of(nodes, edges, |_| {})
     }
 
     /// As [`Self::running`], and it outlives `run`.
     pub fn detached(nodes: Vec<NodePlan>, edges: &[(usize, usize, Policy)]) -> Self {
-        Self::of(nodes, edges, true).launched()
+        Self::of(nodes, edges, |plan| plan.detached = true).launched()
     }
 
-    fn of(nodes: Vec<NodePlan>, edges: &[(usize, usize, Policy)], detached: bool) -> Self {
+    fn of(
+        nodes: Vec<NodePlan>,
+        edges: &[(usize, usize, Policy)],
+        change: impl FnOnce(&mut Plan),
+    ) -> Self {
         let mut plan = Plan {
             dataflow: "test".to_owned(),
             folder: "/".into(),
@@ -143,7 +147,7 @@ impl World {
             log_folder: None,
             log_limit: None,
             started_utc_nanos: 0,
-            detached,
+            detached: false,
             clock: None,
             grace: Duration::from_secs(5),
             join_token: Some(TOKEN.to_owned()),
@@ -183,6 +187,7 @@ impl World {
                 queue,
             });
         }
+        change(&mut plan);
         let processes: Vec<_> = plan.nodes.iter().map(|_| Process::default()).collect();
         Self {
             own_nodes: processes.len(),
@@ -210,6 +215,15 @@ impl World {
         Self::new(nodes, edges).launched()
     }
 
+    /// As [`Self::running`], and a node drives the clock.
+    pub fn with_clock(
+        nodes: Vec<NodePlan>,
+        edges: &[(usize, usize, Policy)],
+        clock: ClockPlan,
+    ) -> Self {
+        Self::of(nodes, edges, |plan| plan.clock = Some(clock)).launched()
+    }
+
     fn launched(mut self) -> Self {
         self.give(Event::Launch);
         for node in 0..self.processes.len() {
@@ -227,7 +241,7 @@ impl World {
             for action in self.machine.handle(event, self.now) {
                 match action {
                     Action::Spawn { node } => events.push_back(Event::Started { node, pid: 1 }),
-                    Action::Look { node } => {
+                    Action::ReadPulse { node } => {
                         events.push_back(Event::Pulse {
                             node,
                             pulse: self.processes[node].pulse,
@@ -407,15 +421,15 @@ impl World {
                     ..Process::default()
                 };
             }
-            Action::Dismiss { client } => {
+            Action::CloseClient { client } => {
                 assert!(self.replies.remove(&client).is_some());
                 self.followers.remove(&client);
             }
-            Action::Forget { node } => {
+            Action::CloseGuest { node } => {
                 assert!(node >= self.own_nodes);
                 self.processes[node] = Process::default();
             }
-            Action::Part { node } => {
+            Action::CloseJoined { node } => {
                 assert!(node < self.own_nodes);
                 self.processes[node] = Process::default();
             }
@@ -424,7 +438,7 @@ impl World {
             }
             Action::Ring { node } => self.rung.push(node),
             Action::SetClock { clock } => self.clocks.push(clock),
-            Action::Look { node } => assert!(self.processes[node].runs),
+            Action::ReadPulse { node } => assert!(self.processes[node].runs),
             Action::Examine { node, why } => {
                 assert!(self.processes[node].runs);
                 self.log.push(format!("Examine Some({node}) {why}"));

@@ -1,0 +1,148 @@
+//! What the machine takes and returns: events and actions.
+
+use nervure_protocol::{
+    cli_to_keeper, keeper_to_cli, keeper_to_node, keeper_to_run, keeper_to_run::Level,
+    node_to_keeper, run_to_keeper,
+};
+
+use super::{exit::End, health::Pulse};
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// The keeper is set up.
+    Launch,
+    /// A process was started, as [`Action::Spawn`] asked.
+    Started { node: usize, pid: u32 },
+    /// A process could not be started.
+    NotStarted { node: usize, reason: String },
+    /// A node sent a message.
+    Message {
+        node: usize,
+        message: node_to_keeper::Message,
+    },
+    /// A node sent a packet that is not a valid message.
+    Misbehaved { node: usize, what: String },
+    /// A message for a node cannot be sent, whatever the node does.
+    Undeliverable { node: usize, why: String },
+    /// A process ended.
+    Ended {
+        node: usize,
+        end: End,
+        stderr_tail: Vec<String>,
+    },
+    /// The answer to [`Action::ReadPulse`].
+    Pulse { node: usize, pulse: Pulse },
+    /// `run` sent a message.
+    Run(run_to_keeper::Message),
+    /// The connection to `run` is closed.
+    RunGone,
+    /// A client of the public socket sent a message. `pid` is its process.
+    ClientMessage {
+        client: usize,
+        pid: u32,
+        message: cli_to_keeper::Message,
+    },
+    /// A client closed its connection, or its process ended.
+    ClientGone { client: usize },
+    /// The time that `Machine::deadline` returned has come.
+    Deadline,
+}
+
+/// Something to do, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Create new pages for the node and start its process.
+    Spawn { node: usize },
+    /// Send a message to a node.
+    Send {
+        node: usize,
+        message: keeper_to_node::Message,
+        descriptors: Vec<Descriptor>,
+    },
+    /// Send a report to its audience.
+    Report {
+        message: keeper_to_run::Message,
+        descriptor: Option<Descriptor>,
+        audience: Audience,
+    },
+    /// Send a message to a client.
+    Reply {
+        client: usize,
+        message: keeper_to_cli::Message,
+        descriptor: Option<Descriptor>,
+    },
+    /// Send every further report to a client, with log records or without.
+    Follow { client: usize, logs: bool },
+    /// Create the pages of a guest, or of a node that joins; the client's connection becomes its control socket.
+    Admit { client: usize, node: usize },
+    /// Close the connection of a client.
+    CloseClient { client: usize },
+    /// Close the control socket of a guest, and release its pages.
+    CloseGuest { node: usize },
+    /// Close the control socket of a node that had joined.
+    CloseJoined { node: usize },
+    /// Write a line to the log of a node, or of the keeper itself.
+    Log {
+        node: Option<usize>,
+        level: Level,
+        text: String,
+    },
+    /// Wake everything that sleeps on the node's doorbell and space futex.
+    Ring { node: usize },
+    /// Set the clock that the control page shows.
+    SetClock { clock: node_to_keeper::Clock },
+    /// Read a node's signs of life; the answer is [`Event::Pulse`].
+    ReadPulse { node: usize },
+    /// Log the state of each thread of a node that hangs.
+    Examine { node: usize, why: String },
+    /// Send a signal to the process group of a node.
+    Signal { node: usize, signal: Signal },
+    /// Create the region of an edge.
+    CreateRegion { edge: u32, depth: u32, blocks: u32 },
+    /// Close the keeper's descriptor of an edge's region.
+    ReleaseRegion { edge: u32 },
+    /// Close those ends of a pair's socket that were not sent.
+    ReleasePair { pair: u32 },
+    /// Every node has ended.
+    Finish,
+}
+
+/// The receivers of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// `run` and the clients that follow.
+    Everyone,
+    /// The clients that follow. `run` sums up the dataflow, and guests are not a part of it.
+    Watchers,
+}
+
+/// A descriptor, by what it refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Descriptor {
+    /// The dataflow's control page.
+    ControlPage,
+    /// A node's wake page.
+    WakePage(usize),
+    /// A node's eventfd.
+    Eventfd(usize),
+    /// A node's counters page.
+    Counters(usize),
+    /// A node's counters page, for reading.
+    CountersReadOnly(usize),
+    /// An edge's region.
+    Region(u32),
+    /// One end, 0 or 1, of a pair's socket. It is created when first named, and moved into the message.
+    PairEnd { pair: u32, end: u32 },
+}
+
+/// A signal that the keeper sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM
+    Terminate,
+    /// SIGKILL
+    Kill,
+    /// `STACKS_SIGNAL`, to the process and not to its group, if it has a handler for it.
+    Stacks,
+}

@@ -1,0 +1,100 @@
+//! Other programs for nodes (`nervure node replace`), while their edges stay.
+//!
+//! The old process is stopped in order and the new program started, as by a restart. Until that is ready, what ran
+//! before is remembered: when the new one fails, the old one comes back.
+
+use std::{collections::BTreeMap, fmt};
+
+use nervure_protocol::wiring::Program;
+
+use crate::plan::NodePlan;
+
+/// What a node runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CommandLine {
+    pub program: Program,
+    pub args: Vec<String>,
+}
+
+impl CommandLine {
+    pub fn of(plan: &NodePlan) -> Self {
+        Self {
+            program: plan.program.clone(),
+            args: plan.args.clone(),
+        }
+    }
+}
+
+impl fmt::Display for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.program)?;
+        self.args
+            .iter()
+            .try_for_each(|argument| write!(f, " {argument}"))
+    }
+}
+
+/// A replacement whose new program is not ready yet.
+#[derive(Debug)]
+pub(super) struct Replacement {
+    /// The client that gets the answer.
+    pub client: usize,
+    /// What ran before.
+    pub before: CommandLine,
+    /// The new program was started, or could not be.
+    pub is_tried: bool,
+}
+
+/// The replacements, by node.
+#[derive(Debug, Default)]
+pub(super) struct Replacements {
+    pending: BTreeMap<usize, Replacement>,
+    /// What the file says, of nodes that run something else.
+    file_says: BTreeMap<usize, CommandLine>,
+}
+
+impl Replacements {
+    /// A node gets another program.
+    pub fn begin(&mut self, node: usize, client: usize, before: CommandLine) {
+        let replacement = Replacement {
+            client,
+            before,
+            is_tried: false,
+        };
+        self.pending.insert(node, replacement);
+    }
+
+    pub fn is_pending(&self, node: usize) -> bool {
+        self.pending.contains_key(&node)
+    }
+
+    /// The node's new program was started, or could not be.
+    pub fn set_tried(&mut self, node: usize) {
+        if let Some(replacement) = self.pending.get_mut(&node) {
+            replacement.is_tried = true;
+        }
+    }
+
+    /// Takes a replacement that was tried, or any with `is_over`.
+    pub fn take_decided(&mut self, node: usize, is_over: bool) -> Option<Replacement> {
+        let is_decided = |replacement: &Replacement| replacement.is_tried || is_over;
+        self.pending
+            .get(&node)
+            .is_some_and(is_decided)
+            .then_some(())?;
+        self.pending.remove(&node)
+    }
+
+    /// Notes that a node runs `after` from now on, and `before` until now.
+    pub fn note_program(&mut self, node: usize, before: CommandLine, after: &CommandLine) {
+        let file_says = self.file_says.remove(&node).unwrap_or(before);
+        if file_says != *after {
+            self.file_says.insert(node, file_says);
+        }
+    }
+
+    /// What the file says that a node runs, if it runs something else.
+    pub fn file_says(&self, node: usize) -> Option<&CommandLine> {
+        self.file_says.get(&node)
+    }
+}

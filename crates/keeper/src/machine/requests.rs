@@ -1,0 +1,331 @@
+//! The requests of clients of the public socket.
+//!
+//! To add one: a variant of `cli_to_keeper::Message`, and an arm of [`Requests::message`] or [`Requests::execute`].
+
+mod attach;
+mod observe;
+mod replace;
+mod snapshot;
+
+use nervure_protocol::{
+    VERSIONS,
+    cli_to_keeper::{Hello, Message, NodeOrder, SetParam},
+    keeper_to_cli::{self, DataflowState, Refused, Welcome},
+    keeper_to_node,
+    keeper_to_run::Level,
+    params::Param,
+};
+
+#[cfg(test)]
+pub use observe::MAX_GUESTS;
+
+use super::{
+    claims::Claims,
+    clients::Clients,
+    graph::index,
+    node::{AfterStop, Node},
+    params::Params,
+    phase::Phase,
+    replacements::Replacements,
+    supervisor::Supervisor,
+    turn::Turn,
+};
+
+const OTHER_VERSION: &str =
+    "the dataflow was started by another version of Nervure: use that version";
+
+/// What clients of the public socket have asked for.
+#[derive(Debug)]
+pub(super) struct Requests {
+    clients: Clients,
+    params: Params,
+    claims: Claims,
+    replacements: Replacements,
+    max_guest_edges: usize,
+}
+
+impl Requests {
+    pub fn new(supervisor: &Supervisor) -> Self {
+        Self {
+            clients: Clients::default(),
+            params: Params::new(supervisor.network().graph().plan()),
+            claims: Claims::default(),
+            replacements: Replacements::default(),
+            max_guest_edges: usize::MAX,
+        }
+    }
+
+    /// Limits the edges of all observers together.
+    pub fn limit_guest_edges(&mut self, max: usize) {
+        self.max_guest_edges = max;
+    }
+
+    /// True when a client keeps a node's place for a program.
+    pub fn keeps_place(&self, client: usize) -> bool {
+        self.claims.has_client(client)
+    }
+
+    /// The client that keeps a node's place, for people.
+    pub fn place_kept_for(&self, node: usize) -> Option<String> {
+        self.claims.of_node(node).map(|claim| claim.name.clone())
+    }
+
+    /// The parameters of a node, for its Welcome.
+    pub fn params_of(&self, node: usize, supervisor: &Supervisor) -> Vec<Param> {
+        self.params
+            .of_node(node, supervisor.network().graph().node(node))
+    }
+
+    /// A client sent a message.
+    pub fn message(
+        &mut self,
+        (client, pid): (usize, u32),
+        message: Message,
+        supervisor: &mut Supervisor,
+        turn: &mut Turn,
+    ) {
+        let is_known = self.clients.is_known(client);
+        let result = match message {
+            Message::Hello(hello) if !is_known => self.greet(client, pid, &hello, supervisor, turn),
+            _ if !is_known => Err(Refused::new("the first message was not Hello", None)),
+            Message::Watch(watch) => {
+                self.send_snapshot(client, watch, supervisor, turn);
+                Ok(())
+            }
+            Message::Observe(observe) => self.observe((client, pid), &observe, supervisor, turn),
+            Message::Join(join) => self.join((client, pid), &join, supervisor, turn),
+            Message::Replace(replace) => self.replace(client, replace, supervisor, turn),
+            Message::Attach(attach) => self.attach(client, &attach, supervisor, turn),
+            message => self
+                .execute(client, message, supervisor, turn)
+                .map(|()| turn.reply(client, keeper_to_cli::Message::Done)),
+        };
+        if let Err(refused) = result {
+            turn.reply(client, keeper_to_cli::Message::Refused(refused));
+        }
+    }
+
+    /// A client's connection is closed. Nodes that it was attached to are given back.
+    pub fn client_gone(&mut self, client: usize, supervisor: &mut Supervisor, turn: &mut Turn) {
+        self.clients.remove(client);
+        supervisor.client_gone(client, turn);
+        self.release_claims(client, supervisor, turn);
+    }
+
+    /// The keeper closes the connection of a client.
+    pub fn forget_client(&mut self, client: usize) {
+        self.clients.remove(client);
+    }
+
+    /// Carries out a command that is answered by `Done`.
+    fn execute(
+        &mut self,
+        client: usize,
+        message: Message,
+        supervisor: &mut Supervisor,
+        turn: &mut Turn,
+    ) -> Result<(), Refused> {
+        match message {
+            Message::Stop { reason } => {
+                if !supervisor.phase().is_stopping() {
+                    self.log_end(client, "stopped", turn);
+                }
+                supervisor.stop(&reason, turn);
+                Ok(())
+            }
+            Message::Kill => {
+                if !matches!(supervisor.phase(), Phase::Killed | Phase::Finished) {
+                    self.log_end(client, "killed", turn);
+                }
+                supervisor.kill(turn);
+                Ok(())
+            }
+            Message::Node { node, order } => self.order(client, &node, order, supervisor, turn),
+            Message::Params { node } => self.list_params(client, node.as_deref(), supervisor, turn),
+            Message::SetParam(set) => self.set_param(client, set, supervisor, turn),
+            Message::Hello(_)
+            | Message::Watch(_)
+            | Message::Observe(_)
+            | Message::Join(_)
+            | Message::Attach(_)
+            | Message::Replace(_)
+            | Message::Unknown => {
+                let reason = "this keeper does not know that command";
+                Err(Refused::new(reason, Some(OTHER_VERSION)))
+            }
+        }
+    }
+
+    /// The terminal of `nervure run` has to show why the dataflow ends when its user did not ask for it.
+    fn log_end(&self, client: usize, verb: &str, turn: &mut Turn) {
+        let name = self.clients.name(client);
+        turn.log(Level::Info, format!("the dataflow is {verb} by `{name}`"));
+    }
+
+    fn greet(
+        &mut self,
+        client: usize,
+        pid: u32,
+        hello: &Hello,
+        supervisor: &Supervisor,
+        turn: &mut Turn,
+    ) -> Result<(), Refused> {
+        let version = VERSIONS
+            .negotiate(hello.versions)
+            .map_err(|error| Refused::new(error.to_string(), Some(OTHER_VERSION)))?;
+        self.clients.add(client, &hello.program, pid);
+        let plan = supervisor.network().graph().plan();
+        let (own, guests) = supervisor
+            .network()
+            .nodes()
+            .split_at(supervisor.network().graph().own_nodes());
+        let alive = |nodes: &[Node]| index(nodes.iter().filter(|node| node.is_alive()).count());
+        let display = |path: &std::path::PathBuf| path.display().to_string();
+        let welcome = Welcome {
+            version,
+            dataflow: plan.dataflow.clone(),
+            library: env!("CARGO_PKG_VERSION").to_owned(),
+            folder: display(&plan.folder),
+            file: plan.file.as_ref().map(display),
+            log_folder: plan.log_folder.as_ref().map(display).unwrap_or_default(),
+            started_utc_nanos: plan.started_utc_nanos,
+            state: match supervisor.phase() {
+                Phase::Loaded | Phase::Starting { .. } => DataflowState::Starting,
+                Phase::Running => DataflowState::Running,
+                _ => DataflowState::Stopping,
+            },
+            nodes: index(own.len()),
+            running: alive(own),
+            observers: alive(guests),
+            detached: plan.detached,
+        };
+        turn.reply(client, keeper_to_cli::Message::Welcome(welcome));
+        Ok(())
+    }
+
+    /// Stops, starts or restarts one node.
+    fn order(
+        &self,
+        client: usize,
+        id: &str,
+        order: NodeOrder,
+        supervisor: &mut Supervisor,
+        turn: &mut Turn,
+    ) -> Result<(), Refused> {
+        let node = supervisor.network().graph().find_node(id)?;
+        check_not_stopping(supervisor)?;
+        self.check_free(node, id)?;
+        if supervisor.network().graph().is_dynamic(node) && order != NodeOrder::Stop {
+            let reason = format!("node `{id}` has `path: dynamic`: its keeper does not start it");
+            let hint = format!("a program joins as it: `Node(\"{id}\")` in Python");
+            return Err(Refused::new(reason, Some(&hint)));
+        }
+        let client = self.clients.name(client);
+        let state = supervisor.network().node(node);
+        let is_alive = state.is_alive();
+        match order {
+            NodeOrder::Stop if state.has_ended() || state.is_held() => {
+                return Err(Refused::new(format!("node `{id}` does not run"), None));
+            }
+            NodeOrder::Start if is_alive => {
+                let hint = "`nervure node restart` ends it first";
+                let reason = format!("node `{id}` runs already");
+                return Err(Refused::new(reason, Some(hint)));
+            }
+            NodeOrder::Stop if is_alive => {
+                let reason = format!("stopped by `{client}`");
+                supervisor.stop_node(node, AfterStop::Hold, &reason, turn);
+            }
+            NodeOrder::Stop => supervisor.network_mut().hold(node, turn),
+            NodeOrder::Restart if is_alive => {
+                let reason = format!("restarted by `{client}`");
+                supervisor.stop_node(node, AfterStop::Start, &reason, turn);
+            }
+            NodeOrder::Start | NodeOrder::Restart => {
+                supervisor.network_mut().start_again(node, turn)
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses orders to a node that a client is attached to, or that gets another program.
+    fn check_free(&self, node: usize, id: &str) -> Result<(), Refused> {
+        if let Some(claim) = self.claims.of_node(node) {
+            let reason = format!("`{}` is attached to node `{id}`", claim.name);
+            let hint = "the node is given back when that ends";
+            return Err(Refused::new(reason, Some(hint)));
+        }
+        if self.replacements.is_pending(node) {
+            let reason = format!("node `{id}` gets another program, which is not ready yet");
+            let hint = "try again when that is decided";
+            return Err(Refused::new(reason, Some(hint)));
+        }
+        Ok(())
+    }
+
+    /// Sends the parameters of one node, or of all.
+    fn list_params(
+        &self,
+        client: usize,
+        id: Option<&str>,
+        supervisor: &Supervisor,
+        turn: &mut Turn,
+    ) -> Result<(), Refused> {
+        let graph = supervisor.network().graph();
+        let nodes = match id {
+            Some(id) => {
+                let node = graph.find_node(id)?;
+                node..node + 1
+            }
+            None => 0..graph.own_nodes(),
+        };
+        for node in nodes {
+            let plan = graph.node(node);
+            if id.is_none() && plan.params.is_empty() {
+                continue;
+            }
+            let params = keeper_to_cli::Message::Params {
+                node: plan.id.clone(),
+                params: self.params.describe(node, plan),
+            };
+            turn.reply(client, params);
+        }
+        Ok(())
+    }
+
+    /// Changes a parameter. The node does not see a value that the parameter does not take.
+    fn set_param(
+        &mut self,
+        client: usize,
+        set: SetParam,
+        supervisor: &Supervisor,
+        turn: &mut Turn,
+    ) -> Result<(), Refused> {
+        let graph = supervisor.network().graph();
+        let node = graph.find_node(&set.node)?;
+        let (before, value) = self.params.set(node, graph.node(node), &set)?;
+        if before == value {
+            return Ok(());
+        }
+        let client = self.clients.name(client);
+        let text = format!(
+            "parameter `{}` is {value}, it was {before}: set by `{client}`",
+            set.name
+        );
+        turn.log_node(graph, node, Level::Info, text);
+        let name = set.name;
+        // A node that has not connected gets it with its Welcome.
+        if supervisor.network().node(node).is_connected() {
+            let param = Param { name, value };
+            turn.send(node, keeper_to_node::Message::Param(param));
+        }
+        Ok(())
+    }
+}
+
+fn check_not_stopping(supervisor: &Supervisor) -> Result<(), Refused> {
+    match supervisor.phase().is_stopping() {
+        true => Err(Refused::new("the dataflow is stopping", None)),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,154 @@
+//! Guests: processes of clients that receive what they ask for.
+//!
+//! A guest can harm no node: its queues drop the oldest sample, it holds few blocks, and neither the start nor the end
+//! of the dataflow waits for it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use nervure_protocol::{
+    cli_to_keeper::Observe,
+    keeper_to_cli::{self, Refused},
+    keeper_to_run::Level,
+    wiring::{self, InputSpec, Policy, Queue, Source},
+};
+
+use super::{Requests, check_not_stopping};
+use crate::{
+    machine::{supervisor::Supervisor, turn::Turn},
+    plan::{
+        EdgePlan, NodePlan, OBSERVER_MAX_HELD, OBSERVERS_PER_OUTPUT, Program, RestartPlan,
+        RestartPolicy, Scheduling,
+    },
+};
+
+/// Guests at a time.
+pub const MAX_GUESTS: usize = 32;
+
+/// Longest queue of a guest, in samples.
+const MAX_DEPTH: u32 = 1 << 16;
+
+impl Requests {
+    /// Makes a client a guest.
+    pub(super) fn observe(
+        &self,
+        (client, pid): (usize, u32),
+        request: &Observe,
+        supervisor: &mut Supervisor,
+        turn: &mut Turn,
+    ) -> Result<(), Refused> {
+        check_not_stopping(supervisor)?;
+        let Observe { topics, depth } = request;
+        if !(1..=MAX_DEPTH).contains(depth) {
+            let reason = format!("a queue of {depth} samples, expected 1 to {MAX_DEPTH}");
+            return Err(Refused::new(reason, None));
+        }
+        let outputs = supervisor.network().graph().find_outputs(topics)?;
+        self.check_room(&outputs, supervisor)?;
+        let queue = Queue {
+            policy: Policy::DropOldest,
+            depth: *depth,
+            max_held: depth.saturating_add(2).min(OBSERVER_MAX_HELD),
+        };
+        let id = self.clients.name(client);
+        let plan = guest_plan(id.clone(), topics, queue);
+        let node = supervisor
+            .network_mut()
+            .add_guest(client, plan, &outputs, queue);
+        turn.log(Level::Debug, format!("`{id}` observes {}", list(topics)));
+        turn.reply(client, keeper_to_cli::Message::Observing { node: id });
+        supervisor
+            .network_mut()
+            .admit_guest(node, client, pid, turn);
+        Ok(())
+    }
+
+    /// Refuses what would be at the expense of the dataflow.
+    fn check_room(
+        &self,
+        outputs: &[(usize, usize)],
+        supervisor: &Supervisor,
+    ) -> Result<(), Refused> {
+        const END_ONE: &str = "end one of them first: `nervure status` lists the observers";
+        let graph = supervisor.network().graph();
+        let guests = supervisor.network().nodes()[graph.own_nodes()..].iter();
+        let guests = guests.filter(|node| !node.has_ended()).count();
+        if guests >= MAX_GUESTS {
+            let reason = format!("there are {guests} observers already, the most");
+            return Err(Refused::new(reason, Some(END_ONE)));
+        }
+        let guest_edges: Vec<_> = graph.guest_edges().collect();
+        if guest_edges.len() + outputs.len() > self.max_guest_edges {
+            let reason = format!(
+                "the keeper has file descriptors for {} observed topics, {} are observed already",
+                self.max_guest_edges,
+                guest_edges.len()
+            );
+            let hint = "observe fewer topics, or start the dataflow with a higher `ulimit -Hn`";
+            return Err(Refused::new(reason, Some(hint)));
+        }
+        for &(producer, output) in outputs {
+            let is_same = |edge: &&&EdgePlan| (edge.producer, edge.output) == (producer, output);
+            let observers = guest_edges.iter().filter(is_same).count();
+            if observers >= OBSERVERS_PER_OUTPUT as usize {
+                let node = graph.node(producer);
+                let topic = wiring::topic(&node.id, &node.outputs[output].name);
+                let reason = format!("`{topic}` has {observers} observers already, the most");
+                return Err(Refused::new(reason, Some(END_ONE)));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn guest_plan(id: String, topics: &[String], queue: Queue) -> NodePlan {
+    let input = |topic: &String| InputSpec {
+        name: topic.clone(),
+        source: Source::Output {
+            topic: topic.clone(),
+        },
+        queue: Some(queue),
+        type_name: None,
+        expect_every_nanos: None,
+        history: 0,
+    };
+    NodePlan {
+        program: Program::Command(id.clone()),
+        id,
+        args: Vec::new(),
+        env: BTreeMap::new(),
+        manual_ready: false,
+        outputs: Vec::new(),
+        inputs: topics.iter().map(input).collect(),
+        loop_deadline: None,
+        shared_memory_bytes: 0,
+        restart: RestartPlan {
+            policy: RestartPolicy::Never,
+            delay: Duration::ZERO,
+            max_delay: Duration::ZERO,
+            max_restarts: None,
+            window: None,
+        },
+        startup_timeout: None,
+        health_check_timeout: None,
+        on_failure: Vec::new(),
+        services: Vec::new(),
+        clients: Vec::new(),
+        params: Vec::new(),
+        cpu_affinity: Vec::new(),
+        scheduling: Scheduling::Inherited,
+    }
+}
+
+/// The first few of a list.
+fn list(topics: &[String]) -> String {
+    const MAX_NAMED: usize = 8;
+    let mut names: Vec<_> = topics
+        .iter()
+        .take(MAX_NAMED)
+        .map(|topic| format!("`{topic}`"))
+        .collect();
+    if topics.len() > MAX_NAMED {
+        names.push(format!("{} more", topics.len() - MAX_NAMED));
+    }
+    names.join(", ")
+}

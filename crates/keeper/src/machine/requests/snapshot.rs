@@ -1,0 +1,94 @@
+//! The state of the dataflow, as the reports that would have led to it.
+
+use nervure_protocol::{
+    cli_to_keeper::Watch,
+    keeper_to_cli::{self, NodeDeclared},
+    keeper_to_run::Message,
+};
+
+use super::Requests;
+use crate::machine::{
+    action::{Action, Descriptor},
+    graph::index,
+    phase::Phase,
+    replacements::CommandLine,
+    supervisor::Supervisor,
+    turn::Turn,
+};
+
+impl Requests {
+    /// Sends the whole state to a client, and what follows, if it asks for that.
+    pub(super) fn send_snapshot(
+        &self,
+        client: usize,
+        watch: Watch,
+        supervisor: &Supervisor,
+        turn: &mut Turn,
+    ) {
+        let (graph, nodes) = (supervisor.network().graph(), supervisor.network().nodes());
+        for (node, state) in nodes.iter().enumerate() {
+            if graph.is_guest(node) && state.has_ended() {
+                continue;
+            }
+            let declared = self.declare(node, supervisor);
+            turn.reply(client, keeper_to_cli::Message::NodeDeclared(declared));
+            if let Some(started) = state.last_start() {
+                let report = Message::NodeStarted(started.clone());
+                let descriptor = Descriptor::CountersReadOnly(node);
+                reply_report(client, report, Some(descriptor), turn);
+            }
+        }
+        for spec in 0..graph.edges().len() {
+            if let Some(wired) = supervisor.network().wiring().last_wired(spec) {
+                reply_report(client, Message::EdgeWired(wired.clone()), None, turn);
+            }
+            if let Some(status) = supervisor.network().wiring().status(spec) {
+                reply_report(client, Message::EdgeStatus(status.clone()), None, turn);
+            }
+        }
+        for state in &nodes[..graph.own_nodes()] {
+            if let (false, Some(ended)) = (state.is_alive(), state.last_end()) {
+                reply_report(client, Message::NodeEnded(ended.clone()), None, turn);
+            }
+        }
+        if supervisor.phase() == Phase::Running {
+            reply_report(client, Message::Ready, None, turn);
+        }
+        turn.reply(client, keeper_to_cli::Message::SnapshotComplete);
+        if watch.follow {
+            let logs = watch.logs;
+            turn.push(Action::Follow { client, logs });
+        }
+    }
+
+    fn declare(&self, node: usize, supervisor: &Supervisor) -> NodeDeclared {
+        let graph = supervisor.network().graph();
+        let plan = graph.node(node);
+        let delays_start = supervisor.phase().is_starting() && !graph.is_guest(node);
+        let file_says = self.replacements.file_says(node);
+        NodeDeclared {
+            node: index(node),
+            id: plan.id.clone(),
+            program: match file_says {
+                Some(_) => CommandLine::of(plan).to_string(),
+                None => plan.program.to_string(),
+            },
+            file_says: file_says.map(ToString::to_string),
+            observer: graph.is_guest(node),
+            attached: self.place_kept_for(node),
+            dynamic: plan.is_dynamic(),
+            not_done: supervisor
+                .network()
+                .missing_step(node)
+                .filter(|_| delays_start)
+                .map(str::to_owned),
+            outputs: plan.outputs.clone(),
+            inputs: plan.inputs.clone(),
+        }
+    }
+}
+
+fn reply_report(client: usize, report: Message, descriptor: Option<Descriptor>, turn: &mut Turn) {
+    let message = keeper_to_cli::Message::Report { report };
+    turn.reply_with(client, message, descriptor);
+}

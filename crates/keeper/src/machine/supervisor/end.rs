@@ -1,0 +1,151 @@
+//! What follows from the end of a process.
+
+use nervure_protocol::keeper_to_run::{self, Level};
+
+use super::Supervisor;
+use crate::machine::{
+    exit::{End, Exit, ExitContext},
+    graph::index,
+    node::{AfterStop, State},
+    restart::Verdict,
+    turn::Turn,
+};
+
+impl Supervisor {
+    /// A process that the keeper started has ended.
+    pub fn take_exit(&mut self, node: usize, end: End) -> Exit {
+        let is_stopping = self.phase.is_stopping();
+        let grace = self.grace();
+        let state = self.network.node_mut(node);
+        let after_stop = state.take_after_stop().filter(|_| !is_stopping);
+        let kill_reason = state.take_kill_reason();
+        let is_overdue = state.is_overdue();
+        // SIGTERM is the ordinary end of a program that does not handle Stop.
+        let needed_kill = is_overdue && end == End::Signal(libc::SIGKILL);
+        Exit {
+            end,
+            was_asked: is_stopping || after_stop.is_some(),
+            after_stop,
+            was_killed: kill_reason.is_some() || needed_kill,
+            never_connected: state.state() == State::Spawned,
+            reason: match kill_reason {
+                Some(why) => why,
+                None if is_overdue => overdue_reason(end, grace),
+                None => end.to_string(),
+            },
+        }
+    }
+
+    /// Decides what follows from the end of a process.
+    pub fn ended(
+        &mut self,
+        node: usize,
+        exit: Exit,
+        context: ExitContext,
+        stderr_tail: Vec<String>,
+        turn: &mut Turn,
+    ) {
+        let ExitContext {
+            rolled_back,
+            kept_for,
+        } = context;
+        let restart_plan = self.network.graph().node(node).restart;
+        let success = exit.end == End::Code(0);
+        let failed = exit.was_killed || rolled_back.is_some() || (!success && !exit.was_asked);
+        let inputs_are_over = self.network.inputs_are_over(node);
+        let stays_down = exit.was_asked || rolled_back.is_some() || (success && inputs_are_over);
+        let verdict = match stays_down {
+            true => Verdict::NotWanted,
+            false => {
+                let restarts = &mut self.network.node_mut(node).restarts;
+                restarts.ended(&restart_plan, success, turn.now)
+            }
+        };
+        let plan = self.network.graph().node(node);
+        if success && !exit.was_asked && exit.never_connected && plan.connects() {
+            let text = "it ended without having connected: its program has made no `Node`";
+            turn.log_node(self.network.graph(), node, Level::Warn, text.to_owned());
+        }
+        let mut reason = exit.reason + &verdict.text(&restart_plan);
+        reason.push_str(rolled_back.as_deref().unwrap_or_default());
+        if exit.after_stop == Some(AfterStop::Hold) {
+            reason.push_str(&match kept_for {
+                Some(client) => format!("; stopped by hand, its place is kept for `{client}`"),
+                None => "; stopped by hand, `nervure node start` starts it again".to_owned(),
+            });
+        }
+        let next = match (verdict, exit.after_stop) {
+            (Verdict::Restart { after, .. }, _) => State::Waiting {
+                until: turn.now + after,
+            },
+            _ if rolled_back.is_some() => State::Waiting { until: turn.now },
+            (_, Some(AfterStop::Start)) => State::Waiting { until: turn.now },
+            (_, Some(AfterStop::Hold)) => State::Held,
+            _ => State::Ended,
+        };
+        let (code, signal) = match exit.end {
+            End::Code(code) => (Some(code), None),
+            End::Signal(signal) => (None, Some(signal)),
+        };
+        let restarts = matches!(next, State::Waiting { .. });
+        let ended = keeper_to_run::NodeEnded {
+            node: index(node),
+            id: plan.id.clone(),
+            incarnation: self.network.node(node).incarnation(),
+            code,
+            signal,
+            failed,
+            restarts,
+            reason,
+            overdue: self.network.node(node).is_overdue(),
+            stderr_tail,
+        };
+        if restarts {
+            self.network.node_mut(node).count_restart();
+        }
+        self.network.process_gone(node, ended, next, turn);
+    }
+
+    /// A process could not be started. `rolled_back`: as in [`ExitContext`].
+    pub fn not_started(
+        &mut self,
+        node: usize,
+        reason: &str,
+        rolled_back: Option<String>,
+        turn: &mut Turn,
+    ) {
+        let next = match rolled_back.is_some() {
+            true => State::Waiting { until: turn.now },
+            false => State::Ended,
+        };
+        let ended = keeper_to_run::NodeEnded {
+            node: index(node),
+            id: self.network.graph().node(node).id.clone(),
+            incarnation: self.network.node(node).incarnation(),
+            code: None,
+            signal: None,
+            failed: true,
+            restarts: rolled_back.is_some(),
+            reason: format!(
+                "could not be started: {reason}{}",
+                rolled_back.unwrap_or_default()
+            ),
+            overdue: false,
+            stderr_tail: Vec::new(),
+        };
+        self.network.process_gone(node, ended, next, turn);
+    }
+}
+
+/// What a process did that had not ended within the grace period when the dataflow stopped.
+fn overdue_reason(end: End, grace: std::time::Duration) -> String {
+    match end {
+        End::Signal(libc::SIGTERM) => {
+            format!("it did not end within {grace:?} of Stop, and was ended by SIGTERM")
+        }
+        End::Signal(libc::SIGKILL) => {
+            format!("it did not end within {grace:?} of Stop, and was killed")
+        }
+        end => format!("it did not end within {grace:?} of Stop, and {end} after SIGTERM"),
+    }
+}

@@ -1,0 +1,194 @@
+//! The instances of every edge, and what is known of each edge besides.
+
+use std::collections::BTreeSet;
+
+use nervure_protocol::{keeper_to_run, wiring::EdgeState};
+
+use super::pairs::Pairs;
+use crate::{
+    machine::graph::{Graph, index},
+    plan::{EdgePlan, OBSERVERS_PER_OUTPUT},
+};
+
+/// Every instance of every edge.
+#[derive(Debug)]
+pub(crate) struct Wiring {
+    pub(super) instances: Vec<Instance>,
+    pub(super) pairs: Pairs,
+    pub(super) next_edge: u32,
+    /// Per edge of the plan.
+    pub(super) specs: Vec<Spec>,
+    /// Per node of the plan's file: rows of its counters page that are for edges of the file.
+    own_rows: Vec<u32>,
+}
+
+/// What is known of an edge of the plan besides its instances.
+#[derive(Clone, Debug)]
+pub(super) struct Spec {
+    /// Row in the producer's counters page, whichever process is at the other end.
+    pub row: u32,
+    /// The row has counted for another edge, and the producer has not cleared it yet.
+    pub row_needs_clearing: bool,
+    /// Its consumer's process knows that no producer will follow.
+    pub closed_for_good: bool,
+    /// The last instance that was reported.
+    pub wired: Option<keeper_to_run::EdgeWired>,
+    /// What is wrong with it, as it was reported.
+    pub status: Option<keeper_to_run::EdgeStatus>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Instance {
+    /// The edge's id on the wire.
+    pub id: u32,
+    /// Index of the edge in the plan.
+    pub spec: usize,
+    pub producer: EndState,
+    pub consumer: EndState,
+    /// It was offered to the producer, so there may be samples in it.
+    pub was_offered: bool,
+    /// The incarnations of producer and consumer in the last report to `run`.
+    pub between: (u32, u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndState {
+    /// To be attached when both, or at first this end, are connected.
+    Away,
+    /// Attached.
+    Attached,
+    /// The process is gone, and no other will be attached here.
+    Gone,
+}
+
+impl Wiring {
+    pub fn new(graph: &Graph) -> Self {
+        let mut own_rows = vec![0; graph.own_nodes()];
+        let spec = |edge: &EdgePlan| {
+            let next = &mut own_rows[edge.producer];
+            let row = *next;
+            *next += 1;
+            Spec {
+                row,
+                row_needs_clearing: false,
+                closed_for_good: false,
+                wired: None,
+                status: None,
+            }
+        };
+        let specs = graph.edges().iter().map(spec).collect();
+        Self {
+            instances: Vec::new(),
+            pairs: Pairs::default(),
+            next_edge: 0,
+            specs,
+            own_rows,
+        }
+    }
+
+    /// Rows for edges of outputs in a node's counters page.
+    pub fn counters_rows(&self, graph: &Graph, node: usize) -> u32 {
+        let own = self.own_rows.get(node).copied().unwrap_or(0);
+        own + OBSERVERS_PER_OUTPUT * index(graph.node(node).outputs.len())
+    }
+
+    /// The plan has one more edge, of a guest: gives it a row.
+    pub fn add_edge(&mut self, graph: &Graph) {
+        let producer = graph.edge(self.specs.len()).producer;
+        let of_producer = graph
+            .edges()
+            .iter()
+            .zip(&self.specs)
+            .filter(|(edge, _)| edge.producer == producer);
+        let used: BTreeSet<u32> = of_producer.map(|(_, spec)| spec.row).collect();
+        let row = (self.own_rows[producer]..)
+            .find(|row| !used.contains(row))
+            .expect("rows are numbers");
+        self.specs.push(Spec {
+            row,
+            row_needs_clearing: true,
+            closed_for_good: false,
+            wired: None,
+            status: None,
+        });
+    }
+
+    /// Removes the edges of a guest, which have no instances any more. The graph still has them.
+    pub fn remove_edges(&mut self, graph: &Graph, guest: usize) {
+        let stays: Vec<bool> = graph
+            .edges()
+            .iter()
+            .map(|edge| edge.consumer != guest)
+            .collect();
+        let number_of = |spec: usize| stays[..spec].iter().filter(|stays| **stays).count();
+        for instance in &mut self.instances {
+            assert!(stays[instance.spec], "the guest's edges were unwired");
+            instance.spec = number_of(instance.spec);
+        }
+        let mut stay = stays.iter();
+        self.specs.retain(|_| stay.next() == Some(&true));
+    }
+
+    /// A node that had ended is started again: its consumers are notified of its next end.
+    pub fn expect_again(&mut self, graph: &Graph, producer: usize) {
+        for (edge, spec) in graph.edges().iter().zip(&mut self.specs) {
+            if edge.producer == producer {
+                spec.closed_for_good = false;
+            }
+        }
+    }
+
+    /// The edge of the plan that an instance belongs to.
+    pub fn plan_of(&self, edge: u32) -> Option<usize> {
+        self.position(edge).map(|at| self.instances[at].spec)
+    }
+
+    pub(super) fn position(&self, edge: u32) -> Option<usize> {
+        self.instances
+            .iter()
+            .position(|instance| instance.id == edge)
+    }
+
+    /// The instances of an edge that producers which are gone have left for its consumer, the oldest first.
+    pub(super) fn left_behind(&self, spec: usize) -> Vec<u32> {
+        let is_left =
+            |instance: &&Instance| instance.spec == spec && instance.producer == EndState::Gone;
+        let left = self.instances.iter().filter(is_left);
+        let mut ids: Vec<_> = left.map(|instance| instance.id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// How an edge of the plan was wired last.
+    pub fn last_wired(&self, spec: usize) -> Option<&keeper_to_run::EdgeWired> {
+        self.specs[spec].wired.as_ref()
+    }
+
+    /// True when the consumer's process knows that no producer will follow.
+    pub fn is_closed_for_good(&self, spec: usize) -> bool {
+        self.specs[spec].closed_for_good
+    }
+
+    /// What was reported of an edge of the plan, if something is wrong with it.
+    pub fn status(&self, spec: usize) -> Option<&keeper_to_run::EdgeStatus> {
+        self.specs[spec].status.as_ref()
+    }
+
+    /// Remembers what is reported of an edge. That it was cut off stays true.
+    pub fn note_status(&mut self, spec: usize, status: &keeper_to_run::EdgeStatus) {
+        let known = &mut self.specs[spec].status;
+        if known
+            .as_ref()
+            .is_none_or(|known| known.state != EdgeState::Failed)
+        {
+            *known = (status.state != EdgeState::Working).then(|| status.clone());
+        }
+    }
+
+    /// The instance of an edge that has a producer, or will have one.
+    pub(super) fn live(&self, spec: usize) -> Option<usize> {
+        let is_live =
+            |instance: &Instance| instance.spec == spec && instance.producer != EndState::Gone;
+        self.instances.iter().position(is_live)
+    }
+}
