@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Every fuzz target for a while: `scripts/fuzz.sh [SECONDS]`, for each 20 unless told. What it finds is kept in
-# fuzz/artifacts, what it learned in fuzz/corpus. Needs the nightly toolchain and cargo-fuzz.
+# Runs every fuzz target: `scripts/fuzz.sh [SECONDS]`, 20 seconds each by default. Failing inputs are kept in
+# fuzz/artifacts, the grown corpus in fuzz/corpus. Needs the nightly toolchain and cargo-fuzz.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if ! cargo +nightly fuzz --version >/dev/null 2>&1; then
     echo "SKIPPED: fuzzing with coverage needs a nightly toolchain and cargo-fuzz (cargo install cargo-fuzz); the Rust tests"
-    echo "ran every target without it: crates/hostile"
+    echo "ran every target without it: crates/fuzz-targets"
     exit 0
 fi
 targets=$(cargo +nightly fuzz list)

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| nervure_hostile::bag::run(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| nervure_fuzz_targets::bag::run(bytes));

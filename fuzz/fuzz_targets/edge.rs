@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| nervure_hostile::edge::run(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| nervure_fuzz_targets::edge::run(bytes));

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use nervure_hostile::{bag, control, dataflow, edge, link, recording, rosbag, sample, sealed};
+use nervure_fuzz_targets::{bag, control, dataflow, edge, link, recording, rosbag, sample, sealed};
 use nervure_linkemu::network::{Draw, for_each_seed};
 
 /// An input is cut to this length.
