@@ -1,65 +1,68 @@
-//! What is counted for an edge and for an input, and the words in which it stands.
+//! The counters of an edge and of an input, as values and as rows of a counters page.
 
 use crate::atomics::{AtomicU64, Ordering::Relaxed};
 use crate::histogram::{Histogram, bucket_of, saturating_sum};
 
-/// Words of a row of the outputs' edges.
+/// Words of an output row.
 pub(crate) const OUTPUT_WORDS: usize = 16;
-/// Words of an input's row before its histogram.
+/// Words of an input row before its histogram.
 pub(crate) const INPUT_WORDS: usize = 16;
-/// No counter gets beyond this: an exabyte, or 36 years in nanoseconds.
+/// Upper limit of a plausible counter: an exabyte, or 36 years in nanoseconds.
 pub(crate) const MAX_COUNT: u64 = 1 << 60;
 
-/// Why the counters of a node cannot be read: it has overwritten its page.
+/// Why the counters of a node cannot be read: the node has overwritten its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// The constants at the begin of the page changed.
+    /// The constants at the beginning of the page changed.
     #[error("the head of its counters page was overwritten")]
     Head,
     /// The page has no such row.
     #[error("its counters page has {rows} rows of that kind, and row {row} was expected")]
     Row {
-        /// The row.
+        /// Index of the row.
         row: u32,
-        /// How many there are.
+        /// Rows of that kind in the page.
         rows: u32,
     },
-    /// A value that nothing can have counted.
-    #[error("a counter reads {value}, which nothing can have counted")]
+    /// A counter is implausibly large.
+    #[error("a counter reads {value}, which is impossibly large")]
     Value {
-        /// What it reads.
+        /// Its value.
         value: u64,
     },
 }
 
-/// What happened on an edge, as its producer counts it. All are sums over every process of the producer (see
-/// [`CountersPage::create_after`]) and of the consumer: one that is restarted has another edge and the same row.
+/// What happened on an edge, as its producer counts it.
+///
+/// All values are sums over every process of the producer (see
+/// [`crate::CountersPage::create_after`]) and of the consumer: a restarted consumer has another edge
+/// and the same row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputCounters {
-    /// Samples put into the queue.
+    /// Samples queued.
     pub sent: u64,
-    /// Payload bytes of those.
+    /// Payload bytes of the queued samples.
     pub bytes: u64,
-    /// Queued samples that made room for newer ones.
+    /// Queued samples dropped to make room for newer ones.
     pub dropped_oldest: u64,
-    /// New samples that found the queue full.
+    /// New samples dropped because the queue was full.
     pub dropped_newest: u64,
-    /// Samples missed because the consumer held as many blocks as it may.
+    /// Samples missed because the consumer already held `max_held` blocks.
     pub missed_held: u64,
     /// Samples missed because the producer's memory budget was used up.
     pub missed_memory: u64,
     /// Samples missed because the consumer did not accept a segment in time.
     pub missed_control: u64,
-    /// Samples that a consumer had taken, and still held, when it died and was restarted.
+    /// Samples that the consumer had taken and still held when it died; it was restarted.
     pub lost_in_crash: u64,
-    /// Samples that were queued when the consumer left or died for good: nobody is there to miss them.
+    /// Samples that were queued when the consumer left for good. They do not count as lost.
     pub undelivered: u64,
     /// Nanoseconds that the producer waited for this edge.
     pub blocked_nanos: u64,
 }
 
 impl OutputCounters {
-    /// Samples that were published for this edge: those in the queue, and those that did not get that far.
+    /// Samples published for this edge, whether they were queued or missed.
     pub fn published(&self) -> u64 {
         saturating_sum([
             self.sent,
@@ -70,7 +73,7 @@ impl OutputCounters {
         ])
     }
 
-    /// Samples that were published and that the consumer had no chance to use, whatever the cause.
+    /// Samples published that the consumer had no chance to use, for whatever cause.
     pub fn lost(&self) -> u64 {
         saturating_sum([
             self.dropped_oldest,
@@ -88,29 +91,29 @@ impl OutputCounters {
 pub struct InputCounters {
     /// Samples taken from the queue.
     pub received: u64,
-    /// Payload bytes of those.
+    /// Payload bytes of the received samples.
     pub bytes: u64,
-    /// Blocks that views of the consumer hold now.
+    /// Blocks that the consumer views now.
     pub held: u64,
-    /// Samples that it inherited, and whose memory had gone with their producer.
+    /// Samples inherited from a previous process whose memory was gone with their producer.
     pub lost: u64,
-    /// Times that it was told that no sample came for as long as it expects one.
+    /// Times that the node was notified of a stale input: no sample came for as long as it expects one.
     pub stale: u64,
-    /// Events of this input for which its loop took longer than it may.
+    /// Events of this input that the node's loop handled later than its deadline.
     pub deadlines_missed: u64,
-    /// Longest time beyond that deadline, in nanoseconds.
+    /// Longest overrun of that deadline, in nanoseconds.
     pub max_overrun_nanos: u64,
     /// Time from publication until the consumer took the sample.
     pub latency: Histogram,
 }
 
-/// Adds to a counter of which the caller is the only writer.
+/// Adds to a counter whose only writer is the caller.
 #[inline]
 pub(crate) fn add(word: &AtomicU64, amount: u64) {
     word.store(word.load(Relaxed).wrapping_add(amount), Relaxed);
 }
 
-/// Raises a maximum of which the caller is the only writer.
+/// Raises a maximum whose only writer is the caller.
 #[inline]
 fn raise(word: &AtomicU64, value: u64) {
     if value > word.load(Relaxed) {
@@ -132,10 +135,10 @@ pub(crate) fn copy(from: &[AtomicU64], to: &[AtomicU64]) {
     }
 }
 
-/// A producer's row.
+/// A producer's row: one edge of an output.
 pub(crate) struct OutputRow<'a>(pub(crate) &'a [AtomicU64]);
 
-/// Words of an [`OutputRow`].
+/// Index of a counter in an [`OutputRow`].
 #[derive(Clone, Copy)]
 pub(crate) enum OutputCounter {
     Sent,
@@ -156,7 +159,7 @@ impl OutputRow<'_> {
         add(&self.0[counter as usize], amount);
     }
 
-    /// The row is another edge's from now on.
+    /// Zeroes the row, for another edge.
     pub(crate) fn clear(&self) {
         for word in self.0 {
             word.store(0, Relaxed);
@@ -180,7 +183,7 @@ impl OutputRow<'_> {
     }
 }
 
-/// A consumer's row.
+/// A consumer's row: one input.
 pub(crate) struct InputRow<'a> {
     pub(crate) counters: &'a [AtomicU64],
     pub(crate) buckets: &'a [AtomicU64],
@@ -218,7 +221,7 @@ impl InputRow<'_> {
         raise(&self.counters[Self::MAX_OVERRUN], overrun_nanos);
     }
 
-    /// Views are dropped by any thread: this one is counted atomically.
+    /// Views are dropped by any thread, so this counter is atomic.
     #[inline]
     pub(crate) fn hold(&self) {
         self.counters[Self::HELD].fetch_add(1, Relaxed);

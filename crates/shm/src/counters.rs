@@ -1,9 +1,11 @@
-//! Counters of one node, in a page of their own that supervisors map read-only.
+//! The counters of one node, in a page of their own that supervisors map read-only.
 //!
-//! A row has one writer at a time (an output's lock or the inbox), so that counting is a load and a store.
+//! A row has one writer at a time (the holder of an output's lock, or the inbox), so counting is a
+//! load and a store.
+//!
 //! Accounting of an edge: published = `sent` + `dropped_newest` + `missed_held` + `missed_memory` +
-//! `missed_control`, and sent = received + `lost` + queued + `dropped_oldest` + `undelivered`. Of those received,
-//! `lost_in_crash` were in the hands of a consumer when it died.
+//! `missed_control`, and sent = received + `lost` + queued + `dropped_oldest` + `undelivered`. Of the
+//! received samples, a consumer held `lost_in_crash` when it died.
 
 use crate::atomics::{AtomicU64, Ordering::Relaxed};
 use crate::counter_rows::{
@@ -17,7 +19,8 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::io;
 
 const HEADER_BYTES: usize = 64;
-/// In the header's line, behind its constants: see [`CountersPage::beat`], [`CountersPage::sleeps_until`], [`CountersPage::waiting`].
+/// Offsets in the first line, behind its constants: see [`CountersPage::beat`],
+/// [`CountersPage::sleeps_until`], [`CountersPage::waiting`].
 const BEATS: usize = 32;
 const SLEEPS_UNTIL: usize = 40;
 const WAITING: usize = 48;
@@ -40,10 +43,11 @@ impl CountersPage {
         Self::inputs_offset(output_rows) + input_rows * (INPUT_WORDS + BUCKETS) * size_of::<u64>()
     }
 
-    /// Makes a page for so many edges of outputs and so many inputs. See [`crate::read_only`] for supervisors.
+    /// Makes a page with rows for `output_rows` edges of outputs and `input_rows` inputs. Supervisors
+    /// get a descriptor from [`crate::read_only`].
     ///
     /// # Errors
-    /// When memory or descriptors run out.
+    /// If memory or descriptors run out.
     pub fn create(output_rows: u32, input_rows: u32) -> io::Result<OwnedFd> {
         let bytes = Self::bytes(output_rows as usize, input_rows as usize);
         let sizes = [u64::from(output_rows), u64::from(input_rows)];
@@ -57,8 +61,9 @@ impl CountersPage {
         .1)
     }
 
-    /// As [`CountersPage::create`], for the next process of a node: goes on from what `earlier`, the page of the last
-    /// one, has counted. Blocks that were held are not: their holder is gone. Rows that are not readable begin with zero.
+    /// As [`CountersPage::create`], for the next process of a node: starts from the counts in
+    /// `earlier`, the page of the previous process. Held blocks start at zero: their holder is gone.
+    /// Unreadable rows start at zero, too.
     ///
     /// # Errors
     /// As [`CountersPage::create`].
@@ -99,11 +104,12 @@ impl CountersPage {
         Ok(fd)
     }
 
-    /// Maps a received page, as its node (`writable`) or as a supervisor. From the node's mapping on nobody else can
-    /// write to it, whatever descriptor of it they have.
+    /// Maps a received page, for its node (`writable`) or for a supervisor. Once the node has mapped
+    /// it, no other process can map it writable, through whatever descriptor.
     ///
     /// # Errors
-    /// `InvalidData` when it is no counters page, or of another version; `PermissionDenied` for a second writer.
+    /// `InvalidData` if it is no counters page or of another version; `PermissionDenied` for a second
+    /// writer.
     pub fn map(fd: &OwnedFd, writable: bool) -> io::Result<Self> {
         let (mapping, [outputs, inputs]) = map_page(
             "counters page",
@@ -125,49 +131,50 @@ impl CountersPage {
         })
     }
 
-    /// Rows for edges of outputs.
+    /// Number of rows for edges of outputs.
     pub fn output_rows(&self) -> u32 {
         self.output_rows as u32
     }
 
-    /// Rows for inputs.
+    /// Number of rows for inputs.
     pub fn input_rows(&self) -> u32 {
         self.input_rows as u32
     }
 
     fn beats_word(&self) -> &AtomicU64 {
-        // SAFETY: an atomic, within the header.
+        // SAFETY: an atomic, within the header, which every page has.
         unsafe { self.mapping.at(BEATS) }
     }
 
     fn sleeps_until_word(&self) -> &AtomicU64 {
-        // SAFETY: an atomic, within the header.
+        // SAFETY: an atomic, within the header, which every page has.
         unsafe { self.mapping.at(SLEEPS_UNTIL) }
     }
 
     fn waiting_word(&self) -> &AtomicU64 {
-        // SAFETY: an atomic, within the header.
+        // SAFETY: an atomic, within the header, which every page has.
         unsafe { self.mapping.at(WAITING) }
     }
 
-    /// A sign of life of the node, for whoever watches it. Of two threads at once one may count for both.
+    /// Counts a heartbeat of the node. Two threads at the same time may count one.
     #[inline]
     pub fn beat(&self) {
         add(self.beats_word(), 1);
     }
 
-    /// Signs of life so far.
+    /// Heartbeats so far.
     pub fn beats(&self) -> u64 {
         self.beats_word().load(Relaxed)
     }
 
-    /// The node sleeps until then at most, in nanoseconds of CLOCK_MONOTONIC; `None` when it is awake.
+    /// Publishes until when the node sleeps at most, in nanoseconds of CLOCK_MONOTONIC; `None` if it
+    /// is awake.
     #[inline]
     pub(crate) fn set_sleeps_until(&self, at: Option<u64>) {
         self.sleeps_until_word().store(at.unwrap_or(0), Relaxed);
     }
 
-    /// Until when the node sleeps at most, in nanoseconds of CLOCK_MONOTONIC; `None` when it is awake.
+    /// Until when the node sleeps at most, in nanoseconds of CLOCK_MONOTONIC; `None` if it is awake.
     pub fn sleeps_until(&self) -> Option<u64> {
         Some(self.sleeps_until_word().load(Relaxed)).filter(|&at| at != 0)
     }
@@ -176,7 +183,7 @@ impl CountersPage {
         self.waiting_word().store(u64::from(threads), Relaxed);
     }
 
-    /// How many threads of the node wait for room in the queue of a `block` edge.
+    /// Number of threads of the node that wait for room in the queue of a `block` edge.
     pub fn waiting(&self) -> u64 {
         self.waiting_word().load(Relaxed)
     }
@@ -184,7 +191,7 @@ impl CountersPage {
     fn words(&self) -> &[AtomicU64] {
         let words =
             (Self::bytes(self.output_rows, self.input_rows) - HEADER_BYTES) / size_of::<u64>();
-        // SAFETY: atomics, within the page: `create_after` has made it so long, or `map` checked it.
+        // SAFETY: atomics, within the page: `create_after` made it that long, or `map` checked it.
         unsafe { self.mapping.slice_at(HEADER_BYTES, words) }
     }
 
@@ -203,21 +210,21 @@ impl CountersPage {
         })
     }
 
-    /// Counts that the node was told of a stale input.
+    /// Counts that the node was notified of a stale input.
     pub fn count_stale(&self, input: u32) {
         self.input_row(input).inspect(InputRow::stale);
     }
 
-    /// Counts that the node's loop was late by so much for an event of `input`.
+    /// Counts that the node handled an event of `input` `overrun_nanos` after its deadline.
     pub fn count_missed_deadline(&self, input: u32, overrun_nanos: u64) {
         self.input_row(input)
             .inspect(|row| row.missed_deadline(overrun_nanos));
     }
 
-    /// Counters of row `row` of the outputs' edges, for a reader that is not their node.
+    /// Counters of output row `row`, for a reader outside the node.
     ///
     /// # Errors
-    /// When the node has overwritten them.
+    /// If the node has overwritten them.
     pub fn read_output(&self, row: u32) -> Result<OutputCounters, Unreadable> {
         self.check_head()?;
         let missing = Unreadable::Row {
@@ -229,10 +236,10 @@ impl CountersPage {
         Ok(row.read())
     }
 
-    /// Counters of input `row`, for a reader that is not their node.
+    /// Counters of input `row`, for a reader outside the node.
     ///
     /// # Errors
-    /// When the node has overwritten them.
+    /// If the node has overwritten them.
     pub fn read_input(&self, row: u32) -> Result<InputCounters, Unreadable> {
         self.check_head()?;
         let missing = Unreadable::Row {
@@ -245,10 +252,10 @@ impl CountersPage {
         Ok(row.read())
     }
 
-    /// Whether the page begins as it did when it was mapped.
+    /// Checks that the page still begins with its constants.
     ///
     /// # Errors
-    /// When its node has overwritten it.
+    /// If the node has overwritten them.
     pub fn check_head(&self) -> Result<(), Unreadable> {
         let sizes = [self.output_rows as u64, self.input_rows as u64];
         if has_head(&self.mapping, COUNTERS_MAGIC, sizes) {
@@ -258,14 +265,14 @@ impl CountersPage {
         }
     }
 
-    /// Counters of row `row` of the outputs' edges; zeros beyond the last row.
+    /// Counters of output row `row`; zeros beyond the last row.
     pub fn output(&self, row: u32) -> OutputCounters {
         self.output_row(row)
             .map(|row| row.read())
             .unwrap_or_default()
     }
 
-    /// Counters of input `row`; zeros beyond the last.
+    /// Counters of input `row`; zeros beyond the last row.
     pub fn input(&self, row: u32) -> InputCounters {
         self.input_row(row)
             .map(|row| row.read())

@@ -1,9 +1,10 @@
-//! Histograms of durations.
+//! Histograms of durations, which are cheap to count in shared memory.
 
-/// Buckets of a latency histogram: 8 an octave from 1.024 us to beyond two minutes.
+/// Number of buckets: 8 per octave, from 1.024 us to beyond two minutes.
 pub(crate) const BUCKETS: usize = 224;
 
-/// A histogram of durations with a resolution of an eighth of an octave (at most 12.5 % too high).
+/// A histogram of durations. Buckets are an eighth of an octave wide, so that a quantile is at most
+/// 12.5 % too high.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     pub(crate) buckets: Box<[u64; BUCKETS]>,
@@ -20,17 +21,18 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// How many durations were counted.
+    /// Number of durations counted.
     pub fn count(&self) -> u64 {
         saturating_sum(self.buckets.iter().copied())
     }
 
-    /// The longest duration ever counted, in nanoseconds.
+    /// The longest duration counted, in nanoseconds.
     pub fn max_nanos(&self) -> u64 {
         self.max_nanos
     }
 
-    /// What was counted since `earlier`, a copy of the same histogram. The maximum stays that of all time.
+    /// The durations counted since `earlier`, a copy of the same histogram. The maximum remains that
+    /// of all time.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut difference = self.clone();
@@ -40,7 +42,7 @@ impl Histogram {
         difference
     }
 
-    /// Adds what another histogram counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (sum, count) in self.buckets.iter_mut().zip(other.buckets.iter()) {
             *sum = sum.saturating_add(*count);
@@ -48,7 +50,8 @@ impl Histogram {
         self.max_nanos = self.max_nanos.max(other.max_nanos);
     }
 
-    /// The duration in nanoseconds below which the share `quantile` (0 to 1) lies; `None` when nothing was counted.
+    /// The duration in nanoseconds below which the share `quantile` (0 to 1) of all durations lies;
+    /// `None` if nothing was counted.
     pub fn quantile(&self, quantile: f64) -> Option<u64> {
         let count = self.count();
         let rank = ((count as f64 * quantile).ceil() as u64).clamp(1, count.max(1));
@@ -62,19 +65,19 @@ impl Histogram {
             })
     }
 
-    /// Counts one duration.
+    /// Counts one duration, in nanoseconds.
     pub fn record(&mut self, nanos: u64) {
         self.buckets[bucket_of(nanos)] += 1;
         self.max_nanos = self.max_nanos.max(nanos);
     }
 }
 
-/// A sum of counters that a node may have overwritten.
+/// A sum that cannot overflow: a node may have overwritten its counters.
 pub(crate) fn saturating_sum(counters: impl IntoIterator<Item = u64>) -> u64 {
     counters.into_iter().fold(0, u64::saturating_add)
 }
 
-/// Bucket of a duration: units of 1024 ns, the first 8 one each, then 8 an octave.
+/// Bucket of a duration. The unit is 1024 ns: 8 buckets of one unit each, then 8 per octave.
 pub(crate) fn bucket_of(nanos: u64) -> usize {
     let units = nanos >> 10;
     if units < 8 {

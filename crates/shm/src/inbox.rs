@@ -1,4 +1,4 @@
-//! The inbox: waits for all inputs of a node, and delivers what they have.
+//! The inbox of a node: waits for all of its inputs, and delivers their samples.
 
 use crate::fork::{self, NodeForked};
 use crate::inbox_handle::{Command, InboxHandle};
@@ -12,7 +12,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What [`Inbox::try_next`] found.
+/// What [`Inbox::try_next`] returns.
 #[derive(Debug)]
 pub enum Arrival {
     /// A sample.
@@ -22,89 +22,91 @@ pub enum Arrival {
         /// The sample.
         sample: ReceivedSample,
     },
-    /// The input's last producer is gone, and its last sample was delivered.
+    /// The input's last producer is gone, and its last sample has been delivered.
     Closed {
         /// Index of the input.
         input: u32,
     },
-    /// The producer of an edge broke the rules; the edge was cut off.
+    /// The producer of an edge broke the protocol; the edge was cut off.
     Misbehaved {
         /// Index of its input.
         input: u32,
-        /// The edge.
+        /// Id of the edge.
         edge: u32,
-        /// What it did.
+        /// What the producer did.
         misbehaviour: Misbehaviour,
     },
-    /// A producer of the input is gone, and its last sample was delivered; another may come.
+    /// A producer of the input is gone, and its last sample has been delivered; another may come.
     Ended {
         /// Index of the input.
         input: u32,
     },
-    /// The control thread has something for the node: see [`InboxHandle::notify`].
+    /// The control thread has work for the node: see [`InboxHandle::notify`].
     Notified,
 }
 
-/// The inputs of one node: waits for all of them at once, and delivers round-robin over those that have news, each
-/// in its own order.
+/// The inputs of one node: waits for all of them at once, and delivers round-robin over those that
+/// have news. Each input keeps its own order.
 #[derive(Debug)]
 pub struct Inbox {
     handle: InboxHandle,
     inputs: Vec<Input>,
-    /// Bits taken from the doorbell and not yet found empty.
+    /// Bits taken from the doorbell whose inputs have not been found empty yet.
     pending: Vec<u64>,
     cursor: u32,
-    /// Arrivals until the doorbell is looked at although something is pending.
+    /// Arrivals until the doorbell is checked although something is pending.
     until_take: u32,
-    /// For the next sample: see [`InputEdge::pop`].
+    /// Memory for the next sample: see [`InputEdge::pop`].
     spare: Option<Arc<SampleInner>>,
 }
 
-/// A producer that is faster than this node keeps its own bit pending for ever: others are heard after so many arrivals.
-/// Looking each time would cost both sides a cache line a sample.
+/// Arrivals between two checks of the doorbell. A producer that is faster than this node keeps its
+/// own bit pending forever, and the other inputs must not wait for it. Checking at each arrival would
+/// cost both sides a cache line per sample.
 const ARRIVALS_PER_DOORBELL_CHECK: u32 = 16;
 
 #[derive(Debug, Default)]
 struct Input {
-    /// The current edge first; behind it those of the producer's next incarnations, and between them what is delivered
-    /// in the place of one that is gone.
+    /// The current edge is the first. Those of the producer's next incarnations follow, and between
+    /// them the samples delivered in place of one that is gone.
     sources: VecDeque<Source>,
-    /// Edges that were cut off, and whose end the control thread has not told yet.
+    /// Edges that were cut off, until the control thread reports their end.
     cut_off_edges: Vec<u32>,
-    /// No producer will come any more.
-    last: bool,
-    closed: bool,
+    /// The control thread has reported that no other producer will come.
+    is_last: bool,
+    is_closed: bool,
 }
 
 #[derive(Debug)]
 enum Source {
-    Edge(Attached),
+    Edge(AttachedEdge),
     Local(ReceivedSample),
     /// See [`InboxHandle::deliver_end`].
     End,
 }
 
 #[derive(Debug)]
-struct Attached {
+struct AttachedEdge {
     edge: Arc<InputEdge>,
-    /// The producer is gone: when the ring is empty, so is the edge.
+    /// The producer is gone: once the ring is empty, the edge has ended.
     is_ended: bool,
-    /// What its producer did, found and not yet told.
+    /// What its producer did, until it is reported.
     misbehaviour: Option<Misbehaviour>,
 }
 
-/// Samples of no edge that wait on an input at most: the oldest goes. Each of them says that a producer failed.
+/// The most local samples that wait on an input; beyond it the oldest is dropped. Each of them
+/// reports a producer's failure.
 const MAX_LOCAL_SAMPLES: usize = 16;
 
 impl Input {
-    fn edges_mut(&mut self) -> impl Iterator<Item = &mut Attached> {
+    fn edges_mut(&mut self) -> impl Iterator<Item = &mut AttachedEdge> {
         self.sources.iter_mut().filter_map(|source| match source {
             Source::Edge(attached) => Some(attached),
             Source::Local(_) | Source::End => None,
         })
     }
 
-    /// Adds a sample behind everything that is there.
+    /// Adds a local sample behind everything that is queued.
     fn deliver(&mut self, sample: ReceivedSample) {
         let is_local = |source: &Source| matches!(source, Source::Local(_));
         if self
@@ -120,7 +122,7 @@ impl Input {
         self.sources.push_back(Source::Local(sample));
     }
 
-    /// The producer of `edge` is gone. False when the edge is not one of this input.
+    /// Marks the producer of `edge` as gone. False if the edge is not one of this input.
     fn close(&mut self, edge: u32, last: bool) -> bool {
         if let Some(attached) = self.edges_mut().find(|attached| attached.edge.id == edge) {
             attached.is_ended = true;
@@ -129,18 +131,18 @@ impl Input {
         } else {
             return false;
         }
-        self.last |= last;
+        self.is_last |= last;
         true
     }
 }
 
 impl Inbox {
-    /// Makes the inbox of the node whose wake page and eventfd these are.
+    /// Makes the inbox of the node that has this wake page and eventfd.
     pub fn new(page: Arc<OwnWakePage>, eventfd: Arc<OwnedFd>) -> Self {
         let inputs = page.inputs();
         Self {
             inputs: (0..inputs).map(|_| Input::default()).collect(),
-            // One bit more than inputs: the last is for what the control thread has to say.
+            // One bit more than inputs: the last is for commands of the control thread.
             pending: vec![0; (inputs as usize + 1).div_ceil(64)],
             cursor: 0,
             until_take: ARRIVALS_PER_DOORBELL_CHECK,
@@ -149,7 +151,7 @@ impl Inbox {
         }
     }
 
-    /// For the control thread.
+    /// A handle for the control thread.
     pub fn handle(&self) -> InboxHandle {
         self.handle.clone()
     }
@@ -183,7 +185,7 @@ impl Inbox {
         }
     }
 
-    /// The newest sample queued on `input`; those before it are let go. Never waits.
+    /// The newest sample queued on `input`; older ones are dropped. Never waits.
     ///
     /// # Errors
     /// [`NodeForked`] in a forked child.
@@ -204,7 +206,7 @@ impl Inbox {
                     continue;
                 }
             };
-            // As many as there can be: a producer in a hurry does not keep it here.
+            // At most a ring's capacity: a producer that pushes all the time must not keep it here.
             for _ in 0..attached.edge.region.capacity() {
                 match attached.edge.pop(&mut self.spare) {
                     Ok(Pop::Sample(sample)) => newest = Some(sample),
@@ -224,12 +226,13 @@ impl Inbox {
             }
             sources.pop_front();
         }
-        // What else there is to say of the input, `try_next` says.
-        self.set(input);
+        // `try_next` finds everything else that the input has to report.
+        self.mark_pending(input);
         Ok(newest)
     }
 
-    /// Whether a sample waits on `input`. If so, [`Inbox::try_next`] finds it, rung for or not.
+    /// Whether a sample waits on `input`. If so, [`Inbox::try_next`] finds it, even without a ring of
+    /// the doorbell.
     pub fn has_queued(&mut self, input: u32) -> bool {
         self.refresh();
         let has_queued = self.inputs[input as usize]
@@ -241,12 +244,12 @@ impl Inbox {
                 Source::End => false,
             });
         if has_queued {
-            self.set(input);
+            self.mark_pending(input);
         }
         has_queued
     }
 
-    /// The next arrival of one input, whatever there is on others. Never waits.
+    /// The next arrival of one input, whatever others have. Never waits.
     pub fn next_of(&mut self, input: u32) -> Option<Arrival> {
         if self.belongs_to_this_process() {
             self.pop_input(input)
@@ -255,7 +258,7 @@ impl Inbox {
         }
     }
 
-    /// Does what the control thread asked for, if anything was taken in that it did: see [`Inbox::collect`]. True where
+    /// Applies the commands of the control thread, if [`Inbox::collect`] has found any. True if
     /// [`Arrival::Notified`] would follow.
     pub fn take_commands(&mut self) -> bool {
         let own = self.inputs.len();
@@ -264,7 +267,8 @@ impl Inbox {
             && self.apply_commands().is_some()
     }
 
-    /// Takes in edges that were attached since the last call, so that [`Inbox::take_newest`] sees them.
+    /// Attaches the edges that were added since the last call, so that [`Inbox::take_newest`] sees
+    /// them.
     pub fn refresh(&mut self) {
         if !self.belongs_to_this_process() {
             return;
@@ -273,36 +277,38 @@ impl Inbox {
         self.handle.page.take(&mut self.pending);
         if self.pending[own as usize / 64] & 1 << (own % 64) != 0 && self.apply_commands().is_some()
         {
-            // There was more than edges: `try_next` shall find it again.
+            // A notification was among the commands: `try_next` must find it again.
             self.handle.notify();
         }
     }
 
-    /// Takes in what rang, for a later [`Inbox::try_next`], so that [`Inbox::wait`] sleeps until something else rings.
+    /// Takes the pending bits from the doorbell, for a later [`Inbox::try_next`]. [`Inbox::wait`] then
+    /// sleeps until another producer rings.
     pub fn collect(&mut self) {
         self.handle.page.take(&mut self.pending);
     }
 
-    /// Whether it belongs to this process, and not to the one that it was forked from.
+    /// False in a child that was forked from the inbox's process.
     pub fn belongs_to_this_process(&self) -> bool {
         fork::check(self.handle.fork_generation).is_ok()
     }
 
-    /// Readable after [`Inbox::arm`], when there is news.
+    /// Becomes readable at the next news after [`Inbox::arm`].
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.handle.eventfd.as_fd()
     }
 
-    /// Sleeps until there is news, or until `deadline` (nanoseconds of CLOCK_MONOTONIC), and at most for
-    /// [`crate::MAX_SLEEP_NANOS`]. Call it when [`Inbox::try_next`] found nothing. In a forked child it returns at once.
+    /// Sleeps until there is news, or until `deadline` (nanoseconds of CLOCK_MONOTONIC), and at most
+    /// for [`crate::MAX_SLEEP_NANOS`]. Call it when [`Inbox::try_next`] found nothing. In a forked
+    /// child it returns at once.
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
         let waited = self.handle.wait(deadline);
         self.prefetch();
         waited
     }
 
-    /// What was slept through has gone from the caches: what the input of the last sample needs for the next one is
-    /// fetched while the doorbell is looked at.
+    /// Fetches what the input of the last sample needs for its next one: it has left the caches
+    /// during the sleep. The fetch overlaps with the check of the doorbell.
     fn prefetch(&self) {
         let last = self
             .cursor
@@ -313,14 +319,14 @@ impl Inbox {
         }
     }
 
-    /// Asks for the eventfd to become readable at the next news. False when there is news already. The caller looks again
-    /// when [`Inbox::sleep_deadline`] says.
+    /// Requests that the eventfd becomes readable at the next news. False if there is news already.
+    /// The caller looks again at [`Inbox::sleep_deadline`].
     pub fn arm(&self) -> bool {
         self.handle.arm()
     }
 
-    /// When a caller that sleeps in an event loop, and means to look again at `deadline`, has to: see
-    /// [`OwnWakePage::sleep_deadline`].
+    /// When a caller must look again that sleeps in an event loop and itself wants to look again at
+    /// `deadline`: see [`OwnWakePage::sleep_deadline`].
     pub fn sleep_deadline(&self, deadline: Option<u64>) -> u64 {
         match self.belongs_to_this_process() {
             true => self.handle.page.sleep_deadline(deadline),
@@ -333,8 +339,8 @@ impl Inbox {
         self.handle.disarm();
     }
 
-    /// The node's own bit (what the control thread has to say comes before samples), or else the first pending input from
-    /// the cursor on, round-robin.
+    /// The node's own bit, because commands of the control thread come before samples; otherwise the
+    /// first pending input from the cursor on, round-robin.
     fn next_pending(&self) -> Option<u32> {
         let own = self.inputs.len();
         if self.pending[own / 64] & 1 << (own % 64) != 0 {
@@ -348,7 +354,7 @@ impl Inbox {
             if step == 0 {
                 word &= u64::MAX << (start % 64);
             }
-            // Bits beyond the node's own are set where all are.
+            // After a sweep, bits beyond the node's own are set, too.
             let valid = self.inputs.len() + 1 - (index * 64).min(self.inputs.len() + 1);
             if valid < 64 {
                 word &= (1 << valid) - 1;
@@ -360,18 +366,18 @@ impl Inbox {
         None
     }
 
-    fn clear(&mut self, input: u32) {
+    fn clear_pending(&mut self, input: u32) {
         self.pending[input as usize / 64] &= !(1 << (input % 64));
     }
 
-    fn set(&mut self, input: u32) {
+    fn mark_pending(&mut self, input: u32) {
         self.pending[input as usize / 64] |= 1 << (input % 64);
     }
 
-    /// Pops from an input; its bit stays until it is found empty.
+    /// Pops from an input. Its bit stays pending until the input is found empty.
     #[inline]
     fn pop_input(&mut self, index: u32) -> Option<Arrival> {
-        if let Some(Source::Edge(Attached {
+        if let Some(Source::Edge(AttachedEdge {
             edge,
             misbehaviour: None,
             ..
@@ -386,9 +392,9 @@ impl Inbox {
                     });
                 }
                 Ok(Pop::Nothing) => {}
-                // Also at the end of an edge: it ends behind what is queued.
+                // Also if the producer is gone: the edge ends only behind its queued samples.
                 Ok(Pop::Shortage) => {
-                    self.clear(index);
+                    self.clear_pending(index);
                     return None;
                 }
                 Err(misbehaviour) => return Some(self.cut_off(index, misbehaviour)),
@@ -397,19 +403,19 @@ impl Inbox {
         self.advance_source(index)
     }
 
-    /// What comes from an input whose first edge, if it has one, is found empty.
+    /// What an input reports once its first edge, if it has one, is found empty.
     #[inline(never)]
     fn advance_source(&mut self, index: u32) -> Option<Arrival> {
         let input = &mut self.inputs[index as usize];
         match input.sources.front_mut() {
-            Some(Source::Edge(Attached {
+            Some(Source::Edge(AttachedEdge {
                 misbehaviour: Some(misbehaviour),
                 ..
             })) => {
                 let misbehaviour = *misbehaviour;
                 return Some(self.cut_off(index, misbehaviour));
             }
-            Some(Source::Edge(Attached { is_ended: true, .. }) | Source::End) => {
+            Some(Source::Edge(AttachedEdge { is_ended: true, .. }) | Source::End) => {
                 input.sources.pop_front();
                 return Some(Arrival::Ended { input: index });
             }
@@ -424,9 +430,9 @@ impl Inbox {
             }
             Some(Source::Edge(_)) | None => {}
         }
-        let closed = input.last && input.sources.is_empty() && !input.closed;
-        input.closed |= closed;
-        self.clear(index);
+        let closed = input.is_last && input.sources.is_empty() && !input.is_closed;
+        input.is_closed |= closed;
+        self.clear_pending(index);
         closed.then_some(Arrival::Closed { input: index })
     }
 
@@ -434,7 +440,7 @@ impl Inbox {
     #[cold]
     fn cut_off(&mut self, index: u32, misbehaviour: Misbehaviour) -> Arrival {
         let input = &mut self.inputs[index as usize];
-        let Some(Source::Edge(Attached { edge, .. })) = input.sources.pop_front() else {
+        let Some(Source::Edge(AttachedEdge { edge, .. })) = input.sources.pop_front() else {
             unreachable!("an edge was looked at")
         };
         input.cut_off_edges.push(edge.id);
@@ -445,23 +451,23 @@ impl Inbox {
         }
     }
 
-    /// Does what the control thread asked for.
+    /// Applies the commands of the control thread.
     #[cold]
     fn apply_commands(&mut self) -> Option<Arrival> {
-        self.clear(self.inputs.len() as u32);
+        self.clear_pending(self.inputs.len() as u32);
         let mut notified = false;
         for command in self.handle.take_commands() {
             match command {
                 Command::Attach(edge) => {
                     let input = edge.input;
                     if let Some(known) = self.inputs.get_mut(input as usize) {
-                        let attached = Attached {
+                        let attached = AttachedEdge {
                             edge,
                             is_ended: false,
                             misbehaviour: None,
                         };
                         known.sources.push_back(Source::Edge(attached));
-                        self.set(input);
+                        self.mark_pending(input);
                     }
                 }
                 Command::Close { edge, last } => {
@@ -470,19 +476,19 @@ impl Inbox {
                         .filter_map(|(index, input)| input.close(edge, last).then_some(index))
                         .next();
                     if let Some(input) = found {
-                        self.set(input as u32);
+                        self.mark_pending(input as u32);
                     }
                 }
                 Command::Deliver { input, sample } => {
                     if let Some(known) = self.inputs.get_mut(input as usize) {
                         known.deliver(sample);
-                        self.set(input);
+                        self.mark_pending(input);
                     }
                 }
                 Command::DeliverEnd { input } => {
                     if let Some(known) = self.inputs.get_mut(input as usize) {
                         known.sources.push_back(Source::End);
-                        self.set(input);
+                        self.mark_pending(input);
                     }
                 }
                 Command::Notify => notified = true,

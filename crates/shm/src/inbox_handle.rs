@@ -1,4 +1,4 @@
-//! What the control thread does to an inbox.
+//! How the control thread reaches an inbox: commands, and wake-ups.
 
 use crate::fork;
 use crate::input_edge::InputEdge;
@@ -9,7 +9,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the control thread does to an inbox.
+/// A handle to an inbox, for the control thread.
 #[derive(Clone, Debug)]
 pub struct InboxHandle {
     pub(crate) fork_generation: u32,
@@ -37,39 +37,41 @@ impl InboxHandle {
         }
     }
 
-    /// Adds an edge behind those that its input has.
+    /// Adds an edge behind those of its input.
     pub fn attach(&self, edge: InputEdge) {
         self.push(Command::Attach(Arc::new(edge)));
     }
 
-    /// The producer of `edge` is gone; `last` when no other will come.
+    /// Reports that the producer of `edge` is gone; `last` if no other producer will come.
     pub fn close(&self, edge: u32, last: bool) {
         self.push(Command::Close { edge, last });
     }
 
-    /// Adds a sample behind everything that the edges of `input` hold, and before those that are attached later.
+    /// Adds a sample behind everything that the edges of `input` hold now, and before edges that are
+    /// attached later.
     pub fn deliver(&self, input: u32, sample: ReceivedSample) {
         self.push(Command::Deliver { input, sample });
     }
 
-    /// Makes the inbox deliver [`Arrival::Ended`] for `input`, behind everything that it has.
+    /// Makes the inbox deliver [`crate::Arrival::Ended`] for `input`, behind everything that it holds.
     pub fn deliver_end(&self, input: u32) {
         self.push(Command::DeliverEnd { input });
     }
 
-    /// Makes the inbox deliver [`Arrival::Notified`].
+    /// Makes the inbox deliver [`crate::Arrival::Notified`].
     pub fn notify(&self) {
         self.push(Command::Notify);
     }
 
-    /// Makes the inbox look at every input, whether its producers rang or not.
+    /// Makes the inbox look into every ring, whether its producer rang or not.
     pub fn check_all_inputs(&self) {
         if fork::check(self.fork_generation).is_ok() {
             self.page.check_all_inputs(self.eventfd.as_fd());
         }
     }
 
-    /// As [`Inbox::wait`], without the inbox at hand. One thread at a time may wait, and none while it is armed.
+    /// As [`crate::Inbox::wait`], for a caller without the inbox. Only one thread at a time may wait,
+    /// and none while the inbox is armed.
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
         if fork::check(self.fork_generation).is_err() {
             return Waited::LookAgain;
@@ -77,8 +79,8 @@ impl InboxHandle {
         self.page.sleep(deadline)
     }
 
-    /// As [`InboxHandle::wait`], and ends as [`Waited::Interrupted`] when `other` is readable, too. What rings then costs
-    /// its producer a write to the eventfd.
+    /// As [`InboxHandle::wait`], but ends as [`Waited::Interrupted`] if `other` is readable. A
+    /// producer that rings then pays for a write to the eventfd.
     pub fn wait_beside(&self, other: BorrowedFd<'_>, deadline: Option<u64>) -> Waited {
         if fork::check(self.fork_generation).is_err() {
             return Waited::LookAgain;

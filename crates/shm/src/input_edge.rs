@@ -11,31 +11,31 @@ use std::sync::Arc;
 /// The consumer's end of one edge: see `AttachInput` of the control protocol.
 #[derive(Debug)]
 pub struct InputEdge {
-    /// Its id.
+    /// Id of the edge within the dataflow.
     pub id: u32,
-    /// Index of the input, and row in the consumer's counters.
+    /// Index of the input, which is also its row in the consumer's counters.
     pub input: u32,
-    /// The queue's policy: a producer may wait for what is popped from a `block` edge.
+    /// The queue's policy. A producer may wait until a sample is popped from a `block` edge.
     pub policy: Policy,
-    /// Ring and leases.
+    /// The ring and the leases.
     pub region: EdgeRegion,
     /// The socket to the producer.
     pub pair: Arc<ConsumerPair>,
-    /// The producer's wake page, for its space futex.
+    /// The producer's wake page, for its room futex.
     pub producer_wake: Arc<WakePage>,
     /// The consumer's counters.
     pub counters: Arc<CountersPage>,
 }
 
 impl InputEdge {
-    /// Counts a block that a sample of this process now views.
+    /// Counts a block that a sample of this process views from now on.
     pub(crate) fn count_held_block(&self) {
         if let Some(row) = self.counters.input_row(self.input) {
             row.hold();
         }
     }
 
-    /// Returns a block to the producer: nothing in this process views it any more.
+    /// Returns a block to the producer. Nothing in this process may view it any more.
     pub(crate) fn release_block(&self, row: u32) {
         if let Some(counters) = self.counters.input_row(self.input) {
             counters.release();

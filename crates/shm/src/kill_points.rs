@@ -1,9 +1,11 @@
-//! Kills the own process after the n-th store to shared memory or control message, in debug builds with the feature
-//! `kill-points`: for the campaign that kills at each of them in turn (`make test-faults`).
+//! Kills its own process after the n-th store to shared memory or control message, in debug builds
+//! with the feature `kill-points`. The fault campaign (`make test-faults`) kills at each of these
+//! points in turn.
 //!
-//! `NERVURE_KILL_POINT` is `argument:process:n:path`. Of the processes whose first argument is `argument` (or of all, for
-//! `*`), that one is killed, counted from 0, which finds no file `path.0` .. and makes the next. With 0 for n none is
-//! killed, and the file holds how many points the process has passed; otherwise `killed`, once it was.
+//! The variable `NERVURE_KILL_POINT` is `argument:process:n:path`. It concerns processes whose first
+//! argument is `argument` (all for `*`). They number themselves from 0 in the order in which they
+//! create the files `path.0`, `path.1`, .. Process number `process` is killed, and its file then
+//! holds `killed`. If n is 0 it is not killed, and the file holds the number of points passed.
 
 use std::{
     fs::File,
@@ -16,14 +18,14 @@ use std::{
 
 use rustix::process::{Signal, getpid, kill_process};
 
-/// Where this process is killed.
+/// Where this process is to be killed.
 struct Plan {
     point: u64,
     passed: atomic::AtomicU64,
     file: File,
 }
 
-/// A store to shared memory, or a control message, is done.
+/// Passes a kill point: call it after a store to shared memory and after a control message.
 pub(crate) fn pass() {
     static IS_UNARMED: AtomicBool = AtomicBool::new(false);
     static PLAN: OnceLock<Option<Plan>> = OnceLock::new();
@@ -61,7 +63,7 @@ fn plan() -> Option<Plan> {
     })
 }
 
-/// An atomic of std whose changes are points to be killed at.
+/// An atomic of std, each change of which is a kill point.
 macro_rules! counted {
     ($name:ident, $value:ty: $($change:ident),*) => {
         #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Received samples, and how they are taken from an edge.
+//! Received samples, and how they are popped from an edge.
 
 use crate::counter_rows::InputRow;
 use crate::fork;
@@ -15,13 +15,12 @@ use nervure_message::{
 use nervure_protocol::wiring::Policy;
 use std::sync::{Arc, OnceLock};
 
-/// A received sample: a read-only view of its producer's memory, which stays valid until the sample is dropped.
+/// A received sample: a read-only view of its producer's memory, which stays valid until the sample
+/// is dropped. Clones are the same sample.
 ///
-/// The producer of a block can still write to it, if it is hostile: what is read may then be wrong, but nothing
-/// outside the block is ever read. Whatever depends on a value read here (an offset, a length) must be checked on
-/// a private copy of it.
-///
-/// Clones are the same sample.
+/// A hostile producer can still write to the block. What is read may then be wrong, but nothing
+/// outside the block is ever read. Anything that depends on a value read here (an offset, a length)
+/// must be checked on a private copy of it.
 #[derive(Clone)]
 pub struct ReceivedSample(Arc<SampleInner>);
 
@@ -36,17 +35,17 @@ pub(crate) struct SampleInner {
     received_mono: u64,
     payload_bytes: usize,
     head_bytes: usize,
-    /// `None` for a sample of no edge, which was made in this process.
+    /// `None` for a local sample, which was made in this process.
     edge: Option<Arc<InputEdge>>,
     body: Body,
-    /// A small payload and its head, or the head of a block where it fits: as in the slot.
+    /// A small payload with its head, or the head of a block if it fits: as in the slot.
     inline: InlineArea,
-    /// Decoded when somebody asks.
+    /// Decoded at the first call of [`ReceivedSample::layout`].
     layout: OnceLock<Result<Layout, DecodeError>>,
 }
 
 impl std::fmt::Debug for SampleInner {
-    /// What it is, and not its bytes.
+    /// Formats everything but the bytes.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             header,
@@ -65,10 +64,10 @@ impl std::fmt::Debug for SampleInner {
 enum Body {
     Inline,
     Local {
-        /// Aligned as a small sample's.
+        /// Aligned to 16 bytes, as a small sample's.
         payload: Vec<u128>,
         head: Box<[u8]>,
-        /// What an edge would know.
+        /// By id, as an edge would have them.
         announcements: Vec<(u64, Arc<[u8]>)>,
     },
     Block {
@@ -76,49 +75,51 @@ enum Body {
         start: std::ptr::NonNull<u8>,
         /// A private copy of a head that lies behind the payload.
         head: Option<Box<[u8]>>,
-        /// Keeps the mapping.
+        /// Keeps the segment mapped.
         _segment: Arc<Segment>,
         fork_generation: u32,
     },
 }
 
-// SAFETY: the payload is only read; its block stays leased and mapped until the sample is dropped.
+// SAFETY: the payload is only read, by any thread; its block stays leased and mapped until the last
+// clone of the sample is dropped.
 unsafe impl Send for SampleInner {}
-// SAFETY: as above.
+// SAFETY: as above: shared access only reads.
 unsafe impl Sync for SampleInner {}
 
 impl ReceivedSample {
-    /// Its header.
+    /// The header, with the sample's sequence number and times.
     pub fn header(&self) -> &Header {
         &self.0.header
     }
 
-    /// When it was taken from the queue, in nanoseconds of CLOCK_MONOTONIC.
+    /// When the sample was taken from the queue, in nanoseconds of CLOCK_MONOTONIC.
     pub fn received_mono(&self) -> u64 {
         self.0.received_mono
     }
 
-    /// Nanoseconds from publication until it was taken from the queue; 0 where the clocks are not one.
+    /// Nanoseconds from publication until the sample was taken from the queue; 0 if the clocks of
+    /// producer and consumer differ.
     pub fn latency_nanos(&self) -> u64 {
         self.0.latency_nanos()
     }
 
-    /// Layout and metadata, private to this process.
+    /// Layout and metadata, encoded; private to this process.
     pub fn head(&self) -> &[u8] {
         self.0.head()
     }
 
-    /// How the payload is laid out, as the head says.
+    /// The layout of the payload, decoded from the head.
     ///
     /// # Errors
-    /// When the producer wrote no valid head.
+    /// If the producer wrote no valid head.
     pub fn layout(&self) -> Result<&Layout, &DecodeError> {
         let decode = || decode_head(self.0.head()).map(|(layout, _)| layout);
         self.0.layout.get_or_init(decode).as_ref()
     }
 
-    /// The payload, in place as long as a clone of the sample lives. Aligned to 256 bytes in a block, and to 16 in a
-    /// small sample.
+    /// The payload, in place as long as a clone of the sample lives. Aligned to 256 bytes in a block,
+    /// and to 16 in a small sample.
     pub fn payload(&self) -> &[u8] {
         self.0.payload()
     }
@@ -135,7 +136,10 @@ impl ReceivedSample {
         }
     }
 
-    /// A sample that came over no edge, for [`InboxHandle::deliver`].
+    /// Makes a local sample, which came over no edge: see [`crate::InboxHandle::deliver`].
+    ///
+    /// # Errors
+    /// If the metadata is too large.
     pub fn local<V: Encode + ?Sized>(
         value: &V,
         metadata: &Metadata,
@@ -170,7 +174,7 @@ impl ReceivedSample {
         })))
     }
 
-    /// The same sample in memory of this process: it holds no block of its producer, and outlives the edge.
+    /// A copy in memory of this process: it holds no block of its producer, and outlives the edge.
     #[must_use]
     pub fn copied(&self) -> Self {
         let mut payload = vec![0_u128; self.payload().len().div_ceil(size_of::<u128>())];
@@ -213,8 +217,8 @@ impl SampleInner {
         })
     }
 
-    /// Becomes the sample of a slot, of which `inline` has the rest already. Validates what was copied out of shared
-    /// memory, and stays blank where it is not valid.
+    /// Fills a blank sample from a slot, of which `inline` holds the rest already. Validates what was
+    /// copied out of shared memory, and leaves the sample blank if it is not valid.
     #[inline]
     fn fill(
         &mut self,
@@ -260,7 +264,8 @@ impl SampleInner {
             Body::Local { payload, .. } => {
                 &nervure_message::cast_slice(payload)[..self.payload_bytes]
             }
-            // SAFETY: within the segment (checked by `in_block`), which stays mapped as long as `self` holds it.
+            // SAFETY: `in_block` checked that the payload lies within the segment, which stays mapped
+            // as long as `self` holds it.
             Body::Block { start, .. } => unsafe {
                 std::slice::from_raw_parts(start.as_ptr(), self.payload_bytes)
             },
@@ -285,7 +290,8 @@ fn check_inline(descriptor: &Descriptor) -> Result<(), Misbehaviour> {
     })
 }
 
-/// The block of a sample, and its head if that lies there. What is returned has to be dropped as a [`SampleInner`].
+/// The block of a sample, with its head if that lies there. The caller must put the result into a
+/// [`SampleInner`], whose drop releases the block.
 #[inline(never)]
 fn in_block(
     edge: &InputEdge,
@@ -326,10 +332,11 @@ fn in_block(
             bytes: segment.bytes(),
         });
     }
-    // SAFETY: `offset` lies within the segment, checked above.
+    // SAFETY: `offset` lies within the segment: checked above.
     let start = unsafe { segment.start().add(offset as usize) };
     let head = (beyond > 0).then(|| {
-        // SAFETY: the head's bytes lie within the segment, checked above. They are copied before they are looked at.
+        // SAFETY: the head's bytes lie within the segment: checked above. They are copied before they
+        // are parsed.
         let shared = unsafe {
             let head_start = start
                 .as_ptr()
@@ -366,15 +373,16 @@ impl Drop for SampleInner {
 }
 
 impl InputEdge {
-    /// Takes the oldest sample that is queued. It is copied straight into `spare`, which is made where there is none: so
-    /// the look that finds nothing, after which the node sleeps, allocates for the sample that will wake it.
+    /// Takes the oldest queued sample, copied straight into `spare`, which is allocated if there is
+    /// none. So the call that finds nothing, after which the node sleeps, allocates for the sample
+    /// that will wake it.
     pub(crate) fn pop(
         self: &Arc<Self>,
         spare: &mut Option<Arc<SampleInner>>,
     ) -> Result<Pop, Misbehaviour> {
         loop {
             let received = spare.get_or_insert_with(SampleInner::blank);
-            let received = Arc::get_mut(received).expect("a spare is nobody's sample yet");
+            let received = Arc::get_mut(received).expect("a spare is not shared yet");
             let mut segment = Ok(None);
             let admit = |fixed: &SlotHeader| {
                 let descriptor = fixed.descriptor();
@@ -421,10 +429,10 @@ impl InputEdge {
     }
 }
 
-/// What [`InputEdge::pop`] found.
+/// Result of [`InputEdge::pop`].
 pub(crate) enum Pop {
     Sample(ReceivedSample),
-    /// Nothing that can be read, now or without another ring.
+    /// Nothing is queued, or nothing that can be read before the producer rings again.
     Nothing,
     /// A sample whose memory cannot be mapped for lack of descriptors or memory. It stays queued.
     Shortage,

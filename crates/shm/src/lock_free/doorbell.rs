@@ -1,33 +1,38 @@
-//! The doorbell of a consuming node: which of its inputs have news, and whether it must be woken for them.
+//! The doorbell of a consuming node: which of its inputs have news, and whether a producer must wake
+//! the node.
 //!
-//! One consumer waits; many producers ring. A producer pays for a system call only when the consumer sleeps, and
-//! only the first of those who ring a sleeping consumer pays.
+//! One consumer waits; many producers ring. A producer pays for a system call only if the consumer
+//! sleeps, and of several producers that ring a sleeping consumer only the first pays.
 //!
 //! Fields (all in the consumer's wake page, written by both sides):
-//! - `words`: one bit an input, set by its producer after a push, cleared by the consumer before it looks.
-//! - `summary`: one bit a word, set after the word's bit, cleared by the consumer before the word.
-//! - `parked`: bits 32.. say how the consumer sleeps ([`Parking`]), bits 0..32 the number of this sleep, which is
-//!   `sequence` as it is when it lies down. Written by the consumer alone: every protocol in which a producer clears it
-//!   loses wake-ups.
-//! - `sequence`: the futex word. Moved on by the consumer when it lies down, so that no two sleeps have the same number,
-//!   and once per sleep by the producer that then wakes.
+//! - `words`: one bit per input, set by its producer after a push, cleared by the consumer before it
+//!   looks into the ring.
+//! - `summary`: one bit per word, set after the word's bit, cleared by the consumer before the word.
+//! - `parked`: bits 32.. hold how the consumer sleeps ([`Parking`]), bits 0..32 the number of this
+//!   sleep, which is the value of `sequence` when the sleep begins. Only the consumer writes it:
+//!   every protocol in which a producer clears it loses wake-ups.
+//! - `sequence`: the futex word. The consumer increments it when a sleep begins, so that no two
+//!   sleeps have the same number. The producer that wakes the consumer increments it once per sleep.
 //!
-//! Why no wake-up is lost: a producer stores (bit, summary), fences, loads `parked`; the consumer stores `parked`,
-//! fences, loads `summary`. One of the two sees the other. Of the producers that see a parked consumer, the one
-//! that moves `sequence` on from the number of that sleep wakes it; if `sequence` has moved on already, the consumer's
-//! futex wait cannot begin or has been ended by whoever moved it. A producer that was held up since an earlier sleep
-//! fails to move `sequence`: it might wake a consumer that now sleeps in another way.
-//! Why an own bit that is still set needs no ring: the consumer clears the bit, fences, then looks into the ring;
-//! the producer pushes, fences, then looks at the bit. If the producer still sees it set, the consumer's look
-//! comes after the push. A producer that dies between the bit and the wake is made good by the keeper, who rings
-//! for it with [`Doorbell::ring_all`].
+//! Why no wake-up is lost: a producer stores (bit, summary), fences, loads `parked`. The consumer
+//! stores `parked`, fences, loads `summary`. One of the two sees the other. Of the producers that see
+//! a parked consumer, the one that increments `sequence` from the number of that sleep wakes it. If
+//! `sequence` has changed already, the consumer's futex wait cannot begin, or has been ended by the
+//! producer that changed it. A producer that was delayed since an earlier sleep fails to increment
+//! `sequence`; otherwise it might wake a consumer that now sleeps in another way.
 //!
-//! All of that holds between peers that keep the rules. A peer that does not can overwrite every field. Two paths do
-//! not depend on it: the consumer's own process wakes it by [`Sleeper`], which is private memory, and
-//! [`Doorbell::take_all`] finds what was pushed whatever the fields say.
+//! Why a producer need not ring while its own bit is still set: the consumer clears the bit, fences,
+//! then looks into the ring. The producer pushes, fences, then loads the bit. If the producer still
+//! sees it set, the consumer's look comes after the push. For a producer that dies between the bit
+//! and the wake, the keeper rings with [`Doorbell::ring_all`].
 //!
-//! Orderings: the fences order everything but the bits of `words` against `summary`, which a release by the producer
-//! and an acquire by the consumer do. (Loom cannot show that: in its models a read-modify-write sees the newest value.)
+//! All of that holds between peers that keep the rules. A hostile peer can overwrite every field. Two
+//! paths do not depend on the fields: the consumer's own process wakes it by [`Sleeper`], which is
+//! private memory, and [`Doorbell::take_all`] finds all pushed samples whatever the fields hold.
+//!
+//! Orderings: the fences order everything but the bits of `words` against `summary`. Those are
+//! ordered by a release in the producer and an acquire in the consumer. (Loom cannot show that: in
+//! its models a read-modify-write sees the newest value.)
 
 use super::Waited;
 use super::sync::{AtomicBool, AtomicU64, FutexWord, Ordering::*, fence};
@@ -35,19 +40,19 @@ use super::sync::{AtomicBool, AtomicU64, FutexWord, Ordering::*, fence};
 /// How a consumer sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parking {
-    /// On the futex word.
+    /// On the futex word, in a system call of its own.
     Futex = 1,
     /// In an event loop that watches the eventfd.
     EventFd = 2,
 }
 
-/// What the producer has to do after ringing.
+/// What the producer must do after ringing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Wake {
-    /// Nothing: the consumer is awake or another producer wakes it.
+    /// Nothing: the consumer is awake, or another producer wakes it.
     Nothing,
-    /// The futex was woken.
+    /// Nothing: the futex was woken.
     Futex,
     /// The caller must write to the consumer's eventfd.
     EventFd,
@@ -55,25 +60,27 @@ pub(crate) enum Wake {
 
 /// The consumer's own record of its sleep, in memory that no peer can write.
 ///
-/// The consumer stores `parked` here and there, fences, then looks at `summary` and `interrupted`. Another thread of
-/// its process stores `interrupted`, fences, then looks at `parked` here. One of the two sees the other.
+/// The consumer stores `parked` here and in the doorbell, fences, then loads `summary` and
+/// `interrupted`. Another thread of its process stores `interrupted`, fences, then loads `parked`
+/// from here. One of the two sees the other.
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper {
-    /// What the consumer stored in [`Doorbell::parked`]; 0 while it is awake.
+    /// The value that the consumer stored in [`Doorbell::parked`]; 0 while it is awake.
     parked: AtomicU64,
-    /// Another thread of the process has something for the consumer.
+    /// Another thread of the process wants the consumer to wake up.
     interrupted: AtomicBool,
 }
 
 impl Sleeper {
-    /// Whether it was interrupted since the last call. What the other thread did before is visible then.
+    /// Whether another thread interrupted the consumer since the last call. If so, everything that
+    /// thread did before is visible.
     #[inline]
     pub(crate) fn take_interrupt(&self) -> bool {
         self.interrupted.load(Relaxed) && self.interrupted.swap(false, Acquire)
     }
 }
 
-/// A doorbell, wherever its fields lie.
+/// A view of a doorbell whose fields lie in shared memory.
 pub(crate) struct Doorbell<'a> {
     pub(crate) sequence: &'a FutexWord,
     pub(crate) parked: &'a AtomicU64,
@@ -82,7 +89,7 @@ pub(crate) struct Doorbell<'a> {
 }
 
 impl Doorbell<'_> {
-    /// Says that `input` has news. Call it after the push.
+    /// Marks `input` as having news. Call it after the push.
     #[inline]
     pub(crate) fn ring(&self, input: u32) -> Wake {
         let (word, bit) = (input as usize / 64, 1 << (input % 64));
@@ -95,8 +102,9 @@ impl Doorbell<'_> {
         self.wake()
     }
 
-    /// Rings for every input, and wakes the consumer from a futex whether it seems to sleep or not: a producer may have
-    /// died between its bit and its wake, or have overwritten `parked`. The caller writes to the eventfd.
+    /// Rings for every input, and wakes the consumer from a futex even if it seems to be awake: a
+    /// producer may have died between its bit and its wake, or have overwritten `parked`. The caller
+    /// writes to the eventfd.
     pub(crate) fn ring_all(&self) {
         for word in self.words {
             word.fetch_or(u64::MAX, Release);
@@ -107,7 +115,7 @@ impl Doorbell<'_> {
         self.end_any_sleep();
     }
 
-    /// Wakes the consumer for what another thread of its process has for it, and returns how it slept. For
+    /// Wakes the consumer on behalf of another thread of its process, and returns how it slept. For
     /// [`Parking::EventFd`] the caller writes to the eventfd.
     pub(crate) fn interrupt(&self, sleeper: &Sleeper) -> Option<Parking> {
         sleeper.interrupted.store(true, Release);
@@ -122,7 +130,7 @@ impl Doorbell<'_> {
         }
     }
 
-    /// Takes what is pending into `local` (one word a word) and says whether anything was.
+    /// Moves all pending bits into `local`, word by word, and returns whether there were any.
     #[inline]
     pub(crate) fn take(&self, local: &mut [u64]) -> bool {
         if self.summary.load(Relaxed) == 0 {
@@ -141,8 +149,8 @@ impl Doorbell<'_> {
         any != 0
     }
 
-    /// Takes in every input as pending, and clears all bits, so that each producer rings at its next push: what a peer
-    /// has overwritten is repaired.
+    /// Marks every input as pending and clears all bits, so that each producer rings at its next
+    /// push. This repairs whatever a peer has overwritten.
     #[cold]
     pub(crate) fn take_all(&self, local: &mut [u64]) -> bool {
         self.summary.swap(0, Acquire);
@@ -154,8 +162,8 @@ impl Doorbell<'_> {
         true
     }
 
-    /// Sleeps on the futex until a producer rings or another thread interrupts, or until `deadline`; not at all when
-    /// something is pending. Returns also whether `parked` was still what it should be.
+    /// Sleeps on the futex until a producer rings, another thread interrupts, or `deadline`. Returns
+    /// at once if something is pending. The flag is false if a peer overwrote `parked` meanwhile.
     pub(crate) fn sleep(&self, sleeper: &Sleeper, deadline: u64) -> (Waited, bool) {
         let number = self.park(sleeper, Parking::Futex);
         let waited = if self.is_quiet(sleeper) {
@@ -166,7 +174,7 @@ impl Doorbell<'_> {
         (waited, self.unpark(sleeper))
     }
 
-    /// Asks for the eventfd to be written at the next ring. False when something is pending already.
+    /// Requests that the next ring writes the eventfd. False if something is pending already.
     pub(crate) fn arm(&self, sleeper: &Sleeper) -> bool {
         self.park(sleeper, Parking::EventFd);
         let armed = self.is_quiet(sleeper);
@@ -176,7 +184,7 @@ impl Doorbell<'_> {
         armed
     }
 
-    /// The consumer is awake. Returns whether `parked` was still what it should be.
+    /// Marks the consumer as awake. False if a peer overwrote `parked` meanwhile.
     pub(crate) fn unpark(&self, sleeper: &Sleeper) -> bool {
         let own = sleeper.parked.load(Relaxed);
         let is_intact = own == 0 || self.parked.load(Relaxed) == own;
@@ -216,7 +224,7 @@ impl Doorbell<'_> {
         self.sequence.wake(1);
     }
 
-    /// Moves `sequence` on, if that sleep has not ended yet.
+    /// Increments `sequence`, unless that sleep has ended already.
     fn end_sleep(&self, parked: u64) -> bool {
         let number = parked as u32;
         self.sequence

@@ -1,30 +1,35 @@
-//! The descriptor ring of one edge: one producer, one consumer, and a producer that may take back the oldest.
+//! The descriptor ring of one edge: one producer and one consumer. The producer may also take back
+//! the oldest descriptor.
 //!
 //! Fields (in the edge's region):
-//! - `head`: how many descriptors were ever pushed. Written by the producer, who keeps its own copy.
-//! - `tail`: how many were ever taken. Moved on by compare-and-exchange, by the consumer to pop, by the producer
-//!   only to drop the oldest.
-//! - `slots`: `capacity` descriptors of [`SLOT_WORDS`] words, at index modulo `capacity`, a power of two.
-//! - `leases`: one word a block of the output; 1 from the push until the consumer's last view dropped.
+//! - `head`: number of descriptors ever pushed. Written by the producer, which keeps its own copy.
+//! - `tail`: number of descriptors ever taken. Advanced by compare-and-exchange: by the consumer to
+//!   pop, by the producer only to drop the oldest.
+//! - `slots`: `capacity` descriptors of `SLOT_WORDS` words, at index modulo `capacity`, a power of
+//!   two.
+//! - `leases`: one word per block of the output; 1 from the push until the consumer dropped its last
+//!   view.
 //!
-//! The consumer copies a slot and then claims it by its exchange on `tail`. The producer overwrites a slot only
-//! after it saw `tail` beyond it (acquire) or moved `tail` itself, in which case the consumer's exchange fails and
-//! the torn copy is thrown away.
+//! The consumer copies a slot and then claims it by its exchange on `tail`. The producer overwrites
+//! a slot only after it saw `tail` beyond it (acquire) or advanced `tail` itself. In the latter case
+//! the consumer's exchange fails, and the consumer discards its copy, which may be torn.
 //!
-//! Orderings beyond the obvious ones (release to publish, acquire to see): the producer's view of `tail` is acquired
-//! also where its exchange fails, because it then overwrites what the consumer has read; the consumer's exchange need
-//! not acquire, because its load of `head` has. That a consumer has finished reading before a slot or a block is
-//! overwritten rests on its release of `tail` and of the lease.
+//! Orderings beyond the obvious ones (release to publish, acquire to see):
+//! - The producer acquires `tail` also where its exchange fails, because it then overwrites what the
+//!   consumer has read.
+//! - The consumer's exchange need not acquire, because its load of `head` does.
+//! - The consumer's release of `tail`, and of the lease, guarantees that it has finished reading
+//!   before the slot, or the block, is overwritten.
 //!
-//! Each side distrusts what the other can write: counters that are further apart than the capacity are
-//! [`RingError`], after which the edge is cut off.
+//! Each side distrusts what the other can write. Counters that are further apart than the capacity
+//! are a [`RingError`], after which the edge is cut off.
 
 use super::sync::{AtomicU32, AtomicU64, Ordering::*};
 
-/// A producer in a hurry makes a pop fail a few times; one that makes it fail so often does nothing else.
+/// Pop attempts after which the producer counts as hostile. An honest one makes a few attempts fail.
 const MAX_POP_ATTEMPTS: u32 = 1_000_000;
 
-/// The counters of a ring are not as its rules leave them: the peer overwrote them.
+/// The counters of a ring are invalid: the peer overwrote them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// `head` and `tail` are further apart than the capacity.
@@ -43,18 +48,18 @@ pub enum RingError {
     },
 }
 
-/// What [`Ring::pop`] did.
+/// Result of [`Ring::pop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Popped<T> {
-    /// There is nothing.
+    /// The ring is empty.
     Empty,
-    /// The oldest descriptor was left where it is.
+    /// `admit` refused the oldest descriptor, which stays in the ring.
     Refused,
-    /// This one was taken.
+    /// The oldest descriptor was taken.
     Taken(T),
 }
 
-/// A ring, wherever its fields lie.
+/// A view of a ring whose fields lie in shared memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Ring<'a, const SLOT_WORDS: usize> {
     pub(crate) head: &'a AtomicU64,
@@ -84,20 +89,21 @@ impl<'a, const SLOT_WORDS: usize> Ring<'a, SLOT_WORDS> {
 
     // -- producer
 
-    /// How many descriptors wait; `head` is the producer's own copy.
+    /// Number of queued descriptors; `head` is the producer's own copy.
     #[inline]
     pub(crate) fn queued(&self, head: u64) -> Result<u64, RingError> {
         self.distance(head, self.tail.load(Acquire))
     }
 
-    /// Publishes the slot at `head`, filled by `fill`. There must be room.
+    /// Publishes the slot at `head`, filled by `fill`. The ring must not be full.
     #[inline]
     pub(crate) fn push(&self, head: u64, fill: impl FnOnce(&[AtomicU64])) {
         fill(self.slot(head));
         self.head.store(head.wrapping_add(1), Release);
     }
 
-    /// Takes the oldest descriptor back and returns its index; `None` when the consumer was quicker.
+    /// Takes the oldest descriptor back and returns its index. `None` if the ring is empty or the
+    /// consumer took the descriptor first.
     pub(crate) fn take_back(&self, head: u64) -> Result<Option<u64>, RingError> {
         let tail = self.tail.load(Acquire);
         if self.distance(head, tail)? == 0 {
@@ -112,14 +118,14 @@ impl<'a, const SLOT_WORDS: usize> Ring<'a, SLOT_WORDS> {
 
     // -- consumer
 
-    /// Whether nothing waits. Counters that make no sense count as something: a pop tells what is wrong with them.
+    /// Whether the ring is empty. False for invalid counters, which the next pop reports.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.tail.load(Relaxed) == self.head.load(Relaxed)
     }
 
-    /// Pops the oldest descriptor: `read` copies what it needs of the slot, and `admit` may leave it there for later. Both
-    /// are called again when the producer dropped that slot meanwhile, of which the copy may be torn.
+    /// Pops the oldest descriptor. `read` copies the slot, and `admit` may leave the descriptor in
+    /// the ring. Both run again if the producer dropped that slot meanwhile: the copy may be torn.
     #[inline]
     pub(crate) fn pop<T>(
         &self,
@@ -131,7 +137,7 @@ impl<'a, const SLOT_WORDS: usize> Ring<'a, SLOT_WORDS> {
             let head = self.head.load(Acquire);
             match self.distance(head, tail) {
                 Ok(0) => return Ok(Popped::Empty),
-                // A producer that drops and pushes between the two loads moves both: look at `tail` again.
+                // A producer that drops and pushes between the two loads advances both.
                 Err(_) if self.tail.load(Relaxed) != tail => continue,
                 Err(error) => return Err(error),
                 Ok(_) => {}
@@ -157,7 +163,7 @@ impl<'a, const SLOT_WORDS: usize> Ring<'a, SLOT_WORDS> {
     }
 }
 
-/// Whether a block is leased on an edge.
+/// Whether the consumer of an edge holds a block.
 #[inline]
 pub(crate) fn is_leased(lease: &AtomicU32) -> bool {
     lease.load(Acquire) != 0

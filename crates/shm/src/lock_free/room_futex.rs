@@ -1,33 +1,36 @@
-//! The mirror of the doorbell: one futex per producing node, on which it waits for its consumers to make room.
+//! The futex on which a producing node waits for its consumers to make room: the counterpart of the
+//! doorbell.
 //!
-//! Fields (in the producer's wake page): `waiters`, how many of its threads wait or are about to; `sequence`, the
-//! futex word, moved on by a consumer that has made room and sees a waiter.
+//! Fields (in the producer's wake page): `waiters`, the number of its threads that wait or are about
+//! to; `sequence`, the futex word, incremented by a consumer that has made room and sees a waiter.
 //!
-//! Why no wake-up is lost: the producer stores the number of its waiting threads in `waiters`, fences, reads `sequence`,
-//! then looks once more for room; the consumer makes room, fences, then looks at `waiters`. Either the producer sees the
-//! room, or the consumer sees the waiter and moves `sequence` on, which ends the wait or keeps it from beginning. A
-//! consumer that dies in between is made good by the keeper's message about its death, on which the producer's own
-//! control thread calls [`RoomWaiters::wake`].
+//! Why no wake-up is lost: the producer stores the number of its waiting threads in `waiters`,
+//! fences, loads `sequence`, then looks again for room. The consumer makes room, fences, then loads
+//! `waiters`. Either the producer sees the room, or the consumer sees the waiter and increments
+//! `sequence`, which ends the wait or keeps it from beginning. If a consumer dies in between, the
+//! keeper reports the death to the producer, whose control thread then calls [`RoomWaiters::wake`].
 //!
-//! The number itself is in the producer's own memory ([`RoomWaiters`]): a peer that overwrites `waiters` costs a wake-up, and
-//! the next wait writes the true number again. How long a wait takes without a wake-up is the caller's deadline.
+//! The true number is in the producer's own memory ([`RoomWaiters`]). A peer that overwrites
+//! `waiters` costs a wake-up, and the next wait restores the number. Without a wake-up a wait ends at
+//! the caller's deadline.
 
 use super::Waited;
 use super::sync::{AtomicU32, FutexWord, Mutex, Ordering::*, fence};
 use std::sync::PoisonError;
 
-/// The space futex, wherever its fields lie.
+/// A view of a room futex whose fields lie in shared memory.
 pub(crate) struct RoomFutex<'a> {
     pub(crate) sequence: &'a FutexWord,
     pub(crate) waiters: &'a AtomicU32,
 }
 
-/// How many threads of the producer wait, in memory that no peer can write.
+/// Number of waiting threads of the producer, in memory that no peer can write.
 #[derive(Debug, Default)]
 pub(crate) struct RoomWaiters(Mutex<u32>);
 
 impl RoomFutex<'_> {
-    /// A consumer, or whoever else changed something that a producer may wait for, says so.
+    /// Wakes the producer, if it waits. Call it after making room, or after any other change that a
+    /// producer may wait for.
     #[inline]
     pub(crate) fn notify(&self) {
         fence(SeqCst);
@@ -36,15 +39,16 @@ impl RoomFutex<'_> {
         }
     }
 
-    /// Wakes the producer, whether it seems to wait or not.
+    /// Wakes the producer even if it seems not to wait.
     pub(crate) fn wake(&self) {
-        // Release: a waiter that reads the new number sees what changed before.
+        // Release: a waiter that loads the new number sees what changed before.
         self.sequence.0.fetch_add(1, Release);
         self.sequence.wake(u32::MAX >> 1);
     }
 
-    /// Sleeps until a consumer notifies, or until `deadline`; not at all when `look_again` finds room. Calls `counted`
-    /// with the number of waiting threads when that changes. Returns also whether `waiters` was still what it should be.
+    /// Sleeps until a consumer notifies, or until `deadline`. Returns at once if `look_again` finds
+    /// room. Calls `counted` with the number of waiting threads when that changes. The flag is false
+    /// if a peer overwrote `waiters` meanwhile.
     pub(crate) fn wait<T>(
         &self,
         waiting: &RoomWaiters,
@@ -75,7 +79,7 @@ impl RoomFutex<'_> {
 }
 
 impl RoomWaiters {
-    /// Wakes the threads that wait, for something that this process has changed before. A thread that begins to wait
+    /// Wakes the waiting threads after a change by this process. A thread that begins to wait
     /// afterwards sees the change when it looks again.
     pub(crate) fn wake(&self, space: &RoomFutex<'_>) {
         if self.change(|threads| *threads) != 0 {
