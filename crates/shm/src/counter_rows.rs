@@ -35,8 +35,8 @@ pub enum Unreadable {
 /// What happened on an edge, as its producer counts it.
 ///
 /// All values are sums over every process of the producer (see
-/// [`crate::CountersPage::create_after`]) and of the consumer: a restarted consumer has another edge
-/// and the same row.
+/// [`crate::CountersPage::create_after`]) and of the consumer: a restarted consumer has another
+/// edge and the same row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputCounters {
     /// Samples queued.
@@ -97,7 +97,8 @@ pub struct InputCounters {
     pub held: u64,
     /// Samples inherited from a previous process whose memory was gone with their producer.
     pub lost: u64,
-    /// Times that the node was notified of a stale input: no sample came for as long as it expects one.
+    /// Times that the node was notified of a stale input: no sample came for as long as it expects
+    /// one.
     pub stale: u64,
     /// Events of this input that the node's loop handled later than its deadline.
     pub deadlines_missed: u64,

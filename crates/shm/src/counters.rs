@@ -4,8 +4,8 @@
 //! load and a store.
 //!
 //! Accounting of an edge: published = `sent` + `dropped_newest` + `missed_held` + `missed_memory` +
-//! `missed_control`, and sent = received + `lost` + queued + `dropped_oldest` + `undelivered`. Of the
-//! received samples, a consumer held `lost_in_crash` when it died.
+//! `missed_control`, and sent = received + `lost` + queued + `dropped_oldest` + `undelivered`. Of
+//! the received samples, a consumer held `lost_in_crash` when it died.
 
 use crate::atomics::{AtomicU64, Ordering::Relaxed};
 use crate::counter_rows::{
@@ -43,8 +43,8 @@ impl CountersPage {
         Self::inputs_offset(output_rows) + input_rows * (INPUT_WORDS + BUCKETS) * size_of::<u64>()
     }
 
-    /// Makes a page with rows for `output_rows` edges of outputs and `input_rows` inputs. Supervisors
-    /// get a descriptor from [`crate::read_only`].
+    /// Makes a page with rows for `output_rows` edges of outputs and `input_rows` inputs.
+    /// Supervisors get a descriptor from [`crate::read_only`].
     ///
     /// # Errors
     /// If memory or descriptors run out.
@@ -62,8 +62,8 @@ impl CountersPage {
     }
 
     /// As [`CountersPage::create`], for the next process of a node: starts from the counts in
-    /// `earlier`, the page of the previous process. Held blocks start at zero: their holder is gone.
-    /// Unreadable rows start at zero, too.
+    /// `earlier`, the page of the previous process. Held blocks start at zero: their holder is
+    /// gone. Unreadable rows start at zero, too.
     ///
     /// # Errors
     /// As [`CountersPage::create`].
@@ -104,12 +104,12 @@ impl CountersPage {
         Ok(fd)
     }
 
-    /// Maps a received page, for its node (`writable`) or for a supervisor. Once the node has mapped
-    /// it, no other process can map it writable, through whatever descriptor.
+    /// Maps a received page, for its node (`writable`) or for a supervisor. Once the node has
+    /// mapped it, no other process can map it writable, through whatever descriptor.
     ///
     /// # Errors
-    /// `InvalidData` if it is no counters page or of another version; `PermissionDenied` for a second
-    /// writer.
+    /// `InvalidData` if it is no counters page or of another version; `PermissionDenied` for a
+    /// second writer.
     pub fn map(fd: &OwnedFd, writable: bool) -> io::Result<Self> {
         let (mapping, [outputs, inputs]) = map_page(
             "counters page",
@@ -167,14 +167,15 @@ impl CountersPage {
         self.beats_word().load(Relaxed)
     }
 
-    /// Publishes until when the node sleeps at most, in nanoseconds of CLOCK_MONOTONIC; `None` if it
-    /// is awake.
+    /// Publishes until when the node sleeps at most, in nanoseconds of CLOCK_MONOTONIC; `None` if
+    /// it is awake.
     #[inline]
     pub(crate) fn set_sleeps_until(&self, at: Option<u64>) {
         self.sleeps_until_word().store(at.unwrap_or(0), Relaxed);
     }
 
-    /// Until when the node sleeps at most, in nanoseconds of CLOCK_MONOTONIC; `None` if it is awake.
+    /// Until when the node sleeps at most, in nanoseconds of CLOCK_MONOTONIC; `None` if it is
+    /// awake.
     pub fn sleeps_until(&self) -> Option<u64> {
         Some(self.sleeps_until_word().load(Relaxed)).filter(|&at| at != 0)
     }

@@ -1,4 +1,4 @@
-//! One edge, as its producer keeps it.
+//! The producer's end of one edge.
 
 use crate::atomics::Ordering;
 use crate::counter_rows::OutputCounter;
@@ -19,56 +19,59 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-/// An edge to be attached: see `AttachOutput` of the control protocol.
+/// An edge to attach: see `AttachOutput` of the control protocol.
 #[derive(Debug)]
 pub struct OutputEdge {
-    /// Its id.
+    /// Id of the edge within the dataflow.
     pub id: u32,
-    /// `node/input` of the consumer.
+    /// The consumer, as `node/input`.
     pub consumer: String,
-    /// The consumer's bit in its doorbell.
+    /// Index of the consumer's input, which is its bit in the doorbell.
     pub input: u32,
-    /// The queue.
+    /// Depth, policy and the limit of held blocks.
     pub queue: Queue,
-    /// Row in the producer's counters.
+    /// The edge's row in the producer's counters.
     pub counters_row: u32,
-    /// Ring and leases.
+    /// The ring and the leases.
     pub region: EdgeRegion,
-    /// The consumer's wake page.
+    /// The consumer's wake page, for its doorbell.
     pub bell: Arc<WakePage>,
-    /// The consumer's eventfd.
+    /// The consumer's eventfd, for a consumer that sleeps in an event loop.
     pub eventfd: Arc<OwnedFd>,
     /// The socket to the consumer.
     pub pair: Arc<ProducerPair>,
 }
 
-/// Announcements of an output, by id.
+/// The announcements of an output: schemas and frame names by their hash.
 pub(crate) type Announcements = HashMap<u64, Arc<[u8]>>;
 
-/// An edge. Whatever its consumer can write is read once and checked; decisions rest on the private fields here.
+/// The producer's end of an edge. What its consumer can write is read once and checked; decisions
+/// depend on the private fields here.
 pub(crate) struct Edge {
     pub(crate) attached: OutputEdge,
-    /// The producer's own copy of the ring's head.
+    /// The producer's own copy of the ring's `head`.
     head: u64,
-    /// What the sample in each slot of the ring refers to: the slots themselves are the consumer's to write, too.
+    /// What the sample in each slot refers to. Private, because the consumer can write to the
+    /// slots.
     slots: Box<[Reference]>,
     outstanding: OutstandingLeases,
-    /// The consumer died and will be restarted: nobody pops.
-    suspended: bool,
-    /// The consumer has not yet been told of all that is queued.
+    /// The consumer died and will be restarted: the queue is kept, and not popped.
+    is_suspended: bool,
+    /// Segments or announcements that queued samples refer to have not all been sent.
     announcements_pending: bool,
-    /// It was cut off: its consumer broke the rules.
+    /// The edge was cut off: its consumer broke the protocol.
     is_broken: bool,
-    /// Its queue is given up when memory is short.
+    /// The consumer is an observer: its queued samples are dropped when memory is short, and its
+    /// losses do not count.
     pub(crate) is_observer: bool,
 }
 
-/// What a sample refers to, and a consumer must have been told of before it can read the sample.
+/// What a sample refers to: the consumer must have received all of it to read the sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reference {
     block: Option<u32>,
     segment: u32,
-    /// Schema and frame; 0 for none.
+    /// Hashes of schema and frame; 0 for none.
     announced: [u64; 2],
 }
 
@@ -82,7 +85,7 @@ impl Reference {
         }
     }
 
-    /// Whether a consumer can read the sample without having been told of anything.
+    /// Whether the sample refers to nothing, so that any consumer can read it.
     #[inline]
     fn is_empty(&self) -> bool {
         self.block.is_none() && self.announced == [0, 0]
@@ -97,7 +100,7 @@ impl Edge {
             head: 0,
             slots: vec![Reference::default(); capacity].into(),
             outstanding: OutstandingLeases::new(rows),
-            suspended: false,
+            is_suspended: false,
             announcements_pending: true,
             is_broken: false,
             is_observer: false,
@@ -110,28 +113,28 @@ impl Edge {
         }
     }
 
-    /// Whether the process at its other end is there, and has that number.
+    /// Whether the edge leads to the process `peer`, and that process is alive.
     pub(crate) fn has_peer(&self, peer: u32) -> bool {
-        !self.suspended && self.attached.pair.peer == peer
+        !self.is_suspended && self.attached.pair.peer == peer
     }
 
-    /// Whether the consumer, or its queue, has the block of that row.
+    /// Whether the consumer, or its queue, holds the block of that row.
     pub(crate) fn holds(&self, row: u32) -> bool {
         self.outstanding.contains(row) && is_leased(&self.attached.region.leases()[row as usize])
     }
 
-    /// Whether the producer has to wait for it.
+    /// Whether the producer must wait while the edge is full.
     pub(crate) fn can_block(&self) -> bool {
         self.attached.queue.policy == Policy::Block && !self.is_broken
     }
 
-    /// Whether it has no room for a sample.
+    /// Whether the edge has no room for a sample.
     pub(crate) fn is_full(&mut self, needs_block: bool) -> bool {
         self.queued() >= u64::from(self.attached.queue.depth)
             || needs_block && self.is_holding_all()
     }
 
-    /// Whether it has room for a sample, and its consumer knows where to look.
+    /// Whether the edge has room for a sample, and its consumer has everything it needs to read it.
     #[inline(never)]
     pub(crate) fn is_ready(
         &mut self,
@@ -142,7 +145,7 @@ impl Edge {
         !self.is_full(reference.block.is_some()) && self.announce(reference, pool, announcements)
     }
 
-    /// Queues a sample, or counts why not. True when it is queued.
+    /// Queues a sample, or counts why it could not. True if it was queued.
     pub(crate) fn offer(
         &mut self,
         image: &SlotImage,
@@ -192,14 +195,14 @@ impl Edge {
             self.drop_oldest(counters)?;
         }
         while needs_block && self.is_holding_all() {
-            // The consumer may just have taken the last of those that would make room.
+            // The consumer may just have taken the last block that a drop would free.
             if !self.has_queued_block()? {
                 return missed(self, OutputCounter::MissedHeld);
             }
             self.drop_oldest(counters)?;
         }
         self.push(image, reference);
-        // The consumer wakes while the producer still counts.
+        // Ring before counting, so that the consumer wakes meanwhile.
         self.ring();
         if let Some(row) = counters.output_row(self.attached.counters_row) {
             row.add(OutputCounter::Sent, 1);
@@ -208,9 +211,10 @@ impl Edge {
         Ok(true)
     }
 
-    /// Gives up the oldest queued samples until a block of them is free. False when it does not give way, or has none.
+    /// Drops the oldest queued samples of an observer until a block of them is free. False if the
+    /// edge is not an observer's, or no block is queued.
     pub(crate) fn drop_queued_block(&mut self, counters: &CountersPage) -> bool {
-        // A ring out of order is found out by the next offer.
+        // The next offer reports an invalid ring.
         let gives = self.is_observer && !self.is_broken && self.has_queued_block().unwrap_or(false);
         let before = self.outstanding.len();
         while gives && self.outstanding.len() == before && self.has_queued_block().unwrap_or(false)
@@ -222,16 +226,16 @@ impl Edge {
         gives
     }
 
-    /// Tells the consumer of what was queued before it could be told, as far as its socket has room. True when it knows
-    /// everything.
+    /// Sends what the queued samples refer to, as far as the socket has room. True if the consumer
+    /// has everything.
     #[inline(never)]
     pub(crate) fn announce_queued(
         &mut self,
         pool: &mut Pool,
         announcements: &Announcements,
     ) -> bool {
-        if self.announcements_pending && !self.suspended {
-            // A ring out of order is found out by the next offer.
+        if self.announcements_pending && !self.is_suspended {
+            // The next offer reports an invalid ring.
             let queued = self.queued_references().unwrap_or_default();
             self.announcements_pending = !(queued
                 .iter()
@@ -242,9 +246,10 @@ impl Edge {
         !self.announcements_pending
     }
 
-    /// The consumer is dead and will be restarted: what it had taken is lost, what is queued stays.
+    /// Prepares the edge for a restart of its dead consumer: what the consumer had taken is lost,
+    /// what is queued remains.
     pub(crate) fn suspend(&mut self, producer: &Producer) {
-        self.suspended = true;
+        self.is_suspended = true;
         self.announcements_pending = true;
         let queued = self.queued_references().unwrap_or_else(|misbehaviour| {
             self.cut_off(misbehaviour, producer);
@@ -264,15 +269,15 @@ impl Edge {
         self.count(&producer.counters, OutputCounter::LostInCrash, lost);
     }
 
-    /// The consumer's next incarnation is there, and inherits what is queued.
+    /// Connects the consumer's next incarnation, which inherits the queue.
     pub(crate) fn resume(&mut self, attached: OutputEdge) {
         self.attached.bell = attached.bell;
         self.attached.eventfd = attached.eventfd;
         self.attached.pair = attached.pair;
-        self.suspended = false;
+        self.is_suspended = false;
     }
 
-    /// The consumer is gone for good.
+    /// Ends the edge: the consumer is gone for good.
     pub(crate) fn end(self, counters: &CountersPage) {
         self.count(counters, OutputCounter::Undelivered, self.queued());
     }
@@ -285,7 +290,7 @@ impl Edge {
         (producer.on_misbehaviour)(self.attached.id, misbehaviour);
     }
 
-    /// Queued samples; a ring out of order counts as empty here and is found out by the next offer.
+    /// Number of queued samples. An invalid ring counts as empty; the next offer reports it.
     fn queued(&self) -> u64 {
         self.attached.region.ring().queued(self.head).unwrap_or(0)
     }
@@ -294,7 +299,7 @@ impl Edge {
         (index & (self.slots.len() as u64 - 1)) as usize
     }
 
-    /// What the queued samples refer to, the oldest first.
+    /// What the queued samples refer to, oldest first.
     fn queued_references(&self) -> Result<Vec<Reference>, Misbehaviour> {
         let queued = self.attached.region.ring().queued(self.head)?;
         let oldest = self.head.wrapping_sub(queued);
@@ -312,7 +317,7 @@ impl Edge {
             .any(|index| self.slots[self.slot(index)].block.is_some()))
     }
 
-    /// Whether the consumer, with its queue, has as many blocks as it may.
+    /// Whether the consumer, with its queue, holds as many blocks as it may.
     #[inline(never)]
     fn is_holding_all(&mut self) -> bool {
         let max = self.attached.queue.max_held as usize;
@@ -339,7 +344,7 @@ impl Edge {
     }
 
     fn ring(&self) {
-        if !self.suspended {
+        if !self.is_suspended {
             self.attached
                 .bell
                 .ring(self.attached.input, self.attached.eventfd.as_fd());
@@ -358,8 +363,9 @@ impl Edge {
         Ok(())
     }
 
-    /// Tells the consumer what it needs to read a sample. False when its socket is full: it can be told later. While it
-    /// is away it is told nothing, and the next one of all that is queued.
+    /// Sends what the consumer needs to read a sample. False if its socket is full: the caller
+    /// tries again later. A suspended consumer gets nothing now; its next incarnation gets what all
+    /// queued samples refer to.
     #[inline]
     fn announce(
         &mut self,
@@ -367,7 +373,7 @@ impl Edge {
         pool: &mut Pool,
         announcements: &Announcements,
     ) -> bool {
-        self.suspended
+        self.is_suspended
             || !self.announcements_pending && reference.is_empty()
             || self.announce_queued(pool, announcements)
                 && self.announce_reference(reference, pool, announcements)
@@ -392,17 +398,17 @@ impl Edge {
     }
 }
 
-/// Whether a packet was sent, or never needs to be: a consumer that is gone has been told everything.
+/// Whether a packet was sent, or need not be because the consumer is gone.
 pub(crate) fn accepted(sent: &io::Result<()>) -> bool {
     !matches!(sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 fn send_segment(pair: &ProducerPair, segment: u32, pool: &mut Pool) -> bool {
-    // A segment that is still queued was not retired.
+    // The segment of a queued sample is not retired.
     let owned = pool
         .segments
         .get_mut(&segment)
-        .expect("a published block's segment");
+        .expect("a published block has a segment");
     if owned.sent_to.contains(&pair.peer) {
         return true;
     }

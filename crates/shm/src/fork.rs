@@ -1,9 +1,9 @@
 //! Handles that a forked child inherits are inert.
 //!
-//! A child that was forked without exec (Python's `multiprocessing`) has copies of all handles. If it
-//! dropped them, it would release leases that the parent still holds. If it used them, two processes
-//! would share one end of a ring. So a fork handler counts forks: a handle of an earlier generation
-//! refuses to be used, and does nothing when it is dropped.
+//! A child that was forked without exec (Python's `multiprocessing`) has copies of all handles. If
+//! it dropped them, it would release leases that the parent still holds. If it used them, two
+//! processes would share one end of a ring. So a fork handler counts forks: a handle of an earlier
+//! generation refuses to be used, and does nothing when it is dropped.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -31,8 +31,8 @@ impl Histogram {
         self.max_nanos
     }
 
-    /// The durations counted since `earlier`, a copy of the same histogram. The maximum remains that
-    /// of all time.
+    /// The durations counted since `earlier`, a copy of the same histogram. The maximum remains
+    /// that of all time.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut difference = self.clone();

@@ -61,8 +61,8 @@ pub struct Inbox {
 }
 
 /// Arrivals between two checks of the doorbell. A producer that is faster than this node keeps its
-/// own bit pending forever, and the other inputs must not wait for it. Checking at each arrival would
-/// cost both sides a cache line per sample.
+/// own bit pending forever, and the other inputs must not wait for it. Checking at each arrival
+/// would cost both sides a cache line per sample.
 const ARRIVALS_PER_DOORBELL_CHECK: u32 = 16;
 
 #[derive(Debug, Default)]
@@ -231,8 +231,8 @@ impl Inbox {
         Ok(newest)
     }
 
-    /// Whether a sample waits on `input`. If so, [`Inbox::try_next`] finds it, even without a ring of
-    /// the doorbell.
+    /// Whether a sample waits on `input`. If so, [`Inbox::try_next`] finds it, even without a ring
+    /// of the doorbell.
     pub fn has_queued(&mut self, input: u32) -> bool {
         self.refresh();
         let has_queued = self.inputs[input as usize]
@@ -282,8 +282,8 @@ impl Inbox {
         }
     }
 
-    /// Takes the pending bits from the doorbell, for a later [`Inbox::try_next`]. [`Inbox::wait`] then
-    /// sleeps until another producer rings.
+    /// Takes the pending bits from the doorbell, for a later [`Inbox::try_next`]. [`Inbox::wait`]
+    /// then sleeps until another producer rings.
     pub fn collect(&mut self) {
         self.handle.page.take(&mut self.pending);
     }
@@ -298,9 +298,9 @@ impl Inbox {
         self.handle.eventfd.as_fd()
     }
 
-    /// Sleeps until there is news, or until `deadline` (nanoseconds of CLOCK_MONOTONIC), and at most
-    /// for [`crate::MAX_SLEEP_NANOS`]. Call it when [`Inbox::try_next`] found nothing. In a forked
-    /// child it returns at once.
+    /// Sleeps until there is news, or until `deadline` (nanoseconds of CLOCK_MONOTONIC), and at
+    /// most for [`crate::MAX_SLEEP_NANOS`]. Call it when [`Inbox::try_next`] found nothing. In a
+    /// forked child it returns at once.
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
         let waited = self.handle.wait(deadline);
         self.prefetch();
@@ -339,8 +339,8 @@ impl Inbox {
         self.handle.disarm();
     }
 
-    /// The node's own bit, because commands of the control thread come before samples; otherwise the
-    /// first pending input from the cursor on, round-robin.
+    /// The node's own bit, because commands of the control thread come before samples; otherwise
+    /// the first pending input from the cursor on, round-robin.
     fn next_pending(&self) -> Option<u32> {
         let own = self.inputs.len();
         if self.pending[own / 64] & 1 << (own % 64) != 0 {

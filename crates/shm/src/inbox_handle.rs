@@ -47,13 +47,14 @@ impl InboxHandle {
         self.push(Command::Close { edge, last });
     }
 
-    /// Adds a sample behind everything that the edges of `input` hold now, and before edges that are
-    /// attached later.
+    /// Adds a sample behind everything that the edges of `input` hold now, and before edges that
+    /// are attached later.
     pub fn deliver(&self, input: u32, sample: ReceivedSample) {
         self.push(Command::Deliver { input, sample });
     }
 
-    /// Makes the inbox deliver [`crate::Arrival::Ended`] for `input`, behind everything that it holds.
+    /// Makes the inbox deliver [`crate::Arrival::Ended`] for `input`, behind everything that it
+    /// holds.
     pub fn deliver_end(&self, input: u32) {
         self.push(Command::DeliverEnd { input });
     }
@@ -70,8 +71,8 @@ impl InboxHandle {
         }
     }
 
-    /// As [`crate::Inbox::wait`], for a caller without the inbox. Only one thread at a time may wait,
-    /// and none while the inbox is armed.
+    /// As [`crate::Inbox::wait`], for a caller without the inbox. Only one thread at a time may
+    /// wait, and none while the inbox is armed.
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
         if fork::check(self.fork_generation).is_err() {
             return Waited::LookAgain;

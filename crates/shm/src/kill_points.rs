@@ -2,10 +2,10 @@
 //! with the feature `kill-points`. The fault campaign (`make test-faults`) kills at each of these
 //! points in turn.
 //!
-//! The variable `NERVURE_KILL_POINT` is `argument:process:n:path`. It concerns processes whose first
-//! argument is `argument` (all for `*`). They number themselves from 0 in the order in which they
-//! create the files `path.0`, `path.1`, .. Process number `process` is killed, and its file then
-//! holds `killed`. If n is 0 it is not killed, and the file holds the number of points passed.
+//! The variable `NERVURE_KILL_POINT` is `argument:process:n:path`. It concerns processes whose
+//! first argument is `argument` (all for `*`). They number themselves from 0 in the order in which
+//! they create the files `path.0`, `path.1`, .. Process number `process` is killed, and its file
+//! then holds `killed`. If n is 0 it is not killed, and the file holds the number of points passed.
 
 use std::{
     fs::File,

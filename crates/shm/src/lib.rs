@@ -1,8 +1,8 @@
 //! The data plane on one host: samples in sealed shared memory, and the wake-ups between processes.
 //!
 //! All of the data plane's `unsafe` code lives here. The lock-free structures are in one module,
-//! `lock_free`, which needs no operating system; `tests/loom` checks it. Everything else maps, sends
-//! and validates the memory that those structures work on.
+//! `lock_free`, which needs no operating system; `tests/loom` checks it. Everything else maps,
+//! sends and validates the memory that those structures work on.
 
 // A build for loom compiles `lock_free` as a part of `tests/loom`, and nothing else.
 #![cfg(not(loom))]

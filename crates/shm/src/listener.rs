@@ -1,4 +1,4 @@
-//! Sockets with a name in the abstract namespace, and who is at their other end.
+//! Sockets with a name in the abstract namespace, and the identity of their peers.
 
 use crate::seqpacket::Seqpacket;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -6,20 +6,20 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 
-/// Connections that wait to be accepted; those beyond wait in `connect`, or are refused.
+/// Connections that wait to be accepted. Further ones wait in `connect`, or are refused.
 const BACKLOG: i32 = 32;
 
-/// A socket that others connect to by its name. Nothing of it is left when its process dies.
+/// A socket that other processes connect to by its name. The name vanishes with its process.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
-/// The process at the other end of a socket: for the accepting end the one that connected, for the connecting end the
-/// one that listens.
+/// The process at the other end of a socket. For the accepting end it is the process that
+/// connected, for the connecting end the one that listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its number, 0 when it is in another pid namespace.
+    /// Process id; 0 for a process in another pid namespace.
     pub pid: u32,
-    /// Its user.
+    /// User id.
     pub uid: u32,
 }
 
@@ -27,7 +27,7 @@ impl Listener {
     /// Listens under `name` in the abstract namespace. The socket is close-on-exec and never waits.
     ///
     /// # Errors
-    /// `AddrInUse` when somebody has that name; `InvalidInput` when it is too long (107 bytes).
+    /// `AddrInUse` if another process has that name; `InvalidInput` if it is too long (107 bytes).
     pub fn bind(name: &str) -> io::Result<Self> {
         let socket = socket()?;
         rustix::net::bind(
@@ -38,10 +38,10 @@ impl Listener {
         Ok(Self(socket))
     }
 
-    /// Accepts a connection, if one waits.
+    /// Accepts a connection, if one waits. Never waits itself.
     ///
     /// # Errors
-    /// When the process is out of descriptors: the connection goes on waiting.
+    /// If the process is out of descriptors: the connection keeps waiting.
     pub fn accept(&self) -> io::Result<Option<Seqpacket>> {
         loop {
             match rustix::net::accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -65,7 +65,7 @@ impl Seqpacket {
     /// Connects to a [`Listener`].
     ///
     /// # Errors
-    /// `ConnectionRefused` when nobody has that name; `WouldBlock` when more wait than it takes.
+    /// `ConnectionRefused` if no process has that name; `WouldBlock` if too many connections wait.
     pub fn connect(name: &str) -> io::Result<Self> {
         let socket = socket()?;
         rustix::net::connect(
@@ -75,10 +75,10 @@ impl Seqpacket {
         Ok(socket.into())
     }
 
-    /// Who is at the other end. The kernel says so: nobody can pretend to be another.
+    /// The process at the other end, according to the kernel: it cannot be forged.
     ///
     /// # Errors
-    /// When the socket is no unix socket.
+    /// If the socket is no unix socket.
     pub fn peer(&self) -> io::Result<Peer> {
         let mut peer = libc::ucred {
             pid: 0,
@@ -86,7 +86,7 @@ impl Seqpacket {
             gid: 0,
         };
         let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-        // SAFETY: `peer` is as long as `length` says, and any bytes are a valid `ucred`.
+        // SAFETY: `peer` has the size in `length`, and any bytes are a valid `ucred`.
         let result = unsafe {
             libc::getsockopt(
                 self.as_fd().as_raw_fd(),

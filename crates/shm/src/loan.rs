@@ -8,16 +8,17 @@ use crate::slot::{Descriptor, INLINE_BYTES, MAX_HEAD_BYTES, NO_BLOCK, SlotImage}
 use crate::sys::Mapping;
 use std::sync::Arc;
 
-/// Memory for one payload, written in place and then published; empty from then on. Dropped without being published, it
-/// returns.
+/// Memory for one payload, written in place and then published. Empty once it is published. A loan
+/// that is dropped without being published returns its memory.
 #[derive(Debug)]
 pub struct PayloadLoan {
     pub(crate) output: Arc<SharedOutput>,
     pub(crate) payload_bytes: usize,
-    /// Where the payload is, if it does not travel in the ring's slot.
+    /// The payload's block; `None` if the payload travels in the ring's slot.
     pub(crate) block: Option<LoanedBlock>,
-    /// The slot as it will be: a small payload is written straight into it. `None` once it is published: from then on
-    /// consumers may hold the block, which is no longer the loan's to write or to give back.
+    /// The slot as it will be published. A small payload is written straight into it. `None` once
+    /// it is published: consumers may hold the block then, and the loan may neither write nor
+    /// return it.
     pub(crate) image: Option<Box<SlotImage>>,
 }
 
@@ -27,7 +28,7 @@ pub(crate) struct LoanedBlock {
     start: std::ptr::NonNull<u8>,
     row: u32,
     segment: u32,
-    /// Within the segment.
+    /// Start of the block within its segment, in bytes.
     offset: u64,
     capacity: usize,
 }
@@ -49,39 +50,42 @@ impl LoanedBlock {
 #[derive(Clone, Debug)]
 pub struct Mapped(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Mapping>);
 
-// SAFETY: a loaned block is this loan's alone until it is published; its memory lives as long as the output, which
-// the loan holds.
+// SAFETY: only this loan accesses its block until it is published; the block's memory lives as long
+// as the output, which the loan holds.
 unsafe impl Send for PayloadLoan {}
-// SAFETY: shared access only reads.
+// SAFETY: shared access only reads, and no other thread can write while it lasts.
 unsafe impl Sync for PayloadLoan {}
 
 impl PayloadLoan {
-    /// The payload. What it reads before it is written is unspecified (zeros, or an older sample of this output).
+    /// The payload, for writing. Unwritten bytes are unspecified: zeros, or an older sample of this
+    /// output.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         match (&self.block, &mut self.image) {
             (_, None) => &mut [],
             (None, Some(image)) => &mut image.inline_mut()[..self.payload_bytes],
-            // SAFETY: the block holds `payload_bytes`, is mapped writable, and nobody else has it while it is loaned.
+            // SAFETY: the block holds `payload_bytes` and is mapped writable; while it is on loan
+            // nothing but this loan accesses it.
             (Some(block), Some(_)) => unsafe {
                 std::slice::from_raw_parts_mut(block.start.as_ptr(), self.payload_bytes)
             },
         }
     }
 
-    /// The payload as it is.
+    /// The payload, for reading.
     pub fn payload(&self) -> &[u8] {
         match (&self.block, &self.image) {
             (_, None) => &[],
             (None, Some(image)) => &image.inline()[..self.payload_bytes],
-            // SAFETY: the block holds `payload_bytes`, is mapped, and nobody else writes it while it is loaned.
+            // SAFETY: the block holds `payload_bytes` and is mapped; while it is on loan nothing
+            // but this loan writes to it.
             (Some(block), Some(_)) => unsafe {
                 std::slice::from_raw_parts(block.start.as_ptr(), self.payload_bytes)
             },
         }
     }
 
-    /// Keeps the payload's memory mapped when the loan has ended, for those who hand out pointers to it. `None` for a
-    /// small payload that does not lie in a block, and moves with the loan.
+    /// Keeps the payload's memory mapped beyond the loan's end, for bindings that hand out pointers
+    /// to it. `None` for a small payload, which lies in no block and moves with the loan.
     pub fn mapped(&self) -> Option<Mapped> {
         let segment = self.block?.segment;
         let state = self.output.lock();
@@ -97,20 +101,21 @@ impl PayloadLoan {
         self.payload_bytes
     }
 
-    /// Whether the payload is empty.
+    /// True for a payload of zero bytes.
     pub fn is_empty(&self) -> bool {
         self.payload_bytes == 0
     }
 
-    /// Shortens the payload, for sources that learn its size only by filling it (a JPEG encoder).
+    /// Shortens the payload to `bytes`, for sources that know its size only once it is filled (a
+    /// JPEG encoder).
     pub fn truncate(&mut self, bytes: usize) {
         self.payload_bytes = self.payload_bytes.min(bytes);
     }
 
-    /// Writes the head to where it belongs, and describes where everything is.
+    /// Writes the head to its place, and returns the descriptor of the sample.
     ///
     /// # Panics
-    /// When the loan was published already.
+    /// If the loan was published already.
     #[inline]
     pub(crate) fn place(&mut self, head: &[u8]) -> Result<Descriptor, SendError> {
         let inline = self
@@ -146,7 +151,8 @@ impl PayloadLoan {
                 max,
             });
         } else {
-            // SAFETY: within the block's capacity, checked above; the block is this loan's alone.
+            // SAFETY: within the block's capacity: checked above. Only this loan accesses the
+            // block.
             unsafe {
                 let target = block.start.as_ptr().add(head_start);
                 std::ptr::copy_nonoverlapping(head.as_ptr(), target, head.len());

@@ -1,4 +1,4 @@
-//! The producer's end of one output: loans, publication, and the edges to its consumers.
+//! The producer's end of one output: loans and publication.
 
 use crate::atomics::Ordering;
 use crate::edge::{OutputEdge, Reference};
@@ -14,29 +14,30 @@ use crate::sys::{self, monotonic_nanos};
 use nervure_message::Header;
 use std::sync::{Arc, MutexGuard};
 
-/// How often a blocked producer looks for room before it goes to sleep: some microseconds.
-const SPINS: u32 = 64;
-/// However long it waits, a blocked producer looks again so often: nobody wakes it when a socket has room again, or when
-/// a hostile peer keeps others from waking it.
+/// Times that a blocked producer looks for room before it sleeps: some microseconds.
+const SPINS_BEFORE_SLEEP: u32 = 64;
+/// Interval at which a blocked producer looks for room without a wake-up. It gets none when a
+/// socket has room again, or when a hostile peer keeps consumers from waking it.
 const BLOCKED_RECHECK_NANOS: u64 = 50_000_000;
 
-/// The producer's end of one output. Clones are the same output; any thread may use it.
+/// The producer's end of one output. Clones are the same output, and any thread may use them.
 #[derive(Clone)]
 pub struct Output(pub(crate) Arc<SharedOutput>);
 
 impl Output {
-    /// Makes an output without edges, of at most `blocks` blocks, which keeps the last `history` samples.
+    /// Makes an output without edges. It has at most `blocks` blocks, and keeps the last `history`
+    /// samples for consumers that join later.
     pub fn new(name: String, blocks: u32, history: u32, producer: Producer) -> Self {
         Self(SharedOutput::new(name, blocks, history, producer))
     }
 
-    /// Its name.
+    /// Name of the output within its node.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Whether anybody would receive a sample now, or later from the history. If not, filling one is in vain.
-    /// Nobody would in a forked child.
+    /// Whether a sample published now would be received, at once or from the history. False in a
+    /// forked child.
     pub fn has_readers(&self) -> bool {
         if fork::check(self.0.fork_generation).is_err() {
             return false;
@@ -44,11 +45,11 @@ impl Output {
         self.state().has_readers()
     }
 
-    /// Borrows memory for a payload of `payload_bytes`, whose head will be at most `head_bytes` long.
+    /// Borrows memory for a payload of `payload_bytes` whose head has at most `head_bytes`.
     ///
     /// # Errors
-    /// [`SendError`]: at the budget, `block` edges make it wait as `wait` says; otherwise the sample counts as
-    /// missed on every edge.
+    /// [`SendError`]. If the budget is used up and an edge has the policy `block`, the call waits
+    /// as `wait` says; without such an edge the sample counts as missed on every edge.
     pub fn loan(
         &self,
         payload_bytes: usize,
@@ -71,7 +72,7 @@ impl Output {
             return Err(too_large);
         };
         if padded.saturating_add(head_bytes) <= INLINE_BYTES {
-            return Ok(self.lend(payload_bytes, None));
+            return Ok(self.make_loan(payload_bytes, None));
         }
         // A head that fits into the slot needs no room in the block.
         let extra = if head_bytes > INLINE_BYTES {
@@ -84,19 +85,20 @@ impl Output {
             return Err(too_large);
         }
         let block = self.take_block(bytes.max(1), wait)?;
-        Ok(self.lend(payload_bytes, Some(block)))
+        Ok(self.make_loan(payload_bytes, Some(block)))
     }
 
-    /// Publishes a filled loan. The header's sequence, incarnation, boot and publication times are set here; a
-    /// `stamp` of 0 becomes the time of publication.
+    /// Publishes a filled loan. Sets the header's sequence, incarnation, boot id and publication
+    /// times; a `stamp` of 0 becomes the time of publication.
     ///
-    /// Either every edge is offered the sample or none: while a `block` edge is full, nothing is published.
+    /// Either every edge is offered the sample or none: while a `block` edge is full, nothing is
+    /// published.
     ///
     /// # Errors
-    /// [`SendError`]: the loan is as it was, and can be published again.
+    /// [`SendError`]. The loan is unchanged, and can be published again.
     ///
     /// # Panics
-    /// When the loan is of another output, or was published already.
+    /// If the loan is of another output, or was published already.
     pub fn publish(
         &self,
         loan: &mut PayloadLoan,
@@ -127,7 +129,8 @@ impl Output {
         Ok(receipt)
     }
 
-    /// The receipt of a sample that found no memory, which [`Output::loan`] has counted.
+    /// The receipt of a sample that found no memory and that [`Output::loan`] has counted as
+    /// missed.
     pub fn missed_by_all(&self) -> Receipt {
         Receipt {
             queued: 0,
@@ -135,10 +138,11 @@ impl Output {
         }
     }
 
-    /// Makes `bytes` known to present and future consumers under `id` (a schema's or a frame's hash).
+    /// Announces `bytes` under `id` (the hash of a schema or a frame) to present and future
+    /// consumers.
     ///
     /// # Errors
-    /// [`SendError::Announcement`] when it is too large, or one too many.
+    /// [`SendError::Announcement`] if it is too large, or the output has announced too many.
     pub fn announce(&self, id: u64, bytes: &[u8]) -> Result<(), SendError> {
         fork::check(self.0.fork_generation)?;
         let announced = self.state().announce(id, bytes, self.name());
@@ -147,10 +151,11 @@ impl Output {
 
     // -- for the control thread
 
-    /// Adds an edge, and gives it the history; or, for a suspended edge of the same id, its restarted consumer.
+    /// Adds an edge and offers it the history; or resumes a suspended edge of the same id with its
+    /// restarted consumer.
     ///
     /// # Errors
-    /// `InvalidInput` when the edge's regions do not fit this output.
+    /// `InvalidInput` if the edge's regions do not fit this output.
     pub fn attach(&self, attached: OutputEdge) -> std::io::Result<()> {
         let mut state = self.state();
         let (rows, region) = (state.pool.rows(), &attached.region);
@@ -172,12 +177,13 @@ impl Output {
         Ok(())
     }
 
-    /// An edge gives way from now on: when memory is short, what waits in its queue is given up for the others.
+    /// Marks an edge as an observer's: when memory is short, its queued samples are dropped in
+    /// favour of the other edges.
     pub fn mark_as_observer(&self, edge: u32) {
         self.state().mark_as_observer(edge);
     }
 
-    /// A row of the counters is another edge's from now on, which is about to be attached to this output.
+    /// Zeroes a row of the counters, for an edge that is about to be attached to this output.
     pub fn clear_counters(&self, row: u32) {
         let _state = self.state();
         if let Some(row) = self.0.producer.counters.output_row(row) {
@@ -185,13 +191,15 @@ impl Output {
         }
     }
 
-    /// Removes an edge whose consumer is gone, or keeps it for the consumer's next incarnation.
+    /// Removes an edge whose consumer is gone, or suspends it until the consumer's next
+    /// incarnation.
     pub fn detach(&self, edge: u32, suspended: bool) {
         self.state().detach(edge, suspended, &self.0.producer);
         self.0.producer.wake.notify_room();
     }
 
-    /// Takes in what came from pair `peer`: acknowledgements of evictions, or the wish to be told again of segments.
+    /// Handles what arrived from pair `peer`: the ids of segments that the consumer has unmapped,
+    /// or none if it asks for what it misses.
     pub fn acknowledge(&self, peer: u32, segments: &[u32]) {
         self.state().acknowledge(peer, segments);
         self.0.producer.wake.notify_room();
@@ -203,7 +211,7 @@ impl Output {
         self.0.lock()
     }
 
-    fn lend(&self, payload_bytes: usize, block: Option<LoanedBlock>) -> PayloadLoan {
+    fn make_loan(&self, payload_bytes: usize, block: Option<LoanedBlock>) -> PayloadLoan {
         let image = self.state().spare_image.take().unwrap_or_default();
         PayloadLoan {
             output: self.0.clone(),
@@ -231,7 +239,7 @@ impl Output {
     }
 
     fn take_block(&self, bytes: usize, wait: Wait) -> Result<LoanedBlock, SendError> {
-        let patience = monotonic_nanos() + EVICTION_PATIENCE_NANOS;
+        let eviction_deadline = monotonic_nanos() + EVICTION_PATIENCE_NANOS;
         loop {
             let evicting = match self.try_take_block(bytes) {
                 Ok(block) => return Ok(block),
@@ -240,11 +248,13 @@ impl Output {
                 Err(NoBlock::Budget { evicting, .. }) => evicting,
             };
             let blocks = self.state().blocking_consumer();
-            // Even where the policy is to drop, an eviction that is under way is worth its microseconds.
+            // An eviction takes microseconds, so even an edge that drops waits for one under way.
             let wait = match (&blocks, wait) {
                 (Some(_), wait) => wait,
                 (None, Wait::Never) => Wait::Never,
-                (None, _) if evicting && monotonic_nanos() < patience => Wait::Until(patience),
+                (None, _) if evicting && monotonic_nanos() < eviction_deadline => {
+                    Wait::Until(eviction_deadline)
+                }
                 (None, _) => Wait::Never,
             };
             if wait == Wait::Never {
@@ -260,7 +270,7 @@ impl Output {
             };
             match self.wait_for(wait, try_again) {
                 Ok(found) => return found,
-                // Without a `block` edge this was patience, and it is over.
+                // Without a `block` edge this was the wait for an eviction, and it is over.
                 Err(SendError::TimedOut { .. }) if blocks.is_none() => {}
                 Err(error) => return Err(error),
             }
@@ -293,7 +303,7 @@ impl Output {
         }
     }
 
-    /// Counts a sample that found no memory.
+    /// Counts a sample that found no memory, and returns the error.
     fn out_of_memory(&self, bytes: usize) -> SendError {
         let Producer {
             counters, budget, ..
@@ -316,7 +326,7 @@ impl Output {
             let mut state = self.state();
             state.unready_edge(sample).is_none().then_some(state)
         };
-        for _ in 0..SPINS {
+        for _ in 0..SPINS_BEFORE_SLEEP {
             if let Some(state) = room() {
                 return Ok(state);
             }
@@ -337,7 +347,8 @@ impl Output {
         self.wait_for(wait, room)
     }
 
-    /// Waits on the space futex until `look` finds something, counting the time for the edge in the way.
+    /// Waits on the room futex until `look` finds something. Counts the time for the edge that
+    /// blocks.
     fn wait_for<T>(&self, wait: Wait, mut look: impl FnMut() -> Option<T>) -> Result<T, SendError> {
         let deadline = match wait {
             Wait::Until(deadline) => deadline,

@@ -1,4 +1,4 @@
-//! One output's edges, blocks and history, behind one lock.
+//! The edges, blocks and history of one output, behind one lock.
 
 use crate::counter_rows::OutputCounter;
 use crate::counters::CountersPage;
@@ -12,7 +12,7 @@ use crate::slot::SlotImage;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// An output, as its clones and loans share it.
+/// An output, shared by its clones and loans.
 pub(crate) struct SharedOutput {
     pub(crate) name: String,
     pub(crate) producer: Producer,
@@ -23,7 +23,7 @@ pub(crate) struct SharedOutput {
 /// What the lock of an output guards.
 pub(crate) struct OutputState {
     pub(crate) pool: Pool,
-    /// Observers come last.
+    /// Observers are the last.
     edges: Vec<Edge>,
     /// The last samples, oldest first.
     history: VecDeque<SlotImage>,
@@ -31,7 +31,7 @@ pub(crate) struct OutputState {
     /// Sequence number of the next sample.
     sequence: u64,
     announcements: Announcements,
-    /// The slot image of the last published loan, for the next one.
+    /// The slot image of the last published loan, for reuse by the next one.
     pub(crate) spare_image: Option<Box<SlotImage>>,
 }
 
@@ -80,7 +80,7 @@ impl Evict for SharedOutput {
         let state = &mut *guard;
         let any = loop {
             let any = state.pool.evict(bytes, is_free(&state.edges));
-            if any || !state.take_back_from_history() {
+            if any || !state.drop_from_history() {
                 break any;
             }
         };
@@ -94,27 +94,27 @@ fn is_free(edges: &[Edge]) -> impl Fn(u32, &Block) -> bool {
     |row, block| block.holds == 0 && !edges.iter().any(|edge| edge.holds(row))
 }
 
-/// The order in which edges get a sample. Each wake-up comes after those before it: consumers take turns at being the
-/// first. Observers, behind the others in `edges`, come last.
-fn in_turn<T>(
+/// The order in which edges are offered a sample. Each wake-up delays the next, so consumers take
+/// turns at being the first. Observers, behind the others in `edges`, come last.
+fn rotated<T>(
     edges: &mut [T],
     turn: u64,
     is_observer: impl Fn(&T) -> bool,
 ) -> impl Iterator<Item = &mut T> {
-    let own = edges.partition_point(|edge| !is_observer(edge));
-    let (own, observers) = edges.split_at_mut(own);
+    let count = edges.partition_point(|edge| !is_observer(edge));
+    let (edges, observers) = edges.split_at_mut(count);
     let (later, sooner) =
-        own.split_at_mut(turn.checked_rem(own.len() as u64).unwrap_or(0) as usize);
+        edges.split_at_mut(turn.checked_rem(edges.len() as u64).unwrap_or(0) as usize);
     sooner.iter_mut().chain(later).chain(observers)
 }
 
 impl OutputState {
-    /// Whether a sample would be received, now or from the history.
+    /// Whether a sample would be received, at once or from the history.
     pub(crate) fn has_readers(&self) -> bool {
         self.history_depth > 0 || !self.edges.is_empty()
     }
 
-    /// Edges whose losses count: all but those of observers.
+    /// Number of edges whose losses count: all but those of observers.
     pub(crate) fn counted_edges(&self) -> u32 {
         self.edges.iter().filter(|edge| !edge.is_observer).count() as u32
     }
@@ -124,7 +124,8 @@ impl OutputState {
         self.edges[index].attached.consumer.clone()
     }
 
-    /// Adds an announcement, unless `id` is known already. The error says which limit it exceeds.
+    /// Adds an announcement, unless `id` is known already. The error names the limit that it
+    /// exceeds.
     pub(crate) fn announce(&mut self, id: u64, bytes: &[u8], output: &str) -> Result<(), String> {
         if self.announcements.contains_key(&id) {
             return Ok(());
@@ -167,39 +168,37 @@ impl OutputState {
         loop {
             let result = self.pool.take(bytes, is_free(&self.edges));
             self.announce_retiring();
-            let gave_way = match result {
-                // What is on its way will do.
-                Err(NoBlock::Budget { evicting: true, .. }) => {
-                    self.take_back_from_observer(counters)
-                }
+            let freed = match result {
+                // The bytes that consumers are about to return will suffice.
+                Err(NoBlock::Budget { evicting: true, .. }) => self.drop_from_observer(counters),
                 Err(NoBlock::Rows | NoBlock::Budget { .. }) => {
-                    self.take_back_from_observer(counters) || self.take_back_from_history()
+                    self.drop_from_observer(counters) || self.drop_from_history()
                 }
                 _ => false,
             };
-            if !gave_way {
+            if !freed {
                 return result;
             }
         }
     }
 
-    /// Forgets the oldest sample that the history alone still holds: what is new counts for more than what a late joiner
-    /// would get. False when there is none.
-    fn take_back_from_history(&mut self) -> bool {
+    /// Drops the oldest sample that only the history holds: new samples count for more than those
+    /// of a late joiner. False if there is none.
+    fn drop_from_history(&mut self) -> bool {
         let Self {
             history,
             edges,
             pool,
             ..
         } = self;
-        let row_alone = |image: &SlotImage| {
-            let is_alone = |row: &u32| !edges.iter().any(|edge| edge.holds(*row));
-            image.descriptor().block().filter(is_alone)
+        let unshared_row = |image: &SlotImage| {
+            let is_unshared = |row: &u32| !edges.iter().any(|edge| edge.holds(*row));
+            image.descriptor().block().filter(is_unshared)
         };
         let Some((index, row)) = history
             .iter()
             .enumerate()
-            .find_map(|(index, image)| Some((index, row_alone(image)?)))
+            .find_map(|(index, image)| Some((index, unshared_row(image)?)))
         else {
             return false;
         };
@@ -208,14 +207,15 @@ impl OutputState {
         true
     }
 
-    /// Takes a queued block back from an edge that gives way. False when there is none.
-    fn take_back_from_observer(&mut self, counters: &CountersPage) -> bool {
+    /// Drops a queued block of an observer. False if there is none.
+    fn drop_from_observer(&mut self, counters: &CountersPage) -> bool {
         self.edges
             .iter_mut()
             .any(|edge| edge.drop_queued_block(counters))
     }
 
-    /// Tells consumers of segments that are given up. One whose socket is full is told at the next occasion.
+    /// Sends consumers the ids of retiring segments. If a socket is full, the next call tries
+    /// again.
     fn announce_retiring(&mut self) {
         for retiring in self
             .pool
@@ -230,7 +230,7 @@ impl OutputState {
         }
     }
 
-    /// The consumer that a caller at the budget waits for: any `block` edge.
+    /// The consumer for which a caller at the budget waits: that of any `block` edge.
     pub(crate) fn blocking_consumer(&self) -> Option<String> {
         self.edges
             .iter()
@@ -253,7 +253,7 @@ impl OutputState {
 
     pub(crate) fn offer_to_all(&mut self, image: &SlotImage, producer: &Producer) -> Receipt {
         let mut receipt = Receipt::default();
-        for edge in in_turn(&mut self.edges, self.sequence, |edge| edge.is_observer) {
+        for edge in rotated(&mut self.edges, self.sequence, |edge| edge.is_observer) {
             match edge.offer(image, &mut self.pool, &self.announcements, producer) {
                 _ if edge.is_observer => {}
                 true => receipt.queued += 1,
@@ -261,12 +261,12 @@ impl OutputState {
             }
         }
         if self.history_depth > 0 {
-            self.remember(image.clone());
+            self.add_to_history(image.clone());
         }
         receipt
     }
 
-    fn remember(&mut self, image: SlotImage) {
+    fn add_to_history(&mut self, image: SlotImage) {
         if self.history.len() == self.history_depth
             && let Some(oldest) = self.history.pop_front()
             && let Some(row) = oldest.descriptor().block()
@@ -337,7 +337,7 @@ impl OutputState {
         }
     }
 
-    /// Adds to the waiting time of the edge that is in the way, and names its consumer.
+    /// Adds to the blocked time of the edge that blocks, and returns its consumer.
     pub(crate) fn count_blocked(&mut self, nanos: u64, counters: &CountersPage) -> String {
         let full = self
             .edges
@@ -353,20 +353,20 @@ impl OutputState {
 
 #[cfg(test)]
 mod tests {
-    use super::in_turn;
+    use super::rotated;
 
     #[test]
     fn consumers_take_turns_and_observers_come_last() {
         let mut edges = [1, 2, 3, -1, -2];
         let mut order = |turn| {
-            in_turn(&mut edges, turn, |&edge| edge < 0)
+            rotated(&mut edges, turn, |&edge| edge < 0)
                 .map(|edge| *edge)
                 .collect::<Vec<_>>()
         };
         assert_eq!(order(0), [1, 2, 3, -1, -2]);
         assert_eq!(order(1), [2, 3, 1, -1, -2]);
         assert_eq!(order(5), [3, 1, 2, -1, -2]);
-        assert_eq!(in_turn(&mut [-1], 7, |&edge| edge < 0).count(), 1);
-        assert_eq!(in_turn(&mut [], 7, |&edge: &i32| edge < 0).count(), 0);
+        assert_eq!(rotated(&mut [-1], 7, |&edge| edge < 0).count(), 1);
+        assert_eq!(rotated(&mut [], 7, |&edge: &i32| edge < 0).count(), 0);
     }
 }

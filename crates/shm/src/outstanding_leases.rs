@@ -1,25 +1,25 @@
-//! Which blocks an edge's consumer may have.
+//! The blocks that the consumer of an edge may hold.
 
-/// No place.
-const NONE: u32 = u32::MAX;
+/// Place of a row that is not listed.
+const NOT_LISTED: u32 = u32::MAX;
 
-/// The rows of the lease table that the producer set and has not yet seen cleared.
+/// The rows of the lease table that the producer has set and not yet seen cleared.
 ///
-/// The lease words themselves are the consumer's to write: a hostile one may set any of them. Only blocks that are
-/// listed here can be held on an edge, and these are at most `max_held`.
+/// The consumer can write the lease words themselves, and a hostile one may set any of them. Only
+/// blocks listed here can be held on an edge, and there are at most `max_held` of them.
 #[derive(Debug)]
 pub(crate) struct OutstandingLeases {
     rows: Vec<u32>,
-    /// Index in `rows`, by row.
+    /// Index in `rows`, by row; or [`NOT_LISTED`].
     places: Box<[u32]>,
 }
 
 impl OutstandingLeases {
-    /// Nothing, of a lease table of so many rows.
+    /// An empty list for a lease table of `rows` rows.
     pub(crate) fn new(rows: u32) -> Self {
         Self {
             rows: Vec::new(),
-            places: vec![NONE; rows as usize].into(),
+            places: vec![NOT_LISTED; rows as usize].into(),
         }
     }
 
@@ -28,7 +28,7 @@ impl OutstandingLeases {
     }
 
     pub(crate) fn contains(&self, row: u32) -> bool {
-        self.places[row as usize] != NONE
+        self.places[row as usize] != NOT_LISTED
     }
 
     pub(crate) fn insert(&mut self, row: u32) {
@@ -39,8 +39,8 @@ impl OutstandingLeases {
     }
 
     pub(crate) fn remove(&mut self, row: u32) {
-        let place = std::mem::replace(&mut self.places[row as usize], NONE);
-        if place != NONE {
+        let place = std::mem::replace(&mut self.places[row as usize], NOT_LISTED);
+        if place != NOT_LISTED {
             self.rows.swap_remove(place as usize);
             if let Some(&moved) = self.rows.get(place as usize) {
                 self.places[moved as usize] = place;
@@ -48,7 +48,7 @@ impl OutstandingLeases {
         }
     }
 
-    /// Keeps those that `keep` says.
+    /// Keeps the rows for which `keep` returns true.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
         for index in (0..self.rows.len()).rev() {
             let row = self.rows[index];

@@ -1,7 +1,7 @@
-//! The shared pages besides payloads and wake pages: what is in them, and where.
+//! The layout of the shared pages, other than payloads and wake pages.
 //!
-//! Each begins with a cache line of constants: magic, layout version, and its sizes. Whoever maps one checks them
-//! once and works with private copies from then on.
+//! Each page begins with a cache line of constants: magic, layout version, and its sizes. A process
+//! that maps a page checks them once, and uses private copies from then on.
 
 use crate::atomics::{AtomicU32, AtomicU64, Ordering::*, prefetch};
 use crate::lock_free::double_buffer::DoubleBuffer;
@@ -10,25 +10,26 @@ use crate::slot::SLOT_WORDS;
 use crate::sys::{self, Mapping, Sharing};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
-// Private to a process, so that no model needs to know it.
+// Private to a process, so that it is no kill point.
 use std::sync::atomic::{AtomicI64, Ordering as AtomicOrdering};
 
-/// Versions of the layouts in this file that this build reads. Negotiated by the pages' own first line.
+/// Version of the layouts in this file. A build refuses pages of another version.
 const LAYOUT_VERSION: u64 = 3;
 
-/// Bytes of a cache line. Fields that are written at different occasions do not share one.
+/// Bytes of a cache line. Fields that are written on different occasions do not share one.
 pub(crate) const LINE: usize = 64;
 
 const EDGE_MAGIC: u64 = u64::from_le_bytes(*b"nv-edge\0");
 const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"nv-ctrl\0");
 pub(crate) const COUNTERS_MAGIC: u64 = u64::from_le_bytes(*b"nv-cntr\0");
 
-/// The most samples that a queue holds.
+/// The most samples that a queue can hold.
 pub const MAX_QUEUE_DEPTH: u32 = 1 << 20;
-/// The most rows of a lease table.
+/// The most rows that a lease table can have.
 pub const MAX_BLOCKS: u32 = 1 << 21;
 
-/// Makes the memory of a page: constants written, sealed for `sharing`, and the creator's own mapping.
+/// Makes the memory of a page, writes its constants and seals it for `sharing`. Returns the
+/// creator's own mapping, too.
 pub(crate) fn create_page(
     name: &str,
     magic: u64,
@@ -40,7 +41,7 @@ pub(crate) fn create_page(
     let fd = sys::memfd(name, bytes)?;
     let mapping = Mapping::new(fd.as_fd(), bytes, true, false)?;
     sys::seal(fd.as_fd(), sharing)?;
-    // SAFETY: the first line is four atomics, and every page is as long.
+    // SAFETY: four atomics in the first line, which every page has.
     let line = unsafe { mapping.slice_at::<AtomicU64>(0, 4) };
     for (word, value) in line.iter().zip([magic, LAYOUT_VERSION, sizes[0], sizes[1]]) {
         word.store(value, Relaxed);
@@ -48,8 +49,8 @@ pub(crate) fn create_page(
     Ok((mapping, fd))
 }
 
-/// Maps a received page, checks its constants, and returns its two sizes. `bytes_of` computes its length from them,
-/// or refuses them.
+/// Maps a received page, checks its constants, and returns its two sizes. `bytes_of` computes the
+/// page's length from them, or refuses them.
 pub(crate) fn map_page(
     name: &str,
     magic: u64,
@@ -65,7 +66,7 @@ pub(crate) fn map_page(
         )));
     }
     let mapping = Mapping::received(fd, bytes, writable, true)?;
-    // SAFETY: the first line is four atomics, and every page is as long.
+    // SAFETY: four atomics in the first line, which every page has: checked above.
     let line = unsafe { mapping.slice_at::<AtomicU64>(0, 4) };
     let [found, version, a, b] = [0, 1, 2, 3].map(|i| line[i].load(Relaxed));
     if found != magic {
@@ -85,9 +86,9 @@ pub(crate) fn map_page(
     }
 }
 
-/// Whether a page still begins with what it began with.
+/// Whether the constants of a page are unchanged.
 pub(crate) fn has_head(mapping: &Mapping, magic: u64, sizes: [u64; 2]) -> bool {
-    // SAFETY: the first line is four atomics, and every page is as long.
+    // SAFETY: four atomics in the first line, which every page has.
     let line = unsafe { mapping.slice_at::<AtomicU64>(0, 4) };
     let expected = [magic, LAYOUT_VERSION, sizes[0], sizes[1]];
     line.iter()
@@ -95,7 +96,7 @@ pub(crate) fn has_head(mapping: &Mapping, magic: u64, sizes: [u64; 2]) -> bool {
         .all(|(word, value)| word.load(Relaxed) == value)
 }
 
-/// The memory of one edge: ring and leases. Mapped by its two ends only.
+/// The memory of one edge: the ring and the leases. Only its two ends map it.
 #[derive(Debug)]
 pub struct EdgeRegion {
     mapping: Mapping,
@@ -116,10 +117,12 @@ impl EdgeRegion {
         Self::slots_offset(blocks) + capacity * SLOT_WORDS * size_of::<u64>()
     }
 
-    /// Makes an empty region for a queue of `depth` samples and an output of at most `blocks` blocks.
+    /// Makes an empty region for a queue of `depth` samples and an output of at most `blocks`
+    /// blocks.
     ///
     /// # Errors
-    /// `InvalidInput` beyond [`MAX_QUEUE_DEPTH`] or [`MAX_BLOCKS`]; else when memory or descriptors run out.
+    /// `InvalidInput` beyond [`MAX_QUEUE_DEPTH`] or [`MAX_BLOCKS`]; others if memory or descriptors
+    /// run out.
     pub fn create(depth: u32, blocks: u32) -> io::Result<OwnedFd> {
         if !(1..=MAX_QUEUE_DEPTH).contains(&depth) || !(1..=MAX_BLOCKS).contains(&blocks) {
             let text = format!(
@@ -136,7 +139,7 @@ impl EdgeRegion {
     /// Maps a received region.
     ///
     /// # Errors
-    /// `InvalidData` when it is no edge region, or of another version.
+    /// `InvalidData` if it is no edge region, or of another version.
     pub fn map(fd: &OwnedFd) -> io::Result<Self> {
         let (mapping, [blocks, capacity]) =
             map_page("edge region", EDGE_MAGIC, fd, true, |[blocks, capacity]| {
@@ -152,19 +155,19 @@ impl EdgeRegion {
         })
     }
 
-    /// Rows of the lease table.
+    /// Number of rows of the lease table.
     pub(crate) fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Slots of the ring.
+    /// Number of slots of the ring.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
     #[inline]
     pub(crate) fn ring(&self) -> Ring<'_, SLOT_WORDS> {
-        // SAFETY: atomics, within the region: `map` has checked its length.
+        // SAFETY: atomics, within the region: `map` checked its length.
         let (head, tail) = unsafe { (self.mapping.at(Self::HEAD), self.mapping.at(Self::TAIL)) };
         // SAFETY: as above.
         let slots = unsafe {
@@ -188,7 +191,7 @@ impl EdgeRegion {
 
     #[inline]
     pub(crate) fn leases(&self) -> &[AtomicU32] {
-        // SAFETY: as for the ring.
+        // SAFETY: atomics, within the region: `map` checked its length.
         unsafe { self.mapping.slice_at(Self::LEASES, self.blocks as usize) }
     }
 }
@@ -196,28 +199,29 @@ impl EdgeRegion {
 /// Whether a dataflow's clock and timers run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// They run.
+    /// Clock and timers run.
     Running,
-    /// They stand still.
+    /// Clock and timers stand still.
     Paused,
 }
 
-/// The page in which the keeper tells every node of a dataflow its run state and clock. Nodes read it only.
+/// The page in which the keeper publishes the run state and clock of a dataflow. Nodes can only
+/// read it.
 ///
-/// The clock reads `origin + (CLOCK_MONOTONIC - base) * rate`. A real-time clock has rate 1, and its origin is the
-/// system's time when the dataflow started.
+/// The clock reads `origin + (CLOCK_MONOTONIC - base) * rate`. A real-time clock has rate 1, and
+/// its origin is the system's time when the dataflow started.
 #[derive(Debug)]
 pub struct ControlPage {
     mapping: Mapping,
     is_creator: bool,
-    /// The latest time that [`Self::now`] has told.
+    /// The latest time that [`Self::now`] has returned.
     latest_reading: AtomicI64,
 }
 
 impl ControlPage {
     const VERSION: usize = LINE;
     const COPIES: usize = 2 * LINE;
-    /// Words of a copy.
+    /// Number of words of a copy.
     const COUNT: usize = 4;
     const STATE: usize = 0;
     const ORIGIN: usize = 1;
@@ -231,7 +235,7 @@ impl ControlPage {
     /// Makes the page of a running dataflow with a real-time clock.
     ///
     /// # Errors
-    /// When memory or descriptors run out.
+    /// If memory or descriptors run out.
     pub fn create() -> io::Result<(Self, OwnedFd)> {
         let (mapping, fd) = create_page(
             "nervure-control",
@@ -257,7 +261,7 @@ impl ControlPage {
     /// Maps a received page for reading.
     ///
     /// # Errors
-    /// `InvalidData` when it is no control page, or of another version.
+    /// `InvalidData` if it is no control page, or of another version.
     pub fn map(fd: &OwnedFd) -> io::Result<Self> {
         let (mapping, _) = map_page("control page", CONTROL_MAGIC, fd, false, |_| {
             Some(Self::bytes())
@@ -270,9 +274,9 @@ impl ControlPage {
     }
 
     fn latest(&self) -> DoubleBuffer<'_> {
-        // SAFETY: an atomic, within the page: `create` has made it so long, or `map` checked it.
+        // SAFETY: an atomic, within the page: `create` made it that long, or `map` checked it.
         let version = unsafe { self.mapping.at(Self::VERSION) };
-        // SAFETY: as above.
+        // SAFETY: atomics, within the page, as above.
         let words = unsafe { self.mapping.slice_at(Self::COPIES, 2 * Self::COUNT) };
         let (even, odd) = words.split_at(Self::COUNT);
         DoubleBuffer {
@@ -281,11 +285,11 @@ impl ControlPage {
         }
     }
 
-    /// Sets run state and clock: `origin` (nanoseconds since the epoch) is read at `base` (CLOCK_MONOTONIC), and
-    /// `rate` seconds pass a second.
+    /// Sets the run state and the clock: it reads `origin` (nanoseconds since the epoch) at `base`
+    /// (nanoseconds of CLOCK_MONOTONIC), and runs at `rate` seconds per second.
     ///
     /// # Panics
-    /// When the page was not created but mapped: it cannot be written then.
+    /// If the page was mapped and not created: then it is read-only.
     pub fn set(&self, state: RunState, origin: i64, base: u64, rate: f64) {
         assert!(
             self.is_creator,
@@ -299,7 +303,8 @@ impl ControlPage {
         self.latest().write(&values);
     }
 
-    /// When the clock will read `time`, in nanoseconds of CLOCK_MONOTONIC; `None` while it stands still.
+    /// When the clock will read `time`, in nanoseconds of CLOCK_MONOTONIC; `None` if it stands
+    /// still.
     pub fn monotonic_at(&self, time: i64) -> Option<u64> {
         let values = self.load();
         let rate = f64::from_bits(values[Self::RATE]);
@@ -313,7 +318,8 @@ impl ControlPage {
         runs.then(|| values[Self::BASE].saturating_add_signed(nanos))
     }
 
-    /// Run state, and the clock's reading at `monotonic` nanoseconds, in nanoseconds since the epoch.
+    /// The run state, and what the clock reads at `monotonic` nanoseconds, in nanoseconds since the
+    /// epoch.
     pub fn read(&self, monotonic: u64) -> (RunState, i64) {
         let values = self.load();
         let state = if values[Self::STATE] == 0 {
@@ -334,8 +340,9 @@ impl ControlPage {
         )
     }
 
-    /// What the clock reads, in nanoseconds since the epoch. It never goes back for whoever asks here: a clock that is
-    /// slowed down is set to what it read a moment ago, and some have read it in that moment.
+    /// What the clock reads now, in nanoseconds since the epoch. It never goes back between two
+    /// calls. (When a clock is slowed down it is set to a reading that is a moment old, and later
+    /// ones may have been returned since.)
     pub fn now(&self) -> i64 {
         let (_, reads) = self.read(sys::monotonic_nanos());
         self.latest_reading

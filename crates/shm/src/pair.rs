@@ -1,15 +1,19 @@
-//! The socket between a producing and a consuming process: segments and announcements one way, receipts the other.
+//! The socket between a producing and a consuming process. Segments and announcements travel one
+//! way, acknowledgements the other.
 //!
-//! A packet is three words (kind, id, value) in native order, and perhaps bytes. A segment travels *before* the
-//! first descriptor that names it, so a consumer that meets an unknown one finds it in the socket.
+//! A packet is three words (kind, id, value) in native byte order, and perhaps bytes. A segment
+//! travels *before* the first descriptor that names it, so a consumer that meets an unknown segment
+//! finds it in the socket.
 //!
-//! A restarted consumer inherits a ring with descriptors whose segments its predecessor was sent. It may look into the
-//! ring before the producer has sent them again: until the producer has said that the edge is attached, an unknown
-//! segment is one to wait for, and to ask for.
+//! A restarted consumer inherits a ring with descriptors whose segments were sent to its
+//! predecessor. It may look into the ring before the producer has sent them again. So until the
+//! producer has reported the edge as attached, the consumer asks for an unknown segment, and waits
+//! for it.
 //!
-//! A consumer that is out of descriptors, or of memory for a mapping, leaves the packet of a segment in the socket, and
-//! with it everything behind. While one waits there, only the control thread receives: the socket is readable, so it
-//! tries again, and it rings the node's own bell when it has succeeded.
+//! A consumer that is out of descriptors, or of memory for a mapping, leaves the packet of a
+//! segment in the socket, and with it everything behind. Meanwhile only the control thread
+//! receives: the socket is readable, so the thread tries again. When it succeeds it rings the
+//! node's own doorbell.
 
 use crate::misbehaviour::Misbehaviour;
 use crate::seqpacket::{Received, Seqpacket};
@@ -29,21 +33,22 @@ const KIND_ATTACHED: u64 = 5;
 const KIND_WANTED: u64 = 6;
 
 const HEADER_BYTES: usize = 24;
-/// The longest announcement (a schema, say) in bytes.
+/// The longest announcement (of a schema, for example) in bytes.
 pub const MAX_ANNOUNCEMENT_BYTES: usize = 128 * 1024;
 /// The most announcements that one producer makes to one consumer.
 pub const MAX_ANNOUNCEMENTS: usize = 4096;
-/// The most announcements that a consumer takes from one producing process, over all of its outputs.
+/// The most announcements that a consumer accepts from one process, over all of its outputs.
 const MAX_ANNOUNCEMENTS_RECEIVED: usize = 16 * MAX_ANNOUNCEMENTS;
-/// The most bytes of those.
+/// The most bytes of announcements that a consumer accepts from one process.
 const MAX_BYTES_RECEIVED: usize = 256 * 1024 * 1024;
-/// The most segments that one producer has mapped into one consumer.
+/// The most segments of one producer that a consumer maps at the same time.
 const MAX_SEGMENTS: usize = 32 * 1024;
 /// The most edges between two processes.
 const MAX_EDGES: usize = 64 * 1024;
-/// Packets taken in at once: several times what a socket holds, so that whoever floods it keeps nobody from other work.
+/// The most packets received in one call: several times what a socket holds. A peer that floods the
+/// socket must not keep the thread from other work.
 const PACKETS_AT_ONCE: usize = 1024;
-/// How long a schema or the name of a frame is waited for while descriptors or memory are short.
+/// Longest wait for a schema or the name of a frame while descriptors or memory are short.
 const ANNOUNCEMENT_PATIENCE: Duration = Duration::from_secs(2);
 
 fn packet(kind: u64, id: u64, value: u64) -> [u8; HEADER_BYTES] {
@@ -64,17 +69,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A producer's end.
+/// The producer's end.
 #[derive(Debug)]
 pub struct ProducerPair {
     socket: Seqpacket,
-    /// The pair's number within the dataflow.
+    /// Number of the pair within the dataflow.
     pub(crate) peer: u32,
     announced: Mutex<HashSet<u64>>,
 }
 
 impl ProducerPair {
-    /// Takes the producer's end of the socket of pair `peer`.
+    /// Makes the producer's end of pair `peer` from its socket.
     pub fn new(socket: Seqpacket, peer: u32) -> Self {
         Self {
             socket,
@@ -93,13 +98,13 @@ impl ProducerPair {
             .send(&packet(KIND_RETIRE, u64::from(id), 0), &[])
     }
 
-    /// Says that whatever is queued on `edge` can be read from now on.
+    /// Reports that every sample queued on `edge` can be read from now on.
     pub(crate) fn send_attached(&self, edge: u32) -> io::Result<()> {
         self.socket
             .send(&packet(KIND_ATTACHED, u64::from(edge), 0), &[])
     }
 
-    /// Announces `bytes` under `id`, once.
+    /// Announces `bytes` under `id`, unless that was done before.
     pub(crate) fn announce(&self, id: u64, bytes: &[u8]) -> io::Result<()> {
         let mut announced = lock(&self.announced);
         if !announced.contains(&id) {
@@ -110,15 +115,16 @@ impl ProducerPair {
         Ok(())
     }
 
-    /// Segments that the consumer has unmapped since the last call; a consumer may also say only that there is something
-    /// to tell it: see [`crate::Output::acknowledge`]. `None` when the consumer's end is closed.
+    /// Receives the ids of segments that the consumer has unmapped. The list may be empty: a
+    /// consumer may also ask for what it misses (see [`crate::Output::acknowledge`]). `None` if the
+    /// consumer's end is closed.
     pub fn receive(&self) -> Option<Vec<u32>> {
         let (mut retired, mut buffer) = (Vec::new(), [0; HEADER_BYTES]);
         for _ in 0..PACKETS_AT_ONCE {
             match self.socket.receive_bytes(&mut buffer) {
                 Ok(0) => return None,
                 Ok(bytes) => {
-                    // Anything else than a receipt is noise of a hostile consumer, and changes nothing.
+                    // All else is noise of a hostile consumer, or a request: neither has an id.
                     if let Some(([KIND_RETIRED, id, _], _)) = parse(&buffer[..bytes]) {
                         retired.push(id as u32);
                     }
@@ -136,7 +142,8 @@ impl AsFd for ProducerPair {
     }
 }
 
-/// A segment of a producer, as its consumer maps it. Unmapped, and that acknowledged, when the last view is gone.
+/// A segment of a producer, mapped by its consumer. It is unmapped, and that acknowledged, when the
+/// last view is dropped.
 #[derive(Debug)]
 pub(crate) struct Segment {
     id: u32,
@@ -160,17 +167,17 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // First unmap, then say so.
+        // Unmap before acknowledging.
         self.mapping = None;
         self.receipts.send(self.id);
     }
 }
 
-/// The way back to the producer.
+/// Sends acknowledgements to the producer.
 #[derive(Debug)]
 struct Receipts {
     socket: Arc<Seqpacket>,
-    /// Those for which the socket had no room, sent at the next occasion.
+    /// Ids for which the socket had no room, sent at the next opportunity.
     unsent: Mutex<Vec<u32>>,
     fork_generation: u32,
 }
@@ -191,20 +198,20 @@ impl Receipts {
                 .send(&packet(KIND_RETIRED, u64::from(id), 0), &[])
             {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // A producer that is gone needs no receipt.
+                // A producer that is gone needs no acknowledgement.
                 _ => unsent.pop(),
             };
         }
     }
 }
 
-/// A consumer's end.
+/// The consumer's end.
 #[derive(Debug)]
 pub struct ConsumerPair {
     socket: Arc<Seqpacket>,
     receipts: Arc<Receipts>,
     state: Mutex<ConsumerState>,
-    /// A shortage is over.
+    /// Notified when a shortage is over.
     relieved: Condvar,
 }
 
@@ -213,41 +220,43 @@ struct ConsumerState {
     segments: HashMap<u32, Arc<Segment>>,
     announcements: HashMap<u64, Arc<[u8]>>,
     announced_bytes: usize,
-    /// Edges of which every queued descriptor can be read.
+    /// Edges whose queued samples can all be read.
     attached: HashSet<u32>,
-    /// Why the first packet in the socket waits there.
+    /// Why the first packet stays in the socket.
     shortage: Option<Shortage>,
-    /// What the producer did, after which nothing more is received.
+    /// What the producer did wrong; nothing is received after that.
     misbehaviour: Option<Misbehaviour>,
     buffer: Vec<u8>,
 }
 
-/// What [`ConsumerPair::receive`] found.
+/// Result of [`ConsumerPair::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairStatus {
-    /// False once the producer's end is closed, and nothing is left of what it sent.
+    /// False once the producer's end is closed and everything it sent has been received.
     pub is_open: bool,
-    /// What the first packet in the socket waits for. The socket stays readable meanwhile.
+    /// What the first packet in the socket waits for. Meanwhile the socket stays readable.
     pub shortage: Option<Shortage>,
-    /// A shortage is over: samples may have been left in their queues, and the inbox must look at all of them again.
+    /// A shortage has ended. Samples may have been left in their queues, so the inbox must look
+    /// into all of them again.
     pub is_relieved: bool,
 }
 
-/// What [`ConsumerPair::find`] found.
+/// Result of [`ConsumerPair::find`].
 #[derive(Debug)]
 pub(crate) enum Lookup {
-    /// The segment.
+    /// The segment is mapped.
     Found(Arc<Segment>),
-    /// It was asked for; the doorbell rings when it was sent.
+    /// The segment was requested; the doorbell rings once it was sent.
     Pending,
-    /// It may be in the socket, behind a packet that waits for descriptors or memory: see [`PairStatus::is_relieved`].
+    /// The segment may be in the socket, behind a packet that waits for descriptors or memory: see
+    /// [`PairStatus::is_relieved`].
     Shortage,
-    /// Its producer is gone, and its memory with it.
+    /// The producer is gone, and the memory with it.
     Gone,
 }
 
 impl ConsumerPair {
-    /// Takes the consumer's end of the socket.
+    /// Makes the consumer's end from its socket.
     pub fn new(socket: Seqpacket) -> Self {
         let socket = Arc::new(socket);
         let fork_generation = crate::fork::generation();
@@ -264,10 +273,10 @@ impl ConsumerPair {
         }
     }
 
-    /// Takes in what the producer sent. For the control thread.
+    /// Receives what the producer sent. For the control thread.
     ///
     /// # Errors
-    /// [`Misbehaviour`] when it sent what it never may.
+    /// [`Misbehaviour`] if the producer broke the protocol.
     pub fn receive(&self) -> Result<PairStatus, Misbehaviour> {
         let mut state = lock(&self.state);
         let was_short = state.shortage.take().is_some();
@@ -285,7 +294,7 @@ impl ConsumerPair {
         })
     }
 
-    /// True while the producer's end is open.
+    /// As [`ConsumerPair::receive`]. True while the producer's end is open.
     fn receive_locked(&self, state: &mut ConsumerState) -> Result<bool, Misbehaviour> {
         if let Some(misbehaviour) = state.misbehaviour {
             return Err(misbehaviour);
@@ -335,7 +344,7 @@ impl ConsumerPair {
         match (kind, fds.as_slice()) {
             (KIND_SEGMENT, [fd]) => {
                 if state.segments.contains_key(&(id as u32)) {
-                    // Sent again for another edge.
+                    // It was sent again for another edge.
                     return Ok(());
                 }
                 if state.segments.len() >= MAX_SEGMENTS {
@@ -387,7 +396,7 @@ impl ConsumerPair {
         }
     }
 
-    /// The segment `id`, which a descriptor on `edge` names.
+    /// Finds segment `id`, which a descriptor on `edge` names.
     pub(crate) fn find(&self, edge: u32, id: u32) -> Result<Lookup, Misbehaviour> {
         let mut state = lock(&self.state);
         let mut is_open = true;
@@ -406,14 +415,15 @@ impl ConsumerPair {
         if !is_open {
             return Ok(Lookup::Gone);
         }
-        // When the socket is full the producer has enough to wake up for.
+        // If the socket is full, the producer wakes up for what is in it.
         let _ = self
             .socket
             .send(&packet(KIND_WANTED, u64::from(id), 0), &[]);
         Ok(Lookup::Pending)
     }
 
-    /// What was announced under `id`. While a shortage keeps it in the socket, waits for the control thread, for a time.
+    /// What was announced under `id`. While a shortage keeps it in the socket, waits for the
+    /// control thread, up to [`ANNOUNCEMENT_PATIENCE`].
     pub(crate) fn announcement(&self, id: u64) -> Option<Arc<[u8]>> {
         let mut state = lock(&self.state);
         if !state.announcements.contains_key(&id) && state.shortage.is_none() {
@@ -430,10 +440,10 @@ impl ConsumerPair {
     }
 }
 
-/// Why a packet was not taken in.
+/// Why a packet was refused.
 #[derive(Debug)]
 enum Refusal {
-    /// It stays in the socket.
+    /// Out of resources: the packet stays in the socket.
     Shortage(Shortage),
     Misbehaviour(Misbehaviour),
 }

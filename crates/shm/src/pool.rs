@@ -1,8 +1,8 @@
 //! The blocks of one output: made on demand, reused hottest first, retired oldest first.
 //!
-//! Block sizes are geometric, four classes an octave, so that images and clouds of varying size reuse blocks. A
-//! block of 64 KB or more has a segment of its own; smaller ones share a slab. A block's row is its index in the
-//! lease table of every edge.
+//! Block sizes are geometric, four classes per octave, so that images and point clouds of varying
+//! size reuse blocks. A block of 64 KB or more has a segment of its own; smaller ones share a slab.
+//! A block's row is its index in the lease table of every edge.
 
 use crate::sys::{self, Mapping, Sharing, monotonic_nanos};
 use rustix::fd::{AsFd, OwnedFd};
@@ -13,12 +13,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Alignment of every block, in bytes.
 pub const BLOCK_ALIGNMENT: usize = 256;
-/// From here on a block has a segment of its own.
+/// Blocks of this size and above have a segment of their own, in bytes.
 const SLAB_LIMIT: usize = 64 * 1024;
-/// Busy blocks at the front of the queue that a loan looks at before it takes the hottest free one.
+/// Number of busy blocks, oldest first, that a loan checks before it takes the hottest free one.
 const LOOK_AHEAD: usize = 4;
 
-/// How long a consumer is expected to take to acknowledge an eviction: it takes microseconds, unless it is stopped.
+/// Time in which a consumer is expected to acknowledge an eviction. It takes microseconds, unless
+/// the consumer is stopped.
 pub(crate) const EVICTION_PATIENCE_NANOS: u64 = 20_000_000;
 
 /// The shared memory that one node may own, over all of its outputs.
@@ -30,14 +31,15 @@ pub struct Budget {
     members: Mutex<Vec<Weak<dyn Evict>>>,
 }
 
-/// An output that may keep memory which another needs.
+/// An output that may hold memory that another output needs.
 pub(crate) trait Evict: Send + Sync {
-    /// Gives up free blocks of so many bytes, and says whether any are on their way.
+    /// Evicts free blocks of `bytes` in total, as far as there are any. True if some of those bytes
+    /// are free, or will be once consumers acknowledge.
     fn evict(&self, bytes: u64) -> bool;
 }
 
 impl Budget {
-    /// A budget of `limit` bytes.
+    /// Makes a budget of `limit` bytes.
     pub fn new(limit: u64) -> Arc<Self> {
         Arc::new(Self {
             limit,
@@ -47,17 +49,17 @@ impl Budget {
         })
     }
 
-    /// Its limit in bytes.
+    /// The limit in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Bytes in use, those included whose unmapping consumers have not acknowledged yet.
+    /// Bytes in use, including segments that consumers have not acknowledged to have unmapped.
     pub fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }
 
-    /// The largest block that it allows.
+    /// The largest block that the budget allows, in bytes.
     pub(crate) fn largest_block(&self) -> usize {
         let limit = usize::try_from(self.limit)
             .unwrap_or(usize::MAX)
@@ -71,7 +73,8 @@ impl Budget {
         members.push(member);
     }
 
-    /// Makes the other outputs give up free blocks of so many bytes. The caller holds no output's lock.
+    /// Makes the other outputs evict free blocks of `bytes` in total. The caller must not hold the
+    /// lock of an output.
     pub(crate) fn evict_elsewhere(&self, own: &Weak<dyn Evict>, bytes: u64) -> bool {
         let members = self
             .members
@@ -104,31 +107,31 @@ impl std::fmt::Debug for Budget {
     }
 }
 
-/// Rounds up to a size class: four an octave.
+/// Rounds up to a size class: four per octave.
 pub(crate) fn size_class(bytes: usize) -> usize {
     let bytes = bytes.max(BLOCK_ALIGNMENT);
     let step = (1usize << bytes.ilog2()) / 4;
     bytes.next_multiple_of(step.max(BLOCK_ALIGNMENT))
 }
 
-/// A block, as its producer keeps it.
+/// The producer's record of a block.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(crate) segment: u32,
     pub(crate) offset: usize,
     pub(crate) capacity: usize,
     pub(crate) start: std::ptr::NonNull<u8>,
-    /// How many entries of the output's history hold it.
+    /// Number of entries of the output's history that hold the block.
     pub(crate) holds: u32,
 }
 
-/// A segment, as its producer keeps it.
+/// The producer's record of a segment.
 #[derive(Debug)]
 pub(crate) struct OwnedSegment {
     pub(crate) fd: OwnedFd,
     pub(crate) mapping: Arc<Mapping>,
     rows: Vec<u32>,
-    /// Pairs that have been sent the segment.
+    /// Pairs that the segment was sent to.
     pub(crate) sent_to: Vec<u32>,
     last_used: u64,
 }
@@ -139,27 +142,27 @@ impl OwnedSegment {
     }
 }
 
-/// A segment that is no longer used, but perhaps still mapped by consumers.
+/// A segment that is no longer used, but that consumers may still map.
 #[derive(Debug)]
 pub(crate) struct RetiringSegment {
     pub(crate) segment: u32,
     bytes: u64,
     /// Pairs that have not acknowledged.
     pub(crate) waiting_for: Vec<u32>,
-    /// Whether they were told.
+    /// Whether all consumers were asked to unmap it.
     pub(crate) announced: bool,
     since_nanos: u64,
 }
 
-/// Why there is no block.
+/// Why no block is available.
 #[derive(Debug)]
 pub(crate) enum NoBlock {
-    /// As many blocks as are allowed are in use.
+    /// The output has its maximum number of blocks, and all of them are in use.
     Rows,
-    /// Every block that would fit is in use, and the budget lacks so many bytes for another. `evicting` when
-    /// acknowledgements of consumers will soon free some.
+    /// Every block that would fit is in use, and the budget lacks `bytes` for another one.
+    /// `evicting` if acknowledgements of consumers will soon free some.
     Budget { bytes: u64, evicting: bool },
-    /// The kernel gave no memory.
+    /// The kernel provided no memory.
     System(io::Error),
 }
 
@@ -169,15 +172,15 @@ pub(crate) struct Pool {
     blocks: Vec<Option<Block>>,
     unused_rows: Vec<u32>,
     pub(crate) segments: BTreeMap<u32, OwnedSegment>,
-    /// Free blocks by class, the hottest last.
+    /// Rows of free blocks by size class, the hottest last.
     free: BTreeMap<usize, Vec<u32>>,
-    /// Published blocks, the oldest first.
+    /// Rows of published blocks, the oldest first.
     busy: VecDeque<u32>,
     pub(crate) retiring: Vec<RetiringSegment>,
     uses: u64,
 }
 
-// SAFETY: the pointers in `Block` point into the mappings that the pool itself owns.
+// SAFETY: the pointers in `Block` point into mappings that the pool owns, and move with it.
 unsafe impl Send for Pool {}
 
 impl Pool {
@@ -194,7 +197,7 @@ impl Pool {
         }
     }
 
-    /// Rows of the lease tables that it needs.
+    /// Number of rows that the lease tables need.
     pub(crate) fn rows(&self) -> u32 {
         self.blocks.len() as u32
     }
@@ -207,9 +210,9 @@ impl Pool {
         self.blocks[row as usize].as_mut().expect("a row in use")
     }
 
-    /// Takes a block of at least `bytes`: the hottest free one of the smallest class that fits, or a new one.
-    /// `is_free` says whether no consumer and no history holds a published block any more. The budget must allow blocks
-    /// of that size: see [`Budget::largest_block`].
+    /// Takes a block of at least `bytes`: the hottest free one of the smallest class that fits, or
+    /// a new one. `is_free` returns whether no consumer and no history holds a published block. The
+    /// budget must allow blocks of that size: see [`Budget::largest_block`].
     pub(crate) fn take(
         &mut self,
         bytes: usize,
@@ -236,18 +239,18 @@ impl Pool {
         Ok(row)
     }
 
-    /// A block was published: consumers may hold it.
+    /// Records that a block was published: consumers may hold it.
     pub(crate) fn published(&mut self, row: u32) {
         self.busy.push_back(row);
     }
 
-    /// A block was loaned and not published.
+    /// Returns a block that was loaned and not published.
     pub(crate) fn give_back(&mut self, row: u32) {
         let capacity = self.block(row).capacity;
         self.free.entry(capacity).or_default().push(row);
     }
 
-    /// A pair acknowledged that it no longer maps `segment`, or is gone altogether (`None`). True when bytes of the
+    /// Records that a pair no longer maps `segment`, or is gone (`None`). True if bytes of the
     /// budget became free.
     pub(crate) fn acknowledged(&mut self, peer: u32, segment: Option<u32>) -> bool {
         if segment.is_none() {
@@ -268,7 +271,8 @@ impl Pool {
         self.retiring.len() < before
     }
 
-    /// Moves blocks that came free from `busy` to `free`, looking at the first `look_ahead` busy ones that did not.
+    /// Moves blocks that became free from `busy` to `free`; stops after `look_ahead` blocks that
+    /// did not.
     fn collect(&mut self, look_ahead: usize, is_free: impl Fn(u32, &Block) -> bool) {
         let mut index = 0;
         while index < look_ahead.min(self.busy.len()) {
@@ -282,7 +286,8 @@ impl Pool {
         }
     }
 
-    /// A class or two up to twice the size will do: better a hot block that is too large than a cold one.
+    /// Takes a free block of at most twice the size: a hot block that is too large is better than a
+    /// cold one.
     fn take_free(&mut self, class: usize) -> Option<u32> {
         self.free
             .range_mut(class..=class * 2)
@@ -306,7 +311,8 @@ impl Pool {
         let rows = self.unused_rows.split_off(self.unused_rows.len() - count);
         for (index, &row) in rows.iter().enumerate() {
             let offset = index * class;
-            // SAFETY: `offset` is within the mapping, which holds `count` blocks of `class` bytes.
+            // SAFETY: `offset` lies within the mapping, which holds `count` blocks of `class`
+            // bytes.
             let start = unsafe { mapping.start().add(offset) };
             self.blocks[row as usize] = Some(Block {
                 segment,
@@ -333,9 +339,10 @@ impl Pool {
         Ok(first)
     }
 
-    /// Takes the rows of the free blocks of a slab that is in use, the one that was used least recently. Otherwise samples of
-    /// growing sizes, of which somebody holds one each, would use up the rows with slabs of which one block is in use.
-    /// The memory of those blocks comes back with the slab. False when no block is free.
+    /// Frees the rows of the free blocks of a slab that is partly in use: the least recently used
+    /// one. Otherwise samples of growing sizes, one of each still held, would use up the rows with
+    /// slabs of which one block is in use. The memory of those blocks comes back with the slab.
+    /// False if no block is free.
     fn reclaim_slab_rows(&mut self) -> bool {
         let free: BTreeSet<u32> = self.free.values().flatten().copied().collect();
         let has_free =
@@ -357,8 +364,8 @@ impl Pool {
         true
     }
 
-    /// Reserves bytes for a slab or a block of that class. A slab is a convenience: where the budget does not allow it,
-    /// one block will do.
+    /// Reserves bytes for a slab or a block of that class. If the budget does not allow a slab, a
+    /// single block suffices.
     fn reserve(&mut self, class: usize) -> Result<usize, NoBlock> {
         let wanted = if class < SLAB_LIMIT {
             (SLAB_LIMIT / class).clamp(4, 32)
@@ -382,7 +389,7 @@ impl Pool {
         Ok(block)
     }
 
-    /// Gives up free blocks of so many bytes, for another output, and says whether any are on their way.
+    /// Evicts free blocks of `bytes` in total, for another output: see [`Evict::evict`].
     pub(crate) fn evict(&mut self, bytes: u64, is_free: impl Fn(u32, &Block) -> bool) -> bool {
         self.collect(usize::MAX, is_free);
         let mut given = self.pending_eviction_bytes();
@@ -394,7 +401,8 @@ impl Pool {
         given > 0
     }
 
-    /// Bytes that consumers have been asked for, and will give soon. What a stopped consumer keeps is not waited for.
+    /// Bytes that consumers were asked to unmap and will acknowledge soon. Those of a stopped
+    /// consumer do not count.
     fn pending_eviction_bytes(&self) -> u64 {
         let now = monotonic_nanos();
         let soon = |retiring: &&RetiringSegment| {
@@ -407,8 +415,8 @@ impl Pool {
             .sum()
     }
 
-    /// Gives up the segment that has been free for longest, and returns its size. The caller tells consumers: see
-    /// [`Pool::retiring`].
+    /// Retires the segment that has been unused for longest, and returns its size. The caller
+    /// notifies the consumers: see [`Pool::retiring`].
     fn retire_oldest(&mut self) -> Option<u64> {
         let is_free = |row: &u32| {
             let capacity = self.block(*row).capacity;
@@ -461,7 +469,7 @@ impl Drop for Pool {
     }
 }
 
-/// A segment, mapped writable here and nowhere else from now on.
+/// Makes a segment, mapped writable here and sealed against any other writable mapping.
 fn new_segment(bytes: usize) -> io::Result<(Mapping, OwnedFd)> {
     let fd = sys::memfd("nervure-segment", bytes)?;
     sys::allocate(fd.as_fd(), bytes)?;
@@ -522,7 +530,7 @@ mod tests {
             pool.take(70_000, |row, _| !held.contains(&row)),
             Err(NoBlock::Rows)
         ));
-        // All of it comes back.
+        // All rows become usable again.
         for _ in 0..ROWS {
             let row = pool.take(70_000, |_, _| true).unwrap();
             pool.published(row);

@@ -1,4 +1,4 @@
-//! What the outputs of a node share.
+//! State that the outputs of a node share.
 
 use crate::atomics::Ordering;
 use crate::counters::CountersPage;
@@ -8,20 +8,20 @@ use crate::wake::OwnWakePage;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What all outputs of a node share.
+/// State that the outputs of a node share.
 #[derive(Clone)]
 pub struct Producer {
-    /// The memory that they may own.
+    /// The shared memory that they may own together.
     pub budget: Arc<Budget>,
-    /// The node's own wake page, for its space futex.
+    /// The node's own wake page, for its room futex.
     pub wake: Arc<OwnWakePage>,
-    /// The node's counters.
+    /// The node's counters page.
     pub counters: Arc<CountersPage>,
-    /// The node's incarnation.
+    /// The node's incarnation, for the headers of its samples.
     pub incarnation: u32,
     /// Set by [`Producer::stop`].
     pub stopping: Arc<AtomicBool>,
-    /// Told of an edge that was cut off because its consumer broke the rules.
+    /// Called with the id of an edge that was cut off because its consumer broke the protocol.
     pub on_misbehaviour: Arc<dyn Fn(u32, Misbehaviour) + Send + Sync>,
 }
 
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Producer {
 }
 
 impl Producer {
-    /// Ends every blocked call, now and later.
+    /// Ends every blocked call of these outputs, now and later.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.wake.notify_room();

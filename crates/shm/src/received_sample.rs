@@ -118,8 +118,8 @@ impl ReceivedSample {
         self.0.layout.get_or_init(decode).as_ref()
     }
 
-    /// The payload, in place as long as a clone of the sample lives. Aligned to 256 bytes in a block,
-    /// and to 16 in a small sample.
+    /// The payload, in place as long as a clone of the sample lives. Aligned to 256 bytes in a
+    /// block, and to 16 in a small sample.
     pub fn payload(&self) -> &[u8] {
         self.0.payload()
     }
@@ -139,7 +139,7 @@ impl ReceivedSample {
     /// Makes a local sample, which came over no edge: see [`crate::InboxHandle::deliver`].
     ///
     /// # Errors
-    /// If the metadata is too large.
+    /// If the metadata has too many entries or bytes.
     pub fn local<V: Encode + ?Sized>(
         value: &V,
         metadata: &Metadata,
@@ -217,8 +217,8 @@ impl SampleInner {
         })
     }
 
-    /// Fills a blank sample from a slot, of which `inline` holds the rest already. Validates what was
-    /// copied out of shared memory, and leaves the sample blank if it is not valid.
+    /// Fills a blank sample from a slot, of which `inline` holds the rest already. Validates what
+    /// was copied out of shared memory, and leaves the sample blank if it is not valid.
     #[inline]
     fn fill(
         &mut self,
@@ -264,8 +264,8 @@ impl SampleInner {
             Body::Local { payload, .. } => {
                 &nervure_message::cast_slice(payload)[..self.payload_bytes]
             }
-            // SAFETY: `in_block` checked that the payload lies within the segment, which stays mapped
-            // as long as `self` holds it.
+            // SAFETY: `in_block` checked that the payload lies within the segment, which stays
+            // mapped as long as `self` holds it.
             Body::Block { start, .. } => unsafe {
                 std::slice::from_raw_parts(start.as_ptr(), self.payload_bytes)
             },
@@ -335,8 +335,8 @@ fn in_block(
     // SAFETY: `offset` lies within the segment: checked above.
     let start = unsafe { segment.start().add(offset as usize) };
     let head = (beyond > 0).then(|| {
-        // SAFETY: the head's bytes lie within the segment: checked above. They are copied before they
-        // are parsed.
+        // SAFETY: the head's bytes lie within the segment: checked above. They are copied before
+        // they are parsed.
         let shared = unsafe {
             let head_start = start
                 .as_ptr()

@@ -1,15 +1,15 @@
-//! What a publication waits for, and what becomes of it.
+//! Parameters and results of a publication.
 
 use crate::fork::NodeForked;
 
-/// How long to wait when a `block` edge is full.
+/// How long to wait while the queue of a `block` edge is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all.
+    /// Return at once.
     Never,
-    /// Until there is room, or the node is told to stop.
+    /// Wait until there is room, or the dataflow stops.
     Forever,
-    /// At most until this reading of CLOCK_MONOTONIC, in nanoseconds.
+    /// Wait at most until this time of CLOCK_MONOTONIC, in nanoseconds.
     Until(u64),
 }
 
@@ -19,32 +19,32 @@ pub enum SendError {
     /// A `block` edge is full, and the call does not wait.
     #[error("the queue of consumer {consumer} is full")]
     WouldBlock {
-        /// `node/input`.
+        /// The consumer, as `node/input`.
         consumer: String,
     },
     /// A `block` edge stayed full until the deadline.
     #[error("the queue of consumer {consumer} stayed full until the timeout")]
     TimedOut {
-        /// `node/input`.
+        /// The consumer, as `node/input`.
         consumer: String,
     },
     /// A signal handler ran while the call waited.
     #[error("interrupted by a signal")]
     Interrupted,
-    /// The node was told to stop while the call waited.
+    /// The dataflow began to stop while the call waited.
     #[error("the dataflow is stopping")]
     Stopped,
-    /// The budget is used up by samples that consumers or queues hold. The sample is counted as missed.
+    /// The budget is used up by samples that consumers or queues hold. The sample counts as missed.
     #[error(
         "no shared memory for {bytes} more bytes: {used} of {limit} are in use by samples that consumers hold; \
          drop samples sooner, use a shorter queue, or raise `shared_memory` of the node"
     )]
     OutOfMemory {
-        /// What was asked for.
+        /// Bytes requested.
         bytes: u64,
-        /// What is in use.
+        /// Bytes in use.
         used: u64,
-        /// The node's budget.
+        /// The node's budget in bytes.
         limit: u64,
     },
     /// The node has no such output.
@@ -56,35 +56,35 @@ pub enum SendError {
          raise `shared_memory` of the node"
     )]
     TooLarge {
-        /// What was asked for.
+        /// Bytes requested.
         bytes: u64,
-        /// The node's budget.
+        /// The node's budget in bytes.
         limit: u64,
     },
-    /// Layout and metadata are too large.
+    /// Layout and metadata of the sample are too large.
     #[error("metadata and layout of {bytes} bytes, at most {max} are possible")]
     HeadTooLarge {
-        /// Their size.
+        /// Their size in bytes.
         bytes: usize,
-        /// The limit.
+        /// The limit in bytes.
         max: usize,
     },
-    /// The output announced too many schemas, or too large a one.
+    /// The output announced too many schemas, or one that is too large.
     #[error("{0}")]
     Announcement(String),
-    /// The kernel refused memory.
+    /// The kernel provided no memory.
     #[error("the system gave no shared memory: {0}")]
     System(#[from] std::io::Error),
-    /// The handle was inherited by fork.
+    /// The handle was inherited by a fork.
     #[error(transparent)]
     Forked(#[from] NodeForked),
 }
 
-/// What became of a publication. Observers, who may miss what they like, are not counted.
+/// Result of a publication. Observers are not counted: their losses are harmless.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
-    /// Edges in whose queue it now waits.
+    /// Number of edges that queued the sample.
     pub queued: u32,
-    /// Edges that missed it: counted there with the cause.
+    /// Number of edges that missed the sample. Each counts it with the cause.
     pub missed: u32,
 }

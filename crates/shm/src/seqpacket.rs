@@ -12,27 +12,27 @@ use std::mem::MaybeUninit;
 
 /// The most descriptors in one packet (the kernel's `SCM_MAX_FD`).
 const MAX_FDS: usize = 253;
-/// Room for descriptors where at most one is expected.
+/// Room for descriptors where a packet has at most one.
 const FEW_FDS: usize = 2;
 
 /// One end of a pair of connected, non-blocking `SOCK_SEQPACKET` sockets.
 #[derive(Debug)]
 pub struct Seqpacket(OwnedFd);
 
-/// What [`Seqpacket::receive`] found.
+/// Result of [`Seqpacket::receive`].
 #[derive(Debug)]
 pub enum Received {
-    /// A packet: its bytes are in the buffer, these are its descriptors.
+    /// A packet, with its descriptors. Its bytes are in the buffer.
     Packet(Vec<OwnedFd>),
     /// The other end is closed.
     Closed,
 }
 
 impl Seqpacket {
-    /// Makes a connected pair, close-on-exec.
+    /// Makes a connected pair of close-on-exec sockets.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// If the process is out of descriptors.
     pub fn pair() -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (a, b) =
@@ -43,9 +43,9 @@ impl Seqpacket {
     /// Sends one packet. Never waits.
     ///
     /// # Errors
-    /// `WouldBlock` when the other end has not received enough of what was sent before (try again when it is writable);
-    /// with a [`Shortage`] in it when too many descriptors are in flight or memory is short (try again later); others
-    /// when the other end is closed.
+    /// `WouldBlock` if the other end has not received enough of the earlier packets (try again when
+    /// the socket is writable). `WouldBlock` with a [`Shortage`] in it if too many descriptors are
+    /// in flight or memory is short (try again later). Others if the other end is closed.
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -79,7 +79,7 @@ impl Seqpacket {
     /// Receives one packet into `buffer`, whose length becomes that of the packet. Never waits.
     ///
     /// # Errors
-    /// As for [`Seqpacket::peek`].
+    /// As [`Seqpacket::peek`].
     pub fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<Received> {
         let received = self.peek(buffer)?;
         if matches!(received, Received::Packet(_)) {
@@ -88,16 +88,18 @@ impl Seqpacket {
         Ok(received)
     }
 
-    /// As [`Seqpacket::receive`], but the packet stays queued until [`Seqpacket::consume`]: the next peek finds it again,
-    /// with descriptors of its own.
+    /// As [`Seqpacket::receive`], but the packet stays queued until [`Seqpacket::consume`]. The
+    /// next peek finds it again, and makes new descriptors for it.
     ///
-    /// A packet that is taken from the queue while the process is out of descriptors loses its own, and its sender never
-    /// learns of it. One that is only peeked loses nothing, whatever other threads open meanwhile.
+    /// A packet that is taken from the queue while the process is out of descriptors loses its own,
+    /// and the sender does not learn of it. A peeked packet loses nothing, even if other threads
+    /// open descriptors meanwhile.
     ///
     /// # Errors
-    /// `WouldBlock` when there is none; `InvalidData` when it is longer than the buffer's capacity: it is consumed; a
-    /// [`Shortage`] when it, or its descriptors, cannot be received now: it stays queued, and in the latter case its bytes
-    /// are in the buffer.
+    /// - `WouldBlock` if there is no packet.
+    /// - `InvalidData` if the packet is longer than the buffer's capacity. The packet is consumed.
+    /// - A [`Shortage`] if the packet or its descriptors cannot be received now. The packet stays
+    ///   queued. If only its descriptors cannot be received, its bytes are in the buffer.
     pub fn peek(&self, buffer: &mut Vec<u8>) -> io::Result<Received> {
         let capacity = buffer.capacity();
         buffer.resize(capacity, 0);
@@ -107,23 +109,24 @@ impl Seqpacket {
         peeked?.1
     }
 
-    /// Removes the packet that was peeked.
+    /// Removes the peeked packet.
     pub fn consume(&self) {
-        // Without room for descriptors: the packet's own go with it.
+        // There is no room for descriptors: the packet's own are closed with it.
         while let Err(Errno::INTR | Errno::CONNRESET) =
             rustix::net::recv(&self.0, &mut [0_u8; 1], RecvFlags::DONTWAIT)
         {}
     }
 
-    /// As [`Seqpacket::peek`], for those who receive often: clearing a large buffer costs more than a small packet. One
-    /// with more than a few descriptors is `InvalidData`. Returns the packet's length too.
+    /// As [`Seqpacket::peek`], for frequent calls: clearing a large buffer costs more than a small
+    /// packet. `InvalidData` for a packet with more than [`FEW_FDS`] descriptors. Returns the
+    /// packet's length, too.
     pub(crate) fn peek_few(&self, buffer: &mut [u8]) -> io::Result<(usize, io::Result<Received>)> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FEW_FDS))];
         self.peek_into(buffer, &mut space, FEW_FDS)
     }
 
-    /// Receives a packet without its descriptors. Returns its length, at most that of the buffer; 0 when the other end is
-    /// closed.
+    /// Receives a packet without its descriptors. Returns its length, at most that of the buffer; 0
+    /// if the other end is closed.
     pub(crate) fn receive_bytes(&self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match rustix::net::recv(&self.0, &mut *buffer, RecvFlags::DONTWAIT) {
@@ -134,7 +137,7 @@ impl Seqpacket {
         }
     }
 
-    /// The length of the next packet, and what it is.
+    /// The length of the next packet, and its descriptors.
     fn peek_into(
         &self,
         buffer: &mut [u8],
@@ -146,8 +149,8 @@ impl Seqpacket {
         let message = loop {
             match rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut control, flags)
             {
-                // Reset says, once, that the other end closed without reading everything; what it had sent is still
-                // there, and then the end.
+                // CONNRESET reports, once, that the other end closed without having received
+                // everything. What it sent is still in the socket, then the end.
                 Err(Errno::INTR | Errno::CONNRESET) => {}
                 other => break other?,
             }
@@ -169,7 +172,7 @@ impl Seqpacket {
         if is_short_of_fds {
             return Ok((message.bytes, Err(self.shortage_beside(&fds).into())));
         }
-        // Nobody sends empty packets: one reads as the end of the stream.
+        // Neither side sends empty packets: one reads as the end of the stream.
         let is_end = message.bytes == 0 && fds.is_empty();
         Ok((
             message.bytes,
@@ -181,7 +184,8 @@ impl Seqpacket {
         ))
     }
 
-    /// Why only these descriptors of a packet were received. While they are open, one more fails for the same reason.
+    /// Why not all descriptors of a packet were received. While `_received` are open, one more
+    /// descriptor fails for the same reason.
     fn shortage_beside(&self, _received: &[OwnedFd]) -> Shortage {
         let one_more = rustix::io::fcntl_dupfd_cloexec(&self.0, 0).err();
         let errno = one_more

@@ -1,13 +1,13 @@
-//! Resources of the system that ran out.
+//! System resources that have run out.
 
 use rustix::io::Errno;
 use rustix::process::Resource;
 use std::io;
 
-/// A resource of which a system call found none. No peer broke a rule, and a later call may succeed.
+/// A system resource that has run out. No peer broke the protocol, and a later call may succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Shortage {
-    /// The process has as many file descriptors as it may.
+    /// The process has reached its limit of file descriptors.
     #[error(
         "out of file descriptors (limit {limit}: raise it with `ulimit -n`, or `LimitNOFILE=` of a systemd service)"
     )]
@@ -15,19 +15,20 @@ pub enum Shortage {
         /// The soft limit of the process.
         limit: u64,
     },
-    /// The system has as many open files as it may.
+    /// The system has reached its limit of open files.
     #[error("the system is out of file descriptors (raise the sysctl `fs.file-max`)")]
     SystemDescriptors,
-    /// More descriptors of the user are on their way between processes than one of its processes may have open.
+    /// More descriptors of this user are in flight between processes than one process may have
+    /// open.
     #[error(
         "too many file descriptors are in flight between processes of this user (limit {limit}: raise it with \
          `ulimit -n`, or `LimitNOFILE=` of a systemd service)"
     )]
     InFlight {
-        /// The soft limit of the process that sends.
+        /// The soft limit of the sending process.
         limit: u64,
     },
-    /// Memory, or the number of mappings.
+    /// Memory or memory mappings have run out.
     #[error(
         "out of memory or memory mappings (see `ulimit -v`, the memory limit of the control group, \
          and the sysctl `vm.max_map_count`)"
@@ -36,7 +37,7 @@ pub enum Shortage {
 }
 
 impl Shortage {
-    /// The shortage that an error reports, if it reports one.
+    /// The shortage that an error reports, if any.
     pub fn of(error: &io::Error) -> Option<Self> {
         let inner = error
             .get_ref()

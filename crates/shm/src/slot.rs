@@ -1,8 +1,9 @@
-//! What a slot of the ring holds.
+//! Contents of a slot of the ring.
 //!
-//! Words 0..11 are the header, 11..15 the descriptor, 16.. the inline area. A small payload lies at the start of the
-//! inline area and its head at the next multiple of 8; a block's head lies at the start of the inline area, or, when
-//! it does not fit there, in the block at the next multiple of 8 behind the payload.
+//! Words 0..11 are the header, 11..15 the descriptor, 16.. the inline area. A small payload lies at
+//! the start of the inline area, and its head at the next multiple of 8. The head of a block lies
+//! at the start of the inline area. If it does not fit there, it lies in the block, at the next
+//! multiple of 8 behind the payload.
 
 use crate::atomics::{AtomicU64, Ordering::Relaxed};
 use nervure_message::Header;
@@ -11,36 +12,36 @@ use nervure_message::Header;
 pub(crate) const SLOT_WORDS: usize = 48;
 /// Bytes of the inline area.
 pub const INLINE_BYTES: usize = (SLOT_WORDS - INLINE) * 8;
-/// The largest head in bytes.
+/// Largest head of a sample (layout and metadata), in bytes.
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
-/// The block of a sample that has none.
+/// Value of [`Descriptor::block`] for a sample that has none.
 pub(crate) const NO_BLOCK: u32 = u32::MAX;
 
-/// Block in the low half, segment in the high half.
+/// Index of the word with the block in its low half and the segment in its high half.
 const WORD_BLOCK: usize = Header::WORDS;
 const WORD_HEAD: usize = WORD_BLOCK + 3;
 const INLINE: usize = 16;
 const _: () = assert!(WORD_HEAD < INLINE);
 
-/// Where a sample's bytes are.
+/// Where the bytes of a sample lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     /// Row of the lease table, or [`NO_BLOCK`].
     pub(crate) block: u32,
     pub(crate) segment: u32,
-    /// Of the block within its segment.
+    /// Start of the block within its segment, in bytes.
     pub(crate) offset: u64,
     pub(crate) payload_bytes: u64,
     pub(crate) head_bytes: u32,
 }
 
 impl Descriptor {
-    /// Its block, if it has one.
+    /// Row of the block, if the sample has one.
     pub(crate) fn block(&self) -> Option<u32> {
         Some(self.block).filter(|&block| block != NO_BLOCK)
     }
 
-    /// Bytes of the inline area in use. Saturates where the peer wrote nonsense.
+    /// Bytes of the inline area in use. Saturates if the peer wrote nonsense.
     fn inline_bytes(&self) -> usize {
         let head = self.head_bytes as usize;
         if self.block == NO_BLOCK {
@@ -79,7 +80,8 @@ impl Descriptor {
     }
 }
 
-/// The inline area, aligned for any payload (128-bit values), and no more than the allocator's fast path gives.
+/// The inline area, aligned for any payload (128-bit values). Its size stays within the allocator's
+/// fast path.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
 pub(crate) struct InlineArea(pub(crate) [u64; SLOT_WORDS - INLINE]);
@@ -92,7 +94,7 @@ impl Default for InlineArea {
 
 impl InlineArea {
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: words are bytes of any value, and a byte needs no alignment.
+        // SAFETY: the words span INLINE_BYTES, and initialised words are valid, aligned bytes.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), INLINE_BYTES) }
     }
 
@@ -102,13 +104,13 @@ impl InlineArea {
     }
 }
 
-/// The words of a slot before its inline area.
+/// The words of a slot before its inline area: the header and the descriptor.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlotHeader([u64; INLINE]);
 
 impl SlotHeader {
-    /// Copies a slot out of shared memory: these words, and into `inline` what is in use behind them. Whatever the slot
-    /// holds, this stays in bounds.
+    /// Copies a slot out of shared memory: these words, and into `inline` the words in use behind
+    /// them. Stays in bounds whatever the slot holds.
     #[inline]
     pub(crate) fn load(slot: &[AtomicU64], inline: &mut InlineArea) -> Self {
         let mut fixed = Self([0; INLINE]);
@@ -131,12 +133,12 @@ impl SlotHeader {
     }
 }
 
-/// A slot in private memory: its inline area is filled first, and then described.
+/// A slot in private memory. Its inline area is filled first; then it is described.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlotImage {
     fixed: SlotHeader,
     inline: InlineArea,
-    /// Words of the inline area in use.
+    /// Number of words of the inline area in use.
     used: usize,
 }
 
@@ -149,7 +151,7 @@ impl SlotImage {
         self.inline.bytes_mut()
     }
 
-    /// Says what the sample is, and how much of the inline area is its own.
+    /// Stores header and descriptor, and derives how much of the inline area is in use.
     #[inline]
     pub(crate) fn describe(&mut self, header: &Header, descriptor: &Descriptor) {
         self.fixed.0[..Header::WORDS].copy_from_slice(&header.to_words());

@@ -1,4 +1,4 @@
-//! The kernel's side: memfds, mappings, eventfds, clocks.
+//! Calls of the operating system: memfds, mappings, eventfds, clocks.
 
 use crate::lock_free::Waited;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -24,7 +24,7 @@ pub fn utc_nanos() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// The first half of the kernel's random boot id, or 0 where /proc does not tell.
+/// The first half of the kernel's random boot id, or 0 if /proc does not provide it.
 pub fn boot_id() -> u64 {
     static BOOT_ID: LazyLock<u64> = LazyLock::new(|| {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -38,15 +38,15 @@ pub fn boot_id() -> u64 {
     *BOOT_ID
 }
 
-/// Bytes of a page of this machine.
+/// Size of a memory page of this machine, in bytes.
 pub fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// Makes a non-blocking eventfd, as a consumer's event loop watches it.
+/// Makes a non-blocking eventfd, for a consumer that sleeps in an event loop.
 ///
 /// # Errors
-/// When the process is out of descriptors.
+/// If the process is out of descriptors.
 pub fn eventfd() -> io::Result<OwnedFd> {
     use rustix::event::EventfdFlags;
     Ok(rustix::event::eventfd(
@@ -57,16 +57,17 @@ pub fn eventfd() -> io::Result<OwnedFd> {
 
 /// Makes an eventfd readable.
 pub(crate) fn eventfd_write(fd: BorrowedFd<'_>) {
-    // It fails only when the counter is full, and then it is readable already.
+    // It fails only if the counter is full, and then the eventfd is readable already.
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
-/// Empties an eventfd.
+/// Resets an eventfd, so that it is no longer readable.
 pub(crate) fn eventfd_clear(fd: BorrowedFd<'_>) {
     let _ = rustix::io::read(fd, &mut [0u8; 8]);
 }
 
-/// Waits until `news` or `other` is readable, at most until `deadline` (nanoseconds of CLOCK_MONOTONIC).
+/// Waits until `news` or `other` is readable, at most until `deadline` (nanoseconds of
+/// CLOCK_MONOTONIC).
 pub(crate) fn wait_readable(news: BorrowedFd<'_>, other: BorrowedFd<'_>, deadline: u64) -> Waited {
     let nanos = deadline.saturating_sub(monotonic_nanos());
     let timeout = Timespec {
@@ -82,17 +83,17 @@ pub(crate) fn wait_readable(news: BorrowedFd<'_>, other: BorrowedFd<'_>, deadlin
     }
 }
 
-/// Starts a thread on which no signal is ever delivered, so that the program's handlers run where it expects them.
+/// Starts a thread with all signals blocked, so that the program's handlers run on its own threads.
 ///
 /// # Errors
-/// When the system allows no more threads.
+/// If the system allows no more threads.
 pub fn spawn_without_signals(
     name: &str,
     run: impl FnOnce() + Send + 'static,
 ) -> io::Result<std::thread::JoinHandle<()>> {
-    // The mask is inherited: it is set before and restored after, so that there is no moment without it.
+    // A thread inherits the mask. Setting it here leaves no moment in which the thread has none.
     let mut before = std::mem::MaybeUninit::uninit();
-    // SAFETY: both sets are initialised by the calls before they are read, and live as long as the calls.
+    // SAFETY: the calls initialise both sets before they read them; the sets outlive the calls.
     unsafe {
         let mut all = std::mem::MaybeUninit::uninit();
         libc::sigfillset(all.as_mut_ptr());
@@ -102,16 +103,16 @@ pub fn spawn_without_signals(
         .name(name.to_owned())
         .stack_size(256 * 1024)
         .spawn(run);
-    // SAFETY: `before` was filled by the call above.
+    // SAFETY: the call above initialised `before`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     thread
 }
 
-/// Takes over a descriptor that this process inherited under `number`, close-on-exec from now on. Only the first call
-/// for a number succeeds.
+/// Takes ownership of descriptor `number`, which this process inherited, and makes it
+/// close-on-exec. Only the first call for a number succeeds.
 ///
 /// # Errors
-/// When no such descriptor is open, or it was taken over before.
+/// If no such descriptor is open, was not inherited, or has an owner already.
 pub fn adopt_inherited_fd(number: i32) -> io::Result<OwnedFd> {
     use rustix::fd::FromRawFd;
     static ADOPTED: std::sync::Mutex<Vec<i32>> = std::sync::Mutex::new(Vec::new());
@@ -124,9 +125,10 @@ pub fn adopt_inherited_fd(number: i32) -> io::Result<OwnedFd> {
             "it is in use already",
         ));
     }
-    // SAFETY: only asks the kernel about a number, which may well be closed.
+    // SAFETY: `fd` is only used to query the number's flags, which fails if the number is closed.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
-    // A descriptor that this process opened itself is close-on-exec, an inherited one cannot be: it survived exec.
+    // A descriptor opened by this process is close-on-exec. An inherited one cannot be: it survived
+    // exec.
     if rustix::io::fcntl_getfd(fd)?.contains(rustix::io::FdFlags::CLOEXEC) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -135,18 +137,20 @@ pub fn adopt_inherited_fd(number: i32) -> io::Result<OwnedFd> {
     }
     rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?;
     adopted.push(number);
-    // SAFETY: it is open, was inherited rather than opened by other code of this process, and is adopted only once.
+    // SAFETY: it is open, was inherited rather than opened by other code of this process, and is
+    // adopted only once, so that the result is its only owner.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// What a receiver of a memfd may do with it.
+/// What the receivers of a memfd may do with it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {
-    /// Its size is frozen; both ends write.
+    /// The size is sealed; both ends write.
     ReadWrite,
-    /// Its size is frozen; the first end that maps it writable is the last: it freezes it as `ReadOnly`.
+    /// The size is sealed. The first end that maps it writable is the only writer: it then seals it
+    /// as `ReadOnly`.
     OneWriter,
-    /// Its size is frozen, and no mapping made from now on may write.
+    /// The size is sealed, and no new mapping may write.
     ReadOnly,
 }
 
@@ -162,9 +166,11 @@ pub(crate) fn memfd(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Allocates the memory of a memfd, so that there is an error where there is none, and no SIGBUS or hole later.
+/// Allocates the memory of a memfd, so that a lack of memory is an error now, and not SIGBUS or a
+/// hole later.
 pub(crate) fn allocate(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
-    // A signal undoes what a call has allocated: small steps get on whatever timers a program has.
+    // A signal undoes what the interrupted call has allocated. Small steps make progress even in a
+    // program with frequent timers.
     const STEP: usize = 1024 * 1024;
     for start in (0..bytes).step_by(STEP) {
         let length = STEP.min(bytes - start) as u64;
@@ -180,7 +186,7 @@ pub(crate) fn allocate(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Freezes a memfd. `ReadOnly` must come after the writer's own mapping.
+/// Seals a memfd. `ReadOnly` must come after the writer's own mapping.
 pub(crate) fn seal(fd: BorrowedFd<'_>, sharing: Sharing) -> io::Result<()> {
     let size = SealFlags::SHRINK | SealFlags::GROW;
     let seals = match sharing {
@@ -191,7 +197,8 @@ pub(crate) fn seal(fd: BorrowedFd<'_>, sharing: Sharing) -> io::Result<()> {
     Ok(rustix::fs::fcntl_add_seals(fd, seals)?)
 }
 
-/// Checks that a received descriptor is a memfd that nobody can shrink under a mapping (which would be SIGBUS).
+/// Checks that a received descriptor is a memfd that no process can shrink under a mapping (access
+/// would raise SIGBUS), and returns its size.
 pub(crate) fn frozen_bytes(fd: BorrowedFd<'_>) -> io::Result<usize> {
     sealed_bytes(fd, SealFlags::SHRINK | SealFlags::GROW)
 }
@@ -219,14 +226,15 @@ pub(crate) struct Mapping {
     fork_generation: u32,
 }
 
-// SAFETY: a mapping is plain memory of the process; what may be done with it concurrently is decided by its users,
-// who reach it only through `start`.
+// SAFETY: a mapping is plain memory of the process. Its users decide which concurrent accesses are
+// sound, and reach it only through `start` and the unsafe accessors.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the whole of `fd`, `bytes` long, shared. `populate` fills the page tables now rather than at first use.
+    /// Maps the whole of `fd`, `bytes` long, shared. `populate` fills the page tables now rather
+    /// than at first use.
     pub(crate) fn new(
         fd: BorrowedFd<'_>,
         bytes: usize,
@@ -243,7 +251,7 @@ impl Mapping {
         } else {
             MapFlags::SHARED
         };
-        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs no other memory.
+        // SAFETY: the kernel chooses a free address, so the mapping disturbs no other memory.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, 0)? };
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -271,8 +279,8 @@ impl Mapping {
 
     /// Maps a received segment, of exactly `bytes`, for reading.
     ///
-    /// All of it must be allocated, and sealed so that it stays so: otherwise whoever reads it would pay for the
-    /// memory of a hole, however large its producer made it.
+    /// All of it must be allocated, and sealed so that it stays allocated. Otherwise the reader
+    /// would pay for the memory of a hole, however large its producer made it.
     pub(crate) fn of_segment(fd: &OwnedFd, bytes: usize) -> io::Result<Self> {
         let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
         let actual = sealed_bytes(fd.as_fd(), sealed)?;
@@ -294,19 +302,19 @@ impl Mapping {
     /// A reference to a `T` at byte `offset`.
     ///
     /// # Safety
-    /// As for [`Mapping::slice_at`].
+    /// As [`Mapping::slice_at`].
     #[inline]
     pub(crate) unsafe fn at<T>(&self, offset: usize) -> &T {
-        // SAFETY: the caller vouches for all of it.
+        // SAFETY: the caller guarantees what `slice_at` requires, for one `T`.
         unsafe { &self.slice_at::<T>(offset, 1)[0] }
     }
 
-    /// `count` of `T` from byte `offset` on.
+    /// `count` values of type `T`, starting at byte `offset`.
     ///
     /// # Safety
-    /// They must lie within the mapping, aligned: whoever maps a page checks its length against its sizes once, and every
-    /// sample goes through here many times. `T` must be made of atomics alone (valid for any bytes, and changed by others
-    /// at any time).
+    /// The values must lie within the mapping, and be aligned. (The code that maps a page checks
+    /// its length against its sizes once; every sample goes through here several times.) `T` must
+    /// consist of atomics alone: valid for any bytes, and changed by other processes at any time.
     #[inline]
     pub(crate) unsafe fn slice_at<T>(&self, offset: usize, count: usize) -> &[T] {
         debug_assert!(
@@ -317,26 +325,26 @@ impl Mapping {
             (self.start.as_ptr() as usize + offset).is_multiple_of(align_of::<T>()),
             "misaligned"
         );
-        // SAFETY: in bounds, aligned, and a `T` that any bytes are and others may change, for all of which the caller
-        // vouches; mapped as long as `self` lives.
+        // SAFETY: the caller guarantees that the values lie within the mapping, are aligned, and
+        // consist of atomics. They are mapped as long as `self` lives.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset).cast(), count) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // After fork the parent's handles are inert: see `fork`.
+        // After a fork the parent's handles are inert: see `fork`.
         if self.fork_generation == crate::fork::generation() {
-            // SAFETY: the range was mapped by `new`, and whoever borrowed from it borrowed from `self`.
+            // SAFETY: `new` mapped the range, and every reference into it borrows from `self`.
             let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
         }
     }
 }
 
-/// A second descriptor for the same memfd that can only be mapped for reading.
+/// Makes a second descriptor for the same memfd that can only be mapped for reading.
 ///
 /// # Errors
-/// When /proc is not mounted, or descriptors run out.
+/// If /proc is not mounted, or descriptors run out.
 pub fn read_only(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     use rustix::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());

@@ -1,16 +1,18 @@
-//! The page on which a node sleeps: its doorbell as a consumer, its space futex as a producer.
+//! The page on which a node sleeps: its doorbell as a consumer, its room futex as a producer.
 //!
-//! Every peer of the node maps it writable, so that a peer can overwrite each word of it at any time. Nothing that
-//! the node depends on is read from it:
+//! Every peer of the node maps the page writable, so a peer can overwrite each word at any time.
+//! The node depends on nothing that it reads from the page:
 //!
-//! - Sizes come from the size of the memory, which is sealed, and from the keeper's messages. There is no header.
-//! - Whether the node sleeps is in its own memory and, for the keeper, in its counters page. The node's own threads
-//!   wake it by these ([`OwnWakePage::interrupt`], [`OwnWakePage::notify_room`]), the keeper unconditionally
-//!   ([`WakePage::ring_all`]).
-//! - Every sleep is bounded by [`MAX_SLEEP_NANOS`]. As often, the node looks into all rings and clears the bits,
-//!   whatever the page says, so that samples of other producers arrive late at worst.
+//! - Sizes come from the size of the memory, which is sealed, and from the keeper's messages. The
+//!   page has no header.
+//! - Whether the node sleeps is recorded in its own memory and, for the keeper, in its counters
+//!   page. The node's own threads wake it by these ([`OwnWakePage::interrupt`],
+//!   [`OwnWakePage::notify_room`]); the keeper wakes it unconditionally ([`WakePage::ring_all`]).
+//! - Every sleep is bounded by [`MAX_SLEEP_NANOS`]. At the same interval the node looks into all
+//!   rings and clears the bits, whatever the page holds. So samples of other producers arrive late
+//!   at worst.
 //!
-//! A word that only the node writes and that reads otherwise is a proof that a peer overwrote the page:
+//! A word that only the node writes, and that has changed, proves that a peer overwrote the page:
 //! see [`OwnWakePage::on_overwritten`].
 
 use crate::atomics::{AtomicU64, FutexWord};
@@ -23,19 +25,19 @@ use crate::sys::{self, Mapping, Sharing, monotonic_nanos};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;
 use std::sync::Arc;
-// Private to a process, so that no model needs to know them.
+// Private to a process, so that they are no kill points.
 use std::sync::atomic::{AtomicBool, AtomicU64 as PrivateU64, Ordering::Relaxed};
 
-/// The most inputs of a node: one summary word of words, less the bit that is its own in private memory.
+/// The most inputs of a node: 64 words of 64 bits, less the bit for the node's own interrupts.
 pub const MAX_INPUTS: u32 = 64 * 64 - 1;
 
-/// Longest sleep of a consumer before it looks again.
+/// Longest sleep of a consumer before it looks into its rings again.
 ///
-/// Bounds the delay of samples while a peer overwrites the wake page; nothing else depends on it. One wake-up a second
-/// costs an idle node some 20 microseconds of a core.
+/// It bounds the delay of samples while a peer overwrites the wake page; nothing else depends on
+/// it. One wake-up per second costs an idle node about 20 microseconds of a core.
 pub const MAX_SLEEP_NANOS: u64 = 1_000_000_000;
 
-/// How a peer is known to have overwritten a wake page.
+/// Which word of a wake page a peer has overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Overwritten {
     /// `parked` changed while the node slept.
@@ -50,21 +52,22 @@ pub enum Overwritten {
 #[derive(Debug)]
 pub struct WakePage {
     mapping: Mapping,
-    /// Words of the bitmap.
+    /// Number of words of the bitmap.
     words: usize,
 }
 
 impl WakePage {
     const ROOM_SEQUENCE: usize = LINE;
     const ROOM_WAITERS: usize = LINE + 8;
-    // The doorbell has one line, and not one a field: ringing and waking up each touch all of them, and
-    // each line costs it a trip to the other core. While the node is awake, next to nothing here is written.
+    // The fields of the doorbell share one cache line: ringing and waking up each touch all of
+    // them, and each line would cost a transfer between cores. While the node is awake, they are
+    // rarely written.
     const PARKED: usize = 2 * LINE;
     const SEQUENCE: usize = 2 * LINE + 8;
     const SUMMARY: usize = 2 * LINE + 16;
     const WORDS: usize = 2 * LINE + 24;
 
-    /// At least one, so that a node without inputs can be rung, too.
+    /// Number of words for these inputs. At least one, so that a node without inputs can be rung.
     fn words(inputs: u32) -> usize {
         (inputs as usize).div_ceil(64).max(1)
     }
@@ -76,7 +79,7 @@ impl WakePage {
     /// Makes the page of a node with `inputs` inputs.
     ///
     /// # Errors
-    /// `InvalidInput` beyond [`MAX_INPUTS`]; else when memory or descriptors run out.
+    /// `InvalidInput` beyond [`MAX_INPUTS`]; others if memory or descriptors run out.
     pub fn create(inputs: u32) -> io::Result<(Self, OwnedFd)> {
         check_inputs(inputs)?;
         let bytes = Self::bytes(inputs);
@@ -95,7 +98,7 @@ impl WakePage {
     /// Maps a received page.
     ///
     /// # Errors
-    /// `InvalidData` when it is no wake page.
+    /// `InvalidData` if it is no wake page.
     pub fn map(fd: &OwnedFd) -> io::Result<Self> {
         let bytes = sys::frozen_bytes(fd.as_fd())?;
         if bytes < Self::bytes(0) {
@@ -119,16 +122,17 @@ impl WakePage {
 
     #[inline]
     fn doorbell(&self) -> Doorbell<'_> {
-        // SAFETY: `FutexWord` is a transparent atomic, within the page: `create` has made it so long, or `map` checked it.
+        // SAFETY: `FutexWord` is a transparent atomic, within the page: `create` made it that long,
+        // or `map` checked it.
         let sequence = unsafe { self.mapping.at::<FutexWord>(Self::SEQUENCE) };
-        // SAFETY: atomics, within the page.
+        // SAFETY: atomics, within the page, as above.
         let (parked, summary) = unsafe {
             (
                 self.mapping.at(Self::PARKED),
                 self.mapping.at(Self::SUMMARY),
             )
         };
-        // SAFETY: as above.
+        // SAFETY: atomics, within the page: `create` and `map` derive `words` from its length.
         let words = unsafe { self.mapping.slice_at::<AtomicU64>(Self::WORDS, self.words) };
         Doorbell {
             sequence,
@@ -140,9 +144,10 @@ impl WakePage {
 
     #[inline]
     pub(crate) fn room_futex(&self) -> RoomFutex<'_> {
-        // SAFETY: as for the doorbell.
+        // SAFETY: `FutexWord` is a transparent atomic, within the page: `create` made it that long,
+        // or `map` checked it.
         let sequence = unsafe { self.mapping.at::<FutexWord>(Self::ROOM_SEQUENCE) };
-        // SAFETY: as above.
+        // SAFETY: an atomic, within the page, as above.
         let waiters = unsafe { self.mapping.at(Self::ROOM_WAITERS) };
         RoomFutex { sequence, waiters }
     }
@@ -155,8 +160,8 @@ impl WakePage {
         }
     }
 
-    /// Wakes the node for all of its inputs and for room, whether it seems to sleep or not: a peer of it died, perhaps
-    /// before it rang.
+    /// Wakes the node for all of its inputs and for room, even if it seems to be awake: a peer of
+    /// it died, perhaps before it rang.
     pub fn ring_all(&self, eventfd: BorrowedFd<'_>) {
         self.doorbell().ring_all();
         sys::eventfd_write(eventfd);
@@ -178,11 +183,11 @@ pub struct OwnWakePage {
     inputs: u32,
     sleeper: Sleeper,
     waiting: RoomWaiters,
-    /// The rings are looked into at the next look, whatever the bits say.
+    /// The next [`OwnWakePage::take`] marks all inputs as pending, whatever the bits are.
     sweep_requested: AtomicBool,
-    /// When they are next, in nanoseconds of CLOCK_MONOTONIC.
+    /// When the next such sweep is due, in nanoseconds of CLOCK_MONOTONIC.
     next_sweep: PrivateU64,
-    /// Where the keeper sees whether the node sleeps.
+    /// Where the keeper reads whether the node sleeps.
     counters: Arc<CountersPage>,
     was_overwritten: AtomicBool,
     on_overwritten: Box<dyn Fn(Overwritten) + Send + Sync>,
@@ -197,10 +202,10 @@ impl std::fmt::Debug for OwnWakePage {
 }
 
 impl OwnWakePage {
-    /// Maps the page of the node with `inputs` inputs that has those counters.
+    /// Maps the page of the node that has `inputs` inputs and these counters.
     ///
     /// # Errors
-    /// `InvalidData` when it is no wake page, or of another number of inputs.
+    /// `InvalidData` if it is no wake page, or has another number of inputs.
     pub fn map(fd: &OwnedFd, inputs: u32, counters: Arc<CountersPage>) -> io::Result<Self> {
         check_inputs(inputs)?;
         let bytes = WakePage::bytes(inputs);
@@ -221,7 +226,8 @@ impl OwnWakePage {
         })
     }
 
-    /// Calls `notify` once, from the thread that finds out, when a peer has overwritten the page.
+    /// Sets a function that is called once, by the thread that detects it, if a peer has
+    /// overwritten the page.
     #[must_use]
     pub fn on_overwritten(self, notify: impl Fn(Overwritten) + Send + Sync + 'static) -> Self {
         Self {
@@ -230,16 +236,17 @@ impl OwnWakePage {
         }
     }
 
-    /// How many inputs the node has.
+    /// Number of inputs of the node.
     pub(crate) fn inputs(&self) -> u32 {
         self.inputs
     }
 
-    /// Takes what is pending into `pending`, one bit an input, and returns whether anything was. Sets bit `inputs` when
-    /// another thread of this process has interrupted the node.
+    /// Moves the pending bits into `pending`, one per input, and returns whether there were any.
+    /// Sets bit `inputs` if another thread of this process has interrupted the node.
     #[inline]
     pub(crate) fn take(&self, pending: &mut [u64]) -> bool {
-        // First: what the interrupting thread did before, a look at everything included, is visible then.
+        // First, so that everything the interrupting thread did before is visible: it may have
+        // requested a sweep.
         let is_interrupted = self.sleeper.take_interrupt();
         let mut any = if self.sweep_requested.load(Relaxed) {
             self.sweep_requested.store(false, Relaxed);
@@ -254,8 +261,9 @@ impl OwnWakePage {
         any
     }
 
-    /// Sleeps until a producer rings, another thread interrupts, or `deadline` (nanoseconds of CLOCK_MONOTONIC); at most
-    /// for [`MAX_SLEEP_NANOS`], and not at all when something is pending.
+    /// Sleeps until a producer rings, another thread interrupts, or `deadline` (nanoseconds of
+    /// CLOCK_MONOTONIC), and at most for [`MAX_SLEEP_NANOS`]. Returns at once if something is
+    /// pending.
     pub(crate) fn sleep(&self, deadline: Option<u64>) -> Waited {
         let until = self.begin_sleep(deadline);
         let (waited, is_intact) = self.page.doorbell().sleep(&self.sleeper, until);
@@ -263,7 +271,7 @@ impl OwnWakePage {
         caller_outcome(waited, until, deadline)
     }
 
-    /// As [`OwnWakePage::sleep`], and ends as [`Waited::Interrupted`] when `other` is readable.
+    /// As [`OwnWakePage::sleep`], but ends as [`Waited::Interrupted`] if `other` is readable.
     pub(crate) fn sleep_beside(
         &self,
         eventfd: BorrowedFd<'_>,
@@ -282,7 +290,7 @@ impl OwnWakePage {
         caller_outcome(waited, until, deadline)
     }
 
-    /// Asks for the eventfd to be written at the next ring. False when something is pending already.
+    /// Requests that the next ring writes the eventfd. False if something is pending already.
     pub(crate) fn arm(&self) -> bool {
         self.page.doorbell().arm(&self.sleeper)
     }
@@ -295,29 +303,30 @@ impl OwnWakePage {
         self.check(is_intact, Overwritten::Parked);
     }
 
-    /// How long a node may sleep in an event loop that wants to look again at `deadline`: at most for
-    /// [`MAX_SLEEP_NANOS`]. The keeper takes a node that sleeps longer for one that hangs.
+    /// Until when a node may sleep in an event loop that wants to look again at `deadline`: at most
+    /// for [`MAX_SLEEP_NANOS`]. The keeper considers a node that sleeps longer to hang.
     pub fn sleep_deadline(&self, deadline: Option<u64>) -> u64 {
         let until = self.begin_sleep(deadline);
-        // It looks at the clock before each sleep, and so was awake until now.
+        // The caller looks at the clock before each sleep, so it was awake until now.
         self.sweep_if_due(until.saturating_sub(MAX_SLEEP_NANOS));
         until
     }
 
-    /// Wakes the node for what another thread of its process has for it.
+    /// Wakes the node on behalf of another thread of its process.
     pub(crate) fn interrupt(&self, eventfd: BorrowedFd<'_>) {
         if self.page.doorbell().interrupt(&self.sleeper) == Some(Parking::EventFd) {
             sys::eventfd_write(eventfd);
         }
     }
 
-    /// As [`OwnWakePage::interrupt`], and the node looks into all rings, whether their producers rang or not.
+    /// As [`OwnWakePage::interrupt`], and makes the node look into all rings, whether their
+    /// producers rang or not.
     pub(crate) fn check_all_inputs(&self, eventfd: BorrowedFd<'_>) {
         self.sweep_requested.store(true, Relaxed);
         self.interrupt(eventfd);
     }
 
-    /// Waits for room until `look_again` finds some, a consumer notifies, or `deadline` (nanoseconds of
+    /// Waits until `look_again` finds room, a consumer notifies, or `deadline` (nanoseconds of
     /// CLOCK_MONOTONIC).
     pub(crate) fn wait_for_room<T>(
         &self,
@@ -340,7 +349,7 @@ impl OwnWakePage {
 
     // -- helpers
 
-    /// Tells the keeper until when the node sleeps at most.
+    /// Publishes for the keeper until when the node sleeps at most, and returns that time.
     fn begin_sleep(&self, deadline: Option<u64>) -> u64 {
         let latest = monotonic_nanos().saturating_add(MAX_SLEEP_NANOS);
         let until = deadline.map_or(latest, |deadline| deadline.min(latest));
@@ -350,7 +359,7 @@ impl OwnWakePage {
 
     fn end_sleep(&self, until: u64, timed_out: bool, is_intact: bool) {
         self.counters.set_sleeps_until(None);
-        // The latest time that has certainly come; no clock is read for it.
+        // A time that has certainly come, without reading a clock.
         self.sweep_if_due(if timed_out {
             until
         } else {
@@ -375,7 +384,8 @@ impl OwnWakePage {
     }
 }
 
-/// A sleep that ended before its caller's deadline is a reason to look again.
+/// What the caller's wait ended by: a sleep that timed out before the caller's deadline is a reason
+/// to look again.
 fn caller_outcome(waited: Waited, until: u64, deadline: Option<u64>) -> Waited {
     if waited == Waited::TimedOut && deadline != Some(until) {
         Waited::LookAgain

@@ -1,34 +1,36 @@
-//! The doorbell of a consuming node: which of its inputs have news, and whether a producer must wake
-//! the node.
+//! The doorbell of a consuming node: which of its inputs have news, and whether a producer must
+//! wake the node.
 //!
 //! One consumer waits; many producers ring. A producer pays for a system call only if the consumer
 //! sleeps, and of several producers that ring a sleeping consumer only the first pays.
 //!
 //! Fields (all in the consumer's wake page, written by both sides):
-//! - `words`: one bit per input, set by its producer after a push, cleared by the consumer before it
-//!   looks into the ring.
-//! - `summary`: one bit per word, set after the word's bit, cleared by the consumer before the word.
+//! - `words`: one bit per input, set by its producer after a push, cleared by the consumer before
+//!   it looks into the ring.
+//! - `summary`: one bit per word, set after the word's bit, cleared by the consumer before the
+//!   word.
 //! - `parked`: bits 32.. hold how the consumer sleeps ([`Parking`]), bits 0..32 the number of this
 //!   sleep, which is the value of `sequence` when the sleep begins. Only the consumer writes it:
 //!   every protocol in which a producer clears it loses wake-ups.
 //! - `sequence`: the futex word. The consumer increments it when a sleep begins, so that no two
-//!   sleeps have the same number. The producer that wakes the consumer increments it once per sleep.
+//!   sleeps have the same number. The producer that wakes the consumer increments it once per
+//!   sleep.
 //!
 //! Why no wake-up is lost: a producer stores (bit, summary), fences, loads `parked`. The consumer
-//! stores `parked`, fences, loads `summary`. One of the two sees the other. Of the producers that see
-//! a parked consumer, the one that increments `sequence` from the number of that sleep wakes it. If
-//! `sequence` has changed already, the consumer's futex wait cannot begin, or has been ended by the
-//! producer that changed it. A producer that was delayed since an earlier sleep fails to increment
-//! `sequence`; otherwise it might wake a consumer that now sleeps in another way.
+//! stores `parked`, fences, loads `summary`. One of the two sees the other. Of the producers that
+//! see a parked consumer, the one that increments `sequence` from the number of that sleep wakes
+//! it. If `sequence` has changed already, the consumer's futex wait cannot begin, or has been ended
+//! by the producer that changed it. A producer that was delayed since an earlier sleep fails to
+//! increment `sequence`; otherwise it might wake a consumer that now sleeps in another way.
 //!
-//! Why a producer need not ring while its own bit is still set: the consumer clears the bit, fences,
-//! then looks into the ring. The producer pushes, fences, then loads the bit. If the producer still
-//! sees it set, the consumer's look comes after the push. For a producer that dies between the bit
-//! and the wake, the keeper rings with [`Doorbell::ring_all`].
+//! Why a producer need not ring while its own bit is still set: the consumer clears the bit,
+//! fences, then looks into the ring. The producer pushes, fences, then loads the bit. If the
+//! producer still sees it set, the consumer's look comes after the push. For a producer that dies
+//! between the bit and the wake, the keeper rings with [`Doorbell::ring_all`].
 //!
-//! All of that holds between peers that keep the rules. A hostile peer can overwrite every field. Two
-//! paths do not depend on the fields: the consumer's own process wakes it by [`Sleeper`], which is
-//! private memory, and [`Doorbell::take_all`] finds all pushed samples whatever the fields hold.
+//! All of that holds between peers that keep the rules. A hostile peer can overwrite every field.
+//! Two paths do not depend on the fields: the consumer's own process wakes it by [`Sleeper`], which
+//! is private memory, and [`Doorbell::take_all`] finds all pushed samples whatever the fields hold.
 //!
 //! Orderings: the fences order everything but the bits of `words` against `summary`. Those are
 //! ordered by a release in the producer and an acquire in the consumer. (Loom cannot show that: in
@@ -103,8 +105,8 @@ impl Doorbell<'_> {
     }
 
     /// Rings for every input, and wakes the consumer from a futex even if it seems to be awake: a
-    /// producer may have died between its bit and its wake, or have overwritten `parked`. The caller
-    /// writes to the eventfd.
+    /// producer may have died between its bit and its wake, or have overwritten `parked`. The
+    /// caller writes to the eventfd.
     pub(crate) fn ring_all(&self) {
         for word in self.words {
             word.fetch_or(u64::MAX, Release);
@@ -162,8 +164,9 @@ impl Doorbell<'_> {
         true
     }
 
-    /// Sleeps on the futex until a producer rings, another thread interrupts, or `deadline`. Returns
-    /// at once if something is pending. The flag is false if a peer overwrote `parked` meanwhile.
+    /// Sleeps on the futex until a producer rings, another thread interrupts, or `deadline`.
+    /// Returns at once if something is pending. The flag is false if a peer overwrote `parked`
+    /// meanwhile.
     pub(crate) fn sleep(&self, sleeper: &Sleeper, deadline: u64) -> (Waited, bool) {
         let number = self.park(sleeper, Parking::Futex);
         let waited = if self.is_quiet(sleeper) {

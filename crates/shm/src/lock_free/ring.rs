@@ -7,16 +7,16 @@
 //!   pop, by the producer only to drop the oldest.
 //! - `slots`: `capacity` descriptors of `SLOT_WORDS` words, at index modulo `capacity`, a power of
 //!   two.
-//! - `leases`: one word per block of the output; 1 from the push until the consumer dropped its last
-//!   view.
+//! - `leases`: one word per block of the output; 1 from the push until the consumer dropped its
+//!   last view.
 //!
 //! The consumer copies a slot and then claims it by its exchange on `tail`. The producer overwrites
-//! a slot only after it saw `tail` beyond it (acquire) or advanced `tail` itself. In the latter case
-//! the consumer's exchange fails, and the consumer discards its copy, which may be torn.
+//! a slot only after it saw `tail` beyond it (acquire) or advanced `tail` itself. In the latter
+//! case the consumer's exchange fails, and the consumer discards its copy, which may be torn.
 //!
 //! Orderings beyond the obvious ones (release to publish, acquire to see):
-//! - The producer acquires `tail` also where its exchange fails, because it then overwrites what the
-//!   consumer has read.
+//! - The producer acquires `tail` also where its exchange fails, because it then overwrites what
+//!   the consumer has read.
 //! - The consumer's exchange need not acquire, because its load of `head` does.
 //! - The consumer's release of `tail`, and of the lease, guarantees that it has finished reading
 //!   before the slot, or the block, is overwritten.
@@ -26,7 +26,8 @@
 
 use super::sync::{AtomicU32, AtomicU64, Ordering::*};
 
-/// Pop attempts after which the producer counts as hostile. An honest one makes a few attempts fail.
+/// Pop attempts after which the producer counts as hostile. An honest one makes a few attempts
+/// fail.
 const MAX_POP_ATTEMPTS: u32 = 1_000_000;
 
 /// The counters of a ring are invalid: the peer overwrote them.

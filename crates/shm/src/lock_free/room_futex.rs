@@ -1,8 +1,9 @@
 //! The futex on which a producing node waits for its consumers to make room: the counterpart of the
 //! doorbell.
 //!
-//! Fields (in the producer's wake page): `waiters`, the number of its threads that wait or are about
-//! to; `sequence`, the futex word, incremented by a consumer that has made room and sees a waiter.
+//! Fields (in the producer's wake page): `waiters`, the number of its threads that wait or are
+//! about to; `sequence`, the futex word, incremented by a consumer that has made room and sees a
+//! waiter.
 //!
 //! Why no wake-up is lost: the producer stores the number of its waiting threads in `waiters`,
 //! fences, loads `sequence`, then looks again for room. The consumer makes room, fences, then loads
@@ -11,8 +12,8 @@
 //! keeper reports the death to the producer, whose control thread then calls [`RoomWaiters::wake`].
 //!
 //! The true number is in the producer's own memory ([`RoomWaiters`]). A peer that overwrites
-//! `waiters` costs a wake-up, and the next wait restores the number. Without a wake-up a wait ends at
-//! the caller's deadline.
+//! `waiters` costs a wake-up, and the next wait restores the number. Without a wake-up a wait ends
+//! at the caller's deadline.
 
 use super::Waited;
 use super::sync::{AtomicU32, FutexWord, Mutex, Ordering::*, fence};
@@ -47,8 +48,8 @@ impl RoomFutex<'_> {
     }
 
     /// Sleeps until a consumer notifies, or until `deadline`. Returns at once if `look_again` finds
-    /// room. Calls `counted` with the number of waiting threads when that changes. The flag is false
-    /// if a peer overwrote `waiters` meanwhile.
+    /// room. Calls `counted` with the number of waiting threads when that changes. The flag is
+    /// false if a peer overwrote `waiters` meanwhile.
     pub(crate) fn wait<T>(
         &self,
         waiting: &RoomWaiters,

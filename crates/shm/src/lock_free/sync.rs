@@ -1,4 +1,5 @@
-//! Atomics, fences and futexes of the lock-free structures: the real ones, or loom's models of them.
+//! Atomics, fences and futexes of the lock-free structures: the real ones, or loom's models of
+//! them.
 
 #[cfg(not(loom))]
 pub(crate) use crate::atomics::{

@@ -39,8 +39,8 @@ impl Bell {
     }
 }
 
-/// A consumer that sleeps whenever nothing is pending sees every count of both producers; a lost wake-up would
-/// leave it asleep, which loom reports as a deadlock.
+/// A consumer that sleeps whenever nothing is pending sees every count of both producers; a lost
+/// wake-up would leave it asleep, which loom reports as a deadlock.
 fn producers_wake_a_sleeping_consumer(preemptions: usize, inputs: [u32; 2], pushes: [u64; 2]) {
     check(preemptions, move || {
         let bell = Arc::new(Bell::new(2));
@@ -78,8 +78,9 @@ fn producers_wake_a_sleeping_consumer(preemptions: usize, inputs: [u32; 2], push
     });
 }
 
-/// A consumer that looks now and then and never lies down: nobody pays for waking it, and its looks find everything,
-/// because a producer that sees its bit still set is one whose push the next look comes after.
+/// A consumer that looks now and then and never lies down: nobody pays for waking it, and its looks
+/// find everything, because a producer that sees its bit still set is one whose push the next look
+/// comes after.
 #[test]
 fn a_consumer_that_only_looks_is_never_woken_and_misses_nothing() {
     const PUSHES: u64 = 2;
@@ -143,8 +144,8 @@ impl EventFd {
     }
 }
 
-/// A consumer that sleeps on the futex and in an event loop by turns, as a program that mixes both may: a producer
-/// that saw it asleep in one way may get to wake it when it sleeps in the other.
+/// A consumer that sleeps on the futex and in an event loop by turns, as a program that mixes both
+/// may: a producer that saw it asleep in one way may get to wake it when it sleeps in the other.
 fn ways_to_sleep_may_alternate(preemptions: usize, pushes: [u64; 2], keeper: bool) {
     check(preemptions, move || {
         let bell = Arc::new(Bell::new(1));
@@ -214,7 +215,8 @@ fn the_keeper_wakes_a_consumer_whose_producer_died_before_it_rang() {
             let (bell2, head2) = (bell.clone(), head.clone());
             let thread = thread::spawn(move || {
                 head2.fetch_add(1, Release);
-                // What a producer has done when it is killed: nothing, its bit, or its bit and the sequence.
+                // What a producer has done when it is killed: nothing, its bit, or its bit and the
+                // sequence.
                 if died_after >= 1 {
                     bell2.words[0].fetch_or(1, Release);
                 }
@@ -235,7 +237,8 @@ fn the_keeper_wakes_a_consumer_whose_producer_died_before_it_rang() {
     }
 }
 
-/// What a peer that breaks the rules may do at any time: seem to wake the consumer, and seem to have rung already.
+/// What a peer that breaks the rules may do at any time: seem to wake the consumer, and seem to
+/// have rung already.
 fn overwrite(bell: &Bell) {
     bell.parked.store(0, Relaxed);
     bell.words[0].store(u64::MAX, Relaxed);
@@ -307,7 +310,8 @@ fn the_keeper_wakes_a_consumer_that_a_peer_made_seem_awake() {
     });
 }
 
-/// Producers do not ring for a bit that is set, so that a set bit without its summary would silence them for good.
+/// Producers do not ring for a bit that is set, so that a set bit without its summary would silence
+/// them for good.
 #[test]
 fn a_look_at_everything_repairs_what_a_peer_has_overwritten() {
     const PUSHES: u64 = 2;

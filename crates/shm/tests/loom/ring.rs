@@ -117,7 +117,8 @@ fn a_slot_is_written_again_only_after_it_was_read() {
     for capacity in [1, 2] {
         check(4, move || {
             let memory = Arc::new(Memory::new(capacity));
-            // What the slots hold, beside them: where nothing is dropped, nobody reads what is being written.
+            // What the slots hold, beside them: where nothing is dropped, nobody reads what is
+            // being written.
             let cells: Arc<Vec<_>> = Arc::new((0..capacity).map(|_| Exclusive::new()).collect());
             let (producer, cells2) = (memory.clone(), cells.clone());
             let thread = thread::spawn(move || {
