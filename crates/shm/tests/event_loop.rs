@@ -1,76 +1,28 @@
 //! A consumer that sleeps in an event loop of its own, on the eventfd.
 
-use nervure_protocol::wiring::{Policy, Queue};
-use nervure_shm::{
-    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Output, OutputEdge,
-    OwnWakePage, Producer, ProducerPair, Seqpacket, Wait, Waited, WakePage, eventfd,
-};
+pub mod support;
+
+use nervure_protocol::wiring::Policy;
+use nervure_shm::{Arrival, Inbox, Output, Waited, eventfd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::thread;
+use support::{TestNode, connect, queue, try_send};
 
 fn wired() -> (Output, Inbox) {
-    let (_, wake) = WakePage::create(1).expect("memory");
-    let counters = CountersPage::create(1, 1).expect("memory");
-    let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
-    let producer = Producer {
-        budget: Budget::new(1 << 30),
-        wake: Arc::new(
-            OwnWakePage::map(&WakePage::create(0).expect("memory").1, 0, counters.clone())
-                .expect("a wake page"),
-        ),
-        counters: counters.clone(),
-        incarnation: 0,
-        stopping: Arc::default(),
-        on_misbehaviour: Arc::new(|edge, what| panic!("edge {edge}: {what}")),
-    };
-    let output = Output::new("output".to_owned(), 16, 0, producer);
-    let eventfd = Arc::new(eventfd().expect("a descriptor"));
-    let inbox = Inbox::new(
-        Arc::new(OwnWakePage::map(&wake, 1, counters.clone()).expect("a wake page")),
-        eventfd.clone(),
+    let (producer, consumer) = (TestNode::new(1 << 30), TestNode::new(0));
+    let (output, inbox) = (producer.output(16, 0), consumer.inbox());
+    connect(
+        0,
+        (&producer, &output, 16),
+        (&consumer, &inbox),
+        queue(Policy::DropOldest, 2, 4),
     );
-    let region = EdgeRegion::create(2, 16).expect("memory");
-    let (a, b) = Seqpacket::pair().expect("a socket");
-    inbox.handle().attach(InputEdge {
-        id: 0,
-        input: 0,
-        policy: Policy::DropOldest,
-        region: EdgeRegion::map(&region).expect("a region"),
-        pair: Arc::new(ConsumerPair::new(b)),
-        producer_wake: Arc::new(WakePage::create(0).expect("memory").0),
-        counters,
-    });
-    let attached = output.attach(OutputEdge {
-        id: 0,
-        consumer: "consumer/input".to_owned(),
-        input: 0,
-        queue: Queue {
-            policy: Policy::DropOldest,
-            depth: 2,
-            max_held: 4,
-        },
-        counters_row: 0,
-        region: EdgeRegion::map(&region).expect("a region"),
-        bell: Arc::new(WakePage::map(&wake).expect("a wake page")),
-        eventfd,
-        pair: Arc::new(ProducerPair::new(a, 0)),
-    });
-    attached.expect("it fits");
     (output, inbox)
 }
 
 fn send(output: &Output) {
-    let mut loan = output.loan(8, 0, Wait::Never).expect("memory");
-    output
-        .publish(
-            &mut loan,
-            nervure_message::Header::default(),
-            b"",
-            Wait::Never,
-        )
-        .expect("room");
+    try_send(output, 8).expect("room");
 }
 
 fn is_readable(fd: BorrowedFd<'_>, timeout_seconds: i64) -> bool {
@@ -97,11 +49,11 @@ fn drain(inbox: &mut Inbox) -> Option<u64> {
 }
 
 #[test]
-fn the_eventfd_tells_of_news_once_armed_and_only_then() {
+fn the_eventfd_reports_news_only_while_armed() {
     let (output, mut inbox) = wired();
     drain(&mut inbox);
     send(&output);
-    assert!(!is_readable(inbox.eventfd(), 0), "nobody asked");
+    assert!(!is_readable(inbox.eventfd(), 0), "not armed");
     assert!(!inbox.arm(), "there is news already");
     drain(&mut inbox);
     assert!(inbox.arm());
@@ -116,7 +68,7 @@ fn the_eventfd_tells_of_news_once_armed_and_only_then() {
     inbox.handle().notify();
     assert!(
         is_readable(inbox.eventfd(), 0),
-        "the control thread is news, too"
+        "a notification is news, too"
     );
     inbox.disarm();
 }
@@ -132,12 +84,20 @@ fn a_wait_beside_another_descriptor_ends_for_either() {
     assert_eq!(wait(&inbox, None), Waited::Interrupted);
     rustix::io::read(&other, &mut [0; 8]).expect("what was written");
     send(&output);
-    assert_eq!(wait(&inbox, None), Waited::LookAgain, "what came before");
+    assert_eq!(
+        wait(&inbox, None),
+        Waited::LookAgain,
+        "a sample from before the wait"
+    );
     assert_eq!(drain(&mut inbox), Some(0));
     thread::scope(|scope| {
         scope.spawn(|| send(&output));
         while drain(&mut inbox).is_none() {
-            assert_eq!(wait(&inbox, None), Waited::LookAgain, "what comes");
+            assert_eq!(
+                wait(&inbox, None),
+                Waited::LookAgain,
+                "a sample during the wait"
+            );
         }
     });
 }

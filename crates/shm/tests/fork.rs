@@ -2,14 +2,16 @@
 
 #![expect(unsafe_code, reason = "fork")]
 
+pub mod support;
+
 use nervure_message::Header;
-use nervure_protocol::wiring::{Policy, Queue};
+use nervure_protocol::wiring::Policy;
 use nervure_shm::{
-    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Output, OutputEdge,
-    OwnWakePage, PayloadLoan, Producer, ProducerPair, ReceivedSample, SendError, Seqpacket, Wait,
-    WakePage, eventfd,
+    Arrival, Budget, ConsumerPair, CountersPage, Inbox, Output, PayloadLoan, ProducerPair,
+    ReceivedSample, SendError, Wait,
 };
 use std::sync::Arc;
+use support::{TestNode, connect, queue};
 
 struct Process {
     output: Output,
@@ -22,60 +24,21 @@ struct Process {
 
 /// A process with an output that it reads itself.
 fn process() -> Process {
-    let (_, wake) = WakePage::create(1).expect("memory");
-    let counters = CountersPage::create(1, 1).expect("memory");
-    let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
-    let wake_page = Arc::new(OwnWakePage::map(&wake, 1, counters.clone()).expect("a wake page"));
-    let budget = Budget::new(1 << 30);
-    let producer = Producer {
-        budget: budget.clone(),
-        wake: wake_page.clone(),
-        counters: counters.clone(),
-        incarnation: 0,
-        stopping: Arc::default(),
-        on_misbehaviour: Arc::new(|edge, what| panic!("{edge}: {what}")),
-    };
-    let output = Output::new("output".to_owned(), 8, 1, producer);
-    let eventfd = Arc::new(eventfd().expect("a descriptor"));
-    let inbox = Inbox::new(wake_page.clone(), eventfd.clone());
-    let region = EdgeRegion::create(4, 8).expect("memory");
-    let (a, b) = Seqpacket::pair().expect("a socket");
-    let (consumer_pair, producer_pair) = (
-        Arc::new(ConsumerPair::new(b)),
-        Arc::new(ProducerPair::new(a, 0)),
+    let node = TestNode::new(1 << 30);
+    let (output, inbox) = (node.output(8, 1), node.inbox());
+    let pairs = connect(
+        0,
+        (&node, &output, 8),
+        (&node, &inbox),
+        queue(Policy::Block, 4, 4),
     );
-    inbox.handle().attach(InputEdge {
-        id: 0,
-        input: 0,
-        policy: Policy::Block,
-        region: EdgeRegion::map(&region).expect("a region"),
-        pair: consumer_pair.clone(),
-        producer_wake: Arc::new(WakePage::map(&wake).expect("a wake page")),
-        counters: counters.clone(),
-    });
-    let attached = output.attach(OutputEdge {
-        id: 0,
-        consumer: "node/input".to_owned(),
-        input: 0,
-        queue: Queue {
-            policy: Policy::Block,
-            depth: 4,
-            max_held: 4,
-        },
-        counters_row: 0,
-        region: EdgeRegion::map(&region).expect("a region"),
-        bell: Arc::new(WakePage::map(&wake).expect("a wake page")),
-        eventfd,
-        pair: producer_pair.clone(),
-    });
-    attached.expect("it fits");
     Process {
         output,
         inbox,
-        counters,
-        budget,
-        consumer_pair,
-        producer_pair,
+        counters: node.producer.counters,
+        budget: node.producer.budget,
+        consumer_pair: pairs.consumer,
+        producer_pair: pairs.producer,
     }
 }
 

@@ -1,69 +1,24 @@
-//! An edge that gives way when memory is short: an observer's.
+//! Edges of observers: when memory is short, their queued samples are dropped.
 
-use nervure_protocol::wiring::{Policy, Queue};
-use nervure_shm::{
-    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Output, OutputEdge,
-    OwnWakePage, Producer, ProducerPair, Seqpacket, Wait, WakePage, eventfd,
-};
-use std::sync::Arc;
+pub mod support;
+
+use nervure_protocol::wiring::Policy;
+use nervure_shm::{Arrival, Inbox, Output};
+use support::{TestNode, connect, queue, try_send};
 
 const BLOCKS: u32 = 64;
 const SAMPLE_BYTES: usize = 1 << 20;
+const BUDGET_BYTES: u64 = 4 * SAMPLE_BYTES as u64;
 
-fn output(budget: u64) -> (Output, Arc<CountersPage>) {
-    let counters = CountersPage::create(2, 1).expect("memory");
-    let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
-    let producer = Producer {
-        budget: Budget::new(budget),
-        wake: Arc::new(
-            OwnWakePage::map(&WakePage::create(0).expect("memory").1, 0, counters.clone())
-                .expect("a wake page"),
-        ),
-        counters: counters.clone(),
-        incarnation: 0,
-        stopping: Arc::default(),
-        on_misbehaviour: Arc::new(|edge, what| panic!("edge {edge}: {what}")),
-    };
-    (
-        Output::new("output".to_owned(), BLOCKS, 0, producer),
-        counters,
-    )
-}
-
-fn attach(output: &Output, edge: u32, counters: &Arc<CountersPage>) -> Inbox {
-    let (_, wake) = WakePage::create(1).expect("memory");
-    let eventfd = Arc::new(eventfd().expect("a descriptor"));
-    let inbox = Inbox::new(
-        Arc::new(OwnWakePage::map(&wake, 1, counters.clone()).expect("a wake page")),
-        eventfd.clone(),
+fn attach(producer: &TestNode, output: &Output, edge: u32) -> Inbox {
+    let consumer = TestNode::new(0);
+    let inbox = consumer.inbox();
+    connect(
+        edge,
+        (producer, output, BLOCKS),
+        (&consumer, &inbox),
+        queue(Policy::DropOldest, 16, 16),
     );
-    let region = EdgeRegion::create(16, BLOCKS).expect("memory");
-    let (a, b) = Seqpacket::pair().expect("a socket");
-    inbox.handle().attach(InputEdge {
-        id: edge,
-        input: 0,
-        policy: Policy::DropOldest,
-        region: EdgeRegion::map(&region).expect("a region"),
-        pair: Arc::new(ConsumerPair::new(b)),
-        producer_wake: Arc::new(WakePage::create(0).expect("memory").0),
-        counters: counters.clone(),
-    });
-    let attached = output.attach(OutputEdge {
-        id: edge,
-        consumer: format!("consumer{edge}/input"),
-        input: 0,
-        queue: Queue {
-            policy: Policy::DropOldest,
-            depth: 16,
-            max_held: 16,
-        },
-        counters_row: edge,
-        region: EdgeRegion::map(&region).expect("a region"),
-        bell: Arc::new(WakePage::map(&wake).expect("a wake page")),
-        eventfd,
-        pair: Arc::new(ProducerPair::new(a, edge)),
-    });
-    attached.expect("it fits");
     inbox
 }
 
@@ -78,22 +33,13 @@ fn received(inbox: &mut Inbox) -> Vec<u64> {
 
 #[test]
 fn an_observer_that_takes_nothing_costs_the_others_no_sample() {
-    let (output, counters) = output(4 * SAMPLE_BYTES as u64);
-    let mut robot = attach(&output, 0, &counters);
-    let mut observer = attach(&output, 1, &counters);
+    let producer = TestNode::new(BUDGET_BYTES);
+    let (output, counters) = (producer.output(BLOCKS, 0), &producer.producer.counters);
+    let mut robot = attach(&producer, &output, 0);
+    let mut observer = attach(&producer, &output, 1);
     output.mark_as_observer(1);
     for number in 0..20 {
-        let mut loan = output
-            .loan(SAMPLE_BYTES, 0, Wait::Never)
-            .expect("memory that the observer gave up");
-        output
-            .publish(
-                &mut loan,
-                nervure_message::Header::default(),
-                b"",
-                Wait::Never,
-            )
-            .expect("room");
+        try_send(&output, SAMPLE_BYTES).expect("memory of the observer's queue");
         assert_eq!(received(&mut robot), [number]);
     }
     let (own, observers) = (counters.output(0), counters.output(1));
@@ -107,32 +53,20 @@ fn an_observer_that_takes_nothing_costs_the_others_no_sample() {
     assert_eq!(
         left,
         (20 - left.len() as u64..20).collect::<Vec<_>>(),
-        "and the newest are there"
+        "the newest remain"
     );
     assert!(!left.is_empty());
 }
 
 #[test]
-fn an_edge_of_the_dataflow_does_not_give_way() {
-    let (output, counters) = output(4 * SAMPLE_BYTES as u64);
-    let _idle = attach(&output, 0, &counters);
-    let sent = (0..20).take_while(|_| {
-        output
-            .loan(SAMPLE_BYTES, 0, Wait::Never)
-            .is_ok_and(|mut loan| {
-                output
-                    .publish(
-                        &mut loan,
-                        nervure_message::Header::default(),
-                        b"",
-                        Wait::Never,
-                    )
-                    .is_ok()
-            })
-    });
+fn an_edge_of_the_dataflow_keeps_its_queue() {
+    let producer = TestNode::new(BUDGET_BYTES);
+    let output = producer.output(BLOCKS, 0);
+    let _idle = attach(&producer, &output, 0);
+    let sent = (0..20).take_while(|_| try_send(&output, SAMPLE_BYTES).is_ok());
     assert!(
         sent.count() < 20,
-        "what waits for a node of the dataflow stays"
+        "samples queued for a node of the dataflow stay"
     );
-    assert_eq!(counters.output(0).dropped_oldest, 0);
+    assert_eq!(producer.producer.counters.output(0).dropped_oldest, 0);
 }

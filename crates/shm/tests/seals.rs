@@ -5,17 +5,19 @@
     reason = "the tests map and remap what a reader was given"
 )]
 
-use nervure_protocol::wiring::{Policy, Queue};
+pub mod support;
+
+use nervure_protocol::wiring::Policy;
 use nervure_shm::{
-    Budget, ControlPage, CountersPage, EdgeRegion, Output, OutputEdge, OwnWakePage, Producer,
-    ProducerPair, Received, RunState, Seqpacket, Wait, WakePage, eventfd, monotonic_nanos,
-    page_bytes, read_only,
+    ControlPage, CountersPage, EdgeRegion, Output, ProducerPair, Received, RunState, Seqpacket,
+    Wait, WakePage, eventfd, monotonic_nanos, page_bytes, read_only,
 };
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::sync::Arc;
+use support::{TestNode, queue};
 
 /// Everything that a reader may try with a descriptor of so many bytes.
 fn assert_read_only(fd: &OwnedFd, bytes: usize) {
@@ -103,39 +105,17 @@ fn reopen(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
 
 /// The first segment that a producer sends, as its consumer's process receives it.
 fn received_segment(payload: &[u8]) -> (Output, OwnedFd) {
-    let (_, wake) = WakePage::create(0).expect("memory");
-    let counters = CountersPage::create(1, 0).expect("memory");
-    let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
-    let output = Output::new(
-        "output".to_owned(),
-        8,
-        0,
-        Producer {
-            budget: Budget::new(1 << 30),
-            wake: Arc::new(OwnWakePage::map(&wake, 0, counters.clone()).expect("a wake page")),
-            counters,
-            incarnation: 0,
-            stopping: Arc::default(),
-            on_misbehaviour: Arc::new(|edge, what| panic!("{edge}: {what}")),
-        },
-    );
+    let (producer, consumer) = (TestNode::new(1 << 30), TestNode::new(0));
+    let output = producer.output(8, 0);
+    let region = EdgeRegion::create(2, 8).expect("memory");
     let (a, b) = Seqpacket::pair().expect("a socket");
-    let attached = output.attach(OutputEdge {
-        id: 0,
-        consumer: "consumer/input".to_owned(),
-        input: 0,
-        queue: Queue {
-            policy: Policy::DropOldest,
-            depth: 2,
-            max_held: 4,
-        },
-        counters_row: 0,
-        region: EdgeRegion::map(&EdgeRegion::create(2, 8).expect("memory")).expect("a region"),
-        bell: Arc::new(WakePage::create(1).expect("memory").0),
-        eventfd: Arc::new(eventfd().expect("a descriptor")),
-        pair: Arc::new(ProducerPair::new(a, 0)),
-    });
-    attached.expect("it fits");
+    let edge = consumer.output_edge(
+        0,
+        queue(Policy::DropOldest, 2, 4),
+        &region,
+        Arc::new(ProducerPair::new(a, 0)),
+    );
+    output.attach(edge).expect("it fits");
     let mut loan = output.loan(payload.len(), 0, Wait::Never).expect("memory");
     loan.payload_mut().copy_from_slice(payload);
     output

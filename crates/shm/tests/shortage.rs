@@ -1,17 +1,19 @@
-//! Descriptors or memory run out for a while: nothing is lost, and no peer is blamed.
+//! Descriptors or memory run out for a while: no sample is lost, and no peer counts as hostile.
 //!
-//! Limits are those of the whole process: the tests here take turns.
+//! The limits apply to the whole process, so the tests here take turns.
+
+pub mod support;
 
 use nervure_message::Header;
-use nervure_protocol::wiring::{Policy, Queue};
+use nervure_protocol::wiring::Policy;
 use nervure_shm::{
-    Arrival, Budget, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Misbehaviour,
-    Output, OutputEdge, OwnWakePage, PairStatus, Producer, ProducerPair, Received, Seqpacket,
-    Shortage, Wait, WakePage, eventfd,
+    Arrival, ConsumerPair, CountersPage, Inbox, Misbehaviour, Output, PairStatus, Received,
+    Seqpacket, Shortage, Wait,
 };
 use rustix::fd::AsFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use support::{TestNode, connect, queue};
 
 const BLOCKS: u32 = 16;
 /// More than a slab: each block is a segment.
@@ -65,78 +67,41 @@ impl Lowered {
 
 impl Drop for Lowered {
     fn drop(&mut self) {
-        setrlimit(self.resource, self.before).expect("the limit of before");
+        setrlimit(self.resource, self.before).expect("the previous limit");
     }
 }
 
-/// A producer and a consumer with one edge, and the consumer's end of their socket, as its control thread has it.
+/// A producer and a consumer with one edge, and the consumer's end of their socket, as its control
+/// thread has it.
 struct Edge {
     output: Output,
-    counters: Arc<CountersPage>,
+    producer_counters: Arc<CountersPage>,
+    consumer_counters: Arc<CountersPage>,
     inbox: Inbox,
     consumer_pair: Arc<ConsumerPair>,
 }
 
 impl Edge {
     fn new(policy: Policy) -> Self {
-        let counters = CountersPage::create(1, 1).expect("memory");
-        let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
-        let process = Producer {
-            budget: Budget::new(64 << 20),
-            wake: Arc::new(
-                OwnWakePage::map(&WakePage::create(0).expect("memory").1, 0, counters.clone())
-                    .expect("a wake page"),
-            ),
-            counters: counters.clone(),
-            incarnation: 0,
-            stopping: Arc::default(),
-            on_misbehaviour: Arc::new(|edge, what| panic!("edge {edge}: {what}")),
-        };
-        let output = Output::new("output".to_owned(), BLOCKS, 0, process);
-        let (_, wake) = WakePage::create(1).expect("memory");
-        let eventfd = Arc::new(eventfd().expect("a descriptor"));
-        let inbox = Inbox::new(
-            Arc::new(OwnWakePage::map(&wake, 1, counters.clone()).expect("a wake page")),
-            eventfd.clone(),
+        let (producer, consumer) = (TestNode::new(64 << 20), TestNode::new(0));
+        let (output, inbox) = (producer.output(BLOCKS, 0), consumer.inbox());
+        let pairs = connect(
+            0,
+            (&producer, &output, BLOCKS),
+            (&consumer, &inbox),
+            queue(policy, 4, 8),
         );
-        let region = EdgeRegion::create(4, BLOCKS).expect("memory");
-        let (a, b) = Seqpacket::pair().expect("a socket");
-        let consumer_pair = Arc::new(ConsumerPair::new(b));
-        inbox.handle().attach(InputEdge {
-            id: 7,
-            input: 0,
-            policy,
-            region: EdgeRegion::map(&region).expect("a region"),
-            pair: consumer_pair.clone(),
-            producer_wake: Arc::new(WakePage::create(0).expect("memory").0),
-            counters: counters.clone(),
-        });
-        let attached = output.attach(OutputEdge {
-            id: 7,
-            consumer: "consumer/input".to_owned(),
-            input: 0,
-            queue: Queue {
-                policy,
-                depth: 4,
-                max_held: 8,
-            },
-            counters_row: 0,
-            region: EdgeRegion::map(&region).expect("a region"),
-            bell: Arc::new(WakePage::map(&wake).expect("a wake page")),
-            eventfd,
-            pair: Arc::new(ProducerPair::new(a, 0)),
-        });
-        attached.expect("it fits");
-        // What else is sent before the first segment is taken in now.
+        // Receive what is sent before the first segment.
         let mut edge = Self {
             output,
-            counters,
+            producer_counters: producer.producer.counters,
+            consumer_counters: consumer.producer.counters,
             inbox,
-            consumer_pair,
+            consumer_pair: pairs.consumer,
         };
         assert!(edge.next().is_none());
         assert_eq!(
-            edge.take_in(),
+            edge.receive(),
             PairStatus {
                 is_open: true,
                 shortage: None,
@@ -168,7 +133,7 @@ impl Edge {
         self.inbox.try_next().expect("not forked")
     }
 
-    fn take_in(&self) -> PairStatus {
+    fn receive(&self) -> PairStatus {
         self.consumer_pair.receive().expect("an honest producer")
     }
 
@@ -190,27 +155,27 @@ impl Edge {
     }
 }
 
-/// What both threads of a consumer find while something is short, and after it.
-fn survives(lower: fn() -> Lowered, is_expected: fn(Shortage) -> bool) {
+/// Checks what both threads of a consumer find during a shortage and after it.
+fn assert_sample_survives(lower: fn() -> Lowered, is_expected: fn(Shortage) -> bool) {
     let _turn = take_turn();
     let mut edge = Edge::new(Policy::Block);
     edge.send(1);
     let lowered = lower();
     for _ in 0..3 {
-        // The data thread finds it first; then the control thread tries again and again.
+        // The data thread finds it first; then the control thread keeps trying.
         edge.inbox.handle().check_all_inputs();
         let arrival = edge.next();
-        assert!(arrival.is_none(), "it stays queued: {arrival:?}");
-        let intake = edge.take_in();
+        assert!(arrival.is_none(), "the sample stays queued: {arrival:?}");
+        let status = edge.receive();
         assert!(
-            intake.is_open && !intake.is_relieved && intake.shortage.is_some_and(is_expected),
-            "{intake:?}"
+            status.is_open && !status.is_relieved && status.shortage.is_some_and(is_expected),
+            "{status:?}"
         );
     }
     drop(lowered);
-    assert!(edge.next().is_none(), "nothing has rung");
+    assert!(edge.next().is_none(), "the doorbell has not rung");
     assert_eq!(
-        edge.take_in(),
+        edge.receive(),
         PairStatus {
             is_open: true,
             shortage: None,
@@ -219,16 +184,16 @@ fn survives(lower: fn() -> Lowered, is_expected: fn(Shortage) -> bool) {
     );
     edge.inbox.handle().check_all_inputs();
     let first = edge.expect_sample(1);
-    // Not into the block of the first.
+    // The block of the first sample is still held: this one needs another.
     edge.send(2);
     edge.expect_sample(2);
     drop(first);
-    let counted = edge.counters.output(0);
+    let counted = edge.producer_counters.output(0);
     assert_eq!(
         (
             counted.sent,
             counted.lost(),
-            edge.counters.input(0).received
+            edge.consumer_counters.input(0).received
         ),
         (2, 0, 2)
     );
@@ -236,19 +201,19 @@ fn survives(lower: fn() -> Lowered, is_expected: fn(Shortage) -> bool) {
 
 #[test]
 fn a_segment_waits_while_descriptors_are_short() {
-    survives(Lowered::descriptors, |shortage| {
+    assert_sample_survives(Lowered::descriptors, |shortage| {
         shortage == Shortage::Descriptors { limit: 0 }
     });
 }
 
 #[test]
 fn a_segment_waits_while_mappings_are_short() {
-    survives(Lowered::memory, |shortage| shortage == Shortage::Memory);
+    assert_sample_survives(Lowered::memory, |shortage| shortage == Shortage::Memory);
 }
 
 /// The data thread alone finds the shortage, and it is over before the control thread looks.
 #[test]
-fn a_shortage_that_only_the_data_thread_found_is_relieved_too() {
+fn a_shortage_that_only_the_data_thread_found_ends_too() {
     let _turn = take_turn();
     let mut edge = Edge::new(Policy::DropOldest);
     edge.send(1);
@@ -257,26 +222,26 @@ fn a_shortage_that_only_the_data_thread_found_is_relieved_too() {
     drop(lowered);
     assert!(
         edge.next().is_none(),
-        "its bit was cleared: without a ring it would sleep for ever"
+        "its bit was cleared: without a ring it would sleep forever"
     );
-    assert!(edge.take_in().is_relieved);
+    assert!(edge.receive().is_relieved);
     edge.inbox.handle().check_all_inputs();
     edge.expect_sample(1);
 }
 
 /// The producer ends while its last sample cannot be mapped.
 #[test]
-fn an_edge_ends_behind_what_waits_for_descriptors() {
+fn an_edge_ends_after_the_sample_that_waits_for_descriptors() {
     let _turn = take_turn();
     let mut edge = Edge::new(Policy::DropOldest);
     edge.send(1);
     let lowered = Lowered::descriptors();
-    edge.inbox.handle().close(7, true);
+    edge.inbox.handle().close(0, true);
     assert!(edge.next().is_none());
     assert!(edge.inbox.take_newest(0).expect("not forked").is_none());
     assert!(edge.next().is_none());
     drop(lowered);
-    assert!(edge.take_in().is_relieved);
+    assert!(edge.receive().is_relieved);
     edge.inbox.handle().check_all_inputs();
     edge.expect_sample(1);
     assert!(matches!(edge.next(), Some(Arrival::Ended { input: 0 })));
@@ -284,18 +249,18 @@ fn an_edge_ends_behind_what_waits_for_descriptors() {
 }
 
 #[test]
-fn a_schema_behind_a_segment_that_waits_is_waited_for() {
+fn a_request_for_a_schema_waits_for_the_segment_before_it() {
     let _turn = take_turn();
     let mut edge = Edge::new(Policy::DropOldest);
     edge.send(1);
     let sample = edge.expect_sample(1);
     edge.send(2);
     let lowered = Lowered::descriptors();
-    assert!(edge.take_in().shortage.is_some());
+    assert!(edge.receive().shortage.is_some());
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| sample.announcement(2));
         drop(lowered);
-        assert!(edge.take_in().is_relieved);
+        assert!(edge.receive().is_relieved);
         assert_eq!(
             asking.join().expect("no panic").as_deref(),
             Some(&b"a schema"[..])
@@ -318,7 +283,7 @@ fn a_packet_is_not_lost_with_its_descriptors() {
             Shortage::of(&error),
             Some(Shortage::Descriptors { limit: 0 })
         );
-        assert_eq!(buffer, b"with descriptors", "its bytes say what it is");
+        assert_eq!(buffer, b"with descriptors", "its bytes arrive");
     }
     drop(lowered);
     let Received::Packet(fds) = b.receive(&mut buffer).expect("a packet") else {
@@ -331,7 +296,7 @@ fn a_packet_is_not_lost_with_its_descriptors() {
     let lowered = Lowered::descriptors();
     assert!(matches!(b.receive(&mut buffer), Ok(Received::Packet(fds)) if fds.is_empty()));
     assert_eq!(buffer, b"behind it");
-    // One that is given up goes with its descriptors.
+    // A packet that is consumed takes its descriptors with it.
     a.send(b"given up", &[a.as_fd()]).expect("room");
     assert!(b.peek(&mut buffer).is_err());
     b.consume();
@@ -342,7 +307,7 @@ fn a_packet_is_not_lost_with_its_descriptors() {
     );
 }
 
-/// More descriptors than a message of a producer has are no shortage of its consumer.
+/// More descriptors than a producer ever sends are no shortage of its consumer.
 #[test]
 fn too_many_descriptors_are_misbehaviour() {
     let _turn = take_turn();
@@ -353,7 +318,7 @@ fn too_many_descriptors_are_misbehaviour() {
     for _ in 0..2 {
         assert!(
             matches!(pair.receive(), Err(Misbehaviour::Message(_))),
-            "and it stays so"
+            "at each call"
         );
     }
 }
