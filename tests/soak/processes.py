@@ -1,5 +1,6 @@
 """Processes as the kernel tells of them: their ends, children, descriptors and mappings."""
 
+import contextlib
 import ctypes
 import os
 import re
@@ -56,13 +57,12 @@ def parent(pid: int) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """Those of all its threads."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        try:
-            found += [int(child) for child in (task / "children").read_text().split()]
-        except OSError:
-            continue
+    """The children of all threads of a process; none when it has ended."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found += map(int, (task / "children").read_text().split())
     return found
 
 

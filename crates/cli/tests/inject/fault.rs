@@ -4,6 +4,7 @@ use std::{
     fs::{self, File},
     io,
     os::unix::fs::FileExt,
+    time::Duration,
 };
 
 use rustix::{
@@ -31,11 +32,19 @@ pub enum Action {
     Kill,
     /// The process is killed before the next call of the same thread.
     KillAfter,
+    /// The call is made after this time; other threads of the process go on.
+    Delay(Duration),
 }
 
 impl Action {
     /// From the command line.
     pub fn parse(text: &str) -> Result<Self, String> {
+        if let Some(millis) = text.strip_prefix("delay:") {
+            let millis = millis
+                .parse()
+                .map_err(|_| format!("`{millis}` is not a number"))?;
+            return Ok(Self::Delay(Duration::from_millis(millis)));
+        }
         Ok(match text {
             "no-descriptors" => Self::NoDescriptors,
             "short" => Self::Short,
@@ -57,6 +66,8 @@ pub enum Afterwards {
     Nothing,
     Restore(Rlimit),
     Kill,
+    /// The answer itself waits.
+    Delay(Duration),
 }
 
 /// Acts on a call. `None` when it cannot be done here: nothing is half of one byte, or ready to be read.
@@ -75,13 +86,14 @@ pub fn act(action: Action, process: u32, call: &Call) -> io::Result<Option<(Answ
             Some((Answer::Continue, Afterwards::Nothing))
         }
         Action::KillAfter => Some((Answer::Continue, Afterwards::Kill)),
+        Action::Delay(time) => Some((Answer::Continue, Afterwards::Delay(time))),
     })
 }
 
 /// Does what was left to be done.
 pub fn conclude(process: u32, afterwards: &Afterwards) -> io::Result<()> {
     match afterwards {
-        Afterwards::Nothing => Ok(()),
+        Afterwards::Nothing | Afterwards::Delay(_) => Ok(()),
         Afterwards::Restore(limit) => prlimit(Some(pid(process)?), Resource::Nofile, *limit)
             .map(drop)
             .map_err(Into::into),

@@ -46,7 +46,7 @@ struct Arguments {
     /// The number of consecutive calls on which to act
     #[arg(long, default_value_t = 1)]
     times: u64,
-    /// `errno:N`, `no-descriptors`, `short`, `kill` (before the call) or `kill-after` (before the thread's next call)
+    /// `errno:N`, `no-descriptors`, `short`, `delay:MILLIS`, `kill` (before the call) or `kill-after` (before the thread's next call)
     #[arg(long, value_parser = Action::parse)]
     action: Option<Action>,
     /// Kill everything that is left after this time, and report it

@@ -97,6 +97,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         roles: Roles::default(),
         report: Report::default(),
         pending: HashMap::new(),
+        delayed: Vec::new(),
         ended: None,
         deadline: Instant::now() + Duration::from_secs(arguments.patience_seconds),
         arguments,
@@ -157,6 +158,8 @@ struct Supervisor<'a> {
     report: Report,
     /// By thread: what is to be done before its next call.
     pending: HashMap<u32, (Player, Afterwards)>,
+    /// Calls that wait for their answer, and until when.
+    delayed: Vec<(Instant, Call)>,
     /// How the command ended.
     ended: Option<WaitStatus>,
     /// When everything has to have ended.
@@ -248,6 +251,10 @@ impl Supervisor<'_> {
 
     /// Those that are there, or come soon.
     fn answer_calls(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        for (_, call) in self.delayed.extract_if(.., |(until, _)| *until <= now) {
+            self.listener.answer(&call, Answer::Continue)?;
+        }
         let mut interest = [PollFd::new(self.listener, PollFlags::IN)];
         match poll(&mut interest, Some(&TICK)) {
             Ok(_) if interest[0].revents().contains(PollFlags::IN) => {}
@@ -267,6 +274,10 @@ impl Supervisor<'_> {
             return self.listener.answer(&call, Answer::Continue);
         }
         let (answer, afterwards) = self.decide(&call)?;
+        if let Afterwards::Delay(time) = afterwards {
+            self.delayed.push((Instant::now() + time, call));
+            return Ok(());
+        }
         if let (Some(player), false) = (
             self.roles.of(call.thread),
             matches!(afterwards, Afterwards::Nothing),
