@@ -229,7 +229,8 @@ mod tests {
 
     use super::*;
     use crate::dtype::DType;
-    use crate::view::{View, ViewError, payload_buffer};
+    use crate::view::{View, payload_buffer};
+    use crate::view_error::ViewError;
 
     /// A value as it arrives.
     struct Arrived {

@@ -38,6 +38,7 @@ mod schema;
 mod tensor;
 mod type_name;
 mod view;
+mod view_error;
 mod wire;
 
 pub use array::ArraySample;
@@ -52,5 +53,6 @@ pub use record::{Column, ReceivedRecord, Record, SerdeSample, TensorColumn};
 pub use schema::{Schema, SchemaError};
 pub use tensor::{Tensor, TensorError, TensorLayout, TensorView};
 pub use type_name::{TypeName, TypeNameError};
-pub use view::{View, ViewError, payload_buffer};
+pub use view::{View, payload_buffer};
+pub use view_error::ViewError;
 pub use wire::{DecodeError, Head};

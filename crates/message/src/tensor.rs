@@ -5,7 +5,7 @@ use std::ops::Deref;
 use smallvec::SmallVec;
 
 use crate::dtype::{DType, Element};
-use crate::view::ViewError;
+use crate::view_error::ViewError;
 use crate::wire::{DecodeError, Head, Reader, put_bytes, put_number};
 
 /// One number per dimension.

@@ -10,6 +10,7 @@ use crate::dtype::{DType, Element};
 use crate::layout::{Layout, Scalar};
 use crate::schema::Schema;
 use crate::tensor::TensorView;
+use crate::view_error::ViewError;
 
 /// A received value: a decoded layout over a payload that the sender may still alter. Views are safe against that, their
 /// numbers are as good as the sender.
@@ -17,60 +18,6 @@ use crate::tensor::TensorView;
 pub struct View<'a> {
     layout: &'a Layout,
     payload: &'a [u8],
-}
-
-/// Why a value cannot be viewed as was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum ViewError {
-    /// Another kind of value.
-    #[error("expected {expected}, the sample is {found}")]
-    Kind {
-        /// What was asked for.
-        expected: &'static str,
-        /// What the sample is.
-        found: &'static str,
-    },
-    /// The payload is too short for its layout.
-    #[error("the head describes {described} bytes of payload, there are {found}")]
-    PayloadBytes {
-        /// Bytes that the head describes.
-        described: usize,
-        /// Bytes that there are.
-        found: usize,
-    },
-    /// Another type of elements.
-    #[error("expected elements of type {expected}, the tensor has {found}")]
-    ElementType {
-        /// What was asked for.
-        expected: DType,
-        /// What the tensor has.
-        found: DType,
-    },
-    /// A tensor that is not a plain slice.
-    #[error(
-        "the tensor of shape {shape:?} has strides {strides:?} (bytes) and is no slice in C order"
-    )]
-    Strides {
-        /// Its shape.
-        shape: Vec<usize>,
-        /// Its strides, in bytes.
-        strides: Vec<usize>,
-    },
-    /// The payload does not lie as the type needs.
-    #[error("the payload is not aligned for elements of type {dtype}")]
-    Alignment {
-        /// Type of the elements.
-        dtype: DType,
-    },
-    /// A text that is not UTF-8.
-    #[error("the text is not UTF-8")]
-    Utf8(#[from] std::string::FromUtf8Error),
-    /// An Arrow array whose schema has not arrived.
-    #[error("the schema of the array is not known")]
-    SchemaMissing,
-    /// An Arrow array that is not valid.
-    #[error("the array cannot be read")]
-    Array(#[from] ArrayError),
 }
 
 /// The payload as a buffer of Arrow, on whatever keeps its bytes alive and in place. Nothing is copied.

@@ -6,7 +6,7 @@ use arrow_schema::{
     UnionFields, UnionMode,
 };
 
-use super::{Schema, SchemaError};
+use super::error::{MAX_BYTES, MAX_DEPTH, MAX_FIELDS, SchemaError};
 use crate::wire::{DecodeError, Head, Reader, put_bytes, put_number};
 
 const VERSION: u8 = 1;
@@ -15,14 +15,14 @@ const VERSION: u8 = 1;
 pub(super) fn encode(root: &Field, is_record_batch: bool) -> Result<Head, SchemaError> {
     let mut encoder = Encoder {
         out: Head::new(),
-        fields_left: Schema::MAX_FIELDS,
+        fields_left: MAX_FIELDS,
     };
     encoder
         .out
         .extend_from_slice(&[VERSION, is_record_batch.into()]);
-    encoder.field(root, Schema::MAX_DEPTH)?;
+    encoder.field(root, MAX_DEPTH)?;
     match encoder.out.len() {
-        found if found > Schema::MAX_BYTES => Err(SchemaError::Bytes { found }),
+        found if found > MAX_BYTES => Err(SchemaError::Bytes { found }),
         _ => Ok(encoder.out),
     }
 }
@@ -30,8 +30,8 @@ pub(super) fn encode(root: &Field, is_record_batch: bool) -> Result<Head, Schema
 /// The inverse of [`encode`].
 pub(super) fn decode(bytes: &[u8]) -> Result<(Field, bool), DecodeError> {
     const WHAT: &str = "schema";
-    if bytes.len() > Schema::MAX_BYTES {
-        let (found, limit) = (bytes.len() as u64, Schema::MAX_BYTES as u64);
+    if bytes.len() > MAX_BYTES {
+        let (found, limit) = (bytes.len() as u64, MAX_BYTES as u64);
         return Err(DecodeError::Limit {
             what: "size of the schema",
             found,
@@ -40,7 +40,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Field, bool), DecodeError> {
     }
     let mut decoder = Decoder {
         reader: Reader::new(bytes),
-        fields_left: Schema::MAX_FIELDS,
+        fields_left: MAX_FIELDS,
     };
     let version = decoder.reader.byte(WHAT)?;
     if version != VERSION {
@@ -51,7 +51,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Field, bool), DecodeError> {
         });
     }
     let is_record_batch = decoder.flag()?;
-    let root = decoder.field(Schema::MAX_DEPTH)?;
+    let root = decoder.field(MAX_DEPTH)?;
     decoder.reader.finish(WHAT)?;
     if is_record_batch && !matches!(root.data_type(), DataType::Struct(_)) {
         return Err(invalid(format!(
@@ -205,7 +205,7 @@ impl Decoder<'_> {
         }
         if flags & HAS_METADATA != 0 {
             let mut metadata = Metadata::new();
-            for _ in 0..self.reader.count("field metadata", Schema::MAX_BYTES)? {
+            for _ in 0..self.reader.count("field metadata", MAX_BYTES)? {
                 let key = self.reader.text("key of field metadata")?;
                 metadata.insert(key, self.reader.text("value of field metadata")?);
             }
@@ -244,9 +244,7 @@ impl Decoder<'_> {
                 FixedSizeList(self.field(depth_left)?.into(), size)
             }
             code::STRUCT => {
-                let count = self
-                    .reader
-                    .count("fields of a struct", Schema::MAX_FIELDS)?;
+                let count = self.reader.count("fields of a struct", MAX_FIELDS)?;
                 Struct(
                     (0..count)
                         .map(|_| self.field(depth_left))

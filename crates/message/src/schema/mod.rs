@@ -5,6 +5,7 @@
 //! dictionaries and all metadata survive.
 
 mod encoding;
+mod error;
 
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ use arrow_schema::{DataType, Field, FieldRef};
 use twox_hash::XxHash3_64;
 
 use crate::wire::DecodeError;
+
+pub use error::SchemaError;
 
 /// The Arrow schema of an output: announced once, named by its [`id`](Self::id) in each sample's header.
 ///
@@ -31,40 +34,13 @@ pub struct Schema {
     id: u64,
 }
 
-/// Why a schema cannot be sent.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SchemaError {
-    /// A type that Arrow's specification does not allow.
-    #[error("field {field:?}: {data_type} is not a type of Arrow: {reason}")]
-    Type {
-        /// The field of that type.
-        field: String,
-        /// The type.
-        data_type: DataType,
-        /// The rule that is broken.
-        reason: &'static str,
-    },
-    /// Types nested too deeply.
-    #[error("the schema nests {} types or more", Schema::MAX_DEPTH)]
-    Depth,
-    /// Too many fields.
-    #[error("the schema has more than {} fields", Schema::MAX_FIELDS)]
-    Fields,
-    /// Too many bytes.
-    #[error("the schema takes {found} bytes, the limit is {}", Schema::MAX_BYTES)]
-    Bytes {
-        /// How many it would take.
-        found: usize,
-    },
-}
-
 impl Schema {
     /// Bytes that an encoded schema may take.
-    pub const MAX_BYTES: usize = 1 << 20;
+    pub const MAX_BYTES: usize = error::MAX_BYTES;
     /// How deeply types may nest.
-    pub const MAX_DEPTH: usize = 32;
+    pub const MAX_DEPTH: usize = error::MAX_DEPTH;
     /// Fields that a schema may have, at all depths together.
-    pub const MAX_FIELDS: usize = 16 << 10;
+    pub const MAX_FIELDS: usize = error::MAX_FIELDS;
 
     /// The schema of arrays of the field's type.
     ///

@@ -1,0 +1,34 @@
+//! Why a schema cannot be sent, and the limits of schemas.
+
+use arrow_schema::DataType;
+
+pub(super) const MAX_BYTES: usize = 1 << 20;
+pub(super) const MAX_DEPTH: usize = 32;
+pub(super) const MAX_FIELDS: usize = 16 << 10;
+
+/// Why a schema cannot be sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaError {
+    /// A type that Arrow's specification does not allow.
+    #[error("field {field:?}: {data_type} is not a type of Arrow: {reason}")]
+    Type {
+        /// The field of that type.
+        field: String,
+        /// The type.
+        data_type: DataType,
+        /// The rule that is broken.
+        reason: &'static str,
+    },
+    /// Types nested too deeply.
+    #[error("the schema nests {} types or more", MAX_DEPTH)]
+    Depth,
+    /// Too many fields.
+    #[error("the schema has more than {} fields", MAX_FIELDS)]
+    Fields,
+    /// Too many bytes.
+    #[error("the schema takes {found} bytes, the limit is {}", MAX_BYTES)]
+    Bytes {
+        /// How many it would take.
+        found: usize,
+    },
+}
