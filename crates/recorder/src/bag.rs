@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
-use crate::recording::ReadError;
+use crate::read_error::ReadError;
 
 const METADATA: &str = "metadata.yaml";
 /// Length of a `metadata.yaml`, at most.

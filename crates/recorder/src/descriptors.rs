@@ -1,10 +1,25 @@
 //! The schemas of messages of Protocol Buffers, as `FileDescriptorSet`s.
 
+use crate::arrow_ipc;
 use crate::form::{Form, Number, ScalarType};
 use crate::protobuf::{Field, FieldType, file_descriptor_set};
+use crate::sample::Incoming;
+
+impl Form {
+    /// What the channel's messages are called, and their schema: name, encoding and data.
+    pub(crate) fn schema(self, sample: &Incoming<'_>) -> (String, &'static str, Vec<u8>) {
+        match (self, &sample.schema) {
+            (Self::Arrow, Some(schema)) => ("arrow".to_owned(), "arrow", arrow_ipc::schema(schema)),
+            _ => match descriptors(self) {
+                Some((name, descriptor)) => (name, "protobuf", descriptor),
+                None => (String::new(), "", Vec::new()),
+            },
+        }
+    }
+}
 
 /// Name and descriptors of a form's messages; `None` for a form that is not Protocol Buffers.
-pub(crate) fn of(form: Form) -> Option<(String, Vec<u8>)> {
+fn descriptors(form: Form) -> Option<(String, Vec<u8>)> {
     let own = |message: &str, fields: &[Field]| {
         let fields = [HEADER.as_slice(), fields].concat();
         Some((

@@ -6,7 +6,6 @@
 use nervure_message::{DType, Layout, Scalar, TensorLayout, Value, decode_head};
 
 use crate::arrow_ipc;
-use crate::descriptors;
 use crate::envelope::Envelope;
 use crate::protobuf as proto;
 use crate::sample::Incoming;
@@ -124,17 +123,6 @@ impl Form {
             Self::Numbers(number)
         } else {
             Self::Tensor
-        }
-    }
-
-    /// What the channel's messages are called, and their schema: name, encoding and data.
-    pub(crate) fn schema(self, sample: &Incoming<'_>) -> (String, &'static str, Vec<u8>) {
-        match (self, &sample.schema) {
-            (Self::Arrow, Some(schema)) => ("arrow".to_owned(), "arrow", arrow_ipc::schema(schema)),
-            _ => match descriptors::of(self) {
-                Some((name, descriptor)) => (name, "protobuf", descriptor),
-                None => (String::new(), "", Vec::new()),
-            },
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod arrow_ipc;
 mod bag;
+mod channel;
 mod chunk;
 mod descriptors;
 mod disk;
@@ -22,6 +23,7 @@ mod overview;
 mod pace;
 mod player;
 mod protobuf;
+mod read_error;
 mod record;
 mod recorded;
 mod recorder;
@@ -34,14 +36,16 @@ mod sqlite_file;
 mod storage;
 mod zstd;
 
+pub use channel::{Channel, Message};
 pub use envelope::EnvelopeError;
 pub use messages::Messages;
 pub use names::{FileKey, FileNames, PatternError, is_time};
 pub use overview::{Overview, TopicOverview};
 pub use player::{PlayError, PlayOptions, PlayReport, play, played_name};
+pub use read_error::{CutShort, End, Lost, ReadError};
 pub use recorded::{RecordedSample, SampleChannel, SampleReadError};
 pub use recorder::{RecordError, Recorder, RecorderOptions, Report, TopicId, TopicReport};
-pub use recording::{Channel, CutShort, End, Lost, MAX_CHUNK_BYTES, Message, ReadError, Recording};
+pub use recording::{MAX_CHUNK_BYTES, Recording};
 pub use ros::{CdrError, DefinitionError, MessageError, RosChannelError};
 pub use sample::Incoming;
 pub use series::{Notice, Series, SeriesOptions, SeriesReport};

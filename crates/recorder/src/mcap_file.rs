@@ -8,17 +8,17 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use mcap::records::{MessageHeader, Record, op};
 use rustix::fs::{FlockOperation, flock};
 
+use crate::channel::{Channel, Channels, Take};
 use crate::chunk;
-use crate::overview::Summary;
+use crate::read_error::{End, Lost, ReadError};
 use crate::record;
-use crate::recording::{Channel, Channels, End, Lost, ReadError};
-use crate::storage::{Storage, Take};
+use crate::storage::{FileFacts, Storage, Summary};
 
 /// The largest record outside of chunks that is looked into.
 const MAX_RECORD_BYTES: u64 = 16 << 20;
@@ -28,15 +28,12 @@ const RECORD_HEAD_BYTES: usize = 9;
 /// A file that was looked through.
 #[derive(Debug)]
 pub(crate) struct McapFile {
-    path: PathBuf,
+    facts: FileFacts,
     file: File,
-    bytes: u64,
     max_chunk_bytes: usize,
     pieces: Vec<Piece>,
     /// Metadata records, in the order of the file.
     metadata: Vec<(String, BTreeMap<String, String>)>,
-    library: String,
-    end: End,
     summary: Option<Summary>,
 }
 
@@ -62,19 +59,21 @@ impl McapFile {
         };
         let metadata = file.metadata().map_err(io)?;
         let mut opened = Self {
-            path: path.to_owned(),
+            facts: FileFacts {
+                path: path.to_owned(),
+                bytes: metadata.len(),
+                end: End::Complete,
+                library: String::new(),
+            },
             file,
-            bytes: metadata.len(),
             max_chunk_bytes,
             pieces: Vec::new(),
             metadata: Vec::new(),
-            library: String::new(),
-            end: End::Complete,
             summary: None,
         };
         // First: a file that is finished meanwhile is whole.
         let is_written = is_written(&opened.file);
-        opened.end = match opened.scan()? {
+        opened.facts.end = match opened.scan()? {
             End::CutShort { at, .. } if is_written => End::Growing { at },
             end => end,
         };
@@ -98,7 +97,7 @@ impl McapFile {
         self.file
             .read_exact_at(&mut content, offset)
             .map_err(|source| ReadError::Io {
-                path: self.path.clone(),
+                path: self.facts.path.clone(),
                 source,
             })?;
         for record in records(&content) {
@@ -124,7 +123,7 @@ impl McapFile {
 
     fn damaged(&self, offset: u64, what: String) -> ReadError {
         ReadError::Damaged {
-            path: self.path.clone(),
+            path: self.facts.path.clone(),
             offset,
             what,
             lost: Lost::default(),
@@ -148,7 +147,10 @@ impl McapFile {
             let code = head[0];
             let length =
                 u64::from_le_bytes(head[1..RECORD_HEAD_BYTES].try_into().expect("eight bytes"));
-            let left = self.bytes.saturating_sub(at + RECORD_HEAD_BYTES as u64);
+            let left = self
+                .facts
+                .bytes
+                .saturating_sub(at + RECORD_HEAD_BYTES as u64);
             if length > left {
                 let what = kind_of_record(code);
                 return cut_short(format!(
@@ -197,7 +199,7 @@ impl McapFile {
             }
             let length = u64::from_le_bytes(head[1..].try_into().expect("eight bytes"));
             let start = at + RECORD_HEAD_BYTES as u64;
-            if length > self.bytes.saturating_sub(start) {
+            if length > self.facts.bytes.saturating_sub(start) {
                 return None;
             }
             at = start + length;
@@ -278,11 +280,11 @@ impl McapFile {
         self.file
             .read_exact_at(&mut content, start)
             .map_err(|source| ReadError::Io {
-                path: self.path.clone(),
+                path: self.facts.path.clone(),
                 source,
             })?;
         match record::parse(code, &content) {
-            Ok(Record::Header(header)) => self.library = header.library,
+            Ok(Record::Header(header)) => self.facts.library = header.library,
             Ok(Record::Metadata(metadata)) => {
                 self.metadata.push((metadata.name, metadata.metadata))
             }
@@ -301,7 +303,7 @@ impl McapFile {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(source) => {
                     return Err(ReadError::Io {
-                        path: self.path.clone(),
+                        path: self.facts.path.clone(),
                         source,
                     });
                 }
@@ -312,20 +314,8 @@ impl McapFile {
 }
 
 impl Storage for McapFile {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn end(&self) -> &End {
-        &self.end
-    }
-
-    fn library(&self) -> &str {
-        &self.library
+    fn facts(&self) -> &FileFacts {
+        &self.facts
     }
 
     fn metadata(&self, name: &str) -> Option<&BTreeMap<String, String>> {

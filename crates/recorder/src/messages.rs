@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use crate::recording::{Channel, Channels, Message, ReadError, Recording};
+use crate::channel::{Channel, Channels, Message};
+use crate::read_error::ReadError;
+use crate::recording::Recording;
 
 /// The messages of a recording by their time, and of one channel in the order of the file, even where the system's clock
 /// was set back meanwhile. Messages wait to be brought into order up to the bytes of the largest chunk; beyond them the

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::channel::Channel;
 use crate::envelope::Envelope;
 use crate::gaps::Gaps;
 use crate::recorded::SampleChannel;
 use crate::recorder::{END, LOST_PREFIX, VERSION_KEY};
-use crate::recording::{Channel, Recording};
+use crate::recording::Recording;
+use crate::storage::Summary;
 
 /// What is in a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -223,12 +225,4 @@ impl Damages {
         let more = (self.more > 0).then(|| format!("{} more parts", self.more));
         self.named.into_iter().chain(more).collect()
     }
-}
-
-/// What the end of a complete file says of its messages.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Summary {
-    pub(crate) channels: BTreeMap<u16, Arc<Channel>>,
-    pub(crate) messages: BTreeMap<u16, u64>,
-    pub(crate) times: (u64, u64),
 }

@@ -11,10 +11,12 @@ use nervure_node::{
     Envelope, Event, Events, Handle, Node, Publisher, SendError, Wait, monotonic_nanos,
 };
 
+use crate::channel::{Channel, Message};
 use crate::overview::Damages;
 use crate::pace::{Anchor, Pace};
+use crate::read_error::ReadError;
 use crate::recorded::SampleChannel;
-use crate::recording::{Channel, Message, ReadError, Recording};
+use crate::recording::Recording;
 
 /// Messages that are read ahead of the one that is played.
 const READ_AHEAD: usize = 32;

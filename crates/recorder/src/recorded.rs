@@ -6,10 +6,10 @@ use nervure_message::{
     DecodeError, Encode, Header, Layout, Metadata, Schema, View, ViewError, decode_head,
 };
 
+use crate::channel::{Channel, Message};
 use crate::envelope::{Envelope, EnvelopeError};
 use crate::hexadecimal;
 use crate::recorder::{SCHEMA_KEY, TYPE_KEY, VERSION, VERSION_KEY};
-use crate::recording::{Channel, Message};
 use crate::ros::{MessageError, RosChannel, RosChannelError};
 
 /// How the samples of a channel are read.

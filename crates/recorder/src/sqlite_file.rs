@@ -5,7 +5,7 @@
 //! and gets the largest value.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mcap::records::MessageHeader;
@@ -14,10 +14,10 @@ use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::overview::Summary;
-use crate::recording::{Channel, Channels, End, Lost, MAX_DESCRIPTION_BYTES, ReadError};
+use crate::channel::{Channel, Channels, MAX_DESCRIPTION_BYTES, Take};
+use crate::read_error::{End, Lost, ReadError};
 use crate::ros2_definitions;
-use crate::storage::{Storage, Take};
+use crate::storage::{FileFacts, Storage, Summary};
 
 /// What a file of SQLite begins with.
 pub(crate) const MAGIC: &[u8] = b"SQLite format 3\0";
@@ -28,15 +28,12 @@ const PIECE_MESSAGES: u64 = 10_000;
 /// A file that was looked through.
 #[derive(Debug)]
 pub(crate) struct SqliteFile {
-    path: PathBuf,
-    bytes: u64,
+    facts: FileFacts,
     connection: Mutex<Connection>,
     /// By the ids of the file.
     channels: HashMap<i64, (u16, Arc<Channel>)>,
     pieces: Vec<Piece>,
     summary: Summary,
-    end: End,
-    library: String,
 }
 
 /// Messages that are read at a time.
@@ -74,23 +71,25 @@ impl SqliteFile {
             }
         }
         let mut file = Self {
-            path: path.to_owned(),
-            bytes,
+            facts: FileFacts {
+                path: path.to_owned(),
+                bytes,
+                end: End::Complete,
+                library: String::new(),
+            },
             channels: read_channels(&connection)
                 .map_err(failed)?
                 .map_err(not_bag)?,
             connection: Mutex::new(connection),
             pieces: Vec::new(),
             summary: Summary::default(),
-            end: End::Complete,
-            library: String::new(),
         };
-        file.library = file.distribution().unwrap_or_default();
+        file.facts.library = file.distribution().unwrap_or_default();
         if let Err(error) = file.scan() {
             let messages: u64 = file.pieces.iter().map(|piece| piece.messages).sum();
             let what =
                 format!("{error}; what follows its first {messages} messages cannot be read");
-            file.end = End::CutShort { at: bytes, what };
+            file.facts.end = End::CutShort { at: bytes, what };
         }
         Ok(file)
     }
@@ -176,21 +175,21 @@ impl SqliteFile {
         handed_out: &mut u64,
         take: &mut Take<'_>,
     ) -> Result<(), String> {
-        let told = |error: rusqlite::Error| error.to_string();
+        let text = |error: rusqlite::Error| error.to_string();
         let connection = self.connection();
         let mut statement = connection
             .prepare(
                 "SELECT rowid, topic_id, timestamp, data FROM messages WHERE rowid BETWEEN ?1 AND ?2 ORDER BY rowid",
             )
-            .map_err(told)?;
+            .map_err(text)?;
         let mut rows = statement
             .query([piece.first_row, piece.last_row])
-            .map_err(told)?;
+            .map_err(text)?;
         let mut strange = None;
-        while let Some(row) = rows.next().map_err(told)? {
-            let topic = row.get::<_, i64>(1).map_err(told)?;
-            let time = row.get::<_, i64>(2).map_err(told)?;
-            match (self.channels.get(&topic), row.get_ref(3).map_err(told)?) {
+        while let Some(row) = rows.next().map_err(text)? {
+            let topic = row.get::<_, i64>(1).map_err(text)?;
+            let time = row.get::<_, i64>(2).map_err(text)?;
+            match (self.channels.get(&topic), row.get_ref(3).map_err(text)?) {
                 (Some((id, channel)), ValueRef::Blob(data)) => {
                     *handed_out += 1;
                     let time = u64::try_from(time).unwrap_or(0);
@@ -220,20 +219,8 @@ impl SqliteFile {
 }
 
 impl Storage for SqliteFile {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn end(&self) -> &End {
-        &self.end
-    }
-
-    fn library(&self) -> &str {
-        &self.library
+    fn facts(&self) -> &FileFacts {
+        &self.facts
     }
 
     fn metadata(&self, _: &str) -> Option<&BTreeMap<String, String>> {
@@ -257,7 +244,7 @@ impl Storage for SqliteFile {
         let mut handed_out = 0;
         self.read_rows(piece, &mut handed_out, take)
             .map_err(|what| ReadError::DamagedRows {
-                path: self.path.clone(),
+                path: self.facts.path.clone(),
                 first: piece.first_row,
                 last: piece.last_row,
                 what,

@@ -2,30 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use mcap::records::MessageHeader;
-
-use crate::overview::Summary;
-use crate::recording::{Channel, Channels, End, ReadError};
-
-/// Takes a message: the id of its channel in the file, the channel, header and bytes.
-pub(crate) type Take<'a> = dyn FnMut(u16, &Arc<Channel>, MessageHeader, &[u8]) + 'a;
+use crate::channel::{Channel, Channels, Take};
+use crate::read_error::{End, ReadError};
 
 /// A file that was looked through. Every kind of file is read through this contract.
 pub(crate) trait Storage: fmt::Debug + Send + Sync {
-    /// The file.
-    fn path(&self) -> &Path;
-
-    /// Its length.
-    fn bytes(&self) -> u64;
-
-    /// How it ends.
-    fn end(&self) -> &End;
-
-    /// What wrote it; empty for unknown.
-    fn library(&self) -> &str;
+    /// What is known of the file since it was opened.
+    fn facts(&self) -> &FileFacts;
 
     /// The last metadata of that name.
     fn metadata(&self, name: &str) -> Option<&BTreeMap<String, String>>;
@@ -47,4 +33,24 @@ pub(crate) trait Storage: fmt::Debug + Send + Sync {
         channels: &mut Channels,
         take: &mut Take<'_>,
     ) -> Result<(), ReadError>;
+}
+
+/// What is known of a file since it was opened.
+#[derive(Debug)]
+pub(crate) struct FileFacts {
+    /// The path that messages to users name.
+    pub(crate) path: PathBuf,
+    /// Length of the file.
+    pub(crate) bytes: u64,
+    pub(crate) end: End,
+    /// The library or ROS distribution that wrote the file; empty if unknown.
+    pub(crate) library: String,
+}
+
+/// What the end of a complete file says of its messages.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) channels: BTreeMap<u16, Arc<Channel>>,
+    pub(crate) messages: BTreeMap<u16, u64>,
+    pub(crate) times: (u64, u64),
 }

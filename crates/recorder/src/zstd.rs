@@ -7,14 +7,14 @@ use std::path::Path;
 use ruzstd::decoding::StreamingDecoder;
 use tempfile::NamedTempFile;
 
-use crate::recording::ReadError;
+use crate::read_error::ReadError;
 
 /// What a frame of zstd begins with.
 pub(crate) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// Multiple of its length to which a file may unpack, in addition to [`MIN_UNPACKED_BYTES`]. Messages of robots do not
-/// compress nearly as well.
+/// A file may unpack to `MAX_RATIO` times its length plus `ALLOWANCE_BYTES`. Real messages of robots stay far
+/// below this ratio; the allowance is for small files.
 const MAX_RATIO: u64 = 100;
-const MIN_UNPACKED_BYTES: u64 = 64 << 20;
+const ALLOWANCE_BYTES: u64 = 64 << 20;
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Unpacks a file into a temporary one, which goes with the value.
@@ -27,14 +27,17 @@ pub(crate) fn unpack_file(path: &Path) -> Result<NamedTempFile, ReadError> {
     let bytes = packed.metadata().map_err(io)?.len();
     let limit = bytes
         .saturating_mul(MAX_RATIO)
-        .saturating_add(MIN_UNPACKED_BYTES);
+        .saturating_add(ALLOWANCE_BYTES);
     let unpacked =
         NamedTempFile::with_prefix("nervure-bag-").map_err(|error| cannot_unpack(path, &error))?;
     let mut packed = BufReader::with_capacity(BUFFER_BYTES, packed);
     let written = unpack_frames(&mut packed, limit, unpacked.as_file());
     let written = written.map_err(|error| cannot_unpack(path, &error))?;
     if written > limit {
-        let what = format!("it unpacks to more than {limit} bytes, {MAX_RATIO} times its length");
+        let what = format!(
+            "it unpacks to more than {limit} bytes, which is {MAX_RATIO} times its length and {} MiB",
+            ALLOWANCE_BYTES >> 20
+        );
         return Err(ReadError::NotBag {
             path: path.to_owned(),
             what,
@@ -112,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_unpacked_up_to_a_ratio() {
+    fn files_are_unpacked_up_to_the_limit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bag.db3.zstd");
         let frames = [repeated(1, 1000), repeated(2, 500)].concat();
@@ -123,7 +126,7 @@ mod tests {
         std::fs::write(&path, repeated(1, 128 << 10).repeat(600)).unwrap();
         let error = unpack_file(&path).unwrap_err().to_string();
         assert!(
-            error.contains("unpacks to more than") && error.contains("bag.db3.zstd"),
+            error.contains("100 times its length and 64 MiB") && error.contains("bag.db3.zstd"),
             "{error}"
         );
         std::fs::write(&path, &frames[..frames.len() - 3]).unwrap();

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use nervure_message::{DType, Layout, Metadata, TensorLayout};
 
 use super::cdr::Reader;
-use super::{Content, MessageError, RosHeader, short_text};
+use super::content::{Content, MessageError, RosHeader, short_text};
 
 /// Fields of `sensor_msgs/Image`, which are read here by their order.
 pub(crate) const IMAGE_FIELDS: [(&str, &str); 7] = [

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use nervure_message::{DType, Layout, Metadata, TensorLayout};
 
 use super::cdr::Reader;
+use super::content::{Content, MessageError, RosHeader, short_text};
 use super::definition::Kind;
-use super::{Content, MessageError, RosHeader, short_text};
 
 /// Fields of `sensor_msgs/PointCloud2`, which are read here by their order.
 pub(crate) const CLOUD_FIELDS: [(&str, &str); 9] = [

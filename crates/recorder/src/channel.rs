@@ -1,0 +1,131 @@
+//! The channels of a recording, and their messages.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mcap::records::{Channel as ChannelRecord, MessageHeader, Record, SchemaHeader, op};
+
+use crate::record;
+
+/// Bytes of schemas and metadata of channels that are kept.
+pub(crate) const MAX_DESCRIPTION_BYTES: usize = 256 << 20;
+
+/// Receives a message: the id of its channel in the file, the channel, header and bytes.
+pub(crate) type Take<'a> = dyn FnMut(u16, &Arc<Channel>, MessageHeader, &[u8]) + 'a;
+
+/// A channel of a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// Its topic.
+    pub topic: String,
+    /// How its messages are encoded.
+    pub message_encoding: String,
+    /// What its messages are called, empty for unknown.
+    pub schema_name: String,
+    /// How its schema is encoded.
+    pub schema_encoding: String,
+    /// The schema.
+    pub schema: Arc<[u8]>,
+    /// What else is said of it.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// A message of a recording.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Its channel.
+    pub channel: Arc<Channel>,
+    /// Its number, as far as 32 bits tell.
+    pub sequence: u32,
+    /// When it was recorded, in nanoseconds since the Unix epoch; in Nervure's recordings, when it was published.
+    pub log_time: u64,
+    /// Its bytes.
+    pub data: Vec<u8>,
+}
+
+/// The channels that were met while reading.
+#[derive(Debug, Default)]
+pub(crate) struct Channels {
+    bytes: usize,
+    schemas: BTreeMap<u16, (SchemaHeader, Arc<[u8]>)>,
+    pub(crate) channels: BTreeMap<u16, Arc<Channel>>,
+}
+
+impl Channels {
+    /// Remembers what is described, and hands out messages.
+    pub(crate) fn take(
+        &mut self,
+        code: u8,
+        content: &[u8],
+        take: &mut Take<'_>,
+    ) -> Result<(), String> {
+        if !matches!(code, op::SCHEMA | op::CHANNEL | op::MESSAGE) {
+            return Ok(());
+        }
+        match record::parse(code, content)? {
+            Record::Schema { header, data } => self.add_schema(header, &data)?,
+            Record::Channel(channel) => self.add(channel)?,
+            Record::Message { header, data } => {
+                let channel = self.channels.get(&header.channel_id);
+                let channel = channel.ok_or_else(|| {
+                    format!(
+                        "a message of channel {}, which is not described",
+                        header.channel_id
+                    )
+                })?;
+                take(header.channel_id, channel, header, &data);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn add_schema(&mut self, header: SchemaHeader, data: &[u8]) -> Result<(), String> {
+        if !self.schemas.contains_key(&header.id) {
+            self.count(data.len() + header.name.len() + header.encoding.len())?;
+            self.schemas.insert(header.id, (header, data.into()));
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, bytes: usize) -> Result<(), String> {
+        self.bytes += bytes;
+        match self.bytes {
+            ..=MAX_DESCRIPTION_BYTES => Ok(()),
+            _ => Err(format!(
+                "the channels' descriptions take more than {MAX_DESCRIPTION_BYTES} bytes"
+            )),
+        }
+    }
+
+    pub(crate) fn add(&mut self, channel: ChannelRecord) -> Result<(), String> {
+        if self.channels.contains_key(&channel.id) {
+            return Ok(());
+        }
+        let metadata: usize = channel
+            .metadata
+            .iter()
+            .map(|(key, value)| key.len() + value.len())
+            .sum();
+        self.count(channel.topic.len() + channel.message_encoding.len() + metadata)?;
+        let schema = match channel.schema_id {
+            0 => None,
+            id => Some(self.schemas.get(&id).ok_or_else(|| {
+                format!(
+                    "the channel of {:?} names schema {id}, which is not there",
+                    channel.topic
+                )
+            })?),
+        };
+        let described = Channel {
+            topic: channel.topic,
+            message_encoding: channel.message_encoding,
+            schema_name: schema.map_or_else(String::new, |(header, _)| header.name.clone()),
+            schema_encoding: schema.map_or_else(String::new, |(header, _)| header.encoding.clone()),
+            schema: schema.map_or_else(|| [].into(), |(_, data)| data.clone()),
+            metadata: channel.metadata,
+        };
+        self.channels.insert(channel.id, Arc::new(described));
+        Ok(())
+    }
+}
