@@ -7,8 +7,8 @@ use std::{
 };
 
 use nervure_dataflow::{
-    Dataflow, Edge, Node, Output, Program, Queue, QueuePolicy, Ready, Restart, Scheduling, Source,
-    UnansweredClient,
+    Dataflow, Edge, InputQueue, Node, Output, Program, QueuePolicy, Ready, Restart, Scheduling,
+    Source, UnansweredClient,
 };
 use nervure_keeper::plan::ClockPlan;
 use nervure_protocol::did_you_mean;
@@ -280,9 +280,7 @@ fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
         id: PLAYER.to_owned(),
         name: None,
         description: None,
-        program: Program::Executable {
-            file: std::env::current_exe().map_err(failed)?,
-        },
+        program: Program::Executable(std::env::current_exe().map_err(failed)?),
         is_built: true,
         args,
         env: BTreeMap::new(),
@@ -383,7 +381,7 @@ fn make_lossless(dataflow: &mut Dataflow) {
         .collect();
     for edge in straight {
         let queue = &mut dataflow.nodes[edge.to.node].inputs[edge.to.input].queue;
-        *queue = Queue {
+        *queue = InputQueue {
             policy: QueuePolicy::Block,
             ..*queue
         };

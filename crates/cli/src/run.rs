@@ -12,6 +12,7 @@ mod keeper;
 mod live;
 pub mod log_folder;
 pub mod losses;
+mod memory;
 pub mod nodes;
 mod plain;
 mod plan;

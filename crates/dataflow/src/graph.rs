@@ -1,27 +1,31 @@
-//! The resolved dataflow: every name looked up, every default filled in.
+//! The resolved graph of a dataflow: names are indices, defaults are filled in.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nervure_protocol::graph::{DeadlineSpec, LastValueSpec, Program, Ready, Restart, Scheduling};
+use nervure_protocol::nanos;
 use nervure_protocol::params::ParamSpec;
-use serde::Serialize;
+use nervure_protocol::wiring::{self, Policy};
+use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use crate::name::TypeName;
 
-/// Samples that wait for a node at most, unless the file says otherwise.
+/// Depth of a queue, unless the file says otherwise.
 pub const DEFAULT_QUEUE_SIZE: u32 = 10;
-/// Samples that a node can use at a time beyond those that wait for it, unless the file says
+/// Number of samples that a node can use at once in addition to its queue, unless the file says
 /// otherwise.
 pub const DEFAULT_HELD_BEYOND_QUEUE: u32 = 8;
 
-/// A dataflow that can run.
+/// A dataflow without errors.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Dataflow {
-    /// Its name, as in the topic `name:node/output`.
+    /// The name, as in the topic `name:node/output`.
     pub name: String,
-    /// The folder of its file: nodes and builds run there.
+    /// The folder of the file: the working directory of nodes and builds.
     pub directory: PathBuf,
     /// Environment variables of every node; already merged into [`Node::env`].
     pub env: BTreeMap<String, String>,
@@ -31,176 +35,136 @@ pub struct Dataflow {
     pub edges: Vec<Edge>,
 }
 
-/// A node: one process.
+/// A node: one process. Indices in other structures refer to its place in [`Dataflow::nodes`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Node {
-    /// Its name, unique in the dataflow.
+    /// Name, unique in the dataflow.
     pub id: String,
-    /// Its name for people.
+    /// Name to display.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What it does, for people.
+    /// Description for users.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// What it runs.
+    /// The program that it runs.
+    #[serde(serialize_with = "program_with_field")]
     pub program: Program,
-    /// False when the program is not there yet, and `build` makes it.
+    /// False if the program does not exist yet and `build` makes it.
     #[serde(skip)]
     pub is_built: bool,
     /// The program's arguments.
     pub args: Vec<String>,
-    /// Its environment variables beside those that it inherits: the dataflow's, and its own on top.
+    /// Environment variables in addition to the inherited ones: those of the dataflow, overridden
+    /// by its own.
     pub env: BTreeMap<String, String>,
-    /// Commands that build it, one a line.
+    /// Commands that build the program, one a line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build: Option<String>,
     /// Its inputs, in the order of the file.
     pub inputs: Vec<Input>,
     /// Its outputs, in the order of the file.
     pub outputs: Vec<Output>,
-    /// When it is started again.
+    /// When it is restarted.
     pub restart: Restart,
-    /// Longest time until it is connected and ready.
+    /// Longest time from its start until it is connected and ready.
     #[serde(
         rename = "startup_timeout_nanos",
-        serialize_with = "as_optional_nanos",
+        with = "nanos::optional",
         skip_serializing_if = "Option::is_none"
     )]
     pub startup_timeout: Option<Duration>,
     /// Longest time without a sign of life.
     #[serde(
         rename = "health_check_timeout_nanos",
-        serialize_with = "as_optional_nanos",
+        with = "nanos::optional",
         skip_serializing_if = "Option::is_none"
     )]
     pub health_check_timeout: Option<Duration>,
-    /// The requests that it answers.
+    /// Requests that it answers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,
-    /// The requests that it makes.
+    /// Requests that it makes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<Client>,
     /// Its parameters, in the order of the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub params: Vec<ParamSpec>,
-    /// What the consumers of its outputs get when it fails.
+    /// Values that the consumers of its outputs receive when it fails.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub on_failure: Vec<LastValue>,
+    pub on_failure: Vec<LastValueSpec>,
     /// Processors that it may run on; all if empty.
     pub cpu_affinity: Vec<u32>,
-    /// Scheduling class of its threads.
+    /// How its threads are scheduled.
     pub scheduling: Scheduling,
     /// When it counts as ready.
     pub ready: Ready,
-    /// How long it may take for an event.
+    /// The deadline for events of one of its inputs.
     #[serde(rename = "loop", skip_serializing_if = "Option::is_none")]
-    pub loop_deadline: Option<LoopDeadline>,
-    /// Most bytes that its outputs may take together; a default of the plane if `None`.
+    pub loop_deadline: Option<DeadlineSpec>,
+    /// Limit on the memory of all its outputs, in bytes; `None` for half of the memory of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_memory: Option<u64>,
-    /// Line of the file at which it begins, counted from 1.
+    /// First line of the node in the file, counted from 1.
     pub line: usize,
 }
 
-/// A kind of request that a node answers.
+/// A service of a node: requests that it answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Service {
-    /// Its name, unique among the node's services.
+    /// Name, unique among the services of the node.
     pub name: String,
-    /// Those who ask. Each has an input and an output of this node for itself.
+    /// The clients. Each has its own input and output of this node.
     pub clients: Vec<ServiceClient>,
 }
 
-/// Who asks for a service.
+/// A client of a service, as its server sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ServiceClient {
     /// Index in [`Dataflow::nodes`].
     pub node: usize,
-    /// Where its requests come in: index in [`Node::inputs`].
+    /// The input that receives its requests: index in [`Node::inputs`].
     pub input: usize,
-    /// Where the answers go out: index in [`Node::outputs`].
+    /// The output that sends the answers: index in [`Node::outputs`].
     pub output: usize,
 }
 
-/// A kind of request that a node makes.
+/// A client of a service, as its own node sees it: requests that the node makes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Client {
-    /// The node's own name for it.
+    /// The node's own name for the service.
     pub name: String,
-    /// Who answers: index in [`Dataflow::nodes`].
+    /// The node that answers: index in [`Dataflow::nodes`].
     pub server: usize,
     /// Index in [`Node::services`] of the server.
     pub service: usize,
-    /// Where the requests go out: index in [`Node::outputs`].
+    /// The output that sends the requests: index in [`Node::outputs`].
     pub output: usize,
-    /// Where the answers come in: index in [`Node::inputs`].
+    /// The input that receives the answers: index in [`Node::inputs`].
     pub input: usize,
-}
-
-/// What the consumers of an output get when its node fails.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct LastValue {
-    /// Index in [`Node::outputs`].
-    pub output: usize,
-    /// The value; it can be sent.
-    pub value: serde_json::Value,
-}
-
-/// What a node runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Program {
-    /// A script for the Python of the active environment.
-    Python {
-        /// The script; relative paths are already joined to the dataflow's folder.
-        script: PathBuf,
-    },
-    /// An executable file.
-    Executable {
-        /// The file; relative paths are already joined to the dataflow's folder.
-        file: PathBuf,
-    },
-    /// A command to look up on the PATH.
-    Command {
-        /// The command, without a slash.
-        name: String,
-    },
-    /// Nothing: a process that is started by hand joins as the node.
-    Dynamic,
 }
 
 /// An input of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Input {
-    /// Its name, unique among the node's inputs.
+    /// Name, unique among the inputs of the node.
     pub name: String,
     /// Where its samples come from.
     pub source: Source,
-    /// How samples wait for the node. Of a timer always `latest`: missed ticks become a count.
-    pub queue: Queue,
+    /// Its queue. A timer always has `latest`: missed ticks become a count.
+    pub queue: InputQueue,
     /// The type that the node expects, if the file says so.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_name: Option<TypeName>,
-    /// Longest time between samples before the node is told.
+    /// Longest time between samples; after it the node receives a `STALE` event.
     #[serde(
         rename = "expect_every_nanos",
-        serialize_with = "as_optional_nanos",
+        with = "nanos::optional",
         skip_serializing_if = "Option::is_none"
     )]
     pub expect_every: Option<Duration>,
-    /// Line of the file at which it stands, counted from 1; 0 for that of a service.
+    /// Line in the file, counted from 1; 0 if it belongs to a service or client.
     #[serde(skip)]
     pub line: usize,
-}
-
-/// How long a node may take for an event of one of its inputs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct LoopDeadline {
-    /// Index in [`Node::inputs`].
-    pub input: usize,
-    /// Longest time until it asks for its next event.
-    #[serde(rename = "finish_within_nanos", serialize_with = "as_nanos")]
-    pub finish_within: Duration,
 }
 
 /// Where an input's samples come from.
@@ -209,7 +173,7 @@ pub struct LoopDeadline {
 pub enum Source {
     /// A timer.
     Timer {
-        /// Time between ticks.
+        /// Time between ticks, in nanoseconds.
         period_nanos: u64,
     },
     /// An output of a node, possibly the same node.
@@ -221,133 +185,56 @@ pub enum Source {
     },
 }
 
-/// How samples wait for a node.
+/// The queue of an input, as the file declares it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Queue {
+pub struct InputQueue {
     /// What happens when it is full.
     pub policy: QueuePolicy,
-    /// Samples that wait at most; 1 for `latest`.
+    /// Maximum number of samples in the queue; 1 for `latest`.
     pub depth: u32,
-    /// Samples that wait or are in use by the node at most.
+    /// Maximum number of samples in the queue and in use by the node together.
     pub max_held: u32,
 }
 
-/// What happens when a queue is full.
+/// What happens when a queue is full, in the words of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueuePolicy {
-    /// The oldest sample goes.
+    /// The oldest sample is dropped.
     DropOldest,
-    /// The new sample goes.
+    /// The new sample is dropped.
     DropNewest,
     /// The producer waits.
     Block,
-    /// There is only ever the newest.
+    /// The queue holds only the newest sample.
     Latest,
 }
 
 /// An output of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Output {
-    /// Its name, unique among the node's outputs.
+    /// Name, unique among the outputs of the node.
     pub name: String,
-    /// Last samples that are kept for inputs that connect late.
+    /// Number of last samples kept for inputs that connect late.
     pub history: u32,
     /// The type of its samples, if the file says so.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_name: Option<TypeName>,
-    /// Line of the file at which it stands, counted from 1; 0 for that of a service.
+    /// Line in the file, counted from 1; 0 if it belongs to a service or client.
     #[serde(skip)]
     pub line: usize,
-}
-
-/// When a node is started again after it ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Restart {
-    /// After which endings.
-    pub policy: RestartPolicy,
-    /// Wait before the first restart; doubles with each.
-    #[serde(rename = "delay_nanos", serialize_with = "as_nanos")]
-    pub delay: Duration,
-    /// Longest wait.
-    #[serde(rename = "max_delay_nanos", serialize_with = "as_nanos")]
-    pub max_delay: Duration,
-    /// Restarts before giving up; no limit if `None`.
-    pub max_restarts: Option<u32>,
-    /// The count of restarts begins anew this long after the first of them; never if `None`.
-    #[serde(rename = "window_nanos", serialize_with = "as_optional_nanos")]
-    pub window: Option<Duration>,
-}
-
-impl Default for Restart {
-    fn default() -> Restart {
-        Restart {
-            policy: RestartPolicy::Never,
-            delay: Duration::from_millis(100),
-            max_delay: Duration::from_secs(30),
-            max_restarts: None,
-            window: None,
-        }
-    }
-}
-
-/// After which endings a node is started again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RestartPolicy {
-    /// After none.
-    Never,
-    /// After an exit code other than 0, or a signal.
-    OnFailure,
-    /// After any that was not asked for.
-    Always,
-}
-
-/// Scheduling class of a node's threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(tag = "policy", rename_all = "snake_case")]
-pub enum Scheduling {
-    /// Whatever the node inherits.
-    #[default]
-    Inherited,
-    /// The normal one.
-    Other {
-        /// Niceness, -20 to 19, -20 being the most urgent.
-        nice: i8,
-    },
-    /// Real-time, first in, first out.
-    Fifo {
-        /// 1 to 99, 99 being the most urgent.
-        priority: u8,
-    },
-    /// Real-time, round-robin.
-    RoundRobin {
-        /// 1 to 99, 99 being the most urgent.
-        priority: u8,
-    },
-}
-
-/// When a node counts as ready. Sources start when every node is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ready {
-    /// When it is connected.
-    #[default]
-    Auto,
-    /// When it says so.
-    Manual,
 }
 
 /// A connection from an output to an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Edge {
-    /// Where samples come from.
+    /// The output that samples come from.
     pub from: OutputIndex,
-    /// Where they go.
+    /// The input that samples go to.
     pub to: InputIndex,
 }
 
-/// An output by its place in [`Dataflow::nodes`] and [`Node::outputs`].
+/// An output, by its place in [`Dataflow::nodes`] and [`Node::outputs`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct OutputIndex {
     /// Index in [`Dataflow::nodes`].
@@ -356,7 +243,7 @@ pub struct OutputIndex {
     pub output: usize,
 }
 
-/// An input by its place in [`Dataflow::nodes`] and [`Node::inputs`].
+/// An input, by its place in [`Dataflow::nodes`] and [`Node::inputs`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct InputIndex {
     /// Index in [`Dataflow::nodes`].
@@ -366,7 +253,7 @@ pub struct InputIndex {
 }
 
 impl Dataflow {
-    /// The node of that id.
+    /// The node with the id.
     #[must_use]
     pub fn node(&self, id: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.id == id)
@@ -375,7 +262,7 @@ impl Dataflow {
     /// The name of an output for people and tools: `dataflow:node/output`.
     ///
     /// # Panics
-    /// If `output` is not of this dataflow.
+    /// If `output` is not part of this dataflow.
     #[must_use]
     pub fn topic(&self, output: OutputIndex) -> String {
         let node = &self.nodes[output.node];
@@ -388,23 +275,23 @@ impl Dataflow {
     /// The input that an edge leads to.
     ///
     /// # Panics
-    /// If `edge` is not of this dataflow.
+    /// If `edge` is not part of this dataflow.
     #[must_use]
     pub fn input(&self, edge: &Edge) -> &Input {
         &self.nodes[edge.to.node].inputs[edge.to.input]
     }
 }
 
-impl Queue {
-    /// Of an input that says nothing else: the oldest of ten goes.
-    pub const DEFAULT: Queue = Queue::new(QueuePolicy::DropOldest, DEFAULT_QUEUE_SIZE);
-    /// Of an input that wants only the newest sample.
-    pub const LATEST: Queue = Queue::new(QueuePolicy::Latest, 1);
+impl InputQueue {
+    /// The default: 10 samples, of which the oldest is dropped.
+    pub const DEFAULT: InputQueue = InputQueue::new(QueuePolicy::DropOldest, DEFAULT_QUEUE_SIZE);
+    /// The queue of `latest`.
+    pub const LATEST: InputQueue = InputQueue::new(QueuePolicy::Latest, 1);
 
-    /// A queue with the default hold limit.
+    /// A queue with the default limit on samples in use.
     #[must_use]
-    pub const fn new(policy: QueuePolicy, depth: u32) -> Queue {
-        Queue {
+    pub const fn new(policy: QueuePolicy, depth: u32) -> InputQueue {
+        InputQueue {
             policy,
             depth,
             max_held: depth.saturating_add(DEFAULT_HELD_BEYOND_QUEUE),
@@ -431,17 +318,28 @@ impl fmt::Display for QueuePolicy {
     }
 }
 
-fn as_nanos<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    // The longest duration that a file can hold, a year, fits 500 times.
-    serializer.serialize_u64(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+impl From<InputQueue> for wiring::Queue {
+    fn from(queue: InputQueue) -> Self {
+        let policy = match queue.policy {
+            QueuePolicy::DropOldest | QueuePolicy::Latest => Policy::DropOldest,
+            QueuePolicy::DropNewest => Policy::DropNewest,
+            QueuePolicy::Block => Policy::Block,
+        };
+        Self {
+            policy,
+            depth: queue.depth,
+            max_held: queue.max_held,
+        }
+    }
 }
 
-fn as_optional_nanos<S: serde::Serializer>(
-    duration: &Option<Duration>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    match duration {
-        Some(duration) => as_nanos(duration, serializer),
-        None => serializer.serialize_none(),
+/// A program in JSON, with the name of its only field: `{"python": {"script": ..}}`.
+fn program_with_field<S: Serializer>(program: &Program, serializer: S) -> Result<S::Ok, S::Error> {
+    match program {
+        Program::Python(script) => json!({"python": {"script": script}}),
+        Program::Executable(file) => json!({"executable": {"file": file}}),
+        Program::Command(name) => json!({"command": {"name": name}}),
+        Program::Dynamic => json!("dynamic"),
     }
+    .serialize(serializer)
 }

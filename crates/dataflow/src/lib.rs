@@ -61,11 +61,13 @@ mod unit;
 pub use diagnostic::{Code, Diagnostic, MAX_DIAGNOSTICS, Related, Severity};
 pub use graph::{
     Client, DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, Input, InputIndex,
-    LastValue, LoopDeadline, Node, Output, OutputIndex, Program, Queue, QueuePolicy, Ready,
-    Restart, RestartPolicy, Scheduling, Service, ServiceClient, Source,
+    InputQueue, Node, Output, OutputIndex, QueuePolicy, Service, ServiceClient, Source,
 };
 pub use load::{Host, load, load_for};
 pub use name::{MAX_NAME_BYTES, TypeName, check_name};
+pub use nervure_protocol::graph::{
+    DeadlineSpec, LastValueSpec, Program, Ready, Restart, RestartPolicy, Scheduling,
+};
 pub use nervure_protocol::params::{ParamKind, ParamSpec};
 pub use param_value::param_value;
 pub use reference::reference;

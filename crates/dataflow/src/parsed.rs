@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use nervure_protocol::graph::{DeadlineSpec, LastValueSpec, Program, Ready, Restart, Scheduling};
 use nervure_protocol::params::ParamSpec;
 
-use crate::graph::{LastValue, LoopDeadline, Program, Queue, Ready, Restart, Scheduling};
+use crate::graph::InputQueue;
 use crate::name::TypeName;
 use crate::source::Span;
 use crate::tree::Text;
@@ -43,11 +44,11 @@ pub(crate) struct ParsedNode {
     pub services_complete: bool,
     pub clients: Vec<ParsedClient>,
     pub params: Vec<ParamSpec>,
-    pub on_failure: Vec<LastValue>,
+    pub on_failure: Vec<LastValueSpec>,
     pub cpu_affinity: Vec<u32>,
     pub scheduling: Scheduling,
     pub ready: Ready,
-    pub loop_deadline: Option<LoopDeadline>,
+    pub loop_deadline: Option<DeadlineSpec>,
     pub shared_memory: Option<u64>,
 }
 
@@ -55,7 +56,7 @@ pub(crate) struct ParsedNode {
 pub(crate) struct ParsedInput {
     pub name: Text,
     pub source: ParsedSource,
-    pub queue: Queue,
+    pub queue: InputQueue,
     pub type_name: Option<Spanned<TypeName>>,
     pub expect_every: Option<Duration>,
     /// The span of the policy, or of the source if there is none.

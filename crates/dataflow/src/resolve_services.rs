@@ -9,7 +9,7 @@ use nervure_protocol::nearest;
 
 use crate::diagnostic::{Code, Finding, Findings};
 use crate::graph::{
-    Client, Edge, Input, InputIndex, Node, Output, OutputIndex, Queue, QueuePolicy, Service,
+    Client, Edge, Input, InputIndex, InputQueue, Node, Output, OutputIndex, QueuePolicy, Service,
     ServiceClient, Source,
 };
 use crate::parsed::{ParsedDataflow, ParsedNode};
@@ -133,7 +133,7 @@ fn add_input(node: &mut Node, name: String, producer: usize, output: usize) -> u
             node: producer,
             output,
         },
-        queue: Queue::new(QueuePolicy::DropNewest, MAX_REQUESTS_IN_FLIGHT),
+        queue: InputQueue::new(QueuePolicy::DropNewest, MAX_REQUESTS_IN_FLIGHT),
         type_name: None,
         expect_every: None,
         line: 0,

@@ -31,15 +31,9 @@ fn programs_are_found_relative_to_the_file_and_on_the_path() {
     assert_eq!(dataflow.directory, folder.path());
     let programs: Vec<&Program> = dataflow.nodes.iter().map(|node| &node.program).collect();
     let expected = [
-        Program::Python {
-            script: folder.path().join("camera.py"),
-        },
-        Program::Executable {
-            file: folder.path().join("control"),
-        },
-        Program::Command {
-            name: "sh".to_owned(),
-        },
+        Program::Python(folder.path().join("camera.py")),
+        Program::Executable(folder.path().join("control")),
+        Program::Command("sh".to_owned()),
     ];
     assert_eq!(programs, expected.iter().collect::<Vec<_>>());
 }

@@ -6,7 +6,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use nervure_dataflow::{Dataflow, Queue, QueuePolicy, Report, Source};
+use nervure_dataflow::{Dataflow, InputQueue, QueuePolicy, Report, Source};
 use proptest::prelude::*;
 use support::parse;
 
@@ -93,7 +93,7 @@ struct Graph {
 struct GraphNode {
     id: String,
     outputs: Vec<(String, u32)>,
-    inputs: Vec<(String, Source, Queue)>,
+    inputs: Vec<(String, Source, InputQueue)>,
     args: Vec<String>,
 }
 
@@ -135,7 +135,7 @@ fn graph() -> impl Strategy<Value = Graph> {
                 let consumer = consumer.index(graph.nodes.len());
                 let output = output.index(graph.nodes[producer].outputs.len());
                 let (source, queue) = match period_nanos {
-                    Some(period_nanos) => (Source::Timer { period_nanos }, Queue::LATEST),
+                    Some(period_nanos) => (Source::Timer { period_nanos }, InputQueue::LATEST),
                     None => (
                         Source::Output {
                             node: producer,
@@ -168,7 +168,7 @@ fn source_choice() -> impl Strategy<Value = SourceChoice> {
     )
 }
 
-fn queue() -> impl Strategy<Value = Queue> {
+fn queue() -> impl Strategy<Value = InputQueue> {
     let policies = vec![
         QueuePolicy::DropOldest,
         QueuePolicy::DropNewest,
@@ -181,7 +181,7 @@ fn queue() -> impl Strategy<Value = Queue> {
         } else {
             depth
         };
-        Queue {
+        InputQueue {
             policy,
             depth,
             max_held: depth + beyond,
@@ -236,7 +236,7 @@ fn to_yaml(graph: &Graph) -> String {
     text
 }
 
-fn options(queue: &Queue) -> String {
+fn options(queue: &InputQueue) -> String {
     let size = if queue.policy == QueuePolicy::Latest {
         String::new()
     } else {

@@ -15,6 +15,7 @@ use crate::sample::Sample;
 use crate::timer::{Due, Timer};
 use crate::watch::{Expected, LoopDeadline, Overrun, Stale};
 use nervure_message::Encode;
+use nervure_protocol::nanos::nanos;
 use nervure_protocol::node_to_keeper::Message;
 use nervure_protocol::wiring::{InputSpec, Source};
 use nervure_shm::{
@@ -170,7 +171,7 @@ impl Events {
         let loop_deadline = core
             .welcome
             .loop_deadline
-            .filter(|it| (it.input as usize) < inputs.len());
+            .filter(|it| it.input < inputs.len());
         Self {
             names: inputs
                 .iter()
@@ -183,7 +184,7 @@ impl Events {
             timers,
             expected,
             loop_deadline: loop_deadline
-                .map(|it| LoopDeadline::new(it.input as usize, it.finish_within_nanos)),
+                .map(|it| LoopDeadline::new(it.input, nanos(it.finish_within))),
             told: VecDeque::new(),
             stop: None,
             stop_when_drained: None,

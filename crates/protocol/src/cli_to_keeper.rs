@@ -4,7 +4,7 @@
 //! `Done`, `Refused`, or what it documents. After `Observe` and `Join` the connection is that of a node:
 //! `node_to_keeper` and `keeper_to_node`. To add a command: a variant here, and an arm in the keeper's `machine/clients.rs`.
 
-use crate::{VersionRange, wiring::Program};
+use crate::{VersionRange, graph::Program};
 use serde::{Deserialize, Serialize};
 
 /// A message from a client to a keeper. None carries descriptors.

@@ -1,9 +1,10 @@
 //! What a keeper answers on its public socket.
 
 use crate::{
+    graph::Program,
     keeper_to_run,
     params::ParamSpec,
-    wiring::{InputSpec, OutputSpec, Program},
+    wiring::{InputSpec, OutputSpec},
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

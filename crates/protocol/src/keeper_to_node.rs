@@ -3,7 +3,8 @@
 //! Order: `Welcome`, an `AttachOutput` or `AttachInput` for each declared edge, `Wired`, and `Start` once the
 //! dataflow is ready. After that edges come and go at run time.
 
-use crate::wiring::{ClientSpec, InputSpec, LoopDeadline, OutputSpec, Queue, ServiceSpec};
+use crate::graph::DeadlineSpec;
+use crate::wiring::{ClientSpec, InputSpec, OutputSpec, Queue, ServiceSpec};
 use serde::{Deserialize, Serialize};
 
 /// A message from a keeper to a node.
@@ -91,7 +92,7 @@ pub struct Welcome {
     pub params: Vec<crate::params::Param>,
     /// How long its loop may take.
     #[serde(default)]
-    pub loop_deadline: Option<LoopDeadline>,
+    pub loop_deadline: Option<DeadlineSpec>,
 }
 
 /// A consumer joins an output.

@@ -1,4 +1,5 @@
-//! Control messages between Nervure's processes, one file per arrow.
+//! Control messages between Nervure's processes, one file per arrow, and what they are made of:
+//! [`graph`] has the declarations of a dataflow file, [`wiring`] a node's view of its edges.
 //!
 //! A message is one JSON object in one packet of a `SOCK_SEQPACKET` socket, with its file descriptors as
 //! `SCM_RIGHTS` of the same packet, in the order that the message documents. JSON because control traffic is
@@ -10,9 +11,11 @@
 
 pub mod address;
 pub mod cli_to_keeper;
+pub mod graph;
 pub mod keeper_to_cli;
 pub mod keeper_to_node;
 pub mod keeper_to_run;
+pub mod nanos;
 mod nearest;
 pub mod node_to_keeper;
 pub mod params;

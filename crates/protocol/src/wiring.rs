@@ -1,14 +1,12 @@
-//! What an edge, an input and an output are called, as keeper and nodes agree on it.
+//! Edges, inputs and outputs as a node sees them: peers have names, not indices.
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::path::PathBuf;
 
-/// Inputs of a node at most: as many as its doorbell has bits.
+/// Maximum number of inputs of a node: the number of bits of its doorbell.
 pub const MAX_NODE_INPUTS: u32 = 64 * 64 - 1;
 
-/// The name of a topic: `node/output`. A node that plays a recording has outputs that are called as the topics that they
-/// replay, and these keep their name; no output of a dataflow file has a slash.
+/// The name of a topic: `node/output`. Outputs of a node that plays a recording are named after the
+/// topics that they replay, and keep that name; no output of a dataflow file contains a slash.
 pub fn topic(node: &str, output: &str) -> String {
     if output.contains('/') {
         output.to_owned()
@@ -17,37 +15,13 @@ pub fn topic(node: &str, output: &str) -> String {
     }
 }
 
-/// What a node runs. Paths are absolute.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Program {
-    /// A script for the Python of the active environment.
-    Python(PathBuf),
-    /// An executable file.
-    Executable(PathBuf),
-    /// A command to look up on the PATH.
-    Command(String),
-    /// Nothing that the keeper starts: a process joins by itself.
-    Dynamic,
-}
-
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Python(path) | Self::Executable(path) => path.display().fmt(f),
-            Self::Command(name) => name.fmt(f),
-            Self::Dynamic => "dynamic".fmt(f),
-        }
-    }
-}
-
-/// What happens on an edge whose queue is full.
+/// What happens on an edge whose queue is full. `latest` in a file is `DropOldest` with depth 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// The oldest queued sample makes room (the default, and `latest` with depth 1).
+    /// The oldest sample in the queue is dropped.
     DropOldest,
-    /// The new sample is not queued.
+    /// The new sample is dropped.
     DropNewest,
     /// The producer waits.
     Block,
@@ -58,9 +32,9 @@ pub enum Policy {
 pub struct Queue {
     /// What happens when it is full.
     pub policy: Policy,
-    /// Samples that it holds, at least 1.
+    /// Maximum number of samples in the queue, at least 1.
     pub depth: u32,
-    /// Blocks that may be queued or held by the consumer at once, at least 1.
+    /// Maximum number of blocks in the queue and held by the consumer together, at least 1.
     pub max_held: u32,
 }
 
@@ -69,84 +43,76 @@ pub struct Queue {
 pub struct OutputSpec {
     /// Its name in the dataflow file.
     pub name: String,
-    /// How many of its last samples a late joiner receives.
+    /// Number of last samples that a late joiner receives.
     #[serde(default)]
     pub history: u32,
-    /// Rows of the lease table of each of its edges: the most blocks that it may own.
+    /// Rows of the lease table of each of its edges: the maximum number of blocks that it owns.
     pub blocks: u32,
-    /// `std/Image@1` and the like, where declared.
+    /// Its type, such as `std/Image@1`, if declared.
     #[serde(default)]
     pub type_name: Option<String>,
 }
 
-/// An input of a node. Its index in [`crate::keeper_to_node::Welcome::inputs`] is its bit in the doorbell.
+/// An input of a node. Its index in [`crate::keeper_to_node::Welcome::inputs`] is its bit in the
+/// doorbell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputSpec {
     /// Its name in the dataflow file.
     pub name: String,
     /// Where its samples come from.
     pub source: Source,
-    /// Its queue; a timer has none.
+    /// Its queue; `None` for a timer.
     #[serde(default)]
     pub queue: Option<Queue>,
-    /// `std/Image@1` and the like, where declared.
+    /// Its type, such as `std/Image@1`, if declared.
     #[serde(default)]
     pub type_name: Option<String>,
-    /// Longest time between samples, in nanoseconds, before the node is told that the input is stale.
+    /// Longest time between samples, in nanoseconds; after it the node receives a `STALE` event.
     #[serde(default)]
     pub expect_every_nanos: Option<u64>,
-    /// How many last samples its output keeps for late joiners.
+    /// Number of last samples that its output keeps for late joiners.
     #[serde(default)]
     pub history: u32,
 }
 
-/// A kind of request that a node answers.
+/// A service of a node: requests that it answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSpec {
     /// Its name.
     pub name: String,
-    /// Those who ask.
+    /// The clients of the service.
     pub clients: Vec<ServiceClientSpec>,
 }
 
-/// Who asks for a service.
+/// A client of a service, as its server sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceClientSpec {
-    /// Its node's id.
+    /// Id of the client's node.
     pub node: String,
-    /// Index of the input on which its requests come in.
+    /// Index of the input that receives its requests.
     pub input: u32,
-    /// Index of the output on which the answers go out.
+    /// Index of the output that sends the answers.
     pub output: u32,
 }
 
-/// A kind of request that a node makes.
+/// A client of a service, as its own node sees it: requests that the node makes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientSpec {
-    /// The node's own name for it.
+    /// The node's own name for the service.
     pub name: String,
     /// `node/service`.
     pub service: String,
-    /// Index of the output on which the requests go out.
+    /// Index of the output that sends the requests.
     pub output: u32,
-    /// Index of the input on which the answers come in.
+    /// Index of the input that receives the answers.
     pub input: u32,
-}
-
-/// How long a node may take for an event of one of its inputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoopDeadline {
-    /// Index of the input.
-    pub input: u32,
-    /// Longest time, in nanoseconds, until the node asks for its next event.
-    pub finish_within_nanos: u64,
 }
 
 /// Where an input's samples come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// A timer, kept by the node itself.
+    /// A timer, which the node runs itself.
     Timer {
         /// Its period in nanoseconds, at least 1.
         period_nanos: u64,
@@ -158,15 +124,16 @@ pub enum Source {
     },
 }
 
-/// How an edge does.
+/// The state of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EdgeState {
-    /// A resource of the system is short at one end, which tries again. Samples wait, or are dropped as the policy says.
+    /// One end lacks a system resource and retries. Samples wait, or are dropped according to the
+    /// policy.
     Waiting,
-    /// It works (again).
+    /// It works, possibly again.
     Working,
-    /// It was given up.
+    /// One end gave up.
     Failed,
     /// A state of a later version.
     #[serde(other)]

@@ -9,8 +9,8 @@ use std::{
 use nervure_node::running::ConnectionError;
 use nervure_protocol::{
     CONTROL_FD_VARIABLE, DATAFLOW_VARIABLE, NODE_VARIABLE, TOKEN_VARIABLE, cli_to_keeper,
+    graph::Program,
     keeper_to_cli::{Attached, Message},
-    wiring::Program,
 };
 use rustix::process::{Pid, Signal};
 use serde_json::json;

@@ -8,7 +8,7 @@ use std::{
 
 use nervure_dataflow::{Entry, Host, Surroundings};
 use nervure_node::running::ConnectionError;
-use nervure_protocol::{cli_to_keeper, keeper_to_cli::Message, wiring::Program};
+use nervure_protocol::{cli_to_keeper, graph::Program, keeper_to_cli::Message};
 use serde_json::json;
 
 use super::{arguments::Target, connect, split_name};

@@ -1,7 +1,8 @@
-//! From the graph of a file to the plan of a keeper.
+//! Makes the plan of a keeper from the graph of a file: gives each node its own view of its inputs
+//! and outputs.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::OpenOptions,
     io::Write,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
@@ -9,34 +10,32 @@ use std::{
 };
 
 use nervure_dataflow::{self as dataflow, Dataflow};
-use nervure_keeper::plan::{
-    EdgePlan, LastValuePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling,
-    lease_rows,
-};
+use nervure_keeper::plan::{EdgePlan, NodePlan, Plan, Program, lease_rows};
 use nervure_protocol::{
     TOKEN_FILE,
-    wiring::{
-        self, ClientSpec, InputSpec, LoopDeadline, OutputSpec, Policy, Queue, ServiceClientSpec,
-        ServiceSpec, Source,
-    },
+    nanos::nanos,
+    wiring::{self, ClientSpec, InputSpec, OutputSpec, ServiceClientSpec, ServiceSpec, Source},
 };
 
+use super::memory::default_shared_memory;
 use crate::{failure::Failure, token};
 
-/// The plan of a dataflow. With nodes that join it needs a folder for their token.
+/// The plan of a dataflow. Nodes that join need a folder for their token.
 pub fn plan(
     dataflow: &Dataflow,
     log_folder: Option<PathBuf>,
     grace: Duration,
     detached: bool,
 ) -> Result<Plan, Failure> {
-    let memory = default_shared_memory()?;
+    let memory = default_shared_memory().map_err(|error| {
+        Failure::internal("cannot read how much memory there is").because(error)
+    })?;
     let edges = dataflow.edges.iter().map(|edge| EdgePlan {
         producer: edge.from.node,
         output: edge.from.output,
         consumer: edge.to.node,
         input: edge.to.input,
-        queue: queue(dataflow.input(edge).queue),
+        queue: dataflow.input(edge).queue.into(),
     });
     let edges: Vec<_> = edges.collect();
     let token_folder = log_folder
@@ -64,15 +63,15 @@ pub fn plan(
     })
 }
 
-/// Whether processes can join it.
+/// Whether processes can join the dataflow.
 pub fn has_dynamic_nodes(dataflow: &Dataflow) -> bool {
     dataflow
         .nodes
         .iter()
-        .any(|node| node.program == dataflow::Program::Dynamic)
+        .any(|node| node.program == Program::Dynamic)
 }
 
-/// Makes up the token for nodes with `path: dynamic`, and leaves it where only this user finds it.
+/// Makes the token for nodes with `path: dynamic`, in a file that only this user can read.
 fn write_token(log_folder: &Path) -> Result<String, Failure> {
     let path = log_folder.join(TOKEN_FILE);
     let token = token::make()?;
@@ -121,7 +120,7 @@ fn node_plan(
                 }
             }
         },
-        queue: matches!(input.source, dataflow::Source::Output { .. }).then(|| queue(input.queue)),
+        queue: matches!(input.source, dataflow::Source::Output { .. }).then(|| input.queue.into()),
         type_name: input.type_name.as_ref().map(ToString::to_string),
         expect_every_nanos: input.expect_every.map(nanos),
         history: match input.source {
@@ -133,23 +132,15 @@ fn node_plan(
     };
     NodePlan {
         id: node.id.clone(),
-        program: match &node.program {
-            dataflow::Program::Python { script } => Program::Python(script.clone()),
-            dataflow::Program::Executable { file } => Program::Executable(file.clone()),
-            dataflow::Program::Command { name } => Program::Command(name.clone()),
-            dataflow::Program::Dynamic => Program::Dynamic,
-        },
+        program: node.program.clone(),
         args: node.args.clone(),
         env: node.env.clone(),
-        manual_ready: node.ready == dataflow::Ready::Manual,
+        ready: node.ready,
         outputs: node.outputs.iter().enumerate().map(output).collect(),
         inputs: node.inputs.iter().map(input).collect(),
-        loop_deadline: node.loop_deadline.map(|deadline| LoopDeadline {
-            input: u32::try_from(deadline.input).expect("a node has fewer than 2^32 inputs"),
-            finish_within_nanos: nanos(deadline.finish_within),
-        }),
+        loop_deadline: node.loop_deadline,
         shared_memory_bytes: node.shared_memory.unwrap_or(memory),
-        restart: restart(&node.restart),
+        restart: node.restart,
         startup_timeout: node.startup_timeout,
         health_check_timeout: node.health_check_timeout,
         services: node
@@ -163,32 +154,9 @@ fn node_plan(
             .map(|client| client_spec(dataflow, client))
             .collect(),
         params: node.params.clone(),
-        on_failure: node.on_failure.iter().map(last_value).collect(),
+        on_failure: node.on_failure.clone(),
         cpu_affinity: node.cpu_affinity.clone(),
-        scheduling: match node.scheduling {
-            dataflow::Scheduling::Inherited => Scheduling::Inherited,
-            dataflow::Scheduling::Other { nice } => Scheduling::Other { nice },
-            dataflow::Scheduling::Fifo { priority } => Scheduling::Fifo { priority },
-            dataflow::Scheduling::RoundRobin { priority } => Scheduling::RoundRobin { priority },
-        },
-    }
-}
-
-/// A file cannot ask for more than a year.
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn queue(queue: dataflow::Queue) -> Queue {
-    let policy = match queue.policy {
-        dataflow::QueuePolicy::DropOldest | dataflow::QueuePolicy::Latest => Policy::DropOldest,
-        dataflow::QueuePolicy::DropNewest => Policy::DropNewest,
-        dataflow::QueuePolicy::Block => Policy::Block,
-    };
-    Queue {
-        policy,
-        depth: queue.depth,
-        max_held: queue.max_held,
+        scheduling: node.scheduling,
     }
 }
 
@@ -216,63 +184,4 @@ fn client_spec(dataflow: &Dataflow, client: &dataflow::Client) -> ClientSpec {
 
 fn index(index: usize) -> u32 {
     u32::try_from(index).expect("a file has fewer than 2^32 of anything")
-}
-
-fn last_value(last: &dataflow::LastValue) -> LastValuePlan {
-    LastValuePlan {
-        output: last.output,
-        value: last.value.clone(),
-    }
-}
-
-fn restart(restart: &dataflow::Restart) -> RestartPlan {
-    RestartPlan {
-        policy: match restart.policy {
-            dataflow::RestartPolicy::Never => RestartPolicy::Never,
-            dataflow::RestartPolicy::OnFailure => RestartPolicy::OnFailure,
-            dataflow::RestartPolicy::Always => RestartPolicy::Always,
-        },
-        delay: restart.delay,
-        max_delay: restart.max_delay,
-        max_restarts: restart.max_restarts,
-        window: restart.window,
-    }
-}
-
-/// Half of what this machine, or the container, has.
-fn default_shared_memory() -> Result<u64, Failure> {
-    let unreadable = |error: std::io::Error| {
-        Failure::internal("cannot read how much memory there is").because(error)
-    };
-    let meminfo = fs::read_to_string("/proc/meminfo").map_err(unreadable)?;
-    let kibibytes = meminfo.lines().find_map(|line| {
-        line.strip_prefix("MemTotal:")?
-            .trim()
-            .strip_suffix("kB")?
-            .trim()
-            .parse::<u64>()
-            .ok()
-    });
-    let physical = kibibytes
-        .ok_or_else(|| unreadable(std::io::Error::other("no MemTotal in /proc/meminfo")))?
-        * 1024;
-    Ok(cgroup_limit().unwrap_or(u64::MAX).min(physical) / 2)
-}
-
-/// The lowest limit of the control groups (version 2) that this process is in; `None` when there is none.
-fn cgroup_limit() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let leaf = PathBuf::from("/sys/fs/cgroup").join(path.trim_start_matches('/'));
-    let limit = |folder: &std::path::Path| {
-        fs::read_to_string(folder.join("memory.max"))
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
-    };
-    leaf.ancestors()
-        .take_while(|folder| folder.starts_with("/sys/fs/cgroup"))
-        .filter_map(limit)
-        .min()
 }

@@ -37,9 +37,9 @@ impl Watched {
     pub fn new(plan: &Plan) -> Self {
         let mut expectations = Vec::new();
         for (node, plan) in (0..).zip(&plan.nodes) {
-            let mut expect = |input: u32, nanos, kind| {
-                let name = format!("{}/{}", plan.id, plan.inputs[input as usize].name);
-                let within = Duration::from_nanos(nanos);
+            let mut expect = |input: usize, within, kind| {
+                let name = format!("{}/{}", plan.id, plan.inputs[input].name);
+                let input = u32::try_from(input).expect("a node has fewer than 2^32 inputs");
                 expectations.push(Expectation {
                     node,
                     input,
@@ -50,13 +50,13 @@ impl Watched {
                     max_overrun_nanos: 0,
                 });
             };
-            for (at, input) in (0..).zip(&plan.inputs) {
+            for (at, input) in plan.inputs.iter().enumerate() {
                 if let Some(nanos) = input.expect_every_nanos {
-                    expect(at, nanos, Kind::Sample);
+                    expect(at, Duration::from_nanos(nanos), Kind::Sample);
                 }
             }
             if let Some(deadline) = plan.loop_deadline {
-                expect(deadline.input, deadline.finish_within_nanos, Kind::Turn);
+                expect(deadline.input, deadline.finish_within, Kind::Turn);
             }
         }
         Self(expectations)

@@ -7,7 +7,7 @@ use super::reader::{Reader, wrong_type};
 use super::sources::read_source;
 use super::types::{assign_types, has_ports_elsewhere, read_type, read_types};
 use crate::diagnostic::{Code, Finding};
-use crate::graph::{Queue, QueuePolicy};
+use crate::graph::{InputQueue, QueuePolicy};
 use crate::keys::{INPUT, MAX_HELD, QUEUE_POLICIES, QUEUE_SIZE, Shape};
 use crate::parsed::{ParsedInput, ParsedSource};
 use crate::tree::{Entry, Kind, Text, Value};
@@ -64,9 +64,9 @@ fn read_input(reader: &mut Reader<'_>, entry: &Entry) -> Option<ParsedInput> {
             None => ParsedSource::Invalid,
         };
         let queue = if let ParsedSource::Timer { .. } = source {
-            Queue::LATEST
+            InputQueue::LATEST
         } else {
-            Queue::DEFAULT
+            InputQueue::DEFAULT
         };
         Some(ParsedInput {
             name: name.clone(),
@@ -111,7 +111,7 @@ fn read_long_input(reader: &mut Reader<'_>, name: &Text, value: &Value) -> Optio
     })
 }
 
-fn read_queue(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Queue {
+fn read_queue(reader: &mut Reader<'_>, keys: &Keys<'_>) -> InputQueue {
     let policy = keys
         .value("queue_policy")
         .and_then(|value| read_queue_policy(reader, value));
@@ -121,10 +121,10 @@ fn read_queue(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Queue {
     let max_held = keys
         .value("max_held")
         .and_then(|value| reader.unsigned(value, &MAX_HELD));
-    let policy = policy.unwrap_or(Queue::DEFAULT.policy);
+    let policy = policy.unwrap_or(InputQueue::DEFAULT.policy);
     let mut queue = match policy {
-        QueuePolicy::Latest => Queue::LATEST,
-        _ => Queue::new(policy, depth.unwrap_or(Queue::DEFAULT.depth)),
+        QueuePolicy::Latest => InputQueue::LATEST,
+        _ => InputQueue::new(policy, depth.unwrap_or(InputQueue::DEFAULT.depth)),
     };
     if let (QueuePolicy::Latest, Some(entry)) = (policy, keys.entry("queue_size")) {
         let message = "`queue_size` has no meaning with `queue_policy: latest`";
@@ -170,7 +170,7 @@ fn read_queue_size(reader: &mut Reader<'_>, value: &Value) -> Option<u32> {
 }
 
 /// The queue of a timer: ticks are not queued. A `queue_size` has no effect; dora's files have it.
-fn read_timer_queue(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Queue {
+fn read_timer_queue(reader: &mut Reader<'_>, keys: &Keys<'_>) -> InputQueue {
     keys.value("queue_size")
         .map(|value| read_queue_size(reader, value));
     if let Some(value) = keys.value("queue_policy")
@@ -195,5 +195,5 @@ fn read_timer_queue(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Queue {
             reader.report(finding.hint(format!("remove `{name}`: {reason}")));
         }
     }
-    Queue::LATEST
+    InputQueue::LATEST
 }

@@ -1,13 +1,13 @@
 //! Reads the values that the consumers of a node receive when it fails: `on_failure`.
 
 use nervure_message::JsonSample;
+use nervure_protocol::graph::LastValueSpec;
 use nervure_protocol::{MAX_LAST_VALUE_BYTES, nearest};
 
 use super::json::read_json;
 use super::map::read_keys;
 use super::reader::Reader;
 use crate::diagnostic::{Code, Finding};
-use crate::graph::LastValue;
 use crate::keys::{ON_FAILURE, Shape};
 use crate::parsed::ParsedOutput;
 use crate::quote::{listed, quoted};
@@ -20,12 +20,12 @@ pub(super) fn read_last_values(
     value: &Value,
     outputs: &[ParsedOutput],
     outputs_complete: bool,
-) -> Vec<LastValue> {
+) -> Vec<LastValueSpec> {
     let items = match &value.kind {
         Kind::List(items) => items.as_slice(),
         _ => std::slice::from_ref(value),
     };
-    let mut values: Vec<LastValue> = Vec::new();
+    let mut values: Vec<LastValueSpec> = Vec::new();
     for item in items {
         let Some(last) = read_last_value(reader, item, outputs, outputs_complete) else {
             continue;
@@ -47,7 +47,7 @@ fn read_last_value(
     item: &Value,
     outputs: &[ParsedOutput],
     outputs_complete: bool,
-) -> Option<LastValue> {
+) -> Option<LastValueSpec> {
     let hint = "write `{output: cmd, value: 0.0}`, for example";
     let keys = read_keys(reader, item, &ON_FAILURE, Some(hint))?;
     let value = keys
@@ -63,7 +63,7 @@ fn read_last_value(
     if output.is_none() && outputs_complete {
         reader.report(unknown_output(&name, outputs));
     }
-    Some(LastValue {
+    Some(LastValueSpec {
         output: output?,
         value: value?,
     })

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nervure_protocol::graph::{DeadlineSpec, Ready};
 use nervure_protocol::nearest;
 
 use super::environment::read_environment;
@@ -17,7 +18,6 @@ use super::scheduling::{read_processors, read_scheduling};
 use super::services::{read_clients, read_services};
 use super::variables::Variables;
 use crate::diagnostic::{Code, Finding};
-use crate::graph::{LoopDeadline, Ready};
 use crate::keys::{LOOP, NODE, READY, Shape};
 use crate::parsed::{ParsedInput, ParsedNode};
 use crate::quote::{listed, quoted};
@@ -189,7 +189,7 @@ fn read_loop_deadline(
     value: &Value,
     inputs: &[ParsedInput],
     inputs_complete: bool,
-) -> Option<LoopDeadline> {
+) -> Option<DeadlineSpec> {
     let hint = "write `{input: tick, finish_within: 2ms}`, for example";
     let keys = read_keys(reader, value, &LOOP, Some(hint))?;
     let finish_within = keys
@@ -203,7 +203,7 @@ fn read_loop_deadline(
     if input.is_none() && inputs_complete {
         reader.report(unknown_input(&name, inputs));
     }
-    Some(LoopDeadline {
+    Some(DeadlineSpec {
         input: input?,
         finish_within: finish_within?,
     })

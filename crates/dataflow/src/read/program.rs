@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use nervure_protocol::graph::Program;
 use nervure_protocol::nearest;
 
 use super::map::Keys;
 use super::reader::{Reader, wrong_type};
 use super::variables::Variables;
 use crate::diagnostic::{Code, Finding};
-use crate::graph::Program;
 use crate::keys::Shape;
 use crate::parsed::LocatedProgram;
 use crate::quote::{is_invisible, quoted};
@@ -193,15 +193,11 @@ impl ProgramLocator<'_> {
         let file: PathBuf = self.directory.join(&path.text).components().collect();
         let is_python = is_python_script(path);
         let may_be_command = !path.text.contains('/') && !is_python;
-        let command = || Program::Command {
-            name: path.text.clone(),
-        };
+        let command = || Program::Command(path.text.clone());
         let program = if is_python {
-            Program::Python {
-                script: file.clone(),
-            }
+            Program::Python(file.clone())
         } else {
-            Program::Executable { file: file.clone() }
+            Program::Executable(file.clone())
         };
         match self.surroundings.entry(&file) {
             Entry::File { executable } if executable || is_python => {

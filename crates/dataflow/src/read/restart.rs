@@ -1,9 +1,10 @@
 //! Reads when a node is restarted: `restart_policy` and the keys beside it.
 
+use nervure_protocol::graph::{Restart, RestartPolicy};
+
 use super::map::Keys;
 use super::reader::Reader;
 use crate::diagnostic::{Code, Finding};
-use crate::graph::{Restart, RestartPolicy};
 use crate::keys::{MAX_RESTARTS, RESTART_POLICIES};
 
 pub(super) fn read_restart(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Restart {

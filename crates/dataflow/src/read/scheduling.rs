@@ -1,9 +1,10 @@
 //! Reads where and how the kernel schedules a node: `cpu_affinity` and `scheduling`.
 
+use nervure_protocol::graph::Scheduling;
+
 use super::map::{Keys, read_keys};
 use super::reader::{Reader, wrong_type};
 use crate::diagnostic::{Code, Finding};
-use crate::graph::Scheduling;
 use crate::keys::{NICE, PRIORITY, PROCESSOR, SCHEDULING, SCHEDULING_POLICIES, Shape};
 use crate::tree::{Kind, Value};
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use nervure_protocol::{
     did_you_mean,
+    graph::Program,
     keeper_to_cli::Refused,
-    wiring::{self, Program, Source},
+    wiring::{self, Source},
 };
 
 use super::action::Audience;

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use nervure_protocol::{
+    graph::Program,
     keeper_to_node,
     keeper_to_run::{self, Level},
     keeper_to_run::{NodeEnded, NodeStarted},
     params::Param,
-    wiring::{Program, Queue},
+    wiring::Queue,
 };
 
 use super::{
@@ -18,7 +19,7 @@ use super::{
     turn::Turn,
     wiring::{Rewiring, Wiring},
 };
-use crate::plan::{EdgePlan, NodePlan, Plan};
+use crate::plan::{EdgePlan, NodePlan, Plan, Ready};
 
 /// The nodes and edges of a dataflow.
 #[derive(Debug)]
@@ -182,13 +183,13 @@ impl Network {
     pub fn connect(&mut self, node: usize, version: u32, params: Vec<Param>, turn: &mut Turn) {
         let plan = self.graph.node(node);
         let state = &mut self.nodes[node];
-        state.connect(!plan.manual_ready);
+        state.connect(plan.ready == Ready::Auto);
         let welcome = keeper_to_node::Message::Welcome(keeper_to_node::Welcome {
             version,
             dataflow: self.graph.plan().dataflow.clone(),
             node: plan.id.clone(),
             incarnation: state.incarnation(),
-            manual_ready: plan.manual_ready,
+            manual_ready: plan.ready == Ready::Manual,
             shared_memory_bytes: plan.shared_memory_bytes,
             outputs: plan.outputs.clone(),
             inputs: plan.inputs.clone(),

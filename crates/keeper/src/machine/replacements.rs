@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use nervure_protocol::wiring::Program;
+use nervure_protocol::graph::Program;
 
 use crate::plan::NodePlan;
 

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::plan::{RestartPlan, RestartPolicy};
+use crate::plan::{Restart, RestartPolicy};
 
 /// A run of at least this length, or of the restart window, shows that the node works: the back-off begins anew.
 const PROOF: Duration = Duration::from_secs(60);
@@ -20,7 +20,7 @@ pub(super) enum Verdict {
 
 impl Verdict {
     /// For people, behind what happened; empty when the node is not meant to start again.
-    pub fn text(self, plan: &RestartPlan) -> String {
+    pub fn text(self, plan: &Restart) -> String {
         let window = plan
             .window
             .map(|window| format!(" within {window:?}"))
@@ -57,7 +57,7 @@ impl Restarts {
     }
 
     /// Its process ended.
-    pub fn ended(&mut self, plan: &RestartPlan, success: bool, now: Duration) -> Verdict {
+    pub fn ended(&mut self, plan: &Restart, success: bool, now: Duration) -> Verdict {
         let wanted = match plan.policy {
             RestartPolicy::Never => false,
             RestartPolicy::OnFailure => !success,
@@ -96,7 +96,7 @@ impl Restarts {
 mod tests {
     use super::*;
 
-    const PLAN: RestartPlan = RestartPlan {
+    const PLAN: Restart = Restart {
         policy: RestartPolicy::OnFailure,
         delay: Duration::from_millis(100),
         max_delay: Duration::from_secs(1),
@@ -106,7 +106,7 @@ mod tests {
 
     fn pauses(
         restarts: &mut Restarts,
-        plan: &RestartPlan,
+        plan: &Restart,
         ends: impl IntoIterator<Item = u64>,
     ) -> Vec<Option<u64>> {
         ends.into_iter()
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn restarts_leave_the_window() {
-        let plan = RestartPlan {
+        let plan = Restart {
             max_restarts: Some(2),
             window: Some(Duration::from_secs(10)),
             ..PLAN
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn policies_look_at_the_end() {
         let verdict = |policy, success| {
-            Restarts::default().ended(&RestartPlan { policy, ..PLAN }, success, Duration::ZERO)
+            Restarts::default().ended(&Restart { policy, ..PLAN }, success, Duration::ZERO)
                 != Verdict::NotWanted
         };
         assert!(!verdict(RestartPolicy::Never, false));
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_plan_without_pause_and_thousands_of_restarts_do_not_overflow() {
-        let plan = RestartPlan {
+        let plan = Restart {
             delay: Duration::ZERO,
             max_delay: Duration::MAX,
             ..PLAN
@@ -181,7 +181,7 @@ mod tests {
             pauses(&mut Restarts::default(), &plan, 0..2000),
             vec![Some(0); 2000]
         );
-        let plan = RestartPlan {
+        let plan = Restart {
             max_delay: Duration::MAX,
             ..PLAN
         };

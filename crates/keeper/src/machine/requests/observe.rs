@@ -3,7 +3,7 @@
 //! A guest can harm no node: its queues drop the oldest sample, it holds few blocks, and neither the start nor the end
 //! of the dataflow waits for it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use nervure_protocol::{
     cli_to_keeper::Observe,
@@ -16,8 +16,8 @@ use super::{Requests, check_not_stopping};
 use crate::{
     machine::{supervisor::Supervisor, turn::Turn},
     plan::{
-        EdgePlan, NodePlan, OBSERVER_MAX_HELD, OBSERVERS_PER_OUTPUT, Program, RestartPlan,
-        RestartPolicy, Scheduling,
+        EdgePlan, NodePlan, OBSERVER_MAX_HELD, OBSERVERS_PER_OUTPUT, Program, Ready, Restart,
+        Scheduling,
     },
 };
 
@@ -116,18 +116,12 @@ fn guest_plan(id: String, topics: &[String], queue: Queue) -> NodePlan {
         id,
         args: Vec::new(),
         env: BTreeMap::new(),
-        manual_ready: false,
+        ready: Ready::Auto,
         outputs: Vec::new(),
         inputs: topics.iter().map(input).collect(),
         loop_deadline: None,
         shared_memory_bytes: 0,
-        restart: RestartPlan {
-            policy: RestartPolicy::Never,
-            delay: Duration::ZERO,
-            max_delay: Duration::ZERO,
-            max_restarts: None,
-            window: None,
-        },
+        restart: Restart::default(),
         startup_timeout: None,
         health_check_timeout: None,
         on_failure: Vec::new(),

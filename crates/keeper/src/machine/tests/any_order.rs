@@ -5,15 +5,16 @@ use std::time::Duration;
 use nervure_protocol::{
     VERSIONS,
     cli_to_keeper::{self, Attach, Hello, NodeOrder, Observe, Replace},
+    graph::Program,
     keeper_to_cli, node_to_keeper, run_to_keeper,
-    wiring::{EdgeState, Policy, Program},
+    wiring::{EdgeState, Policy},
 };
 use proptest::prelude::*;
 
 use super::{World, node, world::TOKEN};
 use crate::{
     machine::{End, Event},
-    plan::{EdgePlan, LastValuePlan, RestartPolicy},
+    plan::{EdgePlan, LastValueSpec, Ready, RestartPolicy},
 };
 
 const NODES: usize = 4;
@@ -102,12 +103,16 @@ fn worlds() -> impl Strategy<Value = World> {
         let nodes = nodes.into_iter().enumerate().map(
             |(index, (policy, manual_ready, has_last_value, joins))| {
                 let mut plan = node(&format!("n{index}"), policy);
-                plan.manual_ready = manual_ready;
+                plan.ready = if manual_ready {
+                    Ready::Manual
+                } else {
+                    Ready::Auto
+                };
                 if joins {
                     plan.program = Program::Dynamic;
                 }
                 if has_last_value {
-                    plan.on_failure.push(LastValuePlan {
+                    plan.on_failure.push(LastValueSpec {
                         output: 0,
                         value: serde_json::Value::Null,
                     });

@@ -8,7 +8,7 @@ use super::{World, block, drop_oldest, node};
 use crate::{
     machine::{End, Event, Pulse, Signal},
     plan::{
-        ClockPlan,
+        ClockPlan, Ready,
         RestartPolicy::{Always, Never, OnFailure},
     },
 };
@@ -25,7 +25,7 @@ fn stop(world: &mut World) {
 #[test]
 fn everybody_starts_when_the_last_is_ready() {
     let mut slow = node("slow", Never);
-    slow.manual_ready = true;
+    slow.ready = Ready::Manual;
     let mut world = World::new(
         vec![node("source", Never), slow, node("tool", Never)],
         &[drop_oldest(0, 1)],
@@ -44,7 +44,7 @@ fn everybody_starts_when_the_last_is_ready() {
 #[test]
 fn who_holds_the_start_up_is_named_every_five_seconds() {
     let mut manual = node("manual", Never);
-    manual.manual_ready = true;
+    manual.ready = Ready::Manual;
     let mut world = World::new(vec![node("source", Never), manual], &[drop_oldest(0, 1)]);
     world.give(Event::Launch);
     world.hello(1);
@@ -252,7 +252,8 @@ fn a_node_that_does_not_connect_in_time_is_killed_and_started_again() {
 #[test]
 fn ready_is_a_part_of_the_start() {
     let mut plan = node("planner", Never);
-    (plan.startup_timeout, plan.manual_ready) = (Some(Duration::from_secs(1)), true);
+    plan.startup_timeout = Some(Duration::from_secs(1));
+    plan.ready = Ready::Manual;
     let mut world = World::new(vec![plan, node("sink", Never)], &[drop_oldest(0, 1)]);
     world.give(Event::Launch);
     world.hello(0);

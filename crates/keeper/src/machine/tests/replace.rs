@@ -5,8 +5,8 @@ use std::time::Duration;
 use nervure_protocol::{
     VERSIONS,
     cli_to_keeper::{Hello, Message, NodeOrder, Replace},
+    graph::Program,
     keeper_to_cli::Message as Answer,
-    wiring::Program,
 };
 
 use super::{World, block, node};

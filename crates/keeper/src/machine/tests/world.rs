@@ -16,7 +16,9 @@ use nervure_protocol::{
 
 use crate::{
     machine::{Action, Audience, Descriptor, End, Event, Machine, Pulse, Signal},
-    plan::{ClockPlan, EdgePlan, NodePlan, Plan, Program, RestartPlan, RestartPolicy, Scheduling},
+    plan::{
+        ClockPlan, EdgePlan, NodePlan, Plan, Program, Ready, Restart, RestartPolicy, Scheduling,
+    },
 };
 
 /// A node of a test: its id, and its restart policy.
@@ -26,12 +28,12 @@ pub fn node(id: &str, policy: RestartPolicy) -> NodePlan {
         program: Program::Command("true".to_owned()),
         args: Vec::new(),
         env: BTreeMap::new(),
-        manual_ready: false,
+        ready: Ready::Auto,
         outputs: Vec::new(),
         inputs: Vec::new(),
         loop_deadline: None,
         shared_memory_bytes: 1 << 20,
-        restart: RestartPlan {
+        restart: Restart {
             policy,
             delay: Duration::from_millis(100),
             max_delay: Duration::from_secs(1),

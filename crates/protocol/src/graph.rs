@@ -1,0 +1,171 @@
+//! The declarations of a dataflow file that hold unchanged from the file to the node: the one
+//! definition that `dataflow` reads, the keeper executes and nodes receive.
+//!
+//! Their JSON is part of `nervure validate --json` and of control messages.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::nanos;
+
+/// What a node runs. Paths are absolute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Program {
+    /// A script for the Python of the active environment.
+    Python(PathBuf),
+    /// An executable file.
+    Executable(PathBuf),
+    /// A command to look up on the PATH, without a slash.
+    Command(String),
+    /// Nothing that the keeper starts: a process that is started by hand joins as the node.
+    Dynamic,
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Python(path) | Self::Executable(path) => path.display().fmt(f),
+            Self::Command(name) => name.fmt(f),
+            Self::Dynamic => "dynamic".fmt(f),
+        }
+    }
+}
+
+/// When a node is restarted after it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restart {
+    /// The ends after which it is restarted.
+    pub policy: RestartPolicy,
+    /// Delay before the first restart; doubles with each restart.
+    #[serde(rename = "delay_nanos", with = "nanos")]
+    pub delay: Duration,
+    /// Longest delay.
+    #[serde(rename = "max_delay_nanos", with = "nanos")]
+    pub max_delay: Duration,
+    /// Maximum number of restarts within the window; `None` for no limit.
+    pub max_restarts: Option<u32>,
+    /// How long a restart counts; `None` for as long as the dataflow runs.
+    #[serde(rename = "window_nanos", with = "nanos::optional")]
+    pub window: Option<Duration>,
+}
+
+impl Default for Restart {
+    fn default() -> Self {
+        Self {
+            policy: RestartPolicy::Never,
+            delay: Duration::from_millis(100),
+            max_delay: Duration::from_secs(30),
+            max_restarts: None,
+            window: None,
+        }
+    }
+}
+
+/// The ends after which a node is restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RestartPolicy {
+    /// None.
+    Never,
+    /// A failure: an exit code other than 0, or a signal.
+    OnFailure,
+    /// Any, unless the node was stopped, or exited in order after all its inputs had ended.
+    Always,
+}
+
+/// How the kernel schedules a node's threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(tag = "policy", rename_all = "snake_case")]
+pub enum Scheduling {
+    /// As the keeper is scheduled.
+    #[default]
+    Inherited,
+    /// Time sharing, the normal policy.
+    Other {
+        /// Niceness, -20 to 19, -20 being the most urgent.
+        nice: i8,
+    },
+    /// Real-time, first in, first out.
+    Fifo {
+        /// 1 to 99, 99 being the most urgent.
+        priority: u8,
+    },
+    /// Real-time, round-robin.
+    RoundRobin {
+        /// 1 to 99, 99 being the most urgent.
+        priority: u8,
+    },
+}
+
+/// When a node counts as ready. Sources start when every node is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ready {
+    /// When it is connected.
+    #[default]
+    Auto,
+    /// When it calls `ready()`.
+    Manual,
+}
+
+/// The value that the consumers of an output receive when its node fails: `on_failure`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LastValueSpec {
+    /// Index of the output.
+    pub output: usize,
+    /// The value, which a node can send.
+    pub value: serde_json::Value,
+}
+
+/// The deadline for events of one of a node's inputs: `loop`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadlineSpec {
+    /// Index of the input.
+    pub input: usize,
+    /// Longest time until the node asks for its next event.
+    #[serde(rename = "finish_within_nanos", with = "nanos")]
+    pub finish_within: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn declarations_survive_json_in_their_documented_form() {
+        let restart = Restart {
+            policy: RestartPolicy::OnFailure,
+            window: Some(Duration::from_secs(60)),
+            ..Restart::default()
+        };
+        let json = json!({
+            "policy": "on-failure",
+            "delay_nanos": 100_000_000,
+            "max_delay_nanos": 30_000_000_000u64,
+            "max_restarts": null,
+            "window_nanos": 60_000_000_000u64,
+        });
+        assert_eq!(serde_json::to_value(restart).unwrap(), json);
+        assert_eq!(serde_json::from_value::<Restart>(json).unwrap(), restart);
+        let scheduling = Scheduling::Fifo { priority: 80 };
+        let json = json!({"policy": "fifo", "priority": 80});
+        assert_eq!(serde_json::to_value(scheduling).unwrap(), json);
+        assert_eq!(
+            serde_json::from_value::<Scheduling>(json).unwrap(),
+            scheduling
+        );
+        let deadline = DeadlineSpec {
+            input: 2,
+            finish_within: Duration::from_millis(5),
+        };
+        let json = json!({"input": 2, "finish_within_nanos": 5_000_000});
+        assert_eq!(serde_json::to_value(deadline).unwrap(), json);
+        assert_eq!(
+            serde_json::from_value::<DeadlineSpec>(json).unwrap(),
+            deadline
+        );
+    }
+}
