@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Runs the tests of the crates below under AddressSanitizer. Needs a nightly toolchain: rustup toolchain install nightly
+# Runs the tests of the crates below under AddressSanitizer. Needs a nightly toolchain:
+# rustup toolchain install nightly
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 crates=(nervure-shm nervure-message nervure-testkit)
-[ "${#crates[@]}" -gt 0 ] || { echo "error: scripts/asan.sh names no crate, so it would check nothing" >&2; exit 1; }
+[ "${#crates[@]}" -gt 0 ] || { echo "error: scripts/asan.sh lists no crate, so there is nothing to check" >&2; exit 1; }
 if ! cargo +nightly --version >/dev/null 2>&1; then
     echo "error: AddressSanitizer needs a nightly toolchain: rustup toolchain install nightly" >&2
     exit 1

@@ -5,8 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if ! cargo +nightly fuzz --version >/dev/null 2>&1; then
-    echo "SKIPPED: fuzzing with coverage needs a nightly toolchain and cargo-fuzz (cargo install cargo-fuzz); the Rust tests"
-    echo "ran every target without it: crates/fuzz-targets"
+    echo "SKIPPED: fuzzing with coverage needs a nightly toolchain and cargo-fuzz (cargo install cargo-fuzz)."
+    echo "The tests of crates/fuzz-targets run every target without coverage."
     exit 0
 fi
 targets=$(cargo +nightly fuzz list)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the unit tests of the message crate under Miri, where it is installed. (Shared memory itself needs mmap and futexes,
-# which Miri does not know: loom and AddressSanitizer cover it.)
+# Runs the unit tests of the message crate under Miri. Shared memory itself needs mmap and futexes, which Miri does not
+# support: loom and AddressSanitizer cover it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,7 @@
-"""Sends the recorded drive, uncompressed, over a link that loses a fifth of its packets and fails for a time.
+"""Send the recorded drive, uncompressed, over a link that loses a fifth of its packets and has an outage.
 
-Everything happens in network namespaces on this machine (root is needed, or the right to make them). At the
-end there is a plot of what the link did and the video as it arrived.
+Everything runs in network namespaces on this machine (it needs root, or the right to make namespaces). The
+result is a plot of the link's behaviour, and the video as it arrived.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OUTAGE = (14.0, 17.0)
 
 @dataclass
 class Arrivals:
-    """What arrived: times in seconds from the start of the emulated link, and the frames themselves."""
+    """The frames that arrived, with times in seconds from the start of the emulated link."""
 
     number: np.ndarray
     due: np.ndarray
@@ -64,7 +64,7 @@ def main() -> int:
         return 1
     plot(arrivals, link, seconds, arguments.output / "plot.png")
     write_video(arrivals, arguments.output / "arrived.mp4")
-    tell(arrivals)
+    print_summary(arrivals)
     print(f"plot and video: {arguments.output}/plot.png, {arguments.output}/arrived.mp4")
     return 0
 
@@ -120,7 +120,7 @@ def read_lines(path: Path) -> list[dict]:
 
 
 def plot(arrivals: Arrivals, link: list[dict], seconds: list[dict], target: Path) -> None:
-    """Rate, loss, latency and delivered frames over time."""
+    """Plots rate, loss, latency and delivered frames over time."""
     figure, (rate, loss, latency, frames) = pyplot.subplots(4, 1, sharex=True, figsize=(10, 10))
     times = [line["seconds"] for line in link]
     edges = np.arange(0, SECONDS + 0.5, 0.5)
@@ -144,8 +144,8 @@ def plot(arrivals: Arrivals, link: list[dict], seconds: list[dict], target: Path
     rate.legend(loc="upper right", fontsize="small")
 
     loss.axhline(20, color="0.6", label="channel")
-    heard = [np.nan if line["silent"] else 100 * line["loss"] for line in link]
-    loss.plot(times, heard, color="C0", label="as the link measures it, while it hears something")
+    measured = [np.nan if line["silent"] else 100 * line["loss"] for line in link]
+    loss.plot(times, measured, color="C0", label="as the link measures it, while packets arrive")
     loss.plot(
         *measured_loss(seconds),
         "o",
@@ -174,7 +174,7 @@ def plot(arrivals: Arrivals, link: list[dict], seconds: list[dict], target: Path
 
 
 def measured_loss(seconds: list[dict]) -> tuple[list[float], list[float]]:
-    """What the emulator counted of the robot's packets, second by second."""
+    """The loss of the robot's packets in each second, in percent, as the emulator counted it."""
     times, shares = [], []
     for before, now in itertools.pairwise(seconds):
         robot = [line["hosts"][1] for line in (before, now)]
@@ -190,7 +190,7 @@ def measured_loss(seconds: list[dict]) -> tuple[list[float], list[float]]:
 
 
 def write_video(arrivals: Arrivals, target: Path) -> None:
-    """What somebody at the base saw: the newest frame that had arrived, and how old it was."""
+    """Writes what a viewer at the base saw: the newest frame that had arrived, and its age."""
     height, width = arrivals.frames[0].shape[0] * 2 // 3, arrivals.frames[0].shape[1]
     writer = cv2.VideoWriter(str(target), cv2.VideoWriter_fourcc(*"mp4v"), RATE_HZ, (width, height))
     newest = -1
@@ -212,7 +212,7 @@ def write_video(arrivals: Arrivals, target: Path) -> None:
     writer.release()
 
 
-def tell(arrivals: Arrivals) -> None:
+def print_summary(arrivals: Arrivals) -> None:
     def during(start: float, end: float) -> str:
         chosen = (arrivals.due >= start) & (arrivals.due < end)
         latency = (arrivals.arrived - arrivals.due)[chosen] * 1e3

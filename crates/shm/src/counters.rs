@@ -288,7 +288,7 @@ mod tests {
     use crate::histogram::Histogram;
 
     #[test]
-    fn rows_are_apart_and_a_supervisor_reads_what_the_node_wrote() {
+    fn rows_are_separate_and_a_supervisor_reads_what_the_node_wrote() {
         let fd = CountersPage::create(2, 2).unwrap();
         let node = CountersPage::map(&fd, true).unwrap();
         let supervisor = CountersPage::map(
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_process_counts_on_from_the_last_but_holds_nothing() {
+    fn the_next_process_continues_the_counts_of_the_last_but_holds_nothing() {
         let first = CountersPage::create(2, 1).unwrap();
         let node = CountersPage::map(&first, true).unwrap();
         node.output_row(1).unwrap().add(OutputCounter::Sent, 5);
@@ -356,12 +356,12 @@ mod tests {
         assert_eq!(
             node.output(1).sent,
             5,
-            "the page of the last process is as it was"
+            "the page of the last process is unchanged"
         );
     }
 
     #[test]
-    fn counters_that_their_node_has_overwritten_are_not_read_and_not_counted_on_from() {
+    fn overwritten_counters_are_neither_read_nor_continued() {
         let fd = CountersPage::create(2, 1).unwrap();
         let node = CountersPage::map(&fd, true).unwrap();
         let supervisor = CountersPage::map(&fd, false).unwrap();
@@ -370,7 +370,7 @@ mod tests {
             .unwrap()
             .add(OutputCounter::Sent, u64::MAX);
         node.input_row(0).unwrap().buckets[3].store(MAX_COUNT + 1, Relaxed);
-        assert_eq!(supervisor.read_output(0).unwrap().sent, 5, "a row in order");
+        assert_eq!(supervisor.read_output(0).unwrap().sent, 5, "a valid row");
         assert_eq!(
             supervisor.read_output(1),
             Err(Unreadable::Value { value: u64::MAX })
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_cannot_write_through_a_supervisors_descriptor() {
+    fn a_supervisors_descriptor_is_read_only() {
         let fd = CountersPage::create(1, 1).unwrap();
         let read_only = crate::sys::read_only(rustix::fd::AsFd::as_fd(&fd)).unwrap();
         assert!(CountersPage::map(&read_only, true).is_err());

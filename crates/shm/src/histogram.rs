@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_cover_every_duration_and_never_overstate_by_more_than_an_eighth() {
+    fn buckets_cover_every_duration_and_overstate_by_at_most_an_eighth() {
         let mut last = 0;
         for nanos in (0..2000).chain((1..60).map(|shift| (1u64 << shift) + 12_345)) {
             let bucket = bucket_of(nanos);

@@ -122,7 +122,7 @@ mod tests {
     use crate::seqpacket::Received;
 
     #[test]
-    fn both_ends_know_the_other_and_a_name_is_free_again() {
+    fn both_ends_know_their_peer_and_a_name_becomes_free_again() {
         let name = format!("nervure-test/{}/listener", std::process::id());
         let own = Peer {
             pid: std::process::id(),

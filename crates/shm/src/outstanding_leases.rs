@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_come_and_go_in_any_order() {
+    fn rows_are_added_and_removed_in_any_order() {
         let mut leases = OutstandingLeases::new(8);
         let listed = |leases: &OutstandingLeases| {
             (0..8)

@@ -81,7 +81,7 @@ pub(crate) fn map_page(
     match bytes_of([a, b]) {
         Some(expected) if sys::whole_pages(expected) == bytes => Ok((mapping, [a, b])),
         _ => Err(refused(format!(
-            "the {name} is {bytes} bytes long, which its sizes ({a}, {b}) do not give"
+            "the {name} is {bytes} bytes long, which contradicts its sizes ({a}, {b})"
         ))),
     }
 }

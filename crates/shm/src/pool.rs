@@ -483,7 +483,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_are_four_an_octave_and_waste_at_most_a_fifth() {
+    fn there_are_four_classes_per_octave_that_waste_at_most_a_fifth() {
         assert_eq!(
             [1, 256, 257, 1025, 1_555_200].map(size_class),
             [256, 256, 512, 1280, 1_572_864]
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_growing_sizes_that_are_held_do_not_use_up_the_rows_of_others() {
+    fn held_samples_of_growing_sizes_leave_rows_for_others() {
         const ROWS: u32 = 64;
         let mut pool = Pool::new(Budget::new(1 << 30), ROWS);
         let mut held = Vec::new();
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_budget_the_oldest_free_segment_goes_and_counts_until_it_is_acknowledged() {
+    fn at_the_budget_the_oldest_free_segment_retires_and_counts_until_acknowledged() {
         let budget = Budget::new(300 * 1024);
         let mut pool = Pool::new(budget.clone(), 256);
         let a = pool.take(128 * 1024, |_, _| true).unwrap();

@@ -73,7 +73,7 @@ pub enum SendError {
     #[error("{0}")]
     Announcement(String),
     /// The kernel provided no memory.
-    #[error("the system gave no shared memory: {0}")]
+    #[error("the system provided no shared memory: {0}")]
     System(#[from] std::io::Error),
     /// The handle was inherited by a fork.
     #[error(transparent)]

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_keep_their_bounds_and_their_descriptors() {
+    fn packets_keep_their_boundaries_and_descriptors() {
         let (a, b) = Seqpacket::pair().unwrap();
         let file = crate::sys::memfd("test", 100).unwrap();
         a.send(b"one", &[file.as_fd(), file.as_fd()]).unwrap();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_of_an_end_that_did_not_listen_arrive() {
+    fn packets_of_an_end_that_closed_without_receiving_arrive() {
         let (a, b) = Seqpacket::pair().unwrap();
         a.send(b"unread", &[]).unwrap();
         b.send(b"last words", &[]).unwrap();

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shortage_is_recognized_and_says_what_to_raise() {
+    fn a_shortage_is_recognized_and_names_the_limit_to_raise() {
         let of = |errno: Errno| Shortage::of(&errno.into());
         let shortage = of(Errno::MFILE).unwrap();
         assert_eq!(Shortage::of(&shortage.into()), Some(shortage));

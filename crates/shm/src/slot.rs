@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_payload_and_its_head_survive_the_slot() {
+    fn a_small_payload_and_its_head_pass_through_a_slot() {
         let slot: Vec<AtomicU64> = (0..SLOT_WORDS).map(|_| AtomicU64::new(u64::MAX)).collect();
         let descriptor = Descriptor {
             block: NO_BLOCK,

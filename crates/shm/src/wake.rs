@@ -41,7 +41,7 @@ pub const MAX_SLEEP_NANOS: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Overwritten {
     /// `parked` changed while the node slept.
-    #[error("the word that says how the node sleeps was changed while it slept")]
+    #[error("the word that records how the node sleeps was changed while it slept")]
     Parked,
     /// `waiters` changed while threads waited.
     #[error("the number of threads that wait for room was changed while they waited")]

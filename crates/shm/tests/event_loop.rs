@@ -1,4 +1,4 @@
-//! A consumer that sleeps in an event loop of its own, on the eventfd.
+//! A consumer that sleeps in its own event loop, on the eventfd.
 
 pub mod support;
 

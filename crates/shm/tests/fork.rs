@@ -1,4 +1,4 @@
-//! What a forked child inherits is inert: real forks.
+//! Handles that a forked child inherits are inert. The tests fork for real.
 
 #![expect(unsafe_code, reason = "fork")]
 
@@ -22,7 +22,7 @@ struct Process {
     producer_pair: Arc<ProducerPair>,
 }
 
-/// A process with an output that it reads itself.
+/// A process with an output that it receives itself.
 fn process() -> Process {
     let node = TestNode::new(1 << 30);
     let (output, inbox) = (node.output(8, 1), node.inbox());
@@ -42,9 +42,9 @@ fn process() -> Process {
     }
 }
 
-/// Runs `child` in a forked child; it passes when it returns true.
+/// Runs `child` in a forked child, which must return true.
 fn in_child(child: impl FnOnce() -> bool) {
-    // SAFETY: the child calls what the test is about, and leaves without running the parent's handlers.
+    // SAFETY: the child only runs `child`, and exits without running the parent's exit handlers.
     match unsafe { libc::fork() } {
         -1 => panic!("{}", std::io::Error::last_os_error()),
         0 => {
@@ -54,12 +54,12 @@ fn in_child(child: impl FnOnce() -> bool) {
                 Ok(false) => 1,
                 Err(_) => 2,
             };
-            // SAFETY: ends the process at once.
+            // SAFETY: ends the child at once, without exit handlers.
             unsafe { libc::_exit(code) }
         }
         pid => {
             let mut status = 0;
-            // SAFETY: `status` lives as long as the call.
+            // SAFETY: `status` outlives the call.
             let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
             assert_eq!(
                 (waited, status),
@@ -112,7 +112,7 @@ fn use_in_a_child_is_an_error() {
         assert!(!output.has_readers());
         assert!(inbox.try_next().is_err() && inbox.take_newest(0).is_err());
         assert!(!inbox.belongs_to_this_process() && !inbox.arm());
-        // Neither of these waits.
+        // These return at once.
         inbox.wait(None);
         inbox.handle().wait(None);
         true
@@ -120,7 +120,7 @@ fn use_in_a_child_is_an_error() {
 }
 
 #[test]
-fn what_a_child_drops_its_parent_keeps() {
+fn a_parent_keeps_what_its_child_drops() {
     let mut process = process();
     for byte in 0..4 {
         send(&process.output, byte, 70_000);
@@ -139,7 +139,8 @@ fn what_a_child_drops_its_parent_keeps() {
         } = &process;
         let (held, loan) = (&held, &loan);
         in_child(move || {
-            // SAFETY: bitwise copies, dropped here; the originals are never touched again in this process.
+            // SAFETY: bitwise copies, dropped here in the child, which exits without touching the
+            // originals.
             unsafe {
                 drop(std::ptr::read(held));
                 drop(std::ptr::read(loan));
@@ -161,10 +162,10 @@ fn what_a_child_drops_its_parent_keeps() {
         assert_eq!(
             process.producer_pair.receive(),
             Some(vec![]),
-            "no receipt was sent"
+            "no acknowledgement was sent"
         );
     }
-    // Two held and two queued: the edge is as full as it may be, although the child dropped what it had.
+    // Two samples are held and two queued. Whatever the child dropped, the edge is still full.
     let refused = process
         .output
         .publish(&mut loan, Header::default(), b"", Wait::Never)
@@ -185,7 +186,7 @@ fn what_a_child_drops_its_parent_keeps() {
 }
 
 #[test]
-fn a_child_takes_no_news_from_its_parent() {
+fn a_child_takes_no_samples_from_its_parent() {
     let mut process = process();
     send(&process.output, 1, 10);
     in_child(|| {
@@ -199,9 +200,9 @@ fn a_child_takes_no_news_from_its_parent() {
     assert!(process.inbox.try_next().expect("not forked").is_none());
 }
 
-/// A child that only execs, or only computes, must not notice at all; nor a child of the child.
+/// A child that only execs or computes must not change anything, nor must a child of the child.
 #[test]
-fn a_grandchild_is_no_more_than_a_child() {
+fn a_grandchild_is_treated_like_a_child() {
     let mut process = process();
     in_child(|| {
         let result = process.inbox.try_next().is_err();
@@ -212,9 +213,9 @@ fn a_grandchild_is_no_more_than_a_child() {
     next(&mut process.inbox);
 }
 
-/// A child may make ends of its own.
+/// A child may make handles of its own.
 #[test]
-fn what_a_child_makes_itself_works() {
+fn handles_that_a_child_makes_itself_work() {
     let _parent = process();
     in_child(|| {
         let mut own = process();

@@ -1,4 +1,4 @@
-//! What is shared for reading can be read, and nothing else.
+//! Memory that is shared for reading can be read, and nothing else.
 
 #![expect(
     unsafe_code,
@@ -19,7 +19,7 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::sync::Arc;
 use support::{TestNode, queue};
 
-/// Everything that a reader may try with a descriptor of so many bytes.
+/// Tries everything that a reader may try with a descriptor of `bytes` bytes.
 fn assert_read_only(fd: &OwnedFd, bytes: usize) {
     assert_descriptor_is_read_only(fd, bytes);
     let reopened = reopen(fd, OFlags::RDWR).expect("the owner may open it");
@@ -71,7 +71,7 @@ fn assert_descriptor_is_read_only(fd: &OwnedFd, bytes: usize) {
         );
     }
     let start = map(fd, bytes, ProtFlags::READ, MapFlags::SHARED).expect("reading is allowed");
-    // SAFETY: the mapping was made above, is used by nobody else, and its protection is not weakened.
+    // SAFETY: the mapping was made above, nothing else uses it, and its protection is not weakened.
     unsafe {
         refused(
             "make a mapping writable",
@@ -91,7 +91,7 @@ fn map(
     protection: ProtFlags,
     flags: MapFlags,
 ) -> Result<*mut std::ffi::c_void, Errno> {
-    // SAFETY: a fresh mapping at an address of the kernel's choice disturbs no other memory.
+    // SAFETY: the kernel chooses a free address, so the mapping disturbs no other memory.
     unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, 0) }
 }
 
@@ -103,7 +103,7 @@ fn reopen(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// The first segment that a producer sends, as its consumer's process receives it.
+/// The first segment that a producer sends, as its consumer receives it.
 fn received_segment(payload: &[u8]) -> (Output, OwnedFd) {
     let (producer, consumer) = (TestNode::new(1 << 30), TestNode::new(0));
     let output = producer.output(8, 0);
@@ -147,8 +147,8 @@ fn a_consumer_can_only_read_a_segment() {
         assert_read_only(&fd, length);
         let mut content = vec![0; bytes];
         rustix::io::pread(&fd, &mut content, 0).expect("reading is allowed");
-        assert!(content == payload, "nothing was changed by all that");
-        // The producer itself goes on writing.
+        assert!(content == payload, "the content is unchanged");
+        // The producer can still write.
         let mut loan = output.loan(bytes, 0, Wait::Never).expect("memory");
         loan.payload_mut().fill(1);
     }
@@ -164,24 +164,24 @@ fn nodes_can_only_read_the_control_page() {
 }
 
 #[test]
-fn a_clock_that_is_set_to_a_moment_ago_goes_on_and_not_back() {
+fn a_clock_that_is_set_to_an_earlier_time_never_goes_back() {
     let (page, fd) = ControlPage::create().expect("memory");
     let node = ControlPage::map(&fd).expect("reading is allowed");
     let read = node.now();
-    // As the keeper does it who read the clock, and was held up before it set it.
+    // Simulates a keeper that read the clock and was delayed before it set it.
     page.set(
         RunState::Running,
         read - 10_000_000_000,
         monotonic_nanos(),
         0.0,
     );
-    assert_eq!(node.now(), read, "it stands where it was read");
+    assert_eq!(node.now(), read, "it stops at the last reading");
     page.set(RunState::Running, read + 5, monotonic_nanos(), 0.0);
     assert_eq!(node.now(), read + 5);
 }
 
 #[test]
-fn only_their_node_writes_counters() {
+fn only_its_node_can_write_a_counters_page() {
     let fd = CountersPage::create(1, 1).expect("memory");
     let early = read_only(fd.as_fd()).expect("a descriptor");
     assert!(CountersPage::map(&early, true).is_err());
@@ -201,9 +201,9 @@ fn only_their_node_writes_counters() {
     }
 }
 
-/// Nobody can take memory away from under those who map it.
+/// No process can shrink memory that another one maps.
 #[test]
-fn sizes_are_frozen() {
+fn sizes_are_sealed() {
     for fd in [
         EdgeRegion::create(8, 8).expect("memory"),
         WakePage::create(8).expect("memory").1,
@@ -217,7 +217,7 @@ fn sizes_are_frozen() {
     }
 }
 
-/// What another program inherits by accident, it could use.
+/// Another program could use descriptors that it inherits by accident.
 #[test]
 fn descriptors_are_closed_on_exec() {
     let (a, b) = Seqpacket::pair().expect("a socket");

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use support::{TestNode, connect, queue};
 
 const BLOCKS: u32 = 16;
-/// More than a slab: each block is a segment.
+/// Larger than a slab, so that each block has a segment of its own.
 const SAMPLE_BYTES: usize = 1 << 20;
 
 static TURN: Mutex<()> = Mutex::new(());
@@ -25,7 +25,7 @@ fn take_turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A limit that is restored when it is dropped.
+/// A lowered limit, which is restored when it is dropped.
 struct Lowered {
     resource: Resource,
     before: Rlimit,
@@ -45,12 +45,12 @@ impl Lowered {
         Self { resource, before }
     }
 
-    /// No descriptor can be opened.
+    /// No descriptor can be opened from now on.
     fn descriptors() -> Self {
         Self::new(Resource::Nofile, 0)
     }
 
-    /// No large mapping can be made.
+    /// No large mapping can be made from now on.
     fn memory() -> Self {
         let statm = std::fs::read_to_string("/proc/self/statm").expect("proc");
         let pages: u64 = statm
@@ -211,7 +211,7 @@ fn a_segment_waits_while_mappings_are_short() {
     assert_sample_survives(Lowered::memory, |shortage| shortage == Shortage::Memory);
 }
 
-/// The data thread alone finds the shortage, and it is over before the control thread looks.
+/// Only the data thread meets the shortage; it is over before the control thread looks.
 #[test]
 fn a_shortage_that_only_the_data_thread_found_ends_too() {
     let _turn = take_turn();

@@ -1,9 +1,11 @@
-//! A video goes over the link, frame by frame.
+//! Sends a video over the link, frame by frame.
 //!
-//! `bad-wireless key KEY_FILE` prints the public key of a host.
-//! `bad-wireless send KEY_FILE RECEIVER_KEY ADDRESS VIDEO FRAME_BYTES RATE_HZ COUNT` sends the frames of a raw video, over
-//! and over, and prints what the link knows of itself ten times a second.
-//! `bad-wireless receive KEY_FILE SENDER_KEY ADDRESS OUTPUT` writes every frame with its number and its times.
+//! - `bad-wireless key KEY_FILE` prints the public key of a host.
+//! - `bad-wireless send KEY_FILE RECEIVER_KEY ADDRESS VIDEO FRAME_BYTES RATE_HZ COUNT` sends
+//!   `COUNT` frames of a raw video, which repeats, and prints the status of the link ten times a
+//!   second.
+//! - `bad-wireless receive KEY_FILE SENDER_KEY ADDRESS OUTPUT` writes every frame with its number
+//!   and times.
 
 use std::error::Error;
 use std::fs::File;
@@ -16,12 +18,13 @@ use nervure_link::qos::{Delivery, Qos};
 use nervure_link::shell::{Link, LinkConfig, LinkEvent, Peer};
 use rustix::time::{ClockId, clock_gettime};
 
-/// A frame that is older is of no use to whoever drives by it.
+/// Age beyond which a frame is of no use to a driver.
 const LIFESPAN: Duration = Duration::from_millis(400);
-const GOODBYE: Duration = Duration::from_secs(1);
+/// Longest wait for the end of the stream to reach the receiver.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the receiver waits for the first frame, and then for another one: the outage is shorter.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait for a connection, or for the next frame: the outage is shorter.
+const FRAME_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -62,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             config.allow.push(sender.parse()?);
             receive(&Link::bind(config)?, BufWriter::new(File::create(output)?))?;
         }
-        _ => return Err("expected `key ..`, `send ..` or `receive ..`, as run.py says it".into()),
+        _ => return Err("expected `key ..`, `send ..` or `receive ..`: see run.py".into()),
     }
     Ok(())
 }
@@ -72,7 +75,7 @@ struct Schedule {
     count: u64,
 }
 
-/// Sends each frame when it is due, whatever became of those before it.
+/// Sends each frame when it is due, whether earlier ones have arrived or not.
 fn send<'a>(
     link: &Link,
     peer: &Peer,
@@ -86,7 +89,10 @@ fn send<'a>(
             ..Qos::new(Delivery::keep_last(1))
         },
     )?;
-    while !matches!(link.next_event(PATIENCE), Some(LinkEvent::Connected { .. })) {}
+    while !matches!(
+        link.next_event(FRAME_TIMEOUT),
+        Some(LinkEvent::Connected { .. })
+    ) {}
     let start = monotonic();
     let mut next_status = start;
     for (number, frame) in (0..schedule.count).zip(frames.cycle()) {
@@ -94,7 +100,7 @@ fn send<'a>(
         while monotonic() < due {
             std::thread::sleep(due.min(next_status).saturating_sub(monotonic()));
             if monotonic() >= next_status {
-                tell(peer, next_status - start);
+                print_status(peer, next_status - start);
                 next_status += STATUS_INTERVAL;
             }
         }
@@ -110,14 +116,14 @@ fn send<'a>(
             schedule.count, counters.delivered
         );
     }
-    // The other end is told that this was all.
+    // Closing the stream ends the receiver's loop.
     drop(video);
-    peer.flush(GOODBYE);
+    peer.flush(CLOSE_TIMEOUT);
     Ok(())
 }
 
-/// A line of JSON.
-fn tell(peer: &Peer, at: Duration) {
+/// Prints the status of the link as a line of JSON.
+fn print_status(peer: &Peer, at: Duration) {
     if let Some(status) = peer.status() {
         let path = status.path;
         println!(
@@ -131,28 +137,30 @@ fn tell(peer: &Peer, at: Duration) {
     }
 }
 
-/// Writes each frame behind its number, the time at which it was due, that of its arrival, and its length; 64 bits each.
+/// Writes each frame after a header of four 64-bit words: its number, the time at which it was due,
+/// the time of its arrival (nanoseconds) and its length in bytes.
 fn receive(link: &Link, mut output: impl Write) -> Result<(), Box<dyn Error>> {
     let video = loop {
-        if let LinkEvent::Opened { stream, .. } =
-            link.next_event(PATIENCE).ok_or("nobody connected")?
+        if let LinkEvent::Opened { stream, .. } = link
+            .next_event(FRAME_TIMEOUT)
+            .ok_or("no sender connected")?
         {
             break stream;
         }
     };
-    let mut heard = monotonic();
-    // A stream has no counters once it has ended.
-    while video.counters().is_some() && monotonic() < heard + PATIENCE {
+    let mut last_arrival = monotonic();
+    // A stream that has ended has no counters.
+    while video.counters().is_some() && monotonic() < last_arrival + FRAME_TIMEOUT {
         let Some(sample) = video.receive(STATUS_INTERVAL) else {
             continue;
         };
-        heard = monotonic();
+        last_arrival = monotonic();
         let now = monotonic().as_nanos() as u64;
         let payload = &sample.payload;
         let (Some(due), Some(number), Some(frame)) =
             (payload.get(..8), payload.get(8..16), payload.get(16..))
         else {
-            return Err(format!("a sample of {} bytes is no frame", payload.len()).into());
+            return Err(format!("a sample of {} bytes is not a frame", payload.len()).into());
         };
         output.write_all(number)?;
         output.write_all(due)?;

@@ -13,17 +13,17 @@ use rustix::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
-/// An honest producer; on edge 0 somebody hostile, on edge 1 an honest consumer.
-struct Besides {
+/// An honest producer with a hostile consumer on edge 0 and an honest one on edge 1.
+struct HonestProducerBesideHostile {
     producer: HonestProducer,
     edge: RawEdge,
     bell: OwnedFd,
-    /// The hostile end, which nobody reads.
+    /// The hostile end; nothing is received from it.
     _socket: Seqpacket,
     consumer: HonestConsumer,
 }
 
-impl Besides {
+impl HonestProducerBesideHostile {
     fn new(policy: Policy) -> Self {
         let (producer, consumer) = (HonestProducer::new(), HonestConsumer::new());
         let edge = RawEdge::new();
@@ -43,7 +43,7 @@ impl Besides {
         }
     }
 
-    /// Sends blocks, each of which the honest consumer receives.
+    /// Sends `count` blocks, each of which the honest consumer must receive.
     fn assert_other_works(&mut self, count: usize) {
         for number in 0..count {
             send(&self.producer.output, &vec![number as u8; 70_000]);
@@ -54,13 +54,13 @@ impl Besides {
 }
 
 #[test]
-fn a_tail_that_cannot_be_is_found_and_the_edge_cut_off_once() {
+fn an_impossible_tail_cuts_the_edge_off_once() {
     for policy in [Policy::DropOldest, Policy::DropNewest, Policy::Block] {
         for tail in [2, u64::from(DEPTH) + 5, u64::MAX - 100, 1 << 63] {
-            let mut hostile = Besides::new(policy);
+            let mut hostile = HonestProducerBesideHostile::new(policy);
             hostile.assert_other_works(1);
             hostile.edge.write_word(TAIL, tail);
-            // A `block` edge, too: a hostile consumer holds nobody up.
+            // A `block` edge must not block, either.
             hostile.assert_other_works(40);
             let cut = hostile.producer.cut();
             assert!(
@@ -83,14 +83,14 @@ fn a_tail_that_cannot_be_is_found_and_the_edge_cut_off_once() {
     }
 }
 
-/// Of blocks that it was never given, and of those that it was.
+/// The leases of blocks that the consumer was given, and of others.
 #[test]
-fn leases_that_are_never_cleared_cost_the_others_nothing() {
+fn leases_that_are_never_cleared_cost_other_edges_nothing() {
     for policy in [Policy::DropOldest, Policy::DropNewest] {
-        let mut hostile = Besides::new(policy);
+        let mut hostile = HonestProducerBesideHostile::new(policy);
         for round in 0..100_u64 {
             hostile.edge.write(LEASES, &[0xff; BLOCKS as usize * 4]);
-            // It takes what is queued, as if it read it.
+            // The consumer takes what is queued, as if it had read it.
             hostile.edge.write_word(TAIL, hostile.edge.read_word(HEAD));
             hostile.assert_other_works(1);
             if round == 50 {
@@ -98,15 +98,18 @@ fn leases_that_are_never_cleared_cost_the_others_nothing() {
                 assert!(counters.missed_held > 0, "{counters:?}");
             }
         }
-        // What it may hold, and what the others need: not one block for each sample.
+        // The blocks that it may hold, and those for the other edge; not one per sample.
         assert!(hostile.producer.process.budget.used() < 40 * 81_920);
-        assert!(hostile.producer.cut().is_empty(), "it only holds a lot");
+        assert!(
+            hostile.producer.cut().is_empty(),
+            "holding many blocks breaks no rule"
+        );
     }
 }
 
 #[test]
 fn leases_that_are_cleared_too_soon_harm_only_their_consumer() {
-    let mut hostile = Besides::new(Policy::DropOldest);
+    let mut hostile = HonestProducerBesideHostile::new(Policy::DropOldest);
     let mut held = Vec::new();
     for number in 0..60_u8 {
         send(&hostile.producer.output, &vec![number; 70_000]);
@@ -118,15 +121,16 @@ fn leases_that_are_cleared_too_soon_harm_only_their_consumer() {
         for (number, sample) in &held {
             assert!(
                 sample.payload().iter().all(|byte| byte == number),
-                "it was written over"
+                "the block was overwritten"
             );
         }
     }
 }
 
-/// Both when the producer makes room, and when the next incarnation must be told of what is queued.
+/// The slots are not trusted when the producer makes room, nor when it sends the next incarnation
+/// what queued samples refer to.
 #[test]
-fn slots_that_the_consumer_rewrote_are_not_believed() {
+fn slots_that_the_consumer_rewrote_are_not_trusted() {
     for word in [
         0,
         31,
@@ -137,7 +141,7 @@ fn slots_that_the_consumer_rewrote_are_not_believed() {
         u64::MAX - 1,
         u64::MAX,
     ] {
-        let mut hostile = Besides::new(Policy::DropOldest);
+        let mut hostile = HonestProducerBesideHostile::new(Policy::DropOldest);
         for _ in 0..30 {
             for index in 0..u64::from(DEPTH) {
                 hostile.edge.describe(index, word, word, word, word);
@@ -157,8 +161,8 @@ fn slots_that_the_consumer_rewrote_are_not_believed() {
 }
 
 #[test]
-fn a_consumer_that_takes_nothing_is_waited_for_only_where_it_blocks() {
-    let hostile = Besides::new(Policy::Block);
+fn a_consumer_that_takes_nothing_blocks_only_until_it_is_detached() {
+    let hostile = HonestProducerBesideHostile::new(Policy::Block);
     for _ in 0..DEPTH {
         send(&hostile.producer.output, b"x");
     }
@@ -173,7 +177,7 @@ fn a_consumer_that_takes_nothing_is_waited_for_only_where_it_blocks() {
         .publish(&mut loan, Header::default(), b"", Wait::Never)
         .expect_err("full");
     assert!(matches!(refused, SendError::WouldBlock { .. }));
-    // Its keeper ends the edge, or the program is told to stop.
+    // The keeper ends the edge.
     hostile.producer.output.detach(0, false);
     assert!(
         hostile
@@ -184,12 +188,12 @@ fn a_consumer_that_takes_nothing_is_waited_for_only_where_it_blocks() {
     );
 }
 
-/// Every word that it can write, while the producer works.
+/// The consumer rewrites every word that it can, while the producer works.
 #[test]
 fn a_producer_survives_whatever_is_written_while_it_publishes() {
     for seed in 1..20 {
         for policy in [Policy::DropOldest, Policy::DropNewest] {
-            let mut hostile = Besides::new(policy);
+            let mut hostile = HonestProducerBesideHostile::new(policy);
             let is_over = AtomicBool::new(false);
             let edge = std::mem::replace(&mut hostile.edge, RawEdge::new());
             let (bell, producer_wake) = (&hostile.bell, &hostile.producer.wake);
@@ -219,7 +223,7 @@ fn a_producer_survives_whatever_is_written_while_it_publishes() {
                 is_over.store(true, SeqCst);
             });
             assert!(hostile.producer.cut().len() <= 1);
-            // The end of the edge meets the same memory.
+            // Detaching the edge meets the same memory.
             hostile.producer.output.detach(0, seed % 2 == 0);
             hostile.assert_other_works(10);
         }

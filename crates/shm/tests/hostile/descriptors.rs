@@ -1,4 +1,4 @@
-//! Pages and regions that are not what they are said to be.
+//! Pages and regions that are not what the message with them claims.
 
 use crate::rig::{RawEdge, memfd};
 use nervure_shm::{ControlPage, CountersPage, EdgeRegion, OwnWakePage, WakePage, page_bytes};
@@ -7,7 +7,8 @@ use std::io::ErrorKind;
 
 type Map = fn(&OwnedFd) -> std::io::Result<()>;
 
-/// Those that begin with what they are. A wake page does not: every peer could rewrite that.
+/// Maps for each kind of page that begins with constants. A wake page does not: every peer could
+/// overwrite them.
 const MAPS: [(&str, Map); 3] = [
     ("edge region", |fd| EdgeRegion::map(fd).map(drop)),
     ("counters page", |fd| CountersPage::map(fd, true).map(drop)),
@@ -33,7 +34,7 @@ fn assert_no_wake_page(fd: &OwnedFd) {
     assert!(matches!(error.kind(), ErrorKind::InvalidData), "{error}");
 }
 
-fn frozen(bytes: usize, content: &[u64]) -> OwnedFd {
+fn sealed(bytes: usize, content: &[u64]) -> OwnedFd {
     use rustix::fs::SealFlags;
     let fd = memfd(bytes);
     let content: Vec<u8> = content.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -43,14 +44,14 @@ fn frozen(bytes: usize, content: &[u64]) -> OwnedFd {
 }
 
 #[test]
-fn what_is_no_page_is_refused() {
+fn a_descriptor_that_is_no_page_is_refused() {
     assert_refused(&memfd(4096));
     assert_no_wake_page(&memfd(4096));
     for bytes in [0, 1, 63, 64, 4096, 1 << 20] {
-        assert_refused(&frozen(bytes, &[0; 4]));
+        assert_refused(&sealed(bytes, &[0; 4]));
     }
     for bytes in [0, 1, 63, 64, page_bytes() - 1] {
-        assert_no_wake_page(&frozen(bytes, &[0; 4]));
+        assert_no_wake_page(&sealed(bytes, &[0; 4]));
     }
     for fd in [
         nervure_shm::eventfd().expect("a descriptor"),
@@ -62,7 +63,7 @@ fn what_is_no_page_is_refused() {
 }
 
 #[test]
-fn a_page_of_one_kind_is_none_of_another() {
+fn a_page_maps_only_as_its_own_kind() {
     let edge = EdgeRegion::create(4, 4).expect("memory");
     let counters = CountersPage::create(2, 2).expect("memory");
     let control = ControlPage::create().expect("memory").1;
@@ -73,9 +74,9 @@ fn a_page_of_one_kind_is_none_of_another() {
     }
 }
 
-/// The first line of a region is as writable as the rest.
+/// The peers can write the first line of a region, like the rest.
 #[test]
-fn sizes_that_do_not_give_the_length_are_refused() {
+fn sizes_that_contradict_the_length_are_refused() {
     let constants = |page: &RawEdge| [0, 8].map(|offset| page.read_word(offset));
     let [magic, version] = constants(&RawEdge::new());
     let page = page_bytes();
@@ -92,7 +93,7 @@ fn sizes_that_do_not_give_the_length_are_refused() {
         (1 << 60, 1 << 62),
         (8, 16),
     ] {
-        let fd = frozen(page, &[magic, version, blocks, capacity]);
+        let fd = sealed(page, &[magic, version, blocks, capacity]);
         assert_eq!(
             EdgeRegion::map(&fd).expect_err("refused").kind(),
             ErrorKind::InvalidData,
@@ -108,13 +109,13 @@ fn sizes_that_do_not_give_the_length_are_refused() {
         (1 << 17, 0),
         (100, 100),
     ] {
-        let fd = frozen(page, &[magic, version, outputs, inputs]);
+        let fd = sealed(page, &[magic, version, outputs, inputs]);
         assert!(CountersPage::map(&fd, true).is_err(), "{outputs} {inputs}");
     }
 }
 
 #[test]
-fn another_version_is_called_another_version() {
+fn another_version_is_reported_as_such() {
     for create in [
         || EdgeRegion::create(4, 4).expect("memory"),
         || CountersPage::create(2, 2).expect("memory"),
@@ -136,7 +137,7 @@ fn another_version_is_called_another_version() {
     }
 }
 
-/// Sizes are read once: rewriting them later changes nothing.
+/// Sizes are read once: overwriting them later changes nothing.
 #[test]
 fn sizes_rewritten_after_the_mapping_change_nothing() {
     let edge = RawEdge::new();
@@ -166,7 +167,7 @@ fn sizes_rewritten_after_the_mapping_change_nothing() {
     }
 }
 
-/// What does not fit an output is refused when it is attached, not when it is used.
+/// An edge that does not fit an output is refused when it is attached, not when it is used.
 #[test]
 fn an_edge_that_does_not_fit_is_refused() {
     use nervure_protocol::wiring::{Policy, Queue};

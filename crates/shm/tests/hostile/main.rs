@@ -1,8 +1,8 @@
-//! Peers that write whatever they like, wherever they can.
+//! Peers that write anything, wherever they can.
 //!
-//! A hostile peer does not use this library: it has the descriptors that its keeper gave it, and writes to them. What it
-//! does may end its own edge, with a reason. It never causes a panic, a wrong memory access, or a wait without end, and
-//! never harms other edges.
+//! A hostile peer does not use this library. It has the descriptors that its keeper gave it, and
+//! writes to them. What it does may end its own edge, with a reason. It never causes a panic, a
+//! wrong memory access or an endless wait, and never harms other edges.
 
 mod consumers;
 mod descriptors;

@@ -12,7 +12,7 @@ use std::thread;
 const PAGE: usize = 4096;
 const SEGMENT_BYTES: usize = 4 * PAGE;
 
-/// One descriptor, in a ring that was attached in order, with a segment 3 of four pages.
+/// A valid edge with a segment 3 of four pages, and one descriptor in its ring.
 fn after_descriptor(block: u64, offset: u64, payload: u64, head: u64) -> BesideHostile {
     let hostile = BesideHostile::new();
     let fd = segment(SEGMENT_BYTES);
@@ -112,7 +112,7 @@ fn a_segment_that_was_never_sent_is_refused() {
 }
 
 #[test]
-fn a_segment_that_never_comes_holds_up_nothing_else() {
+fn a_segment_that_never_comes_delays_nothing_else() {
     let mut hostile = BesideHostile::new();
     hostile.edge.describe(0, at(0, 9), 0, 10, 0);
     hostile.edge.write_word(HEAD, 1);
@@ -120,7 +120,7 @@ fn a_segment_that_never_comes_holds_up_nothing_else() {
         hostile.consumer.ring();
         hostile.assert_others_work();
     }
-    // It may still come: this is how a restarted consumer finds what its predecessor left.
+    // The segment may still come: a restarted consumer finds its predecessor's samples in this way.
     let fd = segment(PAGE);
     hostile
         .socket
@@ -131,7 +131,7 @@ fn a_segment_that_never_comes_holds_up_nothing_else() {
 }
 
 #[test]
-fn a_sample_whose_memory_went_with_its_producer_is_counted_and_passed_over() {
+fn a_sample_whose_memory_is_gone_with_its_producer_is_counted_and_skipped() {
     let mut hostile = BesideHostile::new();
     hostile.edge.describe(0, at(0, 9), 0, 10, 0);
     hostile.edge.describe(1, NO_BLOCK, 0, 11, 0);
@@ -206,7 +206,7 @@ fn counters_further_apart_than_the_ring_are_refused() {
 }
 
 #[test]
-fn counters_that_wrap_are_as_good_as_any() {
+fn counters_may_wrap_around() {
     let mut hostile = BesideHostile::new();
     for index in 0..8 {
         hostile.edge.describe(index, NO_BLOCK, 0, index, 0);
@@ -233,7 +233,7 @@ fn an_edge_that_was_cut_off_still_closes_its_input() {
 }
 
 #[test]
-fn misbehaviour_that_the_newest_sample_met_is_told_too() {
+fn misbehaviour_found_by_take_newest_is_reported_too() {
     let mut hostile = after_descriptor(at(0, 77), 0, 10, 0);
     hostile.consumer.inbox.refresh();
     assert!(
@@ -250,7 +250,7 @@ fn misbehaviour_that_the_newest_sample_met_is_told_too() {
     );
 }
 
-/// Races that no table lists: every word of the region, rewritten while the consumer reads.
+/// Races that no table of cases covers: every word of the region changes while the consumer reads.
 #[test]
 fn a_consumer_survives_whatever_is_written_while_it_reads() {
     for seed in 1..40 {
@@ -296,7 +296,7 @@ fn a_consumer_survives_whatever_is_written_while_it_reads() {
     }
 }
 
-/// Mostly valid descriptors and counters, now and then anything.
+/// Writes mostly valid descriptors and counters, and sometimes anything.
 fn scribble(edge: &RawEdge, seed: u64, is_over: &AtomicBool) {
     let mut random = Random::new(seed);
     let mut head = 0;
@@ -340,9 +340,9 @@ fn scribble(edge: &RawEdge, seed: u64, is_over: &AtomicBool) {
     }
 }
 
-/// A tail that never stands still while there seems to be something.
+/// The tail keeps changing while the ring seems to hold a sample.
 #[test]
-fn a_restless_tail_does_not_keep_the_consumer_for_ever() {
+fn a_tail_that_keeps_changing_does_not_trap_the_consumer() {
     let mut hostile = BesideHostile::new();
     let edge = std::mem::replace(&mut hostile.edge, RawEdge::new());
     let is_over = AtomicBool::new(false);

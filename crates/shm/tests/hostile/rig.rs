@@ -1,4 +1,4 @@
-//! Two honest ends and the raw memory between them.
+//! Two honest ends, and the raw memory between them.
 
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
@@ -10,12 +10,12 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-/// Bytes of an edge's region before its leases, and of a slot of its ring: see `EdgeRegion`.
+/// Offsets in an edge's region, and the size of a slot of its ring: see `EdgeRegion`.
 pub const HEAD: u64 = 64;
 pub const TAIL: u64 = 128;
 pub const LEASES: u64 = 192;
 pub const SLOT_BYTES: u64 = 48 * 8;
-/// Words of a slot.
+/// Indices of words in a slot.
 pub const WORD_BLOCK: usize = 11;
 pub const WORD_OFFSET: usize = 12;
 pub const WORD_PAYLOAD: usize = 13;
@@ -25,7 +25,7 @@ pub const NO_BLOCK: u64 = u32::MAX as u64;
 pub const BLOCKS: u32 = 32;
 pub const DEPTH: u32 = 8;
 
-/// Kinds of packets on a pair's socket.
+/// Kinds of packets on the socket of a pair.
 pub const SEGMENT: u64 = 1;
 pub const RETIRE: u64 = 2;
 pub const ANNOUNCE: u64 = 3;
@@ -36,7 +36,7 @@ pub fn packet(kind: u64, id: u64, value: u64) -> Vec<u8> {
     [kind, id, value].map(u64::to_ne_bytes).concat()
 }
 
-/// The memory of an edge, as one who has its descriptor may write it.
+/// The memory of an edge, which its peers can write through their descriptors.
 pub struct RawEdge(pub OwnedFd);
 
 impl RawEdge {
@@ -75,7 +75,7 @@ impl RawEdge {
         }
     }
 
-    /// Length of the region.
+    /// Length of the region in bytes.
     pub fn bytes(&self) -> u64 {
         rustix::fs::fstat(&self.0)
             .expect("a descriptor")
@@ -84,12 +84,12 @@ impl RawEdge {
     }
 }
 
-/// A producing process that keeps the rules.
+/// A producing process that keeps the protocol.
 pub struct HonestProducer {
     pub output: Output,
     pub process: Producer,
     pub wake: OwnedFd,
-    /// Edges that it has cut off.
+    /// Edges that the producer has cut off, with the reason.
     pub cut: Arc<Mutex<Vec<(u32, Misbehaviour)>>>,
 }
 
@@ -100,7 +100,7 @@ impl HonestProducer {
         let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
         let own_page = OwnWakePage::map(&wake, 0, counters.clone()).expect("a wake page");
         let cut = Arc::new(Mutex::new(Vec::new()));
-        let told = cut.clone();
+        let reported = cut.clone();
         let process = Producer {
             budget: Budget::new(64 << 20),
             wake: Arc::new(own_page),
@@ -108,7 +108,7 @@ impl HonestProducer {
             incarnation: 0,
             stopping: Arc::default(),
             on_misbehaviour: Arc::new(move |edge, what| {
-                told.lock().expect("no panic").push((edge, what))
+                reported.lock().expect("no panic").push((edge, what))
             }),
         };
         Self {
@@ -119,7 +119,8 @@ impl HonestProducer {
         }
     }
 
-    /// Attaches an edge to input `input` of the consumer that has that wake page; the input is the edge's id, too.
+    /// Attaches an edge to input `input` of the consumer that has the wake page `bell`. The edge's
+    /// id is that of the input.
     pub fn attach(
         &self,
         input: u32,
@@ -151,13 +152,13 @@ impl HonestProducer {
     }
 }
 
-/// A consuming process that keeps the rules, with two inputs.
+/// A consuming process that keeps the protocol, with two inputs.
 pub struct HonestConsumer {
     pub inbox: Inbox,
     pub page: WakePage,
     pub wake: OwnedFd,
     pub counters: Arc<CountersPage>,
-    /// How often it has reported that a peer overwrote its wake page.
+    /// Number of reports that a peer overwrote the wake page.
     pub overwritten: Arc<AtomicU32>,
     pub eventfd: Arc<OwnedFd>,
 }
@@ -187,7 +188,7 @@ impl HonestConsumer {
         }
     }
 
-    /// Attaches an edge whose producer has that wake page; its id is that of the input.
+    /// Attaches an edge whose producer has this wake page. The edge's id is that of the input.
     pub fn attach(&self, input: u32, region: &OwnedFd, producer_wake: &OwnedFd, socket: Seqpacket) {
         self.attach_pair(
             input,
@@ -215,7 +216,7 @@ impl HonestConsumer {
         });
     }
 
-    /// Rings for everything, as a hostile producer may.
+    /// Rings for every input, as a hostile producer may.
     pub fn ring(&self) {
         self.page.ring_all(self.eventfd.as_fd());
     }
@@ -225,7 +226,7 @@ impl HonestConsumer {
     }
 }
 
-/// An honest consumer; on input 0 somebody hostile, on input 1 an honest producer.
+/// An honest consumer with a hostile producer on input 0 and an honest one on input 1.
 pub struct BesideHostile {
     pub consumer: HonestConsumer,
     pub edge: RawEdge,
@@ -238,7 +239,7 @@ impl BesideHostile {
         let (consumer, producer) = (HonestConsumer::new(), HonestProducer::new());
         let edge = RawEdge::new();
         let (socket, end) = Seqpacket::pair().expect("a socket");
-        // Of all pages it gets the hostile producer's own, too.
+        // The wake page of the hostile producer.
         let (_, producer_wake) = WakePage::create(0).expect("memory");
         consumer.attach(0, &edge.0, &producer_wake, end);
         let region = EdgeRegion::create(DEPTH, BLOCKS).expect("memory");
@@ -253,7 +254,7 @@ impl BesideHostile {
         }
     }
 
-    /// What the consumer says of input 0, which must be cut off; and input 1 still works.
+    /// What the consumer reports for input 0, which must be cut off. Input 1 must still work.
     pub fn misbehaviour(&mut self) -> Misbehaviour {
         self.consumer.ring();
         let found = match self.consumer.next() {
@@ -265,7 +266,7 @@ impl BesideHostile {
             other => panic!("expected misbehaviour, got {other:?}"),
         };
         self.assert_others_work();
-        assert!(self.consumer.next().is_none(), "it is told once");
+        assert!(self.consumer.next().is_none(), "it is reported once");
         found
     }
 
@@ -282,7 +283,7 @@ impl BesideHostile {
                 match self.consumer.next() {
                     Some(Arrival::Sample { input: 1, sample }) => break sample,
                     Some(_) => {}
-                    None => panic!("nothing came of the other producer"),
+                    None => panic!("nothing came from the other producer"),
                 }
             };
             assert!(
@@ -313,7 +314,7 @@ pub fn send(output: &Output, payload: &[u8]) -> nervure_shm::Receipt {
         .expect("room")
 }
 
-/// A sealed memfd, as a segment is.
+/// A sealed memfd, like a segment.
 pub fn segment(bytes: usize) -> OwnedFd {
     let fd = memfd(bytes);
     rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes as u64)
@@ -336,7 +337,7 @@ pub fn seal(fd: &OwnedFd) {
     rustix::fs::fcntl_add_seals(fd, seals).expect("a memfd");
 }
 
-/// A small generator of numbers: the same seed makes the same run.
+/// A small generator of pseudo-random numbers: the same seed repeats a run.
 pub struct Random(u64);
 
 impl Random {
@@ -351,7 +352,7 @@ impl Random {
         self.0
     }
 
-    /// A word that may hurt: near a limit, or anything.
+    /// A word that is likely to do harm: near a limit, or any other.
     pub fn word(&mut self) -> u64 {
         let near = self.next() % 5;
         match self.next() % 6 {

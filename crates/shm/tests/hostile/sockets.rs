@@ -11,7 +11,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
-/// What the consumer says of a packet, which it reads because a descriptor names segment 0.
+/// What the consumer reports after a packet. It receives the packet because a descriptor names
+/// segment 0.
 fn after_packet(bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Misbehaviour {
     let mut hostile = BesideHostile::new();
     hostile.socket.send(bytes, fds).expect("room");
@@ -56,7 +57,7 @@ fn packets_that_are_no_messages_are_refused() {
 }
 
 #[test]
-fn what_is_no_segment_is_refused() {
+fn a_descriptor_that_is_no_segment_is_refused() {
     let refuse = |fd: &OwnedFd, bytes: u64| {
         let found = after_packet(&packet(SEGMENT, 0, bytes), &[fd.as_fd()]);
         assert!(is_message(found), "{found:?}");
@@ -71,7 +72,7 @@ fn what_is_no_segment_is_refused() {
     let shrinkable =
         segment_with(rustix::fs::SealFlags::GROW | rustix::fs::SealFlags::FUTURE_WRITE);
     refuse(&shrinkable, 4096);
-    // Its holes could be made later.
+    // The owner could make holes later.
     let writable = segment_with(rustix::fs::SealFlags::GROW | rustix::fs::SealFlags::SHRINK);
     refuse(&writable, 4096);
     let empty = memfd(0);
@@ -99,7 +100,7 @@ fn segment_with(seals: rustix::fs::SealFlags) -> OwnedFd {
     fd
 }
 
-/// Whoever maps it would have to find memory for all of it.
+/// A consumer that maps a hole would have to provide the memory.
 #[test]
 fn a_segment_with_holes_is_refused() {
     for bytes in [8192, 1 << 30, 1 << 44] {
@@ -113,7 +114,7 @@ fn a_segment_with_holes_is_refused() {
     }
 }
 
-/// Sends packets until the consumer says what is wrong with so many.
+/// Sends packets until the consumer reports misbehaviour, which must be before `at_most` packets.
 fn flood(mut packet_of: impl FnMut(u64) -> Vec<u8>, fd: Option<&OwnedFd>, at_most: u64) {
     let mut hostile = BesideHostile::new();
     hostile.edge.describe(0, 0, 0, 10, 0);
@@ -139,7 +140,7 @@ fn flood(mut packet_of: impl FnMut(u64) -> Vec<u8>, fd: Option<&OwnedFd>, at_mos
 }
 
 #[test]
-fn floods_of_what_must_be_kept_end() {
+fn floods_of_packets_that_must_be_kept_are_cut_off() {
     let fd = segment(4096);
     flood(|n| packet(SEGMENT, n + 1, 4096), Some(&fd), 40_000);
     flood(|n| packet(ANNOUNCE, n, 0), None, 100_000);
@@ -152,7 +153,7 @@ fn floods_of_what_must_be_kept_end() {
 }
 
 #[test]
-fn floods_of_what_need_not_be_kept_hold_up_nothing_else() {
+fn floods_of_packets_that_need_not_be_kept_delay_nothing_else() {
     let mut hostile = BesideHostile::new();
     let (socket, is_over) = (
         &hostile
@@ -182,9 +183,9 @@ fn floods_of_what_need_not_be_kept_hold_up_nothing_else() {
     });
 }
 
-/// The way back: a consumer floods its producer, whose control thread has other things to do.
+/// The other direction: a consumer floods its producer, whose control thread has other work.
 #[test]
-fn a_producer_takes_in_a_flood_in_portions() {
+fn a_producer_receives_a_flood_in_portions() {
     let (a, b) = Seqpacket::pair().expect("a socket");
     let (pair, is_over) = (ProducerPair::new(a, 1), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -204,7 +205,7 @@ fn a_producer_takes_in_a_flood_in_portions() {
 }
 
 #[test]
-fn noise_and_false_receipts_harm_nobody_else() {
+fn noise_and_false_acknowledgements_harm_no_other_edge() {
     let producer = HonestProducer::new();
     let edge = RawEdge::new();
     let (_, bell) = WakePage::create(1).expect("memory");
@@ -227,7 +228,7 @@ fn noise_and_false_receipts_harm_nobody_else() {
         ] {
             let _ = b.send(&packet, &[fd.as_fd(), fd.as_fd()]);
         }
-        // An empty packet reads as the end.
+        // An empty packet reads as the end of the stream.
         if let Some(retired) = pair.receive() {
             producer.output.acknowledge(0, &retired);
         }

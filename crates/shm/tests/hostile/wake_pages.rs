@@ -1,4 +1,5 @@
-//! Peers that overwrite the page on which an honest node sleeps: it still hears of everything, and says whose page it is.
+//! Peers that overwrite the page on which an honest node sleeps. The node still notices everything,
+//! and reports that its page was overwritten.
 
 use crate::rig::{BLOCKS, DEPTH, HonestConsumer, HonestProducer, Random, send};
 use nervure_message::Header;
@@ -12,14 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
-/// The words of a wake page that somebody uses: the space futex, then the doorbell with one word of bits.
+/// Offsets of the words in use: the room futex, then the doorbell with one word of bits.
 const FIELDS: [u64; 6] = [64, 72, 128, 136, 144, 152];
 const PARKED: u64 = 128;
 
-/// Longer than anything takes that ends at all.
-const PATIENCE_NANOS: u64 = 60_000_000_000;
+/// Time after which a test gives up: 60 seconds.
+const TIMEOUT_NANOS: u64 = 60_000_000_000;
 
-/// An honest consumer with an honest producer on input 1, for a hostile peer that has its wake page.
+/// An honest consumer with an honest producer on input 1. Hostile peers have its wake page.
 struct Victim {
     consumer: HonestConsumer,
     producer: HonestProducer,
@@ -33,31 +34,31 @@ impl Victim {
         consumer.attach(1, &region, &producer.wake, b);
         producer.attach(1, Policy::DropOldest, &region, &consumer.wake, a);
         let mut victim = Self { consumer, producer };
-        assert!(victim.consumer.next().is_none(), "the edge is taken in");
+        assert!(victim.consumer.next().is_none(), "the edge is attached");
         victim
     }
 
-    /// Waits without a deadline of its own for something that `is_it`.
+    /// Waits for an arrival that `is_it`, without a deadline for the sleep.
     fn wait_for(&mut self, sleep: Sleep, what: &str, is_it: impl Fn(&Arrival) -> bool) {
-        let patience = monotonic_nanos() + PATIENCE_NANOS;
+        let give_up = monotonic_nanos() + TIMEOUT_NANOS;
         loop {
             while let Some(arrival) = self.consumer.next() {
                 if is_it(&arrival) {
                     return;
                 }
             }
-            assert!(monotonic_nanos() < patience, "{what} was slept through");
+            assert!(monotonic_nanos() < give_up, "the node slept through {what}");
             sleep.sleep(&self.consumer, None);
         }
     }
 
-    /// Everything that a node hears of, while it sleeps in between.
-    fn assert_hears_of_everything(&mut self, sleep: Sleep) {
+    /// Checks that the node notices everything that may happen while it sleeps.
+    fn assert_notices_everything(&mut self, sleep: Sleep) {
         self.while_asleep(sleep, "a sample", is_sample, |node| {
             send(&node.output, &[7; 100]);
         });
         let handle = self.consumer.inbox.handle();
-        self.while_asleep(sleep, "a message of the keeper", is_notice, |_| {
+        self.while_asleep(sleep, "a notification", is_notification, |_| {
             handle.notify()
         });
         let due = monotonic_nanos() + 20_000_000;
@@ -96,7 +97,7 @@ fn is_sample(arrival: &Arrival) -> bool {
     matches!(arrival, Arrival::Sample { input: 1, .. })
 }
 
-fn is_notice(arrival: &Arrival) -> bool {
+fn is_notification(arrival: &Arrival) -> bool {
     matches!(arrival, Arrival::Notified)
 }
 
@@ -125,9 +126,9 @@ fn overwrite(page: &OwnedFd, offset: u64, value: u64) {
     rustix::io::pwrite(page, &value.to_ne_bytes(), offset).expect("a shared page");
 }
 
-/// Once, while it sleeps, and by a peer that is dead afterwards.
+/// A peer overwrites it once, while the node sleeps.
 #[test]
-fn a_word_that_was_overwritten_once_costs_no_more_than_a_moment() {
+fn a_word_that_was_overwritten_once_does_no_lasting_harm() {
     thread::scope(|scope| {
         for sleep in Sleep::ALL {
             for offset in FIELDS {
@@ -139,7 +140,7 @@ fn a_word_that_was_overwritten_once_costs_no_more_than_a_moment() {
                             overwrite(&page, offset, value);
                             send(&node.output, &[7; 100]);
                         });
-                        victim.assert_hears_of_everything(sleep);
+                        victim.assert_notices_everything(sleep);
                     });
                 }
             }
@@ -147,21 +148,21 @@ fn a_word_that_was_overwritten_once_costs_no_more_than_a_moment() {
     });
 }
 
-/// As long as the peer lives.
+/// A peer overwrites it as long as it lives.
 #[test]
-fn a_page_that_is_overwritten_all_the_time_keeps_nothing_from_its_node() {
+fn a_page_that_is_overwritten_all_the_time_hides_nothing_from_its_node() {
     let zeros: fn(&mut Random) -> u64 = |_| 0;
     let ones: fn(&mut Random) -> u64 = |_| u64::MAX;
     thread::scope(|scope| {
         for sleep in Sleep::ALL {
             for value in [zeros, ones, Random::next] {
-                scope.spawn(move || hears_of_everything_while_overwritten(sleep, value));
+                scope.spawn(move || notices_everything_while_overwritten(sleep, value));
             }
         }
     });
 }
 
-fn hears_of_everything_while_overwritten(sleep: Sleep, value: fn(&mut Random) -> u64) {
+fn notices_everything_while_overwritten(sleep: Sleep, value: fn(&mut Random) -> u64) {
     let mut victim = Victim::new();
     let page = victim.consumer.wake.try_clone().expect("a descriptor");
     let is_over = AtomicBool::new(false);
@@ -175,7 +176,7 @@ fn hears_of_everything_while_overwritten(sleep: Sleep, value: fn(&mut Random) ->
                 thread::yield_now();
             }
         });
-        victim.assert_hears_of_everything(sleep);
+        victim.assert_notices_everything(sleep);
         let handle = victim.consumer.inbox.handle();
         victim.while_asleep(
             sleep,
@@ -187,7 +188,7 @@ fn hears_of_everything_while_overwritten(sleep: Sleep, value: fn(&mut Random) ->
     });
 }
 
-/// The keeper rings for a peer that died; what that peer wrote does not keep it from it.
+/// The keeper rings for a dead peer, even if that peer marked the node as awake.
 #[test]
 fn a_node_that_seems_awake_is_woken_for_the_end_of_a_peer() {
     let mut victim = Victim::new();
@@ -195,17 +196,17 @@ fn a_node_that_seems_awake_is_woken_for_the_end_of_a_peer() {
         victim.consumer.wake.try_clone().expect("a descriptor"),
         victim.consumer.eventfd.clone(),
     );
-    let keepers = WakePage::map(&wake).expect("a wake page");
-    let alarm = victim.consumer.counters.clone();
+    let keeper_page = WakePage::map(&wake).expect("a wake page");
+    let counters = victim.consumer.counters.clone();
     thread::scope(|scope| {
         scope.spawn(|| {
-            while alarm.sleeps_until().is_none() {
+            while counters.sleeps_until().is_none() {
                 thread::yield_now();
             }
             overwrite(&wake, PARKED, 0);
-            keepers.ring_all(eventfd.as_fd());
+            keeper_page.ring_all(eventfd.as_fd());
         });
-        // Woken, and not by its own look: that ends as `TimedOut` just then.
+        // A wait that ends by the ring, not by the node's own check: that would be `TimedOut`.
         let deadline = monotonic_nanos() + nervure_shm::MAX_SLEEP_NANOS / 2;
         let mut waited = victim.consumer.inbox.wait(Some(deadline));
         while waited == Waited::TimedOut {
@@ -217,19 +218,19 @@ fn a_node_that_seems_awake_is_woken_for_the_end_of_a_peer() {
 }
 
 #[test]
-fn a_page_that_was_overwritten_is_reported_once_and_one_in_order_never() {
+fn an_overwritten_page_is_reported_once_and_an_intact_one_never() {
     let mut victim = Victim::new();
     let overwritten = victim.consumer.overwritten.clone();
-    victim.assert_hears_of_everything(Sleep::OnFutex);
-    victim.assert_hears_of_everything(Sleep::InEventLoop);
-    assert_eq!(overwritten.load(SeqCst), 0, "all peers keep the rules");
+    victim.assert_notices_everything(Sleep::OnFutex);
+    victim.assert_notices_everything(Sleep::InEventLoop);
+    assert_eq!(overwritten.load(SeqCst), 0, "all peers keep the protocol");
     let page = victim.consumer.wake.try_clone().expect("a descriptor");
     for sleep in Sleep::ALL {
         let handle = victim.consumer.inbox.handle();
-        // Between the alarm and the futex it may be too early to be seen.
+        // A write before the node sleeps on the futex may be too early to be detected.
         let seen = overwritten.clone();
         while seen.load(SeqCst) == 0 {
-            victim.while_asleep(sleep, "a message of the keeper", is_notice, |_| {
+            victim.while_asleep(sleep, "a notification", is_notification, |_| {
                 overwrite(&page, PARKED, 0);
                 handle.notify();
             });
@@ -238,9 +239,9 @@ fn a_page_that_was_overwritten_is_reported_once_and_one_in_order_never() {
     assert_eq!(overwritten.load(SeqCst), 1);
 }
 
-/// A node's peers may have its page before the node itself has mapped it.
+/// A peer may have the node's page before the node has mapped it.
 #[test]
-fn a_page_that_was_overwritten_before_its_node_has_it_is_as_good_as_any() {
+fn a_page_that_was_overwritten_before_its_node_maps_it_still_works() {
     let (_, wake) = WakePage::create(2).expect("memory");
     let mut random = Random::new(1);
     for offset in (0..4096).step_by(8) {
@@ -256,12 +257,12 @@ fn a_page_that_was_overwritten_before_its_node_has_it_is_as_good_as_any() {
     let (a, b) = Seqpacket::pair().expect("a socket");
     consumer.attach(1, &region, &producer.wake, b);
     producer.attach(1, Policy::DropOldest, &region, &consumer.wake, a);
-    Victim { consumer, producer }.assert_hears_of_everything(Sleep::OnFutex);
+    Victim { consumer, producer }.assert_notices_everything(Sleep::OnFutex);
 }
 
-/// A `block` edge whose hostile consumer makes the producer seem not to wait.
+/// The hostile consumer of a `block` edge marks the producer as not waiting.
 #[test]
-fn a_blocked_producer_hears_of_stop_and_of_room_whatever_its_page_says() {
+fn a_blocked_producer_notices_room_and_stop_whatever_its_page_holds() {
     for field in [64, 72] {
         let (consumer, producer) = (HonestConsumer::new(), HonestProducer::new());
         let region = EdgeRegion::create(DEPTH, BLOCKS).expect("memory");
@@ -300,7 +301,7 @@ fn a_blocked_producer_hears_of_stop_and_of_room_whatever_its_page_says() {
                     .consumer
                     .next()
                     .is_some_and(|arrival| is_sample(&arrival)),
-                "room is made"
+                "the consumer makes room"
             );
             sender.join().expect("no panic").expect("there is room");
             let sender = scope.spawn(blocked);

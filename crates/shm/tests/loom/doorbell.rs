@@ -39,8 +39,8 @@ impl Bell {
     }
 }
 
-/// A consumer that sleeps whenever nothing is pending sees every count of both producers; a lost
-/// wake-up would leave it asleep, which loom reports as a deadlock.
+/// A consumer that sleeps whenever nothing is pending must see every count of both producers. A
+/// lost wake-up would leave it asleep, which loom reports as a deadlock.
 fn producers_wake_a_sleeping_consumer(preemptions: usize, inputs: [u32; 2], pushes: [u64; 2]) {
     check(preemptions, move || {
         let bell = Arc::new(Bell::new(2));
@@ -78,11 +78,10 @@ fn producers_wake_a_sleeping_consumer(preemptions: usize, inputs: [u32; 2], push
     });
 }
 
-/// A consumer that looks now and then and never lies down: nobody pays for waking it, and its looks
-/// find everything, because a producer that sees its bit still set is one whose push the next look
-/// comes after.
+/// No producer pays for waking a consumer that polls and never sleeps. The polls still find every
+/// push: a producer that sees its bit set has pushed before the consumer's next look.
 #[test]
-fn a_consumer_that_only_looks_is_never_woken_and_misses_nothing() {
+fn a_consumer_that_only_polls_is_never_woken_and_misses_nothing() {
     const PUSHES: u64 = 2;
     check(4, || {
         let bell = Arc::new(Bell::new(1));
@@ -144,9 +143,9 @@ impl EventFd {
     }
 }
 
-/// A consumer that sleeps on the futex and in an event loop by turns, as a program that mixes both
-/// may: a producer that saw it asleep in one way may get to wake it when it sleeps in the other.
-fn ways_to_sleep_may_alternate(preemptions: usize, pushes: [u64; 2], keeper: bool) {
+/// A consumer that sleeps alternately on the futex and in an event loop, as a program that mixes
+/// both may. A producer that saw it asleep in one way may wake it when it sleeps in the other.
+fn alternate_ways_to_sleep(preemptions: usize, pushes: [u64; 2], keeper: bool) {
     check(preemptions, move || {
         let bell = Arc::new(Bell::new(1));
         let eventfd = Arc::new(EventFd(
@@ -195,15 +194,15 @@ fn ways_to_sleep_may_alternate(preemptions: usize, pushes: [u64; 2], keeper: boo
 }
 
 #[test]
-fn a_stale_wake_of_one_kind_does_not_cost_a_sleep_of_the_other_its_wake() {
-    ways_to_sleep_may_alternate(3, [1, 1], false);
-    ways_to_sleep_may_alternate(2, [1, 2], false);
+fn a_stale_wake_of_one_kind_does_not_suppress_a_wake_of_the_other() {
+    alternate_ways_to_sleep(3, [1, 1], false);
+    alternate_ways_to_sleep(2, [1, 2], false);
 }
 
 #[test]
-fn a_stale_wake_of_the_keeper_does_not_either() {
-    ways_to_sleep_may_alternate(3, [1, 1], true);
-    ways_to_sleep_may_alternate(2, [1, 2], true);
+fn a_stale_wake_of_the_keeper_suppresses_no_wake() {
+    alternate_ways_to_sleep(3, [1, 1], true);
+    alternate_ways_to_sleep(2, [1, 2], true);
 }
 
 #[test]
@@ -215,7 +214,7 @@ fn the_keeper_wakes_a_consumer_whose_producer_died_before_it_rang() {
             let (bell2, head2) = (bell.clone(), head.clone());
             let thread = thread::spawn(move || {
                 head2.fetch_add(1, Release);
-                // What a producer has done when it is killed: nothing, its bit, or its bit and the
+                // What the producer did before it was killed: nothing, its bit, or its bit and the
                 // sequence.
                 if died_after >= 1 {
                     bell2.words[0].fetch_or(1, Release);
@@ -237,8 +236,8 @@ fn the_keeper_wakes_a_consumer_whose_producer_died_before_it_rang() {
     }
 }
 
-/// What a peer that breaks the rules may do at any time: seem to wake the consumer, and seem to
-/// have rung already.
+/// What a hostile peer may do at any time: make the consumer seem awake, and seem to have rung
+/// already.
 fn overwrite(bell: &Bell) {
     bell.parked.store(0, Relaxed);
     bell.words[0].store(u64::MAX, Relaxed);
@@ -246,7 +245,7 @@ fn overwrite(bell: &Bell) {
 }
 
 #[test]
-fn its_own_process_wakes_a_consumer_whatever_a_peer_writes() {
+fn a_process_wakes_its_own_consumer_whatever_a_peer_writes() {
     for in_event_loop in [false, true] {
         check(3, move || {
             let bell = Arc::new(Bell::new(1));
@@ -284,7 +283,7 @@ fn its_own_process_wakes_a_consumer_whatever_a_peer_writes() {
 }
 
 #[test]
-fn the_keeper_wakes_a_consumer_that_a_peer_made_seem_awake() {
+fn the_keeper_wakes_a_consumer_that_a_peer_marked_as_awake() {
     check(3, || {
         let bell = Arc::new(Bell::new(1));
         let woken = Arc::new(AtomicBool::new(false));
@@ -310,10 +309,10 @@ fn the_keeper_wakes_a_consumer_that_a_peer_made_seem_awake() {
     });
 }
 
-/// Producers do not ring for a bit that is set, so that a set bit without its summary would silence
-/// them for good.
+/// Producers do not ring for a bit that is set, so a set bit without its summary would silence them
+/// forever.
 #[test]
-fn a_look_at_everything_repairs_what_a_peer_has_overwritten() {
+fn a_sweep_repairs_what_a_peer_has_overwritten() {
     const PUSHES: u64 = 2;
     check(3, || {
         let bell = Arc::new(Bell::new(1));
@@ -328,7 +327,7 @@ fn a_look_at_everything_repairs_what_a_peer_has_overwritten() {
                 }
             })
         };
-        // As at the end of a bounded sleep.
+        // As at the end of a sleep that was bounded by MAX_SLEEP_NANOS.
         let mut local = [0];
         bell.view().take_all(&mut local);
         let mut seen = head.load(Acquire);

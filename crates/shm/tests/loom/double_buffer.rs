@@ -1,4 +1,4 @@
-//! Readers get whole copies, never older ones than before.
+//! Readers get consistent copies, and never an older one than before.
 
 use crate::check;
 use crate::lock_free::double_buffer::DoubleBuffer;
@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 #[test]
-fn whoever_reads_the_latest_words_gets_whole_ones_and_never_older_ones() {
+fn readers_get_consistent_copies_and_never_older_ones() {
     check(4, || {
         let memory = Arc::new((AtomicU64::new(0), [0, 1, 2, 3].map(|_| AtomicU64::new(0))));
         let view = |memory: &(AtomicU64, [AtomicU64; 4])| -> [u64; 2] {

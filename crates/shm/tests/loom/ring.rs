@@ -1,5 +1,5 @@
-//! Samples keep their order, none is torn or lost without notice, and no memory is written while it
-//! is read.
+//! Samples keep their order and none is torn. Every sample is received or reported as dropped. No
+//! memory is written while it is read.
 
 use crate::check;
 use crate::lock_free::ring::{Popped, Ring, RingError, is_leased};
@@ -43,13 +43,13 @@ impl Memory {
 
     fn pop(&self) -> Option<u64> {
         let read = |slot: &[AtomicU64]| (slot[0].load(Relaxed), slot[1].load(Relaxed));
-        match self.ring().pop(read, |_| true).expect("no misbehaviour") {
+        match self.ring().pop(read, |_| true).expect("valid counters") {
             Popped::Taken((a, b)) => {
                 assert_eq!(a, b, "torn slot");
                 Some(a)
             }
             Popped::Empty => None,
-            Popped::Refused => unreachable!("all are admitted"),
+            Popped::Refused => unreachable!("every descriptor is admitted"),
         }
     }
 }
@@ -63,7 +63,7 @@ fn a_ring_that_drops_its_oldest_keeps_order_and_accounts_for_every_sample() {
             let mut dropped = Vec::new();
             for head in 0..4 {
                 if producer.ring().queued(head).unwrap() == 2 {
-                    // The value at an index is one more.
+                    // The value at an index is the index plus one.
                     dropped.extend(
                         producer
                             .ring()
@@ -87,7 +87,7 @@ fn a_ring_that_drops_its_oldest_keeps_order_and_accounts_for_every_sample() {
     });
 }
 
-/// Memory that its reader and its writer never touch at once, which loom checks.
+/// Memory that must not be written while it is accessed otherwise; loom checks it.
 struct Exclusive(loom::cell::UnsafeCell<u64>);
 
 impl Exclusive {
@@ -97,13 +97,13 @@ impl Exclusive {
 
     #[expect(unsafe_code, reason = "loom panics where two would be inside")]
     fn write(&self, value: u64) {
-        // SAFETY: nobody else is inside: loom checks it.
+        // SAFETY: loom panics if this access is not exclusive.
         self.0.with_mut(|memory| unsafe { *memory = value });
     }
 
     #[expect(unsafe_code, reason = "loom panics where a writer would be inside")]
     fn read(&self) -> u64 {
-        // SAFETY: as above.
+        // SAFETY: loom panics if a write is concurrent.
         self.0.with(|memory| unsafe { *memory })
     }
 }
@@ -117,8 +117,8 @@ fn a_slot_is_written_again_only_after_it_was_read() {
     for capacity in [1, 2] {
         check(4, move || {
             let memory = Arc::new(Memory::new(capacity));
-            // What the slots hold, beside them: where nothing is dropped, nobody reads what is
-            // being written.
+            // The contents of the slots, beside them: without drops, no slot is read while it is
+            // written.
             let cells: Arc<Vec<_>> = Arc::new((0..capacity).map(|_| Exclusive::new()).collect());
             let (producer, cells2) = (memory.clone(), cells.clone());
             let thread = thread::spawn(move || {
@@ -185,7 +185,7 @@ fn a_block_is_reused_only_after_its_consumer_released_it() {
 }
 
 #[test]
-fn counters_beyond_the_capacity_are_misbehaviour() {
+fn counters_beyond_the_capacity_are_an_error() {
     check(1, || {
         let memory = Memory::new(2);
         memory.head.store(3, Relaxed);

@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 #[test]
-fn a_waiting_producer_is_always_told_of_room() {
+fn a_waiting_producer_is_always_notified_of_room() {
     check(3, || {
         let space = Arc::new((FutexWord::new(), AtomicU32::new(0), RoomWaiters::default()));
         let room = Arc::new(AtomicU32::new(0));
@@ -38,7 +38,7 @@ fn a_waiting_producer_is_always_told_of_room() {
 }
 
 #[test]
-fn its_own_process_wakes_a_waiting_producer_whatever_a_peer_writes() {
+fn a_process_wakes_its_own_producer_whatever_a_peer_writes() {
     check(3, || {
         let space = Arc::new((FutexWord::new(), AtomicU32::new(0), RoomWaiters::default()));
         let stopping = Arc::new(AtomicBool::new(false));

@@ -13,7 +13,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The whole life of a child; in the parent there is nothing to do.
+/// The entry point of a child. In the parent it does nothing.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -30,13 +30,13 @@ fn child() {
     let number = number.parse().expect("a number");
     match role {
         "produce" => produce(fds, u64::MAX),
-        "produce-then-rest" => produce(fds, number),
+        "produce-then-sleep" => produce(fds, number),
         "consume" => consume(&control, fds, number as usize),
         other => panic!("no role: {other}"),
     }
 }
 
-/// Publishes so many samples to a `drop_oldest` or a `block` edge, and rests.
+/// Publishes `count` samples to a `block` edge, then sleeps.
 fn produce(fds: Vec<OwnedFd>, count: u64) {
     let [own_wake, counters, region, bell, eventfd, socket] =
         <[OwnedFd; 6]>::try_from(fds).expect("six");
@@ -66,7 +66,7 @@ fn produce(fds: Vec<OwnedFd>, count: u64) {
     }
 }
 
-/// Reports every sample, and holds the last `hold` of them.
+/// Reports the number of every sample, and holds the last `hold` of them.
 fn consume(control: &Seqpacket, fds: Vec<OwnedFd>, hold: usize) {
     let [wake, eventfd, counters, region, producer_wake, socket] =
         <[OwnedFd; 6]>::try_from(fds).expect("six");

@@ -1,8 +1,8 @@
-//! The consumer is killed, at any moment, with samples in its hands.
+//! The consumer is killed at any moment, while it holds samples.
 
 use crate::rig::{
-    BLOCKS, ConsumerPages, Spawned, alone, attach, bytes_of, deadline, fill, open, producer, queue,
-    serve,
+    BLOCKS, ConsumerPages, Spawned, attach, bytes_of, deadline, fill, open_counts, producer, queue,
+    run_alone, serve,
 };
 use nervure_message::Header;
 use nervure_protocol::wiring::{Policy, Queue};
@@ -36,7 +36,8 @@ impl Parent {
             .expect("room");
     }
 
-    /// Starts a consumer on a region, known to the producer at once or only after it has begun to look.
+    /// Starts a consumer on a region. The producer attaches the edge before the consumer looks into
+    /// it, or after (`producer_last`).
     fn start(&self, region: &OwnedFd, queue: Queue, peer: u32, producer_last: bool) -> Consumer {
         let pages = ConsumerPages::new();
         let (a, b) = Seqpacket::pair().expect("a socket");
@@ -82,7 +83,7 @@ struct Consumer {
 }
 
 impl Consumer {
-    /// Its end, as its producer notices it; and what it had reported.
+    /// Kills the consumer, waits until its producer notices, and returns what it had reported.
     fn kill(mut self) -> Vec<u64> {
         self.process.kill();
         self.control.join().expect("the socket hangs up");
@@ -90,10 +91,10 @@ impl Consumer {
     }
 }
 
-/// Its blocks are used again, and its waiting producer goes on.
+/// The producer reuses its blocks, and a waiting producer continues.
 #[test]
-fn what_it_held_is_free_at_once() {
-    let _alone = alone();
+fn its_blocks_are_free_at_once() {
+    let _alone = run_alone();
     let mut before = None;
     for round in 0..8 {
         let policy = if round % 2 == 0 {
@@ -116,7 +117,8 @@ fn what_it_held_is_free_at_once() {
             consumer.kill();
             parent.output.detach(0, false);
             let used = parent.process.budget.used();
-            // The producer was perhaps blocked; now nobody makes it wait, and it needs no other memory.
+            // The producer may have been blocked. Now no edge blocks it, and it needs no more
+            // memory.
             let goal = published.load(SeqCst) + 200;
             while published.load(SeqCst) < goal {
                 thread::yield_now();
@@ -129,18 +131,18 @@ fn what_it_held_is_free_at_once() {
         });
         drop((parent, region));
         assert!(
-            round < 2 || Some(open()) == before,
+            round < 2 || Some(open_counts()) == before,
             "descriptors and mappings: {:?}, {before:?}",
-            open()
+            open_counts()
         );
-        before = Some(open());
+        before = Some(open_counts());
     }
 }
 
-/// Nothing that was queued is lost, over many deaths at any moment; nothing comes twice, nothing out of order.
+/// No queued sample is lost over many deaths at any moment; none arrives twice or out of order.
 #[test]
-fn its_next_incarnations_go_on_where_it_stopped() {
-    let _alone = alone();
+fn its_next_incarnations_continue_where_it_stopped() {
+    let _alone = run_alone();
     let parent = Parent::new();
     let region = EdgeRegion::create(6, BLOCKS).expect("memory");
     let queue = queue(Policy::Block, 6);
@@ -148,7 +150,7 @@ fn its_next_incarnations_go_on_where_it_stopped() {
     let published = AtomicU64::new(0);
     let mut reported = Vec::new();
     let mut deaths = 0;
-    // What is published before the edge is there is nobody's.
+    // A sample that is published before the edge exists reaches no consumer.
     let mut first = Some(parent.start(&region, queue, 0, false));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -175,18 +177,18 @@ fn its_next_incarnations_go_on_where_it_stopped() {
     });
     assert!(reported.is_sorted_by(|a, b| a < b), "{reported:?}");
     let counters = parent.process.counters.output(0);
-    // The very last was published when nobody was there any more.
+    // The very last sample may have been published when the edge was gone.
     let published = published.into_inner();
     assert!(
         (published - 1..=published).contains(&counters.sent),
         "{published}: {counters:?}"
     );
     assert_eq!(counters.lost(), counters.lost_in_crash, "{counters:?}");
-    // Missing are only those that it had taken and not yet reported when it died: one at a time.
+    // Only samples taken and not yet reported may be missing: one per death.
     let unreported = counters.sent - counters.undelivered - reported.len() as u64;
     assert!(
         unreported <= deaths,
-        "{unreported} were lost in {deaths} deaths"
+        "{unreported} samples were lost in {deaths} deaths"
     );
-    assert!(counters.lost_in_crash > 0, "it held some");
+    assert!(counters.lost_in_crash > 0, "it held samples when it died");
 }

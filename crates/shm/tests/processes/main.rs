@@ -1,4 +1,4 @@
-//! Both ends in processes of their own, one of which is killed with SIGKILL.
+//! Both ends in processes of their own; one of them is killed with SIGKILL.
 
 mod child;
 mod consumer_dies;

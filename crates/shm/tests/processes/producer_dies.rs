@@ -1,6 +1,6 @@
-//! The producer is killed, at any moment.
+//! The producer is killed at any moment.
 
-use crate::rig::{BLOCKS, ConsumerPages, Spawned, alone, deadline, number_of, open};
+use crate::rig::{BLOCKS, ConsumerPages, Spawned, deadline, number_of, open_counts, run_alone};
 use nervure_protocol::wiring::Policy;
 use nervure_shm::{
     Arrival, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, OwnWakePage, Seqpacket,
@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-/// Spawns a producer, and kills it once so many samples were received. Returns how many were received in all.
+/// Spawns a producer, kills it once `kill_after` samples were received, and returns how many were
+/// received in total.
 fn run(role: &str, kill_after: u64) -> u64 {
     let pages = ConsumerPages::new();
     let region = EdgeRegion::create(4, BLOCKS).expect("memory");
@@ -53,7 +54,7 @@ fn run(role: &str, kill_after: u64) -> u64 {
             loop {
                 match inbox.try_next().expect("not forked") {
                     Some(Arrival::Sample { sample, .. }) => {
-                        // In order, none twice, none missing, each whole.
+                        // In order, none twice, none missing, none torn.
                         assert_eq!(number_of(&sample), received.fetch_add(1, SeqCst));
                     }
                     Some(Arrival::Ended { .. }) => {}
@@ -61,7 +62,7 @@ fn run(role: &str, kill_after: u64) -> u64 {
                     Some(other) => panic!("unexpected: {other:?}"),
                     None => {
                         inbox.wait(Some(deadline));
-                        assert!(monotonic_nanos() < deadline, "nobody wakes the consumer");
+                        assert!(monotonic_nanos() < deadline, "the consumer was not woken");
                     }
                 }
             }
@@ -77,24 +78,24 @@ fn run(role: &str, kill_after: u64) -> u64 {
     received.into_inner()
 }
 
-/// Between any two of its instructions.
+/// The kill comes between any two instructions of the producer.
 #[test]
-fn what_it_had_queued_is_delivered_whole_and_the_input_closes() {
-    let _alone = alone();
+fn its_queued_samples_are_delivered_and_the_input_closes() {
+    let _alone = run_alone();
     run("produce 0", 1);
-    let before = open();
+    let before = open_counts();
     for round in 0..20 {
         let kill_after = round * 37 % 500;
         assert!(run("produce 0", kill_after) >= kill_after);
     }
-    assert_eq!(open(), before, "descriptors and mappings");
+    assert_eq!(open_counts(), before, "descriptors and mappings");
 }
 
-/// Its consumer sleeps, and would for ever.
+/// Without the keeper's ring the consumer would sleep forever.
 #[test]
 fn a_sleeping_consumer_is_woken_for_the_end() {
-    let _alone = alone();
+    let _alone = run_alone();
     for count in [0, 1, 5] {
-        assert_eq!(run(&format!("produce-then-rest {count}"), count), count);
+        assert_eq!(run(&format!("produce-then-sleep {count}"), count), count);
     }
 }

@@ -1,4 +1,4 @@
-//! What a keeper does: pages, regions, sockets, processes, and their end.
+//! Does the keeper's work: makes pages, regions and sockets, starts processes and ends them.
 
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::{
@@ -13,27 +13,27 @@ use std::thread;
 
 pub const BLOCKS: u32 = 64;
 
-/// Set for a child, to what it shall be.
+/// Environment variable that tells a child its role.
 pub const ROLE: &str = "NERVURE_TEST_ROLE";
 
-/// One test at a time: they count the descriptors of this process.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Runs one test at a time: they count the descriptors of this process.
+pub fn run_alone() -> MutexGuard<'static, ()> {
+    static RUNNING: Mutex<()> = Mutex::new(());
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Open descriptors and mappings of this process.
-pub fn open() -> (usize, usize) {
+/// Number of open descriptors and of mappings of this process.
+pub fn open_counts() -> (usize, usize) {
     let count = |folder: &str| std::fs::read_dir(folder).expect("proc").count();
     (count("/proc/self/fd"), count("/proc/self/map_files"))
 }
 
-/// Longer than anything takes that ends at all.
+/// A deadline for anything that should end: in 60 seconds.
 pub fn deadline() -> u64 {
     monotonic_nanos() + 60_000_000_000
 }
 
-/// A process of this program, and its control socket.
+/// A child process that runs this program, and its control socket.
 pub struct Spawned {
     process: Child,
     pub socket: Seqpacket,
@@ -52,12 +52,12 @@ impl Spawned {
         Self { process, socket }
     }
 
-    /// Gives it descriptors, as many as its role wants.
+    /// Sends the child the descriptors that its role needs.
     pub fn give(&self, fds: &[BorrowedFd<'_>]) {
         self.socket.send(b"descriptors", fds).expect("room");
     }
 
-    /// The next number that it reports; `None` when it is gone.
+    /// The next number that the child reports; `None` when it is gone.
     pub fn report(&self) -> Option<u64> {
         let (_, bytes) = receive(&self.socket)?;
         Some(u64::from_ne_bytes(bytes.try_into().expect("a number")))
@@ -81,7 +81,7 @@ impl Drop for Spawned {
     }
 }
 
-/// Waits for the next packet; `None` at the end.
+/// Waits for the next packet; `None` when the other end is closed.
 pub fn receive(socket: &Seqpacket) -> Option<(Vec<OwnedFd>, Vec<u8>)> {
     let mut buffer = Vec::with_capacity(64);
     loop {
@@ -97,7 +97,7 @@ fn wait_readable(fd: BorrowedFd<'_>) {
     let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], None);
 }
 
-/// A producing process: this one, or a child.
+/// A producing process: this one or a child.
 pub fn producer(wake: &OwnedFd, counters: &OwnedFd) -> Producer {
     let counters = Arc::new(CountersPage::map(counters, true).expect("counters"));
     Producer {
@@ -110,7 +110,7 @@ pub fn producer(wake: &OwnedFd, counters: &OwnedFd) -> Producer {
     }
 }
 
-/// What a consuming process owns.
+/// The pages of a consuming process.
 pub struct ConsumerPages {
     pub wake: OwnedFd,
     pub eventfd: OwnedFd,
@@ -127,7 +127,8 @@ impl ConsumerPages {
     }
 }
 
-/// Attaches edge 0 of an output to a consumer. `peer` is the number of its process.
+/// Attaches edge 0 of an output to a consumer, given by its wake page and eventfd. `peer` is the
+/// number of its process.
 pub fn attach(
     output: &Output,
     queue: Queue,
@@ -152,7 +153,7 @@ pub fn attach(
     pair
 }
 
-/// The control thread of a producing process, for one pair, until its other end is gone.
+/// Runs the control thread of a producing process for one pair, until the other end is gone.
 pub fn serve(output: Output, pair: Arc<ProducerPair>, peer: u32) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         while let Some(retired) = pair.receive() {
@@ -170,18 +171,18 @@ pub fn queue(policy: Policy, depth: u32) -> Queue {
     }
 }
 
-/// Sizes with and without a block.
+/// Size of sample `number`: inline, in a slab or in a block of its own.
 pub fn bytes_of(number: u64) -> usize {
     [40, 3000, 100_000][number as usize % 3]
 }
 
-/// A payload that shows whose it is at every byte.
+/// Writes a payload that identifies its sample at every byte.
 pub fn fill(payload: &mut [u8], number: u64) {
     payload.fill(number as u8);
     payload[..8].copy_from_slice(&number.to_ne_bytes());
 }
 
-/// The number of a sample, which must be whole.
+/// The number of a sample, which must not be torn.
 pub fn number_of(sample: &ReceivedSample) -> u64 {
     let payload = sample.payload();
     let number = u64::from_ne_bytes(payload[..8].try_into().expect("eight bytes"));

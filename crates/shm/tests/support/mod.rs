@@ -47,7 +47,8 @@ impl TestNode {
         Inbox::new(self.producer.wake.clone(), self.eventfd.clone())
     }
 
-    /// The producer's end of an edge to this node. Its id is also its row in the producer's counters.
+    /// The producer's end of an edge to this node. Its id is also its row in the producer's
+    /// counters.
     pub fn output_edge(
         &self,
         edge: u32,
