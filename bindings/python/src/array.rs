@@ -1,7 +1,7 @@
-//! NumPy arrays in and out, through NumPy's own array interface (`__array_struct__`): no copy, and NumPy is neither linked
-//! nor imported to read one.
+//! NumPy arrays in and out, through NumPy's array interface (`__array_struct__`). Nothing is copied, and
+//! NumPy is neither linked nor imported to read an array.
 //!
-//! The buffer protocol would do as well, but is in Python's stable ABI only from 3.11 on.
+//! The buffer protocol would also work, but is part of Python's stable ABI only since 3.11.
 //! <https://numpy.org/doc/stable/reference/arrays.interface.html#c-struct-access>
 
 use crate::error::exception;
@@ -14,16 +14,17 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyMemoryView};
 use std::ffi::{c_char, c_int, c_void};
 
-/// What may be done with exported memory.
+/// Whether Python may write to exported memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     ReadOnly,
     ReadWrite,
 }
 
-/// An array that was read: where its elements are, as its owner keeps them.
+/// An array of another library: where its elements are, in its owner's memory.
 pub(crate) struct ForeignArray<'py> {
-    /// Keeps the memory, beside its owner: a scalar of NumPy makes an array for as long as the capsule is.
+    /// Keeps the memory alive, beside the array's owner: a NumPy scalar makes an array that lives as long
+    /// as this capsule.
     pub(crate) memory: Bound<'py, PyCapsule>,
     pub(crate) data: *const u8,
     pub(crate) dtype: DType,
@@ -33,8 +34,8 @@ pub(crate) struct ForeignArray<'py> {
 }
 
 impl<'py> ForeignArray<'py> {
-    /// Reads NumPy arrays, NumPy scalars, and whatever else has the interface; `None` for what has it not. The memory is
-    /// valid as long as the object and [`Self::memory`] are.
+    /// Reads NumPy arrays, NumPy scalars and other objects with the interface; `None` for objects without
+    /// it. The memory is valid as long as the object and [`Self::memory`] live.
     pub(crate) fn read(value: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
         let py = value.py();
         let Some(capsule) = value.getattr_opt(pyo3::intern!(py, "__array_struct__"))? else {
@@ -44,8 +45,8 @@ impl<'py> ForeignArray<'py> {
             return Ok(None);
         };
         let interface = capsule.pointer_checked(None)?.cast::<ArrayStruct>();
-        // SAFETY: an unnamed capsule under `__array_struct__` holds NumPy's `PyArrayInterface`, whose first field says
-        // so; it lives as long as the capsule.
+        // SAFETY: an unnamed capsule in `__array_struct__` holds NumPy's `PyArrayInterface`, which lives as
+        // long as the capsule. Its first field is checked below.
         let interface = unsafe { interface.as_ref() };
         if interface.two != 2 || interface.dimensions < 0 {
             return Err(exception(
@@ -56,7 +57,7 @@ impl<'py> ForeignArray<'py> {
         }
         let numbers = |start: *const isize| match interface.dimensions as usize {
             0 => Vec::new(),
-            // SAFETY: shape and strides have one number a dimension, by the interface.
+            // SAFETY: by the interface, shape and strides have one number per dimension.
             count => unsafe { std::slice::from_raw_parts(start, count) }.to_vec(),
         };
         let shape = numbers(interface.shape)
@@ -74,7 +75,7 @@ impl<'py> ForeignArray<'py> {
         }))
     }
 
-    /// The layout that its elements have without gaps, with the axes in the order that they have in memory.
+    /// The layout of the elements without gaps, with the axes in their order in memory.
     pub(crate) fn packed_layout(&self) -> Result<TensorLayout, String> {
         let layout = match &self.strides {
             Some(strides) => TensorLayout::packed_like(self.dtype.clone(), &self.shape, strides),
@@ -83,7 +84,8 @@ impl<'py> ForeignArray<'py> {
         layout.map_err(|error| error.to_string())
     }
 
-    /// The layout under which its memory can be sent as it is; `None` where it has gaps, repeats or runs backwards.
+    /// The layout under which the memory can be sent as it is; `None` if it has gaps, repeats elements or
+    /// has negative strides.
     pub(crate) fn layout_in_place(&self) -> Result<Option<TensorLayout>, String> {
         let layout = self.packed_layout()?;
         let Some(strides) = &self.strides else {
@@ -98,20 +100,20 @@ impl<'py> ForeignArray<'py> {
     }
 }
 
-/// A tensor that is to be sent as a part of a value: an array that is not copied before.
+/// A tensor that is sent as part of a value, straight from the memory of its array.
 pub(crate) struct PythonTensor {
     data: *const u8,
     item_bytes: usize,
     shape: Vec<usize>,
     /// In bytes; `None` for an array in C order.
     strides: Option<Vec<isize>>,
-    /// Keep the memory, also where another thread takes the array out of its list meanwhile.
+    /// Both keep the memory alive, even if another thread removes the array from its list meanwhile.
     _owner: Py<PyAny>,
     _memory: Py<PyCapsule>,
 }
 
-// SAFETY: the memory belongs to the owner, and is only read. That other Python threads may write to it meanwhile is so for
-// every extension that releases the interpreter; what arrives may then be torn.
+// SAFETY: the memory belongs to `_owner`, and is only read. Other Python threads may write to it
+// meanwhile, as with every extension that releases the interpreter; the receiver may then see torn values.
 unsafe impl Send for PythonTensor {}
 // SAFETY: as above.
 unsafe impl Sync for PythonTensor {}
@@ -148,12 +150,14 @@ impl Elements for PythonTensor {
                 stride: strides[axis],
             })
             .collect();
-        // SAFETY: shape and strides are those that the array's owner gave for its memory.
+        // SAFETY: shape and strides are those that the array's owner reported for its memory, which
+        // `_owner` and `_memory` keep alive; `out` belongs to a loan.
         unsafe { gather(self.data, &axes, self.item_bytes, out) };
     }
 }
 
-/// NumPy's array over `memory`, an object whose `__array_struct__` was made by [`export`]. It keeps the object alive.
+/// A NumPy array over `memory`, an object whose `__array_struct__` was made by [`export`]. The array keeps
+/// the object alive.
 pub(crate) fn over<'py>(memory: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     static AS_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     AS_ARRAY
@@ -161,7 +165,7 @@ pub(crate) fn over<'py>(memory: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny
         .call1((memory,))
 }
 
-/// NumPy's read-only array over the elements in `buffer`, which it keeps.
+/// A read-only NumPy array over the elements in `buffer`, which it keeps alive.
 pub(crate) fn view_of<'py>(
     py: Python<'py>,
     layout: TensorLayout,
@@ -171,7 +175,7 @@ pub(crate) fn view_of<'py>(
         layout.payload_bytes() <= buffer.len(),
         "the layout was checked to fit its elements"
     );
-    if is_plain(layout.dtype()) {
+    if is_native(layout.dtype()) {
         return over(Bound::new(py, BufferMemory { buffer, layout })?.as_any());
     }
     let flat = TensorLayout::contiguous(DType::U8, &[buffer.len()]);
@@ -191,7 +195,8 @@ pub(crate) fn view_of<'py>(
     )
 }
 
-/// A buffer's memory as NumPy asks for it. NumPy keeps it as the base of the array, and so the sample's block.
+/// A buffer's memory under NumPy's array interface. NumPy keeps this object, and with it the sample's
+/// block, as the base of the array.
 #[pyclass(frozen, module = "nervure._native")]
 struct BufferMemory {
     buffer: Buffer,
@@ -206,7 +211,7 @@ impl BufferMemory {
     }
 }
 
-/// Whether it views plain bytes.
+/// Whether the view is one-dimensional and of plain bytes.
 pub(crate) fn is_of_bytes(view: &Bound<'_, PyMemoryView>) -> bool {
     let format = view
         .getattr("format")
@@ -217,7 +222,7 @@ pub(crate) fn is_of_bytes(view: &Bound<'_, PyMemoryView>) -> bool {
     format.is_ok_and(|format| format == "B") && dimensions.is_ok_and(|count| count == 1)
 }
 
-/// Whether it is an array of Python objects.
+/// Whether the value is an array of Python objects (`dtype=object`).
 pub(crate) fn is_of_objects(value: &Bound<'_, PyAny>) -> bool {
     let kind = value
         .getattr("dtype")
@@ -225,12 +230,12 @@ pub(crate) fn is_of_objects(value: &Bound<'_, PyAny>) -> bool {
     kind.is_ok_and(|kind| kind == 'O')
 }
 
-/// Whether NumPy knows the type under the two letters of its interface; others go through [`custom_over`].
-pub(crate) fn is_plain(dtype: &DType) -> bool {
+/// Whether NumPy's interface has a code for the type. Other types need [`custom_over`].
+pub(crate) fn is_native(dtype: &DType) -> bool {
     typekind(dtype).is_some()
 }
 
-/// NumPy's array of a type that has no letters in the interface, over its flat bytes.
+/// A NumPy array of a type without a code in the interface, over its flat bytes.
 pub(crate) fn custom_over<'py>(
     bytes: &Bound<'py, PyAny>,
     layout: &TensorLayout,
@@ -248,10 +253,10 @@ pub(crate) fn custom_over<'py>(
         ))
 }
 
-/// The type of tensor elements that NumPy calls so: whatever `numpy.dtype()` takes.
+/// The element type for any argument that `numpy.dtype()` accepts.
 pub(crate) fn dtype_from_python(given: &Bound<'_, PyAny>) -> PyResult<DType> {
     let py = given.py();
-    // Short names of plain types, without NumPy.
+    // The names of native types need no import of NumPy.
     if let Ok(name) = given.extract::<&str>()
         && let Some(dtype) = DType::from_numpy_name(name)
     {
@@ -262,7 +267,8 @@ pub(crate) fn dtype_from_python(given: &Bound<'_, PyAny>) -> PyResult<DType> {
     named_dtype(&dtype, kind as u8)
 }
 
-/// The value of `__array_struct__`: a tensor at `data`, which stays valid as long as the object that hands it out.
+/// The value of `__array_struct__` for a tensor at `data`. The memory has to stay valid as long as the
+/// object that has this attribute.
 pub(crate) fn export<'py>(
     py: Python<'py>,
     data: *const u8,
@@ -304,8 +310,8 @@ pub(crate) fn export<'py>(
         _strides: strides,
     });
     let pointer = Box::into_raw(exported);
-    // SAFETY: NumPy expects an unnamed capsule that points to the interface, which is the first field. The destructor
-    // frees the box; if there is no capsule, nobody else does.
+    // SAFETY: NumPy expects an unnamed capsule that points to the interface, which is the first field of
+    // the box. The capsule's destructor frees the box; without a capsule it is freed here.
     unsafe {
         let capsule = ffi::PyCapsule_New(pointer.cast(), std::ptr::null(), Some(free_exported));
         match Bound::from_owned_ptr_or_err(py, capsule) {
@@ -345,7 +351,8 @@ struct Exported {
 }
 
 unsafe extern "C" fn free_exported(capsule: *mut ffi::PyObject) {
-    // SAFETY: the capsule is one of `export`'s, unnamed, and ends now.
+    // SAFETY: the capsule was made by `export`, is unnamed, and is destroyed now, so the box in it has no
+    // other owner.
     unsafe {
         let pointer = ffi::PyCapsule_GetPointer(capsule, std::ptr::null());
         drop(Box::from_raw(pointer.cast::<Exported>()));
@@ -388,7 +395,7 @@ fn dtype(value: &Bound<'_, PyAny>, interface: &ArrayStruct) -> PyResult<DType> {
     Ok(plain)
 }
 
-/// A type by the name that `nervure._numpy` gives it.
+/// The element type by the name that `nervure._numpy` gives it.
 fn named_dtype(dtype: &Bound<'_, PyAny>, kind: u8) -> PyResult<DType> {
     static DTYPE_NAME: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = dtype.py();
@@ -418,28 +425,28 @@ fn named_dtype(dtype: &Bound<'_, PyAny>, kind: u8) -> PyResult<DType> {
     })
 }
 
-/// An axis of memory; the stride is in bytes.
+/// An axis of an array. The stride is in bytes.
 #[derive(Clone, Copy)]
 struct Axis {
     length: usize,
     stride: isize,
 }
 
-/// Copies elements, the last axis fastest, to where they lie without gaps.
+/// Copies elements into `out` without gaps, the last axis fastest.
 ///
 /// # Safety
-/// Every element that the axes reach from `data` must be readable, and none of them in `out`.
+/// Every element that the axes reach from `data` must be readable, and none of them may lie in `out`.
 unsafe fn gather(data: *const u8, axes: &[Axis], item_bytes: usize, out: &mut [u8]) {
     let elements: usize = axes.iter().map(|axis| axis.length).product();
     assert_eq!(
         elements * item_bytes,
         out.len(),
-        "as many bytes as elements"
+        "`out` has the size of all elements"
     );
     if out.is_empty() {
         return;
     }
-    // Neighbouring axes without a gap between them are one.
+    // Adjacent axes without a gap between them are merged into one.
     let mut merged: Vec<Axis> = Vec::with_capacity(axes.len());
     for &axis in axes.iter().filter(|axis| axis.length > 1) {
         match merged.last_mut() {
@@ -457,7 +464,7 @@ unsafe fn gather(data: *const u8, axes: &[Axis], item_bytes: usize, out: &mut [u
         run_bytes *= inner.length;
     }
     let out = out.as_mut_ptr();
-    // SAFETY: handed on to the caller; `out` has the bytes of all runs.
+    // SAFETY: the caller guarantees the reads; `out` has the size of all runs, checked above.
     unsafe {
         match run_bytes {
             1 => copy_runs::<1>(data, &merged, out),
@@ -469,12 +476,12 @@ unsafe fn gather(data: *const u8, axes: &[Axis], item_bytes: usize, out: &mut [u
     }
 }
 
-/// Copies runs of a few bytes, and returns where the next goes.
+/// Copies runs of `BYTES` bytes. Returns the end of the copied bytes.
 ///
 /// # Safety
 /// As [`copy_long_runs`].
 unsafe fn copy_runs<const BYTES: usize>(from: *const u8, axes: &[Axis], to: *mut u8) -> *mut u8 {
-    // SAFETY: handed on to the caller. An array of bytes needs no alignment.
+    // SAFETY: guaranteed by the caller. An array of bytes needs no alignment.
     unsafe {
         match axes {
             [] => {
@@ -500,12 +507,13 @@ unsafe fn copy_runs<const BYTES: usize>(from: *const u8, axes: &[Axis], to: *mut
     }
 }
 
-/// Copies runs, and returns where the next goes.
+/// Copies runs of `run_bytes` bytes. Returns the end of the copied bytes.
 ///
 /// # Safety
-/// Every run that the axes reach must be readable, and `to` must have room for all of them elsewhere.
+/// Every run that the axes reach must be readable, and `to` must have room for all of them outside that
+/// memory.
 unsafe fn copy_long_runs(from: *const u8, axes: &[Axis], to: *mut u8, run_bytes: usize) -> *mut u8 {
-    // SAFETY: handed on to the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let Some((axis, inner)) = axes.split_first() else {
             to.copy_from_nonoverlapping(from, run_bytes);

@@ -1,5 +1,5 @@
-//! Arrow arrays in and out, through Arrow's PyCapsule interface: no copy on the way to Python, and none before the one
-//! into shared memory.
+//! Arrow arrays in and out, through Arrow's PyCapsule interface. Nothing is copied on the way to Python;
+//! on the way out, the copy into shared memory is the only one.
 //!
 //! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>
 
@@ -24,11 +24,11 @@ use std::sync::Arc;
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
 
-/// Reads what is Arrow: arrays, record batches, chunked arrays, tables; `None` for what is not.
+/// Reads Arrow's arrays, record batches, chunked arrays and tables; `None` for other objects.
 pub(crate) fn import(value: &Bound<'_, PyAny>) -> PyResult<Option<(ArrayData, Schema)>> {
     let py = value.py();
     if let Some(export) = value.getattr_opt(pyo3::intern!(py, "__arrow_c_array__"))? {
-        // A record batch looks like an array of structs, but for its schema.
+        // Only the schema distinguishes a record batch from an array of structs.
         let is_record_batch = value.getattr_opt(pyo3::intern!(py, "schema"))?.is_some();
         return import_capsules(&export.call0()?, is_record_batch).map(Some);
     }
@@ -45,7 +45,7 @@ pub(crate) fn import(value: &Bound<'_, PyAny>) -> PyResult<Option<(ArrayData, Sc
     Ok(None)
 }
 
-/// The sample as it was sent: a list or dict, or else pyarrow's array or record batch.
+/// The sample as it was sent: a list or dict, otherwise a pyarrow array or record batch.
 pub(crate) fn to_object<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyAny>> {
     let (array, schema) = read(py, sample)?;
     if let Some(schema) = &schema
@@ -61,13 +61,13 @@ pub(crate) fn to_object<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound
     )
 }
 
-/// The sample as pyarrow's array or record batch.
+/// The sample as a pyarrow array or record batch.
 pub(crate) fn to_pyarrow<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyAny>> {
     let (array, schema) = read(py, sample)?;
     exported(py, array, schema, "event.value is a pyarrow array")
 }
 
-/// The elements as NumPy's: in place where they are numbers without nulls, else as pyarrow converts them.
+/// The elements as a NumPy array: in place for numbers without nulls, otherwise converted by pyarrow.
 pub(crate) fn to_numpy<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyAny>> {
     let (array, schema) = read(py, sample)?;
     let kind = schema.as_ref().and_then(objects::python_kind);
@@ -81,12 +81,12 @@ pub(crate) fn to_numpy<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<
             "a dict"
         };
         let text = format!(
-            "the value is {what}, no array: use event.object; arrays in it are NumPy arrays"
+            "the value is {what}, not an array: use event.object; arrays in it are NumPy arrays"
         );
         return Err(exception(py, "SampleError", text));
     }
     let dtype =
-        plain_dtype(array.data_type()).filter(|_| array.null_count() == 0 && array.offset() == 0);
+        native_dtype(array.data_type()).filter(|_| array.null_count() == 0 && array.offset() == 0);
     if let Some((dtype, [elements, ..])) = dtype.zip(Some(array.buffers())) {
         let layout = TensorLayout::contiguous(dtype, &[array.len()]);
         let layout = layout.map_err(|error| exception(py, "SampleError", error))?;
@@ -111,7 +111,7 @@ fn read(py: Python<'_>, sample: &Sample) -> PyResult<(ArrayData, Option<Schema>)
     ))
 }
 
-/// The array as pyarrow's, for what is said to those who have no pyarrow.
+/// The array in pyarrow. `wanted` is for the message if pyarrow is not installed.
 fn exported<'py>(
     py: Python<'py>,
     array: ArrayData,
@@ -135,7 +135,7 @@ fn exported<'py>(
         .call1((exported,))
 }
 
-/// Says what to do where pyarrow, which only Arrow values need, is not installed.
+/// Adds what to do to the error of a missing pyarrow, which only Arrow values need.
 fn without_pyarrow(py: Python<'_>, error: PyErr, wanted: &str) -> PyErr {
     if !error.is_instance_of::<PyModuleNotFoundError>(py) {
         return error;
@@ -146,7 +146,7 @@ fn without_pyarrow(py: Python<'_>, error: PyErr, wanted: &str) -> PyErr {
     ))
 }
 
-fn plain_dtype(data_type: &DataType) -> Option<DType> {
+fn native_dtype(data_type: &DataType) -> Option<DType> {
     Some(match data_type {
         DataType::Int8 => DType::I8,
         DataType::Int16 => DType::I16,
@@ -163,7 +163,7 @@ fn plain_dtype(data_type: &DataType) -> Option<DType> {
     })
 }
 
-/// An array on its way to another library.
+/// An array that is exported to another library.
 #[pyclass(frozen, module = "nervure._native")]
 struct Exported {
     array: ArrayData,
@@ -178,7 +178,7 @@ impl Exported {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        // A wish, by the interface; the receiver converts if it must.
+        // By the interface, the requested schema is a hint that may be ignored.
         let _ = requested_schema;
         let schema = FFI_ArrowSchema::try_from(&self.field)
             .map_err(|error| exception(py, "SampleError", chain(&error)))?;
@@ -198,15 +198,17 @@ fn import_capsules(
     let schema = schema
         .pointer_checked(Some(SCHEMA))?
         .cast::<FFI_ArrowSchema>();
-    // SAFETY: a capsule of this name holds an `ArrowSchema`, and lives until the end of this function.
+    // SAFETY: a capsule with this name holds an `ArrowSchema`, and lives until the end of this function.
     let field = Field::try_from(unsafe { schema.as_ref() }).map_err(|error| refused(&error))?;
     let array = array.pointer_checked(Some(ARRAY))?.cast::<FFI_ArrowArray>();
-    // SAFETY: a capsule of this name holds an `ArrowArray`, which a consumer may move out of it.
+    // SAFETY: a capsule with this name holds an `ArrowArray`, which a consumer may move out of it.
     let array = unsafe { FFI_ArrowArray::from_raw(array.as_ptr()) };
     if array.is_released() {
-        return Err(refused(&"the Arrow array was given away before"));
+        return Err(refused(
+            &"the Arrow array was already moved to another consumer",
+        ));
     }
-    // SAFETY: the array comes from a library that says it is of this type.
+    // SAFETY: the exporting library guarantees that the array has the type of its schema.
     let array = unsafe { import_array(Arc::new(array), field.data_type()) };
     let array = array.map_err(|error| refused(&error))?;
     let schema = match field.data_type() {

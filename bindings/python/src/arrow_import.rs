@@ -1,6 +1,6 @@
 //! From Arrow's C data interface to an array, in place.
 //!
-//! The crate `arrow-array` can do this too; it would add half a minute to the build, for a walk over the types.
+//! The crate `arrow-array` can do this too, but would add half a minute to the build.
 
 use arrow_buffer::Buffer;
 use arrow_data::ffi::FFI_ArrowArray;
@@ -9,17 +9,17 @@ use arrow_schema::{ArrowError, DataType};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The array that `array` describes, on its memory, which it keeps.
+/// The array that `array` describes, on the same memory, which it keeps alive.
 ///
 /// # Safety
-/// It must be as Arrow's specification says an array of this type is: the sizes of buffers are not in the interface, but
-/// follow from lengths and offsets.
+/// `array` must conform to Arrow's specification for its type: the interface has no sizes of buffers,
+/// they follow from lengths and offsets.
 pub(crate) unsafe fn import_array(
     array: Arc<FFI_ArrowArray>,
     data_type: &DataType,
 ) -> Result<ArrayData, ArrowError> {
     let whole = array.clone();
-    // SAFETY: handed on to the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { Importer { owner: &whole }.array(&array, data_type) }
 }
 
@@ -36,7 +36,7 @@ impl Importer<'_> {
         data_type: &DataType,
     ) -> Result<ArrayData, ArrowError> {
         let layout = arrow_data::layout(data_type);
-        // Buffers hold what comes before the offset, too.
+        // Buffers also hold the elements before the offset.
         let length = array
             .len()
             .checked_add(array.offset())
@@ -47,7 +47,7 @@ impl Importer<'_> {
             .align_buffers(true);
         let mut next = 0;
         if layout.can_contain_null_mask {
-            // SAFETY: a validity bitmap has a bit for each element.
+            // SAFETY: a validity bitmap has one bit per element.
             let bits = unsafe { self.buffer(array, next, length.div_ceil(8), data_type)? };
             next += 1;
             data = data.null_bit_buffer(bits);
@@ -62,7 +62,7 @@ impl Importer<'_> {
                 BufferSpec::VariableWidth => last_offset(offsets.as_ref(), data_type),
                 BufferSpec::AlwaysNull => 0,
             };
-            // SAFETY: the size is that of Arrow's specification for the type and length.
+            // SAFETY: the size is the one that Arrow's specification gives for the type and length.
             let buffer = unsafe { self.buffer(array, next, bytes, data_type)? }.unwrap_or_default();
             next += 1;
             offsets.get_or_insert_with(|| buffer.clone());
@@ -71,7 +71,7 @@ impl Importer<'_> {
         if layout.variadic {
             let buffers = array.num_buffers().checked_sub(next + 1);
             let count = buffers.ok_or_else(|| invalid(data_type, "number of buffers"))?;
-            // SAFETY: the last buffer has the sizes of the data buffers before it, 64 bits each.
+            // SAFETY: the last buffer holds the sizes of the data buffers before it, 64 bits each.
             let sizes = unsafe { self.buffer(array, next + count, count * 8, data_type)? };
             for index in 0..count {
                 let size = sizes
@@ -82,7 +82,7 @@ impl Importer<'_> {
                 });
                 let size = usize::try_from(size)
                     .map_err(|_| invalid(data_type, "size of a data buffer"))?;
-                // SAFETY: by the sizes.
+                // SAFETY: the size comes from the buffer of sizes.
                 let buffer = unsafe { self.buffer(array, next + index, size, data_type)? };
                 data = data.add_buffer(buffer.unwrap_or_default());
             }
@@ -104,10 +104,10 @@ impl Importer<'_> {
         data.build()
     }
 
-    /// A buffer in place; `None` where there is none.
+    /// A buffer in place; `None` if its pointer is null.
     ///
     /// # Safety
-    /// The buffer must have that many bytes, or be null.
+    /// The buffer must have at least `bytes` bytes, or be null.
     unsafe fn buffer(
         &self,
         array: &FFI_ArrowArray,
@@ -121,14 +121,14 @@ impl Importer<'_> {
         let Some(start) = NonNull::new(array.buffer(index).cast_mut()) else {
             return Ok(None);
         };
-        // SAFETY: the caller vouches for the bytes, which live as long as their owner.
+        // SAFETY: the caller guarantees the bytes, which live as long as their owner.
         Ok(Some(unsafe {
             Buffer::from_custom_allocation(start, bytes, self.owner.clone())
         }))
     }
 }
 
-/// Elements of a buffer of fixed width: offsets have one more than the array.
+/// The number of elements of a fixed-width buffer. Offsets have one more than the array.
 fn elements(data_type: &DataType, length: usize) -> usize {
     use DataType::{Binary, LargeBinary, LargeList, LargeUtf8, List, Map, Utf8};
     match data_type {
@@ -137,7 +137,7 @@ fn elements(data_type: &DataType, length: usize) -> usize {
     }
 }
 
-/// Bytes of text or binary values.
+/// The number of bytes of text or binary values: their last offset.
 fn last_offset(offsets: Option<&Buffer>, data_type: &DataType) -> usize {
     let Some(offsets) = offsets else { return 0 };
     let is_large = matches!(data_type, DataType::LargeUtf8 | DataType::LargeBinary);

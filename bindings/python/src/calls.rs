@@ -1,10 +1,10 @@
-//! Requests to services, and answers.
+//! Errors of requests and answers as Python's exceptions.
 
 use crate::error::{exception, send_error, unknown_name};
 use nervure_node::{CallError, ReplyError, Ticket};
 use pyo3::prelude::*;
 
-/// A request under way, for `nervure._asyncio`.
+/// A request in flight, for `nervure._asyncio`.
 #[pyclass(frozen, module = "nervure._native")]
 pub(crate) struct Call {
     pub(crate) ticket: Ticket,

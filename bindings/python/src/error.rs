@@ -1,13 +1,13 @@
 //! Errors as Python's exceptions.
 //!
-//! The classes are written in Python (`nervure.errors`), where a class may have two bases: `NodeTimeout` is a
-//! `TimeoutError` as well.
+//! The classes are written in Python (`nervure.errors`), where a class can have two bases:
+//! `NodeTimeout` is also a `TimeoutError`.
 
 use nervure_node::{ConnectError, NodeForked, ObserveError, SampleError, SendError, UnknownName};
 use pyo3::prelude::*;
 use std::fmt::Display;
 
-/// An exception of the class of that name in `nervure.errors`.
+/// An exception of the named class of `nervure.errors`.
 pub(crate) fn exception(py: Python<'_>, class: &str, message: impl Display) -> PyErr {
     let class = py
         .import("nervure.errors")

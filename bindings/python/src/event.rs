@@ -1,4 +1,4 @@
-//! What a node is told, as Python sees it. Nothing is converted before it is asked for.
+//! Events as Python objects. Nothing is converted before it is requested.
 
 use crate::array::{self, Access};
 use crate::arrow;
@@ -6,25 +6,26 @@ use crate::calls::reply_error;
 use crate::error::{exception, sample_error};
 use crate::metadata;
 use crate::params;
-use crate::sending::{self, Failure, Given};
+use crate::sending::{self, Failure, SendOptions};
+use nervure_node::binding::reply_with;
 use nervure_node::message::{DType, Header, Layout, Scalar, TensorLayout};
 use nervure_node::{Event as NodeEvent, Handle, Request, Sample, Wait};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
 
-/// What a node is told: a sample that arrived, a timer that is due, an input that is stale, a neighbour that failed, the
-/// order to stop.
+/// An event of a node: a sample that arrived, a timer that is due, a stale input, a neighbour that
+/// failed, the order to stop.
 ///
-/// Values are views of shared memory where they can be: they are read-only, and keep their block from being used again
-/// until the last of them is gone. Copy what you keep.
-#[pyclass(frozen, module = "nervure")]
-pub(crate) struct Event {
+/// Values are views of shared memory where possible. They are read-only, and keep their block from
+/// being reused until the last view is gone. Copy what you keep.
+#[pyclass(frozen, name = "Event", module = "nervure")]
+pub(crate) struct PyEvent {
     event: NodeEvent,
     handle: Handle,
 }
 
-impl Event {
+impl PyEvent {
     pub(crate) fn new(event: NodeEvent, handle: Handle) -> Self {
         Self { event, handle }
     }
@@ -46,7 +47,7 @@ impl Event {
         }
     }
 
-    /// The sample, for those who ask for what only samples have.
+    /// The sample, for attributes that only samples have.
     fn expect_sample(&self, py: Python<'_>) -> PyResult<&Sample> {
         self.sample().ok_or_else(|| {
             let what = match &self.event {
@@ -59,14 +60,14 @@ impl Event {
 
     fn expect_request(&self, py: Python<'_>) -> PyResult<&Request> {
         let NodeEvent::Request(request) = &self.event else {
-            let text = format!("an event of type {} is no request", self.event.kind());
+            let text = format!("an event of type {} is not a request", self.event.kind());
             return Err(exception(py, "ServiceError", text));
         };
         Ok(request)
     }
 
     fn layout<'a>(py: Python<'_>, sample: &'a Sample) -> PyResult<&'a Layout> {
-        // `view` checks the payload's size, too.
+        // `view` also checks the payload's size.
         Ok(sample
             .view()
             .map_err(|error| sample_error(py, &error))?
@@ -75,16 +76,16 @@ impl Event {
 }
 
 #[pymethods]
-impl Event {
+impl PyEvent {
     /// `INPUT`, `INPUT_CLOSED`, `STALE`, `DEADLINE_MISSED`, `REQUEST`, `PARAM`,
-    /// `NODE_FAILED`, `NODE_RESTARTED`, `STOP`; ignore what you do not know.
+    /// `NODE_FAILED`, `NODE_RESTARTED` or `STOP`. Ignore types that you do not know.
     #[getter]
     fn r#type(&self) -> &str {
         self.event.kind()
     }
 
-    /// The input that a sample or tick came from; `None` of every other event, so that `event.id == "image"` is
-    /// enough to know that there is one.
+    /// The input of a sample or tick; `None` for every other event. So `event.id == "image"` is enough
+    /// to know that there is a sample.
     #[getter]
     fn id(&self) -> Option<&str> {
         match &self.event {
@@ -93,8 +94,8 @@ impl Event {
         }
     }
 
-    /// The value as a pyarrow array or record batch; `None` where there is none (a timer's tick). Of
-    /// `PARAM`, as `object`.
+    /// The value as a pyarrow array or record batch; `None` for events without a value (a timer's
+    /// tick). For `PARAM`, the same as `object`.
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         if let NodeEvent::Param { value, .. } = &self.event {
@@ -106,7 +107,7 @@ impl Event {
     }
 
     /// The value as it was sent: `bytes`, `str`, a number, a NumPy array, a list or dict, an Arrow
-    /// array. Of `PARAM`, the parameter's value.
+    /// array. For `PARAM`, the parameter's value.
     #[getter]
     fn object<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         if let NodeEvent::Param { value, .. } = &self.event {
@@ -130,7 +131,7 @@ impl Event {
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let sample = self.expect_sample(py)?;
         match Self::layout(py, sample)? {
-            Layout::Tensor(layout) if array::is_plain(layout.dtype()) => {
+            Layout::Tensor(layout) if array::is_native(layout.dtype()) => {
                 view(py, sample, layout.clone())
             }
             Layout::Tensor(layout) => array::custom_over(&flat(py, sample)?, layout),
@@ -147,27 +148,24 @@ impl Event {
         }
     }
 
-    /// The same event with a copy of the sample, which holds no shared memory: for what is kept.
-    fn copied(&self, py: Python<'_>) -> PyResult<Self> {
+    /// The same event with a copy of its value, which holds no shared memory: for events that you keep.
+    /// A copied `REQUEST` can still be answered.
+    fn copied(&self) -> Self {
         let event = match &self.event {
             NodeEvent::Input { id, sample } => NodeEvent::Input {
                 id: id.clone(),
                 sample: sample.copied(),
             },
-            NodeEvent::Request(_) => {
-                let text =
-                    "a request is answered, not kept: copy what you need of it, e.g. event.bytes";
-                return Err(exception(py, "SampleError", text));
-            }
+            NodeEvent::Request(request) => NodeEvent::Request(request.copied()),
             other => other.clone(),
         };
-        Ok(Self {
+        Self {
             event,
             handle: self.handle.clone(),
-        })
+        }
     }
 
-    /// The text.
+    /// The value of a text sample.
     #[getter]
     fn text<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
         let text = self
@@ -177,13 +175,13 @@ impl Event {
         Ok(PyString::new(py, &text))
     }
 
-    /// A copy of the value's bytes, whatever they are.
+    /// A copy of the value's bytes, in any layout.
     #[getter]
     fn bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, self.expect_sample(py)?.bytes()))
     }
 
-    /// The named values that were sent along.
+    /// The metadata that was sent with the value, by name.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         match self.sample() {
@@ -197,20 +195,21 @@ impl Event {
         }
     }
 
-    /// When the world was as the value says, in seconds since 1970-01-01 UTC; when a tick was due.
+    /// The time at which the value was true, in seconds since 1970-01-01 UTC. For a tick, when it was
+    /// due.
     #[getter(stamp)]
     fn stamp_seconds(&self) -> Option<f64> {
         self.stamp().map(seconds)
     }
 
-    /// The stamp in nanoseconds.
+    /// The stamp in nanoseconds since 1970-01-01 UTC.
     #[getter]
     fn stamp_nanos(&self) -> Option<i64> {
         self.stamp()
     }
 
-    /// Seconds since the stamp, now. Of `STALE`: seconds since the input's newest sample was sent, or
-    /// since the start when there was none.
+    /// Seconds since the stamp. For `STALE`, seconds since the input's newest sample was sent, or since
+    /// the start if there was none.
     #[getter]
     fn age(&self) -> Option<f64> {
         if let NodeEvent::Stale { age, .. } = &self.event {
@@ -220,14 +219,14 @@ impl Event {
             .map(|stamp| seconds(self.handle.now().saturating_sub(stamp).max(0)))
     }
 
-    /// Seconds from the sending until this node took the sample from its queue.
+    /// Seconds from the send until this node took the sample from its queue.
     #[getter]
     fn latency(&self) -> Option<f64> {
         self.sample().map(|sample| sample.latency().as_secs_f64())
     }
 
-    /// Number of the sample within its output and incarnation, from 0. A gap is a loss. `None` of what
-    /// the sender did not send itself (`on_failure`).
+    /// Number of the sample within its output and incarnation, from 0. A gap is a loss. `None` for a
+    /// value of `on_failure`, which the sender did not send itself.
     #[getter]
     fn sequence(&self) -> Option<u64> {
         self.sample()
@@ -235,19 +234,19 @@ impl Event {
             .filter(|&number| number != Header::NO_SEQUENCE)
     }
 
-    /// How often the sender had been restarted. Each restart begins a new sequence.
+    /// Restarts of the sender before this sample. Each restart begins a new sequence.
     #[getter]
     fn incarnation(&self) -> Option<u32> {
         self.sample().map(|sample| sample.header().incarnation)
     }
 
-    /// The coordinate frame, where one was sent.
+    /// The coordinate frame, if one was sent.
     #[getter]
     fn frame(&self) -> Option<String> {
         self.sample().and_then(Sample::frame)
     }
 
-    /// Of a timer's tick: earlier ticks that were merged into this one.
+    /// For a timer's tick, the number of earlier ticks that were merged into this one.
     #[getter]
     fn missed(&self) -> Option<u64> {
         if let NodeEvent::Tick { missed, .. } = &self.event {
@@ -257,7 +256,7 @@ impl Event {
         }
     }
 
-    /// Of `REQUEST`: the service that is asked for.
+    /// For `REQUEST`, the name of the service.
     #[getter]
     fn service(&self) -> Option<&str> {
         if let NodeEvent::Request(request) = &self.event {
@@ -276,36 +275,22 @@ impl Event {
         metadata: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         let request = self.expect_request(py)?;
-        let publisher = request
-            .begin_reply()
-            .map_err(|error| reply_error(py, &error))?;
-        let given = Given::new(None, None, None, metadata, None).map(|given| Given {
-            envelope: request.number(),
-            ..given
+        let sent = reply_with(request, |publisher, envelope| {
+            let options = SendOptions::for_call(envelope, metadata)?;
+            sending::send(py, publisher, value, &options, Wait::Never)?;
+            Ok(())
         });
-        let sent = given
-            .map_err(Failure::Python)
-            .and_then(|given| sending::send(py, publisher, value, &given, Wait::Never));
-        match sent {
-            Ok(_) => Ok(()),
-            Err(Failure::Send(error)) => request
-                .end_reply(Err(error))
-                .map_err(|error| reply_error(py, &error)),
-            Err(Failure::Python(error)) => {
-                request.take_back_reply();
-                Err(error)
-            }
-        }
+        sent.map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Tells the caller of a `REQUEST` that there is no answer, and why.
+    /// Reports to the caller of a `REQUEST` that it failed, and why.
     fn fail(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
         self.expect_request(py)?
             .fail(reason)
             .map_err(|error| reply_error(py, &error))
     }
 
-    /// Of `PARAM`: the name of the parameter that was changed.
+    /// For `PARAM`, the name of the parameter that was changed.
     #[getter]
     fn param(&self) -> Option<&str> {
         if let NodeEvent::Param { name, .. } = &self.event {
@@ -315,7 +300,7 @@ impl Event {
         }
     }
 
-    /// Of `DEADLINE_MISSED`: seconds beyond the deadline.
+    /// For `DEADLINE_MISSED`, seconds beyond the deadline.
     #[getter]
     fn overrun(&self) -> Option<f64> {
         if let NodeEvent::DeadlineMissed { overrun, .. } = &self.event {
@@ -324,8 +309,8 @@ impl Event {
         None
     }
 
-    /// Of `STALE`: how often it was told since the newest sample; of `DEADLINE_MISSED`: since the
-    /// start of the process. This time is included.
+    /// The number of events of this kind, including this one: for `STALE`, since the newest sample; for
+    /// `DEADLINE_MISSED`, since the start of the process.
     #[getter]
     fn count(&self) -> Option<u64> {
         match &self.event {
@@ -336,7 +321,7 @@ impl Event {
         }
     }
 
-    /// The neighbour that the event is about, or that asks.
+    /// The neighbour that the event is about, or that sent the request.
     #[getter]
     fn node(&self) -> Option<&str> {
         match &self.event {
@@ -348,7 +333,7 @@ impl Event {
         }
     }
 
-    /// What happened, for people.
+    /// What happened, as text for people.
     #[getter]
     fn reason(&self) -> Option<&str> {
         match &self.event {
@@ -359,8 +344,8 @@ impl Event {
         }
     }
 
-    /// The input that was closed or is stale or whose event took too long, or those that a neighbour's
-    /// failure or restart concerns.
+    /// The input that was closed, is stale, or whose event took too long to handle; or the inputs that
+    /// a neighbour's failure or restart concerns.
     #[getter]
     fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         match &self.event {
@@ -375,7 +360,7 @@ impl Event {
     }
 
     fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &str) -> PyResult<Bound<'py, PyAny>> {
-        // dora's programs, which look at the type first, find there which input was closed.
+        // For programs written for dora, which read the closed input there after a look at the type.
         if let ("id", NodeEvent::InputClosed { id }) = (key, &slf.get().event) {
             return Ok(PyString::new(slf.py(), id).into_any());
         }
@@ -436,12 +421,13 @@ impl Event {
     }
 }
 
-/// What can be asked for as `event["id"]`.
+/// The keys of `event[key]`.
 const KEYS: [&str; 8] = [
     "type", "id", "value", "metadata", "stamp", "node", "reason", "inputs",
 ];
 
-/// A sample's memory as NumPy asks for it. NumPy keeps it as the base of the array, and so the sample's block.
+/// A sample's memory under NumPy's array interface. NumPy keeps this object, and with it the sample's
+/// block, as the base of the array.
 #[pyclass(frozen, module = "nervure._native")]
 struct SampleMemory {
     sample: Sample,
@@ -461,7 +447,7 @@ impl SampleMemory {
     }
 }
 
-/// The payload under a layout that was checked to fit into it.
+/// A view of the payload under a layout that was checked to fit into it.
 fn view<'py>(
     py: Python<'py>,
     sample: &Sample,
@@ -481,7 +467,7 @@ fn view<'py>(
     array::over(memory.as_any())
 }
 
-/// The whole payload as bytes.
+/// A view of the whole payload as bytes.
 fn flat<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyAny>> {
     let layout = TensorLayout::contiguous(DType::U8, &[sample.bytes().len()]);
     view(

@@ -1,8 +1,8 @@
 //! The native half of the Python package `nervure`.
 //!
-//! Everything that a node does per event happens here, before control returns to Python; NumPy and pyarrow are imported
-//! when a value is first asked for in their terms. What is rare and easier said in Python is in the package's private
-//! modules, and called from here.
+//! Everything that a node does per event happens here, before control returns to Python. NumPy and
+//! pyarrow are imported when a value is first requested in one of their types. Rare work that is
+//! simpler in Python is in private modules of the package, which are called from here.
 
 #![expect(
     unsafe_code,
@@ -27,17 +27,17 @@ mod refusal;
 mod sending;
 mod signals;
 
-/// The native half of the package `nervure`.
+/// The native half of the package `nervure`: see `_native.pyi`.
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::event::Event;
+    use crate::event::PyEvent;
     #[pymodule_export]
-    use crate::loan::Loan;
+    use crate::loan::PyLoan;
     #[pymodule_export]
-    use crate::node::Node;
+    use crate::node::PyNode;
     #[pymodule_export]
-    use crate::observer::{Observer, observe};
+    use crate::observer::{PyObserver, observe};
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name that Python's packages use")]

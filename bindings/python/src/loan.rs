@@ -1,55 +1,61 @@
-//! Memory that a node fills in place.
+//! Shared memory that a node fills in place.
 //!
-//! What has been published belongs to its readers, so nobody may write to it any more. NumPy can take that right from an
-//! array, but not from the views that were made of it before. They are found by their common base: `root` is an array
-//! that nobody sees; `array`, and every view of it, refer to `root`. So while `root` is referred to by more than this
-//! loan and `array`, views are alive, and publication is refused.
+//! A published sample belongs to its receivers, so the sender must not write to it any more. NumPy can
+//! make an array read-only, but not the views that were made of it before. Views are found by their
+//! common base: `root` is an array that user code never sees, and `array` and every view of it refer to
+//! `root`. So while `root` has more references than those of this loan and of `array`, there are views,
+//! and publication is refused.
 
 use crate::array::{self, Access};
 use crate::error::exception;
-use crate::sending::{Given, in_slices};
+use crate::sending::{SendOptions, in_slices};
+use nervure_node::binding::{self, Mapped};
 use nervure_node::message::{DType, TensorLayout};
-use nervure_node::{Mapped, Wait};
+use nervure_node::{Loan, Wait};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use std::sync::{Mutex, PoisonError};
 
-/// Memory of an output for one value: fill `array`, which is then sent at the end of the `with` block. An exception
-/// inside the block discards it.
-#[pyclass(frozen, module = "nervure")]
-pub(crate) struct Loan {
+/// Shared memory of an output for one value. Fill `array`; it is sent at the end of the `with` block. An
+/// exception inside the block discards it.
+#[pyclass(frozen, name = "Loan", module = "nervure")]
+pub(crate) struct PyLoan {
     state: Mutex<Option<Filling>>,
     root: Py<PyAny>,
     array: Py<PyAny>,
 }
 
 struct Filling {
-    /// Boxed, because Python does not align objects as a loan needs.
-    loan: Box<nervure_node::Loan>,
-    /// What the array lies in, where that is not the loan itself.
+    /// Boxed, because Python does not align objects as strictly as a loan needs.
+    loan: Box<Loan>,
+    /// The memory of the array, if that is not the loan's own.
     private: Option<Py<LoanMemory>>,
-    given: Given,
+    options: SendOptions,
     wait: Wait,
 }
 
-impl Loan {
+impl PyLoan {
     pub(crate) fn new(
         py: Python<'_>,
-        mut loan: nervure_node::Loan,
+        mut loan: Loan,
         layout: &TensorLayout,
-        given: Given,
+        options: SendOptions,
         wait: Wait,
     ) -> PyResult<Self> {
-        let plain = array::is_plain(layout.dtype());
-        let exported = if plain { layout.clone() } else { flat(layout) };
-        let mapped = loan.mapped();
+        let is_native = array::is_native(layout.dtype());
+        let exported = if is_native {
+            layout.clone()
+        } else {
+            flat(layout)
+        };
+        let mapped = binding::mapped(&loan);
         let is_private = mapped.is_none();
         let payload = loan.payload_mut();
         assert_eq!(
             payload.len(),
             layout.payload_bytes(),
-            "the loan has the size that was asked for"
+            "the loan has the requested size"
         );
         let memory = match mapped {
             Some(mapped) => LoanMemory {
@@ -62,7 +68,7 @@ impl Loan {
         let memory = Bound::new(py, memory)?;
         let private = is_private.then(|| memory.clone().unbind());
         let root = array::over(memory.as_any())?;
-        let array = if plain {
+        let array = if is_native {
             root.call_method0("view")?
         } else {
             array::custom_over(&root, layout)?
@@ -71,7 +77,7 @@ impl Loan {
             state: Mutex::new(Some(Filling {
                 loan: Box::new(loan),
                 private,
-                given,
+                options,
                 wait,
             })),
             root: root.unbind(),
@@ -90,25 +96,27 @@ impl Loan {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(filling);
     }
 
-    /// Makes the arrays read-only. Their owner is no buffer, so NumPy will not make them writeable again.
+    /// Makes the arrays read-only. Their owner has no buffer interface, so NumPy cannot make them
+    /// writeable again.
     fn seal(&self, py: Python<'_>) -> PyResult<()> {
         self.root.call_method1(py, "setflags", (false,))?;
         self.array.call_method1(py, "setflags", (false,))?;
         Ok(())
     }
 
-    /// Views of `array`, apart from itself.
+    /// The number of views of `array`.
     fn live_views(&self, py: Python<'_>) -> usize {
-        const OWN: isize = 2;
-        // SAFETY: the object is alive, because this loan refers to it.
+        /// References of this loan and of `array`.
+        const OWN_REFERENCES: isize = 2;
+        // SAFETY: the object is alive, because this loan holds a reference to it.
         let references = unsafe { ffi::Py_REFCNT(self.root.bind(py).as_ptr()) };
-        (references - OWN).max(0) as usize
+        (references - OWN_REFERENCES).max(0) as usize
     }
 }
 
 #[pymethods]
-impl Loan {
-    /// The memory, writeable until it is sent or discarded.
+impl PyLoan {
+    /// The memory as an array, writeable until it is sent or discarded.
     #[getter]
     fn array(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         if self
@@ -122,7 +130,7 @@ impl Loan {
         Ok(self.array.clone_ref(py))
     }
 
-    /// Sends it, as the end of the `with` block does.
+    /// Sends the array, as the end of the `with` block does.
     fn send(&self, py: Python<'_>) -> PyResult<()> {
         let mut filling = self.take().ok_or_else(|| over(py))?;
         let views = self.live_views(py);
@@ -140,25 +148,27 @@ impl Loan {
             memory.get().copy_to(filling.loan.payload_mut());
         }
         let Filling {
-            loan, given, wait, ..
+            loan,
+            options,
+            wait,
+            ..
         } = filling;
         let mut unsent = Some(loan);
         let attempt = |wait| {
             let loan = unsent
                 .take()
-                .expect("a loan that was not sent for lack of room is given back");
-            loan.send_once(&given.envelope(), wait)
-                .map_err(|(again, cause)| {
-                    unsent = again;
-                    cause
-                })
+                .expect("a loan that was not sent for lack of room is returned");
+            binding::send_loan_once(*loan, &options.envelope(), wait).map_err(|(again, cause)| {
+                unsent = again;
+                cause
+            })
         };
         in_slices(py, wait, attempt)
             .map(drop)
             .map_err(|error| error.raise(py))
     }
 
-    /// Gives the memory back unsent.
+    /// Returns the memory without sending it.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
         match self.take() {
             Some(_) => self.seal(py),
@@ -198,7 +208,8 @@ impl Loan {
     }
 }
 
-/// A loan's memory as NumPy asks for it. It stays mapped, though no longer the loan's, as long as an array refers to it.
+/// A loan's memory under NumPy's array interface. It stays mapped as long as an array refers to it, also
+/// after the end of the loan.
 #[pyclass(frozen, module = "nervure._native")]
 struct LoanMemory {
     data: *mut u8,
@@ -206,14 +217,15 @@ struct LoanMemory {
     _owner: Owner,
 }
 
-/// What keeps the memory.
+/// The owner of the memory.
 enum Owner {
-    Block(#[expect(dead_code, reason = "it is there to be dropped")] Mapped),
-    /// A small payload has no block, and moves about until it is sent. Words, for their alignment.
+    Block(#[expect(dead_code, reason = "held for its drop")] Mapped),
+    /// A small payload has no block, and moves with its loan. So it is filled here and copied when it is
+    /// sent. `u128` for the alignment.
     Private(#[expect(dead_code, reason = "used through `data`")] Box<[u128]>),
 }
 
-// SAFETY: the pointer is only handed on to NumPy, whose arrays are used under Python's rules for threads.
+// SAFETY: the pointer is only passed on to NumPy, whose arrays are used under Python's rules for threads.
 unsafe impl Send for LoanMemory {}
 // SAFETY: as above.
 unsafe impl Sync for LoanMemory {}
@@ -232,9 +244,10 @@ impl LoanMemory {
     fn copy_to(&self, payload: &mut [u8]) {
         assert!(
             payload.len() <= self.layout.payload_bytes(),
-            "the loan has the size that was asked for"
+            "the loan has the requested size"
         );
-        // SAFETY: the memory has that many bytes, checked above, and is another than the payload.
+        // SAFETY: the memory has at least `payload.len()` bytes, checked above, and does not overlap the
+        // payload: it is a separate allocation.
         unsafe { std::ptr::copy_nonoverlapping(self.data, payload.as_mut_ptr(), payload.len()) };
     }
 }

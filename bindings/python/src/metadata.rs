@@ -1,4 +1,4 @@
-//! Metadata as Python's dicts.
+//! Metadata as Python dicts.
 
 use crate::error::exception;
 use nervure_node::{Metadata, Value};
@@ -38,7 +38,7 @@ pub(crate) fn from_dict(dict: &Bound<'_, PyDict>) -> PyResult<Metadata> {
 }
 
 fn value(key: &str, given: &Bound<'_, PyAny>) -> PyResult<Value> {
-    // bool before int, whose subclass it is.
+    // bool before int, because it is a subclass of int.
     if let Ok(value) = given.cast::<PyBool>() {
         return Ok(Value::Bool(value.is_true()));
     }
@@ -57,7 +57,7 @@ fn value(key: &str, given: &Bound<'_, PyAny>) -> PyResult<Value> {
     if given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>() {
         return list(key, given);
     }
-    // Numbers of other libraries, NumPy's before all.
+    // Numbers of other libraries, such as NumPy.
     if given.hasattr("__index__")? {
         return Ok(Value::Integer(integer(key, given)?));
     }

@@ -3,11 +3,13 @@
 use crate::array;
 use crate::calls::{Call, call_error};
 use crate::error::{connect_error, forked, unknown_name};
-use crate::event::{Event, seconds};
-use crate::loan::Loan;
+use crate::event::{PyEvent, seconds};
+use crate::loan::PyLoan;
+use crate::metadata;
 use crate::params;
 use crate::receiving::{Armed, Receiver};
-use crate::sending::{Failure, Given, deadline, in_slices, send};
+use crate::sending::{Failure, SendOptions, deadline, in_slices, send, stamp_nanos as to_nanos};
+use nervure_node::binding;
 use nervure_node::message::{Layout, TensorLayout};
 use nervure_node::{
     CallError, Event as NodeEvent, Handle, Next, Publisher, Receipt, SendError, Ticket, Wait,
@@ -20,15 +22,15 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 /// A node of a running dataflow.
-#[pyclass(frozen, weakref, module = "nervure")]
-pub(crate) struct Node {
+#[pyclass(frozen, weakref, name = "Node", module = "nervure")]
+pub(crate) struct PyNode {
     handle: Handle,
     publishers: Vec<Publisher>,
     receiver: Receiver,
 }
 
 #[pymethods]
-impl Node {
+impl PyNode {
     #[new]
     #[pyo3(signature = (id = None, *, dataflow = None))]
     fn new(py: Python<'_>, id: Option<&str>, dataflow: Option<&str>) -> PyResult<Self> {
@@ -44,8 +46,8 @@ impl Node {
                 raised.is_none()
             };
             match id {
-                Some(id) => nervure_node::Node::join_as(dataflow, id, "python", go_on),
-                None => nervure_node::Node::connect_as("python", go_on),
+                Some(id) => binding::join(dataflow, id, "python", go_on),
+                None => binding::connect("python", go_on),
             }
         });
         if let Some(error) = raised {
@@ -77,7 +79,7 @@ impl Node {
         self.handle.dataflow()
     }
 
-    /// 0 at the first start, one more after each restart.
+    /// The number of restarts of the node: 0 at the first start.
     #[getter]
     fn incarnation(&self) -> u32 {
         self.handle.incarnation()
@@ -95,7 +97,7 @@ impl Node {
         PyTuple::new(py, self.handle.outputs())
     }
 
-    /// The present value of a parameter.
+    /// The current value of a parameter.
     fn param<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let value = self
             .handle
@@ -104,7 +106,7 @@ impl Node {
         params::to_object(py, &value)
     }
 
-    /// All parameters with their present values, in the order of the dataflow file.
+    /// All parameters with their current values, in the order of the dataflow file.
     #[getter]
     fn params<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
@@ -114,7 +116,7 @@ impl Node {
         Ok(dict)
     }
 
-    /// Whether the node was told to stop; for programs that do not look at their events.
+    /// Whether the node has to stop; for programs that do not receive events.
     #[getter]
     fn stopping(&self) -> bool {
         self.handle.is_stopping()
@@ -126,8 +128,7 @@ impl Node {
         self.handle.is_paused()
     }
 
-    /// The dataflow's clock, in seconds since 1970-01-01 UTC. It stands still while the dataflow is
-    /// paused.
+    /// The dataflow's clock, in seconds since 1970-01-01 UTC. It stops while the dataflow is paused.
     fn now(&self) -> f64 {
         seconds(self.handle.now())
     }
@@ -137,7 +138,8 @@ impl Node {
         self.handle.now()
     }
 
-    /// Says that a node with `ready: manual` is ready. The dataflow starts when all nodes are.
+    /// Reports that this node, declared with `ready: manual`, is ready. The dataflow starts when all
+    /// nodes are ready.
     fn ready(&self) {
         self.handle.ready();
     }
@@ -147,19 +149,19 @@ impl Node {
     }
 
     /// Waits for the next event. Other threads run meanwhile, and Ctrl-C ends the wait.
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Event>> {
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<PyEvent>> {
         self.next_event(py, None)
     }
 
-    /// Waits at most `timeout` seconds for the next event; without a timeout, until there is one.
+    /// Waits at most `timeout` seconds for the next event, or without a limit.
     #[pyo3(signature = (*, timeout = None))]
-    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Event>> {
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<PyEvent>> {
         self.next_event(py, deadline(timeout)?)
     }
 
-    /// The newest sample of an input, without waiting: taken from its queue, or else the newest
-    /// that came since the first call for this input: it is kept, and its block with it.
-    fn latest(&self, py: Python<'_>, input: &str) -> PyResult<Option<Event>> {
+    /// The newest sample of an input, without waiting: from its queue, or else the newest that was
+    /// received since the first call for this input. It is kept, and with it its block.
+    fn latest(&self, py: Python<'_>, input: &str) -> PyResult<Option<PyEvent>> {
         let sample = self.receiver.latest(py, input)?;
         let known = self.handle.inputs().find(|known| *known == input);
         Ok(sample.zip(known).map(|(sample, id)| {
@@ -170,7 +172,7 @@ impl Node {
         }))
     }
 
-    /// Sends a value. It is copied, once, into the memory that its receivers read.
+    /// Sends a value. It is copied once, into the memory that its receivers read.
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     #[pyo3(signature = (
         output, value, *, stamp = None, stamp_nanos = None, like = None, metadata = None, frame = None, timeout = None
@@ -182,20 +184,20 @@ impl Node {
         value: &Bound<'_, PyAny>,
         stamp: Option<f64>,
         stamp_nanos: Option<i64>,
-        like: Option<&Bound<'_, Event>>,
+        like: Option<&Bound<'_, PyEvent>>,
         metadata: Option<&Bound<'_, PyDict>>,
         frame: Option<String>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let wait = deadline(timeout)?.map_or(Wait::Forever, Wait::Until);
         let publisher = self.publisher(py, output)?;
-        let given = Given::new(stamp, stamp_nanos, like, metadata, frame)?;
-        send(py, publisher, value, &given, wait)
+        let options = send_options(stamp, stamp_nanos, like, metadata, frame)?;
+        send(py, publisher, value, &options, wait)
             .map(drop)
             .map_err(|error| error.raise(py))
     }
 
-    /// As :meth:`send`, but never waits. `False`, and nothing is sent, while a receiver has no
+    /// As :meth:`send`, but never waits. Returns `False`, and sends nothing, while a receiver has no
     /// room.
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     #[pyo3(signature = (
@@ -208,20 +210,20 @@ impl Node {
         value: &Bound<'_, PyAny>,
         stamp: Option<f64>,
         stamp_nanos: Option<i64>,
-        like: Option<&Bound<'_, Event>>,
+        like: Option<&Bound<'_, PyEvent>>,
         metadata: Option<&Bound<'_, PyDict>>,
         frame: Option<String>,
     ) -> PyResult<bool> {
         let publisher = self.publisher(py, output)?;
-        let given = Given::new(stamp, stamp_nanos, like, metadata, frame)?;
-        match send(py, publisher, value, &given, Wait::Never) {
+        let options = send_options(stamp, stamp_nanos, like, metadata, frame)?;
+        match send(py, publisher, value, &options, Wait::Never) {
             Ok(_) => Ok(true),
             Err(Failure::Send(SendError::WouldBlock { .. })) => Ok(false),
             Err(error) => Err(error.raise(py)),
         }
     }
 
-    /// Asks a service, and waits for its answer, for `timeout` seconds at most.
+    /// Sends a request to a service, and waits for its answer, at most `timeout` seconds.
     #[pyo3(signature = (client, value, *, timeout = None, metadata = None))]
     fn call(
         &self,
@@ -230,7 +232,7 @@ impl Node {
         value: &Bound<'_, PyAny>,
         timeout: Option<f64>,
         metadata: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Event> {
+    ) -> PyResult<PyEvent> {
         let until = deadline(timeout)?;
         let ticket = self.begin(py, client, value, metadata)?;
         match self.receiver.wait_for_answer(py, ticket, until) {
@@ -251,7 +253,7 @@ impl Node {
         }
     }
 
-    /// As :meth:`call`, for asyncio: other tasks run meanwhile, and can call too.
+    /// As :meth:`call`, for asyncio: other tasks run meanwhile, and can call as well.
     #[pyo3(signature = (client, value, *, timeout = None, metadata = None))]
     fn call_async<'py>(
         slf: &Bound<'py, Self>,
@@ -264,8 +266,8 @@ impl Node {
         call.call1((slf, client, value, timeout, metadata))
     }
 
-    /// As :meth:`send`, for asyncio: other tasks run while a receiver has no room. Do not change
-    /// the value before.
+    /// As :meth:`send`, for asyncio: other tasks run while a receiver has no room. Do not change the
+    /// value before it was sent.
     #[pyo3(signature = (output, value, **envelope))]
     fn send_async<'py>(
         slf: &Bound<'py, Self>,
@@ -277,7 +279,7 @@ impl Node {
         send.call((slf, output, value), envelope)
     }
 
-    /// Borrows shared memory to be filled in place, so that nothing is copied.
+    /// Borrows shared memory to fill in place, so that nothing is copied.
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     #[pyo3(signature = (
         output, shape, dtype, *, stamp = None, stamp_nanos = None, like = None, metadata = None, frame = None, timeout = None
@@ -290,15 +292,15 @@ impl Node {
         dtype: &Bound<'_, PyAny>,
         stamp: Option<f64>,
         stamp_nanos: Option<i64>,
-        like: Option<&Bound<'_, Event>>,
+        like: Option<&Bound<'_, PyEvent>>,
         metadata: Option<&Bound<'_, PyDict>>,
         frame: Option<String>,
         timeout: Option<f64>,
-    ) -> PyResult<Loan> {
+    ) -> PyResult<PyLoan> {
         let wait = deadline(timeout)?.map_or(Wait::Forever, Wait::Until);
         let publisher = self.publisher(py, output)?;
-        let given = Given::new(stamp, stamp_nanos, like, metadata, frame)?;
-        // A number is the shape of a vector, as for NumPy.
+        let options = send_options(stamp, stamp_nanos, like, metadata, frame)?;
+        // As in NumPy, a number is the shape of a vector.
         let lengths = shape
             .extract::<usize>()
             .map(|length| vec![length])
@@ -311,9 +313,10 @@ impl Node {
         let layout = TensorLayout::contiguous(array::dtype_from_python(dtype)?, &lengths)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         let bytes = layout.payload_bytes();
-        let attempt = |wait| publisher.loan_layout(Layout::Tensor(layout.clone()), bytes, wait);
+        let tensor = Layout::Tensor(layout.clone());
+        let attempt = |wait| binding::loan_layout(publisher, &tensor, bytes, wait);
         let loan = in_slices(py, wait, attempt).map_err(|error| error.raise(py))?;
-        Loan::new(py, loan, &layout, given, wait)
+        PyLoan::new(py, loan, &layout, options, wait)
     }
 
     fn __aiter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -338,8 +341,8 @@ impl Node {
 
     // -- for nervure._asyncio
 
-    /// The next event without waiting; None when there is none, `StopAsyncIteration` when there will be none.
-    fn _poll(&self, py: Python<'_>) -> PyResult<Option<Event>> {
+    /// The next event without waiting: `None` if there is none yet, `StopAsyncIteration` after the last.
+    fn _poll(&self, py: Python<'_>) -> PyResult<Option<PyEvent>> {
         match self.receiver.poll(py)? {
             Next::Event(event) => Ok(Some(self.event(event))),
             Next::Nothing => Ok(None),
@@ -347,7 +350,8 @@ impl Node {
         }
     }
 
-    /// Asks for the eventfd to become readable: its number, and seconds until the next look; None when there is news.
+    /// Makes the eventfd readable at the next news. Returns its number and the seconds until the next
+    /// check; `None` if there is news already.
     fn _arm(&self, py: Python<'_>) -> PyResult<Option<(Option<RawFd>, f64)>> {
         let in_seconds = |deadline: u64| deadline.saturating_sub(monotonic_nanos()) as f64 / 1e9;
         let armed = self.receiver.arm(py)?;
@@ -369,13 +373,13 @@ impl Node {
             .map(|ticket| Call { ticket })
     }
 
-    /// The answer to a request; None when it has not come.
+    /// The answer to a request; `None` if it has not arrived.
     fn _take_answer(
         &self,
         py: Python<'_>,
         client: &str,
         call: &Bound<'_, Call>,
-    ) -> PyResult<Option<Event>> {
+    ) -> PyResult<Option<PyEvent>> {
         match self.receiver.take_answer(py, call.get().ticket)? {
             Some(Ok(sample)) => Ok(Some(self.event(NodeEvent::Input {
                 id: client.into(),
@@ -386,15 +390,15 @@ impl Node {
         }
     }
 
-    /// Gives a request up, and says what was asked.
+    /// Abandons a request. Returns its service, as `node/service`.
     fn _forget_call(&self, py: Python<'_>, call: &Bound<'_, Call>) -> PyResult<String> {
         self.receiver.forget_call(py, call.get().ticket)
     }
 }
 
-impl Node {
-    fn event(&self, event: NodeEvent) -> Event {
-        Event::new(event, self.handle.clone())
+impl PyNode {
+    fn event(&self, event: NodeEvent) -> PyEvent {
+        PyEvent::new(event, self.handle.clone())
     }
 
     fn begin(
@@ -408,18 +412,14 @@ impl Node {
             .receiver
             .prepare_call(py, client)?
             .map_err(|error| call_error(py, &error))?;
-        let given = Given::new(None, None, None, metadata, None).map(|given| Given {
-            envelope: ticket.envelope(),
-            ..given
-        });
-        let sent = given
+        let sent = SendOptions::for_call(binding::request_envelope(ticket), metadata)
             .map_err(Failure::Python)
-            .and_then(|given| send(py, &publisher, value, &given, Wait::Never));
+            .and_then(|options| send(py, &publisher, value, &options, Wait::Never));
         let (sent, raised) = match sent {
             Ok(receipt) => (Ok(receipt), None),
             Err(Failure::Send(error)) => (Err(error), None),
-            // It was not sent: the place in the queue is given back.
-            Err(Failure::Python(error)) => (Ok(Receipt::default()), Some(error)),
+            // Not sent: an empty receipt ends the request, and frees its place in the queue.
+            Err(failure) => (Ok(Receipt::default()), Some(failure.raise(py))),
         };
         let finished = self.receiver.finish_call(py, ticket, sent)?;
         match raised {
@@ -428,7 +428,7 @@ impl Node {
         }
     }
 
-    fn next_event(&self, py: Python<'_>, deadline: Option<u64>) -> PyResult<Option<Event>> {
+    fn next_event(&self, py: Python<'_>, deadline: Option<u64>) -> PyResult<Option<PyEvent>> {
         match self.receiver.next(py, deadline)? {
             Next::Event(event) => Ok(Some(self.event(event))),
             Next::Nothing | Next::End => Ok(None),
@@ -446,8 +446,30 @@ impl Node {
                 let unknown = self
                     .handle
                     .output(output)
-                    .expect_err("the outputs of the node are all known");
+                    .expect_err("`publishers` has all outputs of the node");
                 unknown_name(py, &unknown)
             })
     }
+}
+
+/// The keyword arguments of `send`, `try_send` and `loan`.
+fn send_options(
+    stamp: Option<f64>,
+    stamp_nanos: Option<i64>,
+    like: Option<&Bound<'_, PyEvent>>,
+    metadata: Option<&Bound<'_, PyDict>>,
+    frame: Option<String>,
+) -> PyResult<SendOptions> {
+    if stamp.is_some() && stamp_nanos.is_some() {
+        return Err(PyValueError::new_err("give stamp or stamp_nanos, not both"));
+    }
+    let stamp = stamp.map(to_nanos).transpose()?.or(stamp_nanos);
+    let like = like.map(|event| event.get());
+    Ok(SendOptions {
+        stamp: stamp.or_else(|| like?.stamp()),
+        like: like.and_then(PyEvent::sample).cloned(),
+        metadata: metadata.map(metadata::from_dict).transpose()?,
+        frame,
+        ..SendOptions::default()
+    })
 }

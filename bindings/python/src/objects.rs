@@ -1,11 +1,11 @@
 //! Python lists, dicts and dataclasses as records, and back.
 //!
-//! pyarrow could do both, but costs a tenth of a second and tens of megabytes when it is first imported, which a node
-//! that sends a dict now and then should not pay, nor its queue overflow meanwhile.
+//! pyarrow could do both, but its first import takes a tenth of a second and tens of megabytes. A node
+//! that sends a dict now and then should not pay for that, and its queue should not overflow meanwhile.
 //!
-//! A list is an array of its elements; a dict or dataclass is an array of one struct. Elements must be of one type, where
-//! integers become floats beside floats, and `None` is a null of any type. NumPy's arrays are tensors: they are copied once,
-//! into the memory that the receiver views.
+//! A list is an array of its elements; a dict or dataclass is an array of one struct. All elements must
+//! have one type. Integers beside floats become floats, and `None` is a null of any type. NumPy arrays
+//! are tensors: they are copied once, into the memory that the receiver views.
 
 use crate::array::{self, ForeignArray, PythonTensor};
 use crate::error::{chain, exception};
@@ -23,8 +23,8 @@ use pyo3::types::{
     PyType,
 };
 
-/// How deeply lists and dicts may nest: a little less than schemas may.
-pub(crate) const MAX_DEPTH: usize = 28;
+/// Limit of nested lists and dicts, a little below that of schemas.
+const MAX_DEPTH: usize = 28;
 
 /// The record for a list, tuple or dict; `None` for other objects.
 pub(crate) fn to_record(value: &Bound<'_, PyAny>) -> PyResult<Option<Record<PythonTensor>>> {
@@ -50,7 +50,7 @@ pub(crate) fn dataclass_to_record(
     .map(Some)
 }
 
-/// The list or dict that the array was made of; `None` where it was made of something else.
+/// The list or dict that the array was made from; `None` if it was made from something else.
 pub(crate) fn from_array<'py>(
     py: Python<'py>,
     array: &ArrayData,
@@ -69,7 +69,7 @@ pub(crate) fn from_array<'py>(
     }
 }
 
-/// `list` or `dict`, where the array was made of one.
+/// `list` or `dict`, if the array was made from one.
 pub(crate) fn python_kind(schema: &Schema) -> Option<&str> {
     schema
         .root()
@@ -98,7 +98,9 @@ fn push(
         column.push_null();
         return Ok(());
     }
-    let depth_left = depth_left.checked_sub(1).ok_or_else(Refusal::too_deep)?;
+    let depth_left = depth_left
+        .checked_sub(1)
+        .ok_or_else(|| Refusal::too_deep(MAX_DEPTH))?;
     if let Ok(value) = value.cast::<PyBool>() {
         column.push_bool(value.is_true())?;
     } else if let Ok(value) = value.cast::<PyInt>() {
@@ -196,7 +198,7 @@ fn push_integer(
     Ok(())
 }
 
-/// Appends what is none of Python's own types.
+/// Appends an object that is of none of Python's own types.
 fn push_other(
     column: &mut Column<PythonTensor>,
     value: &Bound<'_, PyAny>,
@@ -244,7 +246,8 @@ fn push_array(
     Ok(column.push_tensor(&layout, PythonTensor::new(found, value))?)
 }
 
-/// Whether it is a scalar of NumPy that Python has a type for: such are numbers among numbers.
+/// Whether the value is a NumPy scalar with an equivalent in Python. It is then sent as a number, and
+/// not as a tensor.
 fn is_number(value: &Bound<'_, PyAny>, found: &ForeignArray<'_>) -> PyResult<bool> {
     static GENERIC: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let is_real = !matches!(
@@ -267,9 +270,9 @@ fn is_dataclass(value: &Bound<'_, PyAny>) -> PyResult<bool> {
         .is_some())
 }
 
-/// The values of an array as Python's objects.
+/// The values of an array as Python objects.
 enum Objects<'a, 'py> {
-    Plain(&'a ArrayData),
+    Primitive(&'a ArrayData),
     List {
         lists: &'a ArrayData,
         items: Box<Self>,
@@ -282,7 +285,7 @@ enum Objects<'a, 'py> {
 }
 
 impl<'a, 'py> Objects<'a, 'py> {
-    /// `None` where the array is of a type that [`to_record`] does not make.
+    /// `None` if the array has a type that [`to_record`] does not make.
     fn new(py: Python<'py>, field: &Field, array: &'a ArrayData) -> PyResult<Option<Self>> {
         let damaged = |error| exception(py, "SampleError", chain(&error));
         if let Some(tensors) = TensorColumn::new(field, array).map_err(damaged)? {
@@ -295,7 +298,7 @@ impl<'a, 'py> Objects<'a, 'py> {
             | DataType::UInt64
             | DataType::Float64
             | DataType::LargeUtf8
-            | DataType::LargeBinary => Some(Self::Plain(array)),
+            | DataType::LargeBinary => Some(Self::Primitive(array)),
             DataType::LargeList(item) => {
                 Self::new(py, item, &array.child_data()[0])?.map(|items| Self::List {
                     lists: array,
@@ -322,7 +325,7 @@ impl<'a, 'py> Objects<'a, 'py> {
     fn get(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
         let none = || Ok(py.None().into_bound(py));
         match self {
-            Self::Plain(array) => plain(py, array, index),
+            Self::Primitive(array) => primitive(py, array, index),
             Self::List { lists, .. } if lists.is_null(index) => none(),
             Self::List { lists, items } => items.list(py, range(lists, index)),
             Self::Dicts { rows, .. } if rows.is_null(index) => none(),
@@ -352,7 +355,7 @@ impl<'a, 'py> Objects<'a, 'py> {
     }
 }
 
-fn plain<'py>(py: Python<'py>, array: &ArrayData, index: usize) -> PyResult<Bound<'py, PyAny>> {
+fn primitive<'py>(py: Python<'py>, array: &ArrayData, index: usize) -> PyResult<Bound<'py, PyAny>> {
     if array.is_null(index) {
         return Ok(py.None().into_bound(py));
     }
@@ -376,7 +379,8 @@ fn plain<'py>(py: Python<'py>, array: &ArrayData, index: usize) -> PyResult<Boun
     })
 }
 
-/// Offsets were validated when the array was read; they lie in private memory.
+/// The bytes or items of one element. The offsets lie in private memory, and were validated when the
+/// array was read.
 fn range(array: &ArrayData, index: usize) -> std::ops::Range<usize> {
     let ends = array.buffer::<i64>(0);
     ends[index] as usize..ends[index + 1] as usize

@@ -1,22 +1,23 @@
-//! Receiving topics of a dataflow that one is no node of.
+//! Receiving topics of a dataflow from outside.
 
 use crate::error::{exception, observe_error};
-use crate::event::{Event, seconds};
+use crate::event::{PyEvent, seconds};
 use crate::receiving::{Armed, Receiver};
 use crate::sending::deadline;
-use nervure_node::{Event as NodeEvent, Gaps, Handle, Next, monotonic_nanos};
+use nervure_node::binding::{self, SequenceGaps};
+use nervure_node::{Event as NodeEvent, Handle, Next, monotonic_nanos};
 use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::os::fd::RawFd;
 use std::sync::{Mutex, PoisonError};
 
-/// Samples of topics of a running dataflow, as they come.
-#[pyclass(frozen, weakref, module = "nervure")]
-pub(crate) struct Observer {
+/// Samples of topics of a running dataflow, in order of arrival.
+#[pyclass(frozen, weakref, name = "Observer", module = "nervure")]
+pub(crate) struct PyObserver {
     handle: Handle,
     receiver: Receiver,
-    gaps: Mutex<Gaps>,
+    gaps: Mutex<SequenceGaps>,
 }
 
 /// Receives topics (`node/output`) of a running dataflow, from any program.
@@ -27,7 +28,7 @@ pub(crate) fn observe(
     topics: Vec<String>,
     dataflow: Option<&str>,
     depth: u32,
-) -> PyResult<Observer> {
+) -> PyResult<PyObserver> {
     if topics.is_empty() {
         return Err(exception(
             py,
@@ -41,14 +42,14 @@ pub(crate) fn observe(
             raised = Python::attach(|py| py.check_signals()).err();
             raised.is_none()
         };
-        nervure_node::Observer::open_as(dataflow, &topics, depth, "python", go_on)
+        binding::observe(dataflow, &topics, depth, "python", go_on)
     });
     if let Some(error) = raised {
         return Err(error);
     }
     let (handle, events) = opened.map_err(|error| observe_error(py, &error))?.split();
     let receiver = Receiver::new(handle.clone(), events);
-    Ok(Observer {
+    Ok(PyObserver {
         handle,
         receiver,
         gaps: Mutex::default(),
@@ -56,8 +57,8 @@ pub(crate) fn observe(
 }
 
 #[pymethods]
-impl Observer {
-    /// Its id in the dataflow, `python@4711`.
+impl PyObserver {
+    /// The observer's id in the dataflow, for example `python@4711`.
     #[getter]
     fn id(&self) -> &str {
         self.handle.id()
@@ -69,13 +70,13 @@ impl Observer {
         self.handle.dataflow()
     }
 
-    /// The topics.
+    /// The observed topics.
     #[getter]
     fn topics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.handle.inputs())
     }
 
-    /// How many samples were missed between those that were received.
+    /// The number of samples that were missed between those that were received.
     #[getter]
     fn dropped(&self) -> u64 {
         self.gaps
@@ -94,13 +95,13 @@ impl Observer {
     }
 
     /// Waits for the next sample. Other threads run meanwhile, and Ctrl-C ends the wait.
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Event>> {
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<PyEvent>> {
         self.next_sample(py, None)
     }
 
-    /// Waits at most `timeout` seconds for the next sample; without a timeout, until there is one.
+    /// Waits at most `timeout` seconds for the next sample, or without a limit.
     #[pyo3(signature = (*, timeout = None))]
-    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Event>> {
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<PyEvent>> {
         self.next_sample(py, deadline(timeout)?)
     }
 
@@ -127,8 +128,8 @@ impl Observer {
 
     // -- for nervure._asyncio
 
-    /// The next sample without waiting; None when there is none, `StopAsyncIteration` when there will be none.
-    fn _poll(&self, py: Python<'_>) -> PyResult<Option<Event>> {
+    /// The next sample without waiting: `None` if there is none yet, `StopAsyncIteration` after the last.
+    fn _poll(&self, py: Python<'_>) -> PyResult<Option<PyEvent>> {
         loop {
             match self.receiver.poll(py)? {
                 Next::Event(event) => match self.sample(py, event) {
@@ -141,7 +142,8 @@ impl Observer {
         }
     }
 
-    /// Asks for the eventfd to become readable: its number, and seconds until the next look; None when there is news.
+    /// Makes the eventfd readable at the next news. Returns its number and the seconds until the next
+    /// check; `None` if there is news already.
     fn _arm(&self, py: Python<'_>) -> PyResult<Option<(Option<RawFd>, f64)>> {
         let in_seconds = |deadline: u64| deadline.saturating_sub(monotonic_nanos()) as f64 / 1e9;
         let armed = self.receiver.arm(py)?;
@@ -153,8 +155,8 @@ impl Observer {
     }
 }
 
-impl Observer {
-    fn next_sample(&self, py: Python<'_>, deadline: Option<u64>) -> PyResult<Option<Event>> {
+impl PyObserver {
+    fn next_sample(&self, py: Python<'_>, deadline: Option<u64>) -> PyResult<Option<PyEvent>> {
         loop {
             match self.receiver.next(py, deadline)? {
                 Next::Event(event) => match self.sample(py, event) {
@@ -166,18 +168,18 @@ impl Observer {
         }
     }
 
-    /// The event, if it is a sample. It is copied: a notebook keeps as many as it likes, and the producer's memory is free
-    /// again.
-    fn sample(&self, py: Python<'_>, event: NodeEvent) -> Option<Event> {
+    /// The event, if it is a sample. The sample is copied, so that a notebook can keep any number of them
+    /// while the producer's memory is free again.
+    fn sample(&self, py: Python<'_>, event: NodeEvent) -> Option<PyEvent> {
         let NodeEvent::Input { id, sample } = event else {
             return None;
         };
         self.gaps
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .before(&id, sample.header());
+            .record(&id, sample.header());
         let sample = py.detach(move || sample.copied());
-        Some(Event::new(
+        Some(PyEvent::new(
             NodeEvent::Input { id, sample },
             self.handle.clone(),
         ))

@@ -1,4 +1,4 @@
-//! What is to be sent: from any Python object to something that can be written into shared memory.
+//! From a Python object to a value that can be written into shared memory.
 
 use crate::array::{self, ForeignArray, PythonTensor};
 use crate::arrow;
@@ -15,35 +15,37 @@ use pyo3::types::{
 /// A value that is ready to be sent.
 pub(crate) struct Outgoing<'py> {
     pub(crate) content: Content,
-    /// Keep the memory that `content` points to.
+    /// The owners of the memory that `content` points to.
     _owner: Bound<'py, PyAny>,
     _memory: Option<Bound<'py, PyCapsule>>,
 }
 
 /// See [`Outgoing`].
 pub(crate) enum Content {
-    Plain(Plain),
+    Raw(RawBuffer),
     Arrow { array: ArrayData, schema: Schema },
     Record(Record<PythonTensor>),
 }
 
-/// A value that is one piece of memory, or none.
-pub(crate) struct Plain {
+/// A value that is one contiguous buffer, or a scalar without one.
+pub(crate) struct RawBuffer {
     layout: Layout,
     data: *const u8,
     bytes: usize,
 }
 
-// SAFETY: the memory belongs to a Python object that the sender holds, and is only read. That other Python threads may
-// write to it meanwhile is so for every extension that releases the interpreter; see `Encode::write`.
-unsafe impl Send for Plain {}
+// SAFETY: the memory belongs to a Python object that the sender keeps alive, and is only read. Other
+// Python threads may write to it meanwhile, as with every extension that releases the interpreter: see
+// `Encode::write`.
+unsafe impl Send for RawBuffer {}
 // SAFETY: as above.
-unsafe impl Sync for Plain {}
+unsafe impl Sync for RawBuffer {}
 
 impl<'py> Outgoing<'py> {
-    /// Looks at an object.
+    /// Finds out how to send an object.
     ///
-    /// Exact types come first: subclasses (NumPy's scalars are some of float, bytes and str) know better what they are.
+    /// Exact types of Python come first. Subclasses of them may be more specific: NumPy has scalars that
+    /// are subclasses of float, bytes and str.
     pub(crate) fn new(value: &Bound<'py, PyAny>) -> PyResult<Self> {
         if let Some(outgoing) = Self::builtin(value)? {
             return Ok(outgoing);
@@ -68,22 +70,22 @@ impl<'py> Outgoing<'py> {
     }
 
     fn builtin(value: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
-        let plain = if let Ok(bytes) = value.cast_exact::<PyBytes>() {
-            Plain::memory(Layout::Bytes, bytes.as_bytes())
+        let buffer = if let Ok(bytes) = value.cast_exact::<PyBytes>() {
+            RawBuffer::memory(Layout::Bytes, bytes.as_bytes())
         } else if let Ok(text) = value.cast_exact::<PyString>() {
-            Plain::memory(Layout::Text, text.to_str()?.as_bytes())
+            RawBuffer::memory(Layout::Text, text.to_str()?.as_bytes())
         } else if let Ok(number) = value.cast_exact::<PyFloat>() {
-            Plain::scalar(Scalar::Float(number.value()))
+            RawBuffer::scalar(Scalar::Float(number.value()))
         } else if let Ok(truth) = value.cast_exact::<PyBool>() {
-            Plain::scalar(Scalar::Bool(truth.is_true()))
+            RawBuffer::scalar(Scalar::Bool(truth.is_true()))
         } else if let Ok(number) = value.cast_exact::<PyInt>() {
-            Plain::scalar(integer(number)?)
+            RawBuffer::scalar(integer(number)?)
         } else if let Ok(bytes) = value.cast_exact::<PyByteArray>() {
-            // A copy: another thread may resize a bytearray while it is sent.
+            // Copied, because another thread may resize a bytearray while it is sent.
             let owner = PyBytes::new(value.py(), &bytes.to_vec());
-            let plain = Plain::memory(Layout::Bytes, owner.as_bytes());
+            let buffer = RawBuffer::memory(Layout::Bytes, owner.as_bytes());
             return Ok(Some(Self {
-                content: Content::Plain(plain),
+                content: Content::Raw(buffer),
                 _owner: owner.into_any(),
                 _memory: None,
             }));
@@ -91,7 +93,7 @@ impl<'py> Outgoing<'py> {
             return Ok(None);
         };
         Ok(Some(Self {
-            content: Content::Plain(plain),
+            content: Content::Raw(buffer),
             _owner: value.clone(),
             _memory: None,
         }))
@@ -102,10 +104,12 @@ impl<'py> Outgoing<'py> {
         if let Some(layout) = array.layout_in_place().map_err(refused)? {
             return Ok(Self::tensor(value.clone(), array, layout));
         }
-        // One pass more over the elements, in the order that they have in memory.
+        // One more pass over the elements, in the order that they have in memory.
         let packed = value.call_method1("copy", ("K",))?;
         let Some(array) = ForeignArray::read(&packed)? else {
-            return Err(refused("NumPy's copy of the array is no array".to_owned()));
+            return Err(refused(
+                "NumPy's copy of the array is not an array".to_owned(),
+            ));
         };
         match array.layout_in_place().map_err(refused)? {
             Some(layout) => Ok(Self::tensor(packed, array, layout)),
@@ -117,19 +121,19 @@ impl<'py> Outgoing<'py> {
 
     fn tensor(owner: Bound<'py, PyAny>, array: ForeignArray<'py>, layout: TensorLayout) -> Self {
         let bytes = layout.payload_bytes();
-        let plain = Plain {
+        let buffer = RawBuffer {
             layout: Layout::Tensor(layout),
             data: array.data,
             bytes,
         };
         Self {
-            content: Content::Plain(plain),
+            content: Content::Raw(buffer),
             _owner: owner,
             _memory: Some(array.memory),
         }
     }
 
-    /// What NumPy can make an array of: the buffer protocol, DLPack, and whatever has `__array__`.
+    /// For objects that NumPy can convert to an array: the buffer protocol, DLPack and `__array__`.
     fn converted(value: &Bound<'py, PyAny>) -> PyResult<Self> {
         let is_bytes = value.cast::<PyMemoryView>().is_ok_and(array::is_of_bytes);
         let array = py_call(value, "nervure._numpy", "to_array")?;
@@ -137,18 +141,18 @@ impl<'py> Outgoing<'py> {
             return Err(exception(
                 value.py(),
                 "NotSendable",
-                "NumPy made no array of it",
+                "NumPy could not convert the value to an array",
             ));
         };
         let mut outgoing = Self::array(&array, foreign)?;
-        if is_bytes && let Content::Plain(plain) = &mut outgoing.content {
-            plain.layout = Layout::Bytes;
+        if is_bytes && let Content::Raw(buffer) = &mut outgoing.content {
+            buffer.layout = Layout::Bytes;
         }
         Ok(outgoing)
     }
 }
 
-impl Plain {
+impl RawBuffer {
     fn memory(layout: Layout, bytes: &[u8]) -> Self {
         Self {
             layout,
@@ -166,7 +170,7 @@ impl Plain {
     }
 }
 
-impl Encode for Plain {
+impl Encode for RawBuffer {
     fn layout(&self) -> Layout {
         self.layout.clone()
     }
@@ -179,11 +183,12 @@ impl Encode for Plain {
         assert_eq!(
             payload.len(),
             self.bytes,
-            "the payload has the size that was asked for"
+            "the payload has the requested size"
         );
         if self.bytes > 0 {
-            // SAFETY: both sides have that many bytes, and do not overlap: one is Python's, the other a loan's. No
-            // reference to Python's side is made, because another thread may write to it: what arrives may then be torn.
+            // SAFETY: both sides have `self.bytes` bytes, and do not overlap: one belongs to Python, the
+            // other to a loan. No reference to Python's side is made, because another thread may write
+            // to it; the receiver may then see a torn value.
             unsafe { std::ptr::copy_nonoverlapping(self.data, payload.as_mut_ptr(), self.bytes) };
         }
     }

@@ -1,4 +1,4 @@
-//! Values of parameters as Python's own.
+//! Values of parameters as Python objects.
 
 use nervure_node::ParamValue;
 use pyo3::prelude::*;
@@ -23,7 +23,7 @@ pub(crate) fn to_object<'py>(py: Python<'py>, value: &ParamValue) -> PyResult<Bo
                 .collect::<PyResult<Vec<_>>>()?;
             PyList::new(py, items)?.into_any()
         }
-        // No parameter has such a value.
+        // Parameters have no such values.
         ParamValue::Null | ParamValue::Object(_) => py.None().into_bound(py),
     })
 }

@@ -1,26 +1,24 @@
-//! Taking events in, from any thread or an event loop.
+//! Receiving events from any thread or an event loop.
 //!
-//! Two rules keep threads and signals right. No lock is waited for, and no futex, with the interpreter held: what can be
-//! done at once is tried first, the rest is done detached. And whoever waits comes back when a signal handler ran, so
-//! that Python's own handlers run (Ctrl-C).
+//! Two rules keep threads and signals working. First, a thread never waits for a lock or futex while it
+//! holds the interpreter: it tries without waiting, and otherwise detaches. Second, every wait returns
+//! when a signal handler ran, so that Python's own handlers run (Ctrl-C).
 //!
-//! One thread waits at a time, without the lock on the events, so that others can take in what is there. What they take
-//! in may include the news that it waits for; so they wake it.
+//! One thread waits at a time, and does not hold the lock on the events, so that other threads can take
+//! events. They may take the news that the waiting thread waits for, so they wake it.
 
 use crate::error::{exception, forked, unknown_name};
-use crate::signals::{Patience, Signals, Wakeup};
+use crate::signals::{SIGNAL_CHECK_NANOS, SignalWatch, Signals, Wakeup};
+use nervure_node::binding::{self, Waiter};
 use nervure_node::{
     CallError, Events, Handle, Next, NodeForked, Publisher, Receipt, Sample, SendError, Ticket,
-    UnknownName, Waited, Waiter, monotonic_nanos,
+    UnknownName, Waited, monotonic_nanos,
 };
 use pyo3::prelude::*;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
-
-/// How long a thread that waits for its turn to wait is deaf to signals.
-const DEAF: Duration = Duration::from_millis(50);
 
 /// The receiving half of a node.
 pub(crate) struct Receiver {
@@ -37,14 +35,14 @@ struct Incoming {
     is_armed: bool,
 }
 
-/// What came of a request.
+/// The result of a request.
 type Answer = Result<Sample, CallError>;
 
 /// How an event loop has to wait.
 pub(crate) struct Armed {
-    /// None where nobody writes to it, and `deadline` is all there is.
+    /// `None` for an observer that polls: nothing writes to its eventfd, and only `deadline` counts.
     pub(crate) eventfd: Option<RawFd>,
-    /// When to look again at the latest, in nanoseconds of CLOCK_MONOTONIC.
+    /// The latest time of the next check for events, in nanoseconds of CLOCK_MONOTONIC.
     pub(crate) deadline: u64,
 }
 
@@ -59,7 +57,7 @@ enum Waiting {
 
 impl Receiver {
     pub(crate) fn new(handle: Handle, events: Events) -> Self {
-        let waiter = events.waiter();
+        let waiter = binding::waiter(&events);
         Self {
             handle,
             incoming: Mutex::new(Incoming {
@@ -72,7 +70,8 @@ impl Receiver {
         }
     }
 
-    /// Waits for the next event, until `deadline` (nanoseconds of CLOCK_MONOTONIC); `Next::Nothing` when it has passed.
+    /// Waits for the next event until `deadline` (nanoseconds of CLOCK_MONOTONIC). Returns
+    /// `Next::Nothing` when it has passed.
     pub(crate) fn next(&self, py: Python<'_>, deadline: Option<u64>) -> PyResult<Next> {
         self.check_fork(py)?;
         if let Some(mut incoming) = try_lock(&self.incoming) {
@@ -85,8 +84,8 @@ impl Receiver {
         }
         let mut signals = Signals::new(&self.wakeup);
         loop {
-            let patience = signals.patience();
-            match py.detach(|| self.wait(deadline, patience)) {
+            let watch = signals.watch();
+            match py.detach(|| self.wait(deadline, watch)) {
                 Waiting::Found(next) => return Ok(next),
                 Waiting::TimedOut => return Ok(Next::Nothing),
                 Waiting::Interrupted => signals.check(py)?,
@@ -102,30 +101,34 @@ impl Receiver {
         next.map_err(|error| forked(py, error))
     }
 
-    /// The newest sample of an input, and the input's name.
+    /// The newest sample of an input.
     pub(crate) fn latest(&self, py: Python<'_>, input: &str) -> PyResult<Option<Sample>> {
         let found: Result<_, UnknownName> =
             self.with_incoming(py, |incoming| incoming.events.latest(input))?;
         found.map_err(|error| unknown_name(py, &error))
     }
 
-    /// Where a request goes.
+    /// Registers a request, which the caller then sends to the returned output.
     pub(crate) fn prepare_call(
         &self,
         py: Python<'_>,
         client: &str,
     ) -> PyResult<Result<(Ticket, Publisher), CallError>> {
-        self.with_incoming(py, |incoming| incoming.events.prepare_call(client))
+        self.with_incoming(py, |incoming| {
+            binding::prepare_call(&mut incoming.events, client)
+        })
     }
 
-    /// The request was sent, or was not.
+    /// Takes the result of sending a request.
     pub(crate) fn finish_call(
         &self,
         py: Python<'_>,
         ticket: Ticket,
         sent: Result<Receipt, SendError>,
     ) -> PyResult<Result<Ticket, CallError>> {
-        self.with_incoming(py, |incoming| incoming.events.finish_call(ticket, sent))
+        self.with_incoming(py, |incoming| {
+            binding::finish_call(&mut incoming.events, ticket, sent)
+        })
     }
 
     /// The answer, without waiting.
@@ -133,15 +136,15 @@ impl Receiver {
         self.with_incoming(py, |incoming| incoming.events.take_answer(ticket))
     }
 
-    /// Gives a request up, and says what was asked.
+    /// Abandons a request. Returns its service, as `node/service`.
     pub(crate) fn forget_call(&self, py: Python<'_>, ticket: Ticket) -> PyResult<String> {
         self.with_incoming(py, |incoming| {
             incoming.events.forget_call(ticket);
-            incoming.events.service_of(ticket).to_owned()
+            binding::service_of(&incoming.events, ticket).to_owned()
         })
     }
 
-    /// Waits for the answer; `None` when it did not come until `deadline`.
+    /// Waits for the answer. Returns `None` if it did not arrive before `deadline`.
     pub(crate) fn wait_for_answer(
         &self,
         py: Python<'_>,
@@ -156,19 +159,16 @@ impl Receiver {
             if has_passed(deadline) {
                 return Ok(None);
             }
-            let patience = signals.patience();
-            if py
-                .detach(|| self.wait_for_news(deadline, patience))
-                .is_err()
-            {
+            let watch = signals.watch();
+            if py.detach(|| self.wait_for_news(deadline, watch)).is_err() {
                 return Err(busy(py));
             }
             signals.check(py)?;
         }
     }
 
-    /// Waits until there may be an answer. An error where an event loop waits.
-    fn wait_for_news(&self, deadline: Option<u64>, patience: Patience<'_>) -> Result<(), ()> {
+    /// Waits until there may be an answer. Fails if an event loop waits for events.
+    fn wait_for_news(&self, deadline: Option<u64>, watch: SignalWatch<'_>) -> Result<(), ()> {
         let Some(_turn) = self.turn.take() else {
             return Ok(());
         };
@@ -176,9 +176,9 @@ impl Receiver {
         if incoming.is_armed {
             return Err(());
         }
-        let rest = incoming.events.rest_for_answer(deadline);
+        let plan = binding::plan_wait_for_answer(&incoming.events, deadline);
         drop(incoming);
-        patience.wait(&self.waiter, rest);
+        watch.wait(&self.waiter, plan);
         Ok(())
     }
 
@@ -190,9 +190,7 @@ impl Receiver {
             }
             incoming.is_armed = incoming.events.arm();
             Ok(incoming.is_armed.then(|| Armed {
-                eventfd: incoming
-                    .events
-                    .is_woken()
+                eventfd: binding::is_woken(&incoming.events)
                     .then(|| incoming.events.eventfd().as_raw_fd()),
                 deadline: incoming.events.next_deadline(),
             }))
@@ -209,8 +207,8 @@ impl Receiver {
         })
     }
 
-    fn wait(&self, deadline: Option<u64>, patience: Patience<'_>) -> Waiting {
-        // From here on, whoever takes news in wakes this thread; so the events are looked at once more.
+    fn wait(&self, deadline: Option<u64>, watch: SignalWatch<'_>) -> Waiting {
+        // From here on, a thread that takes news wakes this one. So check the events once more.
         let Some(_turn) = self.turn.take() else {
             return if has_passed(deadline) {
                 Waiting::TimedOut
@@ -228,12 +226,12 @@ impl Receiver {
                 Ok(next) => return Waiting::Found(next),
                 Err(error) => return Waiting::Forked(error),
             }
-            let rest = incoming.events.rest(deadline);
+            let plan = binding::plan_wait(&incoming.events, deadline);
             drop(incoming);
             if has_passed(deadline) {
                 return Waiting::TimedOut;
             }
-            if patience.is_over() || patience.wait(&self.waiter, rest) == Waited::Interrupted {
+            if watch.is_over() || watch.wait(&self.waiter, plan) == Waited::Interrupted {
                 return Waiting::Interrupted;
             }
         }
@@ -253,7 +251,7 @@ impl Receiver {
         Ok(result)
     }
 
-    /// Before any lock: another thread may have held it at the fork.
+    /// Call it before any lock is taken: another thread may have held the lock at the fork.
     fn check_fork(&self, py: Python<'_>) -> PyResult<()> {
         self.handle.check_fork().map_err(|error| forked(py, error))
     }
@@ -265,7 +263,7 @@ impl Receiver {
     }
 }
 
-/// Which thread waits.
+/// Lets one thread at a time wait.
 #[derive(Default)]
 struct Turn {
     is_taken: AtomicBool,
@@ -274,13 +272,14 @@ struct Turn {
 }
 
 impl Turn {
-    /// Takes the turn; `None` when it did not come in time, and signals are to be looked at.
+    /// Takes the turn. Returns `None` if another thread kept it for 50 ms: then it is time to check for
+    /// signals.
     fn take(&self) -> Option<InTurn<'_>> {
         let mut taking = lock(&self.taking);
         if self.is_taken() {
             taking = self
                 .over
-                .wait_timeout(taking, DEAF)
+                .wait_timeout(taking, Duration::from_nanos(SIGNAL_CHECK_NANOS))
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }

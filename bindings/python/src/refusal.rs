@@ -1,7 +1,6 @@
-//! Why a list, dict or dataclass cannot be sent: what is wrong, and where in it.
+//! Why a list, dict or dataclass cannot be sent, and which part of it.
 
 use crate::error::exception;
-use crate::objects::MAX_DEPTH;
 use nervure_node::message::record::{ColumnError, Kind};
 use pyo3::prelude::*;
 use std::fmt::Write;
@@ -9,7 +8,7 @@ use std::fmt::Write;
 /// Why a value cannot be sent.
 pub(crate) struct Refusal {
     cause: Cause,
-    /// From the value that is refused to the one that was to be sent.
+    /// Steps from the refused value out to the value that was to be sent.
     path: Vec<Step>,
 }
 
@@ -18,7 +17,7 @@ enum Cause {
     Python(PyErr),
 }
 
-/// From a value to one in it.
+/// A step from a value to one inside it.
 pub(crate) enum Step {
     Index(usize),
     Key(String),
@@ -33,9 +32,9 @@ impl Refusal {
         }
     }
 
-    pub(crate) fn too_deep() -> Self {
+    pub(crate) fn too_deep(max_depth: usize) -> Self {
         Self::text(format!(
-            "the value nests more than {MAX_DEPTH} lists and dicts, or contains itself"
+            "the value nests more than {max_depth} lists and dicts, or contains itself"
         ))
     }
 
@@ -55,7 +54,8 @@ impl Refusal {
         }
     }
 
-    /// As one writes it in Python: `value["a"][3]`. Of a value that contains itself, the beginning.
+    /// The refused value as a Python expression: `value["a"][3]`. For a value that contains itself, the
+    /// beginning of it.
     fn path(&self) -> String {
         const MAX_STEPS: usize = 8;
         let mut path = "value".to_owned();
@@ -105,7 +105,7 @@ impl From<ColumnError> for Refusal {
     }
 }
 
-/// What Python calls the type of an object.
+/// The name of an object's type in Python.
 pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
     value
         .get_type()

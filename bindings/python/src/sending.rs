@@ -1,60 +1,46 @@
-//! Sending a value with what goes along with it.
+//! Sending a Python object with its options.
 
+use crate::calls::reply_error;
 use crate::error::{chain, exception, send_error};
-use crate::event::Event;
 use crate::metadata;
 use crate::outgoing::{Content, Outgoing};
-use crate::signals::DEAF_NANOS;
+use crate::signals::SIGNAL_CHECK_NANOS;
+use nervure_node::binding::{self, Written};
 use nervure_node::message::ArraySample;
 use nervure_node::{
-    Encode, Envelope, Metadata, Publisher, Receipt, Sample, SendError, Wait, Written,
+    Encode, Envelope, Metadata, Publisher, Receipt, ReplyError, Sample, SendError, Wait,
     monotonic_nanos,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// A payload above this size is copied detached from the interpreter: below, the copy is faster than the switch.
+/// A payload above this size is copied detached from the interpreter. Below it, the copy is faster than
+/// detaching.
 const DETACHED_COPY_BYTES: usize = 64 * 1024;
 
-/// What goes along with a value.
+/// The keyword arguments of `send`.
 #[derive(Default)]
-pub(crate) struct Given {
+pub(crate) struct SendOptions {
     pub(crate) stamp: Option<i64>,
     pub(crate) like: Option<Sample>,
     pub(crate) metadata: Option<Metadata>,
     pub(crate) frame: Option<String>,
-    /// What the envelope begins with: the number of a request.
+    /// The envelope to start from. It carries the number of a request or answer.
     pub(crate) envelope: Envelope<'static>,
 }
 
-impl Given {
-    pub(crate) fn new(
-        stamp: Option<f64>,
-        stamp_nanos: Option<i64>,
-        like: Option<&Bound<'_, Event>>,
+impl SendOptions {
+    /// For a request or an answer, which have no options but metadata.
+    pub(crate) fn for_call(
+        envelope: Envelope<'static>,
         metadata: Option<&Bound<'_, PyDict>>,
-        frame: Option<String>,
     ) -> PyResult<Self> {
-        let mut given = Self {
-            stamp: stamp_nanos,
-            frame,
+        Ok(Self {
+            metadata: metadata.map(metadata::from_dict).transpose()?,
+            envelope,
             ..Self::default()
-        };
-        if let Some(seconds) = stamp {
-            if stamp_nanos.is_some() {
-                return Err(PyValueError::new_err("give stamp or stamp_nanos, not both"));
-            }
-            given.stamp = Some(nanos(seconds)?);
-        }
-        if let Some(like) = like {
-            given.like = like.get().sample().cloned();
-            given.stamp = given.stamp.or_else(|| like.get().stamp());
-        }
-        if let Some(dict) = metadata {
-            given.metadata = Some(metadata::from_dict(dict)?);
-        }
-        Ok(given)
+        })
     }
 
     pub(crate) fn envelope(&self) -> Envelope<'_> {
@@ -78,6 +64,7 @@ impl Given {
 /// Why a value was not sent.
 pub(crate) enum Failure {
     Send(SendError),
+    Reply(ReplyError),
     Python(PyErr),
 }
 
@@ -85,8 +72,15 @@ impl Failure {
     pub(crate) fn raise(self, py: Python<'_>) -> PyErr {
         match self {
             Self::Send(error) => send_error(py, &error),
+            Self::Reply(error) => reply_error(py, &error),
             Self::Python(error) => error,
         }
+    }
+}
+
+impl From<ReplyError> for Failure {
+    fn from(error: ReplyError) -> Self {
+        Self::Reply(error)
     }
 }
 
@@ -100,17 +94,17 @@ pub(crate) fn send(
     py: Python<'_>,
     publisher: &Publisher,
     value: &Bound<'_, PyAny>,
-    given: &Given,
+    options: &SendOptions,
     wait: Wait,
 ) -> Result<Receipt, Failure> {
     let outgoing = Outgoing::new(value)?;
     match &outgoing.content {
-        Content::Plain(plain) => send_encoded(py, publisher, plain, given, wait),
-        Content::Record(record) => send_encoded(py, publisher, record, given, wait),
+        Content::Raw(buffer) => send_encoded(py, publisher, buffer, options, wait),
+        Content::Record(record) => send_encoded(py, publisher, record, options, wait),
         Content::Arrow { array, schema } => {
             let sample = ArraySample::new(array, schema)
                 .map_err(|error| exception(py, "NotSendable", chain(&error)))?;
-            send_encoded(py, publisher, &sample, given, wait)
+            send_encoded(py, publisher, &sample, options, wait)
         }
     }
 }
@@ -119,16 +113,16 @@ fn send_encoded<V: Encode + Sync>(
     py: Python<'_>,
     publisher: &Publisher,
     value: &V,
-    given: &Given,
+    options: &SendOptions,
     wait: Wait,
 ) -> Result<Receipt, Failure> {
-    let envelope = given.envelope();
+    let envelope = options.envelope();
     let mut written: Option<Box<Written<'_>>> = None;
     let mut attempt = |wait| {
         let sent = match written.take() {
-            // Waiting for room again and again, it is not copied again and again.
+            // The value is already in shared memory: no second copy.
             Some(written) => written.send_once(wait),
-            None => publisher.send_once(value, &envelope, wait),
+            None => binding::send_once(publisher, value, &envelope, wait),
         };
         sent.map_err(|unsent| {
             written = unsent.written;
@@ -144,16 +138,16 @@ fn send_encoded<V: Encode + Sync>(
     in_slices(py, wait, attempt)
 }
 
-/// Attempts as often as it takes until `wait` is over. Python's signal handlers run in between: a signal that comes before
-/// an attempt begins to wait, or that another thread gets, does not interrupt it. (A producer that waits looks for room as
-/// often in any case.)
+/// Repeats `attempt`, detached, in slices of 50 ms until `wait` is over, and runs Python's signal
+/// handlers in between: a signal that arrives just before an attempt starts to wait, or in another
+/// thread, does not interrupt it. (A waiting producer checks for room at this interval in any case.)
 pub(crate) fn in_slices<T: Send>(
     py: Python<'_>,
     wait: Wait,
     mut attempt: impl FnMut(Wait) -> Result<T, SendError> + Send,
 ) -> Result<T, Failure> {
     loop {
-        let slice_end = monotonic_nanos() + DEAF_NANOS;
+        let slice_end = monotonic_nanos() + SIGNAL_CHECK_NANOS;
         let slice = match wait {
             Wait::Never => Wait::Never,
             Wait::Forever => Wait::Until(slice_end),
@@ -168,7 +162,8 @@ pub(crate) fn in_slices<T: Send>(
     }
 }
 
-/// The reading of CLOCK_MONOTONIC at which a wait of so many seconds ends; `None` for no end.
+/// The deadline of a wait of `timeout` seconds, in nanoseconds of CLOCK_MONOTONIC; `None` without a
+/// timeout.
 pub(crate) fn deadline(timeout: Option<f64>) -> PyResult<Option<u64>> {
     match timeout {
         None => Ok(None),
@@ -182,8 +177,9 @@ pub(crate) fn deadline(timeout: Option<f64>) -> PyResult<Option<u64>> {
     }
 }
 
-fn nanos(seconds: f64) -> PyResult<i64> {
-    /// The year 2262, where nanoseconds of 64 bits end.
+/// A stamp in nanoseconds.
+pub(crate) fn stamp_nanos(seconds: f64) -> PyResult<i64> {
+    /// In the year 2261, shortly before nanoseconds overflow 64 bits.
     const MAX_SECONDS: f64 = 9.2e9;
     if seconds.abs() < MAX_SECONDS {
         return Ok((seconds * 1e9).round() as i64);

@@ -1,12 +1,14 @@
-//! Signals that come while a thread waits for news.
+//! Signals that arrive while a thread waits for news.
 //!
-//! Python's handlers run when its main thread looks for them, so a wait has to end when a signal comes. The system call
-//! ends by itself only for a signal that finds this thread asleep in it. One that comes in the moment before, or that the
-//! kernel gives to another thread, leaves its mark in Python and no more. So a wait is short at first, as most are; if it
-//! goes on, Python's C handler writes to a socket beside which the thread sleeps (`signal.set_wakeup_fd`), and nobody
-//! needs to look every so often.
+//! Python's signal handlers run when its main thread checks for signals, so a wait has to end when a
+//! signal arrives. The system call ends by itself only if the signal finds this thread asleep in it. A
+//! signal that arrives just before, or that the kernel delivers to another thread, only sets a flag in
+//! Python. So the wait starts with a slice of 50 ms, in which most waits end. If it goes on, the thread
+//! also sleeps on a socket to which Python's C handler writes (`signal.set_wakeup_fd`), and needs no
+//! periodic checks.
 
-use nervure_node::{Rest, Waited, Waiter, monotonic_nanos};
+use nervure_node::binding::{WaitPlan, Waiter};
+use nervure_node::{Waited, monotonic_nanos};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes};
@@ -15,11 +17,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
-/// How long a wait is deaf at most to signals that do not end it by themselves.
-pub(crate) const DEAF_NANOS: u64 = 50_000_000;
+/// The longest wait without a check for signals that do not interrupt it.
+pub(crate) const SIGNAL_CHECK_NANOS: u64 = 50_000_000;
 
-/// What Python's C handler writes to. It is kept as long as the node: a handler may be about to write to it in another
-/// thread.
+/// The socket pair that Python's C handler writes to. It is kept as long as the node, because a handler
+/// in another thread may be about to write to it.
 #[derive(Default)]
 pub(crate) struct Wakeup(OnceLock<(UnixStream, UnixStream)>);
 
@@ -35,25 +37,26 @@ impl Wakeup {
     }
 }
 
-/// The signals that come during one wait.
+/// The signals that arrive during one wait.
 pub(crate) struct Signals<'a, 'py> {
     wakeup: &'a Wakeup,
-    deaf_until: u64,
+    check_at: u64,
     watched: Watched<'a, 'py>,
 }
 
 enum Watched<'a, 'py> {
-    /// The wait is short as yet.
+    /// The wait is still in its first slice.
     NotYet,
-    /// This thread runs no handlers.
-    ByOthers,
+    /// This thread is not Python's main thread, so it runs no handlers.
+    ByMainThread,
+    /// This thread watches the socket.
     Here(Watch<'a, 'py>),
 }
 
-/// How to wait meanwhile, detached from the interpreter.
+/// How a wait notices signals while it is detached from the interpreter.
 #[derive(Clone, Copy)]
-pub(crate) struct Patience<'a> {
-    deaf_until: Option<u64>,
+pub(crate) struct SignalWatch<'a> {
+    check_at: Option<u64>,
     signals: Option<BorrowedFd<'a>>,
 }
 
@@ -61,27 +64,28 @@ impl<'a, 'py> Signals<'a, 'py> {
     pub(crate) fn new(wakeup: &'a Wakeup) -> Self {
         Self {
             wakeup,
-            deaf_until: monotonic_nanos() + DEAF_NANOS,
+            check_at: monotonic_nanos() + SIGNAL_CHECK_NANOS,
             watched: Watched::NotYet,
         }
     }
 
-    pub(crate) fn patience(&self) -> Patience<'_> {
-        Patience {
-            deaf_until: matches!(self.watched, Watched::NotYet).then_some(self.deaf_until),
+    pub(crate) fn watch(&self) -> SignalWatch<'_> {
+        SignalWatch {
+            check_at: matches!(self.watched, Watched::NotYet).then_some(self.check_at),
             signals: match &self.watched {
                 Watched::Here(watch) => Some(watch.reader().as_fd()),
-                Watched::NotYet | Watched::ByOthers => None,
+                Watched::NotYet | Watched::ByMainThread => None,
             },
         }
     }
 
-    /// Runs the handlers of those that came. Once the wait has become a long one, it is deaf to none.
+    /// Runs the handlers of the signals that arrived. After the first slice, the wait ends for every
+    /// signal.
     pub(crate) fn check(&mut self, py: Python<'py>) -> PyResult<()> {
-        if self.patience().is_over() {
+        if self.watch().is_over() {
             self.watched = Watch::begin(py, self.wakeup)?;
-            // Without a descriptor for it, the wait goes on as it began.
-            self.deaf_until = monotonic_nanos() + DEAF_NANOS;
+            // If there is no descriptor for a socket, the wait goes on in slices.
+            self.check_at = monotonic_nanos() + SIGNAL_CHECK_NANOS;
         }
         if let Watched::Here(watch) = &mut self.watched {
             watch.drain();
@@ -90,31 +94,32 @@ impl<'a, 'py> Signals<'a, 'py> {
     }
 }
 
-impl Patience<'_> {
-    pub(crate) fn wait(self, waiter: &Waiter, rest: Rest) -> Waited {
+impl SignalWatch<'_> {
+    pub(crate) fn wait(self, waiter: &Waiter, plan: WaitPlan) -> Waited {
         match self.signals {
-            Some(signals) => waiter.wait_beside(signals, rest),
+            Some(signals) => waiter.wait_beside(signals, plan),
             None => waiter.wait(
-                self.deaf_until
-                    .map_or(rest, |until| rest.no_later_than(until)),
+                self.check_at
+                    .map_or(plan, |until| plan.no_later_than(until)),
             ),
         }
     }
 
-    /// Whether signals have to be looked at.
+    /// Whether it is time to check for signals.
     pub(crate) fn is_over(self) -> bool {
-        self.deaf_until
+        self.check_at
             .is_some_and(|until| monotonic_nanos() >= until)
     }
 }
 
-/// As long as it lives, Python's C handler writes to its socket.
+/// While it lives, Python's C handler writes to its socket.
 struct Watch<'a, 'py> {
     py: Python<'py>,
     sockets: &'a (UnixStream, UnixStream),
-    /// What the handler wrote to before, or -1. Its owner (an event loop) shall miss nothing.
+    /// The descriptor that the handler wrote to before, or -1. The bytes that its owner (an event loop)
+    /// missed are passed on at the end.
     before: RawFd,
-    came: Vec<u8>,
+    received: Vec<u8>,
 }
 
 impl<'a, 'py> Watch<'a, 'py> {
@@ -127,9 +132,9 @@ impl<'a, 'py> Watch<'a, 'py> {
                 py,
                 sockets,
                 before,
-                came: Vec::new(),
+                received: Vec::new(),
             })),
-            Err(error) if error.is_instance_of::<PyValueError>(py) => Ok(Watched::ByOthers),
+            Err(error) if error.is_instance_of::<PyValueError>(py) => Ok(Watched::ByMainThread),
             Err(error) => Err(error),
         }
     }
@@ -139,22 +144,22 @@ impl<'a, 'py> Watch<'a, 'py> {
     }
 
     fn drain(&mut self) {
-        // It ends with `WouldBlock`, and what was read until then is there.
-        let _ = self.reader().read_to_end(&mut self.came);
+        // Always ends with `WouldBlock`. The bytes read until then are kept.
+        let _ = self.reader().read_to_end(&mut self.received);
     }
 
     fn end(&mut self) -> PyResult<()> {
         let found = set_wakeup_fd(self.py, self.before)?;
         if found != self.sockets.1.as_raw_fd() {
-            // A handler gave it to somebody else.
+            // A signal handler set another descriptor meanwhile: keep that one.
             set_wakeup_fd(self.py, found)?;
         }
         self.drain();
-        if self.before >= 0 && !self.came.is_empty() {
-            let came = PyBytes::new(self.py, &self.came);
+        if self.before >= 0 && !self.received.is_empty() {
+            let received = PyBytes::new(self.py, &self.received);
             self.py
                 .import("os")?
-                .call_method1("write", (self.before, came))?;
+                .call_method1("write", (self.before, received))?;
         }
         Ok(())
     }
@@ -162,16 +167,16 @@ impl<'a, 'py> Watch<'a, 'py> {
 
 impl Drop for Watch<'_, '_> {
     fn drop(&mut self) {
-        // It fails where somebody closed what the handler wrote to before: then nobody waits for it.
+        // Fails if the previous descriptor was closed meanwhile. Then no one reads from it.
         if self.end().is_err() {
             let _ = set_wakeup_fd(self.py, -1);
         }
     }
 }
 
-/// Returns what it was before, -1 for nothing.
+/// Returns the previous descriptor, or -1 if there was none.
 fn set_wakeup_fd(py: Python<'_>, fd: RawFd) -> PyResult<RawFd> {
-    // A full socket wakes as well as one that is not.
+    // A full socket still wakes the reader, so the warning is of no use.
     let options = [("warn_on_full_buffer", false)].into_py_dict(py)?;
     py.import("signal")?
         .getattr("set_wakeup_fd")?

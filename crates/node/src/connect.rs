@@ -1,9 +1,9 @@
-//! How a node meets its keeper.
+//! Connecting a node to its keeper.
 
 use crate::control::{self, Departure};
+use crate::core::Core;
 use crate::error::ConnectError;
-use crate::events::Events;
-use crate::node::Core;
+use crate::receiving::Events;
 use crate::running::{self, Connection, ConnectionError};
 use nervure_protocol::keeper_to_node::{Message, Welcome};
 use nervure_protocol::node_to_keeper::{Hello, Message as Answer};
@@ -22,17 +22,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Descriptors of a welcome: control page, wake page, eventfd, counters.
+/// Descriptors of a welcome: control page, wake page, eventfd and counters page.
 const WELCOME_FDS: usize = 4;
 
-/// How often `go_on` is asked at least: a signal that comes in the moment before a wait does not interrupt it.
-const DEAF_NANOS: u64 = 50_000_000;
-const DEAF: Timespec = Timespec {
+/// The longest wait without a call of `go_on`: a signal that arrives just before a wait does not
+/// interrupt it.
+const SIGNAL_CHECK_NANOS: u64 = 50_000_000;
+const SIGNAL_CHECK_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
-    tv_nsec: DEAF_NANOS as _,
+    tv_nsec: SIGNAL_CHECK_NANOS as _,
 };
 
-/// As the keeper's child, which inherited its socket; or else as the node that the environment names (`nervure attach`).
+/// Connects as the keeper's child, which inherited the control socket; otherwise as the node that the
+/// environment names (`nervure attach`).
 pub(crate) fn connect(
     language: &str,
     go_on: impl FnMut() -> bool,
@@ -46,7 +48,8 @@ pub(crate) fn connect(
     }
 }
 
-/// As that node: the keeper's child if it is one, else as a process that joins.
+/// Connects as the given node: as the keeper's child if the process is one, otherwise by joining a
+/// running dataflow.
 pub(crate) fn join(
     dataflow: Option<&str>,
     node: &str,
@@ -85,7 +88,8 @@ fn join_running(
     connect_through(connection.into_socket(), Departure::AtOnce, language, go_on)
 }
 
-/// That of `nervure attach` for its node; else that of the run. Where a run has none, its keeper says what is wrong.
+/// The token that allows this process to join: of `nervure attach` for its node, otherwise of the
+/// run. It is empty if the run has none; then the keeper reports what is wrong.
 fn token(node: &str, log_folder: &str) -> Result<String, ConnectError> {
     if let (Ok(token), Ok(attached)) = (std::env::var(TOKEN_VARIABLE), std::env::var(NODE_VARIABLE))
         && attached == node
@@ -100,7 +104,7 @@ fn token(node: &str, log_folder: &str) -> Result<String, ConnectError> {
     }
 }
 
-/// Over a socket on which the keeper expects the Hello of a node.
+/// Connects over a socket on which the keeper expects the Hello of a node.
 pub(crate) fn connect_through(
     socket: Seqpacket,
     departure: Departure,
@@ -122,18 +126,20 @@ pub(crate) fn connect_through(
     control::start(core.clone(), events.inbox.handle(), departure)?;
     let waits_for_start = core.is_source() && !core.welcome.manual_ready;
     loop {
-        // Before the news are looked at: what rings from here on ends the wait.
+        // First, so that a ring of the doorbell from here on ends the wait below.
         events.inbox.collect();
-        let news = core.news();
-        if news.keeper_gone && !news.wired {
+        let notices = core.notices();
+        if notices.keeper_gone && !notices.wired {
             return Err(ConnectError::KeeperGone);
         }
-        if news.stop.is_some() || news.wired && (news.started || !waits_for_start) {
+        if notices.stop.is_some() || notices.wired && (notices.started || !waits_for_start) {
             break;
         }
-        drop(news);
-        events.absorb();
-        events.inbox.wait(Some(monotonic_nanos() + DEAF_NANOS));
+        drop(notices);
+        events.absorb_notices();
+        events
+            .inbox
+            .wait(Some(monotonic_nanos() + SIGNAL_CHECK_NANOS));
         if !go_on() {
             return Err(ConnectError::Interrupted);
         }
@@ -152,7 +158,7 @@ fn control_socket() -> Result<Seqpacket, ConnectError> {
         Ok(parsed) => nervure_shm::adopt_inherited_fd(parsed),
         Err(_) => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "it is no number",
+            "it is not a number",
         )),
     };
     adopted
@@ -175,8 +181,8 @@ fn receive_welcome(
             Ok(Received::Closed) => return Err(ConnectError::KeeperGone),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let interest = PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN);
-                // Whatever ends it, `receive` finds out.
-                let _ = rustix::event::poll(&mut [interest], Some(&DEAF));
+                // `receive` finds out why it returned.
+                let _ = rustix::event::poll(&mut [interest], Some(&SIGNAL_CHECK_INTERVAL));
                 if !go_on() {
                     return Err(ConnectError::Interrupted);
                 }

@@ -1,4 +1,4 @@
-//! What can go wrong besides sending.
+//! Errors of connecting, and unknown names.
 
 use crate::running::ConnectionError;
 use nervure_protocol::{ProtocolError, nearest};
@@ -7,72 +7,72 @@ use std::path::PathBuf;
 
 /// Why a node could not connect to its keeper.
 ///
-/// Its debug form is its message: that is what a `main` that returns it prints.
+/// Its debug form is its message, because that is what a `main` that returns the error prints.
 #[derive(thiserror::Error)]
 pub enum ConnectError {
-    /// The program was not started as a node.
+    /// The program was started on its own, and not as a node.
     #[error(
         "this program is a Nervure node and was started on its own: there is no {variable} in its environment. \
          Start it from a dataflow file: nervure run dataflow.yml; or let it join a node with `path: dynamic` by its id"
     )]
     NotStartedAsNode {
-        /// The variable that a keeper sets.
+        /// The environment variable that a keeper sets.
         variable: &'static str,
     },
-    /// The program was started as another node.
+    /// The program was started as one node and asked to join as another.
     #[error("this program was started as node {is:?}, and asks to be node {asked:?}")]
     OtherNode {
-        /// The node that it asks to be.
+        /// The id that the program asked for.
         asked: String,
-        /// The node that it is.
+        /// The id that the program was started with.
         is: String,
     },
-    /// There is no dataflow to join, or its keeper refused.
+    /// There is no dataflow to join, or its keeper refused the program.
     #[error("{cause}{hint}", cause = .0, hint = hint(.0))]
     Join(#[from] ConnectionError),
-    /// What shows that this user may join cannot be read.
+    /// The token that allows this user to join cannot be read.
     #[error("the token of the dataflow, {path}, cannot be read: {cause}", path = .path.display())]
     Token {
-        /// Where it is.
+        /// The token's file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// The control socket is not there.
+    /// The control socket cannot be used.
     #[error(
         "the control socket {number} named by {variable} cannot be used: {reason}. A process has one node: \
          was another made before, or is this a child process of a node?"
     )]
     NoControlSocket {
-        /// The variable that a keeper sets.
+        /// The environment variable that a keeper sets.
         variable: &'static str,
-        /// What it says.
+        /// Its value.
         number: String,
-        /// What is wrong with it.
+        /// Why the socket cannot be used.
         reason: String,
     },
-    /// The keeper is gone, or hung up.
+    /// The keeper ended, or closed the connection.
     #[error("the keeper closed the connection before the node was wired")]
     KeeperGone,
     /// The keeper refused the node.
     #[error("the keeper refused this node: {0}")]
     Refused(String),
-    /// The keeper said something unexpected.
+    /// The keeper's message could not be decoded.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The keeper's first message was another.
+    /// The keeper's first message was not a welcome.
     #[error("expected the keeper's welcome with {expected} descriptors, got {got}")]
     Unexpected {
-        /// Descriptors of a welcome.
+        /// The number of descriptors that a welcome carries.
         expected: usize,
-        /// What came.
+        /// The message or number of descriptors that arrived.
         got: String,
     },
-    /// The caller asked to give up.
+    /// The caller ended the wait.
     #[error("interrupted by a signal")]
     Interrupted,
-    /// The system refused something.
-    #[error("cannot set the node up: {0}")]
+    /// A system call failed.
+    #[error("cannot set up the node: {0}")]
     System(#[from] io::Error),
 }
 
@@ -89,7 +89,7 @@ impl std::fmt::Debug for ConnectError {
     }
 }
 
-/// A name that the node has not declared.
+/// A name that the dataflow file does not declare for the node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("node {node} has no {kind} {name:?}; {}", described(.kind, .name, .known))]
 pub struct UnknownName {
@@ -97,9 +97,9 @@ pub struct UnknownName {
     pub node: String,
     /// `input`, `output`, `parameter` or `client`.
     pub kind: &'static str,
-    /// The name that was asked for.
+    /// The unknown name.
     pub name: String,
-    /// The names that there are.
+    /// The names that are declared.
     pub known: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
 //! Write Nervure nodes in Rust.
 //!
-//! A node is a program that `nervure run` starts. It connects, takes events from its inputs, and sends to its outputs;
-//! which inputs and outputs it has is said by the dataflow file.
+//! A node is a program that `nervure run` starts. It connects, takes events from its inputs, and
+//! sends to its outputs. The dataflow file declares its inputs and outputs.
 //!
 //! ```no_run
 //! use nervure_node::{Event, Node};
@@ -18,44 +18,42 @@
 //! }
 //! ```
 //!
-//! Received samples are views of their producer's memory: nothing is copied, and a sample's block is given back when
-//! its last clone is dropped. Keep few of them, or copy what you keep.
+//! Received samples are views of their producer's memory. Nothing is copied, and the producer gets a
+//! sample's block back when the last clone of the sample is dropped. Keep few samples, or copy what
+//! you keep.
 
-mod calls;
+pub mod binding;
 mod connect;
 mod control;
-mod doze;
+mod core;
 mod error;
-mod event;
-mod events;
+mod gaps;
+mod handle;
 mod node;
 mod observer;
-mod publisher;
+mod receiving;
 pub mod running;
 mod sample;
-mod shortfall;
+mod sending;
 #[cfg(feature = "async")]
 mod stream;
-mod timer;
-mod watch;
 
-pub use self::{
-    calls::{CallError, ReplyError, Request, Ticket},
-    error::{ConnectError, UnknownName},
-    event::Event,
-    events::{Events, Next, Rest, Waiter},
-    node::{Handle, Node},
-    observer::{Gaps, ObserveError, Observer},
-    publisher::{Envelope, Loan, LoanSlice, Publisher, Unsent, Written},
-    sample::{Sample, SampleError},
-};
 #[cfg(feature = "async")]
-pub use stream::EventStream;
+pub use self::stream::EventStream;
+pub use self::{
+    error::{ConnectError, UnknownName},
+    handle::Handle,
+    node::Node,
+    observer::{ObserveError, Observer},
+    receiving::{CallError, Event, Events, Next, ReplyError, Request, Ticket},
+    sample::{Sample, SampleError},
+    sending::{Envelope, Loan, LoanSlice, Publisher},
+};
 
-/// The value of a parameter: a truth value, a number, text, or a list of those.
+/// The value of a parameter: a boolean, a number, text, or a list of those.
 pub use serde_json::Value as ParamValue;
 
 pub use nervure_message as message;
 pub use nervure_message::{Encode, Metadata, SerdeSample, Tensor, Value};
 pub use nervure_protocol::{CONTROL_FD_VARIABLE, STACKS_SIGNAL};
-pub use nervure_shm::{Mapped, NodeForked, Receipt, SendError, Wait, Waited, monotonic_nanos};
+pub use nervure_shm::{NodeForked, Receipt, SendError, Wait, Waited, monotonic_nanos};

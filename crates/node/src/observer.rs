@@ -1,44 +1,42 @@
-//! Receiving from a dataflow that one is no node of.
+//! Receiving topics of a dataflow from outside, without being a node of it.
 
 use crate::connect;
 use crate::control::Departure;
 use crate::error::ConnectError;
-use crate::event::Event;
-use crate::events::Events;
-use crate::node::Handle;
+use crate::gaps::SequenceGaps;
+use crate::handle::Handle;
+use crate::receiving::{Event, Events};
 use crate::running::{self, Connection, ConnectionError};
-use nervure_message::Header;
 use nervure_protocol::address::KeeperAddress;
 use nervure_protocol::cli_to_keeper::{Message, Observe};
 use nervure_protocol::keeper_to_cli;
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-/// See [`Observer::set_patience`].
-const PATIENCE: Duration = Duration::from_millis(10);
+/// The default of [`Observer::set_patience`].
+const DEFAULT_PATIENCE: Duration = Duration::from_millis(10);
 
 /// Why a dataflow cannot be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
-    /// There is no connection to its keeper, or the keeper refused: no such topic, too many observers.
+    /// The keeper cannot be reached, or refused: there is no such topic, or too many observers.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
-    /// The keeper let it in, and it could not be set up.
+    /// The keeper accepted the observer, but it could not be set up.
     #[error(transparent)]
     Connect(#[from] ConnectError),
 }
 
-/// Receives topics of a running dataflow, as a node that only has inputs.
+/// Receives topics of a running dataflow, like a node that only has inputs.
 ///
-/// Events are those of a node: [`Event::Input`] with `node/output` as its id, [`Event::InputClosed`] when a producer has
-/// ended for good, [`Event::NodeFailed`] and [`Event::NodeRestarted`], and at last [`Event::Stop`]. A producer that is
-/// restarted goes on being observed; what an output keeps as its history comes first.
+/// Events are those of a node: [`Event::Input`] with `node/output` as its id,
+/// [`Event::InputClosed`] when a producer has ended for good, [`Event::NodeFailed`] and
+/// [`Event::NodeRestarted`], and at last [`Event::Stop`]. The history of an output comes first. A
+/// producer that is restarted is still observed.
 ///
-/// It cannot hold the dataflow up: its queues drop the oldest sample, and it may keep 16 of a topic at most (queue
-/// included). Past that it misses samples, which the counters of its edge say. Samples are valid as long as the observer
-/// lives. Nor does it cost its producers a wake-up: it looks every 10 ms for what has come, see
-/// [`Observer::set_patience`].
+/// An observer cannot delay the dataflow: its queues drop the oldest sample, and it can hold at most
+/// 16 samples per topic, those in the queue included. Beyond that it misses samples, which its edge
+/// counts. It does not cost its producers a wake-up either: it polls every 10 ms, see
+/// [`Observer::set_patience`]. Samples are valid as long as the observer lives.
 ///
 /// ```no_run
 /// use nervure_node::{Event, Observer};
@@ -55,56 +53,15 @@ pub enum ObserveError {
 pub struct Observer {
     handle: Handle,
     events: Events,
-    gaps: Gaps,
-}
-
-/// What an observer has missed, by the numbers of what it has received: its queues drop the oldest.
-#[derive(Clone, Debug, Default)]
-pub struct Gaps {
-    /// The last sample of each topic, by incarnation and sequence number.
-    last: HashMap<Arc<str>, (u32, u64)>,
-    total: u64,
-}
-
-impl Gaps {
-    /// A sample was received. Returns how many were missed between it and the one before it of the same topic and
-    /// process.
-    pub fn before(&mut self, topic: &str, header: &Header) -> u64 {
-        let Header {
-            incarnation,
-            sequence,
-            ..
-        } = *header;
-        if sequence == Header::NO_SEQUENCE {
-            return 0;
-        }
-        let Some(last) = self.last.get_mut(topic) else {
-            self.last.insert(topic.into(), (incarnation, sequence));
-            return 0;
-        };
-        let (before, number) = std::mem::replace(last, (incarnation, sequence));
-        let is_same = before == incarnation;
-        let missed = if is_same {
-            sequence.saturating_sub(number.saturating_add(1))
-        } else {
-            0
-        };
-        self.total = self.total.saturating_add(missed);
-        missed
-    }
-
-    /// How many were missed so far.
-    pub fn total(&self) -> u64 {
-        self.total
-    }
+    gaps: SequenceGaps,
 }
 
 impl Observer {
-    /// Observes `topics` (`node/output`) of the dataflow of that name, or of the only one that runs. Each queue holds
-    /// `depth` samples. `program` is what the observer is called, for people.
+    /// Observes `topics` (`node/output`) of the dataflow with that name, or of the only one that runs.
+    /// Each queue holds `depth` samples. `program` names the observer in messages to users.
     ///
     /// # Errors
-    /// [`ObserveError`], whose text says what is wrong and which names there are.
+    /// [`ObserveError`], whose message lists the names that exist.
     pub fn open<T: AsRef<str>>(
         dataflow: Option<&str>,
         topics: &[T],
@@ -114,26 +71,7 @@ impl Observer {
         Self::open_at(&running::find(dataflow)?, topics, depth, program)
     }
 
-    /// As [`Observer::open`], for bindings: see [`crate::Node::connect_as`].
-    ///
-    /// # Errors
-    /// As [`Observer::open`], and [`ConnectError::Interrupted`] when `go_on` returns false.
-    pub fn open_as<T: AsRef<str>>(
-        dataflow: Option<&str>,
-        topics: &[T],
-        depth: u32,
-        program: &str,
-        go_on: impl FnMut() -> bool,
-    ) -> Result<Self, ObserveError> {
-        Self::wire(
-            Connection::open(&running::find(dataflow)?, program)?,
-            topics,
-            depth,
-            go_on,
-        )
-    }
-
-    /// As [`Observer::open`], of the dataflow with that keeper.
+    /// As [`Observer::open`], for the dataflow of that keeper.
     ///
     /// # Errors
     /// As [`Observer::open`].
@@ -146,7 +84,7 @@ impl Observer {
         Self::open_through(Connection::open(keeper, program)?, topics, depth)
     }
 
-    /// As [`Observer::open`], over a connection that was opened already.
+    /// As [`Observer::open`], over an open connection.
     ///
     /// # Errors
     /// As [`Observer::open`].
@@ -158,7 +96,7 @@ impl Observer {
         Self::wire(connection, topics, depth, || true)
     }
 
-    fn wire<T: AsRef<str>>(
+    pub(crate) fn wire<T: AsRef<str>>(
         mut connection: Connection,
         topics: &[T],
         depth: u32,
@@ -178,32 +116,34 @@ impl Observer {
             "observer",
             go_on,
         )?;
-        events.set_patience(Some(PATIENCE));
+        events.set_patience(Some(DEFAULT_PATIENCE));
         Ok(Self {
-            handle: Handle(core),
+            handle: Handle::new(core),
             events,
-            gaps: Gaps::default(),
+            gaps: SequenceGaps::default(),
         })
     }
 
-    /// How many samples were missed between those that were received: the observer was too slow, or kept too many.
+    /// The number of samples that were missed between those that were received: the observer was too
+    /// slow, or held too many.
     pub fn dropped(&self) -> u64 {
         self.gaps.total()
     }
 
-    /// Takes the observer apart, for bindings.
+    /// Splits the observer, to ask and receive in different places.
     pub fn split(self) -> (Handle, Events) {
         (self.handle, self.events)
     }
 
-    /// How long a sample may lie in its queue before the observer looks for it, at most; 10 ms by default. Looks become
-    /// denser by themselves when much comes. `None`: each sample wakes the observer at once, which costs its producer a
-    /// system call, and the robot's nodes the core that the observer then runs on.
+    /// Sets how long a sample may lie in its queue before the observer takes it: the longest interval
+    /// at which it polls, 10 ms by default. The interval shortens by itself when many samples arrive.
+    /// With `None` each sample wakes the observer at once, which costs its producer a system call, and
+    /// the robot's nodes the core that the observer then runs on.
     pub fn set_patience(&mut self, patience: Option<Duration>) {
         self.events.set_patience(patience);
     }
 
-    /// Its id in the dataflow, `echo@4711`.
+    /// The observer's id in the dataflow, for example `echo@4711`.
     pub fn id(&self) -> &str {
         self.handle.id()
     }
@@ -218,61 +158,38 @@ impl Observer {
         self.handle.now()
     }
 
-    /// Waits for the next event. `None` after [`Event::Stop`].
+    /// Waits for the next event. Returns `None` after [`Event::Stop`].
     #[expect(
         clippy::should_implement_trait,
         reason = "the same name as on `Node` and `Events`"
     )]
     pub fn next(&mut self) -> Option<Event> {
         let event = self.events.next();
-        self.noted(event)
+        self.record(event)
     }
 
-    /// Waits at most `timeout` for the next event; `None` when none came, or after [`Event::Stop`].
+    /// Waits at most `timeout` for the next event. Returns `None` after the timeout or
+    /// [`Event::Stop`].
     pub fn next_timeout(&mut self, timeout: Duration) -> Option<Event> {
         let event = self.events.next_timeout(timeout);
-        self.noted(event)
+        self.record(event)
     }
 
-    /// The next event, if there is one.
+    /// Returns the next event if there is one, without waiting.
     pub fn try_next(&mut self) -> Option<Event> {
         let event = self.events.try_next();
-        self.noted(event)
+        self.record(event)
     }
 
-    /// The events, to be waited for together with other things: see [`Events::poll`] and [`Events::eventfd`].
+    /// The events, for an event loop: see [`Events::poll`] and [`Events::eventfd`].
     pub fn events(&mut self) -> &mut Events {
         &mut self.events
     }
 
-    fn noted(&mut self, event: Option<Event>) -> Option<Event> {
+    fn record(&mut self, event: Option<Event>) -> Option<Event> {
         if let Some(Event::Input { id, sample }) = &event {
-            self.gaps.before(id, sample.header());
+            self.gaps.record(id, sample.header());
         }
         event
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neither_a_restart_nor_the_last_word_of_a_failed_node_is_a_gap() {
-        let mut gaps = Gaps::default();
-        let mut before = |incarnation, sequence| {
-            gaps.before(
-                "a/b",
-                &Header {
-                    incarnation,
-                    sequence,
-                    ..Header::default()
-                },
-            )
-        };
-        assert_eq!([before(0, 7), before(0, 8), before(0, 11)], [0, 0, 2]);
-        assert_eq!([before(0, Header::NO_SEQUENCE), before(0, 12)], [0, 0]);
-        assert_eq!([before(1, 0), before(1, 1), before(1, 3)], [0, 0, 1]);
-        assert_eq!(gaps.total(), 3);
     }
 }

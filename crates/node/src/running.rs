@@ -1,7 +1,7 @@
-//! Dataflows that run on this host: which there are, and a connection to the keeper of one.
+//! The dataflows that run on this host, and connections to their keepers.
 //!
-//! For tools, as the `nervure` command. A connection can ask for the state of the dataflow, follow it, and give
-//! orders: see [`nervure_protocol::cli_to_keeper`]. [`crate::Observer`] receives samples.
+//! For tools, such as the `nervure` command. A connection can ask for the state of the dataflow, follow
+//! it, and send commands: see [`nervure_protocol::cli_to_keeper`]. [`crate::Observer`] receives samples.
 
 use nervure_protocol::address::KeeperAddress;
 use nervure_protocol::cli_to_keeper::{self, Hello};
@@ -13,7 +13,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long a keeper may take to answer: it never waits for anybody, so that one that does not answer is stopped.
+/// How long a keeper may take to answer. A keeper never blocks, so one that does not answer in time is
+/// stopped.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why there is no connection, or no answer.
@@ -22,58 +23,58 @@ pub enum ConnectionError {
     /// The list of sockets cannot be read.
     #[error("cannot list the running dataflows: {0}")]
     List(io::Error),
-    /// There is none.
+    /// No dataflow runs.
     #[error("no dataflow runs")]
     NoneRuns,
-    /// There is none of that name.
+    /// No dataflow with that name runs.
     #[error("no dataflow `{name}` runs; these do: {running}")]
     NotRunning {
         /// The name that was asked for.
         name: String,
-        /// Those that run.
+        /// The dataflows that run.
         running: String,
-        /// Of these, the one that was probably meant.
+        /// The dataflow that was probably meant.
         nearest: Option<String>,
     },
-    /// It has to be said which.
+    /// Several dataflows run, and none was named.
     #[error("several dataflows run: {running}")]
     Several {
-        /// Those that run.
+        /// The dataflows that run.
         running: String,
     },
-    /// The keeper is of another user.
-    #[error("dataflow `{dataflow}` is of user {theirs}, this is user {ours}")]
+    /// The keeper runs as another user.
+    #[error("dataflow `{dataflow}` belongs to user {theirs}, and this is user {ours}")]
     OtherUser {
-        /// Its name.
+        /// The dataflow's name.
         dataflow: String,
-        /// Its user.
+        /// The user ID of the keeper.
         theirs: u32,
-        /// The user of this process.
+        /// The user ID of this process.
         ours: u32,
     },
-    /// The keeper ended, or hung up.
+    /// The keeper ended, or closed the connection.
     #[error("the keeper of dataflow `{0}` is gone")]
     Gone(String),
-    /// The keeper is stopped, or in trouble.
+    /// The keeper did not answer in time: it is probably stopped.
     #[error(
         "the keeper of dataflow `{dataflow}` (process {keeper}) has not answered within {PATIENCE:?}"
     )]
     NoAnswer {
         /// The dataflow's name.
         dataflow: String,
-        /// The keeper's process.
+        /// The keeper's process ID.
         keeper: u32,
     },
-    /// The keeper refused.
+    /// The keeper refused the request.
     #[error("{}", .0.reason)]
     Refused(Refused),
-    /// The keeper said what cannot be understood.
+    /// The keeper's message could not be decoded.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The keeper said something else than was to be expected.
+    /// The keeper answered with a message that does not fit the request.
     #[error("the keeper gave an unexpected answer: {0}")]
     Unexpected(String),
-    /// The system refused something.
+    /// A system call failed.
     #[error("cannot talk to the keeper: {0}")]
     System(#[from] io::Error),
 }
@@ -84,8 +85,8 @@ impl ConnectionError {
         match self {
             Self::NoneRuns => Some("start one with `nervure run FILE`".to_owned()),
             Self::Several { .. } => {
-                let text = "say which with `-d NAME`, or with `-d PID` where names are the same; a program by \
-                            `dataflow=`; both by NERVURE_DATAFLOW in the environment";
+                let text = "select one with `-d NAME`, or with `-d PID` where names are the same; in a program with \
+                            `dataflow=`; or with NERVURE_DATAFLOW in the environment";
                 Some(text.to_owned())
             }
             Self::NotRunning { name, .. } if named_by_environment().as_ref() == Some(name) => Some(
@@ -97,29 +98,30 @@ impl ConnectionError {
             Self::OtherUser { theirs, .. } => {
                 Some(format!("run this as user {theirs}, or as root"))
             }
-            Self::NoAnswer { keeper, .. } => Some(format!(
-                "is it stopped? `kill -CONT {keeper}` lets it go on"
-            )),
+            Self::NoAnswer { keeper, .. } => {
+                Some(format!("is it stopped? `kill -CONT {keeper}` continues it"))
+            }
             Self::Refused(refused) => refused.hint.clone(),
             _ => None,
         }
     }
 }
 
-/// The dataflows of this user, or for root those of every user, by name. Those of other network namespaces
-/// (containers) are not seen.
+/// The dataflows of this user, or for root of all users, sorted by name. Dataflows in other network
+/// namespaces (containers) are not visible.
 ///
 /// # Errors
-/// When /proc cannot be read.
+/// [`ConnectionError::List`] if /proc cannot be read.
 pub fn dataflows() -> Result<Vec<KeeperAddress>, ConnectionError> {
     let (ours, _) = ours_and_others()?;
     Ok(ours)
 }
 
-/// The dataflows of other users as far as their sockets' names say, which anybody may take; for root there are none.
+/// The dataflows of other users, according to the names of their sockets, which any user can forge.
+/// Empty for root.
 ///
 /// # Errors
-/// When /proc cannot be read.
+/// [`ConnectionError::List`] if /proc cannot be read.
 pub fn dataflows_of_others() -> Result<Vec<KeeperAddress>, ConnectionError> {
     let (_, others) = ours_and_others()?;
     Ok(others)
@@ -135,7 +137,7 @@ fn ours_and_others() -> Result<(Vec<KeeperAddress>, Vec<KeeperAddress>), Connect
         .partition(|address| own.is_root() || address.uid == own.as_raw()))
 }
 
-/// The name, or else what `NERVURE_DATAFLOW` in the environment says.
+/// The given name, or else the value of `NERVURE_DATAFLOW` in the environment.
 pub fn named(name: Option<&str>) -> Option<String> {
     name.map(str::to_owned).or_else(named_by_environment)
 }
@@ -146,12 +148,12 @@ fn named_by_environment() -> Option<String> {
         .filter(|name| !name.is_empty())
 }
 
-/// The dataflow of that name, or whose keeper is the process of that number; without a name, that which
+/// Finds a dataflow by its name or the process ID of its keeper. Without a name, finds the dataflow that
 /// `NERVURE_DATAFLOW` in the environment names, or the only one that runs.
 ///
 /// # Errors
-/// [`ConnectionError::NoneRuns`], [`ConnectionError::NotRunning`] or [`ConnectionError::Several`], which list those that
-/// run.
+/// [`ConnectionError::NoneRuns`], [`ConnectionError::NotRunning`] or [`ConnectionError::Several`]; the
+/// last two list the dataflows that run.
 pub fn find(name: Option<&str>) -> Result<KeeperAddress, ConnectionError> {
     choose(&dataflows()?, named(name).as_deref())
 }
@@ -166,10 +168,10 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects as `program`, which is for people.
+    /// Connects to a keeper. `program` names this program in messages to users.
     ///
     /// # Errors
-    /// [`ConnectionError`]; a version that is not understood says so.
+    /// [`ConnectionError`], also if the keeper speaks no common version of the protocol.
     pub fn open(address: &KeeperAddress, program: &str) -> Result<Self, ConnectionError> {
         let socket =
             Seqpacket::connect(&address.to_string()).map_err(|error| match error.kind() {
@@ -177,7 +179,7 @@ impl Connection {
                 io::ErrorKind::WouldBlock => no_answer(address),
                 _ => error.into(),
             })?;
-        // Anybody may have taken the name.
+        // Any user can take the name, so the kernel is asked for the owner.
         let (ours, theirs) = (rustix::process::geteuid().as_raw(), socket.peer()?.uid);
         if theirs != address.uid || ours != 0 && theirs != ours {
             return Err(ConnectionError::OtherUser {
@@ -216,12 +218,12 @@ impl Connection {
         Ok(connection)
     }
 
-    /// What the keeper said of its dataflow when this connection was opened.
+    /// The keeper's description of its dataflow when this connection was opened.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// Where the keeper is.
+    /// The keeper's address.
     pub fn address(&self) -> &KeeperAddress {
         &self.address
     }
@@ -229,7 +231,8 @@ impl Connection {
     /// Sends a message.
     ///
     /// # Errors
-    /// When the keeper is gone.
+    /// [`ConnectionError::Gone`] if the keeper has ended, [`ConnectionError::NoAnswer`] if it does not
+    /// read its socket.
     pub fn send(&self, message: &cli_to_keeper::Message) -> Result<(), ConnectionError> {
         let bytes = nervure_protocol::encode(message)?;
         self.socket
@@ -240,10 +243,11 @@ impl Connection {
             })
     }
 
-    /// Sends a message, and waits for the one that answers it.
+    /// Sends a message, and waits for the answer.
     ///
     /// # Errors
-    /// [`ConnectionError::Refused`], and when there is no answer in time.
+    /// [`ConnectionError::Refused`], [`ConnectionError::NoAnswer`] if there is no answer within
+    /// [`PATIENCE`], and as [`Connection::send`].
     pub fn ask(
         &mut self,
         message: &cli_to_keeper::Message,
@@ -258,10 +262,10 @@ impl Connection {
         }
     }
 
-    /// The next message, if there is one, with its descriptor.
+    /// Returns the next message with its descriptor, if there is a message, without waiting.
     ///
     /// # Errors
-    /// [`ConnectionError::Gone`] after the last one.
+    /// [`ConnectionError::Gone`] after the last message.
     pub fn try_receive(
         &mut self,
     ) -> Result<Option<(keeper_to_cli::Message, Option<OwnedFd>)>, ConnectionError> {
@@ -276,7 +280,7 @@ impl Connection {
         }
     }
 
-    /// Waits for the next message; `None` when there was none until `deadline`.
+    /// Waits for the next message. Returns `None` if none arrived before `deadline`.
     ///
     /// # Errors
     /// As [`Connection::try_receive`].
@@ -326,10 +330,11 @@ fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Keepers that listen, in the text of /proc/net/unix.
+/// The keepers that listen, from the text of /proc/net/unix.
 ///
-/// A line is `<address>: <references> <protocol> <flags> <type> <state> <inode> [@name]`, where a socket that listens
-/// has bit 16 of the flags (`__SO_ACCEPTCON`), and `@` stands for the zero byte of the abstract namespace.
+/// A line is `<address>: <references> <protocol> <flags> <type> <state> <inode> [@name]`. A socket that
+/// listens has bit 16 of the flags (`__SO_ACCEPTCON`), and `@` stands for the zero byte of the abstract
+/// namespace.
 fn listed(text: &str) -> Vec<KeeperAddress> {
     const ACCEPTS: u32 = 1 << 16;
     let address = |line: &str| {
@@ -364,7 +369,7 @@ fn choose(found: &[KeeperAddress], name: Option<&str>) -> Result<KeeperAddress, 
     }
 }
 
-/// `drive`, and `drive (process 4711)` where there are several of that name.
+/// The dataflows' names in one line: `drive`, or `drive (process 4711)` if several share the name.
 fn names(found: &[KeeperAddress]) -> String {
     let name = |one: &KeeperAddress| {
         let is_only = found
@@ -414,7 +419,7 @@ Num       RefCount Protocol Flags    Type St Inode Path
     }
 
     #[test]
-    fn the_only_one_needs_no_name_and_of_several_one_has_to_be_named() {
+    fn only_one_of_several_dataflows_needs_a_name() {
         let found = listed(SOCKETS);
         let text = |name| choose(&found, name).unwrap_err().to_string();
         assert_eq!(choose(&found, Some("arm")).unwrap().keeper, 99);

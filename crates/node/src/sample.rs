@@ -1,5 +1,3 @@
-//! A received sample, and what it says.
-
 use arrow_data::ArrayData;
 use nervure_message::{
     DecodeError, Element, Header, Layout, Metadata, ReceivedRecord, Schema, View, ViewError,
@@ -7,21 +5,23 @@ use nervure_message::{
 };
 use std::time::Duration;
 
-/// A received sample: a view of its producer's memory, which is given back when the last clone is dropped.
+/// A received sample: a view of its producer's memory. The producer gets the memory back when the last
+/// clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Sample(nervure_shm::ReceivedSample);
 
-/// Why a sample cannot be read as was asked.
+/// Why a sample cannot be read in the requested form.
 #[derive(Debug, thiserror::Error)]
 pub enum SampleError {
-    /// Its head is damaged.
+    /// The sample's head (layout and metadata) is damaged.
     #[error("the sample's head cannot be read: {0}")]
     Head(#[from] DecodeError),
-    /// It is something else, or damaged.
+    /// The payload is of another kind, or damaged.
     #[error(transparent)]
     View(#[from] ViewError),
 }
 
+/// The payload as the owner of an Arrow buffer.
 struct Payload(nervure_shm::ReceivedSample);
 
 impl AsRef<[u8]> for Payload {
@@ -35,7 +35,7 @@ impl Sample {
         Self(raw)
     }
 
-    /// The header.
+    /// The header: sequence number, times, and identifiers.
     pub fn header(&self) -> &Header {
         self.0.header()
     }
@@ -45,19 +45,21 @@ impl Sample {
         &self.0
     }
 
-    /// The same sample in memory of this process: it holds no block of its producer, and outlives its node or observer.
+    /// A copy of the sample in private memory. It holds no block of its producer, and outlives its node
+    /// or observer.
     #[must_use]
     pub fn copied(&self) -> Self {
         Self(self.0.copied())
     }
 
-    /// When the world was as the sample says, in nanoseconds since the Unix epoch: set by the source, and kept by those
-    /// who send `like` it.
+    /// The time at which the value was true, in nanoseconds since the Unix epoch. The source sets it;
+    /// [`Envelope::like`](crate::Envelope::like) passes it on.
     pub fn stamp(&self) -> i64 {
         self.header().stamp
     }
 
-    /// Time since the sample's stamp, at `now` ([`crate::Node::now`]); zero for a stamp of the future.
+    /// Time from the sample's stamp to `now` ([`Handle::now`](crate::Handle::now)); zero for a stamp in
+    /// the future.
     pub fn age(&self, now: i64) -> Duration {
         Duration::from_nanos(u64::try_from(now.saturating_sub(self.stamp())).unwrap_or(0))
     }
@@ -67,25 +69,25 @@ impl Sample {
         Duration::from_nanos(self.0.latency_nanos())
     }
 
-    /// How the payload is laid out.
+    /// The layout of the payload: its kind, element type and shape.
     ///
     /// # Errors
-    /// [`SampleError::Head`] when the producer wrote no valid head.
+    /// [`SampleError::Head`] if the producer wrote no valid head.
     pub fn layout(&self) -> Result<&Layout, SampleError> {
         self.0
             .layout()
             .map_err(|error| SampleError::Head(error.clone()))
     }
 
-    /// The metadata that was sent along.
+    /// The metadata that was sent with the value.
     ///
     /// # Errors
-    /// [`SampleError::Head`] when the producer wrote no valid head.
+    /// [`SampleError::Head`] if the producer wrote no valid head.
     pub fn metadata(&self) -> Result<Metadata, SampleError> {
         Ok(decode_head(self.0.head())?.1.decode()?)
     }
 
-    /// The name of the coordinate frame, where one was sent.
+    /// The name of the coordinate frame, if one was sent.
     pub fn frame(&self) -> Option<String> {
         let id = self.header().frame_id;
         let bytes = (id != 0).then(|| self.0.announcement(id)).flatten()?;
@@ -95,20 +97,20 @@ impl Sample {
     /// The payload with its layout.
     ///
     /// # Errors
-    /// When the head is damaged, or describes more than the payload.
+    /// [`SampleError`] if the head is damaged, or describes more bytes than the payload has.
     pub fn view(&self) -> Result<View<'_>, SampleError> {
         Ok(View::new(self.layout()?, self.0.payload())?)
     }
 
-    /// The payload's bytes, whatever they are.
+    /// The payload's bytes, in any layout.
     pub fn bytes(&self) -> &[u8] {
         self.0.payload()
     }
 
-    /// The text.
+    /// The value of a text sample.
     ///
     /// # Errors
-    /// When the sample is no text.
+    /// [`SampleError`] if the sample is not text.
     pub fn text(&self) -> Result<String, SampleError> {
         Ok(self.view()?.text()?)
     }
@@ -116,27 +118,27 @@ impl Sample {
     /// The elements of a tensor, in place and in C order.
     ///
     /// # Errors
-    /// When the sample is no tensor of `T`, or not in C order.
+    /// [`SampleError`] if the sample is not a tensor of `T`, or not in C order.
     pub fn as_slice<T: Element + nervure_message::AnyBitPattern>(
         &self,
     ) -> Result<&[T], SampleError> {
         Ok(self.view()?.as_slice::<T>()?)
     }
 
-    /// The value as an Arrow array, in place where Arrow allows it. The array keeps the sample's block.
+    /// The value as an Arrow array, in place where Arrow allows it. The array holds the sample's block.
     ///
     /// # Errors
-    /// When the array is not valid, or its schema did not arrive.
+    /// [`SampleError`] if the array is not valid, or its schema did not arrive.
     pub fn array(&self) -> Result<ArrayData, SampleError> {
         let buffer = payload_buffer(Payload(self.0.clone()));
         Ok(self.view()?.array(self.schema()?.as_ref(), &buffer)?)
     }
 
-    /// A struct, dict or list, from which serde deserializes; tensors in it stay where they are. The record keeps the
-    /// sample's block.
+    /// A struct, dict or list, to be deserialized with serde. Its tensors are views of the sample. The
+    /// record holds the sample's block.
     ///
     /// # Errors
-    /// When the sample is no Arrow array, or damaged.
+    /// [`SampleError`] if the sample is not an Arrow array, or is damaged.
     pub fn record(&self) -> Result<ReceivedRecord, SampleError> {
         let schema = self.schema()?;
         let missing = || match self.layout() {
@@ -153,10 +155,10 @@ impl Sample {
         ))
     }
 
-    /// The schema of an Arrow array; `None` for everything else.
+    /// The schema of an Arrow array; `None` for other layouts.
     ///
     /// # Errors
-    /// When the producer announced a damaged one.
+    /// [`SampleError`] if the producer announced a damaged schema.
     pub fn schema(&self) -> Result<Option<Schema>, SampleError> {
         let id = self.header().schema_id;
         let bytes = (id != 0).then(|| self.0.announcement(id)).flatten();

@@ -1,10 +1,8 @@
-//! Events and sends for async programs, whatever their executor.
+//! Events and sends for async programs, on any executor.
 
-use crate::calls::{CallError, Ticket};
-use crate::event::Event;
-use crate::events::{Events, Next};
-use crate::publisher::Publisher;
+use crate::receiving::{CallError, Event, Events, Next, Ticket};
 use crate::sample::Sample;
+use crate::sending::Publisher;
 use async_io::{Async, Timer};
 use futures_core::Stream;
 use nervure_message::Encode;
@@ -16,7 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// The events of a node as a stream, which ends after [`Event::Stop`].
+/// The events of a node as a stream that ends after [`Event::Stop`].
 #[derive(Debug)]
 pub struct EventStream {
     events: Events,
@@ -29,7 +27,7 @@ impl Events {
     /// Turns the events into a stream.
     ///
     /// # Errors
-    /// When the reactor cannot be started.
+    /// If the reactor cannot be started, or the eventfd not be duplicated.
     pub fn stream(self) -> io::Result<EventStream> {
         let eventfd = Async::new(self.eventfd().try_clone_to_owned()?)?;
         Ok(EventStream {
@@ -42,8 +40,9 @@ impl Events {
 }
 
 impl EventStream {
-    /// Asks a service, and waits for its answer without blocking the executor, at most for `timeout`. Samples of other
-    /// inputs wait meanwhile. A call whose future is dropped is given up: its answer is dropped when it comes.
+    /// Sends a request to a service, and waits for its answer without blocking the executor, at most
+    /// for `timeout`. Samples of other inputs stay in their queues meanwhile. If the future is dropped,
+    /// the request is abandoned: its answer is dropped when it arrives.
     ///
     /// # Errors
     /// As [`crate::Node::call`].
@@ -77,23 +76,23 @@ impl EventStream {
         }
     }
 
-    /// Whether there may be news, or `until` has passed; else the task is woken when that is so. Call it with the eventfd
-    /// armed.
-    fn may_go_on(&mut self, until: Instant, context: &mut Context<'_>) -> bool {
+    /// Whether there may be news, or `until` has passed. If not, the task is woken as soon as one of
+    /// them is true. Call it with the eventfd armed.
+    fn is_ready(&mut self, until: Instant, context: &mut Context<'_>) -> bool {
         self.timer.set_at(until);
         let readable = self.eventfd.poll_readable(context).is_ready();
         Pin::new(&mut self.timer).poll(context).is_ready() || readable
     }
 }
 
-/// A request under way, given up when this goes.
+/// A request in flight, which is abandoned when this is dropped.
 struct Call<'a> {
     stream: &'a mut EventStream,
     ticket: Ticket,
 }
 
 impl Call<'_> {
-    /// The answer; `None` when it has not come in time.
+    /// The answer; `None` if it did not arrive in time.
     fn poll(
         &mut self,
         until: Option<Instant>,
@@ -113,7 +112,7 @@ impl Call<'_> {
                 continue;
             }
             let look = instant_of(stream.events.next_deadline_for_answer(None));
-            if !stream.may_go_on(until.map_or(look, |until| until.min(look)), context) {
+            if !stream.is_ready(until.map_or(look, |until| until.min(look)), context) {
                 return Poll::Pending;
             }
         }
@@ -144,20 +143,21 @@ impl Stream for EventStream {
                 continue;
             }
             let until = instant_of(this.events.next_deadline());
-            if !this.may_go_on(until, context) {
+            if !this.is_ready(until, context) {
                 return Poll::Pending;
             }
         }
     }
 }
 
-/// The instant of a reading of CLOCK_MONOTONIC in nanoseconds, or now where that has passed.
+/// The instant at which CLOCK_MONOTONIC reads `deadline` nanoseconds, or now if that has passed.
 fn instant_of(deadline: u64) -> Instant {
     Instant::now() + Duration::from_nanos(deadline.saturating_sub(monotonic_nanos()))
 }
 
 impl Publisher {
-    /// Sends a value without blocking the executor: at once where there is room, and else on a thread of its own pool.
+    /// Sends a value without blocking the executor: at once if every consumer has room, otherwise on a
+    /// thread of the `blocking` pool.
     ///
     /// # Errors
     /// As [`Publisher::send`].

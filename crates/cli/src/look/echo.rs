@@ -9,7 +9,8 @@ use std::{
 };
 
 use nervure_node::{
-    Event, Gaps, Observer, Sample, Value as MetadataValue,
+    Event, Observer, Sample, Value as MetadataValue,
+    binding::SequenceGaps,
     message::{DType, Layout},
 };
 use serde_json::{Value, json};
@@ -75,7 +76,7 @@ pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
 
 /// Counts what was missed, and tells it now and then.
 struct Missed {
-    gaps: Gaps,
+    gaps: SequenceGaps,
     count: u64,
     told_at: Instant,
 }
@@ -83,7 +84,7 @@ struct Missed {
 impl Default for Missed {
     fn default() -> Self {
         Self {
-            gaps: Gaps::default(),
+            gaps: SequenceGaps::default(),
             count: 0,
             told_at: Instant::now(),
         }
@@ -92,7 +93,7 @@ impl Default for Missed {
 
 impl Missed {
     fn add(&mut self, topic: &str, sample: &Sample) {
-        self.count += self.gaps.before(topic, sample.header());
+        self.count += self.gaps.record(topic, sample.header());
         if self.count > 0 && self.told_at.elapsed() >= TELL_EVERY {
             self.tell();
         }

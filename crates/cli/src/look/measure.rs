@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, process::ExitCode, time::Instant};
 
-use nervure_node::{Event, Gaps, Observer, Sample};
+use nervure_node::binding::SequenceGaps;
+use nervure_node::{Event, Observer, Sample};
 use serde_json::{Value, json};
 
 use super::{arguments::MeasureArguments, step_back, topics::choose_to_observe};
@@ -48,7 +49,7 @@ pub fn measure(arguments: &MeasureArguments, what: What) -> Result<ExitCode, Fai
         .into_iter()
         .map(|name| (name, Window::default()))
         .collect();
-    let mut gaps = Gaps::default();
+    let mut gaps = SequenceGaps::default();
     let mut left = arguments.count.unwrap_or(u64::MAX);
     let mut begin = Instant::now();
     // What the output kept as its history came at once, and says nothing of its rate.
@@ -62,7 +63,7 @@ pub fn measure(arguments: &MeasureArguments, what: What) -> Result<ExitCode, Fai
             }
             match observer.next_timeout(wait) {
                 Some(Event::Input { id, sample }) => {
-                    let missed = gaps.before(&id, sample.header());
+                    let missed = gaps.record(&id, sample.header());
                     if sample.header().publish_mono >= attached_mono
                         && let Some(window) = windows.get_mut(&*id)
                     {

@@ -34,7 +34,7 @@ fn calls_are_answered_one_by_one_and_many_at_a_time() {
         outcome.lines("client"),
         [
             "100 answers",
-            "16 at a time, then: 16 requests to service server/double are under way already, the most",
+            "16 at a time, then: 16 requests to service server/double are in flight already, which is the limit",
             "16 answers"
         ]
     );

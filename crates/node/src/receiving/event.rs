@@ -1,25 +1,25 @@
-//! What a node is told.
-
+use super::request::Request;
 use crate::ParamValue;
-use crate::calls::Request;
+use crate::core::Notice;
 use crate::sample::Sample;
+use nervure_protocol::keeper_to_node;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An event. New kinds may come: ignore those that you do not know.
+/// An event of a node. Later versions may add kinds: ignore the ones that you do not know.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
     /// A sample arrived.
     Input {
-        /// The input.
+        /// The input's name.
         id: Arc<str>,
-        /// The sample.
+        /// The sample, a view of its producer's memory.
         sample: Sample,
     },
     /// A timer is due.
     Tick {
-        /// The input that is wired to the timer.
+        /// The name of the input that is wired to the timer.
         id: Arc<str>,
         /// When it was due, in nanoseconds since the Unix epoch on the dataflow's clock.
         due: i64,
@@ -28,40 +28,40 @@ pub enum Event {
     },
     /// An input's producer has ended, and its last sample was delivered.
     InputClosed {
-        /// The input.
+        /// The input's name.
         id: Arc<str>,
     },
-    /// No sample was published for an input for as long as its `expect_every`. Told again each time that as much
-    /// passes, until one comes.
+    /// No sample was published for an input for as long as its `expect_every`. Repeated once per
+    /// such period until a sample arrives.
     Stale {
-        /// The input.
+        /// The input's name.
         id: Arc<str>,
-        /// Time since its newest sample was published; since the start when there was none.
+        /// Time since the input's newest sample was published; since the start if there was none.
         age: Duration,
-        /// How often this was told since then, this time included.
+        /// Stale events since then, including this one.
         count: u64,
     },
     /// The node asked for this event later than its `loop` allows.
     DeadlineMissed {
-        /// The input whose event took so long.
+        /// The name of the input whose event took too long to handle.
         id: Arc<str>,
         /// Time beyond the deadline.
         overrun: Duration,
-        /// How often that was so in this process, this time included.
+        /// Missed deadlines in this process, including this one.
         count: u64,
     },
-    /// Another node asks for something: answer with [`Request::reply`].
+    /// A request of another node: answer it with [`Request::reply`].
     Request(Request),
-    /// A parameter of this node was changed; [`crate::Handle::param`] has the value already.
+    /// A parameter of this node was changed. [`crate::Handle::param`] already returns the new value.
     Param {
-        /// Its name.
+        /// The parameter's name.
         name: String,
-        /// Its value.
+        /// Its new value.
         value: ParamValue,
     },
-    /// A neighbour failed. If it will be restarted, [`Event::NodeRestarted`] follows.
+    /// A neighbour failed. If it is restarted, [`Event::NodeRestarted`] follows.
     NodeFailed {
-        /// The node that failed.
+        /// The id of the node that failed.
         node: String,
         /// The inputs of this node that it feeds.
         inputs: Vec<String>,
@@ -70,23 +70,23 @@ pub enum Event {
     },
     /// A neighbour that had failed runs again.
     NodeRestarted {
-        /// The node.
+        /// The id of the node that was restarted.
         node: String,
         /// The inputs of this node that it feeds.
         inputs: Vec<String>,
     },
-    /// The node shall end. The last event.
+    /// The node has to end. This is the last event.
     Stop {
-        /// Why.
+        /// Why the node is stopped.
         reason: String,
     },
-    /// An event of a kind that this version only passes on.
+    /// An event of the keeper that this version of the library does not know.
     Other {
-        /// `RELOAD`, ..
+        /// The kind, for example `RELOAD`.
         kind: String,
-        /// The node that it is about.
+        /// The id of the node that the event is about.
         node: String,
-        /// The inputs that it concerns.
+        /// The inputs of this node that it concerns.
         inputs: Vec<String>,
         /// What happened.
         reason: String,
@@ -111,9 +111,18 @@ impl Event {
     }
 }
 
-impl From<nervure_protocol::keeper_to_node::Event> for Event {
-    fn from(event: nervure_protocol::keeper_to_node::Event) -> Self {
-        let nervure_protocol::keeper_to_node::Event {
+impl From<Notice> for Event {
+    fn from(notice: Notice) -> Self {
+        let event = match notice {
+            Notice::ParamChanged(param) => {
+                return Self::Param {
+                    name: param.name,
+                    value: param.value,
+                };
+            }
+            Notice::Event(event) => event,
+        };
+        let keeper_to_node::Event {
             kind,
             node,
             inputs,

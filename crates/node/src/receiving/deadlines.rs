@@ -1,36 +1,39 @@
-//! Deadlines that the dataflow file sets: how often an input is expected, and how long the node's loop may take.
+//! Deadlines of the dataflow file: how often an input is expected (`expect_every`), and how long a
+//! turn of the node's loop may take (`loop`).
 //!
-//! Both are kept in the node's own wait, on the dataflow's clock, and cost nothing where none is declared.
+//! Both are checked by the node itself, on the dataflow's clock. They cost nothing where none is
+//! declared.
 
 use nervure_shm::ControlPage;
 use std::time::Duration;
 
-/// How soon an input is looked at again that is due and has a sample waiting.
-const LOOK_AGAIN_NANOS: u64 = 1_000_000;
+/// When an input that is due has a sample in its queue, it is checked again after this time.
+const RECHECK_NANOS: u64 = 1_000_000;
 
-/// An input that is expected every so often.
+/// An input on which a sample is expected at least once per period.
 #[derive(Debug)]
 pub(crate) struct Expected {
     /// Index of the input.
     pub(crate) input: usize,
     period_nanos: u64,
-    /// When its newest sample was published, or when the dataflow started, on the dataflow's clock.
+    /// Publication of the newest sample, or the start of the dataflow, on the dataflow's clock.
     newest: i64,
-    /// When the node is to be told next, on the dataflow's clock; `None` until the dataflow starts, and when the input
-    /// is closed.
+    /// When the input becomes stale, on the dataflow's clock; `None` until the dataflow starts, and
+    /// when the input is closed.
     due: Option<i64>,
-    /// How often the node was told since the newest sample.
-    told: u64,
+    /// Reports since the newest sample.
+    reports: u64,
     is_closed: bool,
 }
 
-/// An input that has had no sample for too long.
+/// A report of an input that has had no sample for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stale {
+    /// Index of the input.
     pub(crate) input: usize,
     /// Time since its newest sample was published, or since the start.
     pub(crate) age: Duration,
-    /// How often the node was told since then, this time included.
+    /// Reports since then, including this one.
     pub(crate) count: u64,
 }
 
@@ -41,12 +44,13 @@ impl Expected {
             period_nanos: period_nanos.max(1),
             newest: i64::MIN,
             due: None,
-            told: 0,
+            reports: 0,
             is_closed: false,
         }
     }
 
-    /// The dataflow starts, or this node does in one that runs: the first sample is expected within a period.
+    /// The dataflow has started, or this node has in a running one. The first sample is expected
+    /// within a period. Later calls change nothing.
     pub(crate) fn start(&mut self, now: i64) {
         if self.due.is_none() && !self.is_closed {
             self.newest = self.newest.max(now);
@@ -54,35 +58,35 @@ impl Expected {
         }
     }
 
-    /// A sample was taken that had been published at `published`.
+    /// Notes a sample that was published at `published`.
     pub(crate) fn sample(&mut self, published: i64) {
-        // One from the history, or of a producer that tells nonsense, is no newer than what was there.
+        // A sample from the history is older, and so may be the time that a faulty producer wrote.
         if published > self.newest {
             self.newest = published;
-            self.told = 0;
+            self.reports = 0;
             if self.due.is_some() {
                 self.expect();
             }
         }
     }
 
-    /// No sample will come any more, which the node is told otherwise.
+    /// Expects no more samples: the input is closed, which is an event of its own.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
         self.due = None;
     }
 
-    /// When the node is to be told, on the dataflow's clock.
+    /// When the input becomes stale, on the dataflow's clock.
     pub(crate) fn due(&self) -> Option<i64> {
         self.due
     }
 
-    /// A sample waits, so that the node takes it and is told nothing.
+    /// Checks again soon: a sample waits in the queue, so the input is not stale.
     pub(crate) fn postpone(&mut self, now: i64) {
-        self.due = Some(now.saturating_add_unsigned(LOOK_AGAIN_NANOS));
+        self.due = Some(now.saturating_add_unsigned(RECHECK_NANOS));
     }
 
-    /// Says that it is stale. Periods that have passed unheard are merged into one.
+    /// Reports the input as stale. Periods that passed without a check are merged into one report.
     pub(crate) fn take(&mut self, now: i64) -> Stale {
         let age = u64::try_from(now.saturating_sub(self.newest)).unwrap_or(0);
         let periods = age / self.period_nanos + 1;
@@ -90,11 +94,11 @@ impl Expected {
             self.newest
                 .saturating_add_unsigned(periods.saturating_mul(self.period_nanos)),
         );
-        self.told += 1;
+        self.reports += 1;
         Stale {
             input: self.input,
             age: Duration::from_nanos(age),
-            count: self.told,
+            count: self.reports,
         }
     }
 
@@ -103,13 +107,13 @@ impl Expected {
     }
 }
 
-/// The deadline of the node's loop.
+/// The deadline for a turn of the node's loop.
 #[derive(Debug)]
 pub(crate) struct LoopDeadline {
-    /// Index of the input whose events begin a turn.
+    /// Index of the input whose events start a turn.
     pub(crate) input: usize,
     finish_within_nanos: u64,
-    /// When the turn began, in nanoseconds of CLOCK_MONOTONIC.
+    /// Start of the turn, in nanoseconds of CLOCK_MONOTONIC.
     began: Option<u64>,
     missed: u64,
 }
@@ -117,10 +121,11 @@ pub(crate) struct LoopDeadline {
 /// A turn of the loop that took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun {
+    /// Index of the input whose event started the turn.
     pub(crate) input: usize,
     /// Time beyond the deadline.
     pub(crate) by: Duration,
-    /// How often that was so in this process, this time included.
+    /// Overruns in this process, including this one.
     pub(crate) count: u64,
 }
 
@@ -134,23 +139,24 @@ impl LoopDeadline {
         }
     }
 
-    /// A tick that was due at `due` (on the dataflow's clock) is handed to the node. Its turn began when it was due: a
-    /// node that is late from the start is late.
+    /// Starts a turn with a tick that was due at `due`, on the dataflow's clock. The turn starts when
+    /// the tick was due, so that a late start counts as lateness.
     pub(crate) fn tick(&mut self, due: i64, clock: &ControlPage, now: u64) {
         self.began = Some(clock.monotonic_at(due).map_or(now, |due| due.min(now)));
     }
 
-    /// A sample that was taken from its queue at `taken` (CLOCK_MONOTONIC) is handed to the node.
+    /// Starts a turn with a sample that was taken from its queue at `taken`, in nanoseconds of
+    /// CLOCK_MONOTONIC.
     pub(crate) fn sample(&mut self, taken: u64) {
         self.began = Some(taken);
     }
 
-    /// Whether a turn is under way, whose end is to be told.
+    /// Whether a turn has started and not ended.
     pub(crate) fn is_running(&self) -> bool {
         self.began.is_some()
     }
 
-    /// The node asks for its next event.
+    /// Ends the turn, if one is running. Returns by how much it missed the deadline.
     pub(crate) fn end(&mut self, now: u64) -> Option<Overrun> {
         let took = now.saturating_sub(self.began.take()?);
         let by = took
@@ -189,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_once_a_period_until_a_sample_comes() {
+    fn a_stale_input_is_reported_once_a_period_until_a_sample_arrives() {
         let mut expected = Expected::new(0, 100);
         expected.start(0);
         assert_eq!(expected.take(130), stale(130, 1));
@@ -197,7 +203,7 @@ mod tests {
         assert_eq!(
             expected.due(),
             Some(600),
-            "the beat is kept, and what passed unheard is one"
+            "the phase is kept, and missed periods count as one"
         );
         expected.sample(590);
         assert_eq!(expected.due(), Some(690));
@@ -205,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_counts_from_its_publication() {
+    fn the_period_starts_with_the_publication_of_a_sample() {
         let mut expected = Expected::new(0, 100);
         expected.start(0);
         expected.sample(-500);
@@ -215,7 +221,7 @@ mod tests {
         expected.postpone(150);
         assert!(expected.due().is_some_and(|due| due > 150));
         expected.close();
-        // That the dataflow has started is heard with each message of the keeper.
+        // `start` is called with every message of the keeper once the dataflow has started.
         expected.start(200);
         assert_eq!(expected.due(), None);
     }
@@ -230,12 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_is_late_is_told_by_how_much() {
+    fn a_late_turn_is_reported_with_its_lateness() {
         let mut deadline = LoopDeadline::new(3, 20);
-        assert_eq!(deadline.end(1000), None, "no turn was begun");
+        assert_eq!(deadline.end(1000), None, "no turn was started");
         deadline.sample(1000);
         assert_eq!(deadline.end(1020), None, "in time");
-        assert_eq!(deadline.end(2000), None, "it has ended");
+        assert_eq!(deadline.end(2000), None, "the turn has ended already");
         deadline.sample(3000);
         assert_eq!(
             deadline.end(3050),
@@ -250,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_turn_of_a_tick_begins_when_it_was_due() {
+    fn the_turn_of_a_tick_starts_when_the_tick_was_due() {
         let (clock, _fd) = ControlPage::create().unwrap();
         clock.set(nervure_shm::RunState::Running, 1_000_000, 500, 1.0);
         let mut deadline = LoopDeadline::new(0, 20);
@@ -258,10 +264,6 @@ mod tests {
         assert_eq!(deadline.end(625).unwrap().by, Duration::from_nanos(5));
         clock.set(nervure_shm::RunState::Paused, 1_000_000, 500, 1.0);
         deadline.tick(1_000_100, &clock, 615);
-        assert_eq!(
-            deadline.end(625),
-            None,
-            "a clock that stands still says nothing"
-        );
+        assert_eq!(deadline.end(625), None, "a paused clock gives no start");
     }
 }

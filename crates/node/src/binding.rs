@@ -1,0 +1,167 @@
+//! For bindings to other languages and the tools of this project; not for node authors. No stability
+//! is promised: this module may change with every version.
+//!
+//! A binding has two needs that a node in Rust has not. Its interpreter has to run signal handlers
+//! while a call waits; so the functions that wait here return when a handler ran, and take `go_on`,
+//! which is called at least every 50 ms and ends the call when it returns false. And other threads
+//! have to run meanwhile; so a wait needs no access to [`Events`].
+
+pub use crate::gaps::SequenceGaps;
+pub use crate::receiving::{WaitPlan, Waiter};
+pub use crate::sending::{Unsent, Written};
+pub use nervure_shm::Mapped;
+
+use crate::error::ConnectError;
+use crate::node::Node;
+use crate::observer::{ObserveError, Observer};
+use crate::receiving::{CallError, Events, ReplyError, Request, Ticket};
+use crate::running::{self, Connection};
+use crate::sending::{Envelope, Loan, Publisher};
+use nervure_message::{Encode, Layout};
+use nervure_shm::{Receipt, SendError, Wait};
+
+/// As [`Node::connect`]. `language` is reported to the keeper.
+///
+/// # Errors
+/// As [`Node::connect`], and [`ConnectError::Interrupted`] when `go_on` returns false.
+pub fn connect(language: &str, go_on: impl FnMut() -> bool) -> Result<Node, ConnectError> {
+    Node::connect_as(language, go_on)
+}
+
+/// As [`Node::join`]. `language` is reported to the keeper.
+///
+/// # Errors
+/// As [`Node::join`], and [`ConnectError::Interrupted`] when `go_on` returns false.
+pub fn join(
+    dataflow: Option<&str>,
+    node: &str,
+    language: &str,
+    go_on: impl FnMut() -> bool,
+) -> Result<Node, ConnectError> {
+    Node::join_as(dataflow, node, language, go_on)
+}
+
+/// As [`Observer::open`].
+///
+/// # Errors
+/// As [`Observer::open`], and [`ConnectError::Interrupted`] when `go_on` returns false.
+pub fn observe<T: AsRef<str>>(
+    dataflow: Option<&str>,
+    topics: &[T],
+    depth: u32,
+    program: &str,
+    go_on: impl FnMut() -> bool,
+) -> Result<Observer, ObserveError> {
+    let connection = Connection::open(&running::find(dataflow)?, program)?;
+    Observer::wire(connection, topics, depth, go_on)
+}
+
+/// As [`Publisher::send_with`], and fails with [`SendError::Interrupted`] when a signal handler ran.
+///
+/// # Errors
+/// As [`Publisher::send_with`]. A value that was already written to shared memory is in
+/// [`Unsent::written`], so that it can be sent without another copy.
+pub fn send_once<'a, V: Encode + ?Sized>(
+    publisher: &'a Publisher,
+    value: &V,
+    envelope: &Envelope<'_>,
+    wait: Wait,
+) -> Result<Receipt, Unsent<'a>> {
+    publisher.send_once(value, envelope, wait)
+}
+
+/// Borrows shared memory for a payload of `bytes` bytes in any layout.
+///
+/// # Errors
+/// As [`Publisher::loan`], and [`SendError::Interrupted`] when a signal handler ran.
+pub fn loan_layout(
+    publisher: &Publisher,
+    layout: &Layout,
+    bytes: usize,
+    wait: Wait,
+) -> Result<Loan, SendError> {
+    publisher.loan_layout(layout, bytes, wait)
+}
+
+/// Keeps the payload's memory mapped after the end of the loan, for bindings that hand out pointers
+/// to it. `None` for a small payload, which moves with its loan.
+pub fn mapped(loan: &Loan) -> Option<Mapped> {
+    loan.mapped()
+}
+
+/// As [`Loan::send`], and fails with [`SendError::Interrupted`] when a signal handler ran.
+///
+/// # Errors
+/// As [`Loan::send`], with the loan if it can be sent again.
+pub fn send_loan_once(
+    loan: Loan,
+    envelope: &Envelope<'_>,
+    wait: Wait,
+) -> Result<Receipt, (Option<Box<Loan>>, SendError)> {
+    loan.send_once(envelope, wait)
+}
+
+/// Registers a request that the caller sends itself, to the returned output and with
+/// [`request_envelope`]. [`finish_call`] has to follow.
+///
+/// # Errors
+/// [`CallError`].
+pub fn prepare_call(events: &mut Events, client: &str) -> Result<(Ticket, Publisher), CallError> {
+    events.prepare_call(client)
+}
+
+/// The envelope of a request: it carries the request's number.
+pub fn request_envelope(ticket: Ticket) -> Envelope<'static> {
+    ticket.envelope()
+}
+
+/// Takes the result of sending a request.
+///
+/// # Errors
+/// [`CallError`] if the request will have no answer.
+pub fn finish_call(
+    events: &mut Events,
+    ticket: Ticket,
+    sent: Result<Receipt, SendError>,
+) -> Result<Ticket, CallError> {
+    events.finish_call(ticket, sent)
+}
+
+/// The service that a request was sent to, as `node/service`.
+pub fn service_of(events: &Events, ticket: Ticket) -> &str {
+    events.service_of(ticket)
+}
+
+/// Answers a request by a function that sends the answer to the given output, with the given
+/// envelope. If `send` fails, the request can still be answered.
+///
+/// # Errors
+/// [`ReplyError::Twice`], and the errors of `send`.
+pub fn reply_with<E: From<ReplyError>>(
+    request: &Request,
+    send: impl FnOnce(&Publisher, Envelope<'static>) -> Result<(), E>,
+) -> Result<(), E> {
+    request.reply_with(send)
+}
+
+/// How to wait for news until `deadline` (nanoseconds of CLOCK_MONOTONIC), or until a timer or a
+/// stale input is due: for [`Waiter::wait`], after [`Events::poll`] found nothing.
+pub fn plan_wait(events: &Events, deadline: Option<u64>) -> WaitPlan {
+    events.plan_wait(deadline)
+}
+
+/// How to wait for an answer until `deadline`, whatever else is due before: for [`Waiter::wait`],
+/// after [`Events::take_answer`] found none.
+pub fn plan_wait_for_answer(events: &Events, deadline: Option<u64>) -> WaitPlan {
+    events.plan_wait_for_answer(deadline)
+}
+
+/// Whether news ends a wait. False for an observer that polls: see [`Observer::set_patience`].
+pub fn is_woken(events: &Events) -> bool {
+    events.is_woken()
+}
+
+/// A handle to wait for news without access to the events.
+pub fn waiter(events: &Events) -> Waiter {
+    events.waiter()
+}

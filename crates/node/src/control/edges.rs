@@ -1,0 +1,148 @@
+//! The edges of a node and the sockets of its peers, from the descriptors that the keeper sends.
+
+use crate::core::Core;
+use nervure_protocol::keeper_to_node::{AttachInput, AttachOutput};
+use nervure_shm::{
+    ConsumerPair, EdgeRegion, InboxHandle, InputEdge, OutputEdge, ProducerPair, Seqpacket, WakePage,
+};
+use rustix::fd::OwnedFd;
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+#[derive(Default)]
+pub(super) struct Edges {
+    /// Pairs in which this node is the producer, by peer.
+    pub(super) producer_pairs: HashMap<u32, Arc<ProducerPair>>,
+    /// Pairs in which this node is the consumer, by peer.
+    pub(super) consumer_pairs: HashMap<u32, Arc<ConsumerPair>>,
+    output_of_edge: HashMap<u32, u32>,
+    /// The input for answers, by the edge on which this node sends requests.
+    answers_of_edge: HashMap<u32, u32>,
+    /// One edge of each pair in which this node is the consumer, by peer.
+    edge_of_pair: HashMap<u32, u32>,
+}
+
+impl Edges {
+    pub(super) fn attach_output(
+        &mut self,
+        core: &Core,
+        attach: AttachOutput,
+        fds: Vec<OwnedFd>,
+    ) -> io::Result<()> {
+        let mut fds = fds.into_iter();
+        let [region, bell, eventfd] = take(&mut fds)?;
+        // Steps that can fail for lack of memory come first, so that a failed attempt has no effect.
+        let region = EdgeRegion::map(&region)?;
+        let bell = Arc::new(WakePage::map(&bell)?);
+        let pair = match fds.next() {
+            Some(socket) => {
+                let pair = Arc::new(ProducerPair::new(Seqpacket::from(socket), attach.peer));
+                self.producer_pairs.insert(attach.peer, pair.clone());
+                pair
+            }
+            None => self
+                .producer_pairs
+                .get(&attach.peer)
+                .cloned()
+                .ok_or_else(no_pair)?,
+        };
+        self.note_answers(core, &attach);
+        let output = core.outputs.get(attach.output as usize);
+        let output =
+            output.ok_or_else(|| invalid(format!("there is no output {}", attach.output)))?;
+        if attach.clear_counters {
+            output.clear_counters(attach.counters_row);
+        }
+        output.attach(OutputEdge {
+            id: attach.edge,
+            consumer: attach.consumer,
+            input: attach.input,
+            queue: attach.queue,
+            counters_row: attach.counters_row,
+            region,
+            bell,
+            eventfd: Arc::new(eventfd),
+            pair,
+        })?;
+        if attach.gives_way {
+            output.mark_as_observer(attach.edge);
+        }
+        self.output_of_edge.insert(attach.edge, attach.output);
+        Ok(())
+    }
+
+    /// If the edge carries requests to their service, remembers the input for the answers.
+    fn note_answers(&mut self, core: &Core, attach: &AttachOutput) {
+        let server = attach.consumer.split('/').next();
+        let mut clients = core.welcome.clients.iter();
+        let client = clients.find(|client| client.output == attach.output);
+        if let Some(client) = client.filter(|client| client.service.split('/').next() == server) {
+            self.answers_of_edge.insert(attach.edge, client.input);
+        }
+    }
+
+    pub(super) fn attach_input(
+        &mut self,
+        core: &Core,
+        inbox: &InboxHandle,
+        attach: AttachInput,
+        fds: Vec<OwnedFd>,
+    ) -> io::Result<()> {
+        let mut fds = fds.into_iter();
+        let [region, producer_wake] = take(&mut fds)?;
+        let region = EdgeRegion::map(&region)?;
+        let producer_wake = Arc::new(WakePage::map(&producer_wake)?);
+        let pair = match fds.next() {
+            Some(socket) => {
+                let pair = Arc::new(ConsumerPair::new(Seqpacket::from(socket)));
+                self.consumer_pairs.insert(attach.peer, pair.clone());
+                pair
+            }
+            None => self
+                .consumer_pairs
+                .get(&attach.peer)
+                .cloned()
+                .ok_or_else(no_pair)?,
+        };
+        self.edge_of_pair.insert(attach.peer, attach.edge);
+        inbox.attach(InputEdge {
+            id: attach.edge,
+            input: attach.input,
+            policy: attach.queue.policy,
+            region,
+            pair,
+            producer_wake,
+            counters: core.producer.counters.clone(),
+        });
+        Ok(())
+    }
+
+    /// Detaches an edge from its output. Returns the input for answers, if the edge carried requests.
+    pub(super) fn detach_output(&mut self, core: &Core, edge: u32, suspended: bool) -> Option<u32> {
+        if let Some(output) = self.output_of_edge.get(&edge) {
+            core.outputs[*output as usize].detach(edge, suspended);
+        }
+        self.answers_of_edge.remove(&edge)
+    }
+
+    /// An edge of the pair with a producer, for messages to the keeper.
+    pub(super) fn edge_of_producer(&self, peer: u32) -> u32 {
+        self.edge_of_pair.get(&peer).copied().unwrap_or_default()
+    }
+}
+
+fn take<const N: usize>(fds: &mut impl Iterator<Item = OwnedFd>) -> io::Result<[OwnedFd; N]> {
+    let taken: Vec<OwnedFd> = fds.take(N).collect();
+    taken
+        .try_into()
+        .map_err(|taken: Vec<_>| invalid(format!("expected {N} descriptors, got {}", taken.len())))
+}
+
+fn no_pair() -> io::Error {
+    invalid("the socket of the pair is missing".to_owned())
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}

@@ -1,0 +1,356 @@
+//! The control thread. It sleeps on the keeper's socket and the sockets of pairs, and it alone
+//! attaches edges. So a node that computes, sleeps or waits still gets new edges, learns of deaths,
+//! and gives memory back.
+//!
+//! A packet with descriptors leaves its socket only when its edge is attached, or its segment mapped.
+//! Whatever resource runs out before, no packet is lost, and the packets behind it keep their order.
+//! Until then the thread tries again, and the keeper is notified.
+
+mod edges;
+mod retry;
+
+use crate::core::{Core, Notice, Notices};
+use edges::Edges;
+use nervure_message::{Header, JsonSample, Metadata};
+use nervure_protocol::MAX_MESSAGE_BYTES;
+use nervure_protocol::keeper_to_node::{LastValue, Message};
+use nervure_protocol::node_to_keeper::{EdgeStatus, Message as Answer};
+use nervure_protocol::wiring::EdgeState;
+use nervure_shm::{InboxHandle, PairStatus, Received, ReceivedSample, Shortage, monotonic_nanos};
+use retry::Retry;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, BorrowedFd};
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the attachment of an edge is retried while descriptors or memory are short. After that
+/// the keeper ends the process: it would not be the node that the file describes.
+const ATTACH_TIMEOUT_NANOS: u64 = 5_000_000_000;
+
+/// The pause before sockets are checked again that can be neither polled nor read for lack of memory.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a node does when its keeper is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// Stop at once.
+    AtOnce,
+    /// Stop when all queued samples were received.
+    WhenDrained,
+}
+
+/// Starts the control thread. It ends with the keeper's socket, or with the process.
+pub(crate) fn start(core: Arc<Core>, inbox: InboxHandle, departure: Departure) -> io::Result<()> {
+    let control = Control {
+        core,
+        inbox,
+        departure,
+        edges: Edges::default(),
+        unattached: None,
+        unmapped: HashMap::new(),
+    };
+    nervure_shm::spawn_without_signals("nervure-control", move || control.run())?;
+    Ok(())
+}
+
+struct Control {
+    core: Arc<Core>,
+    inbox: InboxHandle,
+    departure: Departure,
+    edges: Edges,
+    /// The edge whose packet waits in the keeper's socket. The packets behind it wait, too.
+    unattached: Option<Retry>,
+    /// Segments that wait in the sockets of pairs, by peer.
+    unmapped: HashMap<u32, Retry>,
+}
+
+/// A socket that the thread listens to.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Keeper,
+    /// The peer of a pair in which this node is the producer.
+    Consumer(u32),
+    /// The peer of a pair in which this node is the consumer.
+    Producer(u32),
+}
+
+impl Control {
+    fn run(mut self) {
+        let mut buffer = Vec::with_capacity(MAX_MESSAGE_BYTES);
+        while self.receive(&mut buffer) {
+            for source in self.wait() {
+                match source {
+                    Source::Keeper => {}
+                    Source::Consumer(peer) => self.serve_producer_pair(peer),
+                    Source::Producer(peer) => self.serve_consumer_pair(peer),
+                }
+            }
+        }
+        let mut notices = self.core.notices();
+        notices.keeper_gone = true;
+        let reason = "the keeper is gone".to_owned();
+        match self.departure {
+            Departure::AtOnce => notices.stop.get_or_insert(reason),
+            Departure::WhenDrained => notices.stop_when_drained.get_or_insert(reason),
+        };
+        drop(notices);
+        self.core.producer.stop();
+        self.inbox.notify();
+    }
+
+    /// Sleeps until a socket is readable, or a packet that was left in one is due for a retry.
+    fn wait(&self) -> Vec<Source> {
+        let mut sources = self.sources_to_poll();
+        let next_attempt = self.retries().map(|(_, attempt)| attempt).min();
+        let timeout = next_attempt.map(|attempt| {
+            let nanos = attempt.saturating_sub(monotonic_nanos());
+            Timespec {
+                tv_sec: (nanos / 1_000_000_000).cast_signed(),
+                tv_nsec: (nanos % 1_000_000_000).cast_signed() as _,
+            }
+        });
+        let readable =
+            |source: &Source| PollFd::from_borrowed_fd(self.socket_of(*source), PollFlags::IN);
+        let mut polled: Vec<_> = sources.iter().map(readable).collect();
+        match rustix::event::poll(&mut polled, timeout.as_ref()) {
+            Ok(_) => {
+                let mut is_ready = polled.iter().map(|poll| !poll.revents().is_empty());
+                sources.retain(|_| is_ready.next() == Some(true));
+            }
+            // No memory, or more sockets than the process may have by now. Each can be read alone.
+            Err(_) => std::thread::sleep(SHORTAGE_PAUSE),
+        }
+        let now = monotonic_nanos();
+        let due = self.retries().filter(|(_, attempt)| *attempt <= now);
+        sources.extend(due.map(|(source, _)| source));
+        sources
+    }
+
+    /// All sockets but those with a packet that has to be tried again: these stay readable.
+    fn sources_to_poll(&self) -> Vec<Source> {
+        let keeper = self.unattached.is_none().then_some(Source::Keeper);
+        let consumers = self
+            .edges
+            .producer_pairs
+            .keys()
+            .copied()
+            .map(Source::Consumer);
+        let producers = self.edges.consumer_pairs.keys().copied();
+        let producers = producers.filter(|peer| !self.unmapped.contains_key(peer));
+        keeper
+            .into_iter()
+            .chain(consumers)
+            .chain(producers.map(Source::Producer))
+            .collect()
+    }
+
+    /// Sockets with a packet to be tried again, and when.
+    fn retries(&self) -> impl Iterator<Item = (Source, u64)> {
+        let keeper = self.unattached.iter();
+        let keeper = keeper.map(|retry| (Source::Keeper, retry.next_attempt()));
+        let producers = self.unmapped.iter();
+        let producers =
+            producers.map(|(&peer, retry)| (Source::Producer(peer), retry.next_attempt()));
+        keeper.chain(producers)
+    }
+
+    fn socket_of(&self, source: Source) -> BorrowedFd<'_> {
+        match source {
+            Source::Keeper => self.core.socket.as_fd(),
+            Source::Consumer(peer) => self.edges.producer_pairs[&peer].as_fd(),
+            Source::Producer(peer) => self.edges.consumer_pairs[&peer].as_fd(),
+        }
+    }
+
+    /// Handles the keeper's messages. Returns false when the keeper is gone.
+    fn receive(&mut self, buffer: &mut Vec<u8>) -> bool {
+        while self
+            .unattached
+            .is_none_or(|retry| retry.next_attempt() <= monotonic_nanos())
+        {
+            let fds = match self.core.socket.peek(buffer) {
+                Ok(Received::Packet(fds)) => Ok(fds),
+                Ok(Received::Closed) => return false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                // Not even the packet's bytes could be read. The socket stays readable.
+                Err(error) if Shortage::of(&error).is_some() && buffer.is_empty() => {
+                    std::thread::sleep(SHORTAGE_PAUSE);
+                    return true;
+                }
+                Err(error) if Shortage::of(&error).is_some() => Err(error),
+                Err(error) => {
+                    eprintln!("nervure: cannot receive from the keeper: {error}");
+                    return error.kind() == io::ErrorKind::InvalidData;
+                }
+            };
+            match nervure_protocol::decode(buffer) {
+                Ok(Message::AttachOutput(attach)) => {
+                    let edge = attach.edge;
+                    let attached =
+                        fds.and_then(|fds| self.edges.attach_output(&self.core, attach, fds));
+                    if !self.finish_attachment(edge, attached) {
+                        return true;
+                    }
+                }
+                Ok(Message::AttachInput(attach)) => {
+                    let edge = attach.edge;
+                    let attached = fds.and_then(|fds| {
+                        self.edges
+                            .attach_input(&self.core, &self.inbox, attach, fds)
+                    });
+                    if !self.finish_attachment(edge, attached) {
+                        return true;
+                    }
+                }
+                // No other message carries descriptors.
+                Ok(message) => self.handle(message),
+                Err(error) => eprintln!("nervure: ignored a message of the keeper: {error}"),
+            }
+            self.core.socket.consume();
+        }
+        true
+    }
+
+    /// Reports the result of an attempt to attach an edge. Returns false if it has to be tried again.
+    fn finish_attachment(&mut self, edge: u32, attached: io::Result<()>) -> bool {
+        let now = monotonic_nanos();
+        let Err(error) = attached else {
+            let retry = self.unattached.take();
+            if retry.is_some_and(|retry| retry.edge == edge) {
+                self.report_status(edge, EdgeState::Working, String::new());
+            }
+            return true;
+        };
+        if Shortage::of(&error).is_none() {
+            eprintln!("nervure: cannot attach edge {edge}: {error}");
+            return self.report_status(edge, EdgeState::Failed, error.to_string());
+        }
+        let Some(retry) = &mut self.unattached else {
+            self.unattached = Some(Retry::new(edge, now));
+            self.report_status(edge, EdgeState::Waiting, error.to_string());
+            return false;
+        };
+        // The shortage may have begun with an earlier edge: the timeout is for all edges together.
+        retry.edge = edge;
+        retry.failed_again(now);
+        retry.age(now) >= ATTACH_TIMEOUT_NANOS
+            && self.report_status(edge, EdgeState::Failed, error.to_string())
+    }
+
+    /// Returns false if the keeper's socket is full.
+    fn report_status(&self, edge: u32, state: EdgeState, cause: String) -> bool {
+        self.core
+            .try_send_to_keeper(&Answer::EdgeStatus(EdgeStatus { edge, state, cause }))
+    }
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::DetachOutput { edge, suspended } => {
+                let answers = self.edges.detach_output(&self.core, edge, suspended);
+                if let Some(input) = answers {
+                    // Requests that were sent until now may never be answered.
+                    self.inbox.deliver_end(input);
+                }
+            }
+            Message::CloseInput { edge, last } => self.inbox.close(edge, last),
+            Message::LastValue(last) => self.deliver_last_value(&last),
+            Message::Wired => self.notify(|notices| notices.wired = true),
+            Message::Start => self.notify(|notices| notices.started = true),
+            Message::Param(param) => {
+                if self.core.set_param(&param) {
+                    let notice = Notice::ParamChanged(param);
+                    self.notify(|notices| notices.events.push_back(notice));
+                }
+            }
+            Message::Event(event) => {
+                self.notify(|notices| notices.events.push_back(Notice::Event(event)));
+            }
+            Message::Stop { reason, .. } => {
+                self.core.producer.stop();
+                self.notify(|notices| notices.stop = Some(reason));
+            }
+            Message::AttachOutput(_)
+            | Message::AttachInput(_)
+            | Message::Welcome(_)
+            | Message::Refused { .. }
+            | Message::Unknown => {}
+        }
+    }
+
+    /// Delivers the value that the keeper sends in place of a producer that failed (`on_failure`).
+    fn deliver_last_value(&self, last: &LastValue) {
+        let utc = nervure_shm::utc_nanos();
+        let header = Header {
+            sequence: Header::NO_SEQUENCE,
+            incarnation: last.incarnation,
+            stamp: self.core.clock.now(),
+            publish_mono: monotonic_nanos(),
+            publish_utc: utc,
+            boot_id: nervure_shm::boot_id(),
+            ..Header::default()
+        };
+        let metadata: Metadata = [("on_failure", last.reason.as_str())].into_iter().collect();
+        let sample = JsonSample::new(&last.value)
+            .map_err(|error| error.to_string())
+            .and_then(|value| {
+                ReceivedSample::local(&value, &metadata, header).map_err(|error| error.to_string())
+            });
+        match sample {
+            Ok(sample) => self.inbox.deliver(last.input, sample),
+            Err(error) => eprintln!("nervure: cannot deliver a value of `on_failure`: {error}"),
+        }
+    }
+
+    /// Adds to the notices, and wakes the node's program.
+    fn notify(&self, add: impl FnOnce(&mut Notices)) {
+        add(&mut self.core.notices());
+        self.inbox.notify();
+    }
+
+    fn serve_consumer_pair(&mut self, peer: u32) {
+        // On an error the pair is closed. A misbehaving peer is found again, and reported, when a
+        // descriptor refers to the missing segment.
+        let closed = PairStatus {
+            is_open: false,
+            shortage: None,
+            is_relieved: true,
+        };
+        let status = self.edges.consumer_pairs[&peer].receive().unwrap_or(closed);
+        if !status.is_open {
+            self.edges.consumer_pairs.remove(&peer);
+        }
+        let now = monotonic_nanos();
+        let edge = self.edges.edge_of_producer(peer);
+        match (status.shortage, self.unmapped.get_mut(&peer)) {
+            (Some(_), Some(retry)) => retry.failed_again(now),
+            (Some(shortage), None) => {
+                self.unmapped.insert(peer, Retry::new(edge, now));
+                self.report_status(edge, EdgeState::Waiting, shortage.to_string());
+            }
+            (None, Some(_)) => {
+                self.unmapped.remove(&peer);
+                self.report_status(edge, EdgeState::Working, String::new());
+            }
+            (None, None) => {}
+        }
+        if status.is_relieved {
+            self.inbox.check_all_inputs();
+        }
+    }
+
+    fn serve_producer_pair(&mut self, peer: u32) {
+        match self.edges.producer_pairs[&peer].receive() {
+            Some(retired) => {
+                for output in &self.core.outputs {
+                    output.acknowledge(peer, &retired);
+                }
+            }
+            // The socket is closed. Whether the consumer is dead, the keeper decides.
+            None => {
+                self.edges.producer_pairs.remove(&peer);
+            }
+        }
+    }
+}

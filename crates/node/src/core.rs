@@ -1,0 +1,121 @@
+//! State that every part of a node shares: sending, receiving and the control thread.
+
+use nervure_protocol::keeper_to_node::{Event, Welcome};
+use nervure_protocol::node_to_keeper::Message;
+use nervure_protocol::params::Param;
+use nervure_protocol::wiring::Source;
+use nervure_shm::{ControlPage, Output, Producer, Seqpacket};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+pub(crate) struct Core {
+    pub(crate) welcome: Welcome,
+    /// The connection to the keeper.
+    pub(crate) socket: Arc<Seqpacket>,
+    /// The dataflow's clock.
+    pub(crate) clock: ControlPage,
+    pub(crate) producer: Producer,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) fork_generation: u32,
+    notices: Mutex<Notices>,
+    params: RwLock<Vec<Param>>,
+}
+
+/// What the control thread has received from the keeper and the node's program has not yet seen.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    pub(crate) events: VecDeque<Notice>,
+    /// The reason to stop at once.
+    pub(crate) stop: Option<String>,
+    /// The reason to stop once all queued samples were received.
+    pub(crate) stop_when_drained: Option<String>,
+    /// The keeper has attached all edges of the node.
+    pub(crate) wired: bool,
+    /// The dataflow has started.
+    pub(crate) started: bool,
+    pub(crate) keeper_gone: bool,
+}
+
+/// A message of the keeper that becomes an event of the node.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    ParamChanged(Param),
+    Event(Event),
+}
+
+impl Core {
+    pub(crate) fn new(
+        welcome: Welcome,
+        socket: Arc<Seqpacket>,
+        clock: ControlPage,
+        producer: Producer,
+        outputs: Vec<Output>,
+    ) -> Self {
+        let params = RwLock::new(welcome.params.clone());
+        Self {
+            welcome,
+            socket,
+            clock,
+            producer,
+            outputs,
+            fork_generation: nervure_shm::fork_generation(),
+            notices: Mutex::default(),
+            params,
+        }
+    }
+
+    pub(crate) fn notices(&self) -> MutexGuard<'_, Notices> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn params(&self) -> RwLockReadGuard<'_, Vec<Param>> {
+        self.params.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores a parameter's new value. Returns false if the node has no such parameter.
+    pub(crate) fn set_param(&self, param: &Param) -> bool {
+        let mut params = self.params.write().unwrap_or_else(PoisonError::into_inner);
+        let known = params.iter_mut().find(|known| known.name == param.name);
+        known
+            .map(|known| known.value = param.value.clone())
+            .is_some()
+    }
+
+    /// Sends a message to the keeper. A message that meets a full or closed socket is dropped: the
+    /// keeper is then overloaded or gone, and reads the node's state elsewhere.
+    pub(crate) fn send_to_keeper(&self, message: &Message) {
+        self.try_send_to_keeper(message);
+    }
+
+    /// As [`Core::send_to_keeper`]. Returns false if the socket is full, so that the caller can try
+    /// again.
+    pub(crate) fn try_send_to_keeper(&self, message: &Message) -> bool {
+        let Ok(bytes) = nervure_protocol::encode(message) else {
+            return true;
+        };
+        let sent = self.socket.send(&bytes, &[]);
+        !matches!(sent, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
+    /// Whether the node is a source: none of its inputs brings samples of other nodes, apart from
+    /// answers to its own requests.
+    pub(crate) fn is_source(&self) -> bool {
+        let receives_answers = |at: usize| {
+            self.welcome
+                .clients
+                .iter()
+                .any(|client| client.input as usize == at)
+        };
+        let mut inputs = self.welcome.inputs.iter().enumerate();
+        inputs
+            .all(|(at, input)| matches!(input.source, Source::Timer { .. }) || receives_answers(at))
+    }
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core")
+            .field("node", &self.welcome.node)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,239 @@
+//! The calling side of requests between nodes: `services` and `clients` of the dataflow file.
+//!
+//! Each client of a service has its own edge for requests and its own edge for answers. A request
+//! carries a number in its header, which its answer repeats. So several requests can be in flight,
+//! and answers may arrive in any order. No more requests are in flight than the queues hold, so that
+//! neither queue can overflow.
+
+use super::request::ERROR_KEY;
+use crate::core::Core;
+use crate::error::UnknownName;
+use crate::sample::Sample;
+use crate::sending::{Envelope, Publisher};
+use nervure_message::Value;
+use nervure_protocol::wiring::ClientSpec;
+use nervure_shm::{Receipt, SendError};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The limit of requests in flight for a client whose queue has no depth in the file.
+const DEFAULT_MAX_IN_FLIGHT: u32 = 16;
+
+/// Why a call has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The node has no such client.
+    #[error(transparent)]
+    Unknown(#[from] UnknownName),
+    /// The service's node has not started, or is being restarted.
+    #[error("service {service} is not available: its node does not run")]
+    NotRunning {
+        /// `node/service`.
+        service: String,
+    },
+    /// The service's node ended or was restarted before it answered. It may have executed the
+    /// request.
+    #[error("service {service} ended before it answered")]
+    Gone {
+        /// `node/service`.
+        service: String,
+    },
+    /// No answer arrived in time. A later answer is dropped.
+    #[error("service {service} has not answered within {timeout:?}")]
+    TimedOut {
+        /// `node/service`.
+        service: String,
+        /// How long the caller waited.
+        timeout: Duration,
+    },
+    /// The limit of requests in flight is reached.
+    #[error("{count} requests to service {service} are in flight already, which is the limit")]
+    Busy {
+        /// `node/service`.
+        service: String,
+        /// Requests in flight.
+        count: usize,
+    },
+    /// The service reported a failure.
+    #[error("service {service} failed: {reason}")]
+    Failed {
+        /// `node/service`.
+        service: String,
+        /// The reason that the service gave.
+        reason: String,
+    },
+    /// The dataflow stops.
+    #[error("the dataflow stops")]
+    Stopped,
+    /// The request could not be sent.
+    #[error(transparent)]
+    Send(#[from] SendError),
+}
+
+/// Identifies a request in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    pub(super) client: usize,
+    id: u64,
+}
+
+impl Ticket {
+    pub(crate) fn envelope(self) -> Envelope<'static> {
+        Envelope::new().correlation_id(self.id)
+    }
+}
+
+pub(super) type Answer = Result<Sample, CallError>;
+
+/// The requests of a node that are in flight.
+#[derive(Debug)]
+pub(super) struct Calls {
+    clients: Vec<Client>,
+    last_id: u64,
+}
+
+#[derive(Debug)]
+struct Client {
+    spec: ClientSpec,
+    max_in_flight: usize,
+    /// Requests without an answer, and whether the caller still waits. An abandoned request keeps
+    /// its place in the queues.
+    waiting: Vec<(u64, bool)>,
+    answered: Vec<(u64, Answer)>,
+}
+
+impl Calls {
+    pub(super) fn new(core: &Core) -> Self {
+        let client = |spec: &ClientSpec| {
+            let input = core.welcome.inputs.get(spec.input as usize);
+            let queue = input.and_then(|input| input.queue);
+            Client {
+                spec: spec.clone(),
+                max_in_flight: queue.map_or(DEFAULT_MAX_IN_FLIGHT, |queue| queue.depth) as usize,
+                waiting: Vec::new(),
+                answered: Vec::new(),
+            }
+        };
+        Self {
+            clients: core.welcome.clients.iter().map(client).collect(),
+            last_id: 0,
+        }
+    }
+
+    /// The index of the client with that name.
+    pub(super) fn find(&self, core: &Core, name: &str) -> Result<usize, CallError> {
+        let names = || self.clients.iter().map(|client| &client.spec.name);
+        names().position(|known| known == name).ok_or_else(|| {
+            CallError::Unknown(UnknownName {
+                node: core.welcome.node.clone(),
+                kind: "client",
+                name: name.to_owned(),
+                known: names().cloned().collect(),
+            })
+        })
+    }
+
+    /// The input on which a client's answers arrive.
+    pub(super) fn input(&self, client: usize) -> u32 {
+        self.clients[client].spec.input
+    }
+
+    pub(super) fn service(&self, client: usize) -> &str {
+        &self.clients[client].spec.service
+    }
+
+    /// Registers a request. Returns its ticket, and the output that it is to be sent to.
+    pub(super) fn begin(
+        &mut self,
+        core: &Arc<Core>,
+        client: usize,
+    ) -> Result<(Ticket, Publisher), CallError> {
+        let state = &mut self.clients[client];
+        let service = || state.spec.service.clone();
+        let count = state.waiting.len() + state.answered.len();
+        if count >= state.max_in_flight {
+            return Err(CallError::Busy {
+                service: service(),
+                count,
+            });
+        }
+        let output = core.outputs.get(state.spec.output as usize).cloned();
+        let output = output.ok_or_else(|| CallError::NotRunning { service: service() })?;
+        self.last_id += 1;
+        let id = self.last_id;
+        state.waiting.push((id, true));
+        Ok((Ticket { client, id }, Publisher::new(output, core.clone())))
+    }
+
+    /// Takes the result of sending the request. A request that was not sent is forgotten.
+    pub(super) fn finish_send(
+        &mut self,
+        ticket: Ticket,
+        sent: Result<Receipt, SendError>,
+    ) -> Result<Ticket, CallError> {
+        let service = self.service(ticket.client).to_owned();
+        let error = match sent {
+            Ok(Receipt { queued: 1.., .. }) => return Ok(ticket),
+            Ok(Receipt { missed: 1.., .. }) => CallError::Busy {
+                service,
+                count: self.clients[ticket.client].waiting.len(),
+            },
+            Ok(_) => CallError::NotRunning { service },
+            Err(error) => error.into(),
+        };
+        self.clients[ticket.client]
+            .waiting
+            .retain(|(id, _)| *id != ticket.id);
+        Err(error)
+    }
+
+    /// Stores an answer. An answer to an abandoned or unknown request is dropped.
+    pub(super) fn answer(&mut self, client: usize, sample: Sample) {
+        let state = &mut self.clients[client];
+        let id = sample.header().correlation_id;
+        let Some(at) = state.waiting.iter().position(|&(waiting, _)| waiting == id) else {
+            return;
+        };
+        let (_, is_wanted) = state.waiting.swap_remove(at);
+        if !is_wanted {
+            return;
+        }
+        let metadata = sample.metadata().ok();
+        let failure = metadata.and_then(|metadata| metadata.get(ERROR_KEY).cloned());
+        let answer = match failure {
+            Some(Value::Text(reason)) => Err(CallError::Failed {
+                service: state.spec.service.clone(),
+                reason,
+            }),
+            _ => Ok(sample),
+        };
+        state.answered.push((id, answer));
+    }
+
+    /// Fails all requests of a client: the process that was to answer them has ended.
+    pub(super) fn fail_all(&mut self, client: usize) {
+        let state = &mut self.clients[client];
+        for (id, _) in state.waiting.drain(..).filter(|&(_, is_wanted)| is_wanted) {
+            let service = state.spec.service.clone();
+            state.answered.push((id, Err(CallError::Gone { service })));
+        }
+    }
+
+    /// Takes the answer, if it has arrived.
+    pub(super) fn take(&mut self, ticket: Ticket) -> Option<Answer> {
+        let answered = &mut self.clients[ticket.client].answered;
+        let at = answered.iter().position(|(id, _)| *id == ticket.id)?;
+        Some(answered.swap_remove(at).1)
+    }
+
+    /// Abandons a request: its answer will be dropped.
+    pub(super) fn forget(&mut self, ticket: Ticket) {
+        let state = &mut self.clients[ticket.client];
+        state
+            .waiting
+            .iter_mut()
+            .filter(|(id, _)| *id == ticket.id)
+            .for_each(|(_, is_wanted)| *is_wanted = false);
+        state.answered.retain(|(id, _)| *id != ticket.id);
+    }
+}

@@ -1,0 +1,500 @@
+//! One stream of events over all inputs, timers and messages of the keeper.
+//!
+//! Order of events: first Stop, then messages of the keeper and a missed deadline of the loop, then
+//! timers and stale inputs (earliest due first), then inputs round-robin. A timer that is due again
+//! right after its tick lets one sample pass first, so that a slow handler of ticks cannot starve the
+//! inputs. Samples of one input keep their order; samples of different inputs have none.
+
+mod calling;
+
+use super::adaptive_poll::AdaptivePoll;
+use super::calls::Calls;
+use super::deadlines::{LoopDeadline, Overrun};
+use super::event::Event;
+use super::request::Request;
+use super::schedule::{DueItem, Schedule};
+use super::wait::{WaitPlan, Waiter};
+use crate::core::Core;
+use crate::error::UnknownName;
+use crate::sample::Sample;
+use crate::sending::Publisher;
+use nervure_protocol::nanos::nanos;
+use nervure_protocol::node_to_keeper::Message;
+use nervure_protocol::wiring::InputSpec;
+use nervure_shm::{Arrival, Inbox, NodeForked, Waited, monotonic_nanos};
+use rustix::fd::BorrowedFd;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The receiving half of a node.
+#[derive(Debug)]
+pub struct Events {
+    core: Arc<Core>,
+    pub(crate) inbox: Inbox,
+    /// Names of the inputs.
+    names: Vec<Arc<str>>,
+    /// Per input.
+    roles: Vec<Role>,
+    schedule: Schedule,
+    calls: Calls,
+    loop_deadline: Option<LoopDeadline>,
+    /// Events that are not about samples and not delivered yet.
+    pending: VecDeque<Event>,
+    stop: Option<String>,
+    stop_when_drained: Option<String>,
+    /// Inputs for samples and requests that are not closed.
+    open_inputs: usize,
+    /// Per input.
+    newest: Vec<Newest>,
+    /// The last event came from the schedule, so a sample may pass first.
+    sample_passes_first: bool,
+    ended: bool,
+    /// Set for an observer that polls, and is not woken by its producers.
+    poll: Option<AdaptivePoll>,
+}
+
+/// What [`Events::latest`] keeps of an input.
+#[derive(Clone, Debug, Default)]
+struct Newest {
+    /// Set by the first call for this input. Until then no sample is kept.
+    is_wanted: bool,
+    sample: Option<Sample>,
+}
+
+/// What an input carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Samples, or ticks.
+    Data,
+    /// Requests of one client to one service, by their indices.
+    Requests { service: usize, client: usize },
+    /// Answers to a client, by its index.
+    Answers { client: usize },
+}
+
+fn roles(core: &Core) -> Vec<Role> {
+    let mut roles = vec![Role::Data; core.welcome.inputs.len()];
+    let mut set = |input: u32, role| roles.get_mut(input as usize).map(|known| *known = role);
+    for (client, spec) in core.welcome.clients.iter().enumerate() {
+        set(spec.input, Role::Answers { client });
+    }
+    for (service, spec) in core.welcome.services.iter().enumerate() {
+        for (client, asker) in spec.clients.iter().enumerate() {
+            set(asker.input, Role::Requests { service, client });
+        }
+    }
+    roles
+}
+
+/// The result of [`Events::poll`].
+#[derive(Clone, Debug)]
+pub enum Next {
+    /// An event.
+    Event(Event),
+    /// There is no event yet.
+    Nothing,
+    /// There will be no more events.
+    End,
+}
+
+impl Events {
+    pub(crate) fn new(core: Arc<Core>, inbox: Inbox) -> Self {
+        let inputs = &core.welcome.inputs;
+        let schedule = Schedule::new(inputs);
+        let roles = roles(&core);
+        let is_answers = |role: &&Role| matches!(role, Role::Answers { .. });
+        let answers = roles.iter().filter(is_answers).count();
+        let loop_deadline = core.welcome.loop_deadline;
+        let loop_deadline = loop_deadline.filter(|it| it.input < inputs.len());
+        Self {
+            names: inputs
+                .iter()
+                .map(|input| Arc::from(input.name.as_str()))
+                .collect(),
+            newest: vec![Newest::default(); inputs.len()],
+            open_inputs: inputs.len() - schedule.timers() - answers,
+            roles,
+            calls: Calls::new(&core),
+            schedule,
+            loop_deadline: loop_deadline
+                .map(|it| LoopDeadline::new(it.input, nanos(it.finish_within))),
+            pending: VecDeque::new(),
+            stop: None,
+            stop_when_drained: None,
+            sample_passes_first: false,
+            ended: false,
+            poll: None,
+            inbox,
+            core,
+        }
+    }
+
+    /// Sets the longest interval of an observer that polls; `None` if each sample wakes it, which
+    /// costs the producer a system call.
+    pub(crate) fn set_patience(&mut self, patience: Option<Duration>) {
+        let depth = |input: &InputSpec| input.queue.map_or(1, |queue| queue.depth);
+        let depths = self.core.welcome.inputs.iter().map(depth);
+        self.poll = patience.map(|longest| AdaptivePoll::new(longest, depths));
+    }
+
+    /// Waits for the next event. Returns `None` after [`Event::Stop`].
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the same name as on `Node`, which cannot be an iterator"
+    )]
+    pub fn next(&mut self) -> Option<Event> {
+        self.next_until(None)
+    }
+
+    /// Waits at most `timeout` for the next event. Returns `None` after the timeout or
+    /// [`Event::Stop`].
+    pub fn next_timeout(&mut self, timeout: Duration) -> Option<Event> {
+        let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.next_until(Some(monotonic_nanos().saturating_add(nanos)))
+    }
+
+    /// Returns the next event if there is one, without waiting.
+    pub fn try_next(&mut self) -> Option<Event> {
+        match self.poll() {
+            Ok(Next::Event(event)) => Some(event),
+            _ => None,
+        }
+    }
+
+    fn next_until(&mut self, deadline: Option<u64>) -> Option<Event> {
+        loop {
+            match self.poll() {
+                Ok(Next::Event(event)) => return Some(event),
+                Ok(Next::Nothing) => {}
+                Ok(Next::End) => return None,
+                Err(forked) => panic!("{forked}"),
+            }
+            if deadline.is_some_and(|deadline| monotonic_nanos() >= deadline) {
+                return None;
+            }
+            self.wait(deadline);
+        }
+    }
+
+    /// Returns the next event without waiting, or why there is none.
+    ///
+    /// # Errors
+    /// [`NodeForked`] in a forked child.
+    pub fn poll(&mut self) -> Result<Next, NodeForked> {
+        if self.ended {
+            return Ok(Next::End);
+        }
+        self.core.producer.counters.beat();
+        if self.loop_deadline.is_some() {
+            self.end_turn_of_loop();
+        }
+        loop {
+            if let Some(event) = self.pending_or_due() {
+                return Ok(Next::Event(event));
+            }
+            let arrival = self.inbox.try_next()?;
+            let schedule_was_skipped = std::mem::take(&mut self.sample_passes_first);
+            match arrival {
+                Some(arrival) => {
+                    if let Some(event) = self.handle_arrival(arrival) {
+                        return Ok(Next::Event(event));
+                    }
+                }
+                // No sample passed after the tick: check the schedule again.
+                None if schedule_was_skipped => {}
+                None if self.stop_when_drained.is_some() => {
+                    self.stop = self.stop_when_drained.take()
+                }
+                None => {
+                    if let Some(poll) = &mut self.poll {
+                        poll.adjust();
+                    }
+                    return Ok(Next::Nothing);
+                }
+            }
+        }
+    }
+
+    /// Waits for news until `deadline` (nanoseconds of CLOCK_MONOTONIC), or until a timer or a stale
+    /// input is due. Call it when [`Events::poll`] found nothing.
+    pub fn wait(&self, deadline: Option<u64>) -> Waited {
+        self.plan_wait(deadline).run(|until| self.inbox.wait(until))
+    }
+
+    pub(crate) fn plan_wait(&self, deadline: Option<u64>) -> WaitPlan {
+        let until = self.next_check().into_iter().chain(deadline).min();
+        WaitPlan::new(until, self.is_woken())
+    }
+
+    pub(crate) fn is_woken(&self) -> bool {
+        self.poll.is_none()
+    }
+
+    pub(crate) fn waiter(&self) -> Waiter {
+        Waiter::new(self.inbox.handle())
+    }
+
+    /// For event loops: the latest time of the next [`Events::poll`], in nanoseconds of
+    /// CLOCK_MONOTONIC. By then a timer or a stale input is due, an observer has to poll, or the node
+    /// has slept for [`nervure_shm::MAX_SLEEP_NANOS`]. Ask before each sleep: the keeper takes a
+    /// node that sleeps longer for one that hangs.
+    pub fn next_deadline(&self) -> u64 {
+        self.inbox.sleep_deadline(self.next_check())
+    }
+
+    /// When the schedule or the observer's polling needs a check, in nanoseconds of CLOCK_MONOTONIC.
+    fn next_check(&self) -> Option<u64> {
+        let due = self.schedule.next_due();
+        let due = due.and_then(|(due, _)| self.core.clock.monotonic_at(due));
+        let poll = self.poll.as_ref();
+        let poll = poll.map(|poll| poll.next_poll(monotonic_nanos()));
+        due.into_iter().chain(poll).min()
+    }
+
+    /// For event loops: makes [`Events::eventfd`] readable at the next news. Returns false if there
+    /// is news already. The schedule and an observer that polls do not write to the eventfd: they
+    /// need a check at [`Events::next_deadline`].
+    pub fn arm(&self) -> bool {
+        !self.is_woken() || self.inbox.arm()
+    }
+
+    /// Ends what [`Events::arm`] began.
+    pub fn disarm(&self) {
+        self.inbox.disarm();
+    }
+
+    /// The descriptor that [`Events::arm`] makes readable.
+    pub fn eventfd(&self) -> BorrowedFd<'_> {
+        self.inbox.eventfd()
+    }
+
+    /// The newest sample of an input: see [`crate::Node::latest`].
+    ///
+    /// # Errors
+    /// [`UnknownName`] with the names of the inputs.
+    pub fn latest(&mut self, input: &str) -> Result<Option<Sample>, UnknownName> {
+        // Inputs for requests and answers, with a `~` in the name, come after those of the file.
+        let declared = || self.names.iter().take_while(|name| !name.contains('~'));
+        let Some(index) = declared().position(|name| &**name == input) else {
+            return Err(UnknownName {
+                node: self.core.welcome.node.clone(),
+                kind: "input",
+                name: input.to_owned(),
+                known: declared().map(ToString::to_string).collect(),
+            });
+        };
+        // Edges that were attached since the last call come first.
+        self.inbox.refresh();
+        self.newest[index].is_wanted = true;
+        if let Ok(Some(raw)) = self.inbox.take_newest(index as u32) {
+            let sample = Sample::new(raw);
+            self.schedule
+                .note_published(index, &sample, &self.core.clock);
+            self.newest[index].sample = Some(sample);
+        }
+        Ok(self.newest[index].sample.clone())
+    }
+
+    #[inline(never)]
+    fn request(&self, service: usize, client: usize, sample: Sample) -> Option<Event> {
+        let spec = &self.core.welcome.services[service];
+        let asker = &spec.clients[client];
+        let output = self.core.outputs.get(asker.output as usize)?.clone();
+        let publisher = Publisher::new(output, self.core.clone());
+        let name = Arc::from(spec.name.as_str());
+        let request = Request::new(name, asker.node.clone(), sample, publisher);
+        Some(Event::Request(request))
+    }
+
+    /// Takes over what the control thread has received.
+    pub(crate) fn absorb_notices(&mut self) {
+        let mut notices = self.core.notices();
+        self.pending
+            .extend(notices.events.drain(..).map(Event::from));
+        if let Some(reason) = notices.stop.take() {
+            self.stop.get_or_insert(reason);
+            // `connect` looks at it there while it waits.
+            notices.stop = self.stop.clone();
+        }
+        self.stop_when_drained = self
+            .stop_when_drained
+            .take()
+            .or_else(|| notices.stop_when_drained.take());
+        if notices.started {
+            self.schedule.start(self.core.clock.now());
+        }
+    }
+
+    /// The node asks for its next event, so it has finished with the last one.
+    #[inline(never)]
+    fn end_turn_of_loop(&mut self) {
+        let Some(turn) = self.loop_deadline.as_mut().filter(|turn| turn.is_running()) else {
+            return;
+        };
+        if let Some(Overrun { input, by, count }) = turn.end(monotonic_nanos()) {
+            let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+            let counters = &self.core.producer.counters;
+            counters.count_missed_deadline(input as u32, nanos);
+            let id = self.names[input].clone();
+            self.pending.push_front(Event::DeadlineMissed {
+                id,
+                overrun: by,
+                count,
+            });
+        }
+    }
+
+    #[inline]
+    fn pending_or_due(&mut self) -> Option<Event> {
+        let is_quiet = self.stop.is_none() && self.pending.is_empty();
+        if is_quiet && self.schedule.is_empty() {
+            None
+        } else {
+            self.next_pending_or_due()
+        }
+    }
+
+    #[inline(never)]
+    fn next_pending_or_due(&mut self) -> Option<Event> {
+        if let Some(reason) = self.stop.take() {
+            self.ended = true;
+            return Some(Event::Stop { reason });
+        }
+        if let Some(event) = self.pending.pop_front() {
+            return Some(event);
+        }
+        if self.sample_passes_first {
+            return None;
+        }
+        loop {
+            let (due, item) = self.schedule.next_due()?;
+            let monotonic = monotonic_nanos();
+            let now = self.core.clock.now();
+            if due > now {
+                return None;
+            }
+            let event = match item {
+                DueItem::Timer(at) => self.tick(at, now, monotonic),
+                DueItem::Expected(at) => self.stale(at, now),
+            };
+            if event.is_some() {
+                self.sample_passes_first = true;
+                return event;
+            }
+        }
+    }
+
+    fn tick(&mut self, timer: usize, now: i64, monotonic: u64) -> Option<Event> {
+        let tick = self.schedule.take_tick(timer, now)?;
+        let turn = self.loop_deadline.as_mut();
+        if let Some(turn) = turn.filter(|turn| turn.input == tick.input) {
+            turn.tick(tick.due, &self.core.clock, monotonic);
+        }
+        Some(Event::Tick {
+            id: self.names[tick.input].clone(),
+            due: tick.due,
+            missed: tick.missed,
+        })
+    }
+
+    fn stale(&mut self, expected: usize, now: i64) -> Option<Event> {
+        let has_queued = |input| self.inbox.has_queued(input);
+        let stale = self.schedule.take_stale(expected, now, has_queued)?;
+        self.core.producer.counters.count_stale(stale.input as u32);
+        Some(Event::Stale {
+            id: self.names[stale.input].clone(),
+            age: stale.age,
+            count: stale.count,
+        })
+    }
+
+    fn handle_arrival(&mut self, arrival: Arrival) -> Option<Event> {
+        let Arrival::Sample { input, sample } = arrival else {
+            return self.on_control(arrival);
+        };
+        let (input, sample) = (input as usize, Sample::new(sample));
+        match self.roles[input] {
+            Role::Data => {}
+            Role::Answers { client } => {
+                self.calls.answer(client, sample);
+                return None;
+            }
+            Role::Requests { service, client } => return self.request(service, client, sample),
+        }
+        let turn = self.loop_deadline.as_mut();
+        if let Some(turn) = turn.filter(|turn| turn.input == input) {
+            turn.sample(sample.raw().received_mono());
+        }
+        self.schedule
+            .note_published(input, &sample, &self.core.clock);
+        if let Some(poll) = &mut self.poll {
+            poll.count_sample(input);
+        }
+        let newest = &mut self.newest[input];
+        if newest.is_wanted {
+            newest.sample = Some(sample.clone());
+        }
+        Some(Event::Input {
+            id: self.names[input].clone(),
+            sample,
+        })
+    }
+
+    /// Handles an arrival that is not a sample.
+    #[cold]
+    fn on_control(&mut self, arrival: Arrival) -> Option<Event> {
+        match arrival {
+            Arrival::Sample { .. } => None,
+            Arrival::Ended { input } => {
+                if let Role::Answers { client } = self.roles[input as usize] {
+                    self.calls.fail_all(client);
+                }
+                None
+            }
+            Arrival::Closed { input } => self.close_input(input as usize),
+            Arrival::Misbehaved {
+                input,
+                edge,
+                misbehaviour,
+            } => {
+                let name = &self.names[input as usize];
+                eprintln!("nervure: input {name} is cut off from its producer: {misbehaviour}");
+                self.core.send_to_keeper(&Message::Misbehaviour {
+                    edge,
+                    what: misbehaviour.to_string(),
+                });
+                None
+            }
+            Arrival::Notified => {
+                self.absorb_notices();
+                None
+            }
+        }
+    }
+
+    fn close_input(&mut self, input: usize) -> Option<Event> {
+        if matches!(self.roles[input], Role::Answers { .. }) {
+            return None;
+        }
+        self.schedule.close(input);
+        self.open_inputs -= 1;
+        if self.open_inputs == 0 && self.schedule.timers() == 0 {
+            let reason = || "all inputs are closed".to_owned();
+            self.stop.get_or_insert_with(reason);
+        }
+        // The stop that this may cause comes after the input's own event.
+        (self.roles[input] == Role::Data).then(|| Event::InputClosed {
+            id: self.names[input].clone(),
+        })
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        // In a forked child the node is the parent's.
+        if self.inbox.belongs_to_this_process() {
+            self.core.send_to_keeper(&Message::Goodbye);
+        }
+    }
+}

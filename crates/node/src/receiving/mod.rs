@@ -1,0 +1,19 @@
+//! Receiving: events, timers, deadlines, requests and answers.
+
+mod adaptive_poll;
+mod calls;
+mod deadlines;
+mod event;
+mod events;
+mod request;
+mod schedule;
+mod timer;
+mod wait;
+
+pub use self::{
+    calls::{CallError, Ticket},
+    event::Event,
+    events::{Events, Next},
+    request::{ReplyError, Request},
+    wait::{WaitPlan, Waiter},
+};

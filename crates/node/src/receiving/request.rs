@@ -1,0 +1,165 @@
+//! The serving side of requests.
+
+use crate::sample::Sample;
+use crate::sending::{Envelope, Publisher};
+use nervure_message::{Encode, Metadata};
+use nervure_shm::{SendError, Wait};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The metadata key under which an answer carries the reason of a failure.
+pub(super) const ERROR_KEY: &str = "nervure.error";
+
+/// A request of another node, to be answered by this one. If it is dropped without an answer, the
+/// caller is notified.
+#[derive(Clone)]
+pub struct Request {
+    sample: Sample,
+    pending: Arc<PendingAnswer>,
+}
+
+/// The answer that a request waits for. All clones and copies of the request share it.
+struct PendingAnswer {
+    service: Arc<str>,
+    client: String,
+    /// The request's number, which the answer repeats.
+    correlation_id: u64,
+    publisher: Publisher,
+    is_answered: AtomicBool,
+}
+
+/// Why an answer was not sent.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplyError {
+    /// The request already has an answer.
+    #[error("the request of {client} to {service} was answered already")]
+    Twice {
+        /// The service's name.
+        service: String,
+        /// The id of the node that sent the request.
+        client: String,
+    },
+    /// The answer could not be sent.
+    #[error(transparent)]
+    Send(#[from] SendError),
+}
+
+impl Request {
+    pub(super) fn new(
+        service: Arc<str>,
+        client: String,
+        sample: Sample,
+        publisher: Publisher,
+    ) -> Self {
+        let pending = PendingAnswer {
+            service,
+            client,
+            correlation_id: sample.header().correlation_id,
+            publisher,
+            is_answered: AtomicBool::new(false),
+        };
+        Self {
+            sample,
+            pending: Arc::new(pending),
+        }
+    }
+
+    /// The service's name.
+    pub fn service(&self) -> &str {
+        &self.pending.service
+    }
+
+    /// The id of the node that sent the request.
+    pub fn client(&self) -> &str {
+        &self.pending.client
+    }
+
+    /// The value of the request.
+    pub fn sample(&self) -> &Sample {
+        &self.sample
+    }
+
+    /// The same request with its value in private memory, so that it holds no block of the caller:
+    /// for a request that is answered later. It can be answered through either, once.
+    #[must_use]
+    pub fn copied(&self) -> Self {
+        Self {
+            sample: self.sample.copied(),
+            pending: self.pending.clone(),
+        }
+    }
+
+    /// Sends the answer. It is no error if the caller has ended or no longer waits.
+    ///
+    /// # Errors
+    /// [`ReplyError::Twice`] for a second answer, [`ReplyError::Send`] if the value cannot be sent.
+    pub fn reply<V: Encode + ?Sized>(&self, value: &V) -> Result<(), ReplyError> {
+        self.reply_with(|publisher, envelope| {
+            publisher.send_with(value, &envelope, Wait::Never)?;
+            Ok(())
+        })
+    }
+
+    /// Reports to the caller that the request failed, and why.
+    ///
+    /// # Errors
+    /// As [`Request::reply`].
+    pub fn fail(&self, reason: &str) -> Result<(), ReplyError> {
+        self.reply_with(|publisher, envelope| {
+            send_failure(publisher, &envelope, reason)?;
+            Ok(())
+        })
+    }
+
+    pub(crate) fn reply_with<E: From<ReplyError>>(
+        &self,
+        send: impl FnOnce(&Publisher, Envelope<'static>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.pending.is_answered.swap(true, Ordering::SeqCst) {
+            let (service, client) = (self.service().to_owned(), self.client().to_owned());
+            return Err(ReplyError::Twice { service, client }.into());
+        }
+        let sent = send(&self.pending.publisher, self.pending.envelope());
+        if sent.is_err() {
+            // Another answer may be sent in its place.
+            self.pending.is_answered.store(false, Ordering::SeqCst);
+        }
+        sent
+    }
+}
+
+impl PendingAnswer {
+    fn envelope(&self) -> Envelope<'static> {
+        Envelope::new().correlation_id(self.correlation_id)
+    }
+}
+
+fn send_failure(
+    publisher: &Publisher,
+    envelope: &Envelope<'_>,
+    reason: &str,
+) -> Result<(), SendError> {
+    let metadata: Metadata = [(ERROR_KEY, reason)].into_iter().collect();
+    let envelope = envelope.clone().metadata(&metadata);
+    publisher.send_with(&false, &envelope, Wait::Never)?;
+    Ok(())
+}
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Request")
+            .field("service", &self.service())
+            .field("client", &self.client())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for PendingAnswer {
+    fn drop(&mut self) {
+        if !self.is_answered.load(Ordering::SeqCst) && !self.publisher.is_forked() {
+            let reason = "it dropped the request unanswered";
+            // A caller that this does not reach has a timeout of its own.
+            let _ = send_failure(&self.publisher, &self.envelope(), reason);
+        }
+    }
+}
