@@ -12,7 +12,7 @@ pub(crate) const MAX_COUNT: u64 = 1 << 60;
 
 /// Why the counters of a node cannot be read: the node has overwritten its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum CountersError {
     /// The constants at the beginning of the page changed.
     #[error("the head of its counters page was overwritten")]
     Head,
@@ -122,12 +122,12 @@ fn raise(word: &AtomicU64, value: u64) {
     }
 }
 
-pub(crate) fn check_values(words: &[AtomicU64]) -> Result<(), Unreadable> {
+pub(crate) fn check_values(words: &[AtomicU64]) -> Result<(), CountersError> {
     let too_large = words
         .iter()
         .map(|word| word.load(Relaxed))
         .find(|&value| value > MAX_COUNT);
-    too_large.map_or(Ok(()), |value| Err(Unreadable::Value { value }))
+    too_large.map_or(Ok(()), |value| Err(CountersError::Value { value }))
 }
 
 pub(crate) fn copy(from: &[AtomicU64], to: &[AtomicU64]) {

@@ -9,8 +9,8 @@
 
 use crate::atomics::{AtomicU64, Ordering::Relaxed};
 use crate::counter_rows::{
-    INPUT_WORDS, InputCounters, InputRow, OUTPUT_WORDS, OutputCounters, OutputRow, Unreadable, add,
-    check_values, copy,
+    CountersError, INPUT_WORDS, InputCounters, InputRow, OUTPUT_WORDS, OutputCounters, OutputRow,
+    add, check_values, copy,
 };
 use crate::histogram::BUCKETS;
 use crate::pages::{COUNTERS_MAGIC, create_page, has_head, map_page};
@@ -226,9 +226,9 @@ impl CountersPage {
     ///
     /// # Errors
     /// If the node has overwritten them.
-    pub fn read_output(&self, row: u32) -> Result<OutputCounters, Unreadable> {
+    pub fn read_output(&self, row: u32) -> Result<OutputCounters, CountersError> {
         self.check_head()?;
-        let missing = Unreadable::Row {
+        let missing = CountersError::Row {
             row,
             rows: self.output_rows(),
         };
@@ -241,9 +241,9 @@ impl CountersPage {
     ///
     /// # Errors
     /// If the node has overwritten them.
-    pub fn read_input(&self, row: u32) -> Result<InputCounters, Unreadable> {
+    pub fn read_input(&self, row: u32) -> Result<InputCounters, CountersError> {
         self.check_head()?;
-        let missing = Unreadable::Row {
+        let missing = CountersError::Row {
             row,
             rows: self.input_rows(),
         };
@@ -257,12 +257,12 @@ impl CountersPage {
     ///
     /// # Errors
     /// If the node has overwritten them.
-    pub fn check_head(&self) -> Result<(), Unreadable> {
+    pub fn check_head(&self) -> Result<(), CountersError> {
         let sizes = [self.output_rows as u64, self.input_rows as u64];
         if has_head(&self.mapping, COUNTERS_MAGIC, sizes) {
             Ok(())
         } else {
-            Err(Unreadable::Head)
+            Err(CountersError::Head)
         }
     }
 
@@ -373,17 +373,17 @@ mod tests {
         assert_eq!(supervisor.read_output(0).unwrap().sent, 5, "a valid row");
         assert_eq!(
             supervisor.read_output(1),
-            Err(Unreadable::Value { value: u64::MAX })
+            Err(CountersError::Value { value: u64::MAX })
         );
         assert_eq!(
             supervisor.read_input(0),
-            Err(Unreadable::Value {
+            Err(CountersError::Value {
                 value: MAX_COUNT + 1
             })
         );
         assert_eq!(
             supervisor.read_output(2),
-            Err(Unreadable::Row { row: 2, rows: 2 })
+            Err(CountersError::Row { row: 2, rows: 2 })
         );
         let next = CountersPage::create_after(2, 1, &supervisor).unwrap();
         let next = CountersPage::map(&next, false).unwrap();
@@ -397,8 +397,8 @@ mod tests {
         );
         // SAFETY: an atomic, within the head.
         unsafe { node.mapping.at::<AtomicU64>(16) }.store(1 << 40, Relaxed);
-        assert_eq!(supervisor.read_output(0), Err(Unreadable::Head));
-        assert_eq!(supervisor.read_input(0), Err(Unreadable::Head));
+        assert_eq!(supervisor.read_output(0), Err(CountersError::Head));
+        assert_eq!(supervisor.read_input(0), Err(CountersError::Head));
         assert!(CountersPage::map(&fd, false).is_err());
         let next = CountersPage::create_after(2, 1, &supervisor).unwrap();
         assert_eq!(CountersPage::map(&next, false).unwrap().output(0).sent, 0);

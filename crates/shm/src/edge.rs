@@ -51,9 +51,9 @@ pub(crate) struct Edge {
     pub(crate) attached: OutputEdge,
     /// The producer's own copy of the ring's `head`.
     head: u64,
-    /// What the sample in each slot refers to. Private, because the consumer can write to the
+    /// What the sample in each slot refers to. Kept here, because the consumer can write to the
     /// slots.
-    slots: Box<[Reference]>,
+    references: Box<[Reference]>,
     outstanding: OutstandingLeases,
     /// The consumer died and will be restarted: the queue is kept, and not popped.
     is_suspended: bool,
@@ -98,7 +98,7 @@ impl Edge {
         Self {
             attached,
             head: 0,
-            slots: vec![Reference::default(); capacity].into(),
+            references: vec![Reference::default(); capacity].into(),
             outstanding: OutstandingLeases::new(rows),
             is_suspended: false,
             announcements_pending: true,
@@ -131,7 +131,7 @@ impl Edge {
     /// Whether the edge has no room for a sample.
     pub(crate) fn is_full(&mut self, needs_block: bool) -> bool {
         self.queued() >= u64::from(self.attached.queue.depth)
-            || needs_block && self.is_holding_all()
+            || needs_block && self.is_at_lease_limit()
     }
 
     /// Whether the edge has room for a sample, and its consumer has everything it needs to read it.
@@ -185,7 +185,7 @@ impl Edge {
         if is_full && !may_drop {
             return missed(self, OutputCounter::DroppedNewest);
         }
-        if needs_block && self.is_holding_all() && !(may_drop && self.has_queued_block()?) {
+        if needs_block && self.is_at_lease_limit() && !(may_drop && self.has_queued_block()?) {
             return missed(self, OutputCounter::MissedHeld);
         }
         if !self.announce(&reference, pool, announcements) {
@@ -194,7 +194,7 @@ impl Edge {
         if is_full {
             self.drop_oldest(counters)?;
         }
-        while needs_block && self.is_holding_all() {
+        while needs_block && self.is_at_lease_limit() {
             // The consumer may just have taken the last block that a drop would free.
             if !self.has_queued_block()? {
                 return missed(self, OutputCounter::MissedHeld);
@@ -215,15 +215,18 @@ impl Edge {
     /// edge is not an observer's, or no block is queued.
     pub(crate) fn drop_queued_block(&mut self, counters: &CountersPage) -> bool {
         // The next offer reports an invalid ring.
-        let gives = self.is_observer && !self.is_broken && self.has_queued_block().unwrap_or(false);
+        let can_drop =
+            self.is_observer && !self.is_broken && self.has_queued_block().unwrap_or(false);
         let before = self.outstanding.len();
-        while gives && self.outstanding.len() == before && self.has_queued_block().unwrap_or(false)
+        while can_drop
+            && self.outstanding.len() == before
+            && self.has_queued_block().unwrap_or(false)
         {
             if self.drop_oldest(counters).is_err() {
                 return false;
             }
         }
-        gives
+        can_drop
     }
 
     /// Sends what the queued samples refer to, as far as the socket has room. True if the consumer
@@ -296,7 +299,7 @@ impl Edge {
     }
 
     fn slot(&self, index: u64) -> usize {
-        (index & (self.slots.len() as u64 - 1)) as usize
+        (index & (self.references.len() as u64 - 1)) as usize
     }
 
     /// What the queued samples refer to, oldest first.
@@ -304,7 +307,7 @@ impl Edge {
         let queued = self.attached.region.ring().queued(self.head)?;
         let oldest = self.head.wrapping_sub(queued);
         Ok((0..queued)
-            .map(|i| self.slots[self.slot(oldest.wrapping_add(i))])
+            .map(|i| self.references[self.slot(oldest.wrapping_add(i))])
             .collect())
     }
 
@@ -314,12 +317,12 @@ impl Edge {
         let indices = (1..=queued).rev().map(|back| self.head.wrapping_sub(back));
         Ok(indices
             .into_iter()
-            .any(|index| self.slots[self.slot(index)].block.is_some()))
+            .any(|index| self.references[self.slot(index)].block.is_some()))
     }
 
-    /// Whether the consumer, with its queue, holds as many blocks as it may.
+    /// Whether the consumer, with its queue, holds `max_held` blocks.
     #[inline(never)]
-    fn is_holding_all(&mut self) -> bool {
+    fn is_at_lease_limit(&mut self) -> bool {
         let max = self.attached.queue.max_held as usize;
         if self.outstanding.len() >= max {
             let leases = self.attached.region.leases();
@@ -335,7 +338,7 @@ impl Edge {
             self.outstanding.insert(row);
         }
         let slot = self.slot(self.head);
-        self.slots[slot] = reference;
+        self.references[slot] = reference;
         self.attached
             .region
             .ring()
@@ -354,7 +357,7 @@ impl Edge {
     #[inline(never)]
     fn drop_oldest(&mut self, counters: &CountersPage) -> Result<(), Misbehaviour> {
         if let Some(index) = self.attached.region.ring().take_back(self.head)? {
-            if let Some(row) = self.slots[self.slot(index)].block {
+            if let Some(row) = self.references[self.slot(index)].block {
                 self.attached.region.leases()[row as usize].store(0, Ordering::Release);
                 self.outstanding.remove(row);
             }

@@ -55,7 +55,7 @@ pub struct Inbox {
     pending: Vec<u64>,
     cursor: u32,
     /// Arrivals until the doorbell is checked although something is pending.
-    until_take: u32,
+    arrivals_until_check: u32,
     /// Memory for the next sample: see [`InputEdge::pop`].
     spare: Option<Arc<SampleInner>>,
 }
@@ -73,7 +73,7 @@ struct Input {
     /// Edges that were cut off, until the control thread reports their end.
     cut_off_edges: Vec<u32>,
     /// The control thread has reported that no other producer will come.
-    is_last: bool,
+    has_last_producer: bool,
     is_closed: bool,
 }
 
@@ -131,7 +131,7 @@ impl Input {
         } else {
             return false;
         }
-        self.is_last |= last;
+        self.has_last_producer |= last;
         true
     }
 }
@@ -145,7 +145,7 @@ impl Inbox {
             // One bit more than inputs: the last is for commands of the control thread.
             pending: vec![0; (inputs as usize + 1).div_ceil(64)],
             cursor: 0,
-            until_take: ARRIVALS_PER_DOORBELL_CHECK,
+            arrivals_until_check: ARRIVALS_PER_DOORBELL_CHECK,
             spare: None,
             handle: InboxHandle::new(page, eventfd),
         }
@@ -162,9 +162,9 @@ impl Inbox {
     /// [`NodeForked`] in a forked child.
     pub fn try_next(&mut self) -> Result<Option<Arrival>, NodeForked> {
         fork::check(self.handle.fork_generation)?;
-        self.until_take -= 1;
-        if self.until_take == 0 {
-            self.until_take = ARRIVALS_PER_DOORBELL_CHECK;
+        self.arrivals_until_check -= 1;
+        if self.arrivals_until_check == 0 {
+            self.arrivals_until_check = ARRIVALS_PER_DOORBELL_CHECK;
             self.handle.page.take(&mut self.pending);
         }
         loop {
@@ -261,10 +261,7 @@ impl Inbox {
     /// Applies the commands of the control thread, if [`Inbox::collect`] has found any. True if
     /// [`Arrival::Notified`] would follow.
     pub fn take_commands(&mut self) -> bool {
-        let own = self.inputs.len();
-        self.belongs_to_this_process()
-            && self.pending[own / 64] & 1 << (own % 64) != 0
-            && self.apply_commands().is_some()
+        self.belongs_to_this_process() && self.has_commands() && self.apply_commands().is_some()
     }
 
     /// Attaches the edges that were added since the last call, so that [`Inbox::take_newest`] sees
@@ -273,10 +270,8 @@ impl Inbox {
         if !self.belongs_to_this_process() {
             return;
         }
-        let own = self.inputs.len() as u32;
         self.handle.page.take(&mut self.pending);
-        if self.pending[own as usize / 64] & 1 << (own % 64) != 0 && self.apply_commands().is_some()
-        {
+        if self.has_commands() && self.apply_commands().is_some() {
             // A notification was among the commands: `try_next` must find it again.
             self.handle.notify();
         }
@@ -342,9 +337,8 @@ impl Inbox {
     /// The node's own bit, because commands of the control thread come before samples; otherwise
     /// the first pending input from the cursor on, round-robin.
     fn next_pending(&self) -> Option<u32> {
-        let own = self.inputs.len();
-        if self.pending[own / 64] & 1 << (own % 64) != 0 {
-            return Some(own as u32);
+        if self.has_commands() {
+            return Some(self.inputs.len() as u32);
         }
         let start = self.cursor as usize;
         let words = self.pending.len();
@@ -354,7 +348,7 @@ impl Inbox {
             if step == 0 {
                 word &= u64::MAX << (start % 64);
             }
-            // After a sweep, bits beyond the node's own are set, too.
+            // After a sweep, bits beyond the node's own are pending, too.
             let valid = self.inputs.len() + 1 - (index * 64).min(self.inputs.len() + 1);
             if valid < 64 {
                 word &= (1 << valid) - 1;
@@ -364,6 +358,12 @@ impl Inbox {
             }
         }
         None
+    }
+
+    /// Whether the node's own bit is pending, which is the one behind those of its inputs.
+    fn has_commands(&self) -> bool {
+        let own = self.inputs.len();
+        self.pending[own / 64] & 1 << (own % 64) != 0
     }
 
     fn clear_pending(&mut self, input: u32) {
@@ -430,7 +430,7 @@ impl Inbox {
             }
             Some(Source::Edge(_)) | None => {}
         }
-        let closed = input.is_last && input.sources.is_empty() && !input.is_closed;
+        let closed = input.has_last_producer && input.sources.is_empty() && !input.is_closed;
         input.is_closed |= closed;
         self.clear_pending(index);
         closed.then_some(Arrival::Closed { input: index })
@@ -441,7 +441,7 @@ impl Inbox {
     fn cut_off(&mut self, index: u32, misbehaviour: Misbehaviour) -> Arrival {
         let input = &mut self.inputs[index as usize];
         let Some(Source::Edge(AttachedEdge { edge, .. })) = input.sources.pop_front() else {
-            unreachable!("an edge was looked at")
+            unreachable!("the first source is an edge")
         };
         input.cut_off_edges.push(edge.id);
         Arrival::Misbehaved {

@@ -39,7 +39,7 @@ mod sys;
 mod wake;
 
 pub use self::{
-    counter_rows::{InputCounters, OutputCounters, Unreadable},
+    counter_rows::{CountersError, InputCounters, OutputCounters},
     counters::CountersPage,
     edge::OutputEdge,
     fork::{NodeForked, check as check_fork, generation as fork_generation},
@@ -65,5 +65,5 @@ pub use self::{
         adopt_inherited_fd, boot_id, eventfd, monotonic_nanos, page_bytes, read_only,
         spawn_without_signals, utc_nanos,
     },
-    wake::{MAX_INPUTS, MAX_SLEEP_NANOS, Overwritten, OwnWakePage, WakePage},
+    wake::{MAX_INPUTS, MAX_SLEEP_NANOS, OverwrittenWord, OwnWakePage, WakePage},
 };

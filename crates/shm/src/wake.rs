@@ -39,7 +39,7 @@ pub const MAX_SLEEP_NANOS: u64 = 1_000_000_000;
 
 /// Which word of a wake page a peer has overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Overwritten {
+pub enum OverwrittenWord {
     /// `parked` changed while the node slept.
     #[error("the word that records how the node sleeps was changed while it slept")]
     Parked,
@@ -190,7 +190,7 @@ pub struct OwnWakePage {
     /// Where the keeper reads whether the node sleeps.
     counters: Arc<CountersPage>,
     was_overwritten: AtomicBool,
-    on_overwritten: Box<dyn Fn(Overwritten) + Send + Sync>,
+    on_overwritten: Box<dyn Fn(OverwrittenWord) + Send + Sync>,
 }
 
 impl std::fmt::Debug for OwnWakePage {
@@ -229,7 +229,7 @@ impl OwnWakePage {
     /// Sets a function that is called once, by the thread that detects it, if a peer has
     /// overwritten the page.
     #[must_use]
-    pub fn on_overwritten(self, notify: impl Fn(Overwritten) + Send + Sync + 'static) -> Self {
+    pub fn on_overwritten(self, notify: impl Fn(OverwrittenWord) + Send + Sync + 'static) -> Self {
         Self {
             on_overwritten: Box::new(notify),
             ..self
@@ -300,7 +300,7 @@ impl OwnWakePage {
         let is_intact = self.page.doorbell().unpark(&self.sleeper);
         sys::eventfd_clear(eventfd);
         self.counters.set_sleeps_until(None);
-        self.check(is_intact, Overwritten::Parked);
+        self.check(is_intact, OverwrittenWord::Parked);
     }
 
     /// Until when a node may sleep in an event loop that wants to look again at `deadline`: at most
@@ -338,7 +338,7 @@ impl OwnWakePage {
             self.page
                 .room_futex()
                 .wait(&self.waiting, deadline, look_again, counted);
-        self.check(is_intact, Overwritten::Waiters);
+        self.check(is_intact, OverwrittenWord::Waiters);
         result
     }
 
@@ -365,7 +365,7 @@ impl OwnWakePage {
         } else {
             until.saturating_sub(MAX_SLEEP_NANOS)
         });
-        self.check(is_intact, Overwritten::Parked);
+        self.check(is_intact, OverwrittenWord::Parked);
     }
 
     fn sweep_if_due(&self, now: u64) {
@@ -377,7 +377,7 @@ impl OwnWakePage {
     }
 
     #[inline]
-    fn check(&self, is_intact: bool, overwritten: Overwritten) {
+    fn check(&self, is_intact: bool, overwritten: OverwrittenWord) {
         if !is_intact && !self.was_overwritten.swap(true, Relaxed) {
             (self.on_overwritten)(overwritten);
         }

@@ -266,7 +266,7 @@ impl Page {
 
     fn read<T>(
         &self,
-        read: impl FnOnce(&CountersPage) -> Result<T, nervure_shm::Unreadable>,
+        read: impl FnOnce(&CountersPage) -> Result<T, nervure_shm::CountersError>,
     ) -> Result<T, Unreadable> {
         let counters = self.counters.as_ref().map_err(Clone::clone);
         let result =

@@ -82,9 +82,9 @@ impl RoomFutex<'_> {
 impl RoomWaiters {
     /// Wakes the waiting threads after a change by this process. A thread that begins to wait
     /// afterwards sees the change when it looks again.
-    pub(crate) fn wake(&self, space: &RoomFutex<'_>) {
+    pub(crate) fn wake(&self, futex: &RoomFutex<'_>) {
         if self.change(|threads| *threads) != 0 {
-            space.wake();
+            futex.wake();
         }
     }
 
