@@ -13,7 +13,7 @@ use std::{
 use nervure_node::{Event, Events, Next, Node, Observer, monotonic_nanos};
 use nervure_protocol::CONTROL_FD_VARIABLE;
 use nervure_recorder::{
-    FileNames, Incoming, Notice, RecordError, RecorderOptions, Report, Series, SeriesOptions,
+    FileNames, IncomingSample, Notice, RecordError, RecorderOptions, Report, Series, SeriesOptions,
     SeriesReport, TopicId, TopicReport,
 };
 use serde_json::{Value, json};
@@ -213,7 +213,7 @@ impl Session {
                     let Some(&topic) = self.topics.get(&*id) else {
                         continue;
                     };
-                    match Incoming::new(&sample) {
+                    match IncomingSample::new(&sample) {
                         Ok(incoming) => self
                             .series
                             .record(topic, &incoming, Instant::now())

@@ -1,9 +1,10 @@
-//! Messages of Arrow's IPC format around a payload that stays as it is.
+//! Messages of Arrow's IPC format around an unchanged payload.
 //!
-//! The buffers of a payload lie in Arrow's order, so that the payload is the body of a record batch. What is written here
-//! is the metadata that says where each buffer begins, in FlatBuffers; `arrow-ipc` would do it for arrays that were read
-//! and validated first, lay all buffers down anew, and bring `arrow-array`, `arrow-select` and `chrono`. Numbers of fields
-//! and types are those of Arrow's `Schema.fbs` and `Message.fbs` (format version V5).
+//! The buffers of a payload are in Arrow's order, so the payload can be the body of a record batch.
+//! This module writes the FlatBuffers metadata that gives the offset of each buffer. `arrow-ipc`
+//! would first need the arrays read and validated, would lay out all buffers again, and brings
+//! `arrow-array`, `arrow-select` and `chrono`. Numbers of fields and types are those of Arrow's
+//! `Schema.fbs` and `Message.fbs` (format version V5).
 
 use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit, UnionMode};
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, VOffsetT, WIPOffset};
@@ -13,7 +14,7 @@ use nervure_message::array::{ArrayLayout, Node, Placement};
 type Table = WIPOffset<TableFinishedWIPOffset>;
 type Builder = FlatBufferBuilder<'static>;
 
-/// What begins every encapsulated message, before the length of its metadata.
+/// Marks the beginning of an encapsulated message, before the length of its metadata.
 const CONTINUATION: u32 = u32::MAX;
 const ALIGNMENT: usize = 8;
 /// `MetadataVersion.V5`
@@ -43,19 +44,20 @@ pub(crate) fn schema(schema: &Schema) -> Vec<u8> {
     encapsulated(builder, HEADER_SCHEMA, schema, 0)
 }
 
-/// Where the parts of an array lie that a record batch can hold; `None` for one that it cannot hold.
+/// Offsets of the parts of an array; `None` if a record batch cannot hold the array.
 pub(crate) fn placement(
     schema: &Schema,
     layout: &ArrayLayout,
     payload_bytes: usize,
 ) -> Option<Placement> {
     let placement = Placement::new(layout, schema.data_type(), payload_bytes).ok()?;
-    // The rows of a record batch are never null.
+    // Rows of a record batch are never null.
     let has_null_rows = schema.is_record_batch() && placement.nodes.first()?.validity.is_some();
     (!has_null_rows).then_some(placement)
 }
 
-/// What stands before the body of a record batch. `body_bytes` counts the payload and what follows it.
+/// The bytes before the body of a record batch. `body_bytes` is the length of the payload and what
+/// follows it.
 pub(crate) fn before_body(
     schema: &Schema,
     placement: &Placement,
@@ -68,7 +70,8 @@ pub(crate) fn before_body(
         view_buffers,
     } = placement;
     let length = nodes[0].length;
-    // The columns of a record batch are the arrays of the message; an array is its one column.
+    // The columns of a record batch are the arrays of the message. Any other array is its one
+    // column.
     let skipped = usize::from(schema.is_record_batch());
     let (nodes, buffers) = (&nodes[skipped..], &buffers[skipped..]);
     let mut builder = Builder::new();
@@ -93,7 +96,7 @@ pub(crate) fn before_body(
     encapsulated(builder, HEADER_RECORD_BATCH, batch, body_bytes)
 }
 
-/// A `Message`, with what stands before it in a stream. Its length is a multiple of 8.
+/// A `Message` with its prefix in a stream. The length is a multiple of 8.
 fn encapsulated(
     mut builder: Builder,
     header_type: u8,
@@ -117,7 +120,7 @@ fn encapsulated(
     out
 }
 
-/// The place of a table's field in its vtable.
+/// Offset of a table's field in its vtable.
 const fn slot(field: VOffsetT) -> VOffsetT {
     4 + 2 * field
 }
@@ -128,7 +131,7 @@ fn put_pairs(
     pairs: Vec<[i64; 2]>,
 ) -> WIPOffset<flatbuffers::Vector<'static, i64>> {
     builder.start_vector::<i64>(2 * pairs.len());
-    // From the last to the first, as FlatBuffers grow.
+    // FlatBuffers are built from back to front.
     for [first, second] in pairs.iter().rev() {
         builder.push(*second);
         builder.push(*first);
@@ -207,7 +210,8 @@ fn put_metadata<'m, K: AsRef<str> + 'm, V: AsRef<str> + 'm>(
     (!tables.is_empty()).then(|| builder.create_vector(&tables))
 }
 
-/// A type's code in the union `Type`, and its table. Values that are FlatBuffers' defaults are written all the same.
+/// A type's code in the union `Type`, and its table. Values equal to FlatBuffers' defaults are
+/// written too.
 fn put_type(builder: &mut Builder, data_type: &DataType) -> (u8, Table) {
     use DataType::*;
     let zone = match data_type {
@@ -278,7 +282,7 @@ fn put_type(builder: &mut Builder, data_type: &DataType) -> (u8, Table) {
         Utf8View => 24,
         ListView(_) => 25,
         LargeListView(_) => 26,
-        // A placement of it does not exist, so that nobody comes here with one.
+        // Unreachable: an array with a dictionary has no placement.
         Dictionary(..) => 0,
     };
     (code, builder.end_table(start))

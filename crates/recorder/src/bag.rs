@@ -1,4 +1,4 @@
-//! Folders of bags of ROS 2: `metadata.yaml` and the files that it names.
+//! Folders of bags of ROS 2: `metadata.yaml` and the files that it lists.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,11 +9,11 @@ use saphyr_parser::{Event, Parser, ScalarStyle};
 use crate::read_error::ReadError;
 
 const METADATA: &str = "metadata.yaml";
-/// Length of a `metadata.yaml`, at most.
+/// Largest `metadata.yaml` that is read, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
 const MAX_DEPTH: usize = 64;
 
-/// The files of a bag, in their order.
+/// The files of a bag, in order.
 pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let path = folder.join(METADATA);
     let io = |source| ReadError::Io {
@@ -24,7 +24,7 @@ pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
         io::ErrorKind::NotFound => ReadError::NotBag {
             path: folder.to_owned(),
             what: format!(
-                "the folder has no {METADATA}; `ros2 bag reindex` writes it, and a single file can be named"
+                "the folder has no {METADATA}; `ros2 bag reindex` writes it, and a single file of it can be given instead"
             ),
         },
         _ => io(source),
@@ -61,11 +61,11 @@ pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
         .collect()
 }
 
-/// Bags of old versions name the folder as well. Nothing outside of it is read.
+/// Bags of early versions include the name of the folder. Files outside of the folder are refused.
 fn file_of(folder: &Path, name: &str) -> Result<PathBuf, String> {
     let own = Path::new(name)
         .file_name()
-        .ok_or_else(|| format!("it names {name:?}, which is no file"))?;
+        .ok_or_else(|| format!("it names {name:?}, which is not a file name"))?;
     let path = folder.join(own);
     let mut packed = path.clone().into_os_string();
     packed.push(".zstd");
@@ -77,7 +77,7 @@ fn file_of(folder: &Path, name: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// What is read of `metadata.yaml`.
+/// The fields of `metadata.yaml` that are used.
 #[derive(Debug, Default, PartialEq)]
 struct Metadata {
     files: Vec<String>,
@@ -85,10 +85,10 @@ struct Metadata {
 }
 
 impl Metadata {
-    /// Only scalars at the places that are known are looked at; aliases stand for nothing.
+    /// Reads scalars at known places only. Aliases have no value.
     fn parse(text: &str) -> Result<Self, String> {
         let mut metadata = Self::default();
-        // Of each collection that is open, the key that is being read; `None` for lists.
+        // The current key of each open collection; `None` for lists.
         let mut open: Vec<Option<Key>> = Vec::new();
         for event in Parser::new_from_str(text) {
             let (event, _) = event.map_err(|error| error.to_string())?;
@@ -146,11 +146,12 @@ impl Metadata {
 #[derive(Debug, Default)]
 struct Key {
     text: String,
-    /// Whether its value comes next.
+    /// Whether the key has been read, so that its value comes next.
     is_read: bool,
 }
 
-/// What comes next in a mapping is a key. A key that is a collection counts as one without a name.
+/// After a value in a mapping comes a key. A key that is itself a collection counts as a key
+/// without name.
 fn value_ends(open: &mut [Option<Key>]) {
     if let Some(Some(key)) = open.last_mut() {
         *key = Key {
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_texts_are_refused_or_mean_nothing() {
+    fn malicious_metadata_is_refused_or_ignored() {
         assert_eq!(Metadata::parse("").unwrap(), Metadata::default());
         assert_eq!(
             Metadata::parse("a: &a [x]\nb: *a\n? [c]\n: d").unwrap(),
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_of_the_folder_is_read() {
+    fn files_outside_of_the_folder_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("passwd"), "").unwrap();
         let found = file_of(folder.path(), "../../etc/passwd").unwrap();
@@ -199,7 +200,7 @@ mod tests {
         assert!(
             file_of(folder.path(), "..")
                 .unwrap_err()
-                .contains("no file")
+                .contains("not a file name")
         );
     }
 }

@@ -7,7 +7,7 @@ use mcap::records::{Channel as ChannelRecord, MessageHeader, Record, SchemaHeade
 
 use crate::record;
 
-/// Bytes of schemas and metadata of channels that are kept.
+/// Total size of schemas and metadata of channels that a reader keeps at most.
 pub(crate) const MAX_DESCRIPTION_BYTES: usize = 256 << 20;
 
 /// Receives a message: the id of its channel in the file, the channel, header and bytes.
@@ -16,34 +16,35 @@ pub(crate) type Take<'a> = dyn FnMut(u16, &Arc<Channel>, MessageHeader, &[u8]) +
 /// A channel of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Channel {
-    /// Its topic.
+    /// Name of the topic.
     pub topic: String,
-    /// How its messages are encoded.
+    /// Encoding of the messages, such as `protobuf` or `cdr`.
     pub message_encoding: String,
-    /// What its messages are called, empty for unknown.
+    /// Name of the message type; empty if unknown.
     pub schema_name: String,
-    /// How its schema is encoded.
+    /// Encoding of the schema, such as `ros2msg`; empty without a schema.
     pub schema_encoding: String,
-    /// The schema.
+    /// The encoded schema.
     pub schema: Arc<[u8]>,
-    /// What else is said of it.
+    /// Further properties, as the file gives them.
     pub metadata: BTreeMap<String, String>,
 }
 
 /// A message of a recording.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// Its channel.
+    /// The channel that it belongs to.
     pub channel: Arc<Channel>,
-    /// Its number, as far as 32 bits tell.
+    /// Sequence number; its low 32 bits only, as MCAP has no room for more.
     pub sequence: u32,
-    /// When it was recorded, in nanoseconds since the Unix epoch; in Nervure's recordings, when it was published.
+    /// Time at which it was recorded, in nanoseconds since the Unix epoch. In Nervure's recordings,
+    /// the time at which it was published.
     pub log_time: u64,
-    /// Its bytes.
+    /// The encoded message.
     pub data: Vec<u8>,
 }
 
-/// The channels that were met while reading.
+/// The channels whose descriptions have been read so far.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
     bytes: usize,
@@ -52,7 +53,7 @@ pub(crate) struct Channels {
 }
 
 impl Channels {
-    /// Remembers what is described, and hands out messages.
+    /// Keeps schemas and channels, and passes messages to `take`. Ignores other records.
     pub(crate) fn take(
         &mut self,
         code: u8,

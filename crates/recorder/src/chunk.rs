@@ -1,16 +1,17 @@
-//! Chunks of a recording, unpacked. What a chunk claims to unpack to is a limit, never memory that is taken in advance.
+//! Unpacking chunks. The unpacked size that a chunk claims is used as a limit, never to allocate in
+//! advance.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
 
 use crate::record::counted;
 
-/// Times, size and checksum.
+/// Length of the times, size and checksum.
 const FIXED_BYTES: usize = 28;
-/// Memory that is taken before anything is unpacked, at most.
-const FIRST_BYTES: usize = 4 << 20;
+/// Memory that is allocated at most before anything is unpacked.
+const INITIAL_CAPACITY_BYTES: usize = 4 << 20;
 
-/// The records in a chunk, out of the content of its record.
+/// Returns the records in a chunk, given the content of the chunk's own record.
 pub(crate) fn unpack(content: &[u8], max_bytes: usize) -> Result<Cow<'_, [u8]>, String> {
     let (fixed, rest) = content
         .split_at_checked(FIXED_BYTES)
@@ -55,17 +56,17 @@ pub(crate) fn unpack(content: &[u8], max_bytes: usize) -> Result<Cow<'_, [u8]>, 
             records.len()
         ));
     }
-    // Writers that do not compute it write 0.
+    // Writers that compute no checksum write 0.
     if checksum != 0 && crc32fast::hash(&records) != checksum {
         return Err("its checksum is wrong".to_owned());
     }
     Ok(records)
 }
 
-/// What is unpacked, of which `claimed` bytes are expected.
+/// Unpacks everything, up to one byte more than the `claimed` size.
 fn read_all(decoder: impl Read, claimed: usize) -> Result<Vec<u8>, String> {
-    let mut records = Vec::with_capacity(claimed.min(FIRST_BYTES));
-    // One more tells that there is more.
+    let mut records = Vec::with_capacity(claimed.min(INITIAL_CAPACITY_BYTES));
+    // The additional byte shows whether the content is longer than claimed.
     let read = decoder.take(claimed as u64 + 1).read_to_end(&mut records);
     read.map_err(|error: io::Error| format!("it cannot be unpacked: {error}"))?;
     Ok(records)
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_held_against_what_is_there() {
+    fn claimed_sizes_are_checked_against_the_content() {
         for (content, expected) in [
             (
                 chunk(b"", 4, 0, b"abc"),

@@ -1,13 +1,13 @@
-//! The schemas of messages of Protocol Buffers, as `FileDescriptorSet`s.
+//! The schemas of Protocol Buffers messages, as `FileDescriptorSet`s.
 
 use crate::arrow_ipc;
 use crate::form::{Form, Number, ScalarType};
 use crate::protobuf::{Field, FieldType, file_descriptor_set};
-use crate::sample::Incoming;
+use crate::sample::IncomingSample;
 
 impl Form {
-    /// What the channel's messages are called, and their schema: name, encoding and data.
-    pub(crate) fn schema(self, sample: &Incoming<'_>) -> (String, &'static str, Vec<u8>) {
+    /// Schema of the channel: the name of its messages, the encoding of the schema and the schema.
+    pub(crate) fn schema(self, sample: &IncomingSample<'_>) -> (String, &'static str, Vec<u8>) {
         match (self, &sample.schema) {
             (Self::Arrow, Some(schema)) => ("arrow".to_owned(), "arrow", arrow_ipc::schema(schema)),
             _ => match descriptors(self) {
@@ -18,7 +18,7 @@ impl Form {
     }
 }
 
-/// Name and descriptors of a form's messages; `None` for a form that is not Protocol Buffers.
+/// Name and descriptors of a form's messages; `None` if the form is not Protocol Buffers.
 fn descriptors(form: Form) -> Option<(String, Vec<u8>)> {
     let own = |message: &str, fields: &[Field]| {
         let fields = [HEADER.as_slice(), fields].concat();
@@ -78,7 +78,7 @@ fn descriptors(form: Form) -> Option<(String, Vec<u8>)> {
     }
 }
 
-/// What every message of Nervure's own begins with.
+/// First fields of all messages of package `nervure`.
 const HEADER: [Field; 2] = [
     single("timestamp", 1, FieldType::Timestamp),
     single("frame_id", 2, FieldType::Text),

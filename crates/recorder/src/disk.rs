@@ -1,4 +1,5 @@
-//! A thread that writes, so that whoever receives samples never waits for a disk, up to a bound of memory.
+//! A thread that writes to disk. Receiving samples waits for the disk only when the queue of blocks
+//! is full.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -6,12 +7,13 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Bytes that wait for the disk at most; beyond them `write` waits.
+/// Bytes that may be queued for the disk. Beyond that `write` blocks.
 const MAX_WAITING_BYTES: usize = 128 << 20;
-/// Written blocks that are kept for the next ones: fresh memory costs more than the copy into it.
+/// Written blocks that are kept for reuse: page faults of fresh memory cost more than the copy into
+/// it.
 const MAX_SPARE_BLOCKS: usize = 4;
 
-/// A file that is written block after block. A block is in the file whole or not at all.
+/// A file that is written block by block. A block is in the file completely or not at all.
 #[derive(Debug)]
 pub(crate) struct Disk {
     shared: Arc<Shared>,
@@ -62,7 +64,7 @@ impl Disk {
         })
     }
 
-    /// Takes a block. After a failure it is dropped.
+    /// Queues a block. Drops it if an earlier block could not be written.
     pub(crate) fn write(&self, block: Vec<u8>) {
         let mut state = self.shared.state();
         while state.waiting_bytes > 0
@@ -80,37 +82,37 @@ impl Disk {
         }
     }
 
-    /// An empty block to fill.
+    /// Returns an empty block to fill, reusing a written one if possible.
     pub(crate) fn block(&self) -> Vec<u8> {
         self.shared.state().spare.pop().unwrap_or_default()
     }
 
-    /// Bytes in the file.
+    /// Number of bytes in the file.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.shared.state().written_bytes
     }
 
-    /// Bytes that were taken, whether they are in the file, wait, or were dropped.
+    /// Number of bytes that were passed to `write`: written, queued or dropped.
     pub(crate) fn accepted_bytes(&self) -> u64 {
         self.shared.state().accepted_bytes
     }
 
-    /// Blocks that were taken.
+    /// Number of blocks that were passed to `write`.
     pub(crate) fn accepted_blocks(&self) -> u64 {
         self.shared.state().accepted_blocks
     }
 
-    /// Blocks in the file: the first of those that were taken.
+    /// Number of blocks in the file. They are the first of the accepted ones.
     pub(crate) fn written_blocks(&self) -> u64 {
         self.shared.state().written_blocks
     }
 
-    /// Whether a block could not be written.
+    /// Whether writing a block has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.shared.state().failure.is_some()
     }
 
-    /// Why a block could not be written.
+    /// The error with which writing a block failed.
     pub(crate) fn failure(&self) -> Option<String> {
         self.shared
             .state()
@@ -119,7 +121,7 @@ impl Disk {
             .map(ToString::to_string)
     }
 
-    /// Waits until everything that was taken is in the file, or cannot be.
+    /// Waits until all queued blocks are written or dropped.
     pub(crate) fn drain(&self) {
         let mut state = self.shared.state();
         while state.waiting_bytes > 0 {
@@ -127,7 +129,8 @@ impl Disk {
         }
     }
 
-    /// Waits until everything is in the file, and returns it with what went wrong. Its cursor is at its end.
+    /// Waits until all queued blocks are written or dropped. Returns the file, with its cursor at
+    /// the end, and the error if one occurred.
     pub(crate) fn close(mut self) -> (File, Option<io::Error>) {
         let file = self.join().expect("the thread is joined once");
         (file, self.shared.state().failure.take())
@@ -187,7 +190,8 @@ fn serve(shared: &Shared, mut file: File) -> File {
 /// Writes all of the block at the end of the file, or leaves the file as it was.
 pub(crate) fn append(file: &mut File, end: u64, block: &[u8]) -> io::Result<()> {
     file.write_all(block).inspect_err(|_| {
-        // What is left of the block would look like damage. If even this fails, readers stop there.
+        // A partial block would look like damage. If truncating fails too, readers stop at the
+        // partial block.
         let _ = file
             .set_len(end)
             .and_then(|()| file.seek(SeekFrom::Start(end)));
@@ -218,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_kept_and_nobody_waits_for_ever() {
+    fn a_failure_is_kept_and_no_write_blocks_forever() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("read-only");
         std::fs::write(&path, "").unwrap();

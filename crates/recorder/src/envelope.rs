@@ -1,18 +1,19 @@
-//! What a recorded message says beside what its viewers read.
+//! The part of a recorded message that viewers ignore.
 //!
-//! A message of a recording is `viewer's bytes, payload, viewer's bytes, envelope`. The payload stands there once, byte
-//! for byte as its receivers saw it: as the `data` of an image, as the body of an Arrow record batch. The envelope has
-//! everything else that the sample carried, and its last bytes, the trailer, say where the payload is. So reading a
-//! sample back needs no knowledge of the viewer's encoding, and is exact whatever that encoding cannot express.
+//! A message of a recording is `viewer's bytes, payload, viewer's bytes, envelope`. The payload is
+//! stored once, byte for byte as its receivers saw it: as the `data` of an image, or as the body of
+//! an Arrow record batch. The envelope holds everything else about the sample. Its last bytes, the
+//! trailer, give the position of the payload. So reading a sample back is exact and does not depend
+//! on the viewer's encoding.
 //!
-//! ```text
+//!
 //! 88  header, little-endian words as of `Header::to_words`
-//!  4  bytes of the frame's name
+//!  4  length of the frame's name
 //!  .  the frame's name
 //!  .  head: layout and metadata
-//!  4  where the payload begins in the message
-//!  8  bytes of the payload
-//!  4  bytes of the envelope, the trailer included
+//!  4  offset of the payload in the message
+//!  8  length of the payload
+//!  4  length of the envelope, including the trailer
 //!  4  "nvr1"
 //! ```
 
@@ -22,36 +23,37 @@ use nervure_message::Header;
 const MAGIC: [u8; 4] = *b"nvr1";
 const HEADER_BYTES: usize = Header::WORDS * 8;
 const TRAILER_BYTES: usize = 20;
-/// Of the length of the frame's name.
+/// Size of the length field of the frame's name.
 const LENGTH_BYTES: usize = 4;
 
-/// Everything about a sample but its payload.
+/// A sample without its payload.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Envelope<'a> {
+pub(crate) struct RecordedEnvelope<'a> {
     pub(crate) header: Header,
     /// Empty for none.
     pub(crate) frame: &'a str,
     pub(crate) head: &'a [u8],
 }
 
-/// Why a message is not a sample.
+/// Why a message is not a recorded sample.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
-    /// Too short, or without the trailer's mark.
+    /// The message is too short, or does not end with the trailer's magic bytes.
     #[error("the message does not end with the envelope of a sample")]
     Missing,
-    /// Its sizes contradict each other.
+    /// The lengths in the envelope contradict each other.
     #[error("the sample's envelope is damaged: {0}")]
     Damaged(&'static str),
 }
 
-impl<'a> Envelope<'a> {
-    /// Bytes that [`Self::write`] appends.
+impl<'a> RecordedEnvelope<'a> {
+    /// Number of bytes that [`Self::write`] appends.
     pub(crate) fn bytes(&self) -> usize {
         HEADER_BYTES + LENGTH_BYTES + self.frame.len() + self.head.len() + TRAILER_BYTES
     }
 
-    /// Appends the envelope of a message in which the payload is `payload_bytes` long and begins at `payload_start`.
+    /// Appends the envelope of a message whose payload of `payload_bytes` begins at
+    /// `payload_start`.
     pub(crate) fn write(&self, message: &mut Vec<u8>, payload_start: usize, payload_bytes: usize) {
         for word in self.header.to_words() {
             message.extend_from_slice(&word.to_le_bytes());
@@ -65,7 +67,7 @@ impl<'a> Envelope<'a> {
         message.extend_from_slice(&MAGIC);
     }
 
-    /// Takes a message apart: the envelope, and the payload.
+    /// Splits a message into envelope and payload.
     pub(crate) fn read(message: &'a [u8]) -> Result<(Self, &'a [u8]), EnvelopeError> {
         let damaged = EnvelopeError::Damaged;
         let (rest, trailer) = message
@@ -87,7 +89,7 @@ impl<'a> Envelope<'a> {
         let payload = payload_start
             .checked_add(payload_bytes)
             .filter(|&end| end <= before.len() as u64);
-        let payload = payload.ok_or(damaged("the payload reaches beyond its place"))? as usize;
+        let payload = payload.ok_or(damaged("the payload overlaps the envelope"))? as usize;
         let payload = &before[payload_start as usize..payload];
 
         let (words, rest) = envelope
@@ -127,7 +129,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn message(before: &[u8], payload: &[u8], after: &[u8], envelope: &Envelope<'_>) -> Vec<u8> {
+    fn message(
+        before: &[u8],
+        payload: &[u8],
+        after: &[u8],
+        envelope: &RecordedEnvelope<'_>,
+    ) -> Vec<u8> {
         let mut message = [before, payload, after].concat();
         envelope.write(&mut message, before.len(), payload.len());
         message
@@ -135,33 +142,36 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_sample_comes_back_whatever_stands_around_it(
+        fn a_sample_is_read_back_from_between_any_bytes(
             before: Vec<u8>, payload: Vec<u8>, after: Vec<u8>, head: Vec<u8>, frame: String,
             words: [u64; Header::WORDS],
         ) {
             let header = Header::from_words(&words);
-            let envelope = Envelope { header, frame: &frame, head: &head };
+            let envelope = RecordedEnvelope { header, frame: &frame, head: &head };
             let message = message(&before, &payload, &after, &envelope);
             prop_assert_eq!(message.len(), before.len() + payload.len() + after.len() + envelope.bytes());
-            prop_assert_eq!(Envelope::read(&message), Ok((envelope, &payload[..])));
+            prop_assert_eq!(RecordedEnvelope::read(&message), Ok((envelope, &payload[..])));
         }
 
         #[test]
         fn a_damaged_message_is_read_or_refused(
             payload: Vec<u8>, head: Vec<u8>, at: prop::sample::Index, byte: u8, cut: prop::sample::Index,
         ) {
-            let envelope = Envelope { header: Header::default(), frame: "base", head: &head };
+            let envelope = RecordedEnvelope { header: Header::default(), frame: "base", head: &head };
             let mut message = message(b"<", &payload, b">", &envelope);
             let at = at.index(message.len());
             message[at] = byte;
-            let _ = Envelope::read(&message);
-            let _ = Envelope::read(&message[..cut.index(message.len())]);
+            let _ = RecordedEnvelope::read(&message);
+            let _ = RecordedEnvelope::read(&message[..cut.index(message.len())]);
         }
     }
 
     #[test]
-    fn bytes_without_the_mark_are_no_sample() {
-        assert_eq!(Envelope::read(b""), Err(EnvelopeError::Missing));
-        assert_eq!(Envelope::read(&[7; 300]), Err(EnvelopeError::Missing));
+    fn bytes_without_the_trailer_are_not_a_sample() {
+        assert_eq!(RecordedEnvelope::read(b""), Err(EnvelopeError::Missing));
+        assert_eq!(
+            RecordedEnvelope::read(&[7; 300]),
+            Err(EnvelopeError::Missing)
+        );
     }
 }

@@ -1,21 +1,22 @@
-//! How a sample stands in a message, so that viewers show it as what it is.
+//! The form of a sample in a message: how viewers display it.
 //!
-//! One rule for all forms: the payload is in the message once, as it is, wherever the form has room for bytes. Numbers
-//! are numbers to a viewer because a packed list of Protocol Buffers is a little-endian array.
+//! One rule for all forms: the message contains the payload once and unchanged, at a place where
+//! the form has room for bytes. Numbers appear as numbers because a packed list in Protocol Buffers
+//! is a little-endian array.
 
 use nervure_message::{DType, Layout, Scalar, TensorLayout, Value, decode_head};
 
 use crate::arrow_ipc;
-use crate::envelope::Envelope;
+use crate::envelope::RecordedEnvelope;
 use crate::protobuf as proto;
-use crate::sample::Incoming;
+use crate::sample::IncomingSample;
 
-/// The field in which every message of Protocol Buffers carries its envelope. Far beyond those of Foxglove's messages;
-/// viewers skip fields that their schema does not know.
+/// The field that carries the envelope in every message of Protocol Buffers, far above the field
+/// numbers of Foxglove's messages. Viewers skip fields that are not in their schema.
 const ENVELOPE_FIELD: u32 = 50_001;
 /// A message of Protocol Buffers has at most 2 GiB.
 const MAX_PROTOBUF_PAYLOAD_BYTES: usize = 1 << 30;
-/// From how many pixels of width and height on a tensor of bytes is an image, when no type says so.
+/// Smallest width and height, in pixels, from which an untyped tensor of bytes counts as an image.
 const MIN_IMAGE_SIDE: usize = 16;
 
 /// The form of a sample. Samples of one form and topic share a channel.
@@ -31,7 +32,7 @@ pub(crate) enum Form {
     Log,
     /// `nervure.Float32Tensor` and the like: numbers that can be plotted.
     Numbers(Number),
-    /// `nervure.Tensor`: elements that no viewer has numbers for.
+    /// `nervure.Tensor`: elements for which Protocol Buffers has no array type.
     Tensor,
     /// `nervure.Float64` and the like.
     Scalar(ScalarType),
@@ -39,11 +40,11 @@ pub(crate) enum Form {
     Bytes,
     /// A record batch of Arrow IPC.
     Arrow,
-    /// For Nervure alone: the payload, then the envelope.
+    /// Readable by Nervure only: the payload, then the envelope.
     Opaque,
 }
 
-/// A number of which Protocol Buffers has arrays.
+/// A number type with arrays in Protocol Buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Number {
     F32,
@@ -54,7 +55,7 @@ pub(crate) enum Number {
     U64,
 }
 
-/// The type of a single value.
+/// The type of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ScalarType {
     Bool,
@@ -64,15 +65,19 @@ pub(crate) enum ScalarType {
 }
 
 impl Form {
-    /// The form of a sample of an output of that type.
-    pub(crate) fn of(sample: &Incoming<'_>, layout: &Layout, type_name: Option<&str>) -> Self {
+    /// The form of a sample, given the declared type of its output.
+    pub(crate) fn of(
+        sample: &IncomingSample<'_>,
+        layout: &Layout,
+        type_name: Option<&str>,
+    ) -> Self {
         if sample.payload.len() > MAX_PROTOBUF_PAYLOAD_BYTES {
             return Self::Opaque;
         }
         match layout {
             Layout::Bytes if compressed_format(sample.payload).is_some() => Self::CompressedImage,
             Layout::Bytes => Self::Bytes,
-            // A text of Protocol Buffers is UTF-8; one of a sample should be.
+            // Text in Protocol Buffers must be UTF-8, which the text of a sample may not be.
             Layout::Text if std::str::from_utf8(sample.payload).is_ok() => Self::Log,
             Layout::Text => Self::Bytes,
             Layout::Scalar(Scalar::Bool(_)) => Self::Scalar(ScalarType::Bool),
@@ -139,11 +144,11 @@ impl Form {
     pub(crate) fn write(
         self,
         message: &mut Vec<u8>,
-        sample: &Incoming<'_>,
+        sample: &IncomingSample<'_>,
         layout: &Layout,
         topic: &str,
     ) {
-        let envelope = Envelope {
+        let envelope = RecordedEnvelope {
             header: sample.header,
             frame: sample.frame.as_deref().unwrap_or_default(),
             head: sample.head,
@@ -178,8 +183,14 @@ impl Form {
         }
     }
 
-    /// Everything of a message of Protocol Buffers that stands before the payload, which is the last of its known fields.
-    fn write_before(self, out: &mut Vec<u8>, sample: &Incoming<'_>, layout: &Layout, topic: &str) {
+    /// Writes everything that precedes the payload, which is the last known field of the message.
+    fn write_before(
+        self,
+        out: &mut Vec<u8>,
+        sample: &IncomingSample<'_>,
+        layout: &Layout,
+        topic: &str,
+    ) {
         let frame = sample.frame.as_deref().unwrap_or_default().as_bytes();
         proto::put_timestamp(out, 1, sample.header.stamp);
         let payload_field = match (self, layout) {
@@ -225,7 +236,7 @@ impl Form {
                     Scalar::Unsigned(value) => proto::put_varint(out, 3, *value),
                     Scalar::Float(value) => proto::put_double(out, 3, *value),
                 }
-                // The value lies in the head; there is no payload.
+                // The value is in the head; the payload is empty.
                 return;
             }
             _ => {
@@ -237,11 +248,11 @@ impl Form {
     }
 }
 
-/// Payload, what stands between, envelope.
+/// Writes the payload, the bytes between, and the envelope.
 fn put_payload(
     message: &mut Vec<u8>,
-    sample: &Incoming<'_>,
-    envelope: &Envelope<'_>,
+    sample: &IncomingSample<'_>,
+    envelope: &RecordedEnvelope<'_>,
     put_between: impl FnOnce(&mut Vec<u8>),
 ) {
     let payload_start = message.len();
@@ -250,11 +261,11 @@ fn put_payload(
     envelope.write(message, payload_start, sample.payload.len());
 }
 
-/// The encoding of messages that only Nervure reads.
+/// Encoding of messages that only Nervure reads.
 pub(crate) const OPAQUE_ENCODING: &str = "nervure";
 
-/// What Foxglove calls the pixels of a tensor that can be an image, the usual meaning first; those that metadata may name
-/// instead follow.
+/// Foxglove's names for the pixels of a tensor that can be an image. The usual meaning is first;
+/// metadata may select another.
 fn image_encodings(tensor: &TensorLayout) -> Option<&'static [&'static str]> {
     let fits = tensor.is_contiguous()
         && tensor
@@ -283,7 +294,7 @@ fn image_encodings(tensor: &TensorLayout) -> Option<&'static [&'static str]> {
     }
 }
 
-/// Whether an untyped tensor of bytes is more likely an image than a table.
+/// Whether an untyped tensor of bytes is more likely to be an image than a table.
 fn looks_like_image(tensor: &TensorLayout) -> bool {
     let channels = tensor.shape().get(2).copied().unwrap_or(1);
     channels != 2
@@ -292,10 +303,10 @@ fn looks_like_image(tensor: &TensorLayout) -> bool {
             .all(|&side| side >= MIN_IMAGE_SIDE)
 }
 
-fn put_image(out: &mut Vec<u8>, tensor: &TensorLayout, sample: &Incoming<'_>) {
+fn put_image(out: &mut Vec<u8>, tensor: &TensorLayout, sample: &IncomingSample<'_>) {
     let (height, width) = (tensor.shape()[0], tensor.shape()[1]);
     let encodings = image_encodings(tensor).unwrap_or(&["8UC1"]);
-    // What the sender says counts, as far as the pixels can be that.
+    // The encoding named in the metadata is used if the pixels can have it.
     let named = decode_head(sample.head).ok().and_then(|(_, metadata)| {
         let metadata = metadata.decode().ok()?;
         match metadata.get("encoding")? {
@@ -312,7 +323,7 @@ fn put_image(out: &mut Vec<u8>, tensor: &TensorLayout, sample: &Incoming<'_>) {
     proto::put_fixed32(out, 5, (tensor.payload_bytes() / height) as u32);
 }
 
-/// Bytes of a point, if the rows of the tensor can be points.
+/// Bytes per point; `None` if the rows of the tensor cannot be points.
 fn point_stride(tensor: &TensorLayout) -> Option<u32> {
     match (tensor.dtype(), tensor.shape()) {
         (DType::F32 | DType::F64, &[_, columns @ 2..=32]) if tensor.is_contiguous() => {
@@ -346,7 +357,7 @@ fn put_points(out: &mut Vec<u8>, tensor: &TensorLayout) {
     }
 }
 
-/// What kind of compressed image the bytes are, by how they begin.
+/// The format of a compressed image, from its first bytes.
 fn compressed_format(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0xff, 0xd8, 0xff, ..] => Some("jpeg"),

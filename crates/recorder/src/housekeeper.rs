@@ -1,4 +1,4 @@
-//! A thread that finishes and deletes the files of a series, so that the recorder goes on receiving.
+//! A thread that finishes and deletes the files of a series, so that the recorder keeps receiving.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::names::FileNames;
 use crate::recorder::{RecordError, Recorder, Report};
 
-/// Why a file of a series ends.
+/// The end reason that is written into each file but the last.
 const SPLIT_REASON: &str = "the recording goes on in the next file";
 
 enum Job {
@@ -19,7 +19,7 @@ enum Job {
     Prune { current: PathBuf, max_bytes: u64 },
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug)]
 pub(crate) enum Finding {
     Finished(Report, Option<RecordError>),
@@ -47,17 +47,18 @@ impl Housekeeper {
         })
     }
 
-    /// Writes the rest of a file and its index.
+    /// Queues writing the rest of a file and its index.
     pub(crate) fn finish_file(&self, recorder: Recorder) {
         self.send(Job::FinishFile(Box::new(recorder)));
     }
 
-    /// Deletes the oldest files while all of them take more than `max_bytes`, but not the current one.
+    /// Queues deleting the oldest files while the total size exceeds `max_bytes`. The current file
+    /// is kept.
     pub(crate) fn prune(&self, current: PathBuf, max_bytes: u64) {
         self.send(Job::Prune { current, max_bytes });
     }
 
-    /// What came of the jobs that are done.
+    /// Results of the finished jobs.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         self.findings.try_iter().collect()
     }
@@ -68,7 +69,7 @@ impl Housekeeper {
             .expect("the thread ends when there are no more jobs");
     }
 
-    /// Waits until all jobs are done. There cannot be more then.
+    /// Waits until all jobs are done. No jobs can be queued afterwards.
     pub(crate) fn join(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
@@ -86,19 +87,19 @@ impl Drop for Housekeeper {
 }
 
 fn serve(names: &FileNames, jobs: &Receiver<Job>, findings: &Sender<Finding>) {
-    let tell = |finding| {
-        // Not received by a series that is dropped.
+    let send = |finding| {
+        // The receiver is gone if the series was dropped.
         let _ = findings.send(finding);
     };
     for job in jobs {
         match job {
             Job::FinishFile(recorder) => {
                 let (report, failure) = recorder.finish(SPLIT_REASON);
-                tell(Finding::Finished(report, failure));
+                send(Finding::Finished(report, failure));
             }
             Job::Prune { current, max_bytes } => {
-                if let Err(error) = prune(names, &current, max_bytes, &tell) {
-                    tell(Finding::Problem(format!(
+                if let Err(error) = prune(names, &current, max_bytes, &send) {
+                    send(Finding::Problem(format!(
                         "the oldest recordings cannot be deleted: {error}"
                     )));
                 }
@@ -111,13 +112,13 @@ fn prune(
     names: &FileNames,
     current: &Path,
     max_bytes: u64,
-    tell: &impl Fn(Finding),
+    send: &impl Fn(Finding),
 ) -> io::Result<()> {
     let mut files = Vec::new();
     for (_, path) in names.existing()? {
         match path.symlink_metadata() {
             Ok(metadata) => files.push((path, metadata.len())),
-            // Another recorder of the series was faster.
+            // Another recorder of the series has deleted it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -129,7 +130,7 @@ fn prune(
         }
         if path != current && is_finished_recording(&path)? {
             match std::fs::remove_file(&path) {
-                Ok(()) => tell(Finding::Deleted(path)),
+                Ok(()) => send(Finding::Deleted(path)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -139,7 +140,7 @@ fn prune(
     Ok(())
 }
 
-/// Whether a file is a recording, and no recorder writes it.
+/// Whether a file is a recording that no recorder is writing.
 fn is_finished_recording(path: &Path) -> io::Result<bool> {
     let mut file = match File::open(path) {
         Ok(file) => file,

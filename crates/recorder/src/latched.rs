@@ -1,15 +1,15 @@
-//! Last samples of a topic with `history`, for the beginning of the next file.
+//! The last samples of a topic with `history`, for the beginning of the next file.
 
 use std::collections::VecDeque;
 
 use nervure_message::{Header, Schema};
 
-use crate::sample::Incoming;
+use crate::sample::IncomingSample;
 
-/// Bytes of a topic's samples that are kept at most.
+/// Limit on the samples of a topic that are kept, in bytes.
 const MAX_BYTES: usize = 64 << 20;
 
-/// The last samples of a topic, as many as its `history` says.
+/// The last samples of a topic, at most as many as its `history`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Latched {
     history: usize,
@@ -34,7 +34,7 @@ impl Latched {
         }
     }
 
-    pub(crate) fn push(&mut self, sample: &Incoming<'_>) {
+    pub(crate) fn push(&mut self, sample: &IncomingSample<'_>) {
         if self.history == 0 {
             return;
         }
@@ -55,9 +55,9 @@ impl Latched {
         }
     }
 
-    /// The samples, the oldest first.
-    pub(crate) fn samples(&self) -> impl Iterator<Item = Incoming<'_>> {
-        self.samples.iter().map(|kept| Incoming {
+    /// The samples, oldest first.
+    pub(crate) fn samples(&self) -> impl Iterator<Item = IncomingSample<'_>> {
+        self.samples.iter().map(|kept| IncomingSample {
             header: kept.header,
             frame: kept.frame.clone(),
             head: &kept.head,

@@ -1,8 +1,9 @@
 //! Recordings of samples, in files of MCAP (<https://mcap.dev>).
 //!
-//! [`Recorder`] writes samples so that others can look at them (Foxglove and whatever else reads MCAP: images are images,
-//! numbers can be plotted) and so that they can be sent again as they were: [`Recording`] reads such files, and those of
-//! others, however they end. docs/reference/recording.md says what is in the file.
+//! [`Recorder`] writes samples in a form that viewers such as Foxglove display: images are images,
+//! and numbers can be plotted. It also keeps everything that is needed to publish the samples again
+//! as they were. [`Recording`] reads these files, and MCAP files and ROS 2 bags of other programs,
+//! including files that were cut short. docs/reference/recording.md describes the contents of a file.
 
 mod arrow_ipc;
 mod bag;
@@ -47,5 +48,5 @@ pub use recorded::{RecordedSample, SampleChannel, SampleReadError};
 pub use recorder::{RecordError, Recorder, RecorderOptions, Report, TopicId, TopicReport};
 pub use recording::{MAX_CHUNK_BYTES, Recording};
 pub use ros::{CdrError, DefinitionError, MessageError, RosChannelError};
-pub use sample::Incoming;
+pub use sample::IncomingSample;
 pub use series::{Notice, Series, SeriesOptions, SeriesReport};

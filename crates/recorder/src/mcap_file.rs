@@ -1,8 +1,13 @@
 //! Files of MCAP.
 //!
-//! A file may come from anywhere and may be cut short anywhere. Its summary is not believed: one walk over the records' first
-//! bytes finds the chunks that are complete, which are then read one by one. What a record claims is held against the length
-//! of the file, and what a chunk unpacks to against a limit, before any memory is taken for it.
+//! A file may come from anywhere and may be cut short anywhere, so its summary is not trusted. One
+//! walk over the heads of the records finds the complete chunks, which are then read one by one.
+//! Lengths that a record claims are checked against the length of the file, and the unpacked size
+//! of a chunk against a limit, before any memory is allocated.
+//!
+//! `mcap::sans_io::LinearReader` does not fit: it reads every byte of the file and stops at the
+//! first damaged chunk, while this walk skips the contents and finds the chunks behind a damaged
+//! one.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,38 +25,39 @@ use crate::read_error::{End, Lost, ReadError};
 use crate::record;
 use crate::storage::{FileFacts, Storage, Summary};
 
-/// The largest record outside of chunks that is looked into.
+/// Larger records outside of chunks are skipped.
 const MAX_RECORD_BYTES: u64 = 16 << 20;
-/// A record's code and length.
+/// Length of a record's code and length field.
 const RECORD_HEAD_BYTES: usize = 9;
 
-/// A file that was looked through.
+/// An MCAP file whose records have been scanned.
 #[derive(Debug)]
 pub(crate) struct McapFile {
     facts: FileFacts,
     file: File,
     max_chunk_bytes: usize,
     pieces: Vec<Piece>,
-    /// Metadata records, in the order of the file.
+    /// Metadata records, in file order.
     metadata: Vec<(String, BTreeMap<String, String>)>,
     summary: Option<Summary>,
 }
 
-/// A part of the file that is read at a time: a chunk, or a record outside of chunks.
+/// The unit of reading: a chunk, or adjacent records outside of chunks.
 #[derive(Clone, Debug)]
 struct Piece {
     offset: u64,
     bytes: u64,
     is_chunk: bool,
-    /// The first and last time of its messages, as its first bytes say.
+    /// First and last log time of its messages, in nanoseconds, from the head of the record.
     start: u64,
     end: u64,
-    /// Its messages, as the index behind it says.
+    /// Number of messages according to the index that follows the chunk; `None` without an index.
     messages: Option<u64>,
 }
 
 impl McapFile {
-    /// Opens a file, which is called `path` for people. Chunks unpack to at most this many bytes.
+    /// Opens a file. Messages to users call it `path`. Chunks may unpack to at most
+    /// `max_chunk_bytes`.
     pub(crate) fn open(path: &Path, file: File, max_chunk_bytes: usize) -> Result<Self, ReadError> {
         let io = |source| ReadError::Io {
             path: path.to_owned(),
@@ -71,7 +77,8 @@ impl McapFile {
             metadata: Vec::new(),
             summary: None,
         };
-        // First: a file that is finished meanwhile is whole.
+        // Check before the scan: a file that its recorder finishes in between is complete, not cut
+        // short.
         let is_written = is_written(&opened.file);
         opened.facts.end = match opened.scan()? {
             End::CutShort { at, .. } if is_written => End::Growing { at },
@@ -115,10 +122,10 @@ impl McapFile {
         Ok(())
     }
 
-    /// A chunk that is not packed is as large as what is in it.
+    /// An uncompressed chunk is as large as its contents, plus its own head.
     fn max_piece_bytes(&self) -> usize {
-        const AROUND: usize = 64 << 10;
-        self.max_chunk_bytes.saturating_add(AROUND)
+        const OVERHEAD_BYTES: usize = 64 << 10;
+        self.max_chunk_bytes.saturating_add(OVERHEAD_BYTES)
     }
 
     fn damaged(&self, offset: u64, what: String) -> ReadError {
@@ -135,7 +142,7 @@ impl McapFile {
         let mut at = mcap::MAGIC.len() as u64;
         loop {
             let cut_short = |what: String| Ok(End::CutShort { at, what });
-            // Code, length, and what tells the time of a chunk or message.
+            // Code and length, then the times of a chunk or message.
             let mut head = [0; RECORD_HEAD_BYTES + 22];
             let there = self.read_at_most(&mut head, at)?;
             if there == 0 {
@@ -174,10 +181,10 @@ impl McapFile {
                 }
                 op::MESSAGE_INDEX => self.count_messages(content, length),
                 op::MESSAGE => self.add_piece(at, bytes, time(content, 6), 1),
-                // Whatever the time of the messages that need them.
+                // Time 0 puts descriptions before all messages that need them.
                 op::SCHEMA | op::CHANNEL => self.add_piece(at, bytes, 0, 0),
-                op::HEADER | op::METADATA => self.look_into(at, code, length)?,
-                // A file of which the index and what follows is missing has lost nothing.
+                op::HEADER | op::METADATA => self.keep_description(at, code, length)?,
+                // Without the index and what follows it, the file has lost no messages.
                 op::DATA_END | op::FOOTER => {
                     self.summary = self.read_summary(at + bytes);
                     return Ok(End::Complete);
@@ -188,7 +195,8 @@ impl McapFile {
         }
     }
 
-    /// The summary that begins at `at`. Any doubt, and there is none.
+    /// Reads the summary that begins at `at`. Returns `None` if any part of it is damaged or
+    /// missing.
     fn read_summary(&self, mut at: u64) -> Option<Summary> {
         let mut channels = Channels::default();
         let mut statistics = None;
@@ -225,14 +233,14 @@ impl McapFile {
         })
     }
 
-    /// Adds records outside of chunks to the pieces; small ones go together.
+    /// Adds a record outside of chunks to the pieces. Adjacent small records share a piece.
     fn add_piece(&mut self, offset: u64, bytes: u64, time: u64, messages: u64) {
-        const TOGETHER: u64 = 1 << 20;
+        const MAX_SHARED_BYTES: u64 = 1 << 20;
         match self.pieces.last_mut() {
             Some(last)
                 if !last.is_chunk
                     && last.offset + last.bytes == offset
-                    && last.bytes + bytes <= TOGETHER =>
+                    && last.bytes + bytes <= MAX_SHARED_BYTES =>
             {
                 last.bytes += bytes;
                 last.start = last.start.min(time);
@@ -253,7 +261,7 @@ impl McapFile {
         }
     }
 
-    /// Adds what the index of a channel's messages says to the chunk before it.
+    /// Adds the number of entries of a message index to the chunk before it.
     fn count_messages(&mut self, content: &[u8], length: u64) {
         const CHANNEL_AND_COUNT_BYTES: u64 = 6;
         const ENTRY_BYTES: u64 = 16;
@@ -271,7 +279,7 @@ impl McapFile {
         }
     }
 
-    fn look_into(&mut self, at: u64, code: u8, length: u64) -> Result<(), ReadError> {
+    fn keep_description(&mut self, at: u64, code: u8, length: u64) -> Result<(), ReadError> {
         if length > MAX_RECORD_BYTES || self.metadata.len() >= MAX_METADATA {
             return Ok(());
         }
@@ -363,7 +371,8 @@ impl Storage for McapFile {
                 path, offset, what, ..
             } => {
                 let messages = messages.map(|messages| messages.saturating_sub(handed_out));
-                // Of a part in which some messages could be read the rest is not known.
+                // The time span of the lost messages is unknown once part of the piece has been
+                // read.
                 let nanos = (handed_out == 0 && start > 0)
                     .then_some(end)
                     .and_then(|end| end.checked_sub(start));
@@ -379,9 +388,9 @@ impl Storage for McapFile {
     }
 }
 
-/// Metadata records that are kept; a recording of ours has two.
+/// Metadata records that are kept at most. A recording by Nervure has 2.
 const MAX_METADATA: usize = 1000;
-/// The records in some bytes: their codes and contents.
+/// Iterates over the records in `bytes`, as codes and contents.
 fn records(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8]), String>> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {
@@ -393,7 +402,7 @@ fn records(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8]), String>
     })
 }
 
-/// The first record, and what follows it.
+/// Splits off the first record. Returns its code, its content and the remaining bytes.
 fn split_record(bytes: &[u8]) -> Result<(u8, &[u8], &[u8]), String> {
     let (head, rest) = bytes
         .split_first_chunk::<RECORD_HEAD_BYTES>()
@@ -412,11 +421,12 @@ fn split_record(bytes: &[u8]) -> Result<(u8, &[u8], &[u8]), String> {
     Ok((head[0], content, rest))
 }
 
-/// Whether a recorder of Nervure has the file: it holds a lock.
+/// Whether a recorder of Nervure is writing the file: a recorder holds an exclusive lock.
 fn is_written(file: &File) -> bool {
     let locked = flock(file, FlockOperation::NonBlockingLockShared);
     if locked.is_ok() {
-        // Goes with the file in any case; but the limit of a series may want to delete it meanwhile.
+        // Closing the file would release the lock too, but a series may need to delete the file
+        // before that.
         let _ = flock(file, FlockOperation::Unlock);
     }
     locked == Err(rustix::io::Errno::WOULDBLOCK)

@@ -1,4 +1,4 @@
-//! The messages of a recording, in the order of time.
+//! The messages of a recording, in order of time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -7,21 +7,21 @@ use crate::channel::{Channel, Channels, Message};
 use crate::read_error::ReadError;
 use crate::recording::Recording;
 
-/// The messages of a recording by their time, and of one channel in the order of the file, even where the system's clock
-/// was set back meanwhile. Messages wait to be brought into order up to the bytes of the largest chunk; beyond them the
-/// order is that of the file.
+/// Iterates over the messages of a recording in order of time. Messages of one channel stay in file
+/// order, even if the system clock was set back while recording. Messages are held back for sorting
+/// up to the size of the largest chunk; beyond that they come in file order.
 ///
-/// A part that is damaged is an error, and the iteration goes on behind it.
+/// A damaged part yields an error, and the iteration continues after it.
 pub struct Messages<'a> {
     recording: &'a Recording,
     wanted: Box<dyn Fn(&Channel) -> bool + 'a>,
     channels: Vec<Channels>,
     next_piece: usize,
-    /// The earliest time in each piece and all that follow it.
+    /// Earliest log time in each piece and all pieces that follow it.
     earliest: Vec<u64>,
-    /// The latest time of each channel.
+    /// Latest log time of each channel so far.
     latest: HashMap<(usize, u16), u64>,
-    held: BinaryHeap<Reverse<Held>>,
+    held: BinaryHeap<Reverse<HeldMessage>>,
     held_bytes: usize,
     read: u64,
 }
@@ -34,20 +34,20 @@ impl std::fmt::Debug for Messages<'_> {
     }
 }
 
-struct Held {
+struct HeldMessage {
     time: u64,
-    /// Position in the file.
+    /// Position in file order.
     place: u64,
     message: Message,
 }
 
 impl Recording {
-    /// All messages.
+    /// Iterates over all messages.
     pub fn messages(&self) -> Messages<'_> {
         self.messages_of(|_| true)
     }
 
-    /// The messages of some channels.
+    /// Iterates over the messages of the channels for which `wanted` is true.
     pub fn messages_of<'a>(&'a self, wanted: impl Fn(&Channel) -> bool + 'a) -> Messages<'a> {
         let mut earliest: Vec<u64> = (0..self.pieces())
             .map(|piece| self.start_of(piece))
@@ -97,7 +97,7 @@ impl Messages<'_> {
                 log_time: header.log_time,
                 data: data.to_vec(),
             };
-            held.push(Reverse(Held {
+            held.push(Reverse(HeldMessage {
                 time: *latest,
                 place: *read,
                 message,
@@ -128,28 +128,28 @@ impl Iterator for Messages<'_> {
                 return Some(Err(error));
             }
         }
-        let Reverse(Held { message, .. }) = self.held.pop()?;
+        let Reverse(HeldMessage { message, .. }) = self.held.pop()?;
         self.held_bytes -= message.data.len();
         Some(Ok(message))
     }
 }
 
-impl Ord for Held {
+impl Ord for HeldMessage {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.time, self.place).cmp(&(other.time, other.place))
     }
 }
 
-impl PartialOrd for Held {
+impl PartialOrd for HeldMessage {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Held {
+impl PartialEq for HeldMessage {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Held {}
+impl Eq for HeldMessage {}

@@ -1,4 +1,4 @@
-//! Names of recordings that are made one after the other.
+//! File names of consecutive recordings.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -9,19 +9,20 @@ const NAME: &str = "{name}";
 /// Fewest digits of a file's number.
 const DIGITS: usize = 4;
 
-/// The names of a recorder's files: a pattern such as `/data/{name}-{time}.mcap`, in which `{time}` is the time at which the
-/// recorder began and `{name}` the dataflow. A number goes in front of the extension: `run-0002.mcap`.
+/// The names of a recorder's files, given by a pattern such as `/data/{name}-{time}.mcap`. `{time}`
+/// stands for the time at which the recorder began, `{name}` for the dataflow. Numbers go before
+/// the extension: `run-0002.mcap`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileNames {
     folder: PathBuf,
     before_time: String,
-    /// Behind the time; `None` if the pattern has no time.
+    /// The name after the time; `None` if the pattern has no time.
     after_time: Option<String>,
-    /// With its dot, or empty.
+    /// Includes its dot; may be empty.
     extension: String,
 }
 
-/// Time and number in the name of a file. Sorts by age, as far as the clock was right.
+/// Time and number in a file name. Sorts by age, provided that the clock was right.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileKey {
     /// In the form of [`is_time`]; empty if the pattern has none.
@@ -30,15 +31,15 @@ pub struct FileKey {
     pub number: u32,
 }
 
-/// Why a pattern is no name for recordings.
+/// Why a pattern cannot be used for recordings.
 #[derive(Debug, thiserror::Error)]
 pub enum PatternError {
-    /// A placeholder that is not known.
+    /// An unknown placeholder.
     #[error("`{placeholder}` in the name `{pattern}` is not known: expected `{TIME}` or `{NAME}`")]
     Unknown {
         /// The pattern.
         pattern: String,
-        /// The placeholder.
+        /// The unknown placeholder.
         placeholder: String,
     },
     /// A placeholder in the folder.
@@ -47,28 +48,28 @@ pub enum PatternError {
         /// The pattern.
         pattern: String,
     },
-    /// More than one time.
+    /// The time occurs more than once.
     #[error("`{pattern}` has more than one `{TIME}`")]
     Times {
         /// The pattern.
         pattern: String,
     },
-    /// Not a file.
+    /// The pattern has no file name.
     #[error("`{pattern}` names no file")]
     NoFile {
         /// The pattern.
         pattern: String,
     },
-    /// Not in UTF-8.
+    /// The pattern is not UTF-8.
     #[error("the name of a recording is not UTF-8: {pattern}")]
     NotText {
-        /// The pattern, as far as it is text.
+        /// The pattern, with invalid parts replaced.
         pattern: String,
     },
 }
 
 impl FileNames {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
     /// [`PatternError`].
@@ -108,12 +109,12 @@ impl FileNames {
         })
     }
 
-    /// Whether the names of two recorders that begin at different times differ.
+    /// Whether recorders that begin at different times get different names.
     pub fn has_time(&self) -> bool {
         self.after_time.is_some()
     }
 
-    /// The file of that time, with a number unless that is `None`.
+    /// The path for a time, with a number unless it is `None`.
     pub fn path(&self, time: &str, number: Option<u32>) -> PathBuf {
         let Self {
             folder,
@@ -131,11 +132,11 @@ impl FileNames {
         folder.join(format!("{before_time}{time}{number}{extension}"))
     }
 
-    /// The files of this pattern that are there, of any time and number, the oldest first. What is no file, or a link, is
-    /// none of them.
+    /// The existing files of this pattern, of any time and number, oldest first. Only regular
+    /// files, no links.
     ///
     /// # Errors
-    /// When the folder cannot be read.
+    /// If the folder cannot be read.
     pub fn existing(&self) -> io::Result<Vec<(FileKey, PathBuf)>> {
         let folder = if self.folder.as_os_str().is_empty() {
             Path::new(".")
@@ -156,7 +157,7 @@ impl FileNames {
         Ok(found)
     }
 
-    /// Time and number of a file's name, if it is of this pattern.
+    /// Time and number in a file name; `None` unless it matches the pattern.
     fn read(&self, name: &str) -> Option<FileKey> {
         let rest = name
             .strip_prefix(&self.before_time)?
@@ -200,7 +201,7 @@ pub fn is_time(text: &str) -> bool {
         })
 }
 
-/// What stands in braces, with them.
+/// The texts in braces, including the braces.
 fn placeholders(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices('{')
         .map(|(at, _)| match text[at..].find('}') {
@@ -209,7 +210,7 @@ fn placeholders(text: &str) -> impl Iterator<Item = &str> {
         })
 }
 
-/// The last dot and what follows it. A dot at the beginning of a name hides a file.
+/// Splits off the last dot and what follows it. The first dot of a hidden file does not count.
 fn split_extension(text: &str, follows_time: bool) -> (&str, &str) {
     match text.rfind('.') {
         Some(at) if at > 0 || follows_time => text.split_at(at),
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_others_are_not_of_the_pattern() {
+    fn other_names_do_not_match_the_pattern() {
         for (pattern, name) in [
             ("run.mcap", "run-1.mcap"),
             ("run.mcap", "run-0001x.mcap"),
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_mistake() {
         for (pattern, expected) in [
             ("run-{date}.mcap", "`{date}` in the name"),
             ("run-{time.mcap", "`{time.mcap` in the name"),
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn only_files_of_the_pattern_are_found_the_oldest_first() {
+    fn only_files_of_the_pattern_are_found_oldest_first() {
         let folder = tempfile::tempdir().unwrap();
         for name in [
             "run-0010.mcap",

@@ -1,46 +1,48 @@
-//! What is in a recording, told without playing it.
+//! The contents of a recording, without playing it.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::channel::Channel;
-use crate::envelope::Envelope;
+use crate::envelope::RecordedEnvelope;
 use crate::gaps::Gaps;
 use crate::recorded::SampleChannel;
 use crate::recorder::{END, LOST_PREFIX, VERSION_KEY};
 use crate::recording::Recording;
 use crate::storage::Summary;
 
-/// What is in a recording.
+/// The contents of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overview {
-    /// Its topics, by name.
+    /// The topics, by name.
     pub topics: Vec<TopicOverview>,
-    /// The times of the first and the last message, in nanoseconds since the Unix epoch; `None` when there is none.
+    /// Log times of the first and the last message, in nanoseconds since the Unix epoch; `None`
+    /// without messages.
     pub times: Option<(u64, u64)>,
-    /// Parts that cannot be read, why, and how much is lost. At most 21.
+    /// Descriptions of the parts that cannot be read, with the reason and what is lost. At most 20,
+    /// plus one that counts the rest.
     pub damaged: Vec<String>,
 }
 
-/// What is in a recording of a topic.
+/// The contents of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicOverview {
-    /// Its name.
+    /// Name of the topic.
     pub topic: String,
-    /// The declared type of its samples.
+    /// Declared type of its samples.
     pub type_name: Option<String>,
-    /// What its messages are called, and how they are encoded.
+    /// Names of the message types, or their encodings if the types have no name.
     pub schemas: Vec<String>,
-    /// Messages that are there.
+    /// Number of messages that can be read.
     pub messages: u64,
-    /// Messages that the index of the file counts and that cannot be read.
+    /// Number of messages that the index of the file counts but that cannot be read.
     pub missing: u64,
-    /// Samples that were published and are not there; `None` where nobody knows.
+    /// Number of samples that were published but not recorded; `None` if unknown.
     pub lost: Option<u64>,
-    /// Whether it was recorded by Nervure.
+    /// Whether the topic was recorded by Nervure.
     pub holds_samples: bool,
-    /// What its messages become when they are played, for people: of those that were not recorded by Nervure.
+    /// What messages that were not recorded by Nervure become when played, as text for users.
     pub becomes: Vec<String>,
 }
 
@@ -81,8 +83,8 @@ impl TopicOverview {
 }
 
 impl Recording {
-    /// What is in the recording: by its index where it has one, or else by reading all of it. An index does not tell what is
-    /// damaged.
+    /// Summarizes the recording from its index, or by reading all of it if there is no index. An
+    /// index does not show damage.
     pub fn overview(&self) -> Overview {
         match self.summaries() {
             Some(summaries) => self.overview_of_summaries(&summaries),
@@ -90,7 +92,8 @@ impl Recording {
         }
     }
 
-    /// What is in the recording, by reading all of it, and what the index counts beyond that.
+    /// Summarizes the recording by reading all of it, and counts the messages that the index lists
+    /// in addition.
     pub fn checked_overview(&self) -> Overview {
         let mut overview = self.overview_of_messages();
         let Some(summaries) = self.summaries() else {
@@ -105,7 +108,7 @@ impl Recording {
             {
                 Some(found) => {
                     found.missing = counted.messages.saturating_sub(found.messages);
-                    // Gaps would count what is missing as well.
+                    // Gaps in the sequence numbers would count missing messages again.
                     found.lost = counted.lost;
                 }
                 None => {
@@ -121,7 +124,7 @@ impl Recording {
         if missing > 0 && overview.damaged.is_empty() {
             let path = self.path().display();
             overview.damaged.push(format!(
-                "{path}: {missing} messages that its index counts are not there"
+                "{path}: {missing} messages listed in its index are missing"
             ));
         }
         overview
@@ -176,7 +179,7 @@ impl Recording {
                 });
                 topic.messages += 1;
                 if topic.holds_samples
-                    && let Ok((Envelope { header, .. }, _)) = Envelope::read(data)
+                    && let Ok((RecordedEnvelope { header, .. }, _)) = RecordedEnvelope::read(data)
                 {
                     *topic.lost.get_or_insert(0) +=
                         gaps.before(header.incarnation, header.sequence);
@@ -196,7 +199,7 @@ impl Recording {
     }
 }
 
-/// Damaged parts of a file, of which the first are named.
+/// Descriptions of damaged parts, up to a limit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Damages {
     named: Vec<String>,
@@ -206,7 +209,7 @@ pub(crate) struct Damages {
 impl Damages {
     const MAX_NAMED: usize = 20;
 
-    /// False if there are too many to name this one.
+    /// Adds a description. Returns false if the limit is reached; the part is counted all the same.
     pub(crate) fn add(&mut self, text: String) -> bool {
         let has_room = self.named.len() < Self::MAX_NAMED;
         if has_room {

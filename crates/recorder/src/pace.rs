@@ -1,14 +1,14 @@
-//! When a recorded message is due again.
+//! When recorded messages are due during playback.
 
-/// Maps times of a recording to readings of CLOCK_MONOTONIC.
+/// Maps log times of a recording to readings of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Seconds of the recording a second; `None` for as fast as possible.
+    /// Recorded seconds per second of playback; `None` for as fast as possible.
     rate: Option<f64>,
     anchor: Option<Anchor>,
 }
 
-/// A time of the recording, and when it is played.
+/// A log time and the moment at which it is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Anchor {
     /// Nanoseconds since the Unix epoch.
@@ -22,12 +22,13 @@ impl Pace {
         Self { rate, anchor: None }
     }
 
-    /// Whether messages have a time at all.
+    /// Whether messages are due at a certain time at all.
     pub(crate) fn has_rate(&self) -> bool {
         self.rate.is_some()
     }
 
-    /// When a message of that time is due, in nanoseconds of CLOCK_MONOTONIC. The first one is due at once.
+    /// When a message with log time `time` is due, in nanoseconds of CLOCK_MONOTONIC. The first
+    /// message is due at once.
     pub(crate) fn due(&mut self, time: u64, now: u64) -> u64 {
         let Some(rate) = self.rate else { return now };
         let anchor = *self.anchor.get_or_insert(Anchor { time, mono: now });
@@ -35,19 +36,20 @@ impl Pace {
         anchor.mono.saturating_add(elapsed as u64)
     }
 
-    /// The time of the recording at `now`; `None` before the first message, and without a rate.
+    /// The log time that playback has reached at `now`; `None` before the first message or without
+    /// a rate.
     pub(crate) fn time_at(&self, now: u64) -> Option<u64> {
         let (anchor, rate) = (self.anchor?, self.rate?);
         let elapsed = now.saturating_sub(anchor.mono) as f64 * rate;
         Some(anchor.time.saturating_add(elapsed as u64))
     }
 
-    /// Goes on from a time that is reached only now.
+    /// Continues from a log time that was reached late: everything that follows shifts.
     pub(crate) fn resume(&mut self, anchor: Anchor) {
         self.anchor = Some(anchor);
     }
 
-    /// Begins anew with the next message.
+    /// Starts again with the next message.
     pub(crate) fn restart(&mut self) {
         self.anchor = None;
     }
@@ -72,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_held_it_up_shifts_all_that_follows() {
+    fn a_delay_shifts_all_later_messages() {
         let mut pace = Pace::new(Some(1.0));
         assert_eq!((pace.due(100, 0), pace.due(150, 10)), (0, 50));
         pace.resume(Anchor {

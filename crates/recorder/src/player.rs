@@ -1,4 +1,4 @@
-//! Playing a recording: a node that publishes what was recorded.
+//! Playing a recording: a node that publishes the recorded samples.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -18,28 +18,30 @@ use crate::read_error::ReadError;
 use crate::recorded::SampleChannel;
 use crate::recording::Recording;
 
-/// Messages that are read ahead of the one that is played.
+/// Number of messages that are read ahead.
 const READ_AHEAD: usize = 32;
-/// Later than this is told.
-const LATE: Duration = Duration::from_millis(100);
-/// The clock is held up by what holds the player up longer than this.
-const CLOCK_PATIENCE: Duration = Duration::from_millis(5);
-/// From the last message of a round to the first of the next, on a clock that goes on.
-const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
-/// Between two lines that tell of lateness.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+/// Lateness is reported from here on.
+const LATE_THRESHOLD: Duration = Duration::from_millis(100);
+/// Delays longer than this also stop the dataflow's clock.
+const CLOCK_HOLD_DELAY: Duration = Duration::from_millis(5);
+/// Clock time between the last message of a round and the first of the next, if the player drives
+/// the clock.
+const ROUND_GAP: Duration = Duration::from_millis(100);
+/// Shortest time between two reports of lateness.
+const LATE_REPORT_PERIOD: Duration = Duration::from_secs(1);
 
 /// How a recording is played.
 #[derive(Clone, Debug)]
 pub struct PlayOptions {
-    /// Seconds of the recording a second; `None` for as fast as its receivers allow.
+    /// Recorded seconds per second of playback; `None` for as fast as the receivers allow.
     pub rate: Option<f64>,
-    /// Whether it begins anew at its end, until it is stopped.
+    /// Whether to start again at the end, until the dataflow stops.
     pub repeat: bool,
-    /// Whether the dataflow's clock reads the time of the recording. It needs a rate. The clock stands still while a full
-    /// queue holds the player up, and goes on through all rounds: from the second on, stamps are shifted with it.
+    /// Whether the dataflow's clock shows the time of the recording. Needs a rate. The clock stops
+    /// while a full queue holds up the player. It continues over all rounds: from the second round
+    /// on, stamps are shifted with it.
     pub drives_clock: bool,
-    /// What topics of the recording are called here, where that is not as in the recording.
+    /// Names to use for topics of the recording, by their recorded names.
     pub renamed: BTreeMap<String, String>,
 }
 
@@ -57,53 +59,54 @@ impl Default for PlayOptions {
 /// How a recording was played.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlayReport {
-    /// Samples that were published.
+    /// Number of samples that were published.
     pub samples: u64,
-    /// Rounds that were begun.
+    /// Number of rounds that were started.
     pub rounds: u64,
-    /// How late a sample was at most; `None` where nothing has a time, because it goes as fast as possible.
+    /// Greatest delay of a sample; `None` if played as fast as possible.
     pub latest: Option<Duration>,
-    /// How long full queues kept the player waiting, by consumer (`node/input`).
+    /// Time that the player waited for full queues, by consumer (`node/input`).
     pub waited: HashMap<String, Duration>,
-    /// Messages that could not be published, by topic, with the first reason; none where all of the topic cannot be, which
-    /// was told.
+    /// Number of messages that could not be published and the first reason, by topic. The reason is
+    /// empty if the whole topic cannot be played, which was reported before.
     pub skipped: HashMap<String, (u64, String)>,
-    /// Parts of the file that could not be read. The first are named as they are met.
+    /// Number of parts of the file that could not be read. The first ones are reported when they
+    /// are met.
     pub damaged: u64,
-    /// Whether it was stopped before its end.
+    /// Whether playback was stopped before the end.
     pub is_stopped: bool,
 }
 
-/// Why a recording cannot be played on.
+/// Why playing a recording failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
-    /// Sending failed.
+    /// Publishing failed.
     #[error("cannot publish {topic}: {source}")]
     Send {
-        /// The topic.
+        /// Name of the topic.
         topic: String,
-        /// Why.
+        /// Error of the publisher.
         source: SendError,
     },
-    /// The system has no thread for reading ahead.
+    /// The thread that reads ahead could not be started.
     #[error("cannot start the thread that reads ahead: {0}")]
     Thread(#[from] std::io::Error),
 }
 
-/// What a topic of a recording is called in a dataflow: topics of ROS begin with a slash.
+/// The name of a topic in a dataflow: without the leading slash of ROS, unless renamed.
 pub fn played_name<'a>(topic: &'a str, renamed: &'a BTreeMap<String, String>) -> &'a str {
     renamed
         .get(topic)
         .map_or(topic.strip_prefix('/').unwrap_or(topic), String::as_str)
 }
 
-/// Publishes what a recording holds for the outputs of `node`, which have the names of its topics ([`played_name`]), in the
-/// order of time.
+/// Publishes the recorded messages on those outputs of `node` that have the name of a topic
+/// ([`played_name`]), in order of time.
 ///
-/// `say` is told, at most once a second, what the player cannot keep up with.
+/// Calls `say` with messages for the user. Delays are reported at most once a second.
 ///
 /// # Errors
-/// [`PlayError`]; damage of the file is none, but in the report.
+/// [`PlayError`]. Damage of the file is not an error but counted in the report.
 pub fn play(
     node: Node,
     recording: &Recording,
@@ -123,7 +126,7 @@ pub fn play(
         tracks: HashMap::new(),
         report: PlayReport::default(),
         damages: Damages::default(),
-        told: 0,
+        last_late_report: 0,
         say,
     };
     while !player.report.is_stopped {
@@ -148,7 +151,7 @@ pub fn play(
     Ok(player.report)
 }
 
-/// Ends when nobody receives any more.
+/// Ends when the receiver is gone.
 fn read_ahead(
     recording: &Recording,
     wanted: impl Fn(&Channel) -> bool,
@@ -165,28 +168,28 @@ struct Player<'a> {
     handle: Handle,
     events: Events,
     pace: Pace,
-    /// The rate of the clock, if this drives it.
+    /// Rate of the clock; `None` unless the player drives it.
     clock: Option<f64>,
-    /// Nanoseconds that are added to the times of this round.
+    /// Nanoseconds that are added to the log times of this round.
     shift: u64,
-    /// The first and the last time of the recording that were played.
+    /// First and last log time played so far, in nanoseconds since the Unix epoch.
     times: Option<(u64, u64)>,
-    /// What topics are called here.
+    /// Names of topics in this dataflow.
     renamed: &'a BTreeMap<String, String>,
-    /// How the messages of a channel are read and where they go, by the channel's address.
+    /// How messages are read and where they are published, by the address of their channel.
     tracks: HashMap<*const Channel, Track>,
     report: PlayReport,
     damages: Damages,
-    /// When lateness was told last, in nanoseconds of CLOCK_MONOTONIC.
-    told: u64,
+    /// When lateness was last reported, in nanoseconds of CLOCK_MONOTONIC.
+    last_late_report: u64,
     say: &'a mut dyn FnMut(&str),
 }
 
 struct Track {
-    /// `None` when they cannot be played, which was told.
+    /// `None` if messages of the channel cannot be played, which was reported.
     samples: Option<SampleChannel>,
     publisher: Publisher,
-    /// Keeps its address from being used by another.
+    /// Keeps the channel alive, so that its address stays unique.
     _channel: Arc<Channel>,
 }
 
@@ -228,12 +231,12 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// The next message. The clock waits with the player for one that is not read yet.
+    /// Returns the next message. If it has not been read yet, the clock is held meanwhile.
     fn next(
         &mut self,
         messages: &Receiver<Result<Message, ReadError>>,
     ) -> Option<Result<Message, ReadError>> {
-        match messages.recv_timeout(CLOCK_PATIENCE) {
+        match messages.recv_timeout(CLOCK_HOLD_DELAY) {
             Ok(message) => Some(message),
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => {
@@ -245,7 +248,7 @@ impl Player<'_> {
         }
     }
 
-    /// True when the dataflow stops meanwhile.
+    /// Waits until `due`. Returns true if the dataflow stops meanwhile.
     fn wait_until(&mut self, due: u64) -> bool {
         loop {
             let left = Duration::from_nanos(due.saturating_sub(monotonic_nanos()));
@@ -264,7 +267,7 @@ impl Player<'_> {
         }
     }
 
-    /// False when the dataflow stops.
+    /// Publishes a message. Returns false if the dataflow stops.
     fn publish(&mut self, message: &Message, due: u64) -> Result<bool, PlayError> {
         let topic = &message.channel.topic;
         let track = match self.tracks.entry(Arc::as_ptr(&message.channel)) {
@@ -310,7 +313,7 @@ impl Player<'_> {
         let result = match track.publisher.send_with(&sample, &envelope, Wait::Never) {
             Err(SendError::WouldBlock { consumer }) => {
                 let began = monotonic_nanos();
-                let patience = Wait::Until(began + CLOCK_PATIENCE.as_nanos() as u64);
+                let patience = Wait::Until(began + CLOCK_HOLD_DELAY.as_nanos() as u64);
                 let mut result = track.publisher.send_with(&sample, &envelope, patience);
                 if let Err(SendError::TimedOut { .. }) = result {
                     let held = hold_clock(&self.handle, &self.pace, self.clock);
@@ -345,13 +348,14 @@ impl Player<'_> {
         }
     }
 
-    /// A clock does not go back, so that its rounds follow each other in time.
+    /// Prepares the next round. A clock cannot go back, so with a clock the log times of the round
+    /// are shifted.
     fn begin_next_round(&mut self) {
         if self.clock.is_some() {
             let (first, last) = self.times.unwrap_or_default();
             self.shift = self
                 .shift
-                .saturating_add(last - first + BETWEEN_ROUNDS.as_nanos() as u64);
+                .saturating_add(last - first + ROUND_GAP.as_nanos() as u64);
         } else {
             self.pace.restart();
         }
@@ -364,8 +368,10 @@ impl Player<'_> {
         }
         let late = Duration::from_nanos(now.saturating_sub(due));
         self.report.latest = self.report.latest.max(Some(late));
-        if late > LATE && now - self.told > TELL_EVERY.as_nanos() as u64 {
-            self.told = now;
+        if late > LATE_THRESHOLD
+            && now - self.last_late_report > LATE_REPORT_PERIOD.as_nanos() as u64
+        {
+            self.last_late_report = now;
             let millis = late.as_millis();
             (self.say)(&match slowest {
                 Some(consumer) => {
@@ -379,7 +385,8 @@ impl Player<'_> {
     }
 }
 
-/// The clock stands still at the time of the recording that is reached. Returns its rate, if there is a clock.
+/// Stops the clock at the current time of the recording. Returns its rate, if the player drives a
+/// clock.
 fn hold_clock(handle: &Handle, pace: &Pace, rate: Option<f64>) -> Option<f64> {
     let now = monotonic_nanos();
     let (time, rate) = (pace.time_at(now)?, rate?);
@@ -387,7 +394,8 @@ fn hold_clock(handle: &Handle, pace: &Pace, rate: Option<f64>) -> Option<f64> {
     Some(rate)
 }
 
-/// The clock runs on from where it stands, which is a little further than where it was to be held.
+/// Lets the clock continue from its current time, which is slightly later than the time at which it
+/// was to be held.
 fn release_clock(handle: &Handle, pace: &mut Pace, held: Option<f64>) {
     if let Some(rate) = held {
         let time = handle.now();

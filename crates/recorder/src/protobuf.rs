@@ -1,13 +1,13 @@
-//! The little of Protocol Buffers that recording needs: appending fields, and describing messages.
+//! The part of Protocol Buffers that recording needs: appending fields, and describing messages.
 //!
-//! A library (prost, and `foxglove` on top of it) would want the payload in a structure of its own first, which is a
-//! copy of every image, and brings a tree of crates for five wire types.
+//! A library (prost, and `foxglove` on top of it) needs the payload in a structure of its own
+//! first, which is a copy of every image, and brings a tree of crates for five wire types.
 
 /// Wire type of fixed32.
 const FIXED32: u32 = 5;
 /// Wire type of fixed64.
 const FIXED64: u32 = 1;
-/// Wire type of everything that has a length.
+/// Wire type of everything with a length prefix.
 const LENGTH: u32 = 2;
 /// Wire type of varints.
 const VARINT: u32 = 0;
@@ -36,7 +36,7 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends what stands before so many bytes of text, bytes, a message or a packed list.
+/// Appends what precedes `bytes` bytes of text, bytes, a message or a packed list.
 pub(crate) fn put_length(out: &mut Vec<u8>, field: u32, bytes: usize) {
     put_tag(out, field, LENGTH);
     put_number(out, bytes as u64);
@@ -80,7 +80,8 @@ fn put_number(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// The type of a described field: its code in `FieldDescriptorProto.Type`, and the message where it is one.
+/// The type of a described field: its code in `FieldDescriptorProto.Type`, and for a message its
+/// name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FieldType {
     Double,
@@ -127,8 +128,8 @@ pub(crate) struct Field {
     pub(crate) is_repeated: bool,
 }
 
-/// The `FileDescriptorSet` of one proto3 message of a package, which is what a recording keeps as its schema. It
-/// includes `google.protobuf.Timestamp`.
+/// The `FileDescriptorSet` of one proto3 message, which a recording stores as its schema. Includes
+/// `google.protobuf.Timestamp`.
 pub(crate) fn file_descriptor_set(package: &str, message: &str, fields: &[Field]) -> Vec<u8> {
     let timestamp = file(
         "google/protobuf/timestamp.proto",
@@ -187,7 +188,7 @@ fn file(
     file
 }
 
-/// A `FieldDescriptorProto`. Repeated numbers are packed, as proto3 has it.
+/// A `FieldDescriptorProto`. Repeated numbers are packed, as in proto3.
 fn field_descriptor(field: &Field) -> Vec<u8> {
     const OPTIONAL: u64 = 1;
     const REPEATED: u64 = 3;

@@ -10,71 +10,71 @@ pub enum ReadError {
     /// The file cannot be opened or read.
     #[error("cannot read {}: {source}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It is something else.
-    #[error("{} is no recording: {found}", path.display())]
+    /// The file has another format.
+    #[error("{} is not a recording: {found}", path.display())]
     NotRecording {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it begins with.
+        /// Description of its first bytes.
         found: String,
     },
     /// A bag that cannot be read.
     #[error("{}: {what}", path.display())]
     NotBag {
-        /// The bag.
+        /// Path of the bag or of one of its files.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         what: String,
     },
-    /// A part of a file of SQLite is damaged.
+    /// A part of a SQLite file is damaged.
     #[error("{}, messages {first} to {last}: {what}; {lost}", path.display())]
     DamagedRows {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Number of the part's first message.
+        /// Row number of the first message of the part.
         first: i64,
-        /// Number of its last message.
+        /// Row number of the last message of the part.
         last: i64,
-        /// What is wrong.
+        /// The defect.
         what: String,
-        /// What cannot be read because of it.
+        /// What is lost with it.
         lost: Lost,
     },
-    /// Messages that cannot be unpacked.
+    /// Compressed messages that cannot be unpacked.
     #[error("{}: messages cannot be unpacked: {what}; {lost}", path.display())]
     Packed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with the first of them.
+        /// The defect of the first of them.
         what: String,
-        /// How many they are.
+        /// The number of such messages.
         lost: Lost,
     },
-    /// A part of it is damaged.
+    /// A part of an MCAP file is damaged.
     #[error("{}, at byte {offset}: {what}; {lost}", path.display())]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where the part begins.
+        /// Offset of the part, in bytes.
         offset: u64,
-        /// What is wrong.
+        /// The defect.
         what: String,
-        /// What cannot be read because of it.
+        /// What is lost with it.
         lost: Lost,
     },
 }
 
-/// What cannot be read of a damaged part, as far as that is known.
+/// The extent of what is lost with a damaged part, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Messages.
+    /// Number of messages; `None` if unknown.
     pub messages: Option<u64>,
-    /// Time between the first and the last of them.
+    /// Time between the first and the last of them, in nanoseconds; `None` if unknown.
     pub nanos: Option<u64>,
 }
 
@@ -94,34 +94,34 @@ impl fmt::Display for Lost {
     }
 }
 
-/// How the file ends.
+/// How a file ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// As it should.
+    /// With everything that its writer intended.
     Complete,
-    /// A recorder writes it: what follows `at` is not whole yet.
+    /// A recorder is writing it. The data after `at` is not complete yet.
     Growing {
-        /// Bytes that are complete.
+        /// Length of the complete part, in bytes.
         at: u64,
     },
-    /// Its recorder was killed, or it was cut: what follows `at` cannot be read.
+    /// Its recorder was killed, or the file was cut. The data after `at` cannot be read.
     CutShort {
-        /// Bytes that are complete.
+        /// Length of the complete part, in bytes.
         at: u64,
-        /// What was found there.
+        /// Description of what follows the complete part.
         what: String,
     },
 }
 
-/// What cannot be read at the end of a file.
+/// A file that was cut short.
 #[derive(Clone, Copy, Debug)]
 pub struct CutShort<'a> {
-    /// The file.
+    /// Path of the file.
     pub path: &'a Path,
-    /// Bytes that are complete.
+    /// Length of the complete part, in bytes.
     pub at: u64,
-    /// What was found there.
+    /// Description of what follows the complete part.
     pub what: &'a str,
-    /// Bytes that cannot be read.
+    /// Length of the part that cannot be read, in bytes.
     pub unreadable_bytes: u64,
 }

@@ -1,9 +1,9 @@
-//! Records out of files that may be hostile.
+//! MCAP records from untrusted files.
 
 use mcap::records::{Record, op};
 
-/// Parses a record, once its texts are known to lie within it: `mcap` takes memory for as much as a length claims, up to
-/// 4 GiB, before it looks whether that is there.
+/// Parses a record after checking that its texts lie within it. The `mcap` crate allocates the
+/// length that a text claims, up to 4 GiB, before it checks whether the text is there.
 pub(crate) fn parse(code: u8, content: &[u8]) -> Result<Record<'_>, String> {
     let fields: &[Field] = match code {
         op::HEADER => &[Field::Text, Field::Text],
@@ -21,7 +21,7 @@ pub(crate) fn parse(code: u8, content: &[u8]) -> Result<Record<'_>, String> {
     mcap::parse_record(code, content).map_err(|error| error.to_string())
 }
 
-/// A field of a record. Bytes that are counted lie as a text does.
+/// A field of a record. Length-prefixed bytes have the encoding of a text.
 enum Field {
     Bytes(usize),
     Text,
@@ -29,7 +29,7 @@ enum Field {
 }
 
 impl Field {
-    /// What follows the field; `None` where it reaches beyond the end.
+    /// Returns what follows the field; `None` if it reaches beyond the end.
     fn skip<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         match self {
             Self::Bytes(count) => bytes.get(*count..),
@@ -45,7 +45,7 @@ impl Field {
     }
 }
 
-/// Bytes that begin with their count, and what follows them.
+/// Splits off length-prefixed bytes. Returns them and what follows.
 pub(crate) fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (count, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*count) as usize)
@@ -64,7 +64,7 @@ mod tests {
         let map = text(&[text(b"key"), text(b"value")].concat());
         let Ok(Record::Metadata(metadata)) = parse(op::METADATA, &[text(b"name"), map].concat())
         else {
-            panic!("metadata is metadata");
+            panic!("expected metadata");
         };
         assert_eq!(
             (metadata.name.as_str(), metadata.metadata["key"].as_str()),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_beyond_the_record_are_refused_before_memory_is_taken() {
+    fn lengths_beyond_the_record_are_refused_before_allocation() {
         let huge = u32::MAX.to_le_bytes().to_vec();
         let short_map = [text(b"name"), text(&[text(b"key"), huge.clone()].concat())].concat();
         for (code, content) in [

@@ -1,4 +1,4 @@
-//! A sample that was recorded, to be sent again.
+//! A recorded sample, to be published again.
 
 use std::borrow::Cow;
 
@@ -7,61 +7,61 @@ use nervure_message::{
 };
 
 use crate::channel::{Channel, Message};
-use crate::envelope::{Envelope, EnvelopeError};
+use crate::envelope::{EnvelopeError, RecordedEnvelope};
 use crate::hexadecimal;
 use crate::recorder::{SCHEMA_KEY, TYPE_KEY, VERSION, VERSION_KEY};
 use crate::ros::{MessageError, RosChannel, RosChannelError};
 
-/// How the samples of a channel are read.
+/// Decodes the messages of a channel.
 #[derive(Clone, Debug)]
 pub struct SampleChannel(Kind);
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// Samples of Nervure, with the schema of arrays.
+    /// Samples of Nervure, with the schema if they are Arrow arrays.
     Samples(Option<Schema>),
     /// Messages of ROS 2.
     Ros(Box<RosChannel>),
 }
 
-/// Why a message is not a sample that can be sent again.
+/// Why a message cannot be published as a sample.
 #[derive(Debug, thiserror::Error)]
 pub enum SampleReadError {
-    /// The channel was not written by Nervure, and holds no messages of ROS 2.
+    /// The channel was not written by Nervure and does not hold messages of ROS 2.
     #[error("its channel holds {encoding} messages{}, not samples", named(.schema))]
     Foreign {
-        /// The encoding of its messages.
+        /// Encoding of the messages.
         encoding: String,
-        /// The name of its schema.
+        /// Name of the schema; may be empty.
         schema: String,
     },
-    /// The channel was written by a later version.
+    /// The channel was written by a later version of Nervure.
     #[error("its channel is written in version {found}, this build reads version {VERSION}")]
     Version {
-        /// The version found.
+        /// The version in the file.
         found: String,
     },
-    /// The channel holds messages of ROS 2 that cannot be decoded.
+    /// The channel holds messages of ROS 2 whose definition cannot be used.
     #[error("its messages ({schema}) cannot be decoded: {source}")]
     RosChannel {
-        /// The type of the messages.
+        /// Type of the messages.
         schema: String,
-        /// Why.
+        /// The defect of the definition.
         source: RosChannelError,
     },
-    /// The message of ROS 2 is damaged.
+    /// A message of ROS 2 is damaged.
     #[error(transparent)]
     RosMessage(#[from] MessageError),
-    /// The message has no envelope.
+    /// The message has no envelope, or a damaged one.
     #[error(transparent)]
-    Envelope(#[from] EnvelopeError),
+    RecordedEnvelope(#[from] EnvelopeError),
     /// Layout, metadata or schema are damaged.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// The payload is not as long as its layout says.
+    /// The payload is shorter than its layout requires.
     #[error(transparent)]
     View(#[from] ViewError),
-    /// The schema of an Arrow array is not the one of its channel.
+    /// The sample is an Arrow array of another schema than its channel.
     #[error("the sample is an Arrow array, and its schema is not that of its channel")]
     Schema,
 }
@@ -74,7 +74,7 @@ fn named(schema: &str) -> String {
     }
 }
 
-/// A sample out of a recording: what it was when it was published, payload and all.
+/// A sample from a recording, as it was published.
 #[derive(Clone, Debug)]
 pub struct RecordedSample<'a> {
     header: Header,
@@ -86,11 +86,11 @@ pub struct RecordedSample<'a> {
 }
 
 impl SampleChannel {
-    /// How samples of the channel are read.
+    /// Prepares decoding of the messages of a channel.
     ///
     /// # Errors
-    /// [`SampleReadError::Foreign`] when it holds neither samples of Nervure nor messages of ROS 2, and when its description
-    /// is damaged.
+    /// [`SampleReadError::Foreign`] if it holds neither samples of Nervure nor messages of ROS 2;
+    /// other variants if its description is damaged.
     pub fn new(channel: &Channel) -> Result<Self, SampleReadError> {
         match channel.metadata.get(VERSION_KEY) {
             None => return Self::foreign(channel),
@@ -125,7 +125,8 @@ impl SampleChannel {
         }
     }
 
-    /// What messages that were not recorded by Nervure become, for people; `None` for those that were.
+    /// What messages that were not recorded by Nervure become, as text for users; `None` for
+    /// Nervure's own.
     pub fn becomes(&self) -> Option<&'static str> {
         match &self.0 {
             Kind::Samples(_) => None,
@@ -133,10 +134,10 @@ impl SampleChannel {
         }
     }
 
-    /// Reads a sample, of a message of this channel.
+    /// Decodes a message of this channel.
     ///
     /// # Errors
-    /// When the message is damaged.
+    /// If the message is damaged.
     pub fn sample<'a>(
         &'a self,
         message: &'a Message,
@@ -153,13 +154,13 @@ fn own_sample<'a>(
     message: &'a [u8],
 ) -> Result<RecordedSample<'a>, SampleReadError> {
     let (
-        Envelope {
+        RecordedEnvelope {
             header,
             frame,
             head,
         },
         payload,
-    ) = Envelope::read(message)?;
+    ) = RecordedEnvelope::read(message)?;
     let (layout, metadata) = decode_head(head)?;
     let metadata = metadata.decode()?;
     View::new(&layout, payload)?;
@@ -181,7 +182,7 @@ fn own_sample<'a>(
     })
 }
 
-/// A message without a header of its own has the time at which it was recorded.
+/// The stamp is that of the message's header, or else the log time.
 fn ros_sample<'a>(
     ros: &'a RosChannel,
     message: &'a Message,
@@ -211,29 +212,29 @@ fn ros_sample<'a>(
 }
 
 impl Channel {
-    /// The type of the output that it was recorded from, where one was declared.
+    /// The declared type of the output that was recorded; `None` without one.
     pub fn type_name(&self) -> Option<&str> {
         self.metadata.get(TYPE_KEY).map(String::as_str)
     }
 }
 
 impl RecordedSample<'_> {
-    /// Its header, as it was published.
+    /// The header with which it was published.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The name of its coordinate frame.
+    /// Name of the coordinate frame; `None` if it has none.
     pub fn frame(&self) -> Option<&str> {
         Some(&*self.frame).filter(|name| !name.is_empty())
     }
 
-    /// What was sent along.
+    /// The metadata that was published with it.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// Its payload.
+    /// Payload bytes.
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }

@@ -18,35 +18,35 @@ use crate::form::Form;
 use crate::gaps::Gaps;
 use crate::hexadecimal;
 use crate::latched::Latched;
-use crate::sample::Incoming;
+use crate::sample::IncomingSample;
 
 /// The `library` in the header of a recording.
 const LIBRARY: &str = concat!("nervure ", env!("CARGO_PKG_VERSION"));
-/// Version of what this crate adds to MCAP, in the metadata of each channel.
+/// Version of the additions to MCAP, in the metadata of each channel.
 pub(crate) const VERSION: &str = "1";
-/// Key of the version in the metadata of a channel.
+/// Metadata key of the version.
 pub(crate) const VERSION_KEY: &str = "nervure";
-/// Key of the type's name in the metadata of a channel.
+/// Metadata key of the type name.
 pub(crate) const TYPE_KEY: &str = "nervure.type";
-/// Key of the Arrow schema, in hexadecimal, in the metadata of a channel.
+/// Metadata key of the Arrow schema, in hexadecimal.
 pub(crate) const SCHEMA_KEY: &str = "nervure.schema";
-/// Name of the metadata that is written at the beginning.
+/// Name of the metadata record at the beginning of a file.
 pub(crate) const BEGIN: &str = "nervure.begin";
-/// Name of the metadata that is written at the end.
+/// Name of the metadata record at the end of a file.
 pub(crate) const END: &str = "nervure.end";
-/// Prefix of the keys in [`END`] that count a topic's losses.
+/// Prefix of the keys in [`END`] that count the losses of a topic.
 pub(crate) const LOST_PREFIX: &str = "lost ";
 
 /// How a recording is written.
 #[derive(Clone, Debug)]
 pub struct RecorderOptions {
-    /// Whether chunks are compressed, with LZ4.
+    /// Whether chunks are compressed with LZ4.
     pub compress: bool,
-    /// A chunk is closed when it holds so many bytes.
+    /// Size in bytes at which a chunk is closed.
     pub chunk_bytes: usize,
-    /// A chunk is closed at the latest when it is so old: what a killed recorder loses at most.
+    /// Age at which a chunk is closed: the most that a killed recorder loses.
     pub chunk_period: Duration,
-    /// What shall be said about the recording in its metadata: the dataflow's name, say.
+    /// Metadata about the recording, such as the name of the dataflow.
     pub about: BTreeMap<String, String>,
 }
 
@@ -64,36 +64,36 @@ impl Default for RecorderOptions {
 /// Why a recording cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The file is there already, or cannot be made.
+    /// The file exists already, or cannot be created.
     #[error("cannot create the recording {}: {source}", path.display())]
     Create {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The disk is full, or gone.
+    /// Writing failed, for instance because the disk is full.
     #[error(
         "the recording {} ends here, after {kept_bytes} bytes: {source}; {lost} later samples are lost, what was written until then can be read",
         path.display()
     )]
     Disk {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its length.
+        /// Length of the file that can be read, in bytes.
         kept_bytes: u64,
-        /// Samples that are not in the file, of which the report counts those of each topic.
+        /// Number of samples that are not in the file. The report counts them per topic.
         lost: u64,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A limit of MCAP.
+    /// The recording exceeds a limit of MCAP.
     #[error("the recording cannot hold this: {0}")]
     Format(#[from] mcap::McapError),
 }
 
 impl RecordError {
-    /// Whether there is a file of that name already.
+    /// Whether the file exists already.
     pub fn is_taken(&self) -> bool {
         matches!(self, Self::Create { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
     }
@@ -101,25 +101,26 @@ impl RecordError {
 
 /// Writes the samples of any number of topics into one file.
 ///
-/// Whatever happens to the process, the file can be read up to its last complete chunk.
+/// If the process dies, the file can be read up to its last complete chunk.
 pub struct Recorder {
     path: PathBuf,
     options: RecorderOptions,
     writer: Writer<NoSeek<Staging>>,
     disk: Arc<Disk>,
     topics: Vec<Topic>,
-    /// The message that is being built.
+    /// Buffer for the message that is being encoded.
     message: Vec<u8>,
     chunk_bytes: usize,
     chunk_began: Option<Instant>,
-    /// Samples of each topic in the chunk that is being filled.
+    /// Number of samples of each topic in the current chunk.
     chunk_samples: Vec<u64>,
-    /// Samples of each topic in chunks that wait for the disk, by the number of the chunk's last block.
+    /// Number of samples of each topic in chunks that wait for the disk, with the number of the
+    /// last block of the chunk.
     waiting: VecDeque<(u64, Vec<u64>)>,
     last_log_time: u64,
 }
 
-/// A topic of a [`Recorder`].
+/// Identifies a topic of a [`Recorder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TopicId(usize);
 
@@ -128,21 +129,21 @@ pub struct TopicId(usize);
 pub struct Report {
     /// Bytes in the file.
     pub bytes: u64,
-    /// Each topic, in the order in which they were added.
+    /// The topics, in the order in which they were added.
     pub topics: Vec<TopicReport>,
 }
 
 /// How the recording of a topic went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopicReport {
-    /// Its name.
+    /// Name of the topic.
     pub name: String,
-    /// Samples that are in the file.
+    /// Number of samples in the file.
     pub recorded: u64,
-    /// Samples that were published and are not in the file: by the gaps in their numbers they did not reach the recorder, or
-    /// the disk did not take them.
+    /// Number of samples that were published but are not in the file. They did not reach the
+    /// recorder, as gaps in the sequence numbers show, or could not be written to disk.
     pub lost: u64,
-    /// Samples that reached it and could not be recorded, because their head was damaged.
+    /// Number of samples that were received but not recorded, because their head was damaged.
     pub damaged: u64,
 }
 
@@ -174,7 +175,7 @@ struct Topic {
     type_name: Option<String>,
     gaps: Gaps,
     latched: Latched,
-    /// Channels by form and schema of the samples. Nearly always one.
+    /// Channels, by form and schema of the samples. Nearly always one.
     channels: HashMap<(Form, u64), u16>,
 }
 
@@ -187,7 +188,7 @@ impl std::fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// Begins a recording. A file of that name must not be there.
+    /// Begins a recording. The file must not exist.
     ///
     /// # Errors
     /// [`RecordError::Create`].
@@ -201,7 +202,8 @@ impl Recorder {
             .create_new(true)
             .open(path)
             .map_err(create)?;
-        // Tells other recorders that the file is written. Not every file system has locks; it is not read without them.
+        // The lock marks the file as being written. It is optional, since not every file system
+        // supports locks.
         let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         let disk = Arc::new(Disk::start(file).map_err(create)?);
         let staging = Staging {
@@ -237,11 +239,12 @@ impl Recorder {
         })
     }
 
-    /// Begins the next file, of the same topics. It counts on from the numbers of their samples, and begins with those that
-    /// [`Self::keep_last`] kept, logged at the time of the last sample.
+    /// Begins the next file, with the same topics. Sequence numbers are followed across the files.
+    /// The new file begins with the samples that [`Self::keep_last`] kept, with the log time of the
+    /// last sample.
     ///
     /// # Errors
-    /// [`RecordError::Create`], and [`RecordError::Format`].
+    /// [`RecordError::Create`] and [`RecordError::Format`].
     pub(crate) fn successor(&self, path: &Path, now: Instant) -> Result<Self, RecordError> {
         let mut next = Self::create(path, self.options.clone())?;
         next.last_log_time = self.last_log_time;
@@ -256,27 +259,27 @@ impl Recorder {
         Ok(next)
     }
 
-    /// The file.
+    /// Path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Bytes that are written or wait for the disk.
+    /// Number of bytes that are written or queued for the disk.
     pub(crate) fn bytes(&self) -> u64 {
         self.disk.accepted_bytes() + self.chunk_bytes as u64
     }
 
-    /// Whether a sample was recorded.
+    /// Whether any sample was recorded.
     pub(crate) fn has_samples(&self) -> bool {
         self.topics.iter().any(|topic| topic.report.recorded > 0)
     }
 
-    /// Keeps the last samples of a topic for the beginning of the next file.
+    /// Sets the number of last samples of a topic with which the next file begins.
     pub(crate) fn keep_last(&mut self, topic: TopicId, history: u32) {
         self.topics[topic.0].latched = Latched::new(history);
     }
 
-    /// Adds a topic, of that type where one is declared.
+    /// Adds a topic, with its declared type if there is one.
     pub fn add_topic(&mut self, name: &str, type_name: Option<&str>) -> TopicId {
         self.topics.push(Topic {
             report: TopicReport {
@@ -292,20 +295,21 @@ impl Recorder {
         TopicId(self.topics.len() - 1)
     }
 
-    /// Records a sample. It can be let go of at once.
+    /// Records a sample, by copying it.
     ///
-    /// Waits for the disk when more than 128 MiB wait for it already: the recorder's queues lose samples then, which is
-    /// counted.
+    /// Blocks while more than 128 MiB wait for the disk. The queues of the recorder may overflow
+    /// meanwhile; the lost samples are counted.
     ///
     /// # Errors
-    /// [`RecordError::Disk`] when the disk is full: [`Self::finish`] then. [`RecordError::Format`] beyond 65,535 channels.
+    /// [`RecordError::Disk`] if the disk is full; call [`Self::finish`] then.
+    /// [`RecordError::Format`] for more than 65,535 channels.
     ///
     /// # Panics
-    /// When the topic is of another recorder.
+    /// If the topic belongs to another recorder.
     pub fn record(
         &mut self,
         topic: TopicId,
-        sample: &Incoming<'_>,
+        sample: &IncomingSample<'_>,
         now: Instant,
     ) -> Result<(), RecordError> {
         let TopicId(index) = topic;
@@ -332,11 +336,11 @@ impl Recorder {
         self.tick(now)
     }
 
-    /// Writes a sample into the chunk. False if its head is damaged.
+    /// Writes a sample into the chunk. Returns false if its head is damaged.
     fn write(
         &mut self,
         topic: TopicId,
-        sample: &Incoming<'_>,
+        sample: &IncomingSample<'_>,
         log_time: u64,
         now: Instant,
     ) -> Result<bool, RecordError> {
@@ -359,10 +363,11 @@ impl Recorder {
         Ok(true)
     }
 
-    /// Closes a chunk that has become old. To be called when no sample has come for a while; see [`Self::deadline`].
+    /// Closes the chunk if it has become old. Call it at [`Self::deadline`] even if no sample
+    /// arrives.
     ///
     /// # Errors
-    /// As [`Self::record`].
+    /// See [`Self::record`].
     pub fn tick(&mut self, now: Instant) -> Result<(), RecordError> {
         match self.deadline() {
             Some(deadline) if deadline <= now => self.close_chunk(),
@@ -370,18 +375,18 @@ impl Recorder {
         }
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// The next time at which [`Self::tick`] has work to do.
     pub fn deadline(&self) -> Option<Instant> {
         self.chunk_began
             .map(|began| began + self.options.chunk_period)
     }
 
-    /// Why nothing is recorded any more, and samples are counted as lost: the disk is full, or failed.
+    /// Why recording has stopped, such as a full disk. From then on samples count as lost.
     pub fn disk_failure(&self) -> Option<String> {
         self.disk.failure()
     }
 
-    /// How it goes.
+    /// Report on the recording so far.
     pub fn report(&mut self) -> Report {
         self.settle();
         Report {
@@ -394,11 +399,11 @@ impl Recorder {
         }
     }
 
-    /// Ends the recording: losses, `reason` and an index are written behind the samples. Returns why not everything could be
-    /// written, if so; what was written can be read.
+    /// Ends the recording: writes the losses, `reason` and an index after the samples. Returns an
+    /// error if some samples could not be written; the rest can be read.
     pub fn finish(mut self, reason: &str) -> (Report, Option<RecordError>) {
         let ended = self.write_end(reason);
-        // Until everything is in the file, or cannot be.
+        // All blocks are written or dropped before the losses are counted.
         self.disk.drain();
         let mut report = self.report();
         let end = self.end("the disk failed");
@@ -412,8 +417,8 @@ impl Recorder {
         let Some(source) = failure else {
             return (report, ended.err());
         };
-        // The block that did not fit has left some room, enough for the few bytes of an orderly end. If not, the file can
-        // be read without.
+        // The block that did not fit leaves room for the few bytes of an orderly end. Without it
+        // the file can be read too.
         let _ = disk::append(&mut file, report.bytes, &ending(&end));
         let lost = report
             .topics
@@ -436,7 +441,7 @@ impl Recorder {
         self.close_chunk()?;
         if !self.disk.has_failed() {
             self.writer.write_metadata(&self.end(reason))?;
-            // Ends with a flush.
+            // `finish` ends with a flush.
             self.writer.finish()?;
         }
         Ok(())
@@ -454,9 +459,10 @@ impl Recorder {
         Ok(())
     }
 
-    /// Counts what the disk did not take as lost.
+    /// Counts samples in blocks that were not written as lost.
     fn settle(&mut self) {
-        // First: what is written after this look has not failed.
+        // `has_failed` is read first. In the other order, a block that was written between the two
+        // reads, before a failure, would count as lost.
         let has_failed = self.disk.has_failed();
         let written = self.disk.written_blocks();
         while self
@@ -499,11 +505,12 @@ impl Recorder {
 }
 
 impl Topic {
-    /// The channel of a sample, which is added when it is the first of its form and schema.
+    /// The id of the channel for a sample. Adds a channel for the first sample of a form and
+    /// schema.
     fn channel(
         &mut self,
         form: Form,
-        sample: &Incoming<'_>,
+        sample: &IncomingSample<'_>,
         writer: &mut Writer<NoSeek<Staging>>,
     ) -> Result<u16, RecordError> {
         let schema_id = sample.schema.as_ref().map_or(0, |schema| schema.id());
@@ -533,7 +540,7 @@ impl Topic {
     }
 }
 
-/// Where the format's writer puts what it has written: a block, which is handed to the disk when it is flushed.
+/// Collects the output of the MCAP writer in a block, and passes the block to the disk on flush.
 #[derive(Debug)]
 struct Staging {
     disk: Arc<Disk>,
@@ -555,7 +562,8 @@ impl Write for Staging {
     }
 }
 
-/// The end of a file that has lost its index: metadata, the end of the data, a footer that knows of no summary.
+/// The end of a file that has no index: metadata, the end of the data, and a footer without a
+/// summary.
 fn ending(metadata: &Metadata) -> Vec<u8> {
     const METADATA: u8 = 0x0c;
     const DATA_END: u8 = 0x0f;

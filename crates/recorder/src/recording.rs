@@ -1,4 +1,4 @@
-//! Reading a recording: a file, or a bag of several.
+//! Reading a recording: a file, or a bag of several files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,37 +16,41 @@ use crate::sqlite_file::{self, SqliteFile};
 use crate::storage::{Storage, Summary};
 use crate::{bag, zstd};
 
-/// The largest chunk, unpacked, that [`Recording::open`] reads. A larger one is refused, with its place.
+/// Largest chunk, in unpacked bytes, that [`Recording::open`] reads. Reading a larger chunk is an
+/// error that gives its position.
 pub const MAX_CHUNK_BYTES: usize = 1 << 30;
-/// Files of a bag.
+/// Files that a bag may have at most.
 const MAX_FILES: usize = 100_000;
 
-/// A recording that was looked through: a file of MCAP or SQLite, packed with zstd or not, or a folder with several of them.
+/// An opened recording: an MCAP or SQLite file, compressed with zstd or not, or a folder with
+/// several of them.
 #[derive(Debug)]
 pub struct Recording {
     path: PathBuf,
     max_chunk_bytes: usize,
     files: Vec<Box<dyn Storage>>,
-    /// File, and piece of it, of each piece.
+    /// Index of the file, and of the piece in it, for each piece.
     pieces: Vec<(usize, usize)>,
-    /// Files that were unpacked.
+    /// Temporary files that compressed files were unpacked into. They are deleted on drop.
     _unpacked: Vec<NamedTempFile>,
 }
 
 impl Recording {
-    /// Opens a file, or the folder of a bag, and looks through it.
+    /// Opens a file, or the folder of a bag, and scans it for its chunks.
     ///
     /// # Errors
-    /// When it cannot be read, or is no recording. One that was cut short is none: see [`Self::end`].
+    /// If the file cannot be read or is not a recording. A file that was cut short can be opened;
+    /// see [`Self::end`].
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         Self::open_within(path, MAX_CHUNK_BYTES)
     }
 
-    /// As [`Self::open`], where memory is short: chunks and messages unpack to at most this many bytes. Reading takes twice
-    /// that, and some times as much where messages are tiny.
+    /// Like [`Self::open`], with a memory limit: chunks and messages may unpack to at most
+    /// `max_chunk_bytes`. Reading needs up to twice that, and several times as much if messages are
+    /// tiny.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// See [`Self::open`].
     pub fn open_within(path: &Path, max_chunk_bytes: usize) -> Result<Self, ReadError> {
         let paths = if path.is_dir() {
             bag::files(path)?
@@ -73,7 +77,8 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Adds the file that lies at `place`, and is called `path` for people.
+    /// Adds the file at `place`. Messages to users call it `path`; the two differ for unpacked
+    /// files.
     fn add(&mut self, path: &Path, place: &Path) -> Result<(), ReadError> {
         let io = |source| ReadError::Io {
             path: path.to_owned(),
@@ -113,17 +118,17 @@ impl Recording {
         Ok(())
     }
 
-    /// The file or folder.
+    /// Path of the file or folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its length; of all files together, unpacked.
+    /// Unpacked length in bytes, of all files together.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.facts().bytes).sum()
     }
 
-    /// How it ends: complete if all of its files are.
+    /// How the recording ends. It is complete if all of its files are.
     pub fn end(&self) -> &End {
         let incomplete = self
             .files
@@ -133,7 +138,7 @@ impl Recording {
         incomplete.unwrap_or(&End::Complete)
     }
 
-    /// Whether a recorder still writes it.
+    /// Whether a recorder is still writing to it.
     pub fn is_growing(&self) -> bool {
         self.files
             .iter()
@@ -158,22 +163,22 @@ impl Recording {
             })
     }
 
-    /// What wrote it.
+    /// The library or ROS distribution that wrote it; empty if unknown.
     pub fn library(&self) -> &str {
         self.files.first().map_or("", |file| &file.facts().library)
     }
 
-    /// The last metadata of that name.
+    /// The last metadata record with that name.
     pub fn metadata(&self, name: &str) -> Option<&BTreeMap<String, String>> {
         self.files.iter().rev().find_map(|file| file.metadata(name))
     }
 
-    /// What the files say of their messages; `None` where one does not.
+    /// The summaries of all files; `None` if any file has none.
     pub(crate) fn summaries(&self) -> Option<Vec<&Summary>> {
         self.files.iter().map(|file| file.summary()).collect()
     }
 
-    /// What is known of channels before the first piece is read.
+    /// One empty set of channels per file, for [`Self::read`].
     pub(crate) fn channels(&self) -> Vec<Channels> {
         self.files.iter().map(|_| Channels::default()).collect()
     }
@@ -183,13 +188,14 @@ impl Recording {
         self.pieces.len()
     }
 
-    /// The first time in a piece.
+    /// First log time in a piece, in nanoseconds since the Unix epoch.
     pub(crate) fn start_of(&self, piece: usize) -> u64 {
         let (file, piece) = self.pieces[piece];
         self.files[file].start_of(piece)
     }
 
-    /// Reads a piece, and hands out its messages, unpacked, with the number of their file. Pieces are to be read in order.
+    /// Reads a piece and passes its messages, unpacked, to `take` with the index of their file.
+    /// Pieces must be read in order.
     pub(crate) fn read(
         &self,
         piece: usize,
@@ -200,7 +206,7 @@ impl Recording {
         let file = &self.files[number];
         let mut failed: Option<(String, u64)> = None;
         let mut take: Box<Take<'_>> = Box::new(|id, channel, header, data| {
-            // A message of CDR begins with a zero.
+            // A CDR message begins with a zero byte, a zstd frame does not.
             if channel.message_encoding != "cdr" || !data.starts_with(&zstd::MAGIC) {
                 return take((number, id), channel, header, data);
             }
@@ -227,7 +233,7 @@ impl Recording {
         }
     }
 
-    /// Bytes of messages that may wait to be brought into order.
+    /// Limit on the bytes of messages that are held back to be sorted by time.
     pub(crate) fn max_held_bytes(&self) -> usize {
         self.max_chunk_bytes
     }

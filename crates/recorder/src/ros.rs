@@ -1,9 +1,9 @@
-//! Messages of ROS 2 as samples, so that bags (`rosbag2` with MCAP) can be played.
+//! Messages of ROS 2 as samples, for playing bags of `rosbag2`.
 //!
-//! The definition of each message stands in the file, and is read there: so every type can be decoded, also those that
-//! nobody here has heard of, and none is built in. (Crates with generated types know their own set of packages in the
-//! version of one distribution; CDR itself is a page of code.) Images and point clouds become tensors, of which nothing
-//! is copied before they are sent. A message is hostile: what it counts is held against the bytes that are there.
+//! The definitions of messages are read from the file, so every type can be decoded and none is
+//! built in. (Crates with generated types support a fixed set of packages of one distribution; CDR
+//! itself is a page of code.) Images and point clouds become tensors without a copy. Messages are
+//! untrusted: lengths and counts are checked against the bytes that are there.
 
 mod cdr;
 mod columns;
@@ -30,7 +30,7 @@ pub use cdr::CdrError;
 pub use content::MessageError;
 pub use definition::DefinitionError;
 
-/// How the messages of a channel become samples.
+/// Decodes the messages of a channel into samples.
 #[derive(Clone, Debug)]
 pub(crate) struct RosChannel {
     becomes: Becomes,
@@ -53,19 +53,19 @@ enum Becomes {
 /// Why the messages of a channel cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum RosChannelError {
-    /// Not `ros2msg`.
+    /// The definition is not in `ros2msg`.
     #[error("its messages are defined as {0}, only ros2msg is read")]
     Encoding(String),
-    /// The definition is not understood.
+    /// The definition cannot be used.
     #[error(transparent)]
     Definition(#[from] DefinitionError),
-    /// The type is beyond what Arrow's schemas can be.
+    /// The type exceeds the limits of schemas.
     #[error(transparent)]
     Schema(#[from] SchemaError),
 }
 
 impl RosChannel {
-    /// How the messages of a channel are read, if they are of ROS 2.
+    /// Prepares decoding of the messages of a channel; `None` unless they are in CDR.
     pub(crate) fn new(channel: &Channel) -> Option<Result<Self, RosChannelError>> {
         (channel.message_encoding == "cdr").then(|| Self::of_definition(channel))
     }
@@ -109,7 +109,7 @@ impl RosChannel {
         })
     }
 
-    /// What its messages become, for people.
+    /// What its messages become, as text for users.
     pub(crate) fn describe(&self) -> &'static str {
         match self.becomes {
             Becomes::Image => "tensor (image)",
@@ -121,7 +121,7 @@ impl RosChannel {
         }
     }
 
-    /// The schema of its samples, where these are Arrow.
+    /// The schema of its samples, if they are Arrow arrays.
     pub(crate) fn schema(&self) -> Option<&Schema> {
         match &self.becomes {
             Becomes::Struct { schema, .. } => Some(schema),
@@ -133,7 +133,7 @@ impl RosChannel {
     pub(crate) fn read<'a>(&self, message: &'a [u8]) -> Result<Content<'a>, MessageError> {
         let mut reader = Reader::new(message)?;
         let header = match self.has_header {
-            // Read once more with the rest of the message.
+            // On a clone, since the header is read again with the rest of the message.
             true => RosHeader::read(&mut reader.clone())?,
             false => RosHeader::default(),
         };

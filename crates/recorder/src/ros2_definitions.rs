@@ -1,10 +1,12 @@
-//! Definitions of the common messages of ROS 2, for bags that hold none: those of Humble and older ones in SQLite.
+//! Definitions of common ROS 2 messages, for bags without any: SQLite files of Humble and earlier
+//! releases.
 
-/// Fields of the messages of `common_interfaces` and others in Humble, in the form of a definition: each behind a line of `=`
-/// and one with its name.
+/// Messages of `common_interfaces` and other packages in Humble, as one definition text: each after
+/// a line of `=` and a line with its name.
 const MESSAGES: &str = include_str!("../schemas/ros2_messages.txt");
 
-/// The definition of a message (`package/msg/Name`), with those of all that it may use; `None` for an unknown one.
+/// The definition of a message (`package/msg/Name`) and of the messages it may use; `None` if
+/// unknown.
 pub(crate) fn of(name: &str) -> Option<String> {
     const SEPARATOR: &str = "===\nMSG: ";
     let wanted = name.replacen("/msg/", "/", 1);
@@ -24,7 +26,7 @@ mod tests {
     use crate::ros::Definition;
 
     #[test]
-    fn every_definition_is_understood() {
+    fn every_definition_can_be_parsed() {
         let names = MESSAGES
             .lines()
             .filter_map(|line| line.strip_prefix("MSG: "));

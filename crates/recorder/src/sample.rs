@@ -1,28 +1,28 @@
-//! A sample on its way into a recording.
+//! A sample to be recorded.
 
 use nervure_message::{Header, Schema};
 use nervure_node::{Sample, SampleError};
 
-/// Everything about a sample that a recording keeps. Borrowed: the payload stays where it is until it is written.
+/// The parts of a sample that a recording keeps. Borrows the payload until it is written.
 #[derive(Clone, Debug)]
-pub struct Incoming<'a> {
-    /// Its header.
+pub struct IncomingSample<'a> {
+    /// Header, with sequence number and times.
     pub header: Header,
-    /// The name of its coordinate frame.
+    /// Name of the coordinate frame.
     pub frame: Option<String>,
-    /// Layout and metadata, encoded.
+    /// Encoded layout and metadata.
     pub head: &'a [u8],
-    /// Its payload.
+    /// Payload bytes.
     pub payload: &'a [u8],
-    /// The schema of an Arrow array.
+    /// Schema, if the sample is an Arrow array.
     pub schema: Option<Schema>,
 }
 
-impl<'a> Incoming<'a> {
-    /// A sample as a node or an observer received it.
+impl<'a> IncomingSample<'a> {
+    /// Borrows the parts of a sample that a node or an observer received.
     ///
     /// # Errors
-    /// When its producer announced a damaged schema.
+    /// If its producer announced a damaged schema.
     pub fn new(sample: &'a Sample) -> Result<Self, SampleError> {
         Ok(Self {
             header: *sample.header(),

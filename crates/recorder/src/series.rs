@@ -1,4 +1,4 @@
-//! Recordings that follow each other: a new file by size or time, and the oldest deleted.
+//! Recordings in a series of files: a new file begins by size or age, and the oldest are deleted.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use crate::housekeeper::{Finding, Housekeeper};
 use crate::names::FileNames;
 use crate::recorder::{RecordError, Recorder, RecorderOptions, Report, TopicId};
-use crate::sample::Incoming;
+use crate::sample::IncomingSample;
 
-/// How often the files of a series are held against their limit.
+/// How often the total size of the files is checked against the limit.
 const PRUNE_PERIOD: Duration = Duration::from_secs(2);
-/// Wait after a next file could not be created.
+/// Pause after a next file could not be created.
 const RETRY_PERIOD: Duration = Duration::from_secs(10);
-/// Numbers that are tried for a new file, which other recorders take at the same time.
+/// File numbers to try for a new file, in case other recorders take them at the same time.
 const MAX_TRIES: u32 = 1000;
 
 /// How a series of recordings is written.
@@ -20,35 +20,37 @@ const MAX_TRIES: u32 = 1000;
 pub struct SeriesOptions {
     /// How each file is written.
     pub recorder: RecorderOptions,
-    /// A new file begins before a file would grow larger, apart from its index.
+    /// Largest size of a file, in bytes, without its index. A new file begins before it would be
+    /// exceeded.
     pub split_bytes: Option<u64>,
-    /// A new file begins when a file is this old.
+    /// Age at which a file ends and a new one begins.
     pub split_period: Option<Duration>,
-    /// The oldest files of the pattern are deleted when all of them take more. No file grows beyond half of it.
+    /// Total size, in bytes, of all files of the pattern. Beyond it the oldest are deleted. No file
+    /// grows beyond half of it.
     pub max_disk_bytes: Option<u64>,
-    /// Whether the next number is taken when there is a file of that name already.
+    /// Whether to continue with the next file number if a file of that name exists.
     pub goes_on: bool,
 }
 
-/// Events of the files of a series, to be reported.
+/// Events of the files of a series, to be reported to the user.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The name was taken: the recording is in the next file.
+    /// The name was taken, so the recording is in a file with the next number.
     GoesOn {
-        /// The file that was there.
+        /// The file that existed already.
         taken: PathBuf,
-        /// The file that is written.
+        /// The file that is being written.
         path: PathBuf,
     },
     /// A next file has begun.
     NextFile(PathBuf),
-    /// A file was deleted, to stay within the limit.
+    /// A file was deleted to stay within the limit.
     Deleted(PathBuf),
-    /// Something does not work.
+    /// A file could not be created or deleted. The text gives the error.
     Problem(String),
 }
 
-/// Writes samples into one file after the other.
+/// Writes samples into one file after another.
 #[derive(Debug)]
 pub struct Series {
     names: FileNames,
@@ -60,31 +62,32 @@ pub struct Series {
     may_split_after: Option<Instant>,
     next_prune: Instant,
     housekeeper: Housekeeper,
-    /// Of the files that are finished.
+    /// Report on the finished files.
     finished: Report,
     files: Vec<PathBuf>,
     failure: Option<RecordError>,
-    /// Files that the housekeeper finishes.
+    /// Number of files that the housekeeper has yet to finish.
     unfinished: usize,
     notices: Vec<Notice>,
     last_problem: String,
 }
 
-/// What came of a series.
+/// How a series went.
 #[derive(Debug)]
 pub struct SeriesReport {
-    /// The files that were written, the last ones at the end. With a limit the first may be deleted.
+    /// The files that were written, in order. With a limit, the first ones may have been deleted.
     pub files: Vec<PathBuf>,
-    /// All of them together.
+    /// Report on all files together.
     pub report: Report,
-    /// Why not everything could be written.
+    /// Why some samples could not be written.
     pub failure: Option<RecordError>,
-    /// What happened since [`Series::take_notices`].
+    /// Events since the last [`Series::take_notices`].
     pub notices: Vec<Notice>,
 }
 
 impl Series {
-    /// Begins a recording. `time` is what `{time}` stands for, as in [`crate::is_time`].
+    /// Begins a recording. `time` replaces `{time}` in file names, in the form of
+    /// [`crate::is_time`].
     ///
     /// # Errors
     /// [`RecordError::Create`].
@@ -141,12 +144,13 @@ impl Series {
         })
     }
 
-    /// The file that is written.
+    /// Path of the file that is being written.
     pub fn path(&self) -> &Path {
         self.recorder.path()
     }
 
-    /// Adds a topic, of that type where one is declared. The last `history` samples stand at the beginning of each file.
+    /// Adds a topic, with its declared type if there is one. Each file begins with the last
+    /// `history` samples of the topic.
     pub fn add_topic(&mut self, name: &str, type_name: Option<&str>, history: u32) -> TopicId {
         let topic = self.recorder.add_topic(name, type_name);
         if self.is_split() {
@@ -155,14 +159,14 @@ impl Series {
         topic
     }
 
-    /// Records a sample, as [`Recorder::record`] does.
+    /// Records a sample; see [`Recorder::record`].
     ///
     /// # Errors
-    /// [`RecordError::Format`] beyond 65,535 channels.
+    /// [`RecordError::Format`] for more than 65,535 channels.
     pub fn record(
         &mut self,
         topic: TopicId,
-        sample: &Incoming<'_>,
+        sample: &IncomingSample<'_>,
         now: Instant,
     ) -> Result<(), RecordError> {
         self.split_if_due(sample.payload.len() as u64, now);
@@ -171,10 +175,11 @@ impl Series {
         Ok(())
     }
 
-    /// To be called when no sample has come for a while; see [`Self::deadline`].
+    /// Closes chunks and files that have become old. Call it at [`Self::deadline`] even if no
+    /// sample arrives.
     ///
     /// # Errors
-    /// As [`Self::record`].
+    /// See [`Self::record`].
     pub fn tick(&mut self, now: Instant) -> Result<(), RecordError> {
         self.split_if_due(0, now);
         self.recorder.tick(now)?;
@@ -182,26 +187,26 @@ impl Series {
         Ok(())
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// The next time at which [`Self::tick`] has work to do.
     pub fn deadline(&self) -> Option<Instant> {
         self.recorder.deadline()
     }
 
-    /// Why nothing is recorded any more: the disk is full, or failed. Samples are counted as lost then.
+    /// Why recording has stopped, such as a full disk. From then on samples count as lost.
     pub fn disk_failure(&self) -> Option<String> {
         self.recorder.disk_failure()
     }
 
-    /// How it goes, in all files together.
+    /// Report on all files so far.
     pub fn report(&mut self) -> Report {
         let mut report = self.finished.clone();
         report.add(&self.recorder.report());
         report
     }
 
-    /// What happened to the files since the last call.
+    /// The events since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
-        self.learn();
+        self.take_findings();
         std::mem::take(&mut self.notices)
     }
 
@@ -251,8 +256,9 @@ impl Series {
         if !is_due || self.may_split_after.is_some_and(|after| now < after) {
             return;
         }
-        self.learn();
-        // Each file may have so much waiting for the disk that two at a time are enough.
+        self.take_findings();
+        // A file may have up to 128 MiB queued for the disk, so at most one other file may be
+        // unfinished.
         if self.unfinished > 0 || self.disk_failure().is_some() {
             return;
         }
@@ -298,8 +304,8 @@ impl Series {
         }
     }
 
-    /// Takes over what the housekeeper did.
-    fn learn(&mut self) {
+    /// Processes the results of the housekeeper.
+    fn take_findings(&mut self) {
         for finding in self.housekeeper.findings() {
             match finding {
                 Finding::Finished(report, failure) => {
@@ -316,7 +322,7 @@ impl Series {
         }
     }
 
-    /// One that repeats is reported once.
+    /// Reports a problem, but not the same one twice in a row.
     fn problem(&mut self, text: String) {
         if text != self.last_problem {
             self.last_problem.clone_from(&text);
@@ -325,7 +331,7 @@ impl Series {
     }
 }
 
-/// Creates the file with the number behind the highest that is there, at least `least`.
+/// Creates a file, with the number after the highest existing one, and at least `least`.
 fn create_next(
     names: &FileNames,
     time: &str,

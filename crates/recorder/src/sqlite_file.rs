@@ -1,8 +1,8 @@
 //! Bags of ROS 2 in files of SQLite (`.db3`).
 //!
-//! The file may come from anywhere. Only plain tables are read, by one statement each, in pieces of bounded size; views,
-//! virtual tables and computed columns, which could hold any program, are refused. SQLite itself checks offsets and sizes,
-//! and gets the largest value.
+//! The file may come from anywhere. Only plain tables are read, by one statement each, in pieces of
+//! bounded size. Views, virtual tables and computed columns could run any program and are refused.
+//! SQLite itself checks offsets and sizes, and is given the limit on the size of a value.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -19,24 +19,25 @@ use crate::read_error::{End, Lost, ReadError};
 use crate::ros2_definitions;
 use crate::storage::{FileFacts, Storage, Summary};
 
-/// What a file of SQLite begins with.
+/// First bytes of every SQLite file.
 pub(crate) const MAGIC: &[u8] = b"SQLite format 3\0";
-/// Limits of a piece, in bytes of messages and in messages; a larger message makes a piece of its own.
+/// Limits of a piece, in bytes of messages and in messages. A larger message gets a piece of its
+/// own.
 const PIECE_BYTES: u64 = 4 << 20;
 const PIECE_MESSAGES: u64 = 10_000;
 
-/// A file that was looked through.
+/// A database whose messages have been scanned.
 #[derive(Debug)]
 pub(crate) struct SqliteFile {
     facts: FileFacts,
     connection: Mutex<Connection>,
-    /// By the ids of the file.
+    /// By the topic ids of the file.
     channels: HashMap<i64, (u16, Arc<Channel>)>,
     pieces: Vec<Piece>,
     summary: Summary,
 }
 
-/// Messages that are read at a time.
+/// The unit of reading: a range of rows.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     first_row: i64,
@@ -48,7 +49,8 @@ struct Piece {
 }
 
 impl SqliteFile {
-    /// Opens the file that lies at `place`, and is called `path` for people. Values have at most this many bytes.
+    /// Opens the file at `place`. Messages to users call it `path`. Values may have at most
+    /// `max_bytes`.
     pub(crate) fn open(path: &Path, place: &Path, max_bytes: usize) -> Result<Self, ReadError> {
         let bytes = std::fs::metadata(place)
             .map_err(|source| ReadError::Io {
@@ -100,7 +102,7 @@ impl SqliteFile {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `ROS 2 humble` and the like, in files of later versions.
+    /// The ROS 2 distribution, such as `ROS 2 humble`. Only files of later versions name it.
     fn distribution(&self) -> Option<String> {
         let connection = self.connection();
         if !is_plain_table(&connection, "schema").ok()? {
@@ -114,7 +116,7 @@ impl SqliteFile {
         (name.len() <= 64).then(|| format!("ROS 2 {name}"))
     }
 
-    /// Divides the messages into pieces, without reading them.
+    /// Divides the messages into pieces. Reads their sizes, not their contents.
     fn scan(&mut self) -> Result<(), rusqlite::Error> {
         let Self {
             connection,
@@ -256,7 +258,7 @@ impl Storage for SqliteFile {
     }
 }
 
-/// Opens a file for reading, and trusts nothing in it.
+/// Opens a file read-only, with everything disabled that content of the file could trigger.
 fn connect(place: &Path, max_bytes: usize) -> Result<Connection, rusqlite::Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let has_journal = |end: &str| {
@@ -264,7 +266,8 @@ fn connect(place: &Path, max_bytes: usize) -> Result<Connection, rusqlite::Error
         name.push(end);
         std::fs::metadata(name).is_ok_and(|file| file.len() > 0)
     };
-    // Nothing is written beside a file without a journal, which may lie on a disk that cannot be written.
+    // As `immutable`, SQLite creates no files beside the database. A bag without a journal can
+    // therefore lie on a read-only disk.
     let connection = match (
         has_journal("-wal") || has_journal("-journal"),
         immutable_uri(place),
@@ -300,7 +303,7 @@ fn immutable_uri(place: &Path) -> Option<String> {
     Some(uri + "?immutable=1")
 }
 
-/// Whether there is a table of that name that holds its rows itself, without computed columns.
+/// Whether `name` is an ordinary table without computed columns.
 fn is_plain_table(connection: &Connection, name: &str) -> Result<bool, rusqlite::Error> {
     let sql = "SELECT type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' FROM sqlite_schema WHERE name = ?1 LIMIT 1";
     let mut statement = connection.prepare(sql)?;
@@ -316,7 +319,7 @@ fn is_plain_table(connection: &Connection, name: &str) -> Result<bool, rusqlite:
     Ok(statement.query_row([name], |row| row.get::<_, i64>(0))? == 0)
 }
 
-/// Encoding and text of the definition of each type.
+/// Encoding and text of the definition of each message type.
 type Definitions = HashMap<String, (String, Arc<[u8]>)>;
 
 type ReadChannels = HashMap<i64, (u16, Arc<Channel>)>;
@@ -338,7 +341,7 @@ fn read_channels(connection: &Connection) -> Result<Result<ReadChannels, String>
         let Ok(number) = u16::try_from(channels.len()) else {
             return Ok(Err("it has more than 65,536 topics".to_owned()));
         };
-        // Bags of Humble and older ones have no definitions.
+        // Bags of Humble and earlier releases contain no definitions.
         let (schema_encoding, schema) = match definitions.get(&schema_name) {
             Some((encoding, definition)) => (encoding.clone(), definition.clone()),
             None => match ros2_definitions::of(&schema_name) {

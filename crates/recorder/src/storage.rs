@@ -8,25 +8,25 @@ use std::sync::Arc;
 use crate::channel::{Channel, Channels, Take};
 use crate::read_error::{End, ReadError};
 
-/// A file that was looked through. Every kind of file is read through this contract.
+/// An opened file. All file formats are read through this contract.
 pub(crate) trait Storage: fmt::Debug + Send + Sync {
     /// What is known of the file since it was opened.
     fn facts(&self) -> &FileFacts;
 
-    /// The last metadata of that name.
+    /// The last metadata record with that name.
     fn metadata(&self, name: &str) -> Option<&BTreeMap<String, String>>;
 
-    /// What the file says of its messages; `None` where it does not, or not whole.
+    /// The summary of its messages; `None` if the file has none, or not a complete one.
     fn summary(&self) -> Option<&Summary>;
 
     /// Number of pieces, for [`Self::read`].
     fn pieces(&self) -> usize;
 
-    /// The first time in a piece.
+    /// First log time in a piece, in nanoseconds since the Unix epoch.
     fn start_of(&self, piece: usize) -> u64;
 
-    /// Reads a piece, and hands out its messages. Pieces are to be read in order, because the first of them may describe the
-    /// channels of the later ones.
+    /// Reads a piece and passes its messages to `take`. Pieces must be read in order, because an
+    /// early piece may describe the channels of later ones.
     fn read(
         &self,
         piece: usize,
@@ -40,7 +40,7 @@ pub(crate) trait Storage: fmt::Debug + Send + Sync {
 pub(crate) struct FileFacts {
     /// The path that messages to users name.
     pub(crate) path: PathBuf,
-    /// Length of the file.
+    /// Length in bytes.
     pub(crate) bytes: u64,
     pub(crate) end: End,
     /// The library or ROS distribution that wrote the file; empty if unknown.

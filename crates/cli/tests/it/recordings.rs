@@ -592,7 +592,7 @@ fn mistakes_are_explained() {
     fs::write(dataflow.folder().join("other.mcap"), "#ROSBAG V2.0\n").unwrap();
     let text = said(&["replay", "other.mcap"]);
     assert!(
-        text.contains("other.mcap is no recording: it begins with \"#ROSBAG"),
+        text.contains("other.mcap is not a recording: it begins with \"#ROSBAG"),
         "{text}"
     );
     let text = said(&["replay", "other.mcap", "--clock", "--rate", "max"]);

@@ -1,35 +1,35 @@
-//! Reading CDR, the encoding of messages of ROS 2: OMG's Common Data Representation (DDS Interoperability Wire Protocol,
-//! section 10; "plain" CDR of XTypes version 1). A value lies at a multiple of its size, counted from behind the
-//! four bytes that say how the message is encoded.
+//! Decodes CDR, the encoding of ROS 2 messages: the Common Data Representation of OMG (DDS
+//! Interoperability Wire Protocol, section 10; "plain" CDR of XTypes version 1). A value is aligned
+//! to its size, counted from the end of the 4 bytes that identify the encoding.
 
-/// Why a message is not what its definition says.
+/// Why a message does not match its definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CdrError {
-    /// Another encoding, or none.
+    /// The encoding is not plain CDR, or missing.
     #[error("the message begins with {found:02x?}, which is not plain CDR (00 00 or 00 01)")]
     Encoding {
-        /// The first bytes.
+        /// First bytes of the message.
         found: Vec<u8>,
     },
-    /// It ends too early, or counts more than is there.
+    /// The message ends early, or a count exceeds the rest of the message.
     #[error("the message needs {wanted} bytes at byte {at}, where {left} are left")]
     Short {
-        /// Where.
+        /// Offset in bytes.
         at: usize,
-        /// What it needs at least.
+        /// Number of bytes required, at least.
         wanted: usize,
-        /// What is there.
+        /// Number of bytes left.
         left: usize,
     },
-    /// Lists of more than 2 GB.
+    /// A list exceeds 2 GB.
     #[error("the message is too large for Arrow's lists")]
     TooLarge,
 }
 
-/// How a message is encoded.
+/// Length of the identifier of the encoding.
 const ENCODING_BYTES: usize = 4;
 
-/// Reads a message from its beginning to its end.
+/// Reads a message from front to back.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
@@ -54,12 +54,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Whether numbers must be turned round.
+    /// Whether the bytes of numbers must be reversed.
     pub(crate) fn is_big_endian(&self) -> bool {
         self.is_big_endian
     }
 
-    /// `count` values of `size` bytes each, which lie at a multiple of that.
+    /// `count` values of `size` bytes each, aligned to `size`.
     pub(crate) fn values(&mut self, count: usize, size: usize) -> Result<&'a [u8], CdrError> {
         if count == 0 {
             return Ok(&[]);
@@ -95,7 +95,8 @@ impl<'a> Reader<'a> {
         self.u32().map(u32::cast_signed)
     }
 
-    /// How many values a sequence has. Each takes a byte at least, so that no more can be there than bytes are left.
+    /// The number of values in a sequence. As each value takes at least one byte, more than the
+    /// bytes left is an error.
     pub(crate) fn count(&mut self) -> Result<usize, CdrError> {
         let count = self.u32()? as usize;
         let left = self.bytes.len() - self.at;
@@ -109,7 +110,7 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
-    /// A text, without the zero at its end.
+    /// A text, without its terminating zero.
     pub(crate) fn text(&mut self) -> Result<&'a [u8], CdrError> {
         let count = self.count()?;
         let bytes = self.values(count, 1)?;
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_lie_at_multiples_of_their_size_in_either_order_of_bytes() {
+    fn values_are_aligned_to_their_size_in_either_byte_order() {
         let little = [
             0, 1, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, b'h', b'i', 0,
         ];
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_held_against_what_is_left() {
+    fn a_count_is_checked_against_the_rest_of_the_message() {
         let mut reader = Reader::new(&[0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 1]).unwrap();
         assert_eq!(
             reader.count(),

@@ -1,4 +1,5 @@
-//! Messages as Arrow arrays: a message is an array of one struct, whose fields are called and nested as those of ROS.
+//! Messages as Arrow arrays: a message becomes an array of one struct with the field names and
+//! nesting of ROS.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use arrow_schema::{ArrowError, DataType, Field as ArrowField, Fields};
 use super::cdr::{CdrError, Reader};
 use super::definition::{Definition, Kind, Number};
 
-/// Values of one type, which are read one after the other.
+/// Consecutive values of one type.
 pub(crate) enum Column {
     Bool(Vec<bool>),
     Number(Number, Vec<u8>),
@@ -32,14 +33,14 @@ pub(crate) enum Column {
     },
 }
 
-/// The type of the array of a message.
+/// The Arrow type of a message.
 pub(crate) fn data_type(definition: &Definition) -> DataType {
     let field = |(name, kind): (&str, &Kind)| ArrowField::new(name, type_of(kind), false);
     let fields: Vec<_> = fields(definition).map(field).collect();
     DataType::Struct(Fields::from(fields))
 }
 
-/// A message without fields has a byte all the same, because IDL knows no empty structs (`rosidl`).
+/// A message without fields contains one byte, because IDL has no empty structs (`rosidl`).
 const EMPTY: (&str, &Kind) = (
     "structure_needs_at_least_one_member",
     &Kind::Number(Number::U8),
@@ -79,7 +80,7 @@ fn type_of(kind: &Kind) -> DataType {
 }
 
 impl Column {
-    /// For the values of a message.
+    /// A column for values of a message type.
     pub(crate) fn of_message(definition: &Definition) -> Self {
         let fields = fields(definition)
             .map(|(_, kind)| Self::new(kind))
@@ -108,8 +109,8 @@ impl Column {
         }
     }
 
-    /// Reads `count` values. What memory they take is in proportion to the bytes that they take in the message, which is
-    /// looked at first.
+    /// Reads `count` values. Checks their bytes first, so memory use is proportional to the size of
+    /// the message.
     pub(crate) fn read(&mut self, reader: &mut Reader<'_>, count: usize) -> Result<(), CdrError> {
         match self {
             Self::Bool(values) => {
@@ -126,7 +127,7 @@ impl Column {
             }
             Self::Text { ends, bytes } => {
                 for _ in 0..count {
-                    // ROS does not say how a string is encoded.
+                    // ROS does not define the encoding of a string.
                     bytes.extend_from_slice(String::from_utf8_lossy(reader.text()?).as_bytes());
                     ends.push(end(bytes.len())?);
                 }
@@ -164,7 +165,7 @@ impl Column {
         Ok(())
     }
 
-    /// The array.
+    /// Builds the array.
     pub(crate) fn build(self, data_type: &DataType) -> Result<ArrayData, ArrowError> {
         let builder = ArrayData::builder(data_type.clone());
         let child = |items: Self, item: &ArrowField| items.build(item.data_type());
@@ -215,7 +216,7 @@ fn end(length: usize) -> Result<i32, CdrError> {
     i32::try_from(length).map_err(|_| CdrError::TooLarge)
 }
 
-/// Arrow wants numbers at multiples of their size, which memory for bytes need not be.
+/// Copies values to memory aligned for numbers, as Arrow requires.
 fn aligned(values: Vec<u8>) -> Buffer {
     Buffer::from_slice_ref(values.as_slice())
 }

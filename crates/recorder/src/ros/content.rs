@@ -1,4 +1,4 @@
-//! A decoded message of ROS 2, and why one cannot be decoded.
+//! Decoded messages of ROS 2, and decoding errors.
 
 use std::borrow::Cow;
 
@@ -8,41 +8,41 @@ use nervure_message::{Layout, Metadata, TensorError};
 
 use super::cdr::{CdrError, Reader};
 
-/// Texts that go into metadata and announcements.
+/// Limit on texts that become metadata or names.
 const MAX_TEXT_BYTES: usize = 256;
 
 /// Why a message cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
-    /// It is not what its definition says.
+    /// The message does not match its definition.
     #[error(transparent)]
     Cdr(#[from] CdrError),
-    /// A text is too long for what it is.
+    /// A text is too long for its use.
     #[error("its {what} has {bytes} bytes, at most {MAX_TEXT_BYTES} are read")]
     Text {
-        /// What it is.
+        /// The field that holds the text.
         what: &'static str,
-        /// Its length.
+        /// Length of the text, in bytes.
         bytes: usize,
     },
-    /// An image whose numbers contradict each other.
+    /// The fields of an image contradict each other.
     #[error("the image is not whole: {0}")]
     Image(String),
-    /// A point cloud whose numbers contradict each other.
+    /// The fields of a point cloud contradict each other.
     #[error("the point cloud is not whole: {0}")]
     Cloud(String),
-    /// A tensor that is too large.
+    /// A tensor is too large.
     #[error(transparent)]
     Tensor(#[from] TensorError),
-    /// An array that is too large.
+    /// Arrow refuses the array.
     #[error(transparent)]
     Array(#[from] ArrowError),
-    /// An array that is too large.
+    /// The array cannot be laid out in a payload.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }
 
-/// A message that was decoded.
+/// A decoded message.
 pub(crate) struct Content<'a> {
     pub(crate) header: RosHeader,
     pub(crate) layout: Layout,
@@ -53,7 +53,7 @@ pub(crate) struct Content<'a> {
 /// `std_msgs/Header`.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct RosHeader {
-    /// Nanoseconds since the Unix epoch, 0 for none.
+    /// In nanoseconds since the Unix epoch; 0 for none.
     pub(crate) stamp: i64,
     pub(crate) frame: String,
 }
@@ -69,7 +69,7 @@ impl RosHeader {
     }
 }
 
-/// A text for metadata or an announcement.
+/// Decodes a text for metadata or a name.
 pub(super) fn short_text(bytes: &[u8], what: &'static str) -> Result<String, MessageError> {
     if bytes.len() > MAX_TEXT_BYTES {
         return Err(MessageError::Text {

@@ -1,17 +1,17 @@
-//! Message definitions of ROS 2 (`ros2msg`), as they stand in the schema of a channel: the text of the message's own file,
-//! and behind lines of `=` those of all messages that it uses.
+//! Message definitions of ROS 2 (`ros2msg`), as they stand in the schema of a channel: the text of
+//! the message's own file, then the texts of all messages it uses, each after a line of `=`.
 //!
-//! The text comes with the recording, so that everything in it is bounded: types may not contain themselves, and all
-//! their fields together, each time that they are used, are counted.
+//! The text is untrusted, so everything in it has a limit. Types must not contain themselves, and
+//! fields are counted each time their type is used.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Fields of a message, with those of the messages in it.
+/// Limit on the fields of a message, including those of nested messages.
 const MAX_FIELDS: usize = 4096;
-/// Messages in messages.
+/// Limit on the nesting of messages.
 const MAX_DEPTH: usize = 24;
-/// A longer definition is none.
+/// Limit on the text of a definition.
 const MAX_TEXT_BYTES: usize = 1 << 20;
 
 /// A message type whose fields are all known.
@@ -20,7 +20,7 @@ pub(crate) struct Definition {
     /// `package/Name`
     pub(crate) name: String,
     pub(crate) fields: Vec<Field>,
-    /// Its fields and those of the messages in it.
+    /// Number of its fields, including those of nested messages.
     weight: usize,
 }
 
@@ -37,9 +37,9 @@ pub(crate) enum Kind {
     Number(Number),
     Text,
     Message(Arc<Definition>),
-    /// So many of them.
+    /// A fixed number of values.
     Array(Box<Kind>, usize),
-    /// Any number of them.
+    /// Any number of values.
     Sequence(Box<Kind>),
 }
 
@@ -60,46 +60,47 @@ pub(crate) enum Number {
 /// Why a definition cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DefinitionError {
-    /// A line that is no field.
-    #[error("`{line}` in the definition of {message} is no field")]
+    /// A line is not a field.
+    #[error("`{line}` in the definition of {message} is not a field")]
     Line {
-        /// The message.
+        /// Type of the message.
         message: String,
         /// The line.
         line: String,
     },
-    /// A type that is not defined.
+    /// The definition of a field's type is missing.
     #[error("{message} has a field of type `{name}`, whose definition is missing")]
     Missing {
-        /// The message.
+        /// Type of the message.
         message: String,
-        /// The type.
+        /// Type of the field.
         name: String,
     },
-    /// UTF-16 text, which the implementations of ROS 2 encode differently.
+    /// A field is UTF-16 text, which the implementations of ROS 2 encode differently.
     #[error("{message} has a field of type `wstring`, which is not read")]
     WideText {
-        /// The message.
+        /// Type of the message.
         message: String,
     },
-    /// It contains itself, or is too deep.
+    /// A type contains itself, or is nested too deeply.
     #[error("{name} contains itself, or more than {MAX_DEPTH} messages in each other")]
     Depth {
         /// The type.
         name: String,
     },
-    /// Too much of it.
+    /// The definition or its fields exceed a limit.
     #[error(
         "the definition is larger than the limits: {MAX_FIELDS} fields, {MAX_TEXT_BYTES} bytes"
     )]
     TooLarge,
-    /// Something else.
-    #[error("the definition is no UTF-8 text")]
+    /// The definition is not UTF-8.
+    #[error("the definition is not UTF-8 text")]
     NotText,
 }
 
 impl Definition {
-    /// The message `name` (`package/msg/Name`), whose definition begins the text.
+    /// Parses the definition of the message `name` (`package/msg/Name`), with which the text
+    /// begins.
     ///
     /// # Errors
     /// [`DefinitionError`].
@@ -116,7 +117,7 @@ impl Definition {
         library.resolve(&name, MAX_DEPTH)
     }
 
-    /// Whether its fields are these.
+    /// Whether it has exactly these fields, as names and types.
     pub(crate) fn has_fields(&self, fields: &[(&str, &str)]) -> bool {
         let shown = self
             .fields
@@ -167,7 +168,7 @@ impl Number {
     }
 }
 
-/// The text of each message, by its name.
+/// The lines of each message, by its name.
 fn texts<'a>(name: &str, text: &'a str) -> HashMap<String, Vec<&'a str>> {
     let mut texts = HashMap::from([(name.to_owned(), Vec::new())]);
     let mut current = name.to_owned();
@@ -175,7 +176,7 @@ fn texts<'a>(name: &str, text: &'a str) -> HashMap<String, Vec<&'a str>> {
         let line = line.split('#').next().unwrap_or_default().trim();
         if let Some(name) = line.strip_prefix("MSG:") {
             current = plain_name(name.trim());
-            // One without fields is known, too.
+            // A message without fields must be known too.
             texts.entry(current.clone()).or_insert_with(Vec::new);
         } else if !line.is_empty() && !line.starts_with("===") {
             texts
@@ -187,7 +188,7 @@ fn texts<'a>(name: &str, text: &'a str) -> HashMap<String, Vec<&'a str>> {
     texts
 }
 
-/// `package/Name` of `package/msg/Name`.
+/// Converts `package/msg/Name` to `package/Name`.
 fn plain_name(name: &str) -> String {
     name.replacen("/msg/", "/", 1)
 }
@@ -218,7 +219,7 @@ impl Library<'_> {
                 .unwrap_or(rest.len());
             let (field, after) = rest.split_at(end);
             if after.trim_start().starts_with('=') {
-                // A constant takes no place in a message.
+                // Constants are not part of a message.
                 continue;
             }
             let is_field =
@@ -282,7 +283,7 @@ impl Library<'_> {
         text: &str,
         depth: usize,
     ) -> Result<Kind, DefinitionError> {
-        // Texts may have a bound.
+        // A string may have a length limit, which does not matter here.
         let bare = text.split("<=").next().unwrap_or(text);
         Ok(match bare {
             "bool" => Kind::Bool,
@@ -369,7 +370,7 @@ float64 y -1.5
 ";
 
     #[test]
-    fn messages_in_messages_are_found_also_in_their_own_package() {
+    fn nested_messages_are_found_in_their_own_package_too() {
         let definition = Definition::parse("nav_msgs/msg/Odometry", ODOMETRY.as_bytes()).unwrap();
         let kinds = [
             ("header", "std_msgs/Header"),
@@ -387,7 +388,7 @@ float64 y -1.5
     }
 
     #[test]
-    fn constants_defaults_and_bounds_are_told_from_fields() {
+    fn constants_defaults_and_bounds_are_distinguished_from_fields() {
         let text = "uint8 OK=0\nuint8 BAD = 1\nstring NAME='a b'\nstring<=10 name \"a=b\"\nuint8[<=3] few\nint8[] any\nbool on true";
         let definition = Definition::parse("a/msg/B", text.as_bytes()).unwrap();
         let kinds = [
@@ -400,13 +401,13 @@ float64 y -1.5
     }
 
     #[test]
-    fn what_is_wrong_is_refused_with_its_line() {
+    fn errors_name_the_line() {
         for (text, expected) in [
-            ("int32", "`int32` in the definition of a/B is no field"),
+            ("int32", "`int32` in the definition of a/B is not a field"),
             ("int32 a\nint32 a", "`int32 a`"),
             ("int32[0] a", "`int32[0] a`"),
             ("int32[x] a", "`int32[x] a`"),
-            ("int32[99999999999999999999] a", "is no field"),
+            ("int32[99999999999999999999] a", "is not a field"),
             ("wstring a", "wstring"),
             (
                 "other/Thing a",
@@ -426,7 +427,7 @@ float64 y -1.5
     }
 
     #[test]
-    fn a_definition_that_multiplies_itself_is_refused() {
+    fn a_definition_that_grows_exponentially_is_refused() {
         let mut text = String::from("M0 a\nM0 b\n");
         for level in 0..20 {
             text += &format!("===\nMSG: a/M{level}\n");

@@ -7,7 +7,7 @@ use nervure_message::{DType, Layout, Metadata, TensorLayout};
 use super::cdr::Reader;
 use super::content::{Content, MessageError, RosHeader, short_text};
 
-/// Fields of `sensor_msgs/Image`, which are read here by their order.
+/// Fields of `sensor_msgs/Image`, in the order in which they are read here.
 pub(crate) const IMAGE_FIELDS: [(&str, &str); 7] = [
     ("header", "std_msgs/Header"),
     ("height", "uint32"),
@@ -18,14 +18,14 @@ pub(crate) const IMAGE_FIELDS: [(&str, &str); 7] = [
     ("data", "uint8[]"),
 ];
 
-/// Fields of `sensor_msgs/CompressedImage`.
+/// Fields of `sensor_msgs/CompressedImage`, in the order in which they are read here.
 pub(crate) const COMPRESSED_FIELDS: [(&str, &str); 3] = [
     ("header", "std_msgs/Header"),
     ("format", "string"),
     ("data", "uint8[]"),
 ];
 
-/// An image: height x width, or height x width x channels. Its rows may be further apart than they are long.
+/// An image: height x width, or height x width x channels. Rows may have padding.
 pub(crate) fn image<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageError> {
     let header = RosHeader::read(reader)?;
     let (height, width) = (reader.u32()? as usize, reader.u32()? as usize);
@@ -36,7 +36,7 @@ pub(crate) fn image<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageE
     let mut metadata = Metadata::new();
     metadata.insert("encoding", encoding.clone());
     let Some((dtype, channels)) = pixels(&encoding) else {
-        // The bytes as they are; the receiver knows what they mean.
+        // An unknown encoding: the bytes as they are, for the receiver to interpret.
         for (name, value) in [("height", height), ("width", width), ("step", step)] {
             metadata.insert(name, value as i64);
         }
@@ -71,7 +71,7 @@ pub(crate) fn image<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageE
     };
     let mut payload = Cow::Borrowed(data);
     if is_big_endian && item_bytes > 1 && !data.is_empty() {
-        // Rows of an odd step do not begin at multiples of an element.
+        // With an odd step, rows are not aligned to elements. Each row is reversed separately.
         for row in payload.to_mut().chunks_mut(step) {
             row.chunks_exact_mut(item_bytes).for_each(<[u8]>::reverse);
         }
@@ -84,7 +84,7 @@ pub(crate) fn image<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageE
     })
 }
 
-/// The bytes of a JPEG, PNG or whatever `format` says.
+/// The bytes of a JPEG, PNG or other `format`.
 pub(crate) fn compressed<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageError> {
     let header = RosHeader::read(reader)?;
     let format = short_text(reader.text()?, "format")?;
@@ -98,8 +98,8 @@ pub(crate) fn compressed<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, Mes
     })
 }
 
-/// Type and number of a pixel's values, by the names of `sensor_msgs/image_encodings.hpp`; `None` for those whose pixels
-/// do not lie one after the other.
+/// Type and number of the values of a pixel, by the names of `sensor_msgs/image_encodings.hpp`;
+/// `None` for encodings whose pixels are not contiguous.
 fn pixels(encoding: &str) -> Option<(DType, usize)> {
     Some(match encoding {
         "mono8" | "bayer_rggb8" | "bayer_bggr8" | "bayer_gbrg8" | "bayer_grbg8" => (DType::U8, 1),
@@ -111,7 +111,7 @@ fn pixels(encoding: &str) -> Option<(DType, usize)> {
         "rgb16" | "bgr16" => (DType::U16, 3),
         "rgba16" | "bgra16" => (DType::U16, 4),
         "uyvy" | "yuyv" | "yuv422" | "yuv422_yuy2" => (DType::U8, 2),
-        // `32FC1`: bits, kind, number of channels, which is 1 when it is not there.
+        // `32FC1`: bits, kind, number of channels (1 by default).
         _ => {
             let (dtype, channels) = encoding.split_once('C')?;
             let dtype = match dtype {

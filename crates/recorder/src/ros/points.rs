@@ -8,7 +8,7 @@ use super::cdr::Reader;
 use super::content::{Content, MessageError, RosHeader, short_text};
 use super::definition::Kind;
 
-/// Fields of `sensor_msgs/PointCloud2`, which are read here by their order.
+/// Fields of `sensor_msgs/PointCloud2`, in the order in which they are read here.
 pub(crate) const CLOUD_FIELDS: [(&str, &str); 9] = [
     ("header", "std_msgs/Header"),
     ("height", "uint32"),
@@ -29,7 +29,7 @@ const POINT_FIELD: [(&str, &str); 4] = [
     ("count", "uint32"),
 ];
 
-/// Whether it is a sequence of `sensor_msgs/PointField` as it is read here.
+/// Whether it is a sequence of `sensor_msgs/PointField` with the expected fields.
 pub(crate) fn is_list_of_fields(kind: &Kind) -> bool {
     let Kind::Sequence(item) = kind else {
         return false;
@@ -37,10 +37,10 @@ pub(crate) fn is_list_of_fields(kind: &Kind) -> bool {
     matches!(&**item, Kind::Message(field) if field.has_fields(&POINT_FIELD))
 }
 
-/// Fields that a point may have.
-const MOST_FIELDS: usize = 64;
+/// Limit on the fields of a point.
+const MAX_FIELDS: usize = 64;
 
-/// A value, or some, of each point.
+/// One or several values of each point.
 struct PointField {
     name: String,
     offset: usize,
@@ -48,16 +48,17 @@ struct PointField {
     count: usize,
 }
 
-/// A cloud: points x values where all values of a point are of one type and lie together, or else points, whose element is
-/// a structure that NumPy knows; each with one dimension more when the cloud is organised in rows.
+/// A point cloud. If all values of a point have one type and are contiguous: points x values.
+/// Otherwise: points, whose element is a NumPy structure. An organised cloud has one more
+/// dimension, for its rows.
 pub(crate) fn cloud<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageError> {
     let header = RosHeader::read(reader)?;
     let (height, width) = (reader.u32()? as usize, reader.u32()? as usize);
     let mut fields = Vec::new();
     let count = reader.count()?;
-    if count > MOST_FIELDS {
+    if count > MAX_FIELDS {
         return Err(MessageError::Cloud(format!(
-            "its points have {count} fields, at most {MOST_FIELDS} are read"
+            "its points have {count} fields, at most {MAX_FIELDS} are read"
         )));
     }
     for _ in 0..count {
@@ -121,7 +122,7 @@ fn read_field(reader: &mut Reader<'_>) -> Result<PointField, MessageError> {
         8 => DType::F64,
         code => {
             return Err(MessageError::Cloud(format!(
-                "its field {name:?} is of type {code}, which there is not"
+                "its field {name:?} is of type {code}, which is unknown"
             )));
         }
     };
@@ -133,7 +134,8 @@ fn read_field(reader: &mut Reader<'_>) -> Result<PointField, MessageError> {
     })
 }
 
-/// The type of the elements, and how many a point has; `None` when the point is the element.
+/// Type of the elements and number of elements per point; `None` as number if the whole point is
+/// the element.
 fn point_type(
     fields: &[PointField],
     point_step: usize,
@@ -198,13 +200,13 @@ fn point_type(
     ))
 }
 
-/// NumPy's name with the mark of byte order, as in `dtype.descr`.
+/// NumPy's name of the type with its byte order, as in `dtype.descr`.
 fn numpy_type(dtype: &DType) -> String {
     let mark = if dtype.item_bytes() == 1 { '|' } else { '<' };
     format!("{mark}{}", dtype.numpy_name())
 }
 
-/// As Python writes a text.
+/// The text as a Python literal.
 fn quoted(name: &str) -> String {
     let escaped: String = name
         .chars()

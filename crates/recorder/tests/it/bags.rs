@@ -1,4 +1,5 @@
-//! Messages of ROS 2 that are not what they say. What whole ones become is tested with bags (`tests/test_bags.py`).
+//! Messages of ROS 2 that contradict their definition or themselves. Valid ones are tested with
+//! bags (`tests/test_bags.py`).
 
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ fn channel(name: &str, definition: &str) -> Arc<Channel> {
     })
 }
 
-/// A message in CDR, little-endian.
+/// A message in little-endian CDR.
 #[derive(Default)]
 struct Cdr(Vec<u8>);
 
@@ -122,7 +123,7 @@ fn images_that_contradict_themselves_are_refused_with_the_numbers() {
         (1_700_000_000_000_000_005, Some("front"))
     );
     let Layout::Tensor(layout) = sample.layout() else {
-        panic!("it is a tensor")
+        panic!("expected a tensor")
     };
     assert_eq!(layout.shape(), [2, 2, 3]);
     for (cdr, expected) in [
@@ -197,7 +198,7 @@ fn clouds_that_contradict_themselves_are_refused_with_the_numbers() {
 
 proptest! {
     #[test]
-    fn whatever_a_message_is_it_is_read_or_refused(data in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn any_message_is_read_or_refused(data in proptest::collection::vec(any::<u8>(), 0..200)) {
         let mixed = "bool on\nstring[] names\nfloat64[3] xyz\nPart[] parts\nPart[2] pair\n===\nMSG: a/Part\nuint16[] values\nstring label";
         for (name, definition) in [
             ("sensor_msgs/msg/Image", image_definition()),

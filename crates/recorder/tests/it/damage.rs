@@ -1,4 +1,4 @@
-//! Files that were cut, damaged, or are no recordings.
+//! Files that were cut or damaged, or are not recordings.
 
 use nervure_message::Metadata;
 use nervure_recorder::{End, ReadError, Recorder, RecorderOptions, Recording};
@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use crate::support::{Owned, record, replay};
 
-/// The code of a chunk's record.
+/// The code of a chunk record.
 const CHUNK: u8 = 0x06;
 
-/// A recording of a hundred samples, ten a chunk or so.
+/// A recording of 100 samples, about 10 per chunk.
 fn recording(folder: &std::path::Path) -> (std::path::PathBuf, Vec<(&'static str, Owned)>) {
     let path = folder.join("run.mcap");
     let samples: Vec<_> = (0..100)
@@ -41,7 +41,7 @@ fn a_file_cut_anywhere_has_its_complete_chunks() {
         std::fs::write(&path, &whole[..length]).unwrap();
         let recording = Recording::open(&path).unwrap();
         let replayed = replay(&recording);
-        assert!(replayed.len() >= last, "what was readable stays so");
+        assert!(replayed.len() >= last, "what was readable remains readable");
         last = replayed.len();
         assert!(
             replayed
@@ -51,7 +51,7 @@ fn a_file_cut_anywhere_has_its_complete_chunks() {
         );
         if last < samples.len() {
             let End::CutShort { at, .. } = recording.end() else {
-                panic!("{length} bytes are not all")
+                panic!("{length} bytes are not the whole file")
             };
             assert!(*at <= length as u64);
         }
@@ -60,7 +60,7 @@ fn a_file_cut_anywhere_has_its_complete_chunks() {
 }
 
 #[test]
-fn a_damaged_chunk_is_told_with_its_place_and_the_others_are_read() {
+fn a_damaged_chunk_is_reported_with_its_offset_and_the_others_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let (path, samples) = recording(folder.path());
     let mut bytes = std::fs::read(&path).unwrap();
@@ -77,7 +77,8 @@ fn a_damaged_chunk_is_told_with_its_place_and_the_others_are_read() {
     assert!(*offset < middle as u64);
     assert!(error.to_string().contains("run.mcap, at byte"), "{error}");
     assert!(good.len() < samples.len());
-    // The index behind the chunk counts its messages, the chunk begins with their times: a millisecond each.
+    // The index behind the chunk counts its messages, and the chunk begins with their times, which
+    // are one millisecond apart.
     let lost = samples.len() - good.len();
     let said = format!(
         "{lost} messages of {:.1} s are lost",
@@ -91,7 +92,7 @@ fn a_damaged_chunk_is_told_with_its_place_and_the_others_are_read() {
         (topic.messages, topic.missing, topic.lost),
         (good.len() as u64, lost as u64, Some(0))
     );
-    // The index alone does not know.
+    // The index alone does not show the damage.
     assert_eq!(
         (
             recording.overview().topics[0].messages,
@@ -111,7 +112,7 @@ fn a_file_that_is_being_written_is_not_damaged() {
     recorder
         .record(topic, &sample.incoming(), std::time::Instant::now())
         .unwrap();
-    // The first bytes are written by a thread.
+    // The first bytes are written by a thread, so the file may still be empty.
     let recording = loop {
         match Recording::open(&path) {
             Ok(recording) => break recording,
@@ -125,12 +126,12 @@ fn a_file_that_is_being_written_is_not_damaged() {
 }
 
 #[test]
-fn what_the_index_counts_and_the_file_does_not_have_is_missing() {
+fn messages_in_the_index_that_are_not_in_the_file_are_missing() {
     let folder = tempfile::tempdir().unwrap();
     let (path, samples) = recording(folder.path());
     let mut bytes = std::fs::read(&path).unwrap();
     let messages = |recording: &Recording| recording.messages().filter(Result::is_ok).count();
-    // A chunk becomes a record of a kind that is not known, which readers skip.
+    // Turn a chunk into a record of unknown kind, which readers skip.
     let chunks = chunks(&bytes);
     bytes[chunks[chunks.len() / 2]] = 0x7f;
     std::fs::write(&path, &bytes).unwrap();
@@ -140,7 +141,7 @@ fn what_the_index_counts_and_the_file_does_not_have_is_missing() {
     let overview = recording.checked_overview();
     let missing = samples.len() - left;
     assert_eq!(overview.topics[0].missing, missing as u64);
-    let expected = format!("run.mcap: {missing} messages that its index counts are not there");
+    let expected = format!("run.mcap: {missing} messages listed in its index are missing");
     assert!(
         overview.damaged[0].ends_with(&expected),
         "{:?}",
@@ -164,7 +165,7 @@ fn chunks_without_an_index_behind_them_are_damaged_one_by_one() {
             ends.push(bytes.len());
         }
     }
-    // Not the first, which describes the channel.
+    // Not the first chunk, which describes the channel.
     bytes[ends[1] - 1] ^= 0xff;
     std::fs::write(&path, &bytes).unwrap();
     let recording = Recording::open(&path).unwrap();
@@ -179,7 +180,7 @@ fn chunks_without_an_index_behind_them_are_damaged_one_by_one() {
     );
 }
 
-/// The records of a file, up to the end of its data.
+/// The records of a file, up to the end of the data section.
 fn records(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     const DATA_END: u8 = 0x0f;
     let mut found = Vec::new();
@@ -192,7 +193,7 @@ fn records(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     found
 }
 
-/// Where chunks begin.
+/// Offsets of the chunks.
 fn chunks(bytes: &[u8]) -> Vec<usize> {
     records(bytes)
         .into_iter()
@@ -264,7 +265,7 @@ fn channels_of_others_are_read_and_named() {
 
 proptest! {
     #[test]
-    fn whatever_is_in_a_file_it_is_read_or_refused(
+    fn any_file_is_read_or_refused(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
         compress: bool,
     ) {

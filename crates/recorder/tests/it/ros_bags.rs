@@ -1,4 +1,5 @@
-//! Bags of ROS 2 as folders, in SQLite, split and compressed. What other programs write is tested with `tests/test_bags.py`.
+//! Bags of ROS 2 as folders, in SQLite, split and compressed. Bags written by other programs are
+//! tested with `tests/test_bags.py`.
 
 use std::path::Path;
 
@@ -8,7 +9,8 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 const TIME: i64 = 1_700_000_000_000_000_000;
 
-/// A file as Humble writes it: without the definitions of messages. Messages are texts, a millisecond each.
+/// Writes a file as Humble does, without message definitions. Messages are texts, one per
+/// millisecond.
 fn write_db3(path: &Path, numbers: std::ops::Range<i64>, message: impl Fn(i64) -> Vec<u8>) {
     let connection = Connection::open(path).unwrap();
     let tables = "PRAGMA page_size = 512;
@@ -68,7 +70,7 @@ fn expected(numbers: std::ops::Range<i64>) -> Vec<String> {
 }
 
 #[test]
-fn a_split_bag_is_one_recording_however_it_is_packed() {
+fn a_split_bag_is_one_recording_with_any_compression() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
     write_db3(&file("bag_0.db3"), 0..40, text);
@@ -80,7 +82,7 @@ fn a_split_bag_is_one_recording_however_it_is_packed() {
     )
     .unwrap();
     std::fs::remove_file(file("bag_2.db3")).unwrap();
-    // As old versions, with the folder; and by the name that it had before it was packed.
+    // One name includes the folder, as in early versions; one is the name before compression.
     write_metadata(folder.path(), &["bag_0.db3", "bag/bag_1.db3", "bag_2.db3"]);
     let recording = Recording::open(folder.path()).unwrap();
     assert_eq!(texts(&recording), expected(0..100));
@@ -105,7 +107,7 @@ fn a_split_bag_is_one_recording_however_it_is_packed() {
 }
 
 #[test]
-fn what_a_bag_lacks_is_named() {
+fn errors_name_what_a_bag_lacks() {
     let folder = tempfile::tempdir().unwrap();
     let said = || Recording::open(folder.path()).unwrap_err().to_string();
     assert!(
@@ -121,7 +123,7 @@ fn what_a_bag_lacks_is_named() {
     );
     std::fs::write(folder.path().join("bag_0.db3"), "no database").unwrap();
     assert!(
-        said().contains("bag_0.db3 is no recording: it begins with \"no data"),
+        said().contains("bag_0.db3 is not a recording: it begins with \"no data"),
         "{}",
         said()
     );
@@ -138,7 +140,7 @@ fn what_a_bag_lacks_is_named() {
 }
 
 #[test]
-fn damage_of_a_database_is_told_and_the_rest_is_read() {
+fn damage_of_a_database_is_reported_and_the_rest_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bag_0.db3");
     write_db3(&path, 0..2000, text);
@@ -148,7 +150,7 @@ fn damage_of_a_database_is_told_and_the_rest_is_read() {
         Err(error) => assert!(error.to_string().contains("malformed"), "{error}"),
         Ok(recording) => {
             let End::CutShort { what, .. } = recording.end() else {
-                panic!("half of it is not all")
+                panic!("half of the file is not the whole file")
             };
             assert!(
                 what.contains("malformed") && what.contains("cannot be read"),
@@ -156,7 +158,7 @@ fn damage_of_a_database_is_told_and_the_rest_is_read() {
             );
         }
     }
-    // Messages that are compressed, one of them not as it should.
+    // Compressed messages, one of them damaged.
     let damaged = |number| match packed(&text(number)) {
         mut bytes if number == 7 => {
             bytes.truncate(9);
@@ -180,7 +182,7 @@ fn damage_of_a_database_is_told_and_the_rest_is_read() {
 }
 
 #[test]
-fn what_a_killed_recorder_left_in_the_journal_is_read() {
+fn the_journal_of_a_killed_recorder_is_read() {
     let (folder, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = folder.path().join("bag_0.db3");
     write_db3(&path, 0..10, text);
@@ -200,7 +202,7 @@ fn what_a_killed_recorder_left_in_the_journal_is_read() {
 }
 
 #[test]
-fn databases_that_would_compute_are_refused() {
+fn databases_with_computed_tables_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let topics = "CREATE TABLE topics(id INTEGER PRIMARY KEY, name TEXT, type TEXT, serialization_format TEXT);";
     let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS id, 1 AS topic_id, \
@@ -219,7 +221,7 @@ fn databases_that_would_compute_are_refused() {
         let error = Recording::open(&path).unwrap_err().to_string();
         assert!(error.ends_with(".db3: it has no table `messages`"), "{error}");
     }
-    // Values of any size, but of which none is larger than the limit.
+    // One value exceeds the reader's limit of 50,000 bytes.
     let path = folder.path().join("large.db3");
     write_db3(&path, 0..3, |number| {
         vec![0; 5 + 100_000 * usize::from(number == 1)]

@@ -1,4 +1,4 @@
-//! What is recorded is replayed: every kind of value, byte for byte.
+//! Every kind of value is replayed as it was recorded, byte for byte.
 
 use nervure_message::{DType, Metadata, Scalar, Tensor, TensorLayout, Value};
 use nervure_recorder::{RecorderOptions, Recording};
@@ -94,7 +94,7 @@ fn values() -> impl Strategy<Value = Owned> {
 
 proptest! {
     #[test]
-    fn samples_come_back_as_they_were(
+    fn samples_round_trip(
         values in proptest::collection::vec((0..3_usize, values()), 1..12),
         compress: bool,
         chunk_bytes in 1..2000_usize,

@@ -1,11 +1,11 @@
-//! Recordings in one file after the other.
+//! Recordings in a series of files.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nervure_message::Metadata;
 use nervure_recorder::{
-    End, FileNames, Incoming, Notice, RecordError, RecorderOptions, Recording, Series,
+    End, FileNames, IncomingSample, Notice, RecordError, RecorderOptions, Recording, Series,
     SeriesOptions, SeriesReport,
 };
 
@@ -17,7 +17,7 @@ fn sample(sequence: u64) -> Owned {
     Owned::new(&[sequence as f32; 100][..], &Metadata::new(), sequence)
 }
 
-/// Chunks of two samples or so.
+/// Chunks of about 2 samples.
 fn options() -> SeriesOptions {
     let recorder = RecorderOptions {
         chunk_bytes: 1000,
@@ -34,7 +34,7 @@ fn begin(folder: &Path, pattern: &str, options: SeriesOptions) -> Result<Series,
     Series::create(names, TIME.to_owned(), options, Instant::now())
 }
 
-/// Records a map that is kept for late joiners, and then numbers: no faster than files are finished.
+/// Records a map with history, then numbers, at the pace at which files are finished.
 fn record(mut series: Series, count: u64) -> SeriesReport {
     let now = Instant::now();
     let map = series.add_topic("map/map", None, 1);
@@ -51,7 +51,7 @@ fn record(mut series: Series, count: u64) -> SeriesReport {
         series
             .record(numbers, &sample(number).incoming(), now)
             .unwrap();
-        // The report on a file comes when it is finished.
+        // A file counts in the report once it is finished.
         while series.report().topics[1].recorded < number + 1 {
             notices.extend(series.take_notices());
             std::thread::yield_now();
@@ -73,7 +73,7 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn each_file_is_complete_in_itself_and_together_they_have_everything() {
+fn each_file_is_complete_and_together_they_have_everything() {
     let folder = tempfile::tempdir().unwrap();
     let limits = SeriesOptions {
         split_bytes: Some(20_000),
@@ -97,7 +97,7 @@ fn each_file_is_complete_in_itself_and_together_they_have_everything() {
         );
         assert_eq!(first.header.sequence, 0);
         numbers.extend(samples[1..].iter().map(|(_, sample)| sample.clone()));
-        // The index comes on top.
+        // The index is not included in the limit.
         assert!(
             recording.bytes() < 30_000,
             "{} has {} bytes",
@@ -116,7 +116,7 @@ fn each_file_is_complete_in_itself_and_together_they_have_everything() {
 }
 
 #[test]
-fn a_file_ends_when_it_is_old() {
+fn a_file_ends_at_its_maximum_age() {
     let folder = tempfile::tempdir().unwrap();
     let limits = SeriesOptions {
         split_period: Some(Duration::from_secs(600)),
@@ -130,7 +130,7 @@ fn a_file_ends_when_it_is_old() {
         .record(topic, &sample(1).incoming(), now + Duration::from_secs(500))
         .unwrap();
     series.tick(now + Duration::from_secs(700)).unwrap();
-    // Nothing came since: an empty file would be of no use.
+    // No sample arrived since, so no empty file is begun.
     series.tick(now + Duration::from_secs(7000)).unwrap();
     series
         .record(
@@ -164,7 +164,7 @@ fn the_oldest_files_of_the_series_are_deleted_and_nothing_else() {
         "run-20250101T000003Z.mcap",
     ];
     for name in kept {
-        // The last has a name of the series, and is no recording.
+        // The last name matches the series, but the file is not a recording.
         std::fs::write(folder.path().join(name), vec![7; 50_000]).unwrap();
     }
     let limits = SeriesOptions {
@@ -208,7 +208,7 @@ fn the_oldest_files_of_the_series_are_deleted_and_nothing_else() {
 }
 
 #[test]
-fn what_was_recorded_before_is_not_overwritten() {
+fn existing_recordings_are_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let goes_on = SeriesOptions {
         goes_on: true,
@@ -244,7 +244,7 @@ fn losses_between_two_files_are_counted() {
     let now = Instant::now();
     let record = |series: &mut Series, number: u64, second: u64| {
         let owned = sample(number);
-        let incoming: Incoming<'_> = owned.incoming();
+        let incoming: IncomingSample<'_> = owned.incoming();
         series
             .record(topic, &incoming, now + Duration::from_secs(second))
             .unwrap();

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use nervure_message::{Encode, Header, Metadata, Schema, encode_head};
-use nervure_recorder::{Incoming, Recorder, RecorderOptions, Recording, SampleChannel};
+use nervure_recorder::{IncomingSample, Recorder, RecorderOptions, Recording, SampleChannel};
 
-/// A sample that owns what it is made of.
+/// A sample that owns all of its parts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Owned {
     pub header: Header,
@@ -17,7 +17,7 @@ pub struct Owned {
 }
 
 impl Owned {
-    /// The sample of that number, published a millisecond after the one before.
+    /// Sample number `sequence`, published one millisecond after the one before.
     pub fn new<V: Encode + ?Sized>(value: &V, metadata: &Metadata, sequence: u64) -> Self {
         let mut payload = vec![0; value.payload_bytes()];
         value.write(&mut payload);
@@ -43,8 +43,8 @@ impl Owned {
         }
     }
 
-    pub fn incoming(&self) -> Incoming<'_> {
-        Incoming {
+    pub fn incoming(&self) -> IncomingSample<'_> {
+        IncomingSample {
             header: self.header,
             frame: self.frame.clone(),
             head: &self.head,
@@ -54,7 +54,7 @@ impl Owned {
     }
 }
 
-/// Records the samples under a topic each.
+/// Records the samples, each under its topic.
 pub fn record(path: &Path, samples: &[(&str, Owned)], options: RecorderOptions) {
     let mut recorder = Recorder::create(path, options).unwrap();
     let mut topics = Vec::new();
@@ -76,7 +76,7 @@ pub fn record(path: &Path, samples: &[(&str, Owned)], options: RecorderOptions) 
     assert!(failure.is_none(), "{failure:?}");
 }
 
-/// Every sample of a recording, with its topic, sent again.
+/// Publishes every sample of a recording again. Returns them with their topics.
 pub fn replay(recording: &Recording) -> Vec<(String, Owned)> {
     let mut samples = Vec::new();
     for message in recording.messages() {
