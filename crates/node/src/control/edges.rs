@@ -1,5 +1,6 @@
 //! The edges of a node and the sockets of its peers, from the descriptors that the keeper sends.
 
+use super::pairs::Pairs;
 use crate::core::Core;
 use nervure_protocol::keeper_to_node::{AttachInput, AttachOutput};
 use nervure_shm::{
@@ -13,14 +14,12 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Edges {
     /// Pairs in which this node is the producer, by peer.
-    pub(super) producer_pairs: HashMap<u32, Arc<ProducerPair>>,
+    pub(super) producer_pairs: Pairs<ProducerPair>,
     /// Pairs in which this node is the consumer, by peer.
-    pub(super) consumer_pairs: HashMap<u32, Arc<ConsumerPair>>,
+    pub(super) consumer_pairs: Pairs<ConsumerPair>,
     output_of_edge: HashMap<u32, u32>,
     /// The input for answers, by the edge on which this node sends requests.
     answers_of_edge: HashMap<u32, u32>,
-    /// One edge of each pair in which this node is the consumer, by peer.
-    edge_of_pair: HashMap<u32, u32>,
 }
 
 impl Edges {
@@ -35,18 +34,12 @@ impl Edges {
         // Steps that can fail for lack of memory come first, so that a failed attempt has no effect.
         let region = EdgeRegion::map(&region)?;
         let bell = Arc::new(WakePage::map(&bell)?);
-        let pair = match fds.next() {
-            Some(socket) => {
-                let pair = Arc::new(ProducerPair::new(Seqpacket::from(socket), attach.peer));
-                self.producer_pairs.insert(attach.peer, pair.clone());
-                pair
-            }
-            None => self
-                .producer_pairs
-                .get(&attach.peer)
-                .cloned()
-                .ok_or_else(no_pair)?,
-        };
+        if let Some(socket) = fds.next() {
+            let pair = ProducerPair::new(Seqpacket::from(socket), attach.peer);
+            self.producer_pairs.open(attach.peer, pair);
+        }
+        let pair = self.producer_pairs.attach(attach.peer, attach.edge);
+        let pair = pair.ok_or_else(no_pair)?;
         self.note_answers(core, &attach);
         let output = core.outputs.get(attach.output as usize);
         let output =
@@ -93,19 +86,12 @@ impl Edges {
         let [region, producer_wake] = take(&mut fds)?;
         let region = EdgeRegion::map(&region)?;
         let producer_wake = Arc::new(WakePage::map(&producer_wake)?);
-        let pair = match fds.next() {
-            Some(socket) => {
-                let pair = Arc::new(ConsumerPair::new(Seqpacket::from(socket)));
-                self.consumer_pairs.insert(attach.peer, pair.clone());
-                pair
-            }
-            None => self
-                .consumer_pairs
-                .get(&attach.peer)
-                .cloned()
-                .ok_or_else(no_pair)?,
-        };
-        self.edge_of_pair.insert(attach.peer, attach.edge);
+        if let Some(socket) = fds.next() {
+            let pair = ConsumerPair::new(Seqpacket::from(socket));
+            self.consumer_pairs.open(attach.peer, pair);
+        }
+        let pair = self.consumer_pairs.attach(attach.peer, attach.edge);
+        let pair = pair.ok_or_else(no_pair)?;
         inbox.attach(InputEdge {
             id: attach.edge,
             input: attach.input,
@@ -123,12 +109,8 @@ impl Edges {
         if let Some(output) = self.output_of_edge.get(&edge) {
             core.outputs[*output as usize].detach(edge, suspended);
         }
+        self.producer_pairs.detach(edge);
         self.answers_of_edge.remove(&edge)
-    }
-
-    /// An edge of the pair with a producer, for messages to the keeper.
-    pub(super) fn edge_of_producer(&self, peer: u32) -> u32 {
-        self.edge_of_pair.get(&peer).copied().unwrap_or_default()
     }
 }
 

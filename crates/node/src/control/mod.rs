@@ -7,6 +7,7 @@
 //! Until then the thread tries again, and the keeper is notified.
 
 mod edges;
+mod pairs;
 mod retry;
 
 use crate::core::{Core, Notice, Notices};
@@ -131,13 +132,9 @@ impl Control {
     /// All sockets but those with a packet that has to be tried again: these stay readable.
     fn sources_to_poll(&self) -> Vec<Source> {
         let keeper = self.unattached.is_none().then_some(Source::Keeper);
-        let consumers = self
-            .edges
-            .producer_pairs
-            .keys()
-            .copied()
-            .map(Source::Consumer);
-        let producers = self.edges.consumer_pairs.keys().copied();
+        let consumers = self.edges.producer_pairs.open_peers();
+        let consumers = consumers.map(Source::Consumer);
+        let producers = self.edges.consumer_pairs.open_peers();
         let producers = producers.filter(|peer| !self.unmapped.contains_key(peer));
         keeper
             .into_iter()
@@ -159,8 +156,8 @@ impl Control {
     fn socket_of(&self, source: Source) -> BorrowedFd<'_> {
         match source {
             Source::Keeper => self.core.socket.as_fd(),
-            Source::Consumer(peer) => self.edges.producer_pairs[&peer].as_fd(),
-            Source::Producer(peer) => self.edges.consumer_pairs[&peer].as_fd(),
+            Source::Consumer(peer) => self.edges.producer_pairs.get(peer).as_fd(),
+            Source::Producer(peer) => self.edges.consumer_pairs.get(peer).as_fd(),
         }
     }
 
@@ -254,7 +251,10 @@ impl Control {
                     self.inbox.deliver_end(input);
                 }
             }
-            Message::CloseInput { edge, last } => self.inbox.close(edge, last),
+            Message::CloseInput { edge, last } => {
+                self.edges.consumer_pairs.detach(edge);
+                self.inbox.close(edge, last);
+            }
             Message::LastValue(last) => self.deliver_last_value(&last),
             Message::Wired => self.notify(|notices| notices.wired = true),
             Message::Start => self.notify(|notices| notices.started = true),
@@ -317,12 +317,13 @@ impl Control {
             shortage: None,
             is_relieved: true,
         };
-        let status = self.edges.consumer_pairs[&peer].receive().unwrap_or(closed);
+        let pairs = &mut self.edges.consumer_pairs;
+        let status = pairs.get(peer).receive().unwrap_or(closed);
+        let edge = pairs.edge_of(peer).unwrap_or_default();
         if !status.is_open {
-            self.edges.consumer_pairs.remove(&peer);
+            pairs.close(peer);
         }
         let now = monotonic_nanos();
-        let edge = self.edges.edge_of_producer(peer);
         match (status.shortage, self.unmapped.get_mut(&peer)) {
             (Some(_), Some(retry)) => retry.failed_again(now),
             (Some(shortage), None) => {
@@ -341,16 +342,14 @@ impl Control {
     }
 
     fn serve_producer_pair(&mut self, peer: u32) {
-        match self.edges.producer_pairs[&peer].receive() {
+        match self.edges.producer_pairs.get(peer).receive() {
             Some(retired) => {
                 for output in &self.core.outputs {
                     output.acknowledge(peer, &retired);
                 }
             }
             // The socket is closed. Whether the consumer is dead, the keeper decides.
-            None => {
-                self.edges.producer_pairs.remove(&peer);
-            }
+            None => self.edges.producer_pairs.close(peer),
         }
     }
 }
