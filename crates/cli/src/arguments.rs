@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::ArgValueCandidates;
 use nervure_protocol::keeper_to_run::Level;
 
-use crate::look::arguments::{
+use crate::inspect::arguments::{
     AttachArguments, LintArguments, ListArguments, LogsArguments, NodeArguments, ParamArguments,
     StopArguments, Target, TopArguments, TopicArguments, TopicsArguments,
 };

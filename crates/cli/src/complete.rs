@@ -16,7 +16,7 @@ use nervure_node::running::{self, Connection};
 use crate::{
     arguments::Arguments,
     failure::Failure,
-    look::{
+    inspect::{
         param,
         state::{NodeState, State},
         topics,

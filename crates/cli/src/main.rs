@@ -10,8 +10,8 @@ mod doctor;
 mod failure;
 mod graph;
 mod info;
+mod inspect;
 mod link;
-mod look;
 mod new;
 mod overrides;
 mod player;
@@ -58,18 +58,18 @@ fn main() -> ExitCode {
         Command::New(arguments) => new::new(&arguments),
         Command::Schema => schema::schema(),
         Command::Link(command) => link::link(&command),
-        Command::List(arguments) => look::list::list(&arguments),
-        Command::Status(arguments) => look::status::status(&arguments),
-        Command::Topic(arguments) => look::topic::topic(&arguments),
-        Command::Holders(arguments) => look::holders::holders(&arguments),
-        Command::Explain(arguments) => look::explain::explain(&arguments),
-        Command::Logs(arguments) => look::logs::logs(&arguments),
-        Command::Stop(arguments) => look::stop::stop(&arguments),
-        Command::Top(arguments) => look::top::top(&arguments),
-        Command::Node(arguments) => look::node::node(&arguments),
-        Command::Lint(arguments) => look::lint::lint(&arguments),
-        Command::Attach(arguments) => look::attach::attach(&arguments),
-        Command::Param(arguments) => look::param::param(&arguments),
+        Command::List(arguments) => inspect::list::list(&arguments),
+        Command::Status(arguments) => inspect::status::status(&arguments),
+        Command::Topic(arguments) => inspect::topic::topic(&arguments),
+        Command::Holders(arguments) => inspect::holders::holders(&arguments),
+        Command::Explain(arguments) => inspect::explain::explain(&arguments),
+        Command::Logs(arguments) => inspect::logs::logs(&arguments),
+        Command::Stop(arguments) => inspect::stop::stop(&arguments),
+        Command::Top(arguments) => inspect::top::top(&arguments),
+        Command::Node(arguments) => inspect::node::node(&arguments),
+        Command::Lint(arguments) => inspect::lint::lint(&arguments),
+        Command::Attach(arguments) => inspect::attach::attach(&arguments),
+        Command::Param(arguments) => inspect::param::param(&arguments),
         Command::Keeper => keep(),
         Command::Player(arguments) => player::play(&arguments),
     };

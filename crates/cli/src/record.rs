@@ -25,7 +25,7 @@ use signal_hook::{
 use crate::{
     arguments::{RecordArguments, Split},
     failure::Failure,
-    look::topics::{self, choose},
+    inspect::topics::{self, choose},
     output,
     run::format,
     validate::count,

@@ -47,7 +47,7 @@ use crate::{
     arguments::{RunArguments, RunOptions},
     build,
     failure::{Failure, IMPERFECT, INTERNAL, KILLED},
-    look::list,
+    inspect::list,
     output,
 };
 use aftermath::Aftermath;

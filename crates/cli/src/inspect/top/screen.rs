@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::{
     failure::Failure,
-    look::state::{Beside, State},
+    inspect::state::{Beside, State},
     output,
 };
 

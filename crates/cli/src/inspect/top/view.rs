@@ -6,7 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::{NodeRow, edge_table_of, node_table, title};
 use crate::{
-    look::state::State,
+    inspect::state::State,
     output::safe_part,
     run::{
         edges::Edge,

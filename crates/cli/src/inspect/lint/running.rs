@@ -9,7 +9,7 @@ use nervure_protocol::{
 
 use super::{Hint, Place, file::unread, megabytes, rounded};
 use crate::{
-    look::state::State,
+    inspect::state::State,
     run::{
         edges::{Edge, Edges, Totals, Unreadable},
         losses,

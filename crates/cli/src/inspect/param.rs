@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{connect, order, split_name};
 use crate::{
     failure::Failure,
-    look::arguments::{ParamArguments, ParamOrder, Target},
+    inspect::arguments::{ParamArguments, ParamOrder, Target},
     output,
     run::table::{Align, Table},
 };
