@@ -2,15 +2,20 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::ArgValueCandidates;
-use nervure_protocol::keeper_to_run::Level;
 
-use crate::inspect::arguments::{
-    AttachArguments, LintArguments, ListArguments, LogsArguments, NodeArguments, ParamArguments,
-    StopArguments, Target, TopArguments, TopicArguments, TopicsArguments,
+use crate::{
+    complete,
+    inspect::arguments::{
+        AttachArguments, LintArguments, ListArguments, LogsArguments, NodeArguments,
+        ParamArguments, StopArguments, Target, TopArguments, TopicArguments, TopicsArguments,
+    },
+    option_values::{
+        LogLevel, Rate, Split, parse_duration, parse_rate, parse_rename, parse_size, parse_split,
+    },
+    overrides::Overrides,
 };
-use crate::{complete, overrides::Overrides};
 
 /// Runs dataflows: programs that exchange images, point clouds and other samples through shared memory.
 #[derive(Debug, Parser)]
@@ -210,15 +215,6 @@ pub struct RecordArguments {
     pub compress: bool,
 }
 
-/// When a recording goes on in a new file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Split {
-    /// Before the file would grow larger.
-    Bytes(u64),
-    /// When the file is as old.
-    Period(Duration),
-}
-
 #[derive(Debug, Args)]
 pub struct ReplayArguments {
     /// A recording, or a bag of ROS 2: its folder or a file of it.
@@ -256,90 +252,12 @@ pub struct Playing {
     pub rename: Vec<(String, String)>,
 }
 
-/// The speed of a replay.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rate {
-    /// Seconds of the recording a second.
-    Times(f64),
-    /// As fast as possible.
-    Max,
-}
-
 #[derive(Debug, Args)]
 pub struct PlayerArguments {
     /// A recording.
     pub recording: PathBuf,
     #[command(flatten)]
     pub playing: Playing,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum LogLevel {
-    Trace,
-    Debug,
-    Info,
-    Warn,
-    Error,
-}
-
-impl From<LogLevel> for Level {
-    fn from(level: LogLevel) -> Self {
-        match level {
-            LogLevel::Trace => Self::Trace,
-            LogLevel::Debug => Self::Debug,
-            LogLevel::Info => Self::Info,
-            LogLevel::Warn => Self::Warn,
-            LogLevel::Error => Self::Error,
-        }
-    }
-}
-
-fn parse_rate(text: &str) -> Result<Rate, String> {
-    match text.parse() {
-        _ if text == "max" => Ok(Rate::Max),
-        Ok(times) if (0.001..=1000.0).contains(&times) => Ok(Rate::Times(times)),
-        _ => Err("expected a number from 0.001 to 1000, or `max`".to_owned()),
-    }
-}
-
-fn parse_rename(text: &str) -> Result<(String, String), String> {
-    let parts = text
-        .split_once('=')
-        .filter(|(topic, name)| !topic.is_empty() && name.contains('/'));
-    let (topic, name) =
-        parts.ok_or("expected `TOPIC=NODE/OUTPUT`, such as `/front/image_raw=camera/image`")?;
-    Ok((topic.to_owned(), name.to_owned()))
-}
-
-/// A size or a duration with its unit.
-fn parse_split(text: &str) -> Result<Split, String> {
-    const SMALLEST: u64 = 1_000_000;
-    match (
-        nervure_dataflow::parse_size(text),
-        nervure_dataflow::parse_duration(text),
-    ) {
-        (Ok(bytes), _) if bytes < SMALLEST => Err("expected at least `1MB`".to_owned()),
-        (_, Ok(period)) if period < Duration::from_secs(1) => {
-            Err("expected at least `1s`".to_owned())
-        }
-        (Ok(bytes), _) => Ok(Split::Bytes(bytes)),
-        (_, Ok(period)) => Ok(Split::Period(period)),
-        _ => Err("expected a size such as `1GB`, or a duration such as `10min`".to_owned()),
-    }
-}
-
-/// A size with its unit, as in a dataflow file.
-fn parse_size(text: &str) -> Result<u64, String> {
-    nervure_dataflow::parse_size(text).map_err(|error| {
-        format!("it {error}; expected a number and its unit, such as `500MB` or `20GB`")
-    })
-}
-
-/// A duration with its unit, as in a dataflow file.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    nervure_dataflow::parse_duration(text).map_err(|error| {
-        format!("it {error}; expected a number and its unit, such as `500us`, `15ms`, `2s`, `10min` or `1h`")
-    })
 }
 
 #[cfg(test)]
@@ -350,17 +268,5 @@ mod tests {
     #[test]
     fn the_definitions_are_consistent() {
         Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn durations_are_those_of_dataflow_files() {
-        assert_eq!(parse_duration("500us"), Ok(Duration::from_micros(500)));
-        assert_eq!(parse_duration("10min"), Ok(Duration::from_secs(600)));
-        let refused = parse_duration("10").unwrap_err();
-        assert_eq!(
-            refused,
-            "it has no unit (ns, us, µs, ms, s, min, h); expected a number and its unit, such as `500us`, `15ms`, `2s`, \
-             `10min` or `1h`"
-        );
     }
 }

@@ -6,11 +6,13 @@ use std::{
     process::{Command, ExitCode, Stdio},
 };
 
-use nervure_dataflow::{Dataflow, Entry, Host, Node, Surroundings, load, load_for};
+use nervure_dataflow::{Dataflow, Host, Node, load, load_for};
 
 use serde_json::json;
 
-use crate::{failure::Failure, output, overrides::Overrides, source, validate::count};
+use crate::{
+    failure::Failure, format::count, hosts::BuiltHost, output, overrides::Overrides, source,
+};
 
 /// Builds the nodes of a dataflow file, and checks that every program is there now.
 pub fn build(file: &Path, as_json: bool) -> Result<ExitCode, Failure> {
@@ -84,33 +86,5 @@ fn run_command(line: &str, node: &Node, folder: &Path) -> Result<(), Failure> {
         Ok(())
     } else {
         Err(failed(status.to_string()))
-    }
-}
-
-/// The host as it will be when all is built: programs that are not there yet are what `build` is for, of whichever node.
-pub struct BuiltHost<'a> {
-    pub host: &'a dyn Surroundings,
-}
-
-impl Surroundings for BuiltHost<'_> {
-    fn variable(&self, name: &str) -> Option<String> {
-        self.host.variable(name)
-    }
-
-    fn entry(&self, path: &Path) -> Entry {
-        match self.host.entry(path) {
-            // A build may make a file executable as well.
-            Entry::Missing | Entry::File { .. } => Entry::File { executable: true },
-            Entry::Folder => Entry::Folder,
-        }
-    }
-
-    fn names_in(&self, folder: &Path) -> Vec<String> {
-        self.host.names_in(folder)
-    }
-
-    /// A build may install it.
-    fn has_command(&self, _name: &str) -> bool {
-        true
     }
 }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::{
     CompleteEnv, CompletionCandidate, Shell,
     env::{EnvCompleter, Shells},
@@ -14,10 +14,9 @@ use nervure_dataflow::{Anywhere, Dataflow, load_for};
 use nervure_node::running::{self, Connection};
 
 use crate::{
-    arguments::Arguments,
     failure::Failure,
     inspect::{
-        param,
+        params,
         state::{NodeState, State},
         topics,
     },
@@ -29,8 +28,8 @@ const VARIABLE: &str = "NERVURE_COMPLETE";
 const PROGRAM: &str = "nervure";
 
 /// Completes a command line and ends, if that is what a shell asks for.
-pub fn complete_if_asked() {
-    CompleteEnv::with_factory(command)
+pub fn complete_if_asked(all: fn() -> Command) {
+    CompleteEnv::with_factory(|| without_hidden(all()))
         .var(VARIABLE)
         .bin(PROGRAM)
         .completer(PROGRAM)
@@ -51,8 +50,7 @@ pub fn print_script(shell: Shell) -> Result<(), Failure> {
 }
 
 /// The command line without what only Nervure itself starts.
-fn command() -> Command {
-    let all = Arguments::command();
+fn without_hidden(all: Command) -> Command {
     let shown = all
         .get_subcommands()
         .filter(|command| !command.is_hide_set())
@@ -103,7 +101,7 @@ pub fn params() -> Vec<CompletionCandidate> {
                 .iter()
                 .any(|word| *word == node || *word == format!("{dataflow}:{node}"))
         };
-        let nodes = param::ask(&mut connection, None).unwrap_or_default();
+        let nodes = params::ask(&mut connection, None).unwrap_or_default();
         let named: Vec<_> = nodes
             .into_iter()
             .filter(|(node, _)| is_named(node))

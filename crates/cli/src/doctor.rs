@@ -6,7 +6,10 @@ use std::{fmt::Write, process::ExitCode};
 
 use serde::Serialize;
 
-use crate::{failure, failure::Failure, output};
+use crate::{
+    failure::{self, Failure},
+    output,
+};
 use facts::Facts;
 
 /// Open files that a dataflow of some hundred edges needs in its keeper.

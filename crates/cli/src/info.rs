@@ -7,11 +7,8 @@ use serde_json::json;
 
 use crate::{
     failure::{Failure, IMPERFECT},
-    output,
-    run::{
-        format,
-        table::{Align, Table},
-    },
+    format, output,
+    table::{Align, Table},
 };
 
 /// Says what is in a recording, and what is damaged.
@@ -80,7 +77,7 @@ fn plain(recording: &Recording, overview: &Overview) -> String {
     let mut text = format!(
         "{}: {}, {:.1} s, {:.1} MB\n",
         recording.path().display(),
-        crate::validate::count(messages as usize, "sample"),
+        crate::format::count(messages as usize, "sample"),
         seconds(overview),
         recording.bytes() as f64 / 1e6
     );

@@ -11,6 +11,7 @@ pub mod logs;
 mod measure;
 pub mod node;
 pub mod param;
+pub mod params;
 mod processes;
 mod replace;
 pub mod state;

@@ -8,19 +8,20 @@ mod build;
 mod complete;
 mod doctor;
 mod failure;
-mod graph;
+mod format;
+mod hosts;
 mod info;
 mod inspect;
 mod link;
 mod new;
+mod option_values;
 mod overrides;
 mod player;
 mod record;
 mod replay;
 mod run;
-mod schema;
 mod source;
-mod token;
+mod table;
 mod validate;
 
 use std::{io::Write, process::ExitCode};
@@ -35,7 +36,7 @@ use arguments::{Arguments, Command};
 use failure::Failure;
 
 fn main() -> ExitCode {
-    complete::complete_if_asked();
+    complete::complete_if_asked(Arguments::command);
     survive_file_size_limit();
     let parsed = Arguments::command().try_get_matches().and_then(|matches| {
         let as_json = wants_json(&matches);
@@ -51,12 +52,12 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => replay::replay(&arguments),
         Command::Info { file, quick, json } => info::info(&file, quick, json),
         Command::Validate { files, json } => validate::validate(&files, json),
-        Command::Graph { file, json } => graph::graph(&file, json),
+        Command::Graph { file, json } => validate::graph(&file, json),
         Command::Build { file, json } => build::build(&file, json),
         Command::Completions { shell } => complete::print_script(shell).map(|()| ExitCode::SUCCESS),
         Command::Doctor { json } => doctor::doctor(json),
         Command::New(arguments) => new::new(&arguments),
-        Command::Schema => schema::schema(),
+        Command::Schema => validate::schema(),
         Command::Link(command) => link::link(&command),
         Command::List(arguments) => inspect::list::list(&arguments),
         Command::Status(arguments) => inspect::status::status(&arguments),

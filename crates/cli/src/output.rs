@@ -65,6 +65,28 @@ fn escaped(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
+/// Without escape sequences and other control characters: a node must not move the cursor of the table, or worse.
+pub fn plain_text(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\x1b' => skip_escape(&mut characters),
+            '\t' => plain.push('\t'),
+            other if steers(other) => plain.push('\u{b7}'),
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+/// Skips the rest of an escape sequence: a CSI up to its final byte, anything else up to one character.
+fn skip_escape(characters: &mut std::str::Chars<'_>) {
+    if characters.next() == Some('[') {
+        let _ = characters.find(|c| ('\x40'..='\x7e').contains(c));
+    }
+}
+
 /// Writes data to stdout. A reader that has seen enough (`| head`) is no failure.
 pub fn write(text: &str) -> Result<(), Failure> {
     let text = safe(text);
@@ -200,6 +222,14 @@ mod tests {
     use rustix::fs::{OFlags, fcntl_setfl};
 
     use super::*;
+
+    #[test]
+    fn escapes_and_control_characters_do_not_pass() {
+        assert_eq!(plain_text("\x1b[31mred\x1b[0m and\ttab"), "red and\ttab");
+        assert_eq!(plain_text("a\x1b[2J\x1b]0b\rc\x07"), "a0b\u{b7}c\u{b7}");
+        assert_eq!(plain_text("ends in \x1b["), "ends in ");
+        assert_eq!(plain_text("a\u{9b}31mb \u{202e}c"), "a\u{b7}31mb \u{b7}c");
+    }
 
     #[test]
     fn nothing_from_outside_steers_the_terminal() {

@@ -1,13 +1,18 @@
 //! What a command line changes in a dataflow file for one run: parameters and environment variables.
 
-use std::{collections::BTreeMap, path::Path};
+use std::path::Path;
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use nervure_dataflow::{Dataflow, Entry, Host, Node, Surroundings, load_for, param_value};
+use nervure_dataflow::{Dataflow, Node, load_for, param_value};
 use nervure_protocol::{did_you_mean, params::MAX_NODE_PARAMS_BYTES};
 
-use crate::{build::BuiltHost, complete, failure::Failure, source};
+use crate::{
+    complete,
+    failure::Failure,
+    hosts::{BuiltHost, OverriddenHost},
+    source,
+};
 
 #[derive(Debug, Args)]
 pub struct Overrides {
@@ -76,32 +81,6 @@ impl Overrides {
     pub fn param_of(&self, dataflow: &Dataflow, node: &Node) -> Option<&Assignment> {
         let is_of_node = |one: &&Assignment| matches!(places(dataflow, &one.name).as_slice(), [(index, _)] if dataflow.nodes[*index].id == node.id);
         self.params.iter().find(is_of_node)
-    }
-}
-
-/// The host with other environment variables.
-struct OverriddenHost {
-    variables: BTreeMap<String, String>,
-}
-
-impl Surroundings for OverriddenHost {
-    fn variable(&self, name: &str) -> Option<String> {
-        self.variables
-            .get(name)
-            .cloned()
-            .or_else(|| Host.variable(name))
-    }
-
-    fn entry(&self, path: &Path) -> Entry {
-        Host.entry(path)
-    }
-
-    fn names_in(&self, folder: &Path) -> Vec<String> {
-        Host.names_in(folder)
-    }
-
-    fn has_command(&self, name: &str) -> bool {
-        Host.has_command(name)
     }
 }
 

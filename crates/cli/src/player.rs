@@ -6,8 +6,9 @@ use nervure_node::Node;
 use nervure_recorder::{End, PlayOptions, PlayReport, Recording, play as play_recording};
 
 use crate::{
-    arguments::{PlayerArguments, Rate},
+    arguments::PlayerArguments,
     failure::{Failure, IMPERFECT},
+    option_values::Rate,
 };
 
 /// Plays, and tells how it went.

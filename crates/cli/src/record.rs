@@ -23,12 +23,12 @@ use signal_hook::{
 };
 
 use crate::{
-    arguments::{RecordArguments, Split},
+    arguments::RecordArguments,
     failure::Failure,
+    format::{self, count},
     inspect::topics::{self, choose},
+    option_values::Split,
     output,
-    run::format,
-    validate::count,
 };
 
 /// How often losses are told while it records, and how long a signal may go unnoticed.

@@ -15,9 +15,10 @@ use nervure_protocol::did_you_mean;
 use nervure_recorder::{Overview, Recording, played_name};
 
 use crate::{
-    arguments::{Rate, ReplayArguments},
+    arguments::ReplayArguments,
     failure::Failure,
     info,
+    option_values::Rate,
     run::{self, Replay},
 };
 

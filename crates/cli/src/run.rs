@@ -1,28 +1,27 @@
 //! `nervure run`: starts a keeper, shows what it and the counters report, and tells at the end how it went.
 
-mod aftermath;
+pub mod activity;
 pub mod display;
 pub mod edge_table;
 pub mod edges;
 pub mod escalation;
-pub mod format;
-pub mod intake;
 pub mod json;
 mod keeper;
 mod live;
 pub mod log_folder;
 pub mod losses;
-mod memory;
+pub mod memory;
 pub mod nodes;
 mod plain;
-mod plan;
+pub mod plan;
+mod replay_drain;
 mod signals;
-mod streams;
+pub mod streams;
 mod summary;
-pub mod table;
 mod watched;
 
 use std::{
+    io::{self, IsTerminal},
     path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
@@ -32,12 +31,12 @@ use nervure_dataflow::Dataflow;
 use nervure_keeper::{
     descendants,
     log_space::{self, LogLimit},
-    plan::{ClockPlan, TERMINATE_GRACE},
+    plan::{ClockPlan, Plan, TERMINATE_GRACE},
 };
 use nervure_node::running::{self, Connection, ConnectionError};
 use nervure_protocol::{
     did_you_mean,
-    keeper_to_run::{Level, LogRecord, Message, NodeEnded},
+    keeper_to_run::{Level, LogRecord, Message},
     run_to_keeper,
 };
 use rustix::fd::OwnedFd;
@@ -47,15 +46,20 @@ use crate::{
     arguments::{RunArguments, RunOptions},
     build,
     failure::{Failure, IMPERFECT, INTERNAL, KILLED},
+    format,
     inspect::list,
     output,
 };
-use aftermath::Aftermath;
-use display::Display;
+
+use display::{Display, Lines};
 use edges::Edges;
 use escalation::{AFTER_GRACE, Progress};
+use json::Json;
 use keeper::{Keeper, Reports};
+use live::Live;
 use losses::Losses;
+use plain::Plain;
+use replay_drain::ReplayDrain;
 use signals::Signals;
 use summary::Summary;
 
@@ -187,7 +191,7 @@ fn start(
             Failure::internal(format!("`{}` cannot be written", folder.display())).because(error)
         })?;
     }
-    let display = display::choose(options, &plan);
+    let display = choose_display(options, &plan);
     let keeper = Keeper::start(&plan)?;
     let signals = signals::forward(&keeper)?;
     let mut session = Session {
@@ -207,7 +211,7 @@ fn start(
         signals,
         keeper,
         has_lost_its_reader: false,
-        aftermath: replay.map(|replay| Aftermath::new(replay.player)),
+        drain: replay.map(|replay| ReplayDrain::new(replay.player)),
     };
     match session.supervise(detached)? {
         Supervised::Over => session.conclude(),
@@ -242,6 +246,19 @@ fn start(
                 ExitCode::from(IMPERFECT)
             })
         }
+    }
+}
+
+/// The way that fits the options and the terminal.
+fn choose_display(options: &RunOptions, plan: &Plan) -> Box<dyn Display> {
+    if options.json {
+        return Box::new(Json::default());
+    }
+    let lines = Lines::new(plan);
+    if io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb") {
+        Box::new(Live::new(lines))
+    } else {
+        Box::new(Plain::new(lines))
     }
 }
 
@@ -290,7 +307,7 @@ struct Session {
     /// Nobody reads any more what it says.
     has_lost_its_reader: bool,
     /// What follows the end of a replay.
-    aftermath: Option<Aftermath>,
+    drain: Option<ReplayDrain>,
 }
 
 impl Session {
@@ -305,7 +322,7 @@ impl Session {
             }
             until = settled_at.map_or(until, |at: Instant| until.min(at));
             until = self.overdue_at.map_or(until, |at| until.min(at));
-            let reports = self.keeper.wait(&self.signals, until)?;
+            let reports = self.keeper.wait(self.signals.bell(), until)?;
             let is_over = matches!(reports, Reports::Closed(_));
             let (Reports::Some(messages) | Reports::Closed(messages)) = reports;
             let is_ready = messages
@@ -410,8 +427,8 @@ impl Session {
             Message::EdgeStatus(status) => self.edges.note(status),
             Message::NodeEnded(ended) => {
                 self.summary.node_ended(ended);
-                if let Some(aftermath) = &mut self.aftermath {
-                    aftermath.node_ended(ended);
+                if let Some(drain) = &mut self.drain {
+                    drain.node_ended(ended);
                 }
             }
             Message::Finished => self.summary.finished(),
@@ -436,11 +453,11 @@ impl Session {
         self.display
             .figures(self.summary.nodes(), &self.edges, elapsed);
         if self
-            .aftermath
+            .drain
             .as_mut()
-            .is_some_and(|aftermath| aftermath.is_over(&self.edges))
+            .is_some_and(|drain| drain.is_over(&self.edges))
         {
-            self.aftermath = None;
+            self.drain = None;
             self.stop("the recording has ended");
         }
     }
@@ -507,9 +524,4 @@ impl Session {
             ExitCode::SUCCESS
         })
     }
-}
-
-/// The last end of a node that counts as a failure.
-fn is_final_failure(ended: &NodeEnded) -> bool {
-    ended.failed && !ended.restarts
 }

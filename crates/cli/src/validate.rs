@@ -1,4 +1,4 @@
-//! `nervure validate`.
+//! `nervure validate`, `graph` and `schema`.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     failure::{Failure, INVALID},
+    format::count,
     output, source,
 };
 
@@ -61,7 +62,21 @@ fn json(file: &Path, report: &Report) -> Value {
     })
 }
 
-/// `1 node`, `2 nodes`.
-pub fn count(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+/// Prints the graph of a dataflow file.
+pub fn graph(file: &Path, as_json: bool) -> Result<ExitCode, Failure> {
+    let dataflow = source::read(file)?;
+    output::write(&match as_json {
+        true => format!("{}\n", json!(dataflow)),
+        false => dataflow.to_mermaid(),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the JSON schema of dataflow files.
+pub fn schema() -> Result<ExitCode, Failure> {
+    let text = serde_json::to_string_pretty(&nervure_dataflow::schema());
+    let text =
+        text.map_err(|error| Failure::internal("the schema cannot be written").because(error))?;
+    output::write(&(text + "\n"))?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,7 @@ use rustix::process::Resource;
 
 use nervure_keeper::cgroups::NodeGroups;
 
-use crate::run::log_folder;
+use crate::run::{log_folder, memory::cgroup_limit};
 
 /// What `nervure doctor` looks at.
 pub(super) struct Facts {
@@ -48,7 +48,7 @@ impl Facts {
             sealed_memory: sealed_memory().map_err(|error| error.to_string()),
             open_files: hard(Resource::Nofile),
             available_memory_bytes: available_memory().unwrap_or(0),
-            memory_limit_bytes: memory_limit(),
+            memory_limit_bytes: cgroup_limit(),
             real_time_priority: if is_root {
                 None
             } else {
@@ -101,26 +101,6 @@ fn available_memory() -> Option<u64> {
             .ok()?
             * 1024,
     )
-}
-
-/// The limit of the control group (version 2) that this process is in, or of one above it.
-fn memory_limit() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let root = Path::new("/sys/fs/cgroup");
-    let own = root.join(group);
-    let limits = own
-        .ancestors()
-        .take_while(|folder| folder.starts_with(root));
-    limits
-        .filter_map(|folder| {
-            fs::read_to_string(folder.join("memory.max"))
-                .ok()?
-                .trim()
-                .parse()
-                .ok()
-        })
-        .min()
 }
 
 /// The folder need not be there yet: the first of its ancestors that is must be writable.

@@ -7,8 +7,8 @@ use clap_complete::ArgValueCandidates;
 use regex_lite::Regex;
 
 use crate::{
-    arguments::{LogLevel, parse_duration},
     complete,
+    option_values::{LogLevel, parse_duration},
 };
 
 /// Which dataflow, and how to answer.

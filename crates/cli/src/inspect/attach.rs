@@ -26,7 +26,7 @@ use super::{
     split_name,
     state::State,
 };
-use crate::{failure::Failure, output, token};
+use crate::{failure::Failure, output, run::plan::make_token};
 
 /// How often the user is told that something is still being waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     let address = state.address().clone();
     // The node's place is kept for as long as this is open, whatever happens to this process.
     let mut place = connect_to(&address, "attach")?;
-    let token = token::make()?;
+    let token = make_token()?;
     let request = cli_to_keeper::Attach {
         node: node.to_owned(),
         token: token.clone(),

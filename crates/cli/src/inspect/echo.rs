@@ -23,8 +23,8 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    output,
-    run::{display::plain_text, format},
+    format,
+    output::{self, plain_text},
 };
 
 /// Samples that wait: a terminal shows no more.
@@ -101,7 +101,7 @@ impl Missed {
 
     fn tell(&mut self) {
         if self.count > 0 {
-            let missed = crate::validate::count(self.count as usize, "sample");
+            let missed = crate::format::count(self.count as usize, "sample");
             note!("{missed} came faster than this could show, and were passed over");
             self.count = 0;
             self.told_at = Instant::now();

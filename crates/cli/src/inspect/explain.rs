@@ -11,9 +11,9 @@ use super::{
 };
 use crate::{
     failure::Failure,
+    format::{self, count},
     output,
-    run::{edges::Edge, format, intake::Intake, losses},
-    validate::count,
+    run::{activity::ConsumerActivity, edges::Edge, losses},
 };
 
 /// Explains every loss on the edges of the topics.
@@ -24,8 +24,12 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         "explain",
     )?;
     state.sample();
-    if state.edges.iter().any(|edge| edge.intake().is_undecided()) {
-        state.follow_until(Instant::now() + Intake::decided_after())?;
+    if state
+        .edges
+        .iter()
+        .any(|edge| edge.activity().is_undecided())
+    {
+        state.follow_until(Instant::now() + ConsumerActivity::decided_after())?;
         state.sample();
     }
     let edges: Vec<&Edge> = topics
@@ -116,7 +120,7 @@ fn as_json(edge: &Edge) -> Value {
         "consumer": edge.consumer_name(),
         "sent": counted(totals.output.published()),
         "lost": edge.unreadable().is_none().then(|| totals.lost()),
-        "took_nothing_seconds": edge.intake().took_nothing_for().map(|idle| idle.as_secs_f64()),
+        "took_nothing_seconds": edge.activity().took_nothing_for().map(|idle| idle.as_secs_f64()),
         "blocked_nanos": counted(totals.output.blocked_nanos),
         "unreadable": edge.unreadable(),
         "causes": causes

@@ -13,11 +13,8 @@ use super::{
 use crate::{
     failure::Failure,
     output,
-    run::{
-        edge_table::known,
-        edges::Edge,
-        table::{Align, Table},
-    },
+    run::{edge_table::known, edges::Edge},
+    table::{Align, Table},
 };
 
 /// Lists who has samples of the topics, in use and in its queue.

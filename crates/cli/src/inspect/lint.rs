@@ -1,13 +1,10 @@
 //! `nervure lint`: what a dataflow could do better, and which setting would change it.
 
 mod file;
+mod hint;
 mod running;
 
-use std::{
-    path::Path,
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::{path::Path, process::ExitCode, time::Instant};
 
 use nervure_dataflow::{Dataflow, load};
 use serde_json::{Value, json};
@@ -15,35 +12,11 @@ use serde_json::{Value, json};
 use super::{arguments::LintArguments, connect, state::State};
 use crate::{
     failure::{Failure, IMPERFECT},
-    output,
-    run::format,
-    source,
-    validate::count,
+    format::{self, count},
+    output, source,
 };
 
-/// Something that could be better.
-#[derive(Debug, PartialEq)]
-struct Hint {
-    /// What it is, for programs: stable across versions.
-    code: &'static str,
-    /// The edge, topic or input that it is about.
-    about: String,
-    /// What is the case.
-    what: String,
-    /// The setting that would change it.
-    setting: String,
-    /// Where that stands in the file.
-    place: Place,
-}
-
-/// A place in a dataflow file, by names or by its line.
-#[derive(Debug, PartialEq)]
-enum Place {
-    Node(String),
-    Input { node: String, input: String },
-    Output { node: String, output: String },
-    Line(usize),
-}
+use self::hint::{Hint, Place};
 
 /// Looks at the file, or at what runs, and tells what was found.
 pub fn lint(arguments: &LintArguments) -> Result<ExitCode, Failure> {
@@ -180,21 +153,4 @@ fn tell(
     } else {
         ExitCode::from(IMPERFECT)
     })
-}
-
-/// `57.6 MB`
-fn megabytes(bytes: f64) -> String {
-    match bytes {
-        ..1e6 => format!("{:.1} kB", bytes / 1e3),
-        ..1e9 => format!("{:.1} MB", bytes / 1e6),
-        _ => format!("{:.1} GB", bytes / 1e9),
-    }
-}
-
-/// A duration as a person would write it into the file.
-fn rounded(duration: Duration) -> String {
-    match duration.as_millis() {
-        millis if millis >= 1000 && millis % 1000 == 0 => format!("{}s", millis / 1000),
-        millis => format!("{millis}ms"),
-    }
 }

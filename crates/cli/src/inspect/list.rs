@@ -9,12 +9,9 @@ use serde_json::{Value, json};
 use super::arguments::ListArguments;
 use crate::{
     failure::Failure,
+    format::{self, count},
     output,
-    run::{
-        format,
-        table::{Align, Table},
-    },
-    validate::count,
+    table::{Align, Table},
 };
 
 /// Lists them. A keeper that does not answer is listed too.

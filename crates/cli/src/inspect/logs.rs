@@ -21,8 +21,8 @@ use nervure_protocol::{
 use super::{arguments::LogsArguments, connect_to, state::State};
 use crate::{
     failure::Failure,
-    output,
-    run::{display::record_line, format, log_folder},
+    format, output,
+    run::{display::record_line, log_folder},
 };
 
 /// As which node the keeper's own records are.

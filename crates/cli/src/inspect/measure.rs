@@ -9,11 +9,8 @@ use serde_json::{Value, json};
 use super::{arguments::MeasureArguments, step_back, topics::choose_to_observe};
 use crate::{
     failure::Failure,
-    output,
-    run::{
-        format,
-        table::{Align, Table},
-    },
+    format, output,
+    table::{Align, Table},
 };
 
 /// Samples that wait while a report is written.

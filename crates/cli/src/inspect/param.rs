@@ -1,22 +1,26 @@
 //! `nervure param`: lists, reads and changes parameters.
 
-use std::{process::ExitCode, time::Instant};
+use std::process::ExitCode;
 
 use nervure_dataflow::param_value;
-use nervure_node::running::{Connection, ConnectionError, PATIENCE};
+use nervure_node::running::Connection;
 use nervure_protocol::{
     cli_to_keeper::{Message, SetParam},
     did_you_mean,
-    keeper_to_cli::{Message as Answer, NodeParam},
+    keeper_to_cli::NodeParam,
 };
 use serde_json::{Value, json};
 
-use super::{connect, order, split_name};
+use super::{
+    connect, order,
+    params::{OfNode, ask},
+    split_name,
+};
 use crate::{
     failure::Failure,
     inspect::arguments::{ParamArguments, ParamOrder, Target},
     output,
-    run::table::{Align, Table},
+    table::{Align, Table},
 };
 
 /// Does what was asked for.
@@ -34,9 +38,6 @@ pub fn param(arguments: &ParamArguments) -> Result<ExitCode, Failure> {
     output::write(&text)?;
     Ok(ExitCode::SUCCESS)
 }
-
-/// The parameters of a node.
-pub type OfNode = (String, Vec<NodeParam>);
 
 fn list(node: Option<&str>, target: &Target) -> Result<String, Failure> {
     let (dataflow, node) = match node {
@@ -95,30 +96,6 @@ fn set(node: &str, name: &str, text: &str, target: &Target) -> Result<String, Fa
             after.value, before.value
         ),
     })
-}
-
-/// The parameters of one node, or of all.
-pub fn ask(connection: &mut Connection, node: Option<&str>) -> Result<Vec<OfNode>, Failure> {
-    let mut answer = connection.ask(&Message::Params {
-        node: node.map(str::to_owned),
-    })?;
-    let mut nodes = Vec::new();
-    loop {
-        match answer {
-            Answer::Params { node, params } => nodes.push((node, params)),
-            Answer::Done => return Ok(nodes),
-            other => return Err(ConnectionError::Unexpected(format!("{other:?}")).into()),
-        }
-        answer = match connection.receive_until(Instant::now() + PATIENCE)? {
-            Some((answer, _)) => answer,
-            None => {
-                return Err(ConnectionError::Unexpected(
-                    "its list of parameters has no end".to_owned(),
-                )
-                .into());
-            }
-        };
-    }
 }
 
 fn find(connection: &mut Connection, node: &str, name: &str) -> Result<NodeParam, Failure> {

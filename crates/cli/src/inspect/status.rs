@@ -13,13 +13,13 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    output,
+    format,
+    output::{self, plain_text},
     run::{
-        display::plain_text,
         edges::{Edge, Unreadable},
-        format, losses,
-        table::{Align, Table},
+        losses,
     },
+    table::{Align, Table},
 };
 
 /// Tells it once.

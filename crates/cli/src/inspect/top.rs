@@ -1,6 +1,7 @@
 //! `nervure top`: what nodes and edges do, in a table that is renewed.
 
 mod screen;
+mod tables;
 mod view;
 
 use std::{
@@ -13,12 +14,13 @@ use serde_json::{Value, json};
 
 use self::{
     screen::{Screen, Turn},
+    tables::{NodeRow, edge_table_of, node_table, title},
     view::{Then, View},
 };
 use super::{
     arguments::TopArguments,
     connect,
-    list::{age, state_name},
+    list::age,
     processes::{Processes, Usage},
     state::{NodeState, State},
     step_back,
@@ -26,28 +28,10 @@ use super::{
 use crate::{
     failure::Failure,
     output,
-    run::{
-        edge_table,
-        edges::Edge,
-        format,
-        json::edge as edge_json,
-        table::{Align, Colour, Table},
-    },
+    run::{edges::Edge, json::edge as edge_json},
     source::wants_colour,
-    validate::count,
+    table::Table,
 };
-
-const EDGE_COLUMNS: [edge_table::Column; 9] = [
-    edge_table::EDGE,
-    edge_table::RATE,
-    edge_table::BANDWIDTH,
-    edge_table::P50,
-    edge_table::P99,
-    edge_table::MAX,
-    edge_table::QUEUE,
-    edge_table::HELD,
-    edge_table::LOST,
-];
 
 /// Looks until Ctrl-C, the end of the dataflow, or as often as was asked for.
 pub fn top(arguments: &TopArguments) -> Result<ExitCode, Failure> {
@@ -131,32 +115,6 @@ fn look(state: &mut State, processes: &mut Processes) -> Usages {
     state.nodes.iter().map(usage).collect()
 }
 
-/// A node, and what its process uses.
-#[derive(Clone, Debug)]
-struct NodeRow<'a> {
-    node: &'a NodeState,
-    usage: Option<Usage>,
-}
-
-impl NodeRow<'_> {
-    fn cpu(&self) -> f64 {
-        self.usage
-            .and_then(|usage| usage.cpu_percent)
-            .unwrap_or(0.0)
-    }
-
-    fn resident_bytes(&self) -> u64 {
-        self.usage.map_or(0, |usage| usage.resident_bytes)
-    }
-
-    fn restarts(&self) -> u32 {
-        self.node
-            .started
-            .as_ref()
-            .map_or(0, |started| started.restarts)
-    }
-}
-
 /// Those that are still there.
 fn rows<'a>(state: &'a State, usages: &Usages) -> Vec<NodeRow<'a>> {
     let row = |(index, usage): &(u32, Option<Usage>)| {
@@ -166,18 +124,6 @@ fn rows<'a>(state: &'a State, usages: &Usages) -> Vec<NodeRow<'a>> {
         })
     };
     usages.iter().filter_map(row).collect()
-}
-
-fn title(state: &State, nodes: usize) -> String {
-    let welcome = state.welcome();
-    format!(
-        "{}: {} for {}, {}, {}",
-        output::safe_part(&welcome.dataflow),
-        state_name(welcome.state),
-        format::elapsed(age(welcome.started_utc_nanos)),
-        count(nodes, "node"),
-        count(state.edges.iter().len(), "edge"),
-    )
 }
 
 /// All of it, however much there is.
@@ -203,59 +149,6 @@ fn text(state: &State, usages: &Usages, coloured: bool) -> String {
         text.push_str(&format!("{unreadable}\n"));
     }
     text
-}
-
-fn edge_table_of(edges: Vec<&Edge>, width: Option<usize>) -> Table {
-    edge_table::table_within(edges, &EDGE_COLUMNS, width.unwrap_or(usize::MAX))
-}
-
-fn node_table(rows: &[NodeRow<'_>]) -> Table {
-    const STATE: usize = 1;
-    let mut table = Table::new(&[
-        ("node", Align::Left),
-        ("state", Align::Left),
-        ("pid", Align::Right),
-        ("cpu %", Align::Right),
-        ("rss mb", Align::Right),
-        ("threads", Align::Right),
-        ("restarts", Align::Right),
-    ]);
-    let dash = || "-".to_owned();
-    for row in rows {
-        let NodeRow { node, usage } = row;
-        let is_observer = node.declared.observer;
-        let state = if is_observer {
-            "observes"
-        } else {
-            node.state()
-        };
-        table.row(vec![
-            node.declared.id.clone(),
-            state.to_owned(),
-            node.pid().map_or_else(dash, |pid| pid.to_string()),
-            usage
-                .and_then(|usage| usage.cpu_percent)
-                .map_or_else(dash, |cpu| format!("{cpu:.1}")),
-            usage.map_or_else(dash, |usage| {
-                format!("{:.1}", usage.resident_bytes as f64 / 1e6)
-            }),
-            usage.map_or_else(dash, |usage| usage.threads.to_string()),
-            if is_observer {
-                dash()
-            } else {
-                row.restarts().to_string()
-            },
-        ]);
-        table.colour(
-            STATE,
-            match state {
-                "failed" => Some(Colour::Red),
-                "restarts" | "starts" => Some(Colour::Yellow),
-                _ => None,
-            },
-        );
-    }
-    table
 }
 
 fn as_json(state: &State, usages: &Usages) -> Value {

@@ -14,12 +14,8 @@ use super::{
 use crate::{
     failure::Failure,
     output,
-    run::{
-        edge_table::known,
-        edges::Edge,
-        json::edge as edge_json,
-        table::{Align, Table},
-    },
+    run::{edge_table::known, edges::Edge, json::edge as edge_json},
+    table::{Align, Table},
 };
 
 /// Does what was asked for.

@@ -1,14 +1,20 @@
 //! The command line of `nervure link`.
 
-use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
 
 use clap::{Args, Subcommand};
 use nervure_link::{
-    carrier::PublicKey,
+    carrier::{KeyPair, PublicKey},
     qos::{Delivery, Qos, TrafficClass},
+    shell::{Link, LinkConfig, LinkError},
 };
 
-use crate::arguments::parse_duration;
+use crate::{failure::Failure, option_values::parse_duration};
 
 #[derive(Debug, Subcommand)]
 pub enum LinkCommand {
@@ -44,6 +50,32 @@ pub struct EndArguments {
     /// End after this time, such as `10s`.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub duration: Option<Duration>,
+}
+
+impl EndArguments {
+    /// Binds this end of the link, with this host's key.
+    pub fn bind(&self, address: SocketAddr, allow: Vec<PublicKey>) -> Result<Link, Failure> {
+        let config = LinkConfig {
+            allow,
+            ..LinkConfig::new(address, load_key(&self.key)?)
+        };
+        Link::bind(config).map_err(|error| match &error {
+            LinkError::Bind { .. } => Failure::invalid(error.to_string())
+                .hint("the address must be one of this host (or 0.0.0.0), and its port free"),
+            _ => Failure::internal(error.to_string()),
+        })
+    }
+}
+
+/// Loads the key of this host, or generates it.
+pub fn load_key(file: &Path) -> Result<KeyPair, Failure> {
+    KeyPair::load_or_generate(file).map_err(|error| {
+        let text = error.to_string();
+        match text.split_once("\nhint: ") {
+            Some((text, hint)) => Failure::invalid(text).hint(hint),
+            None => Failure::invalid(text),
+        }
+    })
 }
 
 #[derive(Debug, Args)]

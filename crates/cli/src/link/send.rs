@@ -25,8 +25,7 @@ use signal_hook::{
 
 use super::{
     arguments::{SendArguments, StreamSpec},
-    bind, clock,
-    figures::{End, HEADER_BYTES, StreamFigures, Teller, link_figures},
+    figures::{End, HEADER_BYTES, StreamFigures, Teller, link_figures, monotonic},
 };
 use crate::failure::{self, Failure};
 
@@ -45,7 +44,7 @@ pub fn send(arguments: &SendArguments) -> Result<ExitCode, Failure> {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let link = bind(local, &arguments.end, Vec::new())?;
+    let link = arguments.end.bind(local, Vec::new())?;
     let peer = link
         .connect(arguments.connect, arguments.peer)
         .map_err(|error| Failure::invalid(error.to_string()))?;
@@ -118,7 +117,7 @@ impl Run {
         arguments: &SendArguments,
     ) -> Result<(), Failure> {
         let mut told = false;
-        let began = clock::monotonic();
+        let began = monotonic();
         let mut unopened = self.sources.iter().peekable();
         while let Some(source) = unopened.peek()
             && !stop.load(Ordering::Relaxed)
@@ -130,7 +129,7 @@ impl Run {
                 unopened.next();
                 continue;
             }
-            if !told && clock::monotonic() - began > Duration::from_secs(2) {
+            if !told && monotonic() - began > Duration::from_secs(2) {
                 told = true;
                 note!(
                     "waiting for {}: {}",
@@ -138,7 +137,7 @@ impl Run {
                     unheard(self.connected)
                 );
             }
-            let waited = clock::monotonic() - began;
+            let waited = monotonic() - began;
             if link.failure().is_some() {
                 break;
             }
@@ -165,7 +164,7 @@ impl Run {
         stop: &AtomicBool,
         arguments: &SendArguments,
     ) -> Result<ExitCode, Failure> {
-        self.began = clock::monotonic();
+        self.began = monotonic();
         let mut teller = Teller::new(arguments.end.json, End::Send);
         teller.set_began(self.began);
         let end = arguments.end.duration.map(|duration| self.began + duration);
@@ -175,7 +174,7 @@ impl Run {
         let mut next_tell = self.began + INTERVAL;
         let mut last_tell = self.began;
         while !stop.load(Ordering::Relaxed) {
-            let now = clock::monotonic();
+            let now = monotonic();
             if end.is_some_and(|end| now >= end) || due.is_empty() || link.failure().is_some() {
                 break;
             }
@@ -201,9 +200,9 @@ impl Run {
                 due.push(Reverse((next, number)));
             }
         }
-        let produced = clock::monotonic();
+        let produced = monotonic();
         for source in &self.sources {
-            let left = (produced + arguments.drain).saturating_sub(clock::monotonic());
+            let left = (produced + arguments.drain).saturating_sub(monotonic());
             source.stream.flush(left);
         }
         tell_events(link, &mut self.connected)?;

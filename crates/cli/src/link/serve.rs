@@ -24,8 +24,7 @@ use signal_hook::{
 
 use super::{
     arguments::ServeArguments,
-    bind, clock,
-    figures::{End, HEADER_BYTES, Latency, StreamFigures, Teller, link_figures},
+    figures::{End, HEADER_BYTES, Latency, StreamFigures, Teller, link_figures, monotonic},
 };
 use crate::failure::Failure;
 
@@ -37,7 +36,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_millis(20);
 
 pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
-    let link = bind(arguments.listen, &arguments.end, arguments.allow.clone())?;
+    let link = arguments
+        .end
+        .bind(arguments.listen, arguments.allow.clone())?;
     note!(
         "listening on {}, public key {}",
         link.local_address(),
@@ -99,21 +100,21 @@ struct Sink {
 impl Run {
     fn work(&mut self, stop: &AtomicBool, arguments: &ServeArguments) -> Result<(), Failure> {
         let mut teller = Teller::new(arguments.end.json, End::Serve);
-        let listens = clock::monotonic();
+        let listens = monotonic();
         let end = arguments.end.duration.map(|duration| listens + duration);
         let (mut last_tell, mut next_tell) = (listens, listens + INTERVAL);
         let mut last = listens;
         while !stop.load(Ordering::Relaxed) {
             self.take_events();
             if let Some(received) = self.link.receive_any(PATIENCE) {
-                last = clock::monotonic();
+                last = monotonic();
                 if let Some(began) = self.receive(&received, last) {
                     teller.set_began(began);
                     (last_tell, next_tell) = (began, began + INTERVAL);
                 }
                 self.note(&received, last)?;
             }
-            let now = clock::monotonic();
+            let now = monotonic();
             if now >= next_tell {
                 let streams = self.interval();
                 if self.began.is_some() {
@@ -164,7 +165,7 @@ impl Run {
                 LinkEvent::Disconnected { peer, why } => {
                     note!("the connection is lost: {why}");
                     if why == Lost::ClosedByPeer && self.peer == Some(peer) {
-                        self.gone_since = Some(clock::monotonic());
+                        self.gone_since = Some(monotonic());
                     }
                 }
                 LinkEvent::Opened { peer, name, stream } => {
@@ -237,7 +238,7 @@ impl Run {
     /// Whether the first peer is gone, or there were streams and all have ended.
     fn is_over(&mut self) -> bool {
         self.gone_since
-            .is_some_and(|since| clock::monotonic() - since > GONE)
+            .is_some_and(|since| monotonic() - since > GONE)
             || !self.streams.is_empty() && self.streams.values_mut().all(Sink::has_ended)
     }
 }

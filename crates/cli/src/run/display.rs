@@ -10,12 +10,13 @@ use nervure_keeper::plan::Plan;
 use nervure_protocol::keeper_to_run::{Level, LogRecord, Message};
 
 use super::{
-    edges::Edges, json::Json, live::Live, nodes::Nodes, plain::Plain, streams::Streams,
+    edges::Edges,
+    nodes::Nodes,
+    streams::{Streams, Target},
     summary::Summary,
 };
 use crate::{
-    arguments::RunOptions,
-    output::{safe_part, steers},
+    output::{plain_text, safe_part},
     source::{colour_on_stderr, wants_colour},
 };
 
@@ -33,19 +34,6 @@ pub trait Display {
     fn streams(&mut self) -> &mut Streams;
 }
 
-/// The way that fits the options and the terminal.
-pub fn choose(options: &RunOptions, plan: &Plan) -> Box<dyn Display> {
-    if options.json {
-        return Box::new(Json::default());
-    }
-    let lines = Lines::new(plan);
-    if io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb") {
-        Box::new(Live::new(lines))
-    } else {
-        Box::new(Plain::new(lines))
-    }
-}
-
 /// How log records become lines, and where they go.
 #[derive(Debug)]
 pub struct Lines {
@@ -54,18 +42,11 @@ pub struct Lines {
     pub colour_stderr: bool,
 }
 
-/// Where a line goes: what a node writes to stdout is data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    Stdout,
-    Stderr,
-}
-
 impl Lines {
     /// Longer names are not aligned.
     const MAX_NAME_WIDTH: usize = 20;
 
-    fn new(plan: &Plan) -> Self {
+    pub fn new(plan: &Plan) -> Self {
         let widths = plan.nodes.iter().map(|node| node.id.chars().count());
         let name_width = widths
             .filter(|&width| width <= Self::MAX_NAME_WIDTH)
@@ -119,39 +100,9 @@ pub fn record_line(record: &LogRecord) -> (Cow<'_, str>, String) {
     }
 }
 
-/// Without escape sequences and other control characters: a node must not move the cursor of the table, or worse.
-pub fn plain_text(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    let mut characters = text.chars();
-    while let Some(character) = characters.next() {
-        match character {
-            '\x1b' => skip_escape(&mut characters),
-            '\t' => plain.push('\t'),
-            other if steers(other) => plain.push('\u{b7}'),
-            other => plain.push(other),
-        }
-    }
-    plain
-}
-
-/// Skips the rest of an escape sequence: a CSI up to its final byte, anything else up to one character.
-fn skip_escape(characters: &mut std::str::Chars<'_>) {
-    if characters.next() == Some('[') {
-        let _ = characters.find(|c| ('\x40'..='\x7e').contains(c));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn escapes_and_control_characters_do_not_pass() {
-        assert_eq!(plain_text("\x1b[31mred\x1b[0m and\ttab"), "red and\ttab");
-        assert_eq!(plain_text("a\x1b[2J\x1b]0b\rc\x07"), "a0b\u{b7}c\u{b7}");
-        assert_eq!(plain_text("ends in \x1b["), "ends in ");
-        assert_eq!(plain_text("a\u{9b}31mb \u{202e}c"), "a\u{b7}31mb \u{b7}c");
-    }
 
     #[test]
     fn only_what_a_node_writes_to_stdout_is_data() {

@@ -2,7 +2,10 @@
 
 use super::{
     edges::{Edge, Edges, Figures, Totals},
-    format, losses,
+    losses,
+};
+use crate::{
+    format,
     table::{Align, Colour, Table},
 };
 
@@ -245,7 +248,7 @@ mod tests {
             depth: 10,
             max_held: 18,
         };
-        let edges = Edges::imagined(vec![("camera/image", "detector/image", queue)]);
+        let edges = Edges::fake(vec![("camera/image", "detector/image", queue)]);
         let columns = [EDGE, RATE, BANDWIDTH, P50, P99, MAX, QUEUE, HELD, LOST];
         let shown = |width| table_within(edges.iter(), &columns, width).render(Some(width));
         let heading = |width: usize| {
@@ -281,7 +284,7 @@ mod tests {
             depth,
             max_held: depth + 8,
         };
-        let mut edges = Edges::imagined(vec![
+        let mut edges = Edges::fake(vec![
             ("a/out", "full/in", queue(Policy::DropOldest, 10)),
             ("a/out", "nearly/in", queue(Policy::DropOldest, 10)),
             ("a/out", "latest/in", queue(Policy::DropOldest, 1)),
@@ -294,7 +297,7 @@ mod tests {
         for (edge, sent, lost) in [(0, 10, [0, 3]), (1, 8, [3, 3]), (2, 1, [0, 3])] {
             for (second, lost) in lost.into_iter().enumerate() {
                 let elapsed = Duration::from_secs(second as u64);
-                edges.imagine(edge, elapsed, output(sent, lost), InputCounters::default());
+                edges.set_fake(edge, elapsed, output(sent, lost), InputCounters::default());
             }
         }
         let shown = table(edges.iter(), &[EDGE, QUEUE, LOST]).render_coloured(None);

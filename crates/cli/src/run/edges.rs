@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::intake::Intake;
+use super::activity::ConsumerActivity;
 use nervure_protocol::{
     keeper_to_run::{EdgeStatus, EdgeWired, NodeStarted},
     wiring::{EdgeState, Policy, Queue},
@@ -77,7 +77,7 @@ pub struct Edge {
     unreadable: [Option<Unreadable>; 2],
     /// The last samples, the newest at the back.
     samples: VecDeque<(Duration, Totals)>,
-    intake: Intake,
+    activity: ConsumerActivity,
     /// Why one of its ends cut it off.
     failure: Option<String>,
     shortage: Option<Shortage>,
@@ -149,7 +149,7 @@ impl Edges {
             samples: VecDeque::new(),
             failure: None,
             shortage: None,
-            intake: Intake::default(),
+            activity: ConsumerActivity::default(),
         });
     }
 
@@ -216,9 +216,10 @@ impl Edges {
                 input: input.unwrap_or_default(),
             };
             if edge.has_output() && edge.has_input() {
-                edge.intake.look(&totals, elapsed);
+                edge.activity
+                    .update(totals.queued(), totals.input.received, elapsed);
             } else {
-                edge.intake = Intake::default();
+                edge.activity = ConsumerActivity::default();
             }
             edge.samples.push_back((elapsed, totals));
         }
@@ -308,8 +309,8 @@ impl Edge {
     }
 
     /// Whether its consumer takes samples.
-    pub fn intake(&self) -> &Intake {
-        &self.intake
+    pub fn activity(&self) -> &ConsumerActivity {
+        &self.activity
     }
 
     /// `node/output -> node/input`, and for an observer its id alone.
@@ -434,7 +435,7 @@ impl Edge {
 #[cfg(test)]
 impl Edges {
     /// Edges without processes, whose counters a test makes up.
-    pub fn imagined(list: Vec<(&str, &str, Queue)>) -> Self {
+    pub fn fake(list: Vec<(&str, &str, Queue)>) -> Self {
         let edge = |(topic, input, queue): (&str, &str, Queue)| Edge {
             topic: topic.to_owned(),
             input: input.to_owned(),
@@ -446,7 +447,7 @@ impl Edges {
             samples: VecDeque::new(),
             failure: None,
             shortage: None,
-            intake: Intake::default(),
+            activity: ConsumerActivity::default(),
         };
         let list: Vec<_> = list.into_iter().map(edge).collect();
         let by_input = list
@@ -462,21 +463,18 @@ impl Edges {
     }
 
     /// What the counters of an edge say from now on.
-    pub fn imagine(
+    pub fn set_fake(
         &mut self,
         edge: usize,
         elapsed: Duration,
         output: OutputCounters,
         input: InputCounters,
     ) {
-        let totals = Totals {
-            output,
-            input: input.clone(),
-        };
-        self.list[edge].intake.look(&totals, elapsed);
+        let totals = Totals { output, input };
         self.list[edge]
-            .samples
-            .push_back((elapsed, Totals { output, input }));
+            .activity
+            .update(totals.queued(), totals.input.received, elapsed);
+        self.list[edge].samples.push_back((elapsed, totals));
     }
 }
 
@@ -492,14 +490,14 @@ mod tests {
             depth: 10,
             max_held: 18,
         };
-        let mut edges = Edges::imagined(vec![("a/out", "b/in", queue)]);
+        let mut edges = Edges::fake(vec![("a/out", "b/in", queue)]);
         let mut input = InputCounters {
             received: 100,
             bytes: 1000,
             ..InputCounters::default()
         };
         input.latency.record(1_000_000_000);
-        edges.imagine(
+        edges.set_fake(
             0,
             Duration::from_secs(10),
             OutputCounters::default(),
@@ -507,7 +505,7 @@ mod tests {
         );
         (input.received, input.bytes) = (150, 6000);
         input.latency.record(20_000);
-        edges.imagine(0, Duration::from_secs(12), OutputCounters::default(), input);
+        edges.set_fake(0, Duration::from_secs(12), OutputCounters::default(), input);
         let figures = edges.iter().next().unwrap().figures();
         assert_eq!((figures.rate_hz, figures.bytes_per_second), (25.0, 2500.0));
         assert!(

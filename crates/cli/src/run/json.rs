@@ -9,10 +9,10 @@ use nervure_protocol::keeper_to_run::Message;
 use serde_json::{Value, json};
 
 use super::{
-    display::{Display, Target, record_line},
+    display::{Display, record_line},
     edges::{Edge, Edges},
     nodes::Nodes,
-    streams::Streams,
+    streams::{Streams, Target},
     summary::Summary,
 };
 use crate::output::safe;

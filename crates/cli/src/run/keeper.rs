@@ -18,7 +18,6 @@ use rustix::{
     process::{Pid, Resource, Rlimit},
 };
 
-use super::signals::Signals;
 use crate::failure::{Failure, INTERNAL};
 
 /// How long a keeper may take to end after its last word, and again after SIGKILL.
@@ -145,11 +144,11 @@ impl Keeper {
     }
 
     /// Waits until the keeper says something, a signal comes, or the time has come.
-    pub fn wait(&mut self, signals: &Signals, until: Instant) -> Result<Reports, Failure> {
+    pub fn wait(&mut self, bell: BorrowedFd<'_>, until: Instant) -> Result<Reports, Failure> {
         let failed =
             |error: io::Error| Failure::internal("cannot listen to the keeper").because(error);
         let timeout = until.saturating_duration_since(Instant::now());
-        poll_both(self.socket.as_fd(), signals.bell(), timeout).map_err(failed)?;
+        poll_both(self.socket.as_fd(), bell, timeout).map_err(failed)?;
         // A flood of log lines must not keep the clock from being looked at.
         const MOST: usize = 1000;
         let mut reports = Vec::new();

@@ -9,15 +9,14 @@ use nervure_protocol::keeper_to_run::Message;
 use rustix::fd::AsFd;
 
 use super::{
-    display::{Display, Lines, Target},
+    display::{Display, Lines},
     edge_table::{self, most_lossy},
     edges::Edges,
-    format,
     nodes::Nodes,
-    streams::Streams,
+    streams::{Streams, Target},
     summary::Summary,
-    table::cut,
 };
+use crate::{format, table::cut};
 
 /// Terminals that know it show everything between these at once; others ignore them.
 const BEGIN_UPDATE: &str = "\x1b[?2026h";

@@ -11,7 +11,7 @@ use std::{
 use nervure_dataflow::parse_size;
 use nervure_keeper::log_space::{self, LogLimit};
 
-use crate::{failure::Failure, run::format};
+use crate::{failure::Failure, format};
 
 /// Bytes of the logs of all runs, unless NERVURE_LOG_LIMIT has another number.
 const DEFAULT_LIMIT: u64 = 2_000_000_000;

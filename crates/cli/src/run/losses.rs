@@ -4,11 +4,8 @@ use std::{borrow::Cow, collections::HashMap, time::Duration};
 
 use nervure_shm::{InputCounters, OutputCounters};
 
-use super::{
-    edges::{Edge, Edges, Totals},
-    format,
-};
-use crate::validate::count;
+use super::edges::{Edge, Edges, Totals};
+use crate::format::{self, count};
 
 /// The pause after the first line; it doubles while losses go on.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
@@ -37,7 +34,7 @@ impl Losses {
         }
         let mut losing: Vec<(u64, &Edge, Totals)> = edges
             .iter()
-            .filter(|edge| !edge.is_latest() && !edge.intake().is_undecided())
+            .filter(|edge| !edge.is_latest() && !edge.activity().is_undecided())
             .filter_map(|edge| {
                 let since = self.since_told(edge);
                 (since.lost() > 0).then(|| (since.lost(), edge, since))
@@ -125,7 +122,7 @@ pub fn takes_nothing(edge: &Edge) -> Option<(String, String)> {
         // It would, if it could.
         return None;
     }
-    let idle = format::elapsed(edge.intake().took_nothing_for()?);
+    let idle = format::elapsed(edge.activity().took_nothing_for()?);
     let consumer = edge.consumer_name().split('/').next().unwrap_or_default();
     Some(match edge.observer {
         true => (
@@ -265,7 +262,7 @@ mod tests {
     }
 
     fn lose(edges: &mut Edges, edge: usize, output: OutputCounters) {
-        edges.imagine(edge, Duration::ZERO, output, InputCounters::default());
+        edges.set_fake(edge, Duration::ZERO, output, InputCounters::default());
     }
 
     fn dropped_oldest(dropped_oldest: u64) -> OutputCounters {
@@ -277,7 +274,7 @@ mod tests {
 
     #[test]
     fn losses_are_told_at_growing_intervals_and_none_is_left_out() {
-        let mut edges = Edges::imagined(vec![("a/out", "b/in", queue(Policy::DropOldest, 10))]);
+        let mut edges = Edges::fake(vec![("a/out", "b/in", queue(Policy::DropOldest, 10))]);
         let mut losses = Losses::default();
         let mut told = Vec::new();
         for second in 0..200 {
@@ -308,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_cause_names_the_setting() {
-        let mut edges = Edges::imagined(vec![
+        let mut edges = Edges::fake(vec![
             ("cam/out", "slow/in", queue(Policy::DropOldest, 10)),
             ("cam/out", "hoarder/in", queue(Policy::Block, 10)),
             ("cam/out", "newest/in", queue(Policy::DropOldest, 1)),
@@ -344,8 +341,7 @@ mod tests {
 
     #[test]
     fn a_consumer_that_is_short_of_something_is_not_called_slow() {
-        let mut edges =
-            Edges::imagined(vec![("cam/out", "sink/in", queue(Policy::DropOldest, 10))]);
+        let mut edges = Edges::fake(vec![("cam/out", "sink/in", queue(Policy::DropOldest, 10))]);
         lose(&mut edges, 0, dropped_oldest(5));
         let status = |state| EdgeStatus {
             topic: "cam/out".to_owned(),
@@ -371,15 +367,14 @@ mod tests {
 
     #[test]
     fn a_consumer_that_takes_nothing_gets_no_advice_to_wait_for_it() {
-        let mut edges =
-            Edges::imagined(vec![("cam/out", "stuck/in", queue(Policy::DropOldest, 10))]);
+        let mut edges = Edges::fake(vec![("cam/out", "stuck/in", queue(Policy::DropOldest, 10))]);
         let mut losses = Losses::default();
         let mut tell = |edges: &mut Edges, seconds: u64| {
             let output = OutputCounters {
                 sent: 100 * seconds,
                 ..dropped_oldest(100 * seconds - 10)
             };
-            edges.imagine(
+            edges.set_fake(
                 0,
                 Duration::from_secs(seconds),
                 output,

@@ -23,7 +23,7 @@ pub fn default_shared_memory() -> Result<u64> {
 }
 
 /// The lowest limit of the control groups (version 2) of this process; `None` without a limit.
-fn cgroup_limit() -> Option<u64> {
+pub fn cgroup_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     let leaf = PathBuf::from("/sys/fs/cgroup").join(path.trim_start_matches('/'));

@@ -6,8 +6,8 @@ use nervure_keeper::plan::{Plan, Program};
 use nervure_protocol::keeper_to_run::{Message, NodeEnded};
 use serde_json::{Value, json};
 
-use super::{edges::Edges, format};
-use crate::validate::count;
+use super::edges::Edges;
+use crate::format::{self, count};
 
 /// The nodes of a dataflow, in the order of its file.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Nodes {
                 .iter()
                 .filter(|edge| edge.consumer_node() == index && !edge.observer);
             node.took_nothing_for = inputs
-                .filter_map(|edge| edge.intake().took_nothing_for())
+                .filter_map(|edge| edge.activity().took_nothing_for())
                 .max();
         }
     }

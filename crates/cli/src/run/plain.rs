@@ -5,14 +5,13 @@ use std::time::Duration;
 use nervure_protocol::keeper_to_run::Message;
 
 use super::{
-    display::{Display, Lines, Target},
+    display::{Display, Lines},
     edges::Edges,
-    format,
     nodes::Nodes,
-    streams::Streams,
+    streams::{Streams, Target},
     summary::Summary,
 };
-use crate::validate::count;
+use crate::format::{self, count};
 
 /// How often the state is told.
 const STATUS_PERIOD: Duration = Duration::from_secs(5);
@@ -106,8 +105,8 @@ mod tests {
             depth: 10,
             max_held: 18,
         };
-        let one = Edges::imagined(vec![("a/out", "b/in", queue())]);
-        let two = Edges::imagined(vec![("a/out", "b/in", queue()), ("a/out", "c/in", queue())]);
+        let one = Edges::fake(vec![("a/out", "b/in", queue())]);
+        let two = Edges::fake(vec![("a/out", "b/in", queue()), ("a/out", "c/in", queue())]);
         let begin = |edges| {
             status(edges, Duration::from_secs(5))
                 .split(": ")

@@ -2,8 +2,8 @@
 //! and outputs.
 
 use std::{
-    fs::OpenOptions,
-    io::Write,
+    fs::{self, OpenOptions},
+    io::{Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Duration,
@@ -18,7 +18,7 @@ use nervure_protocol::{
 };
 
 use super::memory::default_shared_memory;
-use crate::{failure::Failure, token};
+use crate::failure::Failure;
 
 /// The plan of a dataflow. Nodes that join need a folder for their token.
 pub fn plan(
@@ -71,10 +71,21 @@ pub fn has_dynamic_nodes(dataflow: &Dataflow) -> bool {
         .any(|node| node.program == Program::Dynamic)
 }
 
+/// A token that admits a process as a node: 128 random bits in hexadecimal.
+pub fn make_token() -> Result<String, Failure> {
+    let mut bytes = [0; 16];
+    fs::File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut bytes))
+        .map_err(|error| {
+            Failure::internal("cannot make a token from /dev/urandom").because(error)
+        })?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// Makes the token for nodes with `path: dynamic`, in a file that only this user can read.
 fn write_token(log_folder: &Path) -> Result<String, Failure> {
     let path = log_folder.join(TOKEN_FILE);
-    let token = token::make()?;
+    let token = make_token()?;
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)

@@ -4,8 +4,14 @@
 use rustix::{fd::BorrowedFd, io::Errno, stdio};
 use serde_json::{Value, json};
 
-use super::display::Target;
-use crate::{output::Stream, validate::count};
+use crate::{format::count, output::Stream};
+
+/// Where a line goes: what a node writes to stdout is data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    Stdout,
+    Stderr,
+}
 
 /// Stdout and stderr.
 #[derive(Debug)]

@@ -7,14 +7,15 @@ use nervure_protocol::keeper_to_run::NodeEnded;
 use serde::Serialize;
 
 use super::{
-    display::plain_text,
     edge_table,
     edges::{Edge, Edges},
-    format, is_final_failure,
     nodes::Nodes,
     watched::Watched,
 };
-use crate::{output::safe, validate::count};
+use crate::{
+    format::{self, count},
+    output::{plain_text, safe},
+};
 
 /// Lines of a failed node's stderr that are repeated.
 const SHOWN_STDERR: usize = 8;
@@ -221,4 +222,9 @@ impl Summary {
         }
         safe(&text).into_owned()
     }
+}
+
+/// The last end of a node that counts as a failure.
+fn is_final_failure(ended: &NodeEnded) -> bool {
+    ended.failed && !ended.restarts
 }

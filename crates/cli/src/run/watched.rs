@@ -5,8 +5,8 @@ use std::time::Duration;
 use nervure_keeper::plan::Plan;
 use serde_json::{Value, json};
 
-use super::{edges::Edges, format};
-use crate::validate::count;
+use super::edges::Edges;
+use crate::format::{self, count};
 
 /// The expectations of a dataflow, and what came of them.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use nervure_dataflow::{Dataflow, Diagnostic, QueuePolicy, Source};
 
-use super::{Hint, Place};
+use super::hint::{Hint, Place, unread};
 
 /// A queue of so many pictures is a mistake more often than not.
 const DEEP: u32 = 100;
@@ -77,18 +77,4 @@ fn unread_outputs(dataflow: &Dataflow) -> impl Iterator<Item = Hint> {
     outputs
         .filter(move |(index, _, name)| !read.contains(index) && !name.contains('~'))
         .map(|(_, node, output)| unread(node, output))
-}
-
-/// Nobody reads an output.
-pub fn unread(node: &str, output: &str) -> Hint {
-    Hint {
-        code: "unread-output",
-        about: format!("{node}/{output}"),
-        what: "no node reads it; without an observer nothing is sent".to_owned(),
-        setting: format!("an input with `source: {node}/{output}`, or `outputs` without it"),
-        place: Place::Output {
-            node: node.to_owned(),
-            output: output.to_owned(),
-        },
-    }
 }

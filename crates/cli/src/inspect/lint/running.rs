@@ -7,7 +7,7 @@ use nervure_protocol::{
     wiring::{self, Source},
 };
 
-use super::{Hint, Place, file::unread, megabytes, rounded};
+use super::hint::{Hint, Place, megabytes, rounded, unread};
 use crate::{
     inspect::state::State,
     run::{
@@ -183,7 +183,7 @@ impl<'a> Measured<'a> {
 
     fn takes_nothing(&self) -> Option<Hint> {
         let (what, setting) = losses::takes_nothing(self.edge)?;
-        let queued = crate::validate::count(self.last.queued() as usize, "sample");
+        let queued = crate::format::count(self.last.queued() as usize, "sample");
         self.hint(
             "takes-nothing",
             format!("{what}, and {queued} wait for it"),
@@ -194,7 +194,7 @@ impl<'a> Measured<'a> {
     fn slow_consumer(&self) -> Option<Hint> {
         let lost = self.rate(|totals| totals.output.dropped_oldest + totals.output.dropped_newest);
         if self.edge.is_latest()
-            || self.edge.intake().took_nothing_for().is_some()
+            || self.edge.activity().took_nothing_for().is_some()
             || lost <= LOSING * self.published_hz()
         {
             return None;
@@ -309,7 +309,7 @@ impl<'a> Measured<'a> {
         let times = self.last.input.stale.saturating_sub(self.first.input.stale);
         let what = format!(
             "it was stale {} within {:.1} s: {:.1} a second come, and `expect_every` is {}",
-            crate::validate::count(times as usize, "time"),
+            crate::format::count(times as usize, "time"),
             self.seconds,
             self.published_hz(),
             rounded(expected)
@@ -412,8 +412,8 @@ mod tests {
         output: OutputCounters,
         input: InputCounters,
     ) -> Vec<String> {
-        let mut edges = Edges::imagined(vec![(CAMERA.0, CAMERA.1, queue)]);
-        edges.imagine(
+        let mut edges = Edges::fake(vec![(CAMERA.0, CAMERA.1, queue)]);
+        edges.set_fake(
             0,
             Duration::from_secs(5),
             OutputCounters::default(),
@@ -422,7 +422,7 @@ mod tests {
                 ..InputCounters::default()
             },
         );
-        edges.imagine(0, Duration::from_secs(7), output, input);
+        edges.set_fake(0, Duration::from_secs(7), output, input);
         let nodes = graph(every);
         let hints = hints_of(&nodes.iter().collect::<Vec<_>>(), &edges);
         assert!(
@@ -537,7 +537,7 @@ mod tests {
 
     #[test]
     fn a_producer_that_waits_for_one_consumer_stalls_the_others() {
-        let mut edges = Edges::imagined(vec![
+        let mut edges = Edges::fake(vec![
             (CAMERA.0, CAMERA.1, queue(Policy::Block, 4)),
             (CAMERA.0, "display/image", queue(Policy::DropOldest, 10)),
         ]);
@@ -546,13 +546,13 @@ mod tests {
             ..sent(20, 100)
         };
         for (edge, output) in [(0, waited), (1, sent(20, 100))] {
-            edges.imagine(
+            edges.set_fake(
                 edge,
                 Duration::ZERO,
                 OutputCounters::default(),
                 InputCounters::default(),
             );
-            edges.imagine(edge, Duration::from_secs(2), output, received(20));
+            edges.set_fake(edge, Duration::from_secs(2), output, received(20));
         }
         let nodes = graph(None);
         let hints = hints_of(&nodes.iter().collect::<Vec<_>>(), &edges);

@@ -4,15 +4,13 @@ use std::cmp::Ordering;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::{NodeRow, edge_table_of, node_table, title};
+use super::tables::{NodeRow, edge_table_of, node_table, title};
 use crate::{
+    format::count,
     inspect::state::State,
     output::safe_part,
-    run::{
-        edges::Edge,
-        table::{Table, cut},
-    },
-    validate::count,
+    run::edges::Edge,
+    table::{Table, cut},
 };
 
 /// Beside rows: title, two headings, two empty lines, two lines that count what is not shown, and the line of keys.

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use super::edges::Totals;
-
 /// A consumer that took nothing for less may be slow, or about to start.
 const DECIDED_AFTER: Duration = Duration::from_secs(1);
 
 /// What is known of a consumer from its counters.
 #[derive(Debug, Default)]
-pub struct Intake {
+pub struct ConsumerActivity {
     received: u64,
     /// It took samples between the last two looks, or has taken some before the first.
     took: bool,
@@ -18,13 +16,13 @@ pub struct Intake {
     looked_at: Duration,
 }
 
-impl Intake {
+impl ConsumerActivity {
     /// Takes in what the counters say at that time.
-    pub fn look(&mut self, totals: &Totals, elapsed: Duration) {
-        self.took = totals.input.received != self.received;
-        self.received = totals.input.received;
+    pub fn update(&mut self, queued: u64, received: u64, elapsed: Duration) {
+        self.took = received != self.received;
+        self.received = received;
         self.looked_at = elapsed;
-        self.waiting_since = match (totals.queued(), self.took) {
+        self.waiting_since = match (queued, self.took) {
             (0, _) => None,
             (_, true) => Some(elapsed),
             (_, false) => Some(self.waiting_since.unwrap_or(elapsed)),
@@ -50,44 +48,28 @@ impl Intake {
 
 #[cfg(test)]
 mod tests {
-    use nervure_shm::{InputCounters, OutputCounters};
-
     use super::*;
-
-    fn look(intake: &mut Intake, seconds: u64, sent: u64, received: u64) {
-        let totals = Totals {
-            output: OutputCounters {
-                sent,
-                ..OutputCounters::default()
-            },
-            input: InputCounters {
-                received,
-                ..InputCounters::default()
-            },
-        };
-        intake.look(&totals, Duration::from_secs(seconds));
-    }
 
     #[test]
     fn a_consumer_that_takes_nothing_is_told_from_a_slow_one() {
-        let mut intake = Intake::default();
-        look(&mut intake, 1, 10, 0);
-        assert!(intake.is_undecided());
-        look(&mut intake, 5, 20, 0);
+        let mut activity = ConsumerActivity::default();
+        activity.update(10, 0, Duration::from_secs(1));
+        assert!(activity.is_undecided());
+        activity.update(20, 0, Duration::from_secs(5));
         assert_eq!(
-            (intake.took_nothing_for(), intake.is_undecided()),
+            (activity.took_nothing_for(), activity.is_undecided()),
             (Some(Duration::from_secs(4)), false)
         );
-        look(&mut intake, 6, 20, 1);
+        activity.update(19, 1, Duration::from_secs(6));
         assert_eq!(
-            (intake.took_nothing_for(), intake.is_undecided()),
+            (activity.took_nothing_for(), activity.is_undecided()),
             (None, false),
             "it is slow"
         );
-        look(&mut intake, 9, 20, 20);
-        look(&mut intake, 20, 20, 20);
+        activity.update(0, 20, Duration::from_secs(9));
+        activity.update(0, 20, Duration::from_secs(20));
         assert_eq!(
-            (intake.took_nothing_for(), intake.is_undecided()),
+            (activity.took_nothing_for(), activity.is_undecided()),
             (None, false),
             "nothing waits for it"
         );

@@ -10,14 +10,14 @@ const QUIET_LOOKS: u32 = 4;
 /// Waits until nothing moves any more after a node has ended. Nodes end by themselves when their inputs do; one with a
 /// timer never does.
 #[derive(Debug)]
-pub struct Aftermath {
+pub struct ReplayDrain {
     player: String,
     has_ended: bool,
     received: u64,
     quiet_looks: u32,
 }
 
-impl Aftermath {
+impl ReplayDrain {
     /// Of that node.
     pub fn new(player: String) -> Self {
         Self {

@@ -4,51 +4,32 @@ use std::time::Duration;
 
 /// `20260131T235959Z`, for file names that sort by time.
 pub fn utc_name(utc_seconds: i64) -> String {
-    let (year, month, day) = civil(utc_seconds.div_euclid(86_400));
-    let second = utc_seconds.rem_euclid(86_400);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+    timestamp(utc_seconds.saturating_mul(1_000_000_000))
+        .strftime("%Y%m%dT%H%M%SZ")
+        .to_string()
 }
 
 /// `2026-01-31 23:59:59 +01:00`, in the time zone of the host, or of `TZ` in the environment.
 pub fn local_time(utc_nanos: i64) -> String {
-    let time = jiff::Timestamp::from_nanosecond(utc_nanos.into())
-        .expect("64 bits of nanoseconds are 292 years");
-    time.to_zoned_datetime(jiff::tz::TimeZone::system())
+    timestamp(utc_nanos)
+        .to_zoned_datetime(jiff::tz::TimeZone::system())
         .strftime("%Y-%m-%d %H:%M:%S %:z")
         .to_string()
 }
 
 /// `23:59:59.123`
 pub fn utc_time(utc_nanos: i64) -> String {
-    let millis = utc_nanos.div_euclid(1_000_000).rem_euclid(86_400_000);
-    let second = millis / 1000;
-    format!(
-        "{:02}:{:02}:{:02}.{:03}",
-        second / 3600,
-        second / 60 % 60,
-        second % 60,
-        millis % 1000
-    )
+    timestamp(utc_nanos).strftime("%H:%M:%S%.3f").to_string()
 }
 
-/// Year, month and day of a count of days since 1970-01-01 (Howard Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms", `civil_from_days`).
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+fn timestamp(utc_nanos: i64) -> jiff::Timestamp {
+    jiff::Timestamp::from_nanosecond(utc_nanos.into())
+        .expect("64 bits of nanoseconds are 292 years")
+}
+
+/// `1 node`, `2 nodes`.
+pub fn count(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// `12.3 s`, `1 min 05 s`, `2 h 03 min`.

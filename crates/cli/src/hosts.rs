@@ -1,0 +1,59 @@
+//! What a dataflow file is checked against, in the place of this host as it is.
+
+use std::{collections::BTreeMap, path::Path};
+
+use nervure_dataflow::{Entry, Host, Surroundings};
+
+/// The host as it will be when all is built: programs that are not there yet are what `build` is for, of whichever node.
+pub struct BuiltHost<'a> {
+    pub host: &'a dyn Surroundings,
+}
+
+impl Surroundings for BuiltHost<'_> {
+    fn variable(&self, name: &str) -> Option<String> {
+        self.host.variable(name)
+    }
+
+    fn entry(&self, path: &Path) -> Entry {
+        match self.host.entry(path) {
+            // A build may make a file executable as well.
+            Entry::Missing | Entry::File { .. } => Entry::File { executable: true },
+            Entry::Folder => Entry::Folder,
+        }
+    }
+
+    fn names_in(&self, folder: &Path) -> Vec<String> {
+        self.host.names_in(folder)
+    }
+
+    /// A build may install it.
+    fn has_command(&self, _name: &str) -> bool {
+        true
+    }
+}
+
+/// The host with other environment variables.
+pub struct OverriddenHost {
+    pub variables: BTreeMap<String, String>,
+}
+
+impl Surroundings for OverriddenHost {
+    fn variable(&self, name: &str) -> Option<String> {
+        self.variables
+            .get(name)
+            .cloned()
+            .or_else(|| Host.variable(name))
+    }
+
+    fn entry(&self, path: &Path) -> Entry {
+        Host.entry(path)
+    }
+
+    fn names_in(&self, folder: &Path) -> Vec<String> {
+        Host.names_in(folder)
+    }
+
+    fn has_command(&self, name: &str) -> bool {
+        Host.has_command(name)
+    }
+}
