@@ -86,11 +86,16 @@ impl Failure {
         })
     }
 
-    /// Writes it to stderr for people, and for programs to stdout too.
+    /// Writes the failure as a line of JSON to stdout. An error of stdout is ignored: the text on
+    /// stderr is still written.
+    pub fn write_json(&self) {
+        let _ = writeln!(std::io::stdout().lock(), "{}", self.json());
+    }
+
+    /// Writes the failure as text to stderr, and with `as_json` as JSON to stdout too.
     pub fn report(&self, as_json: bool) -> ExitCode {
         if as_json {
-            // Without a stdout there is still stderr.
-            let _ = writeln!(std::io::stdout().lock(), "{}", self.json());
+            self.write_json();
         }
         note!("error: {}", self.text);
         for cause in &self.causes {

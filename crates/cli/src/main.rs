@@ -88,14 +88,46 @@ fn wants_json(matches: &ArgMatches) -> bool {
     }
 }
 
-/// Prints help and version, which are data, to stdout; everything else that clap has to say to stderr.
+/// Prints help and version, which are data, to stdout, and errors of the command line to stderr:
+/// with `--json` among the arguments as JSON to stdout too.
 fn report_usage(error: &clap::Error) -> ExitCode {
+    let is_error = error.use_stderr();
+    let mut arguments = std::env::args_os().take_while(|argument| argument != "--");
+    if is_error && arguments.any(|argument| argument == "--json") {
+        usage_failure(error).write_json();
+    }
     let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::INVALID));
     match error.print().and_then(|()| std::io::stdout().flush()) {
-        Err(failed) if !error.use_stderr() && failed.kind() != std::io::ErrorKind::BrokenPipe => {
+        Err(failed) if !is_error && failed.kind() != std::io::ErrorKind::BrokenPipe => {
             output::unwritable(failed).report(false)
         }
         _ => code,
+    }
+}
+
+/// The failure for programs. The text of clap is `error: ..`, and paragraphs with tips and the usage;
+/// only a missing subcommand gives the help instead.
+fn usage_failure(error: &clap::Error) -> Failure {
+    let text = error.render().to_string();
+    let mut paragraphs = text.split("\n\n").map(str::trim);
+    let message = match paragraphs
+        .next()
+        .and_then(|text| text.strip_prefix("error: "))
+    {
+        Some(message) => message,
+        None => {
+            return Failure::invalid("the command line has no subcommand")
+                .hint("`nervure --help` lists the commands");
+        }
+    };
+    let hint = paragraphs.find_map(|text| {
+        text.strip_prefix("tip: ")
+            .or_else(|| text.strip_prefix("Usage: "))
+    });
+    let failure = Failure::invalid(message);
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
     }
 }
 

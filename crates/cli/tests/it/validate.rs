@@ -159,3 +159,48 @@ fn errors_have_one_form_for_programs() {
         );
     }
 }
+
+#[test]
+fn a_wrong_command_line_is_an_error_object_with_json() {
+    for (arguments, message, hint) in [
+        (
+            &["stop", "drive", "--json"][..],
+            "unexpected argument 'drive' found",
+            Some("a dataflow is named by `-d drive`"),
+        ),
+        (
+            &["run", "--json"],
+            "the following required arguments were not provided:\n  <FILE>",
+            Some("nervure run --json <FILE> [NODE.PARAMETER=VALUE]..."),
+        ),
+        (
+            &["vaildate", "--json", "x.yml"],
+            "unrecognized subcommand 'vaildate'",
+            Some("a similar subcommand exists: 'validate'"),
+        ),
+    ] {
+        let output = nervure(std::path::Path::new("/"))
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let lines = json_lines(&output);
+        assert_eq!(lines.len(), 1, "{arguments:?}");
+        assert_eq!(lines[0]["message"], "error", "{arguments:?}");
+        let error = &lines[0]["error"];
+        assert_eq!(
+            (&error["message"], &error["hint"], &error["exit_code"]),
+            (&json!(message), &json!(hint), &json!(2)),
+            "{arguments:?}"
+        );
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.starts_with(&format!("error: {message}")), "{stderr}");
+    }
+    // After `--` it is an argument of another program.
+    let output = nervure(std::path::Path::new("/"))
+        .args(["stop", "drive", "--", "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+}
