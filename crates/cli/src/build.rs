@@ -72,7 +72,7 @@ fn run_command(line: &str, node: &Node, folder: &Path) -> Result<(), Failure> {
     command
         .args(["-c", line])
         .current_dir(folder)
-        .envs(&node.env)
+        .envs(&node.settings.env)
         .stdin(Stdio::null())
         .stdout(io::stderr());
     let failed = |what: String| {

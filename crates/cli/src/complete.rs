@@ -134,7 +134,10 @@ pub fn params_of_file() -> Vec<CompletionCandidate> {
     let nodes = file().into_iter().flat_map(|dataflow| dataflow.nodes);
     candidates(nodes.flat_map(|node| {
         let name = move |param: &str| format!("{}.{param}=", node.id);
-        node.params.into_iter().map(move |param| name(&param.name))
+        node.settings
+            .params
+            .into_iter()
+            .map(move |param| name(&param.name))
     }))
 }
 

@@ -69,7 +69,7 @@ impl Overrides {
         let OverriddenHost { variables } = self.host();
         dataflow.env.extend(variables.clone());
         for node in &mut dataflow.nodes {
-            node.env.extend(variables.clone());
+            node.settings.env.extend(variables.clone());
         }
         for param in &self.params {
             set_param(&mut dataflow, param)?;
@@ -96,12 +96,12 @@ fn set_param(dataflow: &mut Dataflow, assignment: &Assignment) -> Result<(), Fai
         }
     };
     let node = &mut dataflow.nodes[node];
-    let spec = &node.params[param];
+    let spec = &node.settings.params[param];
     let accepted = spec.accept(param_value(value, spec.kind));
     let accepted =
         accepted.map_err(|error| Failure::invalid(format!("`{name}={value}`: {error}")))?;
-    node.params[param].value = accepted;
-    let bytes = serde_json::to_vec(&node.params).map_or(usize::MAX, |json| json.len());
+    node.settings.params[param].value = accepted;
+    let bytes = serde_json::to_vec(&node.settings.params).map_or(usize::MAX, |json| json.len());
     if bytes > MAX_NODE_PARAMS_BYTES {
         let text = format!(
             "`{name}`: the parameters of `{}` then take {bytes} bytes as JSON",
@@ -122,6 +122,7 @@ fn places(dataflow: &Dataflow, name: &str) -> Vec<(usize, usize)> {
             .iter()
             .position(|node| node.id == name[..dot])?;
         let param = dataflow.nodes[node]
+            .settings
             .params
             .iter()
             .position(|param| param.name == name[dot + 1..])?;
@@ -137,8 +138,8 @@ fn unknown_param(dataflow: &Dataflow, name: &str) -> Failure {
     };
     let known = splits().find_map(|(node, param)| Some((dataflow.node(node)?, param)));
     if let Some((node, param)) = known {
-        let names = node.params.iter().map(|param| param.name.as_str());
-        let hint = match node.params.is_empty() {
+        let names = node.settings.params.iter().map(|param| param.name.as_str());
+        let hint = match node.settings.params.is_empty() {
             true => "it has none: declare them in `params` of the dataflow file".to_owned(),
             false => did_you_mean(param, "its parameters are", names),
         };

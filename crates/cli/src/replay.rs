@@ -7,8 +7,8 @@ use std::{
 };
 
 use nervure_dataflow::{
-    Dataflow, Edge, InputQueue, Node, Output, Program, QueuePolicy, Ready, Restart, Scheduling,
-    Source, UnansweredClient,
+    Dataflow, Edge, InputQueue, Node, NodeSettings, Output, Program, QueuePolicy, Source,
+    UnansweredClient,
 };
 use nervure_keeper::plan::ClockPlan;
 use nervure_protocol::did_you_mean;
@@ -283,22 +283,15 @@ fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
         description: None,
         program: Program::Executable(std::env::current_exe().map_err(failed)?),
         is_built: true,
-        args,
-        env: BTreeMap::new(),
+        settings: NodeSettings {
+            args,
+            ..NodeSettings::default()
+        },
         build: None,
         inputs: Vec::new(),
         outputs: Vec::new(),
-        restart: Restart::default(),
-        startup_timeout: None,
-        health_check_timeout: None,
-        on_failure: Vec::new(),
         services: Vec::new(),
         clients: Vec::new(),
-        params: Vec::new(),
-        loop_deadline: None,
-        cpu_affinity: Vec::new(),
-        scheduling: Scheduling::Inherited,
-        ready: Ready::Auto,
         shared_memory: None,
         line: 0,
     })

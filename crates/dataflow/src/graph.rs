@@ -5,9 +5,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nervure_protocol::graph::{DeadlineSpec, LastValueSpec, Program, Ready, Restart, Scheduling};
+use nervure_protocol::graph::{NodeSettings, Program};
 use nervure_protocol::nanos;
-use nervure_protocol::params::ParamSpec;
 use nervure_protocol::wiring::{self, Policy};
 use serde::{Serialize, Serializer};
 use serde_json::json;
@@ -27,7 +26,7 @@ pub struct Dataflow {
     pub name: String,
     /// The folder of the file: the working directory of nodes and builds.
     pub directory: PathBuf,
-    /// Environment variables of every node; already merged into [`Node::env`].
+    /// Environment variables of every node; already merged into those of the nodes.
     pub env: BTreeMap<String, String>,
     /// The nodes, in the order of the file.
     pub nodes: Vec<Node>,
@@ -52,11 +51,9 @@ pub struct Node {
     /// False if the program does not exist yet and `build` makes it.
     #[serde(skip)]
     pub is_built: bool,
-    /// The program's arguments.
-    pub args: Vec<String>,
-    /// Environment variables in addition to the inherited ones: those of the dataflow, overridden
-    /// by its own.
-    pub env: BTreeMap<String, String>,
+    /// Its settings. The environment has the variables of the dataflow, overridden by its own.
+    #[serde(flatten)]
+    pub settings: NodeSettings,
     /// Commands that build the program, one a line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build: Option<String>,
@@ -64,43 +61,12 @@ pub struct Node {
     pub inputs: Vec<Input>,
     /// Its outputs, in the order of the file.
     pub outputs: Vec<Output>,
-    /// When it is restarted.
-    pub restart: Restart,
-    /// Longest time from its start until it is connected and ready.
-    #[serde(
-        rename = "startup_timeout_nanos",
-        with = "nanos::optional",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub startup_timeout: Option<Duration>,
-    /// Longest time without a sign of life.
-    #[serde(
-        rename = "health_check_timeout_nanos",
-        with = "nanos::optional",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub health_check_timeout: Option<Duration>,
     /// Requests that it answers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,
     /// Requests that it makes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<Client>,
-    /// Its parameters, in the order of the file.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub params: Vec<ParamSpec>,
-    /// Values that the consumers of its outputs receive when it fails.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub on_failure: Vec<LastValueSpec>,
-    /// Processors that it may run on; all if empty.
-    pub cpu_affinity: Vec<u32>,
-    /// How its threads are scheduled.
-    pub scheduling: Scheduling,
-    /// When it counts as ready.
-    pub ready: Ready,
-    /// The deadline for events of one of its inputs.
-    #[serde(rename = "loop", skip_serializing_if = "Option::is_none")]
-    pub loop_deadline: Option<DeadlineSpec>,
     /// Limit on the memory of all its outputs, in bytes; `None` for half of the memory of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_memory: Option<u64>,

@@ -66,7 +66,7 @@ pub use graph::{
 pub use load::{Host, load, load_for};
 pub use name::{MAX_NAME_BYTES, TypeName, check_name};
 pub use nervure_protocol::graph::{
-    DeadlineSpec, LastValueSpec, Program, Ready, Restart, RestartPolicy, Scheduling,
+    DeadlineSpec, LastValueSpec, NodeSettings, Program, Ready, Restart, RestartPolicy, Scheduling,
 };
 pub use nervure_protocol::params::{ParamKind, ParamSpec};
 pub use param_value::param_value;

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nervure_protocol::graph::{DeadlineSpec, LastValueSpec, Program, Ready, Restart, Scheduling};
-use nervure_protocol::params::ParamSpec;
+use nervure_protocol::graph::{NodeSettings, Program};
 
 use crate::graph::InputQueue;
 use crate::name::TypeName;
@@ -27,8 +26,7 @@ pub(crate) struct ParsedNode {
     pub name: Option<String>,
     pub description: Option<String>,
     pub program: Option<LocatedProgram>,
-    pub args: Vec<String>,
-    pub env: BTreeMap<String, String>,
+    pub settings: NodeSettings,
     pub build: Option<String>,
     pub inputs: Vec<ParsedInput>,
     /// Whether all of `inputs` could be read.
@@ -36,19 +34,10 @@ pub(crate) struct ParsedNode {
     pub outputs: Vec<ParsedOutput>,
     /// Whether all of `outputs` could be read. If not, an unknown output may be one of the others.
     pub outputs_complete: bool,
-    pub restart: Restart,
-    pub startup_timeout: Option<Duration>,
-    pub health_check_timeout: Option<Duration>,
     pub services: Vec<Text>,
     /// Whether all of `services` could be read.
     pub services_complete: bool,
     pub clients: Vec<ParsedClient>,
-    pub params: Vec<ParamSpec>,
-    pub on_failure: Vec<LastValueSpec>,
-    pub cpu_affinity: Vec<u32>,
-    pub scheduling: Scheduling,
-    pub ready: Ready,
-    pub loop_deadline: Option<DeadlineSpec>,
     pub shared_memory: Option<u64>,
 }
 

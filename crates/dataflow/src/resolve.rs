@@ -1,6 +1,7 @@
 //! Looks up names: the node and output that each input reads from.
 
 use std::collections::HashMap;
+use std::mem;
 use std::path::Path;
 
 use nervure_protocol::nearest;
@@ -253,8 +254,9 @@ pub(crate) fn assemble(
             })
             .collect();
         clients.push(of_node?);
-        let mut env = parsed.env.clone();
-        env.extend(node.env);
+        let mut settings = node.settings;
+        let own = mem::replace(&mut settings.env, parsed.env.clone());
+        settings.env.extend(own);
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for (input_index, (input, source)) in node.inputs.into_iter().zip(sources).enumerate() {
             let source = source?;
@@ -291,26 +293,16 @@ pub(crate) fn assemble(
             description: node.description,
             program,
             is_built,
-            args: node.args,
-            env,
+            settings,
             build: node.build,
             inputs,
             outputs: outputs.collect(),
-            restart: node.restart,
-            startup_timeout: node.startup_timeout,
-            health_check_timeout: node.health_check_timeout,
             services: node
                 .services
                 .into_iter()
                 .map(|name| resolve_services::service(name.text))
                 .collect(),
             clients: Vec::new(),
-            params: node.params,
-            on_failure: node.on_failure,
-            cpu_affinity: node.cpu_affinity,
-            scheduling: node.scheduling,
-            ready: node.ready,
-            loop_deadline: node.loop_deadline,
             shared_memory: node.shared_memory,
             line: line_of(node.span),
         });

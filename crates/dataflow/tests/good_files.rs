@@ -63,7 +63,7 @@ fn one_file_contains_every_key() {
 fn nodes_inherit_the_environment_of_the_dataflow() {
     let report = parse("every-key.yml", include_bytes!("good/every-key.yml"));
     let dataflow = report.dataflow.unwrap();
-    let camera = &dataflow.node("camera").unwrap().env;
+    let camera = &dataflow.node("camera").unwrap().settings.env;
     let expected = [
         ("LOG_LEVEL", "debug"),
         ("MODELS", "/home/robot/models"),
@@ -76,7 +76,10 @@ fn nodes_inherit_the_environment_of_the_dataflow() {
     for (name, value) in expected {
         assert_eq!(camera[name], value, "{name}");
     }
-    assert_eq!(dataflow.node("control").unwrap().env["LOG_LEVEL"], "info");
+    assert_eq!(
+        dataflow.node("control").unwrap().settings.env["LOG_LEVEL"],
+        "info"
+    );
 }
 
 #[test]
@@ -127,9 +130,13 @@ nodes:
     let [a, b] = dataflow.nodes.as_slice() else {
         panic!("{:?}", dataflow.nodes)
     };
-    assert_eq!(a.args, ["--name", "front camera", "30", "2 MB", "$HOME"]);
-    assert_eq!(b.args, ["--name", "front camera!", "5"]);
+    assert_eq!(
+        a.settings.args,
+        ["--name", "front camera", "30", "2 MB", "$HOME"]
+    );
+    assert_eq!(b.settings.args, ["--name", "front camera!", "5"]);
     let values: Vec<_> = a
+        .settings
         .params
         .iter()
         .map(|param| param.value.to_string())
@@ -163,8 +170,11 @@ fn dashes_and_underscores_are_the_same_in_words_and_keys() {
             .unwrap_or_else(|| panic!("{text}"))
     };
     let one = of(file("on-failure", "on_failure", "drop_newest"));
-    assert_eq!(one.nodes[0].restart.policy, RestartPolicy::OnFailure);
-    assert_eq!(one.nodes[0].on_failure.len(), 1);
+    assert_eq!(
+        one.nodes[0].settings.restart.policy,
+        RestartPolicy::OnFailure
+    );
+    assert_eq!(one.nodes[0].settings.on_failure.len(), 1);
     assert_eq!(of(file("on_failure", "on-failure", "drop-newest")), one);
 }
 

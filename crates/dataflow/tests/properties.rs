@@ -261,7 +261,7 @@ fn from_dataflow(dataflow: &Dataflow) -> Graph {
             .iter()
             .map(|input| (input.name.clone(), input.source, input.queue))
             .collect(),
-        args: node.args.clone(),
+        args: node.settings.args.clone(),
     });
     Graph {
         nodes: nodes.collect(),

@@ -4,14 +4,13 @@
 //! outputs as they see them (`nervure_protocol::wiring`). `run` writes the plan as JSON into a
 //! memfd, because a graph of a thousand edges does not fit a control message.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
+pub use nervure_protocol::graph::{
+    LastValueSpec, NodeSettings, Program, Ready, Restart, RestartPolicy, Scheduling,
+};
 use nervure_protocol::wiring::{
     self, ClientSpec, InputSpec, OutputSpec, Policy, Queue, ServiceSpec,
-};
-pub use nervure_protocol::{
-    graph::{DeadlineSpec, LastValueSpec, Program, Ready, Restart, RestartPolicy, Scheduling},
-    params::ParamSpec,
 };
 use serde::{Deserialize, Serialize};
 
@@ -70,42 +69,20 @@ pub struct NodePlan {
     pub id: String,
     /// The program that it runs.
     pub program: Program,
-    /// The program's arguments.
-    pub args: Vec<String>,
-    /// Environment variables in addition to those of the keeper.
-    pub env: BTreeMap<String, String>,
-    /// When it counts as ready.
-    pub ready: Ready,
+    /// Its settings, as in the file.
+    pub settings: NodeSettings,
     /// Its outputs; edges refer to them by index.
     pub outputs: Vec<OutputSpec>,
     /// Its inputs; edges refer to them by index.
     pub inputs: Vec<InputSpec>,
-    /// The deadline for events of one of its inputs.
-    pub loop_deadline: Option<DeadlineSpec>,
     /// Limit on its shared memory, in bytes.
     pub shared_memory_bytes: u64,
-    /// When it is restarted.
-    pub restart: Restart,
-    /// Longest time from its start until it is connected and ready.
-    pub startup_timeout: Option<Duration>,
-    /// Longest time without a sign of life.
-    pub health_check_timeout: Option<Duration>,
-    /// Values that the consumers of its outputs receive when it fails.
-    #[serde(default)]
-    pub on_failure: Vec<LastValueSpec>,
     /// Requests that it answers.
     #[serde(default)]
     pub services: Vec<ServiceSpec>,
     /// Requests that it makes.
     #[serde(default)]
     pub clients: Vec<ClientSpec>,
-    /// Its parameters.
-    #[serde(default)]
-    pub params: Vec<ParamSpec>,
-    /// Processors that it may run on; all if empty.
-    pub cpu_affinity: Vec<u32>,
-    /// How its threads are scheduled.
-    pub scheduling: Scheduling,
 }
 
 impl NodePlan {

@@ -3,11 +3,52 @@
 //!
 //! Their JSON is part of `nervure validate --json` and of control messages.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::nanos;
+use crate::{nanos, params::ParamSpec};
+
+/// The settings of a node that its keeper takes from the file unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeSettings {
+    /// The program's arguments.
+    pub args: Vec<String>,
+    /// Environment variables in addition to the inherited ones.
+    pub env: BTreeMap<String, String>,
+    /// When it is restarted.
+    pub restart: Restart,
+    /// Longest time from its start until it is connected and ready.
+    #[serde(
+        rename = "startup_timeout_nanos",
+        with = "nanos::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub startup_timeout: Option<Duration>,
+    /// Longest time without a sign of life.
+    #[serde(
+        rename = "health_check_timeout_nanos",
+        with = "nanos::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub health_check_timeout: Option<Duration>,
+    /// Its parameters, in the order of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub params: Vec<ParamSpec>,
+    /// Values that the consumers of its outputs receive when it fails.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub on_failure: Vec<LastValueSpec>,
+    /// Processors that it may run on; all if empty.
+    pub cpu_affinity: Vec<u32>,
+    /// How its threads are scheduled.
+    pub scheduling: Scheduling,
+    /// When it counts as ready.
+    pub ready: Ready,
+    /// The deadline for events of one of its inputs.
+    #[serde(rename = "loop", skip_serializing_if = "Option::is_none")]
+    pub loop_deadline: Option<DeadlineSpec>,
+}
 
 /// What a node runs. Paths are absolute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -144,16 +144,10 @@ fn node_plan(
     NodePlan {
         id: node.id.clone(),
         program: node.program.clone(),
-        args: node.args.clone(),
-        env: node.env.clone(),
-        ready: node.ready,
+        settings: node.settings.clone(),
         outputs: node.outputs.iter().enumerate().map(output).collect(),
         inputs: node.inputs.iter().map(input).collect(),
-        loop_deadline: node.loop_deadline,
         shared_memory_bytes: node.shared_memory.unwrap_or(memory),
-        restart: node.restart,
-        startup_timeout: node.startup_timeout,
-        health_check_timeout: node.health_check_timeout,
         services: node
             .services
             .iter()
@@ -164,10 +158,6 @@ fn node_plan(
             .iter()
             .map(|client| client_spec(dataflow, client))
             .collect(),
-        params: node.params.clone(),
-        on_failure: node.on_failure.clone(),
-        cpu_affinity: node.cpu_affinity.clone(),
-        scheduling: node.scheduling,
     }
 }
 

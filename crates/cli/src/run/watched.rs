@@ -55,7 +55,7 @@ impl Watched {
                     expect(at, Duration::from_nanos(nanos), Kind::Sample);
                 }
             }
-            if let Some(deadline) = plan.loop_deadline {
+            if let Some(deadline) = plan.settings.loop_deadline {
                 expect(deadline.input, deadline.finish_within, Kind::Turn);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nervure_protocol::graph::{DeadlineSpec, Ready};
+use nervure_protocol::graph::{DeadlineSpec, NodeSettings, Ready};
 use nervure_protocol::nearest;
 
 use super::environment::read_environment;
@@ -76,12 +76,7 @@ pub(super) fn read_node(
         let finding = Finding::warning(Code::UselessKey, entry.key.span, message);
         reader.report(finding.hint("remove it"));
     }
-    Some(ParsedNode {
-        id,
-        span: value.span,
-        name: read_words(reader, &keys, "name"),
-        description: read_words(reader, &keys, "description"),
-        program: read_program(reader, &host.programs, &keys),
+    let settings = NodeSettings {
         args: keys
             .value_if_any("args")
             .map(|value| read_arguments(reader, &host.variables, value))
@@ -90,13 +85,6 @@ pub(super) fn read_node(
             .value_if_any("env")
             .map(|value| read_environment(reader, &host.variables, value))
             .unwrap_or_default(),
-        build: keys
-            .value_if_any("build")
-            .and_then(|value| read_build(reader, value)),
-        inputs,
-        inputs_complete,
-        outputs,
-        outputs_complete,
         restart: read_restart(reader, &keys),
         startup_timeout,
         health_check_timeout: read_timeout(reader, &keys, "health_check_timeout"),
@@ -104,9 +92,6 @@ pub(super) fn read_node(
             .value_if_any("params")
             .map(|value| read_params(reader, &host.variables, value))
             .unwrap_or_default(),
-        services,
-        services_complete,
-        clients,
         on_failure,
         cpu_affinity: keys
             .value("cpu_affinity")
@@ -118,6 +103,24 @@ pub(super) fn read_node(
             .unwrap_or_default(),
         ready: read_ready(reader, &keys),
         loop_deadline,
+    };
+    Some(ParsedNode {
+        id,
+        span: value.span,
+        name: read_words(reader, &keys, "name"),
+        description: read_words(reader, &keys, "description"),
+        program: read_program(reader, &host.programs, &keys),
+        settings,
+        build: keys
+            .value_if_any("build")
+            .and_then(|value| read_build(reader, value)),
+        inputs,
+        inputs_complete,
+        outputs,
+        outputs_complete,
+        services,
+        services_complete,
+        clients,
         shared_memory: read_shared_memory(reader, &keys),
     })
 }

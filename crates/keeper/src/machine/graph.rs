@@ -141,7 +141,7 @@ impl Graph {
     /// True when the node has a last value for an edge, for its consumer when the node fails.
     pub fn has_last_value(&self, spec: usize) -> bool {
         let edge = &self.plan.edges[spec];
-        let last_values = &self.plan.nodes[edge.producer].on_failure;
+        let last_values = &self.plan.nodes[edge.producer].settings.on_failure;
         last_values.iter().any(|last| last.output == edge.output)
     }
 
@@ -169,7 +169,7 @@ impl Graph {
     /// Sets what the next process of a node runs.
     pub fn set_program(&mut self, node: usize, program: Program, args: Vec<String>) {
         self.plan.nodes[node].program = program;
-        self.plan.nodes[node].args = args;
+        self.plan.nodes[node].settings.args = args;
     }
 }
 

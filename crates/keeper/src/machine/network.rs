@@ -122,7 +122,7 @@ impl Network {
 
     /// Begins the health checks of a node if it is connected and ready.
     pub fn check_if_up(&mut self, node: usize, now: Duration) {
-        let timeout = self.graph.node(node).health_check_timeout;
+        let timeout = self.graph.node(node).settings.health_check_timeout;
         let state = &mut self.nodes[node];
         if state.is_up() {
             state.health.ready(timeout, now);
@@ -183,20 +183,20 @@ impl Network {
     pub fn connect(&mut self, node: usize, version: u32, params: Vec<Param>, turn: &mut Turn) {
         let plan = self.graph.node(node);
         let state = &mut self.nodes[node];
-        state.connect(plan.ready == Ready::Auto);
+        state.connect(plan.settings.ready == Ready::Auto);
         let welcome = keeper_to_node::Message::Welcome(keeper_to_node::Welcome {
             version,
             dataflow: self.graph.plan().dataflow.clone(),
             node: plan.id.clone(),
             incarnation: state.incarnation(),
-            manual_ready: plan.ready == Ready::Manual,
+            manual_ready: plan.settings.ready == Ready::Manual,
             shared_memory_bytes: plan.shared_memory_bytes,
             outputs: plan.outputs.clone(),
             inputs: plan.inputs.clone(),
             services: plan.services.clone(),
             clients: plan.clients.clone(),
             params,
-            loop_deadline: plan.loop_deadline,
+            loop_deadline: plan.settings.loop_deadline,
         });
         let restarted = state.incarnation() > 0 && !self.graph.is_guest(node);
         let descriptors = vec![

@@ -15,7 +15,13 @@ pub(super) struct Params(Vec<Vec<serde_json::Value>>);
 
 impl Params {
     pub fn new(plan: &Plan) -> Self {
-        let values = |node: &NodePlan| node.params.iter().map(|spec| spec.value.clone()).collect();
+        let values = |node: &NodePlan| {
+            node.settings
+                .params
+                .iter()
+                .map(|spec| spec.value.clone())
+                .collect()
+        };
         Self(plan.nodes.iter().map(values).collect())
     }
 
@@ -33,7 +39,7 @@ impl Params {
     /// The parameters of a node, with what the file declares of each.
     pub fn describe(&self, node: usize, plan: &NodePlan) -> Vec<NodeParam> {
         let values = self.0.get(node).into_iter().flatten();
-        let params = plan.params.iter().zip(values);
+        let params = plan.settings.params.iter().zip(values);
         params
             .map(|(spec, value)| NodeParam {
                 spec: spec.clone(),
@@ -49,7 +55,7 @@ impl Params {
         plan: &NodePlan,
         set: &SetParam,
     ) -> Result<(serde_json::Value, serde_json::Value), Refused> {
-        let specs = &plan.params;
+        let specs = &plan.settings.params;
         let Some(at) = specs.iter().position(|spec| spec.name == set.name) else {
             let names = specs.iter().map(|spec| &*spec.name);
             let hint = match specs.is_empty() {

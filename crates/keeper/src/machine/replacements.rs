@@ -20,7 +20,7 @@ impl CommandLine {
     pub fn of(plan: &NodePlan) -> Self {
         Self {
             program: plan.program.clone(),
-            args: plan.args.clone(),
+            args: plan.settings.args.clone(),
         }
     }
 }

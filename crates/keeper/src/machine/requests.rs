@@ -281,7 +281,7 @@ impl Requests {
         };
         for node in nodes {
             let plan = graph.node(node);
-            if id.is_none() && plan.params.is_empty() {
+            if id.is_none() && plan.settings.params.is_empty() {
                 continue;
             }
             let params = keeper_to_cli::Message::Params {

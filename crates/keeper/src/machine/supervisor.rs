@@ -144,7 +144,7 @@ impl Supervisor {
         if self.network.is_foreign(node) {
             return self.disconnect(node, turn);
         }
-        let policy = self.network.graph().node(node).restart.policy;
+        let policy = self.network.graph().node(node).settings.restart.policy;
         // Also when it was stopped by hand: it is held, or starts again.
         let was_stopped =
             self.network.node(node).after_stop().is_some() && !self.phase.is_stopping();

@@ -64,7 +64,7 @@ pub fn start(
     mark: &str,
 ) -> Result<Started, NotStarted> {
     let interpreter = match &node.program {
-        Program::Python(_) => Some(python(&node.env)?),
+        Program::Python(_) => Some(python(&node.settings.env)?),
         _ => None,
     };
     let mut command = match (&node.program, &interpreter) {
@@ -88,9 +88,9 @@ pub fn start(
             .map_err(|error| format!("no pipe for its output: {error}"))?;
     }
     command
-        .args(&node.args)
+        .args(&node.settings.args)
         .current_dir(folder)
-        .envs(&node.env)
+        .envs(&node.settings.env)
         .env(CONTROL_FD_VARIABLE, control.as_raw_fd().to_string())
         .env(MARK_VARIABLE, mark)
         .stdin(Stdio::null())
@@ -102,7 +102,7 @@ pub fn start(
         group: group.map(|group| group.as_raw_fd()),
         keeper: rustix::process::getpid(),
         affinity: affinity(node)?,
-        scheduling: node.scheduling,
+        scheduling: node.settings.scheduling,
         files,
     };
     // SAFETY: `apply` makes system calls only: no allocation, no lock, nothing of the parent's is dropped.
@@ -270,12 +270,12 @@ fn schedule(scheduling: Scheduling) -> io::Result<()> {
 }
 
 fn affinity(node: &NodePlan) -> Result<Option<libc::cpu_set_t>, String> {
-    if node.cpu_affinity.is_empty() {
+    if node.settings.cpu_affinity.is_empty() {
         return Ok(None);
     }
     // SAFETY: all zeros is the empty set.
     let mut set: libc::cpu_set_t = unsafe { zeroed() };
-    for &cpu in &node.cpu_affinity {
+    for &cpu in &node.settings.cpu_affinity {
         if cpu >= libc::CPU_SETSIZE as u32 {
             return Err(format!(
                 "`cpu_affinity` names CPU {cpu}, {} is the highest possible",
@@ -352,15 +352,18 @@ fn explain(error: &io::Error, node: &NodePlan, command: &Command, folder: &Path)
             let online = std::thread::available_parallelism().map_or(1, usize::from);
             format!(
                 "`cpu_affinity: {:?}` was refused: {cause}; {online} CPUs may be used here, counted from 0",
-                node.cpu_affinity
+                node.settings.cpu_affinity
             )
         }
         Step::Scheduling if denied => format!(
             "`scheduling: {:?}` is not permitted: give `nervure` the right by `sudo setcap cap_sys_nice+ep \"$(command -v nervure)\"`, \
              or raise the limits `rtprio` and `nice` of this user in /etc/security/limits.conf",
-            node.scheduling
+            node.settings.scheduling
         ),
-        Step::Scheduling => format!("`scheduling: {:?}` was refused: {cause}", node.scheduling),
+        Step::Scheduling => format!(
+            "`scheduling: {:?}` was refused: {cause}",
+            node.settings.scheduling
+        ),
         Step::Death => format!("its keeper is gone: {cause}"),
         Step::Control | Step::Signals | Step::Files | Step::Group => format!("{step:?}: {cause}"),
     }

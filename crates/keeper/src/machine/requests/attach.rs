@@ -108,8 +108,8 @@ impl Requests {
         let plan = graph.node(node);
         let attached = Attached {
             program: plan.program.clone(),
-            args: plan.args.clone(),
-            env: plan.env.clone(),
+            args: plan.settings.args.clone(),
+            env: plan.settings.env.clone(),
             folder: graph.plan().folder.display().to_string(),
         };
         turn.reply(client, keeper_to_cli::Message::Attached(attached));

@@ -3,8 +3,6 @@
 //! A guest can harm no node: its queues drop the oldest sample, it holds few blocks, and neither the start nor the end
 //! of the dataflow waits for it.
 
-use std::collections::BTreeMap;
-
 use nervure_protocol::{
     cli_to_keeper::Observe,
     keeper_to_cli::{self, Refused},
@@ -15,10 +13,7 @@ use nervure_protocol::{
 use super::{Requests, check_not_stopping};
 use crate::{
     machine::{supervisor::Supervisor, turn::Turn},
-    plan::{
-        EdgePlan, NodePlan, OBSERVER_MAX_HELD, OBSERVERS_PER_OUTPUT, Program, Ready, Restart,
-        Scheduling,
-    },
+    plan::{EdgePlan, NodePlan, NodeSettings, OBSERVER_MAX_HELD, OBSERVERS_PER_OUTPUT, Program},
 };
 
 /// Guests at a time.
@@ -114,22 +109,12 @@ fn guest_plan(id: String, topics: &[String], queue: Queue) -> NodePlan {
     NodePlan {
         program: Program::Command(id.clone()),
         id,
-        args: Vec::new(),
-        env: BTreeMap::new(),
-        ready: Ready::Auto,
+        settings: NodeSettings::default(),
         outputs: Vec::new(),
         inputs: topics.iter().map(input).collect(),
-        loop_deadline: None,
         shared_memory_bytes: 0,
-        restart: Restart::default(),
-        startup_timeout: None,
-        health_check_timeout: None,
-        on_failure: Vec::new(),
         services: Vec::new(),
         clients: Vec::new(),
-        params: Vec::new(),
-        cpu_affinity: Vec::new(),
-        scheduling: Scheduling::Inherited,
     }
 }
 

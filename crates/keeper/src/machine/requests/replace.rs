@@ -56,7 +56,12 @@ impl Requests {
     /// Longest time from the start of a node's process until it is ready.
     pub fn startup_timeout(&self, node: usize, supervisor: &Supervisor) -> Option<Duration> {
         let is_new = self.replacements.is_pending(node);
-        let timeout = supervisor.network().graph().node(node).startup_timeout;
+        let timeout = supervisor
+            .network()
+            .graph()
+            .node(node)
+            .settings
+            .startup_timeout;
         timeout.or(is_new.then_some(DEFAULT_STARTUP_TIMEOUT))
     }
 

@@ -49,7 +49,7 @@ impl Supervisor {
             rolled_back,
             kept_for,
         } = context;
-        let restart_plan = self.network.graph().node(node).restart;
+        let restart_plan = self.network.graph().node(node).settings.restart;
         let success = exit.end == End::Code(0);
         let failed = exit.was_killed || rolled_back.is_some() || (!success && !exit.was_asked);
         let inputs_are_over = self.network.inputs_are_over(node);

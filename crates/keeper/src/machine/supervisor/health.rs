@@ -13,7 +13,12 @@ use crate::machine::{
 impl Supervisor {
     /// Does what is due: a node that has not started in time is killed, and one that has is checked.
     pub(super) fn check_health(&mut self, node: usize, turn: &mut Turn) {
-        let timeout = self.network.graph().node(node).health_check_timeout;
+        let timeout = self
+            .network
+            .graph()
+            .node(node)
+            .settings
+            .health_check_timeout;
         let state = self.network.node_mut(node);
         let will_end = self.phase.is_stopping()
             || state.after_stop().is_some()
@@ -38,7 +43,13 @@ impl Supervisor {
 
     /// A node's signs of life were read.
     pub fn pulse(&mut self, node: usize, pulse: Pulse, turn: &mut Turn) {
-        let Some(timeout) = self.network.graph().node(node).health_check_timeout else {
+        let Some(timeout) = self
+            .network
+            .graph()
+            .node(node)
+            .settings
+            .health_check_timeout
+        else {
             return;
         };
         let state = self.network.node_mut(node);

@@ -103,7 +103,7 @@ fn worlds() -> impl Strategy<Value = World> {
         let nodes = nodes.into_iter().enumerate().map(
             |(index, (policy, manual_ready, has_last_value, joins))| {
                 let mut plan = node(&format!("n{index}"), policy);
-                plan.ready = if manual_ready {
+                plan.settings.ready = if manual_ready {
                     Ready::Manual
                 } else {
                     Ready::Auto
@@ -112,7 +112,7 @@ fn worlds() -> impl Strategy<Value = World> {
                     plan.program = Program::Dynamic;
                 }
                 if has_last_value {
-                    plan.on_failure.push(LastValueSpec {
+                    plan.settings.on_failure.push(LastValueSpec {
                         output: 0,
                         value: serde_json::Value::Null,
                     });

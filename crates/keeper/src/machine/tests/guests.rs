@@ -149,7 +149,7 @@ fn a_producer_that_is_restarted_goes_on_being_observed() {
 #[test]
 fn a_guest_hears_of_an_end_and_neither_start_nor_end_waits_for_it() {
     let mut manual = node("manual", Never);
-    manual.ready = Ready::Manual;
+    manual.settings.ready = Ready::Manual;
     let mut world = World::new(vec![node("camera", Never), manual], &[drop_oldest(0, 1)]);
     world.give(Event::Launch);
     world.hello(0);

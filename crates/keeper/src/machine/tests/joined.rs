@@ -349,8 +349,8 @@ fn who_is_attached_when_the_dataflow_stops_is_told_and_then_cut_off() {
 #[test]
 fn who_joined_is_not_watched() {
     let mut watched = node("sink", OnFailure);
-    watched.startup_timeout = Some(Duration::from_secs(1));
-    watched.health_check_timeout = Some(Duration::from_secs(1));
+    watched.settings.startup_timeout = Some(Duration::from_secs(1));
+    watched.settings.health_check_timeout = Some(Duration::from_secs(1));
     let mut world = World::running(vec![node("camera", Never), watched], &[drop_oldest(0, 1)]);
     attach(&mut world, 1, "sink", false).unwrap();
     world.exit(1, End::Code(0));

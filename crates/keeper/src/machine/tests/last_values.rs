@@ -19,7 +19,7 @@ const KILLED: End = End::Signal(9);
 /// A planner with two outputs, of which the first has a last value, and their sinks.
 fn planner_and_sinks(policy: RestartPolicy) -> World {
     let mut planner = node("planner", policy);
-    planner.on_failure = vec![LastValueSpec {
+    planner.settings.on_failure = vec![LastValueSpec {
         output: 0,
         value: json!({"speed": 0.0}),
     }];
@@ -103,7 +103,7 @@ fn whoever_connects_while_the_node_is_down_gets_it() {
 #[test]
 fn it_comes_behind_what_waits_for_a_consumer_that_restarts() {
     let mut planner = node("planner", Never);
-    planner.on_failure = vec![LastValueSpec {
+    planner.settings.on_failure = vec![LastValueSpec {
         output: 0,
         value: json!({"speed": 0.0}),
     }];

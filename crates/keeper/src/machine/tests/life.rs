@@ -25,7 +25,7 @@ fn stop(world: &mut World) {
 #[test]
 fn everybody_starts_when_the_last_is_ready() {
     let mut slow = node("slow", Never);
-    slow.ready = Ready::Manual;
+    slow.settings.ready = Ready::Manual;
     let mut world = World::new(
         vec![node("source", Never), slow, node("tool", Never)],
         &[drop_oldest(0, 1)],
@@ -44,7 +44,7 @@ fn everybody_starts_when_the_last_is_ready() {
 #[test]
 fn who_holds_the_start_up_is_named_every_five_seconds() {
     let mut manual = node("manual", Never);
-    manual.ready = Ready::Manual;
+    manual.settings.ready = Ready::Manual;
     let mut world = World::new(vec![node("source", Never), manual], &[drop_oldest(0, 1)]);
     world.give(Event::Launch);
     world.hello(1);
@@ -220,8 +220,8 @@ fn always_means_until_all_inputs_have_ended() {
 
 fn watched(startup: Option<u64>, health: Option<u64>) -> World {
     let mut plan = node("planner", OnFailure);
-    plan.startup_timeout = startup.map(Duration::from_millis);
-    plan.health_check_timeout = health.map(Duration::from_millis);
+    plan.settings.startup_timeout = startup.map(Duration::from_millis);
+    plan.settings.health_check_timeout = health.map(Duration::from_millis);
     let mut world = World::new(vec![plan, node("sink", Never)], &[drop_oldest(0, 1)]);
     world.give(Event::Launch);
     world.hello(1);
@@ -252,8 +252,8 @@ fn a_node_that_does_not_connect_in_time_is_killed_and_started_again() {
 #[test]
 fn ready_is_a_part_of_the_start() {
     let mut plan = node("planner", Never);
-    plan.startup_timeout = Some(Duration::from_secs(1));
-    plan.ready = Ready::Manual;
+    plan.settings.startup_timeout = Some(Duration::from_secs(1));
+    plan.settings.ready = Ready::Manual;
     let mut world = World::new(vec![plan, node("sink", Never)], &[drop_oldest(0, 1)]);
     world.give(Event::Launch);
     world.hello(0);

@@ -28,7 +28,7 @@ fn world() -> World {
         read_only,
         description: None,
     };
-    camera.params = vec![
+    camera.settings.params = vec![
         spec("fps", json!(30), false),
         spec("width", json!(640), true),
     ];

@@ -61,7 +61,7 @@ fn runs(world: &World, node: usize) -> String {
 
 fn two() -> World {
     let mut sink = node("sink", OnFailure);
-    sink.startup_timeout = Some(Duration::from_secs(1));
+    sink.settings.startup_timeout = Some(Duration::from_secs(1));
     World::running(vec![node("camera", Never), sink], &[block(0, 1)])
 }
 

@@ -16,9 +16,7 @@ use nervure_protocol::{
 
 use crate::{
     machine::{Action, Audience, Descriptor, End, Event, Machine, Pulse, Signal},
-    plan::{
-        ClockPlan, EdgePlan, NodePlan, Plan, Program, Ready, Restart, RestartPolicy, Scheduling,
-    },
+    plan::{ClockPlan, EdgePlan, NodePlan, NodeSettings, Plan, Program, Restart, RestartPolicy},
 };
 
 /// A node of a test: its id, and its restart policy.
@@ -26,28 +24,21 @@ pub fn node(id: &str, policy: RestartPolicy) -> NodePlan {
     NodePlan {
         id: id.to_owned(),
         program: Program::Command("true".to_owned()),
-        args: Vec::new(),
-        env: BTreeMap::new(),
-        ready: Ready::Auto,
+        settings: NodeSettings {
+            restart: Restart {
+                policy,
+                delay: Duration::from_millis(100),
+                max_delay: Duration::from_secs(1),
+                max_restarts: Some(3),
+                window: None,
+            },
+            ..NodeSettings::default()
+        },
         outputs: Vec::new(),
         inputs: Vec::new(),
-        loop_deadline: None,
         shared_memory_bytes: 1 << 20,
-        restart: Restart {
-            policy,
-            delay: Duration::from_millis(100),
-            max_delay: Duration::from_secs(1),
-            max_restarts: Some(3),
-            window: None,
-        },
-        startup_timeout: None,
-        health_check_timeout: None,
-        on_failure: Vec::new(),
         services: Vec::new(),
         clients: Vec::new(),
-        params: Vec::new(),
-        cpu_affinity: Vec::new(),
-        scheduling: Scheduling::Inherited,
     }
 }
 

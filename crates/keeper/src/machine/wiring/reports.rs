@@ -70,7 +70,7 @@ impl Rewiring<'_> {
         {
             return;
         }
-        let on_failure = &self.graph.node(producer).on_failure;
+        let on_failure = &self.graph.node(producer).settings.on_failure;
         let Some(last) = on_failure.iter().find(|last| last.output == edge.output) else {
             return;
         };

@@ -85,7 +85,7 @@ impl Rewiring<'_> {
     /// A node has sent Goodbye, while its process goes on. `may_restart`: another process may follow.
     pub fn goodbye(&mut self, node: usize, may_restart: bool) {
         // Something may follow on its outputs: its next process, or a last value if it goes on to fail.
-        let may_follow = may_restart || !self.graph.node(node).on_failure.is_empty();
+        let may_follow = may_restart || !self.graph.node(node).settings.on_failure.is_empty();
         for at in (0..self.wiring.instances.len()).rev() {
             let edge = self.graph.edge(self.wiring.instances[at].spec);
             if edge.consumer == node {
