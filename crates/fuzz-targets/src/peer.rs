@@ -12,15 +12,15 @@ use std::{
 use arbitrary::{Arbitrary, Unstructured};
 use nervure_link::{
     coding::geometry::{Geometry, SAMPLE_BYTES_MAX},
-    memory::{Block, Memory, NoMemory},
+    memory::{Memory, NoMemory, SampleBuffer},
     qos::{Delivery, Qos, TrafficClass},
     receiver::ReceiverConfig,
     session::{Session, SessionConfig},
     wire::{
         VARINT_MAX,
-        control::{Between, Control},
-        data::{self, Abandoned, Header, ReportInterval, Status, Symbol},
-        feedback::{Closed, Feedback, Outcome, Progress},
+        control::{Control, StreamEnds},
+        data::{self, Abandoned, Header, ReportInterval, SenderStatus, Symbol},
+        feedback::{ClosedRange, Feedback, Outcome, Progress},
     },
 };
 
@@ -157,9 +157,9 @@ pub struct Ends {
 
 impl Ends {
     /// One incarnation mostly: each new one makes the victim begin a session.
-    fn between(self, session: u32) -> Between {
+    fn ends(self, session: u32) -> StreamEnds {
         let session = session.wrapping_add(self.is_another_session.into());
-        Between {
+        StreamEnds {
             session,
             incarnation: if self.incarnation < 240 {
                 1
@@ -335,7 +335,7 @@ impl Peer {
                         sequence: sequence.of(self.id),
                     });
                 let feedback_seen = feedback_seen.of(1);
-                Status {
+                SenderStatus {
                     floor: floor.of(self.id),
                     feedback_seen,
                     abandoned: abandoned.collect(),
@@ -385,17 +385,17 @@ impl Peer {
             }
             .encode(),
             Message::Grant { ends, bytes } => {
-                let between = ends.between(self.session);
+                let ends = ends.ends(self.session);
                 Control::Grant {
                     stream,
-                    between,
+                    ends,
                     bytes: bytes.of(BUDGET_BYTES),
                 }
                 .encode()
             }
             Message::Refuse { ends } => Control::Refuse {
                 stream,
-                between: ends.between(self.session),
+                ends: ends.ends(self.session),
             }
             .encode(),
             Message::Raw(bytes) => bytes.0.clone(),
@@ -441,10 +441,10 @@ impl Peer {
 
     fn feedback(&mut self, report: &Report, victim: &Session) -> Vec<u8> {
         let sent = victim.status().packets_sent;
-        let Between {
+        let StreamEnds {
             session,
             incarnation,
-        } = report.ends.between(self.session);
+        } = report.ends.ends(self.session);
         let floor = report.floor.of(0);
         let mut end = floor;
         let closed = report.closed.iter().map_while(|(skip, length, outcome)| {
@@ -459,7 +459,7 @@ impl Peer {
                 Outcome::Abandoned,
                 Outcome::Refused,
             ];
-            Some(Closed {
+            Some(ClosedRange {
                 start,
                 end,
                 outcome: outcomes[usize::from(*outcome) % 5],
@@ -569,7 +569,7 @@ impl Pool {
 }
 
 impl Memory for Pool {
-    fn allocate(&mut self, stream: u32, bytes: usize) -> Result<Box<dyn Block>, NoMemory> {
+    fn allocate(&mut self, stream: u32, bytes: usize) -> Result<Box<dyn SampleBuffer>, NoMemory> {
         assert_ne!(stream, 0, "control messages are the link's own");
         self.asked += 1;
         if self.asked.is_multiple_of(5) {

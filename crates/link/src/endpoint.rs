@@ -10,7 +10,9 @@ use std::{
 };
 
 use crate::{
-    carrier::{Carrier, ConnectError, Ecn, Event, Lost, PublicKey, SessionId, Transmit},
+    carrier::{
+        Carrier, CarrierEvent, ConnectError, DisconnectReason, Ecn, PublicKey, SessionId, Transmit,
+    },
     memory::{Heap, Memory},
     session::{Session, SessionConfig, SessionEvent},
 };
@@ -40,7 +42,7 @@ pub enum EndpointEvent {
         /// Who.
         peer: PublicKey,
         /// Why.
-        why: Lost,
+        why: DisconnectReason,
     },
     /// A peer was away for too long, or was closed: its state is gone, and so many accepted samples with it.
     Forgotten {
@@ -173,6 +175,11 @@ impl<C: Carrier> Endpoint<C> {
         self.peers.get_mut(key).map(|peer| &mut peer.session)
     }
 
+    /// Whether the session with any peer uses the erasure code; see [`Session::uses_coding`].
+    pub fn uses_coding(&self) -> bool {
+        self.peers.values().any(|peer| peer.session.uses_coding())
+    }
+
     /// The carrier.
     pub fn carrier(&self) -> &C {
         &self.carrier
@@ -293,7 +300,7 @@ impl<C: Carrier> Endpoint<C> {
     fn on_carrier_events(&mut self, now: Instant) {
         while let Some(event) = self.carrier.poll_event() {
             match event {
-                Event::Connected {
+                CarrierEvent::Connected {
                     session,
                     peer,
                     address,
@@ -305,16 +312,16 @@ impl<C: Carrier> Endpoint<C> {
                     self.events
                         .push_back(EndpointEvent::Connected { peer, address });
                 }
-                Event::Datagram { session, datagram } => {
+                CarrierEvent::Datagram { session, datagram } => {
                     if let Some(key) = self.by_session.get(&session)
                         && let Some(peer) = self.peers.get_mut(key)
                     {
                         peer.session.on_datagram(now, &datagram);
                     }
                 }
-                Event::MaxDatagramChanged { .. } => {}
-                Event::Lost { session, why } => self.on_lost(now, session, why),
-                Event::Refused {
+                CarrierEvent::MaxDatagramChanged { .. } => {}
+                CarrierEvent::Lost { session, why } => self.on_lost(now, session, why),
+                CarrierEvent::Refused {
                     peer,
                     address,
                     why,
@@ -331,7 +338,7 @@ impl<C: Carrier> Endpoint<C> {
         }
     }
 
-    fn on_lost(&mut self, now: Instant, session: SessionId, why: Lost) {
+    fn on_lost(&mut self, now: Instant, session: SessionId, why: DisconnectReason) {
         let Some(key) = self.by_session.remove(&session) else {
             return;
         };
@@ -344,7 +351,7 @@ impl<C: Carrier> Endpoint<C> {
         }
         peer.carried = None;
         peer.lost_at = now;
-        let again = peer.target.filter(|_| why != Lost::ClosedHere);
+        let again = peer.target.filter(|_| why != DisconnectReason::ClosedHere);
         self.events
             .push_back(EndpointEvent::Disconnected { peer: key, why });
         let pending = self.by_session.values().any(|other| *other == key);

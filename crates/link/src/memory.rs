@@ -12,13 +12,13 @@ use bytes::Bytes;
 /// Supplies memory for samples.
 ///
 /// ```
-/// use nervure_link::memory::{Block, Memory, NoMemory};
+/// use nervure_link::memory::{SampleBuffer, Memory, NoMemory};
 ///
 /// /// Up to a megabyte at once, on the heap.
 /// struct Small;
 ///
 /// impl Memory for Small {
-///     fn allocate(&mut self, _stream: u32, bytes: usize) -> Result<Box<dyn Block>, NoMemory> {
+///     fn allocate(&mut self, _stream: u32, bytes: usize) -> Result<Box<dyn SampleBuffer>, NoMemory> {
 ///         if bytes <= 1 << 20 { Ok(Box::new(vec![0; bytes])) } else { Err(NoMemory) }
 ///     }
 /// }
@@ -32,7 +32,7 @@ pub trait Memory: Send {
     ///
     /// # Errors
     /// When there is none now. Symbols of the sample are dropped, and the next one asks again.
-    fn allocate(&mut self, stream: u32, bytes: usize) -> Result<Box<dyn Block>, NoMemory>;
+    fn allocate(&mut self, stream: u32, bytes: usize) -> Result<Box<dyn SampleBuffer>, NoMemory>;
 }
 
 /// There is no memory for a sample now.
@@ -41,25 +41,25 @@ pub trait Memory: Send {
 pub struct NoMemory;
 
 /// Memory for one sample: a vector, shared memory, or whatever has bytes.
-pub trait Block: AsRef<[u8]> + AsMut<[u8]> + Any + Send + Sync {}
+pub trait SampleBuffer: AsRef<[u8]> + AsMut<[u8]> + Any + Send + Sync {}
 
-impl<T: AsRef<[u8]> + AsMut<[u8]> + Any + Send + Sync> Block for T {}
+impl<T: AsRef<[u8]> + AsMut<[u8]> + Any + Send + Sync> SampleBuffer for T {}
 
 /// Memory of the heap, as much as is asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heap;
 
 impl Memory for Heap {
-    fn allocate(&mut self, _stream: u32, bytes: usize) -> Result<Box<dyn Block>, NoMemory> {
+    fn allocate(&mut self, _stream: u32, bytes: usize) -> Result<Box<dyn SampleBuffer>, NoMemory> {
         Ok(Box::new(vec![0; bytes]))
     }
 }
 
 /// The bytes of a sample that has arrived.
-pub struct Payload(Box<dyn Block>);
+pub struct Payload(Box<dyn SampleBuffer>);
 
 impl Payload {
-    pub(crate) fn new(block: Box<dyn Block>) -> Self {
+    pub(crate) fn new(block: Box<dyn SampleBuffer>) -> Self {
         Self(block)
     }
 
@@ -68,7 +68,7 @@ impl Payload {
     }
 
     /// The memory that [`Memory::allocate`] gave, or `self` if it is of another type.
-    pub fn into_block<T: Block>(self) -> Result<T, Self> {
+    pub fn into_block<T: SampleBuffer>(self) -> Result<T, Self> {
         if (&*self.0 as &dyn Any).is::<T>() {
             let block: Box<dyn Any> = self.0;
             return Ok(*block.downcast().expect("it is of this type"));
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use crate::{
         qos::{Delivery, Qos},
-        receiver::{ReceiverEvent, Sample},
+        receiver::{LinkSample, ReceiverEvent},
         session::{Session, SessionConfig, SessionEvent},
     };
 
@@ -146,7 +146,11 @@ mod tests {
     }
 
     impl Memory for Pool {
-        fn allocate(&mut self, stream: u32, bytes: usize) -> Result<Box<dyn Block>, NoMemory> {
+        fn allocate(
+            &mut self,
+            stream: u32,
+            bytes: usize,
+        ) -> Result<Box<dyn SampleBuffer>, NoMemory> {
             assert_ne!(stream, 0, "control messages are not put here");
             let bytes = self.in_vain.pop().unwrap_or(Ok(bytes))?;
             self.out.fetch_add(1, Ordering::Relaxed);
@@ -176,7 +180,7 @@ mod tests {
     }
 
     /// Sends samples of these lengths over a path that loses every fifth packet; returns what arrived.
-    fn arrive(qos: Qos, memory: Pool, lengths: &[usize]) -> (Vec<Sample>, Session) {
+    fn arrive(qos: Qos, memory: Pool, lengths: &[usize]) -> (Vec<LinkSample>, Session) {
         let mut now = Instant::now();
         let [mut sender, mut receiver] =
             [1, 2].map(|seed| Session::new(SessionConfig::default(), seed, now));
@@ -186,7 +190,7 @@ mod tests {
         let (mut arrived, mut packets) = (Vec::new(), 0);
         for _ in 0..3000 {
             now += Duration::from_millis(1);
-            if sender.sender().has_room(stream)
+            if sender.sender().streams().has_room(stream)
                 && let Some((number, length)) = lengths.next()
             {
                 sender

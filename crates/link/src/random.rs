@@ -1,8 +1,8 @@
-//! Numbers that nobody needs to be unable to guess, or that a simulation repeats.
-
-use ring::rand::{SecureRandom, SystemRandom};
+//! Non-cryptographic random numbers for simulations, and random bytes from the system or from such a sequence.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014), seeded by the caller.
+///
+/// Not `fastrand`: seeded simulations that tests and docs quote depend on this sequence.
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
@@ -27,24 +27,19 @@ impl Random {
 /// Random bytes, from the system unless a simulation is to repeat.
 #[derive(Debug)]
 pub(crate) enum RandomBytes {
-    System(SystemRandom),
+    System,
     Seeded(Random),
 }
 
 impl RandomBytes {
     pub(crate) fn new(seed: Option<u64>) -> Self {
-        match seed {
-            Some(seed) => Self::Seeded(Random::new(seed)),
-            None => Self::System(SystemRandom::new()),
-        }
+        seed.map_or(Self::System, |seed| Self::Seeded(Random::new(seed)))
     }
 
     pub(crate) fn draw<const BYTES: usize>(&mut self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         match self {
-            Self::System(system) => system
-                .fill(&mut bytes)
-                .expect("the system gives random numbers"),
+            Self::System => getrandom::fill(&mut bytes).expect("the system gives random numbers"),
             Self::Seeded(random) => {
                 for part in bytes.chunks_mut(8) {
                     part.copy_from_slice(&random.next_u64().to_le_bytes()[..part.len()]);

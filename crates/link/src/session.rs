@@ -18,9 +18,9 @@ use crate::{
     random::Random,
     rate::{self, Observed, Permission, Rate},
     receiver::{
-        LinkReceiveCounters, ReceiveCounters, Receiver, ReceiverConfig, ReceiverEvent, Sample,
+        LinkReceiveCounters, LinkSample, ReceiveCounters, Receiver, ReceiverConfig, ReceiverEvent,
     },
-    sender::{Path, SendCounters, SendError, Sender, SenderEvent},
+    sender::{PathEstimate, SendCounters, SendError, Sender, SenderEvent},
     wire::{
         Kind,
         control::{Control, NAME_BYTES_MAX},
@@ -186,7 +186,7 @@ impl Session {
     }
 
     /// Takes the oldest sample that waits in a stream of the peer.
-    pub fn take(&mut self, now: Instant, stream: u32) -> Option<Sample> {
+    pub fn take(&mut self, now: Instant, stream: u32) -> Option<LinkSample> {
         let sample = self.receiver.take(stream);
         self.receiver.report_closed(now);
         self.exchange_control(now);
@@ -251,11 +251,17 @@ impl Session {
         &self.receiver
     }
 
+    /// Whether a sample of more than one shard was sent or is arriving: its repair needs
+    /// [the tables](crate::coding::make_tables) of the erasure code.
+    pub fn uses_coding(&self) -> bool {
+        self.sender.uses_coding() || self.receiver.uses_coding()
+    }
+
     /// What is known.
     pub fn status(&self) -> SessionStatus {
         SessionStatus {
             path: self.rate.status(),
-            sent: self.sender.totals(),
+            sent: self.sender.streams().totals(),
             received: self.receiver.totals(),
             link: self.receiver.link_counters(),
             packets_sent: self.packets_sent,
@@ -345,7 +351,9 @@ impl Session {
     /// Whether it is not known that the peer still knows of this session, or what became of samples that it has: it may
     /// have told, and that was lost.
     fn has_question(&self) -> bool {
-        self.is_new_connection || self.sender.awaits_grant() || self.sender.awaits_closing()
+        self.is_new_connection
+            || self.sender.streams().awaits_grant()
+            || self.sender.awaits_closing()
     }
 
     /// Whether to ask now. A peer that was started anew while everything sent before had been confirmed, and a grant
@@ -353,13 +361,15 @@ impl Session {
     fn asks(&mut self, now: Instant) -> bool {
         self.ask_at <= now && self.has_question() && {
             self.ask_at = now + self.ask_again(now);
-            self.sender.check_grants() || self.is_new_connection || self.sender.awaits_closing()
+            self.sender.streams.check_grants()
+                || self.is_new_connection
+                || self.sender.awaits_closing()
         }
     }
 
     /// After how long the next question follows.
     fn ask_again(&self, now: Instant) -> Duration {
-        if self.is_new_connection || self.sender.awaits_grant() {
+        if self.is_new_connection || self.sender.streams().awaits_grant() {
             let silence = now.saturating_duration_since(self.last_heard);
             (silence / 4).clamp(ASK_AGAIN_SOON, ASK_AGAIN)
         } else {
@@ -378,7 +388,7 @@ impl Session {
             FIRST_RTO
         };
         self.rto = rto;
-        let path = Path {
+        let path = PathEstimate {
             loss: status.loss.clamp(0.0, 0.95),
             rto,
             report_interval,
@@ -445,12 +455,11 @@ impl Session {
 
     fn exchange_control(&mut self, now: Instant) {
         while let Some(answer) = self.receiver.poll_answer() {
-            let (Control::Grant { between, .. } | Control::Refuse { between, .. }) = answer else {
+            let (Control::Grant { ends, .. } | Control::Refuse { ends, .. }) = answer else {
                 continue;
             };
             // The first word of a receiver may be a grant. One that was lost since has granted nothing.
-            if between.session != self.sender.session() || !self.is_known(now, between.incarnation)
-            {
+            if ends.session != self.sender.session() || !self.is_known(now, ends.incarnation) {
                 continue;
             }
             match answer {
@@ -459,7 +468,7 @@ impl Session {
                 Control::Open { .. } | Control::Close { .. } | Control::Want { .. } => {}
             }
         }
-        while self.sender.control_backlog() < CONTROL_BACKLOG
+        while self.sender.streams().control_backlog() < CONTROL_BACKLOG
             && let Some(reply) = self.receiver.poll_reply()
         {
             self.sender.control(now, &reply);
@@ -516,7 +525,7 @@ mod tests {
         assert!(
             streams
                 .iter()
-                .all(|stream| matches!(sender.sender().is_opened(*stream), Ok(false)))
+                .all(|stream| matches!(sender.sender().streams().is_opened(*stream), Ok(false)))
         );
         for millis in 0..20 {
             exchange(
@@ -526,9 +535,12 @@ mod tests {
                 |_| true,
             );
         }
-        assert!(matches!(sender.sender().is_opened(streams[0]), Ok(true)));
         assert!(matches!(
-            sender.sender().is_opened(streams[1]),
+            sender.sender().streams().is_opened(streams[0]),
+            Ok(true)
+        ));
+        assert!(matches!(
+            sender.sender().streams().is_opened(streams[1]),
             Err(SendError::Refused(_))
         ));
         let told: Vec<_> = std::iter::from_fn(|| sender.poll_event()).collect();
@@ -611,7 +623,7 @@ mod tests {
         let (mut sent, mut taken) = (0, 0);
         for millis in 0..10_000 {
             now += Duration::from_millis(1);
-            if sent < 20 && sender.sender().has_room(stream) {
+            if sent < 20 && sender.sender().streams().has_room(stream) {
                 sender
                     .send(now, stream, vec![7; 3000].into())
                     .expect("there is room");

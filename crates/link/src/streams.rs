@@ -132,7 +132,7 @@ mod tests {
             };
             for _ in 0..5000 {
                 pair.step(true);
-                if pair.opened == streams && pair.sender.sender().is_idle() {
+                if pair.opened == streams && pair.sender.sender().streams().is_idle() {
                     return pair;
                 }
             }
@@ -171,7 +171,8 @@ mod tests {
         }
 
         fn looked_at(&self) -> u64 {
-            self.sender.sender().streams_looked_at() + self.receiver.receiver().streams_looked_at()
+            self.sender.sender().streams().looked_at()
+                + self.receiver.receiver().streams_looked_at()
         }
 
         /// Five streams send now and then, the path is cut for a while. Returns how many streams were looked at.

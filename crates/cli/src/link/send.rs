@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use nervure_link::{
-    carrier::Lost,
+    carrier::DisconnectReason,
     sender::{SendCounters, SendError},
     shell::{Link, LinkEvent, OutgoingStream, Peer, StreamError},
 };
@@ -294,7 +294,7 @@ fn tell_events(link: &Link, connected: &mut bool) -> Result<(), Failure> {
     while let Some(event) = link.next_event(Duration::ZERO) {
         match event {
             LinkEvent::Disconnected { why, .. }
-                if !*connected || matches!(why, Lost::Refused(_)) =>
+                if !*connected || matches!(why, DisconnectReason::Refused(_)) =>
             {
                 return Err(refused(link, &why));
             }
@@ -321,7 +321,7 @@ fn unheard(connected: bool) -> &'static str {
     }
 }
 
-fn refused(link: &Link, why: &Lost) -> Failure {
+fn refused(link: &Link, why: &DisconnectReason) -> Failure {
     let why = why.to_string();
     let why = why.lines().next().unwrap_or_default();
     Failure::internal(format!("not connected: {why}")).hint(format!(

@@ -13,7 +13,7 @@ use std::{
 };
 
 use nervure_link::{
-    carrier::{Lost, PublicKey},
+    carrier::{DisconnectReason, PublicKey},
     receiver::ReceiveCounters,
     shell::{IncomingStream, Link, LinkEvent, Received},
 };
@@ -164,7 +164,7 @@ impl Run {
                 }
                 LinkEvent::Disconnected { peer, why } => {
                     note!("the connection is lost: {why}");
-                    if why == Lost::ClosedByPeer && self.peer == Some(peer) {
+                    if why == DisconnectReason::ClosedByPeer && self.peer == Some(peer) {
                         self.gone_since = Some(monotonic());
                     }
                 }

@@ -11,7 +11,6 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
 const PREFIX: &str = "ed25519:";
@@ -121,9 +120,7 @@ impl KeyPair {
     /// When the system gives no random numbers.
     pub fn generate() -> Result<Self, IdentityError> {
         let mut seed = [0; 32];
-        SystemRandom::new()
-            .fill(&mut seed)
-            .map_err(|_| IdentityError::NoRandomness)?;
+        getrandom::fill(&mut seed).map_err(|_| IdentityError::NoRandomness)?;
         Ok(Self::from_seed(seed))
     }
 

@@ -60,7 +60,7 @@ pub struct Transmit {
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum CarrierEvent {
     /// The peer has proved who it is; datagrams may go.
     Connected {
         /// The session that the other events speak of.
@@ -89,7 +89,7 @@ pub enum Event {
         /// Which.
         session: SessionId,
         /// Why.
-        why: Lost,
+        why: DisconnectReason,
     },
     /// Someone was turned away. At most one a second; `more` counts those in between.
     Refused {
@@ -106,7 +106,7 @@ pub enum Event {
 
 /// Why a session ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
+pub enum DisconnectReason {
     /// Nothing was heard for the idle timeout.
     #[error("nothing heard for {0} s")]
     TimedOut(u64),
@@ -146,7 +146,7 @@ pub enum ConnectError {
 
 /// What a carrier did, in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct CarrierCounters {
     /// Bytes that were copied from datagrams into packets.
     pub bytes_copied_out: u64,
     /// Bytes that were copied from packets before they became [`Event::Datagram`]s.
@@ -218,7 +218,7 @@ pub trait Carrier {
     ) -> Option<Transmit>;
 
     /// What happened. Call it until it returns `None`, after each packet and timeout.
-    fn poll_event(&mut self) -> Option<Event>;
+    fn poll_event(&mut self) -> Option<CarrierEvent>;
 
     /// The largest datagram that fits into one packet on the path. `None` while the session is not connected.
     fn max_datagram_bytes(&self, session: SessionId) -> Option<usize>;
@@ -230,5 +230,5 @@ pub trait Carrier {
     fn handle_timeout(&mut self, now: Instant);
 
     /// What was done so far.
-    fn counters(&self) -> Counters;
+    fn counters(&self) -> CarrierCounters;
 }

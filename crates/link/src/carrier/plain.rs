@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::{
-    Carrier, ConnectError, Counters, Ecn, Event, Lost, NextDatagram, PublicKey, SessionId, Transmit,
+    Carrier, CarrierCounters, CarrierEvent, ConnectError, DisconnectReason, Ecn, NextDatagram,
+    PublicKey, SessionId, Transmit,
 };
 
 const PACKET_BYTES: usize = 1472;
@@ -20,15 +21,15 @@ const GOODBYE: u8 = 4;
 /// Packets are a kind, the initiator's number of the session, and for a datagram its bytes.
 pub struct PlainCarrier {
     own: PublicKey,
-    sessions: BTreeMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, PlainSession>,
     next_session: u64,
     turn: u64,
     control: VecDeque<(SocketAddr, Vec<u8>)>,
-    events: VecDeque<Event>,
-    counters: Counters,
+    events: VecDeque<CarrierEvent>,
+    counters: CarrierCounters,
 }
 
-struct Session {
+struct PlainSession {
     address: SocketAddr,
     /// The number that the initiator gave it.
     number: u64,
@@ -48,7 +49,7 @@ impl PlainCarrier {
             turn: 0,
             control: VecDeque::new(),
             events: VecDeque::new(),
-            counters: Counters::default(),
+            counters: CarrierCounters::default(),
         }
     }
 
@@ -60,7 +61,7 @@ impl PlainCarrier {
     }
 
     fn find(&self, ours: bool, number: u64, from: SocketAddr) -> Option<SessionId> {
-        let same = |session: &Session| {
+        let same = |session: &PlainSession| {
             session.ours == ours
                 && session.number == number
                 && (ours || session.address.ip() == from.ip())
@@ -71,7 +72,7 @@ impl PlainCarrier {
             .map(|(id, _)| *id)
     }
 
-    fn add(&mut self, session: Session) -> SessionId {
+    fn add(&mut self, session: PlainSession) -> SessionId {
         let id = SessionId(self.next_session);
         self.next_session += 1;
         self.sessions.insert(id, session);
@@ -84,7 +85,7 @@ impl PlainCarrier {
             self.sessions.get_mut(&id).expect("just found").address = from;
             return;
         }
-        let session = Session {
+        let session = PlainSession {
             address: from,
             number,
             peer,
@@ -93,7 +94,7 @@ impl PlainCarrier {
             next_attempt: None,
         };
         let session = self.add(session);
-        self.events.push_back(Event::Connected {
+        self.events.push_back(CarrierEvent::Connected {
             session,
             peer,
             address: from,
@@ -112,7 +113,7 @@ impl Carrier for PlainCarrier {
             return Err(ConnectError::Address(to));
         }
         let number = self.next_session;
-        Ok(self.add(Session {
+        Ok(self.add(PlainSession {
             address: to,
             number,
             peer,
@@ -148,9 +149,9 @@ impl Carrier for PlainCarrier {
                 found.number,
                 &[u8::from(found.ours)],
             );
-            self.events.push_back(Event::Lost {
+            self.events.push_back(CarrierEvent::Lost {
                 session,
-                why: Lost::ClosedHere,
+                why: DisconnectReason::ClosedHere,
             });
         }
     }
@@ -176,7 +177,7 @@ impl Carrier for PlainCarrier {
                 let session = self.sessions.get_mut(&id).expect("just found");
                 session.next_attempt = None;
                 if session.peer == peer && !std::mem::replace(&mut session.connected, true) {
-                    self.events.push_back(Event::Connected {
+                    self.events.push_back(CarrierEvent::Connected {
                         session: id,
                         peer,
                         address: from,
@@ -196,9 +197,9 @@ impl Carrier for PlainCarrier {
             (GOODBYE, _) => {
                 let id = self.find(content.first() == Some(&0), number, from)?;
                 self.sessions.remove(&id);
-                self.events.push_back(Event::Lost {
+                self.events.push_back(CarrierEvent::Lost {
                     session: id,
-                    why: Lost::ClosedByPeer,
+                    why: DisconnectReason::ClosedByPeer,
                 });
             }
             _ => self.counters.packets_ignored += 1,
@@ -257,7 +258,7 @@ impl Carrier for PlainCarrier {
         None
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<CarrierEvent> {
         self.events.pop_front()
     }
 
@@ -276,7 +277,7 @@ impl Carrier for PlainCarrier {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        let due = |session: &Session| session.next_attempt.is_some_and(|at| at <= now);
+        let due = |session: &PlainSession| session.next_attempt.is_some_and(|at| at <= now);
         let due: Vec<_> = self
             .sessions
             .iter()
@@ -291,7 +292,7 @@ impl Carrier for PlainCarrier {
         }
     }
 
-    fn counters(&self) -> Counters {
+    fn counters(&self) -> CarrierCounters {
         self.counters
     }
 }

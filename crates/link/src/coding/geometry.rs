@@ -25,7 +25,7 @@ pub struct Geometry {
 
 /// A coding block of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct CodingBlock {
     start: usize,
     bytes: usize,
     source_shards: usize,
@@ -70,13 +70,18 @@ impl Geometry {
         self.blocks
     }
 
+    /// Whether the repair of a sample takes the erasure code: a block of one shard is repeated instead.
+    pub fn needs_coding(&self) -> bool {
+        self.block(0).source_shards() > 1
+    }
+
     /// A block, by its number.
-    pub fn block(&self, number: usize) -> Block {
+    pub fn block(&self, number: usize) -> CodingBlock {
         debug_assert!(number < self.blocks);
         let start = number * self.block_bytes;
         let bytes = self.block_bytes.min(self.sample_bytes - start);
         let source_shards = bytes.div_ceil(self.shard_limit).max(1);
-        Block {
+        CodingBlock {
             start,
             bytes,
             source_shards,
@@ -92,7 +97,7 @@ impl Geometry {
     }
 }
 
-impl Block {
+impl CodingBlock {
     /// Where in the sample the block lies.
     pub fn range(&self) -> Range<usize> {
         self.start..self.start + self.bytes

@@ -7,33 +7,18 @@
 
 pub mod geometry;
 
-use std::sync::Once;
-
 use reed_solomon_simd::{
     engine::{DefaultEngine, tables},
     rate::{LowRateDecoder, LowRateEncoder, RateDecoder, RateEncoder},
 };
 
-use geometry::{Block, Geometry};
+use geometry::CodingBlock;
 
-/// A sample of this geometry is on its way: begins to make the tables that its repair may need, once in a process, in a
-/// thread of their own. They are 8 MiB and take 10 to 15 ms, for which the first block that is repaired would wait.
-pub(crate) fn prepare(geometry: &Geometry) {
-    static BEGUN: Once = Once::new();
-    if geometry.block(0).source_shards() > 1 {
-        BEGUN.call_once(|| {
-            let make = || {
-                drop(DefaultEngine::new());
-                tables::get_log_walsh();
-            };
-            // Where no thread is to be had, that block makes them.
-            drop(
-                std::thread::Builder::new()
-                    .name("nervure-tables".into())
-                    .spawn(make),
-            );
-        });
-    }
+/// Makes the tables of the erasure code, once in a process: 8 MiB, in 10 to 15 ms. Otherwise the first block that is
+/// repaired waits for them.
+pub fn make_tables() {
+    drop(DefaultEngine::new());
+    tables::get_log_walsh();
 }
 
 /// Makes repair shards and gives blocks back; keeps the working memory.
@@ -61,7 +46,7 @@ impl Coder {
     /// The repair shard `index` (from 0) of a block, made when it is not there yet. `source` are the block's bytes.
     pub fn repair_shard<'a>(
         &mut self,
-        block: Block,
+        block: CodingBlock,
         source: &[u8],
         repair: &'a mut RepairShards,
         index: usize,
@@ -73,7 +58,13 @@ impl Coder {
     }
 
     /// Makes at least `wanted` repair shards: in steps of the code's own chunks, doubling, as a step is made anew.
-    fn encode(&mut self, block: Block, source: &[u8], repair: &mut RepairShards, wanted: usize) {
+    fn encode(
+        &mut self,
+        block: CodingBlock,
+        source: &[u8],
+        repair: &mut RepairShards,
+        wanted: usize,
+    ) {
         let chunk = block.source_shards().next_power_of_two();
         let count = wanted
             .max(repair.count * 2)
@@ -123,7 +114,7 @@ impl Coder {
     /// If there are fewer shards than the block has source shards.
     pub fn decode<'a>(
         &mut self,
-        block: Block,
+        block: CodingBlock,
         target: &mut [u8],
         received: impl Iterator<Item = usize>,
         repair: impl Iterator<Item = (usize, &'a [u8])> + Clone,

@@ -1,7 +1,7 @@
 //! A sample that is arriving.
 
 use crate::{
-    coding::{self, Coder, geometry::Geometry},
+    coding::{Coder, geometry::Geometry},
     memory::Payload,
     wire::data::Symbol,
 };
@@ -12,12 +12,12 @@ pub(super) struct Assembly {
     pub(super) sequence: u64,
     pub(super) geometry: Geometry,
     payload: Payload,
-    blocks: Vec<InBlock>,
+    blocks: Vec<BlockAssembly>,
     blocks_left: usize,
 }
 
 #[derive(Debug, Default)]
-struct InBlock {
+struct BlockAssembly {
     /// Different symbols received.
     got: usize,
     complete: bool,
@@ -28,7 +28,7 @@ struct InBlock {
 
 /// What a symbol did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Added {
+pub(super) struct AddedSymbol {
     /// Different symbols of the block that have arrived.
     pub(super) symbols: u16,
     /// The sample is complete.
@@ -41,8 +41,9 @@ impl Assembly {
     /// `payload` is as long as the sample.
     pub(super) fn new(symbol: &Symbol, payload: Payload) -> Self {
         let geometry = symbol.geometry;
-        coding::prepare(&geometry);
-        let blocks: Vec<_> = (0..geometry.blocks()).map(|_| InBlock::default()).collect();
+        let blocks: Vec<_> = (0..geometry.blocks())
+            .map(|_| BlockAssembly::default())
+            .collect();
         Self {
             stream: symbol.stream,
             sequence: symbol.sequence,
@@ -60,14 +61,14 @@ impl Assembly {
     }
 
     /// Adds a symbol, which agrees, and decodes its block as soon as that can be done.
-    pub(super) fn add(&mut self, coder: &mut Coder, symbol: &Symbol, shard: &[u8]) -> Added {
+    pub(super) fn add(&mut self, coder: &mut Coder, symbol: &Symbol, shard: &[u8]) -> AddedSymbol {
         let block = self.geometry.block(symbol.block.into());
         let state = &mut self.blocks[usize::from(symbol.block)];
         let index = usize::from(symbol.index);
         let shards = block.source_shards();
         // The only shard of a block is repeated: all symbols are the same.
         let index = if shards == 1 { 0 } else { index };
-        let mut added = Added {
+        let mut added = AddedSymbol {
             symbols: state.got as u16,
             complete: false,
             copied: 0,

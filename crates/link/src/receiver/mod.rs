@@ -24,7 +24,7 @@ use crate::{
     window::PacketWindow,
     wire::{
         WireError,
-        control::{Between, CONTROL_BYTES_MAX, Control},
+        control::{CONTROL_BYTES_MAX, Control, StreamEnds},
         data::{self, Abandoned, Frame, Symbol},
         expand,
         feedback::Outcome,
@@ -36,7 +36,8 @@ use budget::Budget;
 pub use counters::{LinkReceiveCounters, ReceiveCounters};
 use ranges::{ClosedIds, Reports};
 use report::Reporter;
-use stream::{Complete, Put, ReceiveStream};
+pub use stream::LinkSample;
+use stream::{CompleteSample, QueueOutcome, ReceiveStream};
 
 /// Ranges of ids that are remembered, at most: more than any honest sender leaves.
 const RANGES_MAX: usize = 65_536;
@@ -64,17 +65,6 @@ impl Default for ReceiverConfig {
             initial_credit: 4 << 20,
         }
     }
-}
-
-/// A sample that has arrived.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// Its place in its stream; a gap is a loss.
-    pub sequence: u64,
-    /// How old it was when its last symbol was sent; the time on the way is not in it. Saturates at 65.535 s.
-    pub age: Duration,
-    /// Its bytes.
-    pub payload: Payload,
 }
 
 /// What the receiver tells.
@@ -118,6 +108,7 @@ pub struct Receiver {
     packets: PacketWindow,
     budget: Budget,
     coder: Coder,
+    uses_coding: bool,
     events: VecDeque<ReceiverEvent>,
     /// Messages for the peer.
     replies: VecDeque<Control>,
@@ -146,6 +137,7 @@ impl Receiver {
             packets: PacketWindow::new(),
             budget: Budget::new(config.budget_bytes),
             coder: Coder::default(),
+            uses_coding: false,
             events: VecDeque::new(),
             replies: VecDeque::new(),
             answers: VecDeque::new(),
@@ -204,7 +196,7 @@ impl Receiver {
     }
 
     /// Takes the oldest sample that waits in a stream.
-    pub fn take(&mut self, stream: u32) -> Option<Sample> {
+    pub fn take(&mut self, stream: u32) -> Option<LinkSample> {
         let state = self
             .streams
             .get_mut(&stream)
@@ -249,13 +241,13 @@ impl Receiver {
     fn grant(&self, stream: u32, bytes: u64) -> Control {
         Control::Grant {
             stream,
-            between: self.between(),
+            ends: self.ends(),
             bytes,
         }
     }
 
-    fn between(&self) -> Between {
-        Between {
+    fn ends(&self) -> StreamEnds {
+        StreamEnds {
             session: self.session.unwrap_or_default(),
             incarnation: self.incarnation,
         }
@@ -310,6 +302,44 @@ impl Receiver {
             .iter()
             .filter(|(stream, _)| **stream != CONTROL_STREAM);
         streams.map(|(stream, state)| (*stream, state.name.as_str(), state.qos))
+    }
+
+    /// Whether a sample of more than one shard has begun to arrive: its repair needs the tables of the erasure code.
+    pub(crate) fn uses_coding(&self) -> bool {
+        self.uses_coding
+    }
+
+    /// The application took a sample: lets the sender know if that made room for another.
+    pub(crate) fn report_closed(&mut self, now: Instant) {
+        self.reporter.report_closed(now);
+    }
+
+    /// When feedback is due.
+    pub fn feedback_due(&self) -> Option<Instant> {
+        self.reporter.due()
+    }
+
+    /// Appends the feedback that is due, of at most `datagram_bytes`. False when none is due.
+    pub fn write_feedback(
+        &mut self,
+        now: Instant,
+        datagram_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(session) = self.session else {
+            return false;
+        };
+        let (packets, closed) = (&self.packets, &self.closed);
+        let next = self
+            .reporter
+            .next_feedback(now, self.start, packets, closed, &mut self.reports);
+        let Some(mut feedback) = next else {
+            return false;
+        };
+        (feedback.session, feedback.incarnation) = (session, self.incarnation);
+        feedback.write(datagram_bytes, out);
+        self.reporter.on_sent(feedback);
+        true
     }
 
     /// Whether packets are of the running session; begins a new one when they are of one not seen before.
@@ -392,6 +422,7 @@ impl Receiver {
                 self.counters.refused_symbols += 1;
                 return;
             };
+            self.uses_coding |= symbol.geometry.needs_coding();
             self.assemblies.insert(id, Assembly::new(symbol, payload));
         }
         let assembly = self.assemblies.get_mut(&id).expect("it was there or begun");
@@ -419,7 +450,7 @@ impl Receiver {
             .expect("an assembly belongs to a stream");
         let age = Duration::from_millis(age_millis.into());
         let sequence = assembly.sequence;
-        let sample = Sample {
+        let sample = LinkSample {
             sequence,
             age,
             payload: assembly.into_payload(),
@@ -428,7 +459,7 @@ impl Receiver {
         let expired = state.qos.lifespan.is_some_and(|lifespan| age >= lifespan);
         if state.qos.delivery.keeps_all() {
             // An expired one keeps its place in the order, as one that is skipped.
-            let complete = Complete {
+            let complete = CompleteSample {
                 id,
                 sample: (!expired).then_some(sample),
                 bytes,
@@ -452,12 +483,12 @@ impl Receiver {
             return self.close(id, Outcome::Expired);
         }
         let outcome = match state.put_newest(sample, &mut self.budget) {
-            Put::Queued => {
+            QueueOutcome::Queued => {
                 self.events.push_back(ReceiverEvent::Readable(stream));
                 Outcome::Delivered
             }
-            Put::Superseded => Outcome::Superseded,
-            Put::NoRoom => Outcome::Refused,
+            QueueOutcome::Superseded => Outcome::Superseded,
+            QueueOutcome::NoRoom => Outcome::Refused,
         };
         self.close(id, outcome);
     }
@@ -532,7 +563,7 @@ impl Receiver {
                     self.budget.release(granted);
                     self.replies.push_back(Control::Refuse {
                         stream,
-                        between: self.between(),
+                        ends: self.ends(),
                     });
                     return;
                 }

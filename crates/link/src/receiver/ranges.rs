@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::wire::feedback::{Closed, Outcome};
+use crate::wire::feedback::{ClosedRange, Outcome};
 
 /// The ids that are closed: all below a floor, and ranges above.
 #[derive(Debug, Default)]
@@ -112,8 +112,8 @@ impl Reports {
     }
 
     /// The ranges to tell next, at most `most`, ascending.
-    pub(super) fn next(&mut self, most: usize) -> Vec<Closed> {
-        let closed = |(start, (end, outcome)): (&u64, &(u64, Outcome))| Closed {
+    pub(super) fn next(&mut self, most: usize) -> Vec<ClosedRange> {
+        let closed = |(start, (end, outcome)): (&u64, &(u64, Outcome))| ClosedRange {
             start: *start,
             end: *end,
             outcome: *outcome,
@@ -135,7 +135,7 @@ impl Reports {
     }
 
     /// The sender knows of these.
-    pub(super) fn forget(&mut self, told: &[Closed]) {
+    pub(super) fn forget(&mut self, told: &[ClosedRange]) {
         for range in told {
             self.remove(range.start, range.end);
         }
@@ -209,7 +209,7 @@ mod tests {
             for (start, length, what) in steps {
                 let end = start + length;
                 if what == 2 {
-                    reports.forget(&[Closed { start, end, outcome: Outcome::Delivered }]);
+                    reports.forget(&[ClosedRange { start, end, outcome: Outcome::Delivered }]);
                     (start..end).for_each(|id| { model.remove(&id); });
                 } else if (start..end).all(|id| !model.contains_key(&id)) {
                     let outcome = [Outcome::Delivered, Outcome::Expired][usize::from(what)];

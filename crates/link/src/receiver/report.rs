@@ -5,9 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Receiver;
+use super::ranges::{ClosedIds, Reports};
+use crate::window::PacketWindow;
 use crate::wire::data::ReportInterval;
-use crate::wire::feedback::{CLOSED_MAX, Closed, Feedback, PROGRESS_MAX, Progress};
+use crate::wire::feedback::{CLOSED_MAX, ClosedRange, Feedback, PROGRESS_MAX, Progress};
 
 /// After so many packets for each millisecond of the interval that the sender asks for, feedback is due at once.
 const PACKETS_PER_MILLI: u32 = 24;
@@ -42,7 +43,7 @@ pub(super) struct Reporter {
     has_closed: bool,
     /// Blocks that changed: how many symbols they have, and how often that is still to be told.
     progress: BTreeMap<(u64, u16), (u16, u8)>,
-    history: VecDeque<(u64, Vec<Closed>)>,
+    history: VecDeque<(u64, Vec<ClosedRange>)>,
 }
 
 impl Default for Reporter {
@@ -110,7 +111,7 @@ impl Reporter {
     }
 
     /// The sender has this feedback: returns what it told of closed ranges.
-    pub(super) fn acknowledged(&mut self, number: u64) -> Option<Vec<Closed>> {
+    pub(super) fn acknowledged(&mut self, number: u64) -> Option<Vec<ClosedRange>> {
         let place = self.history.iter().position(|(told, _)| *told == number)?;
         self.history
             .drain(..=place)
@@ -132,6 +133,57 @@ impl Reporter {
         Some(now + REPEAT_AFTER.max(self.interval))
     }
 
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// The application took a sample: feedback is due if that closed a transmission.
+    pub(super) fn report_closed(&mut self, now: Instant) {
+        if std::mem::take(&mut self.has_closed) {
+            let next = self.next_at(now);
+            self.due = Some(self.due.map_or(next, |due| due.min(next)));
+        }
+    }
+
+    /// The feedback that is due now, without what is known of the session alone.
+    pub(super) fn next_feedback(
+        &mut self,
+        now: Instant,
+        start: Instant,
+        packets: &PacketWindow,
+        closed: &ClosedIds,
+        reports: &mut Reports,
+    ) -> Option<Feedback> {
+        self.due.filter(|due| *due <= now)?;
+        let arrived = self.arrived.unwrap_or(now);
+        self.number += 1;
+        (self.unreported, self.reported_at) = (0, Some(now));
+        self.due = self.next_due(now, packets.highest);
+        Some(Feedback {
+            session: 0,
+            incarnation: 0,
+            number: self.number,
+            highest_packet: packets.highest,
+            packets: self.packets,
+            bytes: self.bytes,
+            arrived_micros: micros(arrived.saturating_duration_since(start)),
+            held_micros: micros(now.saturating_duration_since(arrived)),
+            floor: closed.floor(),
+            closed: reports.next(CLOSED_MAX),
+            progress: self.next_progress(),
+        })
+    }
+
+    /// Remembers the closed ranges of a feedback that was sent.
+    pub(super) fn on_sent(&mut self, feedback: Feedback) {
+        if !feedback.closed.is_empty() {
+            self.history.push_back((feedback.number, feedback.closed));
+            if self.history.len() > HISTORY {
+                self.history.pop_front();
+            }
+        }
+    }
+
     /// Progress to tell: what changed, each a few times.
     fn next_progress(&mut self) -> Vec<Progress> {
         let mut told = Vec::new();
@@ -148,64 +200,6 @@ impl Reporter {
         }
         self.progress.retain(|_, (_, repeats)| *repeats > 0);
         told
-    }
-}
-
-impl Receiver {
-    /// The application took a sample: tells the sender if that made room for another.
-    pub(crate) fn report_closed(&mut self, now: Instant) {
-        if std::mem::take(&mut self.reporter.has_closed) {
-            let next = self.reporter.next_at(now);
-            self.reporter.due = Some(self.reporter.due.map_or(next, |due| due.min(next)));
-        }
-    }
-
-    /// When feedback is due.
-    pub fn feedback_due(&self) -> Option<Instant> {
-        self.reporter.due
-    }
-
-    /// Appends the feedback that is due, of at most `datagram_bytes`. False when none is due.
-    pub fn write_feedback(
-        &mut self,
-        now: Instant,
-        datagram_bytes: usize,
-        out: &mut Vec<u8>,
-    ) -> bool {
-        let Some(session) = self
-            .session
-            .filter(|_| self.reporter.due.is_some_and(|due| due <= now))
-        else {
-            return false;
-        };
-        let reporter = &mut self.reporter;
-        let arrived = reporter.arrived.unwrap_or(now);
-        reporter.number += 1;
-        (reporter.unreported, reporter.reported_at) = (0, Some(now));
-        reporter.due = reporter.next_due(now, self.packets.highest);
-        let mut feedback = Feedback {
-            session,
-            incarnation: self.incarnation,
-            number: reporter.number,
-            highest_packet: self.packets.highest,
-            packets: reporter.packets,
-            bytes: reporter.bytes,
-            arrived_micros: micros(arrived.saturating_duration_since(self.start)),
-            held_micros: micros(now.saturating_duration_since(arrived)),
-            floor: self.closed.floor(),
-            closed: self.reports.next(CLOSED_MAX),
-            progress: reporter.next_progress(),
-        };
-        feedback.write(datagram_bytes, out);
-        if !feedback.closed.is_empty() {
-            reporter
-                .history
-                .push_back((feedback.number, feedback.closed));
-            if reporter.history.len() > HISTORY {
-                reporter.history.pop_front();
-            }
-        }
-        true
     }
 }
 

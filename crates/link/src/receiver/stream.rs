@@ -5,26 +5,40 @@ use std::{
     time::Duration,
 };
 
-use super::{Budget, ReceiveCounters, Sample};
-use crate::qos::{Delivery, Qos};
+use super::{budget::Budget, counters::ReceiveCounters};
+use crate::{
+    memory::Payload,
+    qos::{Delivery, Qos},
+};
 
 /// What a sample counts against the credit, at least; as the sender counts.
 const CHARGE_MIN: u64 = 64;
 /// How far ahead of the next sample one may be skipped.
 const SKIP_AHEAD: u64 = 1 << 16;
 
+/// A sample that has arrived.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LinkSample {
+    /// Its place in its stream; a gap is a loss.
+    pub sequence: u64,
+    /// How old it was when its last symbol was sent; the time on the way is not in it. Saturates at 65.535 s.
+    pub age: Duration,
+    /// Its bytes.
+    pub payload: Payload,
+}
+
 /// A sample that waits for its predecessors or for room.
 #[derive(Debug)]
-pub(super) struct Complete {
+pub(super) struct CompleteSample {
     pub(super) id: u64,
     /// None: it is too old and only keeps its place.
-    pub(super) sample: Option<Sample>,
+    pub(super) sample: Option<LinkSample>,
     pub(super) bytes: usize,
 }
 
 /// What became of a sample of a stream that delivers at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Put {
+pub(super) enum QueueOutcome {
     Queued,
     Superseded,
     NoRoom,
@@ -37,10 +51,10 @@ pub(super) struct ReceiveStream {
     /// The sequence that is delivered next, if all are; else no older one is delivered.
     pub(super) next_sequence: u64,
     /// Of a stream that keeps all.
-    pub(super) waiting: BTreeMap<u64, Complete>,
+    pub(super) waiting: BTreeMap<u64, CompleteSample>,
     /// Of a stream that keeps all: what its sender has given up.
     skipped: BTreeSet<u64>,
-    pub(super) queue: VecDeque<Sample>,
+    pub(super) queue: VecDeque<LinkSample>,
     pub(super) granted: u64,
     /// Bytes of samples that arrive or wait for their predecessors.
     unclosed_bytes: u64,
@@ -106,10 +120,10 @@ impl ReceiveStream {
     }
 
     /// Puts a sample at the end of the queue, unless a newer one was there before.
-    pub(super) fn put_newest(&mut self, sample: Sample, budget: &mut Budget) -> Put {
+    pub(super) fn put_newest(&mut self, sample: LinkSample, budget: &mut Budget) -> QueueOutcome {
         if self.is_past(sample.sequence) {
             self.counters.superseded += 1;
-            return Put::Superseded;
+            return QueueOutcome::Superseded;
         }
         self.next_sequence = sample.sequence.saturating_add(1);
         while self.queue.len() >= self.qos.delivery.depth() {
@@ -118,7 +132,7 @@ impl ReceiveStream {
         while !budget.queue(sample.payload.len()) {
             if self.queue.is_empty() {
                 self.counters.refused += 1;
-                return Put::NoRoom;
+                return QueueOutcome::NoRoom;
             }
             self.overwrite_oldest(budget);
         }
@@ -126,7 +140,7 @@ impl ReceiveStream {
         self.counters.delivered_bytes += sample.payload.len() as u64;
         self.note_age(sample.age);
         self.queue.push_back(sample);
-        Put::Queued
+        QueueOutcome::Queued
     }
 
     fn overwrite_oldest(&mut self, budget: &mut Budget) {

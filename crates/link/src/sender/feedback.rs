@@ -1,19 +1,24 @@
-//! What the receiver reports.
+//! Feedback from the receiver.
 
 use std::time::Instant;
 
 use thiserror::Error;
 
-use super::{CONTROL_STREAM, Cause, Sender, stream::SendStream};
-use crate::wire::feedback::{Closed, Feedback, Outcome};
+use super::{
+    Sender,
+    given_up::Cause,
+    stream::{CONTROL_STREAM, SendStream},
+    transmission::BlockId,
+};
+use crate::wire::feedback::{ClosedRange, Feedback, Outcome};
 
 /// Feedback that no honest receiver sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FeedbackError {
-    /// It is about packets that were not sent.
+    /// It names packets that were not sent.
     #[error("feedback names packet {named}, but {sent} were sent")]
     PacketNotSent {
-        /// The highest packet.
+        /// The highest packet that it names.
         named: u64,
         /// Packets sent.
         sent: u64,
@@ -21,71 +26,65 @@ pub enum FeedbackError {
     /// It closes transmissions that do not exist.
     #[error("feedback closes transmissions up to {named}, but {begun} were begun")]
     NotBegun {
-        /// The last transmission.
+        /// The last transmission that it names.
         named: u64,
-        /// Transmissions begun.
+        /// Number of transmissions begun.
         begun: u64,
     },
 }
 
 impl Sender {
-    /// Takes a feedback of this session.
+    /// Processes a feedback of this session.
     ///
     /// # Errors
-    /// Nothing of a feedback is used that cannot be true.
+    /// When the feedback cannot be true. Then none of it is used.
     pub fn on_feedback(&mut self, now: Instant, feedback: &Feedback) -> Result<(), FeedbackError> {
-        if feedback.highest_packet >= self.next_packet {
+        if feedback.highest_packet >= self.in_flight.next_packet() {
             return Err(FeedbackError::PacketNotSent {
                 named: feedback.highest_packet,
-                sent: self.packets_sent(),
+                sent: self.in_flight.packets_sent(),
             });
         }
-        let begun = self.next_transmit;
+        let next_id = self.transmissions.next_id();
         let last = feedback
             .closed
             .last()
             .map(|range| range.end)
             .unwrap_or(feedback.floor);
-        if last > begun || feedback.floor > begun {
+        if last > next_id || feedback.floor > next_id {
             return Err(FeedbackError::NotBegun {
                 named: last.max(feedback.floor),
-                begun: begun - 1,
+                begun: next_id - 1,
             });
         }
         self.feedback_seen = self.feedback_seen.max(feedback.number);
-        self.status.news |= !feedback.closed.is_empty();
-
-        let mut touched = Vec::new();
-        while self
-            .in_flight
-            .front()
-            .is_some_and(|packet| packet.packet <= feedback.highest_packet)
-        {
-            let packet = self.in_flight.pop_front().expect("there is a first one");
-            touched.extend(packet.symbols);
+        if !feedback.closed.is_empty() {
+            self.given_up.note_news();
         }
+        let reported = self.in_flight.take_reported(feedback.highest_packet);
         for progress in &feedback.progress {
-            if let Some(transmission) = self.transmissions.get_mut(&progress.transmit_id)
+            if let Some(transmission) = self.transmissions.get_mut(progress.transmit_id)
                 && let Some(block) = transmission.blocks.get_mut(usize::from(progress.block))
             {
                 block.got = block
                     .got
                     .max(u32::from(progress.symbols))
                     .min(block.source_shards);
-                self.evaluate(progress.transmit_id, progress.block);
+                let id = (progress.transmit_id, progress.block);
+                self.schedule.evaluate(id, transmission, &self.path);
             }
         }
         for range in &feedback.closed {
             self.on_closed(now, range);
         }
-        self.resolve(now, touched);
+        self.resolve(now, reported);
         Ok(())
     }
 
-    /// Symbols are no longer in flight: they arrived, which the progress says, or are lost.
-    pub(super) fn resolve(&mut self, now: Instant, symbols: Vec<(u64, u16)>) {
+    /// Takes symbols out of flight: they have arrived, as progress reports show, or are lost.
+    pub(super) fn resolve(&mut self, now: Instant, symbols: Vec<BlockId>) {
         for (id, number) in symbols {
-            let Some(transmission) = self.transmissions.get_mut(&id) else {
+            let Some(transmission) = self.transmissions.get_mut(id) else {
                 continue;
             };
             transmission.in_flight -= 1;
@@ -93,65 +92,57 @@ impl Sender {
             let over =
                 !transmission.repairs && transmission.sent_once() && transmission.in_flight == 0;
             if over {
-                // Nothing repairs it. The receiver says whether it was complete after all.
+                // It is never repaired. The receiver reports whether it was complete after all.
                 self.give_up(now, id, Cause::Incomplete);
             } else {
-                self.evaluate(id, number);
+                self.schedule
+                    .evaluate((id, number), transmission, &self.path);
             }
         }
     }
 
-    fn on_closed(&mut self, now: Instant, range: &Closed) {
-        let under_way: Vec<u64> = self
-            .transmissions
-            .range(range.start..range.end)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in under_way {
+    fn on_closed(&mut self, now: Instant, range: &ClosedRange) {
+        for id in self.transmissions.ids(range.start..range.end) {
             let transmission = self.remove_transmission(id).expect("it was just seen");
-            let bytes = transmission.payload.len() as u64;
-            if let Some(state) = self.streams.get_mut(&transmission.stream)
-                && range.outcome == Outcome::Delivered
-            {
-                state.arrived_after(now.saturating_duration_since(transmission.admitted));
-            }
-            let counters = self.stream_closed(transmission.stream, transmission.charge());
-            match (range.outcome, counters) {
-                (_, None) => {}
-                (Outcome::Delivered, Some(counters)) => {
-                    counters.delivered += 1;
-                    counters.delivered_bytes += bytes;
+            if let Some(state) = self.streams.get_mut(transmission.stream) {
+                let bytes = transmission.payload.len() as u64;
+                if range.outcome == Outcome::Delivered {
+                    state.arrived_after(now.saturating_duration_since(transmission.admitted));
                 }
-                (Outcome::Superseded, Some(counters)) => counters.superseded += 1,
-                (Outcome::Expired, Some(counters)) => counters.expired += 1,
-                (Outcome::Abandoned | Outcome::Refused, Some(counters)) => counters.refused += 1,
+                let counters = state.close(transmission.charge());
+                match range.outcome {
+                    Outcome::Delivered => {
+                        counters.delivered += 1;
+                        counters.delivered_bytes += bytes;
+                    }
+                    Outcome::Superseded => counters.superseded += 1,
+                    Outcome::Expired => counters.expired += 1,
+                    Outcome::Abandoned | Outcome::Refused => counters.refused += 1,
+                }
             }
             self.after_closing(now, transmission.stream);
         }
-        let given_up: Vec<u64> = self
-            .given_up
-            .range(range.start..range.end)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in given_up {
-            let given_up = self.given_up.remove(&id).expect("it was just seen");
-            if matches!(given_up.cause, Cause::Recut | Cause::Unconfirmed) {
-                if let Some(state) = self.streams.get_mut(&given_up.stream) {
-                    state.unclosed_bytes -= SendStream::charge(given_up.bytes);
-                }
-            } else if let Some(counters) =
-                self.stream_closed(given_up.stream, SendStream::charge(given_up.bytes))
-            {
-                match (range.outcome, given_up.cause) {
-                    (Outcome::Delivered, _) => {
-                        counters.delivered += 1;
-                        counters.delivered_bytes += given_up.bytes as u64;
-                    }
-                    (Outcome::Superseded, _) | (_, Cause::Superseded) => counters.superseded += 1,
-                    (Outcome::Expired, _) | (_, Cause::Expired) => counters.expired += 1,
-                    (_, Cause::Refused) => counters.refused += 1,
-                    (_, Cause::Incomplete | Cause::Recut | Cause::Unconfirmed) => {
-                        counters.incomplete += 1
+        for given_up in self.given_up.take(range.start..range.end) {
+            let charge = SendStream::charge(given_up.bytes);
+            if let Some(state) = self.streams.get_mut(given_up.stream) {
+                if matches!(given_up.cause, Cause::Recut | Cause::Unconfirmed) {
+                    // The sample itself is pending again, or was counted before.
+                    state.unclosed_bytes -= charge;
+                } else {
+                    let counters = state.close(charge);
+                    match (range.outcome, given_up.cause) {
+                        (Outcome::Delivered, _) => {
+                            counters.delivered += 1;
+                            counters.delivered_bytes += given_up.bytes as u64;
+                        }
+                        (Outcome::Superseded, _) | (_, Cause::Superseded) => {
+                            counters.superseded += 1
+                        }
+                        (Outcome::Expired, _) | (_, Cause::Expired) => counters.expired += 1,
+                        (_, Cause::Refused) => counters.refused += 1,
+                        (_, Cause::Incomplete | Cause::Recut | Cause::Unconfirmed) => {
+                            counters.incomplete += 1
+                        }
                     }
                 }
             }
@@ -159,17 +150,10 @@ impl Sender {
         }
     }
 
-    fn stream_closed(&mut self, stream: u32, charge: u64) -> Option<&mut super::SendCounters> {
-        let state = self.streams.get_mut(&stream)?;
-        state.unclosed -= 1;
-        state.unclosed_bytes -= charge;
-        Some(&mut state.counters)
-    }
-
     fn after_closing(&mut self, now: Instant, stream: u32) {
         self.refresh(now, stream);
         if stream != CONTROL_STREAM {
-            self.tell_room(stream);
+            self.streams.notify_room(stream);
             self.finish_if_done(now, stream);
         }
     }

@@ -1,31 +1,29 @@
 //! Filling packets.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use smallvec::SmallVec;
+use super::{Sender, given_up::Cause, in_flight::PacketSymbols, stream::PendingSample};
+use crate::wire::data::{
+    ABANDONED_MAX, HEADER_BYTES, Header, ReportInterval, SenderStatus, Symbol,
+};
 
-use super::{Cause, InFlight, Sender, stream::Pending};
-use crate::wire::data::{ABANDONED_MAX, HEADER_BYTES, Header, ReportInterval, Status, Symbol};
-
-/// How many blocks are looked at for one that fits what is left of a packet.
+/// Further blocks that are tried for one that fits the rest of a packet.
 const LOOK_AHEAD: usize = 8;
-/// What is told of given-up transmissions in a packet that also carries symbols.
-const ABANDONED_ASIDE: usize = 8;
-/// Less room than this is not worth looking for a symbol that fits.
+/// The most runs of given-up transmissions in the status of a packet that also carries symbols.
+const ABANDONED_BESIDE_SYMBOLS: usize = 8;
+/// With less room than this in a packet, no further symbol is tried.
 const SYMBOL_BYTES_MIN: usize = 16;
-/// The shortest time between two statuses.
-const STATUS_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
 /// A packet that was filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filled {
-    /// Its number.
+    /// Its number, from 1.
     pub packet: u64,
-    /// The bytes of the datagram.
+    /// The length of the datagram, in bytes.
     pub bytes: usize,
 }
 
-/// Where in a buffer a datagram is being written.
+/// The place of a datagram in the buffer that it is written to.
 #[derive(Clone, Copy)]
 struct Room {
     start: usize,
@@ -33,20 +31,21 @@ struct Room {
 }
 
 impl Room {
-    /// The bytes that still fit.
+    /// Bytes that still fit.
     fn left(self, out: &[u8]) -> usize {
         (self.start + self.datagram_bytes).saturating_sub(out.len())
     }
 }
 
 impl Sender {
-    /// Whether there is something to send.
+    /// Whether there is a symbol or a status to send.
     pub fn has_work(&self, now: Instant) -> bool {
-        self.has_symbols() || self.status_due(now) && !self.given_up.is_empty()
+        let status_due = self.given_up.status_due(now, self.path.status_interval());
+        self.schedule.has_symbols() || status_due && !self.given_up.is_empty()
     }
 
-    /// Appends a datagram of at most `datagram_bytes` with what is most urgent. A `probe` is filled even when there is
-    /// nothing to say.
+    /// Appends a datagram of at most `datagram_bytes` with the most urgent symbols and statuses. A `probe` is filled even
+    /// when there are none.
     pub fn fill(
         &mut self,
         now: Instant,
@@ -57,7 +56,7 @@ impl Sender {
         if self.path.silent {
             self.keep_freshest(now);
         }
-        let packet = self.next_packet;
+        let packet = self.in_flight.next_packet();
         let room = Room {
             start: out.len(),
             datagram_bytes,
@@ -69,22 +68,19 @@ impl Sender {
             report_interval,
         }
         .write(out);
-        let mut symbols = SmallVec::<[(u64, u16); 2]>::new();
-        let telling = self.status_due(now);
-        // What is given up is told in a packet of its own when there is much of it, or nothing else to send.
-        if telling && self.given_up.len() > ABANDONED_ASIDE {
+        let mut symbols = PacketSymbols::new();
+        let due = self.given_up.status_due(now, self.path.status_interval());
+        if due && self.given_up.len() > ABANDONED_BESIDE_SYMBOLS {
+            // A long status takes a packet of its own.
             self.write_status(now, room, ABANDONED_MAX, out);
         } else {
             while room.left(out) > 0 && self.add_symbol(now, room, &mut symbols, out) {}
             let alone = symbols.is_empty();
-            if (telling && !self.given_up.is_empty())
-                || (probe && alone)
-                || (self.status.news && telling)
-            {
-                let fits = Status::len_max(ABANDONED_ASIDE) <= room.left(out);
-                if fits && (!alone || probe || !self.given_up.is_empty()) {
-                    self.write_status(now, room, ABANDONED_ASIDE, out);
-                }
+            let has_given_up = !self.given_up.is_empty();
+            let wanted = due && (has_given_up || self.given_up.has_news()) || probe && alone;
+            let fits = SenderStatus::len_max(ABANDONED_BESIDE_SYMBOLS) <= room.left(out);
+            if wanted && fits && (!alone || probe || has_given_up) {
+                self.write_status(now, room, ABANDONED_BESIDE_SYMBOLS, out);
             }
         }
         let bytes = out.len() - room.start;
@@ -92,60 +88,31 @@ impl Sender {
             out.truncate(room.start);
             return None;
         }
-        self.next_packet += 1;
-        self.in_flight.push_back(InFlight {
-            packet,
-            sent: now,
-            symbols,
-        });
+        self.in_flight.on_sent(now, symbols);
         Some(Filled { packet, bytes })
     }
 
-    pub(super) fn status_interval(&self) -> Duration {
-        (self.path.rto / 2).max(STATUS_INTERVAL_MIN)
-    }
-
-    fn status_due(&self, now: Instant) -> bool {
-        (self.status.news || !self.given_up.is_empty())
-            && self
-                .status
-                .last
-                .is_none_or(|last| last + self.status_interval() <= now)
-    }
-
     fn write_status(&mut self, now: Instant, room: Room, most: usize, out: &mut Vec<u8>) {
-        let fitting = room.left(out).saturating_sub(Status::len_max(0))
-            / (Status::len_max(1) - Status::len_max(0));
-        let abandoned = self.abandoned(fitting.min(most));
-        Status {
-            floor: self.floor(),
-            feedback_seen: self.feedback_seen,
-            abandoned,
-        }
-        .write(out);
-        self.status.news = false;
-        // What did not fit follows at once.
-        self.status.last = (self.status.cursor == 0).then_some(now);
-    }
-
-    /// Every transmission below is known to be closed.
-    pub(super) fn floor(&self) -> u64 {
-        let first = self
-            .transmissions
-            .keys()
-            .next()
+        let fitting = room.left(out).saturating_sub(SenderStatus::len_max(0))
+            / (SenderStatus::len_max(1) - SenderStatus::len_max(0));
+        // Every transmission below is known to be closed.
+        let floor = [self.transmissions.lowest_id(), self.given_up.lowest_id()]
             .into_iter()
-            .chain(self.given_up.keys().next());
-        first.copied().min().unwrap_or(self.next_transmit)
+            .flatten()
+            .min()
+            .unwrap_or(self.transmissions.next_id());
+        self.given_up
+            .status(now, floor, self.feedback_seen, fitting.min(most))
+            .write(out);
     }
 
-    /// Adds the most urgent symbol that fits and of whose block there is none in the packet: symbols in one packet are
-    /// lost together.
+    /// Adds the most urgent symbol that fits, of a block with no symbol in the packet yet: symbols in one packet are lost
+    /// together.
     fn add_symbol(
         &mut self,
         now: Instant,
         room: Room,
-        symbols: &mut SmallVec<[(u64, u16); 2]>,
+        symbols: &mut PacketSymbols,
         out: &mut Vec<u8>,
     ) -> bool {
         let ahead = if symbols.is_empty() {
@@ -160,7 +127,10 @@ impl Sender {
             if symbols.contains(&(id, number)) {
                 continue;
             }
-            let transmission = &self.transmissions[&id];
+            let transmission = self
+                .transmissions
+                .get(id)
+                .expect("a ready block is in transmission");
             let block = transmission.geometry.block(number.into());
             let state = &transmission.blocks[usize::from(number)];
             let age = now.saturating_duration_since(transmission.accepted) + self.path.transit;
@@ -180,7 +150,7 @@ impl Sender {
                 return true;
             }
             if symbols.is_empty() {
-                // Datagrams have become shorter since the sample was cut: it is cut anew.
+                // Datagrams have become shorter since the sample was cut.
                 self.recut(now, id);
                 return self.add_symbol(now, room, symbols, out);
             }
@@ -192,8 +162,8 @@ impl Sender {
         let (id, number) = (symbol.transmit_id, usize::from(symbol.block));
         let transmission = self
             .transmissions
-            .get_mut(&id)
-            .expect("what sends is under way");
+            .get_mut(id)
+            .expect("a ready block is in transmission");
         let block = transmission.geometry.block(number);
         let state = &mut transmission.blocks[number];
         let source = &transmission.payload[block.range()];
@@ -219,33 +189,35 @@ impl Sender {
         transmission.in_flight += 1;
         let first_time = state.next <= state.source_shards;
         let complete = state.next == state.source_shards;
-        let stream = self
-            .streams
-            .get_mut(&symbol.stream)
-            .expect("what sends has a stream");
-        stream.counters.symbols += 1;
-        stream.counters.repair_symbols += u64::from(!first_time);
         if complete {
             transmission.unsent_blocks -= 1;
         }
         let sent_once = complete && transmission.unsent_blocks == 0;
+        if first_time {
+            self.schedule.advance(transmission, block.shard_bytes());
+        }
+        self.schedule
+            .evaluate((id, symbol.block), transmission, &self.path);
+        let stream = self
+            .streams
+            .get_mut(symbol.stream)
+            .expect("a transmission has a stream");
+        stream.counters.symbols += 1;
+        stream.counters.repair_symbols += u64::from(!first_time);
         if sent_once {
             stream.sending = None;
-        }
-        if first_time {
-            self.advance(id, block.shard_bytes());
-        }
-        self.evaluate(id, symbol.block);
-        if sent_once {
             self.refresh(now, symbol.stream);
         }
     }
 
-    /// Gives a sample up and puts it back to its place before those that wait.
+    /// Gives a transmission up and makes its sample pending again, before later ones.
     fn recut(&mut self, now: Instant, id: u64) {
-        let transmission = &self.transmissions[&id];
+        let transmission = self
+            .transmissions
+            .get(id)
+            .expect("a ready block is in transmission");
         let (stream, sequence) = (transmission.stream, transmission.sequence);
-        let pending = Pending {
+        let pending = PendingSample {
             sequence,
             payload: transmission.payload.clone(),
             accepted: transmission.accepted,
@@ -253,32 +225,34 @@ impl Sender {
         self.give_up(now, id, Cause::Recut);
         let state = self
             .streams
-            .get_mut(&stream)
-            .expect("what sends has a stream");
+            .get_mut(stream)
+            .expect("a transmission has a stream");
         let place = state
             .pending
             .partition_point(|other| other.sequence < sequence);
         state.pending.insert(place, pending);
         state.unclosed -= 1;
-        self.refresh_key(stream, None);
+        self.schedule.place_stream(stream, state, None);
         self.refresh(now, stream);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use bytes::Bytes;
 
     use super::*;
     use crate::{
         qos::{Delivery, Qos},
-        sender::Path,
+        sender::PathEstimate,
         wire::data::{self, Frame},
     };
 
-    /// An age is that at which the sample arrives, and what would arrive too old is not sent.
+    /// A symbol carries the age that the sample has on arrival; a sample that would arrive too old is not sent.
     #[test]
-    fn the_way_to_the_peer_counts_towards_the_age_of_a_sample() {
+    fn the_transit_time_counts_towards_the_age_of_a_sample() {
         let now = Instant::now();
         let mut sender = Sender::new(1);
         let lifespan = Some(Duration::from_millis(100));
@@ -293,9 +267,9 @@ mod tests {
         sender.on_grant(now, stream, 1 << 20);
         sender.set_path(
             now,
-            Path {
+            PathEstimate {
                 transit: Duration::from_millis(40),
-                ..Path::default()
+                ..PathEstimate::default()
             },
         );
         sender

@@ -1,214 +1,74 @@
 //! The sending end: from samples to symbols.
 //!
-//! A stream's samples wait in the stream until the link has nothing better to send; then one is *admitted*: it gets a
-//! transmit id and its symbols become *ready*. A block asks for another symbol while not all source shards were sent
-//! once, or while fewer symbols are expected to arrive than it needs. A transmission ends when the receiver reports it
-//! closed, with what became of it.
+//! Samples are *pending* in their stream until the schedule *admits* them, as late as possible. An admitted sample gets a
+//! transmit id, and its blocks become *ready*. A block needs another symbol while not all source shards were sent once, or
+//! while fewer symbols are expected to arrive than it needs. A transmission ends when the receiver reports it closed, with
+//! its outcome.
 
+mod admission;
 mod counters;
 mod feedback;
 mod fill;
+mod given_up;
+mod in_flight;
 mod schedule;
 mod stream;
+mod streams;
 mod transmission;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
 use bytes::Bytes;
-use smallvec::SmallVec;
-use thiserror::Error;
 
 use crate::{
     coding::{Coder, geometry::SAMPLE_BYTES_MAX},
     qos::{Delivery, Qos, TrafficClass},
-    streams::Streams,
-    wire::{control::Control, data::Abandoned},
+    wire::control::Control,
 };
 
 pub use counters::SendCounters;
 pub use feedback::FeedbackError;
-use schedule::ClassQueue;
-use stream::{Pending, SendStream};
-use transmission::Transmission;
-
-/// The stream of control messages.
-pub(crate) const CONTROL_STREAM: u32 = 0;
-/// Bytes of control messages under way at once.
-pub(crate) const CONTROL_CREDIT: u64 = 64 << 10;
-/// Transmissions of a stream that are not closed, at most.
-const UNCLOSED_PER_STREAM: usize = 1024;
-/// While there are more transmissions that are not closed than this, a stream may have a few only, so that streams whose
-/// receivers are slow never block others.
-const UNCLOSED_MANY: usize = 16_384;
-const UNCLOSED_FEW: usize = 8;
-
-/// Why a sample was not accepted. The sample comes back.
-#[derive(Debug, Error)]
-pub enum SendError {
-    /// There is no such stream, or it was closed.
-    #[error("stream {0} is not open")]
-    NotOpen(u32),
-    /// As many samples are under way as the stream's depth allows.
-    #[error("stream {stream} is full: {depth} samples are under way")]
-    Full {
-        /// The stream.
-        stream: u32,
-        /// Its depth.
-        depth: usize,
-        /// What was to be sent.
-        payload: Bytes,
-    },
-    /// The sample is longer than any can be.
-    #[error("a sample of {bytes} bytes is too long, expected at most {SAMPLE_BYTES_MAX}")]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
-    /// The receiver does not accept the stream, or has no memory for a sample as long as this one.
-    #[error("the peer refuses stream {0}: it has no memory for it")]
-    Refused(u32),
-}
-
-/// What the sender tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SenderEvent {
-    /// The peer has opened a stream, for the first time or again: what is sent goes at once.
-    Opened(u32),
-    /// A stream that keeps all has room again.
-    Writable(u32),
-    /// A closed stream has ended; all of its samples are accounted for.
-    Finished(u32, SendCounters),
-    /// The peer does not accept a stream.
-    Refused(u32),
-}
-
-/// What is known of the path to the peer.
-#[derive(Clone, Copy, Debug)]
-pub struct Path {
-    /// The share of packets that are lost, well below 1.
-    pub loss: f64,
-    /// A packet without a report counts as lost after this time.
-    pub rto: Duration,
-    /// How often reports are wanted.
-    pub report_interval: Duration,
-    /// How long a packet takes to the peer, about: by so much a sample is older when it arrives.
-    pub transit: Duration,
-    /// Nothing comes back.
-    pub silent: bool,
-    /// The rate is being found: soon more will pass.
-    pub starting: bool,
-}
-
-impl Default for Path {
-    fn default() -> Self {
-        Self {
-            loss: 0.0,
-            rto: Duration::from_millis(250),
-            report_interval: Duration::from_millis(1),
-            transit: Duration::ZERO,
-            silent: false,
-            starting: true,
-        }
-    }
-}
+use given_up::{Cause, GivenUp, GivenUpList};
+use in_flight::InFlight;
+use schedule::Schedule;
+use stream::SendStream;
+pub(crate) use stream::{CONTROL_CREDIT, CONTROL_STREAM};
+pub use streams::{SendError, SendStreams, SenderEvent};
+pub use transmission::PathEstimate;
+use transmission::{Transmission, Transmissions};
 
 /// The sending end of a session.
 #[derive(Debug)]
 pub struct Sender {
     session: u32,
-    next_packet: u64,
-    next_transmit: u64,
-    next_stream: u32,
-    streams: Streams<SendStream>,
-    /// Admitted and neither closed nor given up.
-    transmissions: BTreeMap<u64, Transmission>,
-    /// Given up, and not yet reported closed.
-    given_up: BTreeMap<u64, GivenUp>,
-    classes: [ClassQueue; TrafficClass::ALL.len()],
-    /// When samples with a lifespan expire.
-    expiries: BTreeSet<(Instant, u64)>,
-    in_flight: VecDeque<InFlight>,
+    pub(crate) streams: SendStreams,
+    transmissions: Transmissions,
+    given_up: GivenUpList,
+    schedule: Schedule,
+    in_flight: InFlight,
     coder: Coder,
-    status: StatusTimer,
-    path: Path,
+    path: PathEstimate,
     feedback_seen: u64,
-    /// A stream may wait for a grant.
-    awaits_grant: bool,
-    events: VecDeque<SenderEvent>,
-    totals: SendCounters,
+    uses_coding: bool,
     bytes_copied: u64,
-}
-
-/// A packet that was sent and not reported on.
-#[derive(Debug)]
-struct InFlight {
-    packet: u64,
-    sent: Instant,
-    /// (transmission, block) of each symbol in it.
-    symbols: SmallVec<[(u64, u16); 2]>,
-}
-
-#[derive(Debug)]
-struct GivenUp {
-    stream: u32,
-    /// Of a stream that keeps all, which must skip it.
-    sequence: Option<u64>,
-    bytes: usize,
-    cause: Cause,
-}
-
-/// Why a transmission was given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
-    Expired,
-    Superseded,
-    Incomplete,
-    /// The peer has no memory for it.
-    Refused,
-    /// It goes on under another id, in shorter shards.
-    Recut,
-    /// It was under way when the peer lost its state, and counted then.
-    Unconfirmed,
-}
-
-/// When the receiver is next told what the sender knows.
-#[derive(Debug, Default)]
-struct StatusTimer {
-    last: Option<Instant>,
-    /// Feedback with closed transmissions has come since.
-    news: bool,
-    /// Where to go on telling what was given up, when it does not fit one status.
-    cursor: u64,
 }
 
 impl Sender {
     /// A sender without streams. `session` is a random number.
     pub fn new(session: u32) -> Self {
-        let mut sender = Self {
+        Self {
             session,
-            next_packet: 1,
-            next_transmit: 1,
-            next_stream: 1,
-            streams: Streams::default(),
-            transmissions: BTreeMap::new(),
-            given_up: BTreeMap::new(),
-            classes: Default::default(),
-            expiries: BTreeSet::new(),
-            in_flight: VecDeque::new(),
+            streams: SendStreams::new(),
+            transmissions: Transmissions::default(),
+            given_up: GivenUpList::default(),
+            schedule: Schedule::default(),
+            in_flight: InFlight::default(),
             coder: Coder::default(),
-            status: StatusTimer::default(),
-            path: Path::default(),
+            path: PathEstimate::default(),
             feedback_seen: 0,
-            awaits_grant: false,
-            events: VecDeque::new(),
-            totals: SendCounters::default(),
+            uses_coding: false,
             bytes_copied: 0,
-        };
-        sender.streams.insert(CONTROL_STREAM, SendStream::control());
-        sender
+        }
     }
 
     /// The session's number.
@@ -216,12 +76,14 @@ impl Sender {
         self.session
     }
 
+    /// The streams: their state and counters.
+    pub fn streams(&self) -> &SendStreams {
+        &self.streams
+    }
+
     /// Opens a stream and returns its number. Samples may be sent at once; they leave when the peer has granted credit.
     pub fn open(&mut self, now: Instant, name: String, qos: Qos) -> u32 {
-        let stream = self.next_stream;
-        self.next_stream += 1;
-        self.streams
-            .insert(stream, SendStream::new(name.clone(), qos));
+        let stream = self.streams.add(name.clone(), qos);
         self.control(
             now,
             &Control::Open {
@@ -234,19 +96,20 @@ impl Sender {
         stream
     }
 
-    /// Closes a stream: what was accepted is still carried, then [`SenderEvent::Finished`] comes.
+    /// Closes a stream: accepted samples are still carried, then [`SenderEvent::Finished`] comes.
     pub fn close(&mut self, now: Instant, stream: u32) {
-        if stream != CONTROL_STREAM
-            && let Some(state) = self.streams.get_mut(&stream)
-        {
+        if let Some(state) = self.streams.application_stream(stream) {
             state.closing = true;
             self.finish_if_done(now, stream);
         }
     }
 
     /// Accepts a sample for sending.
+    ///
+    /// # Errors
+    /// When the stream is not open, is full (if it keeps all), or is refused by the peer.
     pub fn accept(&mut self, now: Instant, stream: u32, payload: Bytes) -> Result<(), SendError> {
-        let Some(state) = self.streams.get_mut(&stream).filter(|state| !state.closing) else {
+        let Some(state) = self.streams.get_mut(stream).filter(|state| !state.closing) else {
             return Err(SendError::NotOpen(stream));
         };
         if payload.len() > SAMPLE_BYTES_MAX {
@@ -259,7 +122,7 @@ impl Sender {
         }
         state.drop_expired(now);
         let depth = state.qos.delivery.depth();
-        if state.qos.delivery.keeps_all() && state.under_way() >= depth {
+        if !state.has_room() {
             state.blocked = true;
             return Err(SendError::Full {
                 stream,
@@ -267,15 +130,9 @@ impl Sender {
                 payload,
             });
         }
-        state.counters.accepted += 1;
         state.counters.accepted_bytes += payload.len() as u64;
         state.largest = state.largest.max(payload.len() as u64);
-        state.pending.push_back(Pending {
-            sequence: state.next_sequence,
-            payload,
-            accepted: now,
-        });
-        state.next_sequence += 1;
+        state.push(now, payload);
         while state.pending.len() > depth {
             state.pending.pop_front();
             state.counters.overwritten += 1;
@@ -288,285 +145,128 @@ impl Sender {
         Ok(())
     }
 
-    /// Whether a stream that keeps all would accept a sample now.
-    pub fn has_room(&self, stream: u32) -> bool {
-        self.streams.get(&stream).is_some_and(|state| {
-            !state.qos.delivery.keeps_all() || state.under_way() < state.qos.delivery.depth()
-        })
-    }
-
     /// Sends a control message.
     pub(crate) fn control(&mut self, now: Instant, message: &Control) {
-        let stream = self
-            .streams
-            .get_mut(&CONTROL_STREAM)
-            .expect("the control stream is never closed");
+        if matches!(message, Control::Open { .. } | Control::Want { .. }) {
+            self.streams.note_request();
+        }
         let payload = Bytes::from(message.encode());
-        self.awaits_grant |= matches!(message, Control::Open { .. } | Control::Want { .. });
-        stream.counters.accepted += 1;
-        stream.pending.push_back(Pending {
-            sequence: stream.next_sequence,
-            payload,
-            accepted: now,
-        });
-        stream.next_sequence += 1;
+        self.streams.control().push(now, payload);
         self.refresh(now, CONTROL_STREAM);
     }
 
-    /// Whether a stream may wait for a grant.
-    pub(crate) fn awaits_grant(&self) -> bool {
-        self.awaits_grant
-    }
-
-    /// Whether all that was sent has arrived, as far as is known, and it is not known what became of it.
+    /// Whether, as far as is known, all samples have arrived, and their outcome is not known yet.
     pub(crate) fn awaits_closing(&self) -> bool {
-        !self.transmissions.is_empty() && self.in_flight.is_empty() && !self.has_symbols()
+        !self.transmissions.is_empty() && self.in_flight.is_empty() && !self.schedule.has_symbols()
     }
 
-    /// Looks whether a stream waits for a grant.
-    pub(crate) fn check_grants(&mut self) -> bool {
-        self.awaits_grant = self
-            .streams
-            .values()
-            .any(|state| state.wants_in_flight > 0 && !state.refused);
-        self.awaits_grant
-    }
-
-    /// Control messages that wait or are under way.
-    pub(crate) fn control_backlog(&self) -> usize {
-        self.streams[&CONTROL_STREAM].under_way()
-    }
-
-    /// The peer granted credit.
+    /// Takes a grant of credit from the peer.
     pub(crate) fn on_grant(&mut self, now: Instant, stream: u32, bytes: u64) {
-        let Some(state) = self
-            .streams
-            .get_mut(&stream)
-            .filter(|_| stream != CONTROL_STREAM)
-        else {
+        let Some(state) = self.streams.application_stream(stream) else {
             return;
         };
         let opened = state.credit == 0;
+        let keeps_all = state.qos.delivery.keeps_all();
         state.credit = bytes;
-        if state.wants_in_flight > 0 {
-            state.wants_in_flight -= 1;
+        state.wants_in_flight = state.wants_in_flight.saturating_sub(1);
+        // The receiver of a stream that keeps all must skip what is not sent.
+        let mut skipped = Vec::new();
+        if opened && keeps_all {
+            let gaps = state.gaps().into_iter();
+            skipped.extend(gaps.map(|gap| (gap, 0, Cause::Unconfirmed)));
         }
-        if opened {
-            let keeps_all = state.qos.delivery.keeps_all();
-            self.events.push_back(SenderEvent::Opened(stream));
+        while let Some(sample) = state.pop_too_long() {
             if keeps_all {
-                self.skip_unconfirmed(stream);
-            }
-        }
-        self.drop_too_long(stream);
-        self.refresh(now, stream);
-        self.tell_room(stream);
-        self.finish_if_done(now, stream);
-    }
-
-    /// Drops what waits and the peer has no memory for.
-    fn drop_too_long(&mut self, stream: u32) {
-        while let Some(state) = self.streams.get_mut(&stream)
-            && let Some(first) = state.pending.front()
-            && state.cannot_ever_carry(first.payload.len())
-        {
-            let (sequence, bytes) = (first.sequence, first.payload.len());
-            state.pending.pop_front();
-            if state.qos.delivery.keeps_all() {
                 state.unclosed += 1;
-                self.skip(stream, sequence, bytes, Cause::Refused);
+                skipped.push((sample.sequence, sample.payload.len(), Cause::Refused));
             } else {
                 state.counters.refused += 1;
             }
         }
-    }
-
-    /// What waits at the begin of a session need not be in one piece: a sample that was cut anew waited again while later
-    /// ones were under way.
-    fn skip_unconfirmed(&mut self, stream: u32) {
-        let Some(state) = self.streams.get(&stream) else {
-            return;
-        };
-        let mut next = state
-            .pending
-            .front()
-            .map_or(state.next_sequence, |first| first.sequence);
-        let mut holes = Vec::new();
-        for waiting in state
-            .pending
-            .iter()
-            .map(|pending| pending.sequence)
-            .chain([state.next_sequence])
-        {
-            holes.extend(next..waiting);
-            next = waiting + 1;
+        for (sequence, bytes, cause) in skipped {
+            state.unclosed_bytes += SendStream::charge(bytes);
+            let given_up = GivenUp {
+                stream,
+                sequence: Some(sequence),
+                bytes,
+                cause,
+            };
+            self.given_up.insert(self.transmissions.new_id(), given_up);
         }
-        holes
-            .into_iter()
-            .for_each(|hole| self.skip(stream, hole, 0, Cause::Unconfirmed));
+        if opened {
+            self.streams.note(SenderEvent::Opened(stream));
+        }
+        self.refresh(now, stream);
+        self.streams.notify_room(stream);
+        self.finish_if_done(now, stream);
     }
 
-    /// Tells the receiver of a stream that keeps all not to wait for a sample that is not sent.
-    fn skip(&mut self, stream: u32, sequence: u64, bytes: usize, cause: Cause) {
-        let Some(state) = self.streams.get_mut(&stream) else {
-            return;
-        };
-        state.unclosed_bytes += SendStream::charge(bytes);
-        let given_up = GivenUp {
-            stream,
-            sequence: Some(sequence),
-            bytes,
-            cause,
-        };
-        self.given_up.insert(self.next_transmit, given_up);
-        self.next_transmit += 1;
-    }
-
-    /// The peer does not accept a stream.
+    /// Notes that the peer does not accept a stream.
     pub(crate) fn on_refuse(&mut self, stream: u32) {
-        let Some(state) = self
-            .streams
-            .get_mut(&stream)
-            .filter(|_| stream != CONTROL_STREAM)
-        else {
+        let Some(state) = self.streams.application_stream(stream) else {
             return;
         };
         state.refused = true;
         state.counters.refused += state.pending.len() as u64;
         state.pending.clear();
-        self.refresh_key(stream, None);
-        self.events.push_back(SenderEvent::Refused(stream));
+        self.schedule.place_stream(stream, state, None);
+        self.streams.note(SenderEvent::Refused(stream));
     }
 
-    /// What is known of the path.
-    pub fn set_path(&mut self, now: Instant, path: Path) {
+    /// Takes the latest estimate of the path.
+    pub fn set_path(&mut self, now: Instant, path: PathEstimate) {
         let before = std::mem::replace(&mut self.path, path);
         if before.silent && !path.silent {
             self.keep_freshest(now);
         }
     }
 
-    /// Begins a new session, because the peer has lost its state: what is under way counts as unconfirmed, what waits is
-    /// carried in the new session. Returns how many samples are unconfirmed.
+    /// Begins a new session, because the peer has lost its state: samples in flight count as unconfirmed, pending ones
+    /// are carried in the new session. Returns the number of unconfirmed samples.
     pub fn restart(&mut self, now: Instant, session: u32) -> u64 {
-        let mut unconfirmed = 0;
-        for (stream, state) in self.streams.iter_mut() {
-            let lost = state.unclosed as u64;
-            state.counters.unconfirmed += lost;
-            unconfirmed += if *stream == CONTROL_STREAM { 0 } else { lost };
-            state.reset_session();
-        }
         self.session = session;
-        (self.next_packet, self.next_transmit, self.feedback_seen) = (1, 1, 0);
-        self.transmissions.clear();
-        self.given_up.clear();
-        self.expiries.clear();
-        self.in_flight.clear();
-        self.classes = Default::default();
-        self.status = StatusTimer::default();
-        let control = self
-            .streams
-            .get_mut(&CONTROL_STREAM)
-            .expect("the control stream is never closed");
-        control.pending.clear();
-        control.next_sequence = 0;
-        let opens: Vec<_> = self
-            .streams
-            .iter()
-            .filter(|(stream, state)| **stream != CONTROL_STREAM && !state.refused)
-            .map(|(stream, state)| Control::Open {
-                stream: *stream,
-                qos: state.qos,
-                first_sequence: state
-                    .pending
-                    .front()
-                    .map_or(state.next_sequence, |pending| pending.sequence),
-                name: state.name.clone(),
-            })
-            .collect();
+        self.feedback_seen = 0;
+        self.transmissions = Transmissions::default();
+        self.given_up = GivenUpList::default();
+        self.in_flight = InFlight::default();
+        self.schedule = Schedule::default();
+        let (unconfirmed, opens) = self.streams.begin_session();
         for open in opens {
             self.control(now, &open);
         }
-        let streams: Vec<u32> = self.streams.keys().copied().collect();
-        for stream in streams {
-            self.tell_room(stream);
+        for stream in self.streams.ids() {
+            self.streams.notify_room(stream);
             self.finish_if_done(now, stream);
         }
         unconfirmed
     }
 
-    /// What happened, the oldest first.
+    /// Returns the oldest event.
     pub fn poll_event(&mut self) -> Option<SenderEvent> {
-        self.events.pop_front()
+        self.streams.poll_event()
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let lost = self
-            .in_flight
-            .front()
-            .map(|packet| packet.sent + self.path.rto);
-        let expiry = self.expiries.first().map(|(at, _)| *at);
+        let lost = self.in_flight.next_timeout(self.path.rto);
+        let expiry = self.transmissions.first_expiry().map(|(at, _)| at);
         lost.into_iter().chain(expiry).min()
     }
 
-    /// When there is something to tell of what was given up, unless there is now.
+    /// When the next status on given-up transmissions is due, if that is later than `now`.
     pub(crate) fn next_status(&self, now: Instant) -> Option<Instant> {
-        let last = self.status.last.filter(|_| !self.given_up.is_empty())?;
-        Some(last + self.status_interval()).filter(|at| *at > now)
+        self.given_up.next_status(now, self.path.status_interval())
     }
 
-    /// Time has passed.
+    /// Gives up expired transmissions, and counts overdue packets as lost.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some((at, id)) = self.expiries.first().copied()
+        while let Some((at, id)) = self.transmissions.first_expiry()
             && at <= now
         {
             self.give_up(now, id, Cause::Expired);
         }
-        let mut touched = Vec::new();
-        while self
-            .in_flight
-            .front()
-            .is_some_and(|packet| packet.sent + self.path.rto <= now)
-        {
-            let packet = self.in_flight.pop_front().expect("there is a first one");
-            touched.extend(packet.symbols);
-        }
-        self.resolve(now, touched);
-    }
-
-    /// Whether the peer has opened a stream.
-    ///
-    /// # Errors
-    /// When the stream was closed and has ended, or the peer refuses it.
-    pub fn is_opened(&self, stream: u32) -> Result<bool, SendError> {
-        match self.streams.get(&stream) {
-            None => Err(SendError::NotOpen(stream)),
-            Some(state) if state.refused => Err(SendError::Refused(stream)),
-            Some(state) => Ok(state.credit > 0),
-        }
-    }
-
-    /// The counters of a stream.
-    pub fn counters(&self, stream: u32) -> Option<SendCounters> {
-        self.streams.get(&stream).map(SendStream::counters)
-    }
-
-    /// The counters of all streams, closed ones included, control messages left out.
-    pub fn totals(&self) -> SendCounters {
-        let open = self
-            .streams
-            .iter()
-            .filter(|(stream, _)| **stream != CONTROL_STREAM);
-        open.fold(self.totals, |sum, (_, state)| sum + state.counters())
-    }
-
-    /// The open streams.
-    pub fn streams(&self) -> impl Iterator<Item = (u32, &str, Qos)> {
-        self.streams
-            .iter()
-            .filter(|(stream, _)| **stream != CONTROL_STREAM)
-            .map(|(stream, state)| (*stream, state.name.as_str(), state.qos))
+        let overdue = self.in_flight.take_overdue(now, self.path.rto);
+        self.resolve(now, overdue);
     }
 
     /// Bytes of samples and repair shards copied.
@@ -574,58 +274,42 @@ impl Sender {
         self.bytes_copied
     }
 
+    /// Whether a sample of more than one shard was admitted: its repair needs the tables of the erasure code.
+    pub(crate) fn uses_coding(&self) -> bool {
+        self.uses_coding
+    }
+
     /// The number of the newest feedback, 0: none.
     pub(crate) fn feedback_seen(&self) -> u64 {
         self.feedback_seen
     }
 
-    /// Packets sent in this session.
-    pub fn packets_sent(&self) -> u64 {
-        self.next_packet - 1
-    }
-
-    #[cfg(test)]
-    pub(crate) fn streams_looked_at(&self) -> u64 {
-        self.streams.looked_at()
-    }
-
-    /// Whether something is under way, may be sent, or is to be told.
+    /// Whether anything is in flight, may be sent, or must be reported to the receiver.
     pub(crate) fn has_unfinished(&self) -> bool {
-        !self.transmissions.is_empty() || !self.given_up.is_empty() || self.has_symbols()
+        !self.transmissions.is_empty() || !self.given_up.is_empty() || self.schedule.has_symbols()
     }
 
-    /// Whether samples are under way or may be sent, or hold credit that others wait for.
+    /// Whether samples are in flight or may be sent, or hold credit that others wait for.
     pub(crate) fn has_samples(&self) -> bool {
-        let sendable = |class: TrafficClass| {
-            let queue = &self.classes[class as usize];
-            !queue.ready.is_empty() || !queue.waiting.is_empty()
-        };
         !self.given_up.is_empty()
-            || self.transmissions.len() > self.streams[&CONTROL_STREAM].unclosed
-            || sendable(TrafficClass::Default)
-            || sendable(TrafficClass::Bulk)
+            || self.transmissions.len() > self.streams.unclosed_control()
+            || self.schedule.has_symbols_of(TrafficClass::Default)
+            || self.schedule.has_symbols_of(TrafficClass::Bulk)
     }
 
-    /// Whether nothing is under way and nothing waits.
-    pub fn is_idle(&self) -> bool {
-        self.streams.values().all(|state| state.under_way() == 0)
-    }
-
-    /// Ends a transmission before it is complete. The receiver is told until it reports it closed.
+    /// Ends a transmission before it is complete. Statuses report it until the receiver has closed it.
     fn give_up(&mut self, now: Instant, id: u64, cause: Cause) {
         let Some(transmission) = self.remove_transmission(id) else {
             return;
         };
         let stream = transmission.stream;
-        if cause == Cause::Expired
-            && let Some(state) = self.streams.get_mut(&stream)
-        {
-            state.expired_after(now.saturating_duration_since(transmission.admitted));
-        }
-        let keeps_all = self
-            .streams
-            .get(&stream)
-            .is_some_and(|state| state.qos.delivery.keeps_all());
+        let state = self.streams.get_mut(stream);
+        let keeps_all = state.is_some_and(|state| {
+            if cause == Cause::Expired {
+                state.expired_after(now.saturating_duration_since(transmission.admitted));
+            }
+            state.qos.delivery.keeps_all()
+        });
         let sequence = (keeps_all && cause != Cause::Recut).then_some(transmission.sequence);
         self.given_up.insert(
             id,
@@ -640,17 +324,9 @@ impl Sender {
     }
 
     fn remove_transmission(&mut self, id: u64) -> Option<Transmission> {
-        let transmission = self.transmissions.remove(&id)?;
-        let queue = &mut self.classes[transmission.class as usize];
-        for (number, block) in transmission.blocks.iter().enumerate() {
-            if block.ready {
-                queue.ready.remove(&(transmission.tag, id, number as u16));
-            }
-        }
-        if let Some(at) = transmission.expires {
-            self.expiries.remove(&(at, id));
-        }
-        if let Some(state) = self.streams.get_mut(&transmission.stream)
+        let transmission = self.transmissions.remove(id)?;
+        self.schedule.remove(id, &transmission);
+        if let Some(state) = self.streams.get_mut(transmission.stream)
             && state.sending == Some(id)
         {
             state.sending = None;
@@ -659,60 +335,8 @@ impl Sender {
     }
 
     fn finish_if_done(&mut self, now: Instant, stream: u32) {
-        let Some(state) = self.streams.get(&stream) else {
-            return;
-        };
-        if !state.closing || state.under_way() > 0 {
-            return;
-        }
-        let counters = state.counters();
-        let refused = state.refused;
-        self.streams.remove(&stream);
-        self.totals = self.totals + counters;
-        if !refused {
+        if self.streams.end_if_done(stream) == Some(true) {
             self.control(now, &Control::Close { stream });
         }
-        self.events
-            .push_back(SenderEvent::Finished(stream, counters));
-    }
-
-    fn tell_room(&mut self, stream: u32) {
-        if let Some(state) = self.streams.get_mut(&stream)
-            && state.blocked
-            && state.under_way() < state.qos.delivery.depth()
-        {
-            state.blocked = false;
-            self.events.push_back(SenderEvent::Writable(stream));
-        }
-    }
-
-    /// What was given up, merged into runs, from the status's cursor on.
-    fn abandoned(&mut self, most: usize) -> Vec<Abandoned> {
-        let mut runs: Vec<Abandoned> = Vec::new();
-        let cursor = self.status.cursor;
-        self.status.cursor = 0;
-        for (id, given_up) in self.given_up.range(cursor..) {
-            if given_up.sequence.is_none()
-                && let Some(run) = runs.last_mut()
-                && run.stream == CONTROL_STREAM
-                && run.transmit_id + run.count == *id
-            {
-                run.count += 1;
-                continue;
-            }
-            if runs.len() == most {
-                self.status.cursor = *id;
-                break;
-            }
-            runs.push(Abandoned {
-                transmit_id: *id,
-                count: 1,
-                stream: given_up
-                    .sequence
-                    .map_or(CONTROL_STREAM, |_| given_up.stream),
-                sequence: given_up.sequence.unwrap_or(0),
-            });
-        }
-        runs
     }
 }

@@ -7,18 +7,27 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{CONTROL_CREDIT, SendCounters, UNCLOSED_FEW, UNCLOSED_PER_STREAM};
+use super::counters::SendCounters;
 use crate::qos::{Delivery, Qos, TrafficClass};
 
-/// What a sample counts against its stream's credit, at least.
+/// The stream of control messages.
+pub(crate) const CONTROL_STREAM: u32 = 0;
+/// Bytes of control messages in flight at most.
+pub(crate) const CONTROL_CREDIT: u64 = 64 << 10;
+/// Unclosed transmissions of a stream, at most.
+const UNCLOSED_PER_STREAM: usize = 1024;
+/// Above this number of unclosed transmissions in the session, each stream may have only [`UNCLOSED_PER_STREAM_SCARCE`],
+/// so that streams with slow receivers never block others.
+const UNCLOSED_PER_SESSION: usize = 16_384;
+const UNCLOSED_PER_STREAM_SCARCE: usize = 8;
+/// The least that a sample counts against its stream's credit, in bytes.
 const CHARGE_MIN: u64 = 64;
-
-/// What a receiver is thought to grant unasked: for a larger sample credit is asked for at once.
+/// The first grant to expect from a receiver, in bytes: for a larger sample the sender asks for credit at once.
 const FIRST_GRANT: u64 = 64 << 10;
 
-/// A sample that waits for its turn.
+/// A sample that is not admitted yet.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingSample {
     pub(super) sequence: u64,
     pub(super) payload: Bytes,
     pub(super) accepted: Instant,
@@ -29,30 +38,30 @@ pub(super) struct SendStream {
     pub(super) name: String,
     pub(super) qos: Qos,
     pub(super) next_sequence: u64,
-    pub(super) pending: VecDeque<Pending>,
-    /// Transmissions that are not closed.
+    pub(super) pending: VecDeque<PendingSample>,
+    /// Transmissions that the receiver has not closed.
     pub(super) unclosed: usize,
     pub(super) unclosed_bytes: u64,
     /// The transmission of which not all source shards were sent once.
     pub(super) sending: Option<u64>,
     /// The newest transmission.
     pub(super) newest: Option<u64>,
-    /// How long a sample is on its way, from its turn until it is known to have arrived: as long as the slowest of late.
-    takes: Duration,
-    /// Bytes that may be unclosed.
+    /// Recent maximum of the time from a sample's admission until it is known to have arrived.
+    transfer_time: Duration,
+    /// Bytes of unclosed samples that the receiver allows.
     pub(super) credit: u64,
-    /// The most credit that was asked for.
+    /// The highest credit that was asked for.
     pub(super) wanted: u64,
-    /// Grants that are to come: one for the opening, one for each wish.
+    /// Grants still to come: one for the opening, one for each request.
     pub(super) wants_in_flight: u32,
     pub(super) largest: u64,
-    /// Where the stream stands among those that wait for their turn.
+    /// The finish tag under which the stream waits in the schedule.
     pub(super) tag: Option<u64>,
     /// The finish tag of its last transmission.
     pub(super) last_finish: u64,
-    /// Samples were dropped for newer ones since the last was admitted.
+    /// Samples were dropped for newer ones since the last admission.
     pub(super) dropped: bool,
-    /// The producer was turned away.
+    /// A sample was turned away because the stream was full.
     pub(super) blocked: bool,
     pub(super) closing: bool,
     pub(super) refused: bool,
@@ -71,7 +80,7 @@ impl SendStream {
             unclosed_bytes: 0,
             sending: None,
             newest: None,
-            takes: Duration::ZERO,
+            transfer_time: Duration::ZERO,
             credit: 0,
             wanted: 0,
             wants_in_flight: 1,
@@ -100,17 +109,17 @@ impl SendStream {
         }
     }
 
-    /// What a sample of this length counts against the credit.
+    /// What a sample of this length counts against the credit, in bytes.
     pub(super) fn charge(bytes: usize) -> u64 {
         (bytes as u64).max(CHARGE_MIN)
     }
 
-    /// Samples that wait or are not closed.
+    /// Samples that are pending or not closed.
     pub(super) fn under_way(&self) -> usize {
         self.pending.len() + self.unclosed
     }
 
-    /// The counters, with what is held.
+    /// The counters, `held` included.
     pub(super) fn counters(&self) -> SendCounters {
         SendCounters {
             held: self.under_way() as u64,
@@ -118,15 +127,15 @@ impl SendStream {
         }
     }
 
-    /// Whether the first that waits may be admitted; `many`: there are many unclosed transmissions.
-    pub(super) fn may_admit(&self, many: bool) -> bool {
+    /// Whether the first pending sample may be admitted, with this number of unclosed transmissions in the session.
+    pub(super) fn may_admit(&self, unclosed_in_session: usize) -> bool {
+        let limit = if unclosed_in_session > UNCLOSED_PER_SESSION {
+            UNCLOSED_PER_STREAM_SCARCE
+        } else {
+            UNCLOSED_PER_STREAM
+        };
         self.sending.is_none()
-            && self.unclosed
-                < if many {
-                    UNCLOSED_FEW
-                } else {
-                    UNCLOSED_PER_STREAM
-                }
+            && self.unclosed < limit
             && self
                 .pending
                 .front()
@@ -137,9 +146,9 @@ impl SendStream {
         self.unclosed_bytes + Self::charge(bytes) <= self.credit
     }
 
-    /// How much credit to ask for, when the first that waits lacks it or takes more than half of it: the answer is a round
-    /// trip away. Control messages have what they have.
-    pub(super) fn credit_to_want(&mut self) -> Option<u64> {
+    /// The credit to request, when the first pending sample lacks it or takes more than half of it: the answer is a round
+    /// trip away. The credit of control messages is fixed.
+    pub(super) fn credit_to_request(&mut self) -> Option<u64> {
         let first = self.pending.front().filter(|_| !self.is_control)?;
         let charge = Self::charge(first.payload.len());
         let suffices = 2 * (self.unclosed_bytes + charge) <= self.credit;
@@ -152,7 +161,7 @@ impl SendStream {
         Some(self.wanted)
     }
 
-    /// The peer was asked for more than it grants, and what it grants is too little.
+    /// Whether the peer has granted less than was requested, and less than a sample of this length needs.
     pub(super) fn cannot_ever_carry(&self, bytes: usize) -> bool {
         let charge = Self::charge(bytes);
         self.wants_in_flight == 0
@@ -161,31 +170,39 @@ impl SendStream {
             && self.credit < self.wanted
     }
 
-    /// A sample whose turn came so long ago has arrived.
-    pub(super) fn arrived_after(&mut self, time: Duration) {
-        self.takes = time.max(self.takes * 7 / 8);
+    /// Removes the first pending sample, if the peer has no memory for it.
+    pub(super) fn pop_too_long(&mut self) -> Option<PendingSample> {
+        let first = self.pending.front()?;
+        self.cannot_ever_carry(first.payload.len())
+            .then(|| self.pending.pop_front())
+            .flatten()
     }
 
-    /// A sample whose turn came so long ago has expired on its way: it takes longer.
+    /// Notes that a sample arrived this long after its admission.
+    pub(super) fn arrived_after(&mut self, time: Duration) {
+        self.transfer_time = time.max(self.transfer_time * 7 / 8);
+    }
+
+    /// Notes that a sample expired in transmission, this long after its admission: the transfer takes longer.
     pub(super) fn expired_after(&mut self, time: Duration) {
         let lifespan = self.qos.lifespan.unwrap_or(time);
-        self.takes = (time.max(self.takes) * 5 / 4).min(lifespan);
+        self.transfer_time = (time.max(self.transfer_time) * 5 / 4).min(lifespan);
     }
 
-    /// Drops what waits and is too old, or would be when it arrives where a newer one waits: else a link that cannot carry
-    /// all would send each only to see it expire. What a stream that keeps all drops must be told to its receiver, which is
-    /// done when its turn comes.
+    /// Drops pending samples that are too old, or would be on arrival while a newer one is pending: otherwise a link that
+    /// cannot carry all samples would send each one only to see it expire. A stream that keeps all drops nothing here:
+    /// its receiver must learn of each drop, which happens at admission.
     pub(super) fn drop_expired(&mut self, now: Instant) {
         let Some(lifespan) = self.qos.lifespan.filter(|_| !self.qos.delivery.keeps_all()) else {
             return;
         };
         while let Some(first) = self.pending.front() {
-            let needs = if self.pending.len() > 1 {
-                self.takes
+            let transfer_time = if self.pending.len() > 1 {
+                self.transfer_time
             } else {
                 Duration::ZERO
             };
-            if first.accepted + lifespan > now + needs {
+            if first.accepted + lifespan > now + transfer_time {
                 return;
             }
             self.pending.pop_front();
@@ -193,13 +210,59 @@ impl SendStream {
         }
     }
 
-    /// The peer has lost its state.
+    /// The producer's sample was turned away before, and there is room now.
+    pub(super) fn take_room(&mut self) -> bool {
+        let has_room = self.blocked && self.has_room();
+        self.blocked &= !has_room;
+        has_room
+    }
+
+    /// Whether the stream accepts a sample now; one that may drop samples always does.
+    pub(super) fn has_room(&self) -> bool {
+        !self.qos.delivery.keeps_all() || self.under_way() < self.qos.delivery.depth()
+    }
+
+    /// Adds a pending sample.
+    pub(super) fn push(&mut self, now: Instant, payload: Bytes) {
+        self.pending.push_back(PendingSample {
+            sequence: self.next_sequence,
+            payload,
+            accepted: now,
+        });
+        self.next_sequence += 1;
+        self.counters.accepted += 1;
+    }
+
+    /// Sequences, from the first pending one on, that are not pending: a sample that was cut again was pending again while
+    /// later ones were in flight.
+    pub(super) fn gaps(&self) -> Vec<u64> {
+        let pending = self.pending.iter().map(|pending| pending.sequence);
+        let mut next = self
+            .pending
+            .front()
+            .map_or(self.next_sequence, |first| first.sequence);
+        let mut gaps = Vec::new();
+        for sequence in pending.chain([self.next_sequence]) {
+            gaps.extend(next..sequence);
+            next = sequence + 1;
+        }
+        gaps
+    }
+
+    /// Counts a transmission as closed and returns its credit.
+    pub(super) fn close(&mut self, charge: u64) -> &mut SendCounters {
+        self.unclosed -= 1;
+        self.unclosed_bytes -= charge;
+        &mut self.counters
+    }
+
+    /// Forgets what belonged to the session: the peer has lost its state.
     pub(super) fn reset_session(&mut self) {
         self.unclosed = 0;
         self.unclosed_bytes = 0;
         self.sending = None;
         self.newest = None;
-        self.takes = Duration::ZERO;
+        self.transfer_time = Duration::ZERO;
         self.tag = None;
         self.last_finish = 0;
         if !self.is_control {

@@ -8,11 +8,11 @@ use std::{
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::Shared;
+use super::shared::Shared;
 use crate::{
     carrier::PublicKey,
     qos::Qos,
-    receiver::{ReceiveCounters, Sample},
+    receiver::{LinkSample, ReceiveCounters},
     sender::{SendCounters, SendError},
     session::SessionStatus,
 };
@@ -97,7 +97,14 @@ impl Peer {
     /// the timeout, or the link has ended.
     pub fn flush(&self, timeout: Duration) -> bool {
         self.shared.wait_until(timeout, |state| {
-            Some(state.endpoint.session(&self.key)?.sender().is_idle())
+            Some(
+                state
+                    .endpoint
+                    .session(&self.key)?
+                    .sender()
+                    .streams()
+                    .is_idle(),
+            )
         })
     }
 
@@ -158,7 +165,7 @@ impl OutgoingStream {
             let Some(session) = state.endpoint.session(&self.peer.key) else {
                 return Some(Err(ClosedError(self.peer.key).into()));
             };
-            match session.sender().is_opened(self.stream) {
+            match session.sender().streams().is_opened(self.stream) {
                 Ok(false) => None,
                 other => Some(other.map_err(StreamError::from)),
             }
@@ -173,6 +180,7 @@ impl OutgoingStream {
             .endpoint
             .session(&self.peer.key)?
             .sender()
+            .streams()
             .counters(self.stream)
     }
 
@@ -183,6 +191,7 @@ impl OutgoingStream {
                 .endpoint
                 .session(&self.peer.key)?
                 .sender()
+                .streams()
                 .counters(self.stream);
             Some(counters.is_none_or(|counters| counters.held == 0))
         })
@@ -220,7 +229,7 @@ impl IncomingStream {
     }
 
     /// Takes the oldest sample; waits for one at most this long.
-    pub fn receive(&self, timeout: Duration) -> Option<Sample> {
+    pub fn receive(&self, timeout: Duration) -> Option<LinkSample> {
         let taken = self.peer.shared.wait_for(Some(timeout), |state| {
             state
                 .endpoint
@@ -234,7 +243,7 @@ impl IncomingStream {
     }
 
     /// Takes the oldest sample, if there is one.
-    pub fn try_receive(&self) -> Option<Sample> {
+    pub fn try_receive(&self) -> Option<LinkSample> {
         let mut state = self.peer.shared.lock();
         let taken = state
             .endpoint

@@ -25,42 +25,34 @@
 //! ```
 
 mod handles;
+mod shared;
 mod socket;
 mod thread;
 
 use std::{
-    collections::{BTreeSet, VecDeque},
     io,
     net::SocketAddr,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use ring::rand::{SecureRandom, SystemRandom};
-use rustix::{
-    event::{EventfdFlags, eventfd},
-    fd::OwnedFd,
-};
+use rustix::event::{EventfdFlags, eventfd};
 use thiserror::Error;
 
 use crate::{
     carrier::{
-        self, ConnectError, KeyPair, Lost, PublicKey,
+        self, ConnectError, DisconnectReason, KeyPair, PublicKey,
         quic::{QuicCarrier, QuicConfig},
     },
-    endpoint::{Endpoint, MemoryOf},
-    receiver::Sample,
-    session::SessionConfig,
+    endpoint::{Endpoint, EndpointEvent, MemoryOf},
+    receiver::{LinkSample, ReceiverEvent},
+    session::{SessionConfig, SessionEvent},
 };
 
 pub use handles::{ClosedError, IncomingStream, OutgoingStream, Peer, StreamError};
+pub use shared::SocketCounters;
+use shared::{Shared, State};
 use socket::Socket;
-
-/// Events that the application has not asked for, at most; then the oldest is dropped.
-const EVENTS_MAX: usize = 4096;
-
-/// How often it is looked whether everything has arrived.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// How a link is set up.
 #[derive(Debug)]
@@ -128,7 +120,7 @@ pub enum LinkEvent {
         /// Who.
         peer: PublicKey,
         /// Why.
-        why: Lost,
+        why: DisconnectReason,
     },
     /// The state of a peer was dropped.
     Forgotten {
@@ -181,20 +173,7 @@ pub struct Received {
     /// The number of its stream; see [`IncomingStream::id`].
     pub stream: u32,
     /// The sample.
-    pub sample: Sample,
-}
-
-/// What went through a socket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SocketCounters {
-    /// Packets sent.
-    pub packets_sent: u64,
-    /// Their bytes of UDP payload.
-    pub bytes_sent: u64,
-    /// Packets received.
-    pub packets_received: u64,
-    /// Their bytes of UDP payload.
-    pub bytes_received: u64,
+    pub sample: LinkSample,
 }
 
 /// One end of links, on one UDP socket.
@@ -203,26 +182,6 @@ pub struct Link {
     shared: Arc<Shared>,
     local: SocketAddr,
     thread: Option<std::thread::JoinHandle<()>>,
-}
-
-/// What the thread and the handles share.
-pub(crate) struct Shared {
-    state: Mutex<State>,
-    /// Something has changed that a handle may wait for.
-    changed: Condvar,
-    /// Wakes the thread.
-    wake: OwnedFd,
-}
-
-pub(crate) struct State {
-    pub(crate) endpoint: Endpoint<QuicCarrier>,
-    pub(crate) events: VecDeque<LinkEvent>,
-    /// Streams that may have a sample.
-    pub(crate) readable: BTreeSet<(PublicKey, u32)>,
-    pub(crate) socket: SocketCounters,
-    pub(crate) stopping: bool,
-    /// Why the thread has ended, if it has.
-    pub(crate) failed: Option<String>,
 }
 
 impl Link {
@@ -237,9 +196,7 @@ impl Link {
             .local_address()
             .map_err(|error| LinkError::Bind { address, error })?;
         let mut seed = [0; 8];
-        SystemRandom::new()
-            .fill(&mut seed)
-            .map_err(|_| LinkError::NoRandomness)?;
+        getrandom::fill(&mut seed).map_err(|_| LinkError::NoRandomness)?;
         let quic = QuicConfig {
             accepts: !config.allow.is_empty(),
             largest_packet_bytes: config.largest_packet_bytes,
@@ -250,21 +207,10 @@ impl Link {
             .allow
             .into_iter()
             .for_each(|peer| carrier.allow(peer));
-        let state = State {
-            endpoint: Endpoint::new(carrier, config.session, u64::from_le_bytes(seed)),
-            events: VecDeque::new(),
-            readable: BTreeSet::new(),
-            socket: SocketCounters::default(),
-            stopping: false,
-            failed: None,
-        };
+        let endpoint = Endpoint::new(carrier, config.session, u64::from_le_bytes(seed));
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| LinkError::Start(error.into()))?;
-        let shared = Arc::new(Shared {
-            state: Mutex::new(state),
-            changed: Condvar::new(),
-            wake,
-        });
+        let shared = Arc::new(Shared::new(State::new(endpoint), wake));
         let for_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("nervure-link".into())
@@ -319,8 +265,10 @@ impl Link {
 
     /// The next event; waits for one at most this long.
     pub fn next_event(&self, timeout: Duration) -> Option<LinkEvent> {
-        self.shared
-            .wait_for(Some(timeout), |state| state.events.pop_front())
+        self.shared.wait_for(Some(timeout), |state| {
+            let mut events = std::iter::from_fn(|| state.events.pop_front());
+            events.find_map(|event| LinkEvent::new(&self.shared, event))
+        })
     }
 
     /// The next sample of any stream; waits for one at most this long. Streams that are read by their own handles are
@@ -354,7 +302,7 @@ impl Link {
     }
 
     /// What the carrier did.
-    pub fn carrier_counters(&self) -> carrier::Counters {
+    pub fn carrier_counters(&self) -> carrier::CarrierCounters {
         use crate::carrier::Carrier;
         self.shared.lock().endpoint.carrier().counters()
     }
@@ -370,86 +318,47 @@ impl Drop for Link {
         self.shared.lock().stopping = true;
         self.shared.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was told by its hook.
+            // The panic hook has reported a panic of the thread.
             let _ = thread.join();
         }
-        // Streams that nobody asked for hold what they are held by.
-        self.shared.lock().events.clear();
     }
 }
 
-impl Shared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Lets the thread look at what has changed.
-    pub(crate) fn wake(&self) {
-        // It can fail only when the counter is full, and then the thread wakes anyway.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-
-    /// Waits until `is_done`, looking every few milliseconds, as no event tells; false when that took too long or the link
-    /// has ended.
-    pub(crate) fn wait_until(
-        &self,
-        timeout: Duration,
-        is_done: impl Fn(&State) -> Option<bool>,
-    ) -> bool {
-        let deadline = Instant::now() + timeout;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let looked = self.wait_for(Some(left.min(LOOK_EVERY)), |state| match is_done(state) {
-                Some(false) => None,
-                done => Some(done.is_some()),
-            });
-            let ended = || {
-                let state = self.lock();
-                state.stopping || state.failed.is_some()
-            };
-            match looked {
-                Some(done) => return done,
-                None if left.is_zero() || ended() => return false,
-                None => {}
-            }
-        }
-    }
-
-    /// Waits until `look` finds something, the link ends, or the time is over.
-    pub(crate) fn wait_for<T>(
-        &self,
-        timeout: Option<Duration>,
-        mut look: impl FnMut(&mut State) -> Option<T>,
-    ) -> Option<T> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let mut state = self.lock();
-        loop {
-            if let Some(found) = look(&mut state) {
-                return Some(found);
-            }
-            if state.stopping || state.failed.is_some() {
-                return None;
-            }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            state = match left {
-                Some(Duration::ZERO) => return None,
-                Some(left) => {
-                    self.changed
-                        .wait_timeout(state, left)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0
+impl LinkEvent {
+    /// The event for the application; `None` when it has no use for it.
+    fn new(shared: &Arc<Shared>, event: EndpointEvent) -> Option<Self> {
+        Some(match event {
+            EndpointEvent::Connected { peer, address } => Self::Connected { peer, address },
+            EndpointEvent::Disconnected { peer, why } => Self::Disconnected { peer, why },
+            EndpointEvent::Forgotten { peer, lost } => Self::Forgotten { peer, lost },
+            EndpointEvent::Refused {
+                peer,
+                address,
+                why,
+                more,
+            } => Self::Refused {
+                peer,
+                address,
+                why,
+                more,
+            },
+            EndpointEvent::Session { peer, event } => match event {
+                SessionEvent::Receiver(ReceiverEvent::Opened { stream, name, qos }) => {
+                    Self::Opened {
+                        peer,
+                        name,
+                        stream: IncomingStream::new(Arc::clone(shared), peer, stream, qos),
+                    }
                 }
-                None => self
-                    .changed
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner),
-            };
-        }
-    }
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Shared")
+                SessionEvent::Receiver(ReceiverEvent::PeerRestarted { lost }) => {
+                    Self::PeerRestarted { peer, lost }
+                }
+                SessionEvent::PeerLost { unconfirmed } => Self::PeerLost { peer, unconfirmed },
+                SessionEvent::Sender(_)
+                | SessionEvent::Receiver(ReceiverEvent::Readable(_) | ReceiverEvent::Ended(_)) => {
+                    return None;
+                }
+            },
+        })
     }
 }

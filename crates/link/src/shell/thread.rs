@@ -1,12 +1,18 @@
 //! The thread that serves a socket.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Instant};
+use std::{io, net::SocketAddr, sync::Once, time::Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{IncomingStream, LinkEvent, Shared, State, socket::Socket};
+use tracing::{debug, info, warn};
+
+use super::{
+    shared::{EVENTS_MAX, Shared, State},
+    socket::Socket,
+};
 use crate::{
-    carrier::Ecn, endpoint::EndpointEvent, receiver::ReceiverEvent, session::SessionEvent,
+    carrier::Ecn, coding, endpoint::EndpointEvent, receiver::ReceiverEvent, sender::SenderEvent,
+    session::SessionEvent,
 };
 
 /// Batches of packets that are received before something is sent again.
@@ -15,7 +21,7 @@ const RECEIVE_BATCHES: usize = 4;
 const SEND_PACKETS: usize = 64;
 
 /// Serves the socket until the link is dropped or the socket fails.
-pub(super) fn serve(shared: &Arc<Shared>, mut socket: Socket) {
+pub(super) fn serve(shared: &Shared, mut socket: Socket) {
     let mut unsent = Unsent::default();
     let mut readable = true;
     let failure = loop {
@@ -54,7 +60,7 @@ enum Sleep {
 
 /// Receives, sends and tells; `None` when the link is to end.
 fn turn(
-    shared: &Arc<Shared>,
+    shared: &Shared,
     socket: &mut Socket,
     unsent: &mut Unsent,
     readable: bool,
@@ -79,7 +85,10 @@ fn turn(
     }
     state.endpoint.handle_timeout(Instant::now());
     let all_sent = transmit(state, socket, unsent);
-    let changed = take_events(shared, state);
+    let changed = take_events(state);
+    if state.endpoint.uses_coding() {
+        make_coding_tables();
+    }
     let now = Instant::now();
     let timeout = state.endpoint.poll_timeout(now);
     drop(guard);
@@ -91,6 +100,17 @@ fn turn(
         Some(at) => Sleep::Until(at),
         None => Sleep::Forever,
     }))
+}
+
+/// Makes the tables of the erasure code in a thread of their own, once in a process, so that the first repair does not
+/// wait for them.
+fn make_coding_tables() {
+    static BEGUN: Once = Once::new();
+    BEGUN.call_once(|| {
+        let thread = std::thread::Builder::new().name("nervure-tables".into());
+        // Without a thread, the first repair makes them.
+        drop(thread.spawn(coding::make_tables));
+    });
 }
 
 /// Sends what there is; false when there may be more.
@@ -152,54 +172,66 @@ fn wait(shared: &Shared, socket: &Socket, sleep: Sleep, writable: bool) -> io::R
     Ok(fds[0].revents().intersects(beside_room))
 }
 
-/// Turns what happened into events for the application; true when someone may wait for it.
-fn take_events(shared: &Arc<Shared>, state: &mut State) -> bool {
+/// Moves the endpoint's events to those for the application. Returns whether there were any.
+fn take_events(state: &mut State) -> bool {
     let mut changed = false;
     while let Some(event) = state.endpoint.poll_event() {
         changed = true;
-        let event = match event {
-            EndpointEvent::Connected { peer, address } => LinkEvent::Connected { peer, address },
-            EndpointEvent::Disconnected { peer, why } => LinkEvent::Disconnected { peer, why },
-            EndpointEvent::Forgotten { peer, lost } => LinkEvent::Forgotten { peer, lost },
-            EndpointEvent::Refused {
-                peer,
-                address,
-                why,
-                more,
-            } => LinkEvent::Refused {
-                peer,
-                address,
-                why,
-                more,
-            },
-            EndpointEvent::Session { peer, event } => match event {
-                SessionEvent::Receiver(ReceiverEvent::Opened { stream, name, qos }) => {
-                    LinkEvent::Opened {
-                        peer,
-                        name,
-                        stream: IncomingStream::new(Arc::clone(shared), peer, stream, qos),
-                    }
-                }
-                SessionEvent::Receiver(ReceiverEvent::PeerRestarted { lost }) => {
-                    LinkEvent::PeerRestarted { peer, lost }
-                }
-                SessionEvent::PeerLost { unconfirmed } => LinkEvent::PeerLost { peer, unconfirmed },
+        log(&event);
+        if let EndpointEvent::Session { peer, event } = &event {
+            match event {
                 SessionEvent::Receiver(ReceiverEvent::Readable(stream)) => {
-                    state.readable.insert((peer, stream));
+                    state.readable.insert((*peer, *stream));
                     continue;
                 }
-                // Whoever waits for these looks for itself.
+                // Handles that wait for these poll the state of their stream.
                 SessionEvent::Sender(_) | SessionEvent::Receiver(ReceiverEvent::Ended(_)) => {
                     continue;
                 }
-            },
-        };
+                SessionEvent::Receiver(_) | SessionEvent::PeerLost { .. } => {}
+            }
+        }
         state.events.push_back(event);
-        if state.events.len() > super::EVENTS_MAX {
+        if state.events.len() > EVENTS_MAX {
             state.events.pop_front();
         }
     }
     changed
+}
+
+/// Emits what is worth diagnosing in the field: nothing here happens per packet or per sample.
+fn log(event: &EndpointEvent) {
+    match event {
+        EndpointEvent::Connected { peer, address } => info!(%peer, %address, "peer connected"),
+        EndpointEvent::Disconnected { peer, why } => warn!(%peer, %why, "peer disconnected"),
+        EndpointEvent::Forgotten { peer, lost } => {
+            warn!(%peer, lost, "state of the peer dropped");
+        }
+        EndpointEvent::Refused {
+            peer,
+            address,
+            why,
+            more,
+        } => {
+            let peer = peer.map(tracing::field::display);
+            warn!(peer, %address, %why, more, "connection refused");
+        }
+        EndpointEvent::Session { peer, event } => match event {
+            SessionEvent::PeerLost { unconfirmed } => {
+                warn!(%peer, unconfirmed, "peer lost what it had received");
+            }
+            SessionEvent::Receiver(ReceiverEvent::PeerRestarted { lost }) => {
+                warn!(%peer, lost, "peer restarted");
+            }
+            SessionEvent::Receiver(ReceiverEvent::Opened { stream, name, .. }) => {
+                debug!(%peer, stream, name, "stream opened by the peer");
+            }
+            SessionEvent::Sender(SenderEvent::Refused(stream)) => {
+                warn!(%peer, stream, "stream refused by the peer");
+            }
+            SessionEvent::Sender(_) | SessionEvent::Receiver(_) => {}
+        },
+    }
 }
 
 impl Unsent {

@@ -10,7 +10,7 @@ use nervure_linkemu::network::{Endpoint, Packet};
 
 use crate::{
     qos::Qos,
-    receiver::{ReceiverEvent, Sample},
+    receiver::{LinkSample, ReceiverEvent},
     sender::{SendError, SenderEvent},
     session::{Session, SessionConfig, SessionEvent},
 };
@@ -191,7 +191,7 @@ impl Host {
 }
 
 impl Arrived {
-    fn check(&mut self, name: &str, sample: &Sample, now: Duration) {
+    fn check(&mut self, name: &str, sample: &LinkSample, now: Duration) {
         let number: usize = name
             .strip_prefix("stream ")
             .expect("a name")
@@ -277,9 +277,9 @@ impl Endpoint for Host {
 }
 
 /// The two hosts of a network send to each other.
-pub struct Between(pub usize, pub Host);
+pub struct HostPair(pub usize, pub Host);
 
-impl Endpoint for Between {
+impl Endpoint for HostPair {
     fn handle_packet(&mut self, now: Duration, packet: Packet) {
         self.1.handle_packet(now, packet);
     }

@@ -11,9 +11,9 @@ use crate::{
     receiver::{ReceiverConfig, ReceiverEvent},
     session::{Session, SessionConfig, SessionEvent},
     wire::{
-        control::{Between, Control},
-        data::{Abandoned, Header, Status, Symbol},
-        feedback::{Closed, Feedback, Outcome, Progress},
+        control::{Control, StreamEnds},
+        data::{Abandoned, Header, SenderStatus, Symbol},
+        feedback::{ClosedRange, Feedback, Outcome, Progress},
     },
 };
 use nervure_linkemu::network::for_each_seed;
@@ -130,7 +130,7 @@ fn a_sender_that_takes_all_it_can() {
                         })
                         .filter(|abandoned| abandoned.count < 100 || step > 3500)
                         .collect();
-                    Status {
+                    SenderStatus {
                         floor: draw.below(50),
                         feedback_seen: draw.below(100),
                         abandoned,
@@ -179,7 +179,7 @@ fn feedback_that_lies() {
         };
         for stream in streams {
             let mut out = peer.packet();
-            let between = Between {
+            let ends = StreamEnds {
                 session: session.sender().session(),
                 incarnation: 5,
             };
@@ -187,7 +187,7 @@ fn feedback_that_lies() {
                 &mut out,
                 &Control::Grant {
                     stream,
-                    between,
+                    ends,
                     bytes: 1 << 20,
                 },
             );
@@ -207,7 +207,7 @@ fn feedback_that_lies() {
             let closed = (0..draw.below(4))
                 .map(|_| {
                     start += draw.below(20);
-                    let range = Closed {
+                    let range = ClosedRange {
                         start,
                         end: start + 1 + draw.below(5),
                         outcome: Outcome::Delivered,
@@ -320,7 +320,7 @@ impl Flood {
 fn some_control(draw: &mut Draw, session: u32) -> Control {
     let stream = 1 + draw.below(20) as u32;
     // Now and then of a session that was never there, or of a receiver that was started anew.
-    let between = Between {
+    let ends = StreamEnds {
         session: session ^ u32::from(draw.chance(10)),
         incarnation: u32::from(draw.chance(2)),
     };
@@ -332,10 +332,10 @@ fn some_control(draw: &mut Draw, session: u32) -> Control {
         },
         2 => Control::Grant {
             stream,
-            between,
+            ends,
             bytes: draw.below(1 << 60),
         },
-        3 => Control::Refuse { stream, between },
+        3 => Control::Refuse { stream, ends },
         _ => {
             let delivery = [
                 Delivery::keep_all(3),

@@ -7,7 +7,7 @@ use nervure_linkemu::{
     network::{Draw, Network, for_each_seed},
 };
 
-use super::app::{Between, Host, Load};
+use super::app::{Host, Load, HostPair};
 use crate::{
     qos::{Delivery, Qos, TrafficClass},
     sender::SendCounters,
@@ -81,11 +81,11 @@ fn run(
     seed: u64,
     air: Air<nervure_linkemu::network::Packet>,
     hosts: [Host; 2],
-) -> Network<Between> {
+) -> Network<HostPair> {
     let [a, b] = hosts;
-    let mut network = Network::new(air, [Between(1, a), Between(0, b)]);
+    let mut network = Network::new(air, [HostPair(1, a), HostPair(0, b)]);
     let sent_all =
-        |network: &Network<Between>| (0..2).all(|host| network.endpoint(host).1.has_sent_all());
+        |network: &Network<HostPair>| (0..2).all(|host| network.endpoint(host).1.has_sent_all());
     assert!(
         network.run_until(Duration::from_secs(600), sent_all),
         "seed {seed}: producers are stuck: {:#?}",
@@ -93,8 +93,16 @@ fn run(
     );
     let now = network.now();
     (0..2).for_each(|host| network.endpoint_mut(host).1.close_all(now));
-    let idle = |network: &Network<Between>| {
-        (0..2).all(|host| network.endpoint(host).1.session.sender().is_idle())
+    let idle = |network: &Network<HostPair>| {
+        (0..2).all(|host| {
+            network
+                .endpoint(host)
+                .1
+                .session
+                .sender()
+                .streams()
+                .is_idle()
+        })
     };
     assert!(
         network.run_until(now + Duration::from_secs(600), idle),
@@ -177,7 +185,7 @@ fn a_link_that_cannot_carry_all_carries_what_arrives_in_time() {
         };
         let [a, b] = [Host::new(seed, 0, &[cell.load]), Host::new(seed, 1, &[])];
         let air = Air::new(cell.duplex, seed, [cell.settings, cell.settings]);
-        let mut network = Network::new(air, [Between(1, a), Between(0, b)]);
+        let mut network = Network::new(air, [HostPair(1, a), HostPair(0, b)]);
         let seconds = 5;
         network.run_to(Duration::from_secs(seconds));
         let arrived = &network.endpoint(1).1.arrived["stream 0"];
@@ -232,7 +240,7 @@ impl Cell {
     fn print(&self, seed: u64, seconds: u64) {
         let [a, b] = [Host::new(seed, 0, &[self.load]), Host::new(seed, 1, &[])];
         let air = Air::new(self.duplex, seed, [self.settings, self.settings]);
-        let mut network = Network::new(air, [Between(1, a), Between(0, b)]);
+        let mut network = Network::new(air, [HostPair(1, a), HostPair(0, b)]);
         if std::env::var_os("NERVURE_TRACE").is_some() {
             let mut last = SendCounters::default();
             for step in 1..seconds * 100 {

@@ -8,12 +8,12 @@ use nervure_linkemu::{
 };
 
 use super::{
-    app::{Between, Host, Load},
+    app::{Host, Load, HostPair},
     networks::millis,
 };
 use crate::qos::{Delivery, Qos};
 
-fn network(seed: u64, draw: &mut Draw) -> (Network<Between>, Vec<Load>) {
+fn network(seed: u64, draw: &mut Draw) -> (Network<HostPair>, Vec<Load>) {
     let settings = Settings {
         rate_bits_per_second: Some(20_000_000),
         loss: draw.share() * 0.4,
@@ -36,8 +36,8 @@ fn network(seed: u64, draw: &mut Draw) -> (Network<Between>, Vec<Load>) {
         .into();
     let air: Air<Packet> = Air::new(Duplex::Full, seed, [settings, settings]);
     let hosts = [
-        Between(1, Host::new(seed, 0, &loads)),
-        Between(0, Host::new(seed, 1, &[])),
+        HostPair(1, Host::new(seed, 0, &loads)),
+        HostPair(0, Host::new(seed, 1, &[])),
     ];
     (Network::new(air, hosts), loads)
 }
@@ -50,8 +50,9 @@ fn a_receiver_that_comes_back_costs_what_was_under_way() {
         network.run_to(millis(20 + draw.below(400)));
         let before = network.endpoint(1).1.session.status().received.delivered;
         network.endpoint_mut(1).1 = Host::new(seed + 1_000_000, 1, &[]);
-        let done = |network: &Network<Between>| {
-            network.endpoint(0).1.has_sent_all() && network.endpoint(0).1.session.sender().is_idle()
+        let done = |network: &Network<HostPair>| {
+            network.endpoint(0).1.has_sent_all()
+                && network.endpoint(0).1.session.sender().streams().is_idle()
         };
         assert!(
             network.run_until(Duration::from_secs(100), done),
@@ -91,8 +92,9 @@ fn a_sender_that_comes_back_begins_anew() {
         let began = network.endpoint(1).1.session.receiver().streams().count();
         let mut host = Host::new(seed + 1_000_000, 0, &loads);
         std::mem::swap(&mut network.endpoint_mut(0).1, &mut host);
-        let done = |network: &Network<Between>| {
-            network.endpoint(0).1.has_sent_all() && network.endpoint(0).1.session.sender().is_idle()
+        let done = |network: &Network<HostPair>| {
+            network.endpoint(0).1.has_sent_all()
+                && network.endpoint(0).1.session.sender().streams().is_idle()
         };
         assert!(
             network.run_until(Duration::from_secs(100), done),

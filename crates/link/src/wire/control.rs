@@ -54,7 +54,7 @@ pub enum Control {
         /// Its number.
         stream: u32,
         /// Who grants it, to whom.
-        between: Between,
+        ends: StreamEnds,
         /// Bytes of samples that may be under way at once.
         bytes: u64,
     },
@@ -63,13 +63,13 @@ pub enum Control {
         /// Its number.
         stream: u32,
         /// Who refuses it, to whom.
-        between: Between,
+        ends: StreamEnds,
     },
 }
 
 /// The two ends of a stream, as long as neither has lost its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Between {
+pub struct StreamEnds {
     /// Of the stream's sender.
     pub session: u32,
     /// Of the stream's receiver.
@@ -119,11 +119,11 @@ impl Control {
                 out.extend_from_slice(name.as_bytes());
             }
             Self::Want { bytes, .. } => put_varint(&mut out, *bytes),
-            Self::Grant { between, bytes, .. } => {
-                between.write(&mut out);
+            Self::Grant { ends, bytes, .. } => {
+                ends.write(&mut out);
                 put_varint(&mut out, *bytes);
             }
-            Self::Refuse { between, .. } => between.write(&mut out),
+            Self::Refuse { ends, .. } => ends.write(&mut out),
             Self::Close { .. } => {}
         }
         out
@@ -151,12 +151,12 @@ impl Control {
             },
             4 => Self::Grant {
                 stream,
-                between: Between::read(&mut reader)?,
+                ends: StreamEnds::read(&mut reader)?,
                 bytes: reader.varint("granted bytes")?,
             },
             5 => Self::Refuse {
                 stream,
-                between: Between::read(&mut reader)?,
+                ends: StreamEnds::read(&mut reader)?,
             },
             other => return Err(WireError::Kind(other)),
         };
@@ -168,7 +168,7 @@ impl Control {
     }
 }
 
-impl Between {
+impl StreamEnds {
     fn write(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.session.to_le_bytes());
         out.extend_from_slice(&self.incarnation.to_le_bytes());
@@ -241,7 +241,7 @@ mod tests {
         );
         (0..5, 1..u32::MAX, qos, ".{0,40}", 0u64..1 << 60).prop_map(
             |(kind, stream, qos, name, bytes)| {
-                let between = Between {
+                let ends = StreamEnds {
                     session: bytes as u32,
                     incarnation: !stream,
                 };
@@ -256,10 +256,10 @@ mod tests {
                     2 => Control::Want { stream, bytes },
                     3 => Control::Grant {
                         stream,
-                        between,
+                        ends,
                         bytes,
                     },
-                    _ => Control::Refuse { stream, between },
+                    _ => Control::Refuse { stream, ends },
                 }
             },
         )

@@ -91,7 +91,7 @@ pub struct Abandoned {
 
 /// What the sender knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Status {
+pub struct SenderStatus {
     /// Every transmission below is closed, and the sender knows.
     pub floor: u64,
     /// The number of the newest feedback that the sender has; 0: none.
@@ -111,7 +111,7 @@ pub enum Frame {
         shard: std::ops::Range<usize>,
     },
     /// What the sender knows.
-    Status(Status),
+    Status(SenderStatus),
 }
 
 impl Header {
@@ -189,7 +189,7 @@ impl Symbol {
     }
 }
 
-impl Status {
+impl SenderStatus {
     /// The most bytes of a status with this many abandoned transmissions.
     pub const fn len_max(abandoned: usize) -> usize {
         1 + 8 + 8 + 1 + abandoned * (8 + 8 + 8 + 8)
@@ -258,7 +258,7 @@ pub fn read(datagram: &[u8]) -> Result<(Header, Vec<Frame>), WireError> {
                     shard: start..start + length,
                 }
             }
-            FRAME_STATUS => Frame::Status(Status::read(&mut reader)?),
+            FRAME_STATUS => Frame::Status(SenderStatus::read(&mut reader)?),
             other => return Err(WireError::Kind(other)),
         });
     }
@@ -324,7 +324,7 @@ mod tests {
                 out.resize(out.len() + length, 0xa5);
             }
             let abandoned = vec![Abandoned { transmit_id: floor, count: 2, stream: 3, sequence: 1 }];
-            let status = Status { floor, feedback_seen: 5, abandoned };
+            let status = SenderStatus { floor, feedback_seen: 5, abandoned };
             status.write(&mut out);
             expected.push(Frame::Status(status));
             prop_assert_eq!(read(&out), Ok((header, expected)));

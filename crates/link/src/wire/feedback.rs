@@ -49,7 +49,7 @@ impl Outcome {
 
 /// A range of transmissions that were closed with one outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Closed {
+pub struct ClosedRange {
     /// The first transmission.
     pub start: u64,
     /// One past the last.
@@ -91,7 +91,7 @@ pub struct Feedback {
     /// Every transmission below is closed.
     pub floor: u64,
     /// Closed transmissions that the sender may not know of, ascending.
-    pub closed: Vec<Closed>,
+    pub closed: Vec<ClosedRange>,
     /// Blocks that grew, ascending by transmission.
     pub progress: Vec<Progress>,
 }
@@ -186,7 +186,7 @@ impl Feedback {
                 return Err(WireError::Range("a closed range"));
             }
             let outcome = Outcome::from_byte(reader.u8("an outcome")?)?;
-            feedback.closed.push(Closed {
+            feedback.closed.push(ClosedRange {
                 start,
                 end,
                 outcome,
@@ -242,7 +242,7 @@ mod tests {
                     .map(|(skip, length, outcome)| {
                         let start = end + skip;
                         end = start + length;
-                        Closed {
+                        ClosedRange {
                             start,
                             end,
                             outcome: Outcome::from_byte(outcome).expect("an outcome"),

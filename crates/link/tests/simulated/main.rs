@@ -132,6 +132,7 @@ fn every_sample_is_accounted_for_at_both_ends() {
                     .peer(0)
                     .session(1 - host, 0)
                     .sender()
+                    .streams()
                     .is_idle()
             })
         };
@@ -249,7 +250,7 @@ fn processes_that_are_started_anew_are_found_and_get_the_rest() {
             (0..2)
                 .map(|host| (network.endpoint(host).peer(0), 1 - host))
                 .all(|(peer, other)| {
-                    peer.has_offered_all() && peer.session(other, 0).sender().is_idle()
+                    peer.has_offered_all() && peer.session(other, 0).sender().streams().is_idle()
                 })
         };
         let done = network.run_until(network.now() + Duration::from_secs(60), done);

@@ -108,7 +108,13 @@ impl Run {
         let now = network.now();
         network.endpoint_mut(0).peer_mut(0).close_streams(now);
         network.run_until(now + PATIENCE, |network| {
-            network.endpoint(0).peer(0).session(1, 0).sender().is_idle()
+            network
+                .endpoint(0)
+                .peer(0)
+                .session(1, 0)
+                .sender()
+                .streams()
+                .is_idle()
         });
         check_possible(&network, 0, 1);
         let latencies = latencies(&network, 0, 1);

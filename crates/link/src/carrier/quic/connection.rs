@@ -5,19 +5,55 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quinn_proto::VarInt;
+use quinn_proto::{ConnectionId, VarInt};
 
-use super::sealed::{self, Opening, Sealing};
-use super::session::Hint;
+use super::packet_size::FIRST_PACKET_BYTES;
+use super::sealed::{self, Opener, Sealer};
 use super::transport::LargePackets;
-use super::{HANDSHAKE_TIMEOUT, NextDatagram, SessionId};
+use crate::carrier::{NextDatagram, SessionId};
+
+/// A handshake that takes longer has failed.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a connection id: packet size, session tag, randomness.
+const CONNECTION_ID_BYTES: usize = 20;
+
+/// What the first packet of a connection tells: the initiator chooses the connection id that it is sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionHint {
+    /// Size of the packets, in both directions.
+    pub packet_bytes: u16,
+    /// The same for all connections of a session.
+    pub tag: [u8; 8],
+}
+
+impl ConnectionHint {
+    /// Whatever a stranger writes there, it concerns its own connection alone.
+    pub fn read(id: &ConnectionId, largest: u16) -> Self {
+        let mut hint = Self {
+            packet_bytes: FIRST_PACKET_BYTES,
+            tag: [0; 8],
+        };
+        if let Ok(bytes) = <[u8; CONNECTION_ID_BYTES]>::try_from(&id[..]) {
+            let told = u16::from_be_bytes([bytes[0], bytes[1]]);
+            hint.packet_bytes = told.clamp(FIRST_PACKET_BYTES, largest.max(FIRST_PACKET_BYTES));
+            hint.tag.copy_from_slice(&bytes[2..10]);
+        }
+        hint
+    }
+
+    pub fn connection_id(self, mut bytes: [u8; CONNECTION_ID_BYTES]) -> ConnectionId {
+        bytes[..2].copy_from_slice(&self.packet_bytes.to_be_bytes());
+        bytes[2..10].copy_from_slice(&self.tag);
+        ConnectionId::new(&bytes)
+    }
+}
 
 /// See the module.
 pub struct Connection {
     pub quic: quinn_proto::Connection,
     /// The session; an accepted connection has one once the peer has proved its key.
     pub session: Option<SessionId>,
-    pub hint: Hint,
+    pub hint: ConnectionHint,
     pub is_ours: bool,
     pub established: bool,
     /// It takes over once the peer is known to be through with the handshake, too.
@@ -31,8 +67,8 @@ pub struct Connection {
     /// Another connection has taken over; this one still takes what is under way until then.
     pub retires_at: Option<Instant>,
     pub max_datagram_bytes: Option<usize>,
-    sealing: Option<Sealing>,
-    pub opening: Option<Opening>,
+    sealing: Option<Sealer>,
+    pub opening: Option<Opener>,
     /// The peer is known to have finished the handshake, too.
     confirmed: bool,
     /// When the last datagram went in a packet of QUIC.
@@ -73,7 +109,7 @@ impl Connection {
         now: Instant,
         quic: quinn_proto::Connection,
         session: SessionId,
-        hint: Hint,
+        hint: ConnectionHint,
         large: Arc<LargePackets>,
     ) -> Self {
         Self {
@@ -86,7 +122,7 @@ impl Connection {
     pub fn accepted(
         now: Instant,
         quic: quinn_proto::Connection,
-        hint: Hint,
+        hint: ConnectionHint,
         large: Arc<LargePackets>,
     ) -> Self {
         Self {
@@ -153,7 +189,7 @@ impl Connection {
         }
         let overhead =
             usize::from(self.hint.packet_bytes).checked_sub(self.quic.datagrams().max_size()?)?;
-        let most = usize::from(super::FIRST_PACKET_BYTES) - overhead - ACKNOWLEDGEMENT_BYTES;
+        let most = usize::from(FIRST_PACKET_BYTES) - overhead - ACKNOWLEDGEMENT_BYTES;
         let smaller = self.max_datagram_bytes? > most;
         self.max_datagram_bytes = Some(most);
         smaller.then_some(most)

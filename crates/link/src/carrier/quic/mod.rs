@@ -15,6 +15,7 @@ mod hedge;
 mod packet_size;
 mod sealed;
 mod session;
+mod sessions;
 mod tls;
 mod transport;
 
@@ -30,18 +31,15 @@ use quinn_proto::{
 };
 
 use super::{
-    Carrier, ConnectError, Counters, Ecn, Event, KeyPair, Lost, NextDatagram, PublicKey, SessionId,
-    Transmit,
+    Carrier, CarrierCounters, CarrierEvent, ConnectError, DisconnectReason, Ecn, KeyPair,
+    NextDatagram, PublicKey, SessionId, Transmit,
 };
 use crate::random::RandomBytes;
-use connection::Connection;
+use connection::{Connection, ConnectionHint};
 use hedge::Hedge;
-use session::Session;
+pub use packet_size::FIRST_PACKET_BYTES;
+use session::QuicSession;
 
-/// The packet size (UDP payload) with which every session begins: RFC 9000 demands as much of every path.
-pub const FIRST_PACKET_BYTES: u16 = 1200;
-/// A handshake that takes longer has failed.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Attempts to connect that others began and that are not through yet.
 const MAX_HALF_OPEN: usize = 64;
 /// As many from one address.
@@ -87,12 +85,12 @@ pub struct QuicCarrier {
     config: QuicConfig,
     random: RandomBytes,
     endpoint: Endpoint,
-    guests: Arc<tls::Guests>,
+    allowed_peers: Arc<tls::AllowedPeers>,
     server: Option<ServerConfig>,
     connections: BTreeMap<usize, Connection>,
     /// Which connection's key opens a sealed packet.
     by_key_id: BTreeMap<sealed::KeyId, usize>,
-    sessions: BTreeMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, QuicSession>,
     next_session: u64,
     /// The connection whose turn it is to send.
     turn: usize,
@@ -100,9 +98,9 @@ pub struct QuicCarrier {
     /// A packet of QUIC, as quinn-proto writes only to the start of a buffer.
     quic_packet: Vec<u8>,
     hedge: Hedge,
-    events: VecDeque<Event>,
+    events: VecDeque<CarrierEvent>,
     refusals: Refusals,
-    counters: Counters,
+    counters: CarrierCounters,
 }
 
 #[derive(Default)]
@@ -114,10 +112,10 @@ struct Refusals {
 impl QuicCarrier {
     /// A carrier without sessions.
     pub fn new(config: QuicConfig) -> Self {
-        let guests = Arc::new(tls::Guests::default());
+        let allowed_peers = Arc::new(tls::AllowedPeers::default());
         let server = config.accepts.then(|| {
             let mut server =
-                ServerConfig::with_crypto(tls::server(&config.key, Arc::clone(&guests)));
+                ServerConfig::with_crypto(tls::server(&config.key, Arc::clone(&allowed_peers)));
             server
                 .max_incoming(MAX_HALF_OPEN)
                 .incoming_buffer_size(64 * 1024)
@@ -150,7 +148,7 @@ impl QuicCarrier {
             config,
             random,
             endpoint,
-            guests,
+            allowed_peers,
             server,
             connections: BTreeMap::new(),
             by_key_id: BTreeMap::new(),
@@ -162,18 +160,18 @@ impl QuicCarrier {
             hedge: Hedge::default(),
             events: VecDeque::new(),
             refusals: Refusals::default(),
-            counters: Counters::default(),
+            counters: CarrierCounters::default(),
         }
     }
 
     /// Lets a peer begin sessions.
     pub fn allow(&mut self, peer: PublicKey) {
-        self.guests.allow(peer);
+        self.allowed_peers.allow(peer);
     }
 
     /// Lets a peer begin no more sessions, and ends those it has.
     pub fn forbid(&mut self, now: Instant, peer: PublicKey) {
-        self.guests.forbid(peer);
+        self.allowed_peers.forbid(peer);
         let ended: Vec<_> = self
             .sessions
             .iter()
@@ -233,7 +231,7 @@ impl QuicCarrier {
         let Some(mut server) = self.server.clone() else {
             return self.endpoint.ignore(incoming);
         };
-        let hint = session::Hint::read(incoming.orig_dst_cid(), self.config.largest_packet_bytes);
+        let hint = ConnectionHint::read(incoming.orig_dst_cid(), self.config.largest_packet_bytes);
         let (transport, large) = transport::config(hint.packet_bytes, rtt);
         server.transport_config(transport);
         let mut reply = Vec::new();
@@ -274,7 +272,7 @@ impl QuicCarrier {
         }
         self.refusals.told = Some(now);
         let more = std::mem::take(&mut self.refusals.more);
-        self.events.push_back(Event::Refused {
+        self.events.push_back(CarrierEvent::Refused {
             peer,
             address,
             why,
@@ -305,7 +303,8 @@ impl QuicCarrier {
                     while let Some(datagram) = connection.quic.datagrams().recv() {
                         if let Some(session) = connection.session {
                             self.counters.datagrams_received += 1;
-                            self.events.push_back(Event::Datagram { session, datagram });
+                            self.events
+                                .push_back(CarrierEvent::Datagram { session, datagram });
                         }
                     }
                     self.follow(handle);
@@ -373,7 +372,7 @@ impl QuicCarrier {
         };
         let (session, opening) = (connection.session?, connection.opening.as_mut()?);
         let Some(datagram) = opening.open(packet) else {
-            if opening.is_worn() {
+            if opening.is_exhausted() {
                 connection.close(now);
             }
             self.counters.packets_ignored += 1;
@@ -402,7 +401,7 @@ impl Carrier for QuicCarrier {
             return Err(ConnectError::Address(to));
         }
         let tag = self.random.draw();
-        let id = self.new_session(Session::begun_here(now, peer, to, tag));
+        let id = self.new_session(QuicSession::begun_here(now, peer, to, tag));
         self.attempt(now, id, to, FIRST_PACKET_BYTES, transport::FIRST_RTT);
         Ok(id)
     }
@@ -440,7 +439,7 @@ impl Carrier for QuicCarrier {
     }
 
     fn close(&mut self, now: Instant, session: SessionId) {
-        self.end_session(now, session, Lost::ClosedHere);
+        self.end_session(now, session, DisconnectReason::ClosedHere);
     }
 
     fn handle_packet<'p>(
@@ -517,7 +516,7 @@ impl Carrier for QuicCarrier {
         None
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<CarrierEvent> {
         self.events.pop_front()
     }
 
@@ -531,7 +530,7 @@ impl Carrier for QuicCarrier {
             .connections
             .values_mut()
             .filter_map(Connection::timeout);
-        let sessions = self.sessions.values().filter_map(Session::timeout);
+        let sessions = self.sessions.values().filter_map(QuicSession::timeout);
         connections
             .chain(sessions)
             .chain(self.hedge.timeout())
@@ -549,7 +548,7 @@ impl Carrier for QuicCarrier {
         self.on_session_timeouts(now);
     }
 
-    fn counters(&self) -> Counters {
+    fn counters(&self) -> CarrierCounters {
         self.counters
     }
 }

@@ -6,6 +6,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+/// The packet size (UDP payload, in bytes) at which every session begins: RFC 9000 demands as much of every path.
+pub const FIRST_PACKET_BYTES: u16 = 1200;
 /// Path MTUs that are common, with all IP headers: Ethernet, PPPoE, tunnels of several kinds, WireGuard, IPv6's least.
 const PATH_MTUS: [u16; 11] = [
     1280, 1300, 1340, 1380, 1400, 1420, 1440, 1460, 1480, 1492, 1500,

@@ -53,7 +53,7 @@ pub struct KeyId([u8; 8]);
 pub fn keys(
     session: &dyn quinn_proto::crypto::Session,
     is_initiator: bool,
-) -> Option<(Sealing, Opening)> {
+) -> Option<(Sealer, Opener)> {
     let mut material = [[0; DirectionKey::BYTES]; 2];
     session
         .export_keying_material(material.as_flattened_mut(), LABEL, &[])
@@ -65,11 +65,11 @@ pub fn keys(
         (from_acceptor, from_initiator)
     };
     Some((
-        Sealing {
+        Sealer {
             key: ours,
             counter: 0,
         },
-        Opening {
+        Opener {
             key: theirs,
             packets: PacketWindow::new(),
             forgeries: 0,
@@ -108,13 +108,13 @@ impl DirectionKey {
 }
 
 /// What is sent.
-pub struct Sealing {
+pub struct Sealer {
     key: DirectionKey,
     /// Of the last packet, from 1.
     counter: u64,
 }
 
-impl Sealing {
+impl Sealer {
     /// Appends a packet to `out`, around the datagram that `write` appends; false when it has none.
     pub fn seal(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
         let start = out.len();
@@ -143,13 +143,13 @@ impl Sealing {
 }
 
 /// What is received.
-pub struct Opening {
+pub struct Opener {
     key: DirectionKey,
     packets: PacketWindow,
     forgeries: u64,
 }
 
-impl Opening {
+impl Opener {
     /// Under which name packets arrive.
     pub fn key_id(&self) -> KeyId {
         self.key.id
@@ -176,7 +176,7 @@ impl Opening {
     }
 
     /// So many forged packets came that the key must not be used any more.
-    pub fn is_worn(&self) -> bool {
+    pub fn is_exhausted(&self) -> bool {
         self.forgeries >= FORGERIES_MAX
     }
 }
@@ -187,15 +187,15 @@ mod tests {
 
     use super::*;
 
-    fn pair() -> (Sealing, Opening) {
+    fn pair() -> (Sealer, Opener) {
         let material: [u8; DirectionKey::BYTES] = std::array::from_fn(|index| index as u8);
-        let opening = Opening {
+        let opening = Opener {
             key: DirectionKey::new(&material),
             packets: PacketWindow::new(),
             forgeries: 0,
         };
         (
-            Sealing {
+            Sealer {
                 key: DirectionKey::new(&material),
                 counter: 0,
             },
@@ -203,11 +203,11 @@ mod tests {
         )
     }
 
-    fn opened(opening: &mut Opening, packet: &[u8]) -> Option<Vec<u8>> {
+    fn opened(opening: &mut Opener, packet: &[u8]) -> Option<Vec<u8>> {
         opening.open(&mut packet.to_vec()).map(<[u8]>::to_vec)
     }
 
-    fn seal(sealing: &mut Sealing, datagram: &[u8]) -> Vec<u8> {
+    fn seal(sealing: &mut Sealer, datagram: &[u8]) -> Vec<u8> {
         let mut packet = Vec::new();
         let sealed = sealing.seal(&mut packet, |out| {
             out.extend_from_slice(datagram);

@@ -31,7 +31,7 @@ const PRIVATE_KEY_DER: [u8; 16] = [
 
 /// Who may connect, shared with the verifier, and who tried in vain.
 #[derive(Debug, Default)]
-pub struct Guests {
+pub struct AllowedPeers {
     inner: Mutex<GuestList>,
 }
 
@@ -41,7 +41,7 @@ struct GuestList {
     refused: Option<PublicKey>,
 }
 
-impl Guests {
+impl AllowedPeers {
     pub fn allow(&self, peer: PublicKey) {
         self.lock().allowed.insert(peer);
     }
@@ -73,13 +73,16 @@ impl Guests {
 pub fn client(own: &KeyPair, peer: PublicKey) -> Arc<QuicClientConfig> {
     let provider = provider();
     let resolver = AlwaysResolvesClientRawPublicKeys::new(certified(own, &provider));
-    let guests = Arc::new(Guests::default());
-    guests.allow(peer);
+    let allowed_peers = Arc::new(AllowedPeers::default());
+    allowed_peers.allow(peer);
     let mut config = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("ring has TLS 1.3")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Verifier { guests, provider }))
+        .with_custom_certificate_verifier(Arc::new(Verifier {
+            allowed_peers,
+            provider,
+        }))
         .with_client_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = Resumption::disabled();
@@ -90,13 +93,16 @@ pub fn client(own: &KeyPair, peer: PublicKey) -> Arc<QuicClientConfig> {
 }
 
 /// TLS of the side that accepts: it takes those on the list.
-pub fn server(own: &KeyPair, guests: Arc<Guests>) -> Arc<QuicServerConfig> {
+pub fn server(own: &KeyPair, allowed_peers: Arc<AllowedPeers>) -> Arc<QuicServerConfig> {
     let provider = provider();
     let resolver = AlwaysResolvesServerRawPublicKeys::new(certified(own, &provider));
     let mut config = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("ring has TLS 1.3")
-        .with_client_cert_verifier(Arc::new(Verifier { guests, provider }))
+        .with_client_cert_verifier(Arc::new(Verifier {
+            allowed_peers,
+            provider,
+        }))
         .with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = vec![ALPN.to_vec()];
     // Sessions are not resumed: a full handshake takes no more round trips.
@@ -140,14 +146,14 @@ fn public_key(der: &CertificateDer<'_>) -> Option<PublicKey> {
 
 #[derive(Debug)]
 struct Verifier {
-    guests: Arc<Guests>,
+    allowed_peers: Arc<AllowedPeers>,
     provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
     fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
         let peer = public_key(certificate).ok_or(CertificateError::BadEncoding)?;
-        match self.guests.check(peer) {
+        match self.allowed_peers.check(peer) {
             true => Ok(()),
             false => Err(CertificateError::ApplicationVerificationFailure.into()),
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::packet_size::FIRST_PACKET_BYTES;
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, RttEstimator, TransportConfig, VarInt};
 
@@ -91,7 +92,7 @@ impl ControllerFactory for Unlimited {
 
 impl Controller for Unlimited {
     fn on_sent(&mut self, _now: Instant, bytes: u64, _last_packet_number: u64) {
-        if bytes > u64::from(super::FIRST_PACKET_BYTES) {
+        if bytes > u64::from(FIRST_PACKET_BYTES) {
             self.0.sent.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -104,7 +105,7 @@ impl Controller for Unlimited {
         _app_limited: bool,
         _rtt: &RttEstimator,
     ) {
-        if bytes > u64::from(super::FIRST_PACKET_BYTES) {
+        if bytes > u64::from(FIRST_PACKET_BYTES) {
             self.0.acknowledged.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::world::{World, address, key, quic_pair, settings};
 use crate::carrier::plain::PlainCarrier;
-use crate::carrier::{Carrier, ConnectError, Event, Lost};
+use crate::carrier::{Carrier, CarrierEvent, ConnectError, DisconnectReason};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -54,7 +54,7 @@ fn conforms<C: Carrier>(mut world: World<C>) {
     let other = world.connected(1).unwrap();
     assert_eq!(world.connected(0), Some(session));
     for (host, peer) in [(0, 1), (1, 0)] {
-        let expected = Event::Connected {
+        let expected = CarrierEvent::Connected {
             session: world.connected(host).unwrap(),
             peer: key(peer as u8).public(),
             address: world.hosts[peer].address,
@@ -90,17 +90,17 @@ fn conforms<C: Carrier>(mut world: World<C>) {
     world.hosts[0].carrier.close(now, session);
     world.run_until(world.now + SECOND, |world| {
         world
-            .first(1, |e| matches!(e, Event::Lost { .. }))
+            .first(1, |e| matches!(e, CarrierEvent::Lost { .. }))
             .is_some()
     });
     assert!(world.hosts[0].events.iter().any(|(_, e)| *e
-        == Event::Lost {
+        == CarrierEvent::Lost {
             session,
-            why: Lost::ClosedHere
+            why: DisconnectReason::ClosedHere
         }));
-    let lost = Event::Lost {
+    let lost = CarrierEvent::Lost {
         session: other,
-        why: Lost::ClosedByPeer,
+        why: DisconnectReason::ClosedByPeer,
     };
     assert!(
         world.hosts[1]

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::world::{World, address, key, quic_pair, settings};
 use crate::carrier::quic::{QuicCarrier, QuicConfig};
-use crate::carrier::{Carrier, Event, PublicKey, SessionId};
+use crate::carrier::{Carrier, CarrierEvent, PublicKey, SessionId};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -99,8 +99,8 @@ fn spoofed_attempts_cost_little_and_lock_nobody_out() {
         sent <= 3 * received,
         "{sent} bytes for {received} from nobody"
     );
-    let refused =
-        std::iter::from_fn(|| acceptor.poll_event()).filter(|e| matches!(e, Event::Refused { .. }));
+    let refused = std::iter::from_fn(|| acceptor.poll_event())
+        .filter(|e| matches!(e, CarrierEvent::Refused { .. }));
     assert!(refused.count() <= 1, "a flood makes one message");
 
     // Who is who he says gets in, even while the flood's attempts wait.

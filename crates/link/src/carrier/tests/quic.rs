@@ -6,7 +6,7 @@ use nervure_linkemu::Schedule;
 
 use super::world::{World, address, key, quic_pair, settings};
 use crate::carrier::quic::{QuicCarrier, QuicConfig};
-use crate::carrier::{Carrier, Event, Lost, SessionId};
+use crate::carrier::{Carrier, CarrierEvent, DisconnectReason, SessionId};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
@@ -24,7 +24,7 @@ fn first_datagram_in(mut world: World<QuicCarrier>) -> Duration {
     loop {
         world.send(0, session, "first");
         world.run_for(5 * MILLI);
-        if let Some(at) = world.first(1, |event| matches!(event, Event::Datagram { .. })) {
+        if let Some(at) = world.first(1, |event| matches!(event, CarrierEvent::Datagram { .. })) {
             return at - begin;
         }
     }
@@ -109,7 +109,7 @@ fn settled_size(mut world: World<QuicCarrier>) -> (usize, usize) {
     let other = world.connected(1).unwrap();
     let sizes = [(0, session), (1, other)]
         .map(|(host, session)| world.hosts[host].carrier.max_datagram_bytes(session));
-    let lost = world.first(0, |event| matches!(event, Event::Lost { .. }));
+    let lost = world.first(0, |event| matches!(event, CarrierEvent::Lost { .. }));
     assert_eq!(lost, None, "the session goes on");
     // A full datagram passes in each direction.
     for (host, session) in [(0, session), (1, other)] {
@@ -155,7 +155,7 @@ fn no_session_is_lost_over_the_search_for_a_packet_size() {
         world.connect(0, 1, key(1).public());
         world.run_for(8 * SECOND);
         for host in 0..2 {
-            let lost = world.first(host, |event| matches!(event, Event::Lost { .. }));
+            let lost = world.first(host, |event| matches!(event, CarrierEvent::Lost { .. }));
             assert_eq!(lost, None, "at host {host}, seed {seed}");
         }
     }
@@ -194,8 +194,8 @@ fn datagrams_go_on_while_packet_sizes_are_tried() {
         let settled = world.now;
         send_for(&mut world, sides, 2 * SECOND);
         for (host, _) in sides {
-            let datagrams = |(at, event): &&(Duration, Event)| {
-                *at > settled && matches!(event, Event::Datagram { .. })
+            let datagrams = |(at, event): &&(Duration, CarrierEvent)| {
+                *at > settled && matches!(event, CarrierEvent::Datagram { .. })
             };
             let arrived = world.hosts[host].events.iter().filter(datagrams).count();
             assert!(arrived > 40, "{arrived} of 400 at host {host}, seed {seed}");
@@ -232,11 +232,11 @@ fn a_path_that_takes_only_smaller_packets_is_noticed() {
         send_for(&mut world, sides, 2 * SECOND);
         for (host, _) in sides {
             assert_eq!(
-                world.first(host, |event| matches!(event, Event::Lost { .. })),
+                world.first(host, |event| matches!(event, CarrierEvent::Lost { .. })),
                 None
             );
             let full = world.hosts[host].events.iter().filter(|(at, event)| {
-                matches!(event, Event::Datagram { datagram, .. } if *at > found && datagram.len() > 1300)
+                matches!(event, CarrierEvent::Datagram { datagram, .. } if *at > found && datagram.len() > 1300)
             });
             assert!(full.count() > 100);
         }
@@ -261,7 +261,7 @@ fn a_session_survives_a_change_of_the_initiators_address() {
     assert_eq!(world.datagrams(0), [b"still there?".to_vec()]);
     assert!(
         world
-            .first(0, |event| matches!(event, Event::Datagram { .. }))
+            .first(0, |event| matches!(event, CarrierEvent::Datagram { .. }))
             .unwrap()
             > moved
     );
@@ -284,8 +284,8 @@ fn a_change_of_the_initiators_address_is_noticed_under_way() {
             world.run_for(MILLI);
         }
         let moved = world.now - SECOND;
-        let after = |(at, event): &&(Duration, Event)| {
-            matches!(event, Event::Datagram { .. }) && *at > moved + 10 * MILLI
+        let after = |(at, event): &&(Duration, CarrierEvent)| {
+            matches!(event, CarrierEvent::Datagram { .. }) && *at > moved + 10 * MILLI
         };
         let first = world.hosts[0]
             .events
@@ -297,7 +297,7 @@ fn a_change_of_the_initiators_address_is_noticed_under_way() {
         assert!(first < 150 * MILLI, "{first:?} at {loss}");
         for host in 0..2 {
             assert_eq!(
-                world.first(host, |event| matches!(event, Event::Lost { .. })),
+                world.first(host, |event| matches!(event, CarrierEvent::Lost { .. })),
                 None
             );
         }
@@ -328,7 +328,7 @@ fn a_session_survives_a_change_of_the_acceptors_address() {
     assert_eq!(world.datagrams(1), [b"found you".to_vec()]);
     for host in 0..2 {
         assert_eq!(
-            world.first(host, |event| matches!(event, Event::Lost { .. })),
+            world.first(host, |event| matches!(event, CarrierEvent::Lost { .. })),
             None
         );
     }
@@ -347,7 +347,7 @@ fn an_outage_of_more_than_a_minute_ends_no_session() {
             world.run_for(10 * MILLI);
         }
         let first = world
-            .first(1, |event| matches!(event, Event::Datagram { .. }))
+            .first(1, |event| matches!(event, CarrierEvent::Datagram { .. }))
             .unwrap();
         assert!(
             first < end + 20 * MILLI,
@@ -355,7 +355,7 @@ fn an_outage_of_more_than_a_minute_ends_no_session() {
         );
         for host in 0..2 {
             assert_eq!(
-                world.first(host, |event| matches!(event, Event::Lost { .. })),
+                world.first(host, |event| matches!(event, CarrierEvent::Lost { .. })),
                 None
             );
         }
@@ -374,9 +374,9 @@ fn a_peer_that_was_started_anew_is_noticed() {
     acceptor.allow(key(0).public());
     world.hosts[1].carrier = acceptor;
     let began_anew = world.now;
-    let lost = Event::Lost {
+    let lost = CarrierEvent::Lost {
         session,
-        why: Lost::Restarted,
+        why: DisconnectReason::Restarted,
     };
     while world.first(0, |event| *event == lost).is_none() && world.now < began_anew + SECOND {
         world.send(0, session, vec![0; 100]);
@@ -399,9 +399,9 @@ fn an_initiator_that_was_started_anew_replaces_its_session() {
     world.hosts[0].carrier = QuicCarrier::new(QuicConfig::new(key(0)));
     world.connect(0, 1, key(1).public());
     world.run_for(SECOND);
-    let lost = Event::Lost {
+    let lost = CarrierEvent::Lost {
         session: first,
-        why: Lost::Replaced,
+        why: DisconnectReason::Replaced,
     };
     assert!(
         world.hosts[1]
@@ -426,7 +426,7 @@ fn strangers_are_refused_and_told() {
         .events
         .iter()
         .find_map(|(_, event)| match event {
-            Event::Refused { peer, why, .. } => Some((*peer, why.clone())),
+            CarrierEvent::Refused { peer, why, .. } => Some((*peer, why.clone())),
             _ => None,
         });
     assert_eq!(
@@ -440,7 +440,7 @@ fn strangers_are_refused_and_told() {
         .events
         .iter()
         .find_map(|(_, event)| match event {
-            Event::Lost { why, .. } => Some(why.to_string()),
+            CarrierEvent::Lost { why, .. } => Some(why.to_string()),
             _ => None,
         });
     assert!(lost.unwrap().contains("hint: tell the peer our public key"));
@@ -455,7 +455,7 @@ fn an_acceptor_with_another_key_is_refused() {
         .events
         .iter()
         .find_map(|(_, event)| match event {
-            Event::Lost { why, .. } => Some(why.to_string()),
+            CarrierEvent::Lost { why, .. } => Some(why.to_string()),
             _ => None,
         });
     assert!(

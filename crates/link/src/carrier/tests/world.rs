@@ -8,7 +8,7 @@ use bytes::Bytes;
 use nervure_linkemu::{Air, Duplex, Schedule, Settings};
 
 use crate::carrier::quic::{QuicCarrier, QuicConfig};
-use crate::carrier::{Carrier, Event, KeyPair, PublicKey, SessionId};
+use crate::carrier::{Carrier, CarrierEvent, KeyPair, PublicKey, SessionId};
 
 /// IPv4 and UDP.
 const HEADER_BYTES: u32 = 28;
@@ -25,7 +25,7 @@ pub struct World<C> {
 pub struct Host<C> {
     pub carrier: C,
     pub address: SocketAddr,
-    pub events: Vec<(Duration, Event)>,
+    pub events: Vec<(Duration, CarrierEvent)>,
     /// Datagrams to send: the first that is for a session goes when that session may send.
     pub outbox: VecDeque<(SessionId, Vec<u8>)>,
 }
@@ -187,7 +187,7 @@ impl<C: Carrier> World<C> {
         {
             let datagram = Bytes::copy_from_slice(datagram);
             host.events
-                .push((self.now, Event::Datagram { session, datagram }));
+                .push((self.now, CarrierEvent::Datagram { session, datagram }));
         }
         self.pump(index);
     }
@@ -226,7 +226,7 @@ impl<C: Carrier> World<C> {
     }
 
     /// When the host first had such an event.
-    pub fn first(&self, host: usize, is: impl Fn(&Event) -> bool) -> Option<Duration> {
+    pub fn first(&self, host: usize, is: impl Fn(&CarrierEvent) -> bool) -> Option<Duration> {
         self.hosts[host]
             .events
             .iter()
@@ -240,7 +240,7 @@ impl<C: Carrier> World<C> {
             .iter()
             .rev()
             .find_map(|(_, event)| match event {
-                Event::Connected { session, .. } => Some(*session),
+                CarrierEvent::Connected { session, .. } => Some(*session),
                 _ => None,
             })
     }
@@ -250,7 +250,7 @@ impl<C: Carrier> World<C> {
             .events
             .iter()
             .filter_map(|(_, event)| match event {
-                Event::Datagram { datagram, .. } => Some(datagram.to_vec()),
+                CarrierEvent::Datagram { datagram, .. } => Some(datagram.to_vec()),
                 _ => None,
             });
         datagrams.collect()

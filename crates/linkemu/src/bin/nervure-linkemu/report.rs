@@ -9,7 +9,15 @@ use nervure_linkemu::{Count, Counters, Duplex, Scenario};
 use serde_json::{Value, json};
 
 use crate::forward::{Forwarder, Port};
-use crate::run::Ended;
+
+/// How a command ended.
+#[derive(Clone, Copy, Default)]
+pub struct CommandEnd {
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    /// What its device dropped because the emulator came too late; `None` as long as it runs.
+    pub unread_packets: Option<u64>,
+}
 
 /// Where JSON goes.
 pub struct JsonLines(BufWriter<Box<dyn Write>>);
@@ -76,7 +84,7 @@ pub fn summary(
     scenario: &Scenario,
     congestion_control: &str,
     forwarder: &Forwarder,
-    ends: &[Ended],
+    ends: &[CommandEnd],
 ) -> Value {
     let hosts: Vec<Value> = forwarder
         .air_hosts()
@@ -109,7 +117,7 @@ pub fn table(
     scenario: &Scenario,
     congestion_control: &str,
     forwarder: &Forwarder,
-    ends: &[Ended],
+    ends: &[CommandEnd],
 ) -> String {
     let seconds = forwarder.elapsed().as_secs_f64();
     let duplex = if scenario.duplex == Duplex::Half {

@@ -17,7 +17,7 @@ use crate::capture::Captures;
 use crate::failure::{COMMAND_FAILED, Failure, KILLED};
 use crate::forward::{Forwarder, Port};
 use crate::messages::{Channel, FromHost, Setup, ToHost};
-use crate::report::{self, JsonLines, Live};
+use crate::report::{self, CommandEnd, JsonLines, Live};
 use crate::sys;
 
 /// Between two looks at the devices while packets flow: later is cheaper, sooner is more exact.
@@ -34,16 +34,7 @@ const SECOND: Duration = Duration::from_secs(1);
 struct HostProcess {
     channel: Channel,
     child: Child,
-    end: Ended,
-}
-
-/// How a command ended.
-#[derive(Clone, Copy, Default)]
-pub struct Ended {
-    pub exit_code: Option<i32>,
-    pub signal: Option<i32>,
-    /// What its device dropped because the emulator came too late; `None` as long as it runs.
-    pub unread_packets: Option<u64>,
+    end: CommandEnd,
 }
 
 /// Why everything ends.
@@ -215,7 +206,7 @@ fn start_host(setup: Setup) -> Result<HostProcess, Failure> {
     Ok(HostProcess {
         channel,
         child,
-        end: Ended::default(),
+        end: CommandEnd::default(),
     })
 }
 
@@ -379,7 +370,7 @@ impl Session<'_> {
                 },
                 _,
             )) => {
-                process.end = Ended {
+                process.end = CommandEnd {
                     exit_code,
                     signal,
                     unread_packets: Some(unread_packets),
@@ -438,7 +429,7 @@ impl Session<'_> {
         if stop == Stop::Finished {
             self.drain()?;
         }
-        let ends: Vec<Ended> = self.hosts.iter().map(|host| host.end).collect();
+        let ends: Vec<CommandEnd> = self.hosts.iter().map(|host| host.end).collect();
         self.forwarder
             .finish()
             .map_err(|cause| Failure::new("cannot write --pcap", cause))?;

@@ -1,0 +1,469 @@
+//! Sessions over the connections that they are made of.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quinn_proto::{ClientConfig, ConnectionError};
+
+use super::connection::{Connection, ConnectionHint};
+use super::packet_size::{FIRST_PACKET_BYTES, Search};
+use super::session::{ATTEMPT_DOUBLINGS, ATTEMPT_PERIOD, QuicSession};
+use super::{QuicCarrier, tls, transport};
+use crate::carrier::{CarrierEvent, DisconnectReason, SessionId};
+
+/// Attempts at a time.
+const MAX_ATTEMPTS: usize = 3;
+/// Connections of a session at a time, at the accepting end: the one in use, one that retires, and attempts.
+const MAX_CONNECTIONS: usize = 2 + MAX_ATTEMPTS;
+/// What is under way on the old connection arrives within this time of the change to a new one.
+const RETIREMENT: Duration = Duration::from_secs(2);
+
+impl QuicCarrier {
+    pub(super) fn new_session(&mut self, session: QuicSession) -> SessionId {
+        let id = SessionId(self.next_session);
+        self.next_session += 1;
+        self.sessions.insert(id, session);
+        id
+    }
+
+    /// Begins another connection of a session that was begun here.
+    pub(super) fn attempt(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        to: SocketAddr,
+        packet_bytes: u16,
+        rtt: Duration,
+    ) -> Option<usize> {
+        let session = self.sessions.get(&id)?;
+        let hint = ConnectionHint {
+            packet_bytes,
+            tag: session.tag,
+        };
+        let mut config = ClientConfig::new(tls::client(&self.config.key, session.peer));
+        let (transport, large) = transport::config(packet_bytes, rtt);
+        config.transport_config(transport);
+        let drawn = self.random.draw();
+        config.initial_dst_cid_provider(Arc::new(move || hint.connection_id(drawn)));
+        // The name means nothing: keys are compared, and names are not sent.
+        match self.endpoint.connect(now, config, to, "nervure") {
+            Ok((handle, quic)) => {
+                self.connections
+                    .insert(handle.0, Connection::begun_here(now, quic, id, hint, large));
+                Some(handle.0)
+            }
+            Err(error) => {
+                self.end_session(now, id, DisconnectReason::Refused(error.to_string()));
+                None
+            }
+        }
+    }
+
+    pub(super) fn on_session_timeouts(&mut self, now: Instant) {
+        let due: Vec<_> = self
+            .sessions
+            .iter()
+            .filter(|(_, s)| s.timeout().is_some_and(|at| at <= now))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            let Some(initiator) = self
+                .sessions
+                .get_mut(&id)
+                .and_then(|session| session.initiator.as_mut())
+            else {
+                continue;
+            };
+            if initiator.seeking {
+                initiator.next_attempt =
+                    now + ATTEMPT_PERIOD * (1 << initiator.attempts.min(ATTEMPT_DOUBLINGS));
+                let (to, rtt) = (
+                    initiator.to,
+                    transport::rtt_after(initiator.attempts as usize),
+                );
+                initiator.attempts += 1;
+                self.close_oldest_attempt(now, id);
+                self.attempt(now, id, to, FIRST_PACKET_BYTES, rtt);
+            } else {
+                self.search_packet_size(now, id);
+            }
+        }
+    }
+
+    fn close_oldest_attempt(&mut self, now: Instant, id: SessionId) {
+        let attempts = self.connections.values_mut().filter(|connection| {
+            connection.session == Some(id)
+                && !connection.established
+                && !connection.quic.is_closed()
+        });
+        let mut attempts: Vec<_> = attempts.collect();
+        attempts.sort_by_key(|connection| connection.began);
+        if attempts.len() >= MAX_ATTEMPTS {
+            attempts[0].close(now);
+        }
+    }
+
+    /// Tries the next packet size on the path of a session, or ends the trial that has taken too long.
+    fn search_packet_size(&mut self, now: Instant, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let (Some(initiator), Some(active)) = (session.initiator.as_mut(), session.active) else {
+            return;
+        };
+        let Some(connection) = self.connections.get(&active) else {
+            return;
+        };
+        let (known, to, rtt) = (
+            connection.hint.packet_bytes,
+            connection.address(),
+            connection.quic.rtt(),
+        );
+        let is_established = |handle| {
+            let trial = self.connections.get(&handle);
+            trial.is_some_and(|connection| connection.established && !connection.quic.is_closed())
+        };
+        let failed = initiator.search.take_failed(now, is_established);
+        if initiator.search.is_trying() {
+            return;
+        }
+        let next = initiator
+            .search
+            .next(now, known, self.config.largest_packet_bytes, to, rtt);
+        if let Some(failed) = failed.and_then(|handle| self.connections.get_mut(&handle)) {
+            failed.close(now);
+        }
+        if let Some(packet_bytes) = next {
+            let handle = self.attempt(now, id, to, packet_bytes, rtt.max(transport::FIRST_RTT));
+            if let Some(initiator) = self
+                .sessions
+                .get_mut(&id)
+                .and_then(|session| session.initiator.as_mut())
+            {
+                initiator.search.began(handle);
+            }
+        }
+    }
+
+    /// A packet arrived on a connection; perhaps it tells that the path takes only smaller ones now.
+    pub(super) fn notice_smaller_path(&mut self, now: Instant, handle: usize) {
+        let Some(connection) = self.connections.get_mut(&handle) else {
+            return;
+        };
+        let Some(id) = connection.session.filter(|_| connection.established) else {
+            return;
+        };
+        let address = connection.address();
+        let Some(session) = self
+            .sessions
+            .get_mut(&id)
+            .filter(|session| session.active == Some(handle))
+        else {
+            return;
+        };
+        let Some(bytes) = connection.notice_smaller_path(now) else {
+            return;
+        };
+        self.events
+            .push_back(CarrierEvent::MaxDatagramChanged { session: id, bytes });
+        if let Some(initiator) = session.initiator.as_mut() {
+            initiator.search = Search::default();
+            self.attempt(now, id, address, FIRST_PACKET_BYTES, transport::FIRST_RTT);
+        }
+    }
+
+    /// A handshake is through.
+    pub(super) fn on_established(&mut self, now: Instant, handle: usize) {
+        let Some(connection) = self.connections.get_mut(&handle) else {
+            return;
+        };
+        connection.on_established();
+        self.by_key_id.extend(
+            connection
+                .opening
+                .as_ref()
+                .map(|opening| (opening.key_id(), handle)),
+        );
+        let (hint, address) = (connection.hint, connection.address());
+        if let Some(id) = connection.session {
+            // While the present connection works, nothing is risked: what is sent before the peer is through is lost.
+            let works = self
+                .sessions
+                .get(&id)
+                .is_some_and(|session| session.active.is_some() && !session.seeks());
+            connection.waits = works;
+            if !works {
+                self.take_over(now, id, handle);
+            }
+            return;
+        }
+        let Some(peer) = tls::peer_key(connection.quic.crypto_session()) else {
+            connection.close(now);
+            return;
+        };
+        let known = self
+            .sessions
+            .iter()
+            .find(|(_, s)| s.peer == peer && !s.is_ours())
+            .map(|(id, s)| (*id, s.tag));
+        let id = match known {
+            Some((id, tag)) if tag == hint.tag => id,
+            Some((id, _)) => {
+                self.end_session(now, id, DisconnectReason::Replaced);
+                self.new_session(QuicSession {
+                    peer,
+                    tag: hint.tag,
+                    active: None,
+                    initiator: None,
+                })
+            }
+            None if self.sessions.len() >= self.config.max_sessions => {
+                connection.close(now);
+                self.refuse(
+                    now,
+                    Some(peer),
+                    address,
+                    "too many sessions are open".into(),
+                );
+                return;
+            }
+            None => self.new_session(QuicSession {
+                peer,
+                tag: hint.tag,
+                active: None,
+                initiator: None,
+            }),
+        };
+        if let Some(connection) = self.connections.get_mut(&handle) {
+            connection.session = Some(id);
+        }
+        self.take_over(now, id, handle);
+    }
+
+    /// Lets a connection take over that has waited for the peer's end of the handshake.
+    pub(super) fn promote(&mut self, now: Instant, handle: usize) {
+        let Some(connection) = self.connections.get_mut(&handle) else {
+            return;
+        };
+        if let Some(id) = connection
+            .session
+            .filter(|_| connection.waits && connection.is_confirmed())
+        {
+            connection.waits = false;
+            self.take_over(now, id, handle);
+        }
+    }
+
+    /// From now on the session sends on this connection.
+    fn take_over(&mut self, now: Instant, id: SessionId, handle: usize) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            if let Some(connection) = self.connections.get_mut(&handle) {
+                connection.close(now);
+            }
+            return;
+        };
+        let before = session.active.replace(handle);
+        let (peer, ours) = (session.peer, session.is_ours());
+        if let Some(initiator) = session.initiator.as_mut() {
+            initiator.seeking = false;
+            initiator.search.succeeded(now, handle);
+        }
+        for (other, connection) in &mut self.connections {
+            if connection.session != Some(id) || *other == handle {
+                continue;
+            }
+            if !ours {
+                // The peer may not know yet that the new one is through, or may give it up: it decides what ends.
+            } else if connection.established && !connection.waits {
+                connection.retires_at.get_or_insert(now + RETIREMENT);
+            } else {
+                // An attempt that is not needed any more.
+                connection.close(now);
+            }
+        }
+        if !ours {
+            self.close_surplus(now, id);
+        }
+        let Some(connection) = self.connections.get(&handle) else {
+            return;
+        };
+        let (address, bytes) = (
+            connection.address(),
+            connection.max_datagram_bytes.unwrap_or(0),
+        );
+        self.events.push_back(match before {
+            None => CarrierEvent::Connected {
+                session: id,
+                peer,
+                address,
+            },
+            Some(_) => CarrierEvent::MaxDatagramChanged { session: id, bytes },
+        });
+    }
+
+    /// A datagram came on a connection. The initiator decides which connection of a session is used, and has perhaps given up
+    /// the one that was established last: its word of that may be lost.
+    pub(super) fn follow(&mut self, handle: usize) {
+        let Some(connection) = self
+            .connections
+            .get(&handle)
+            .filter(|c| !c.is_ours && c.established)
+        else {
+            return;
+        };
+        let Some(id) = connection.session else { return };
+        let active = self.sessions.get(&id).and_then(|session| session.active);
+        if active.is_some_and(|active| active != handle) && !connection.quic.is_closed() {
+            self.inherit(id, handle);
+        }
+    }
+
+    /// Closes the connections of a session that were quiet for longest, beyond what an honest initiator has.
+    fn close_surplus(&mut self, now: Instant, id: SessionId) {
+        let mut open: Vec<_> = self
+            .connections
+            .values_mut()
+            .filter(|connection| connection.session == Some(id) && !connection.quic.is_closed())
+            .collect();
+        open.sort_by_key(|connection| std::cmp::Reverse(connection.last_packet));
+        for surplus in open.into_iter().skip(MAX_CONNECTIONS) {
+            surplus.close(now);
+        }
+    }
+
+    pub(super) fn on_connection_lost(
+        &mut self,
+        now: Instant,
+        handle: usize,
+        reason: &ConnectionError,
+    ) {
+        let Some(connection) = self.connections.get(&handle) else {
+            return;
+        };
+        let (address, established) = (connection.address(), connection.established);
+        let Some(id) = connection.session else {
+            let peer = self.allowed_peers.take_refused();
+            let why = match peer {
+                Some(_) => "its key is not among those allowed".into(),
+                None => reason.to_string(),
+            };
+            self.refuse(now, peer, address, why);
+            return;
+        };
+        let Some(session) = self.sessions.get(&id) else {
+            return;
+        };
+        if session.active == Some(handle) {
+            self.on_active_lost(now, id, handle, why_lost(reason));
+        } else if !established && session.active.is_none() && is_refusal(reason) {
+            self.end_session(now, id, why_lost(reason));
+        }
+    }
+
+    /// Nothing comes of a connection any more. QUIC does not tell of one that was closed here.
+    pub(super) fn on_drained(&mut self, now: Instant, handle: usize) {
+        let Some(connection) = self.connections.remove(&handle) else {
+            return;
+        };
+        connection
+            .opening
+            .map(|opening| self.by_key_id.remove(&opening.key_id()));
+        let Some(id) = connection.session else { return };
+        if self
+            .sessions
+            .get(&id)
+            .is_some_and(|session| session.active == Some(handle))
+        {
+            self.on_active_lost(
+                now,
+                id,
+                handle,
+                DisconnectReason::Protocol("its connection had to be closed".into()),
+            );
+        }
+    }
+
+    /// An older connection carries on, if there is one.
+    fn on_active_lost(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        handle: usize,
+        why: DisconnectReason,
+    ) {
+        let heir = self
+            .connections
+            .iter()
+            .filter(|(other, c)| {
+                **other != handle && c.session == Some(id) && c.established && !c.quic.is_closed()
+            })
+            .max_by_key(|(_, connection)| connection.last_packet)
+            .map(|(other, _)| *other);
+        match heir {
+            Some(heir) => self.inherit(id, heir),
+            None => self.end_session(now, id, why),
+        }
+    }
+
+    /// A connection that is there already is used from now on.
+    fn inherit(&mut self, id: SessionId, heir: usize) {
+        let Some(connection) = self.connections.get_mut(&heir) else {
+            return;
+        };
+        connection.retires_at = None;
+        let bytes = connection.max_datagram_bytes.unwrap_or(0);
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.active = Some(heir);
+        }
+        self.events
+            .push_back(CarrierEvent::MaxDatagramChanged { session: id, bytes });
+    }
+
+    pub(super) fn end_session(&mut self, now: Instant, id: SessionId, why: DisconnectReason) {
+        if self.sessions.remove(&id).is_none() {
+            return;
+        }
+        for connection in self
+            .connections
+            .values_mut()
+            .filter(|connection| connection.session == Some(id))
+        {
+            connection.close(now);
+        }
+        self.events
+            .push_back(CarrierEvent::Lost { session: id, why });
+    }
+}
+
+/// Whether the peer, or we, turned the other away: trying again would change nothing.
+fn is_refusal(reason: &ConnectionError) -> bool {
+    match reason {
+        ConnectionError::TransportError(_) | ConnectionError::VersionMismatch => true,
+        ConnectionError::ConnectionClosed(close) => {
+            (0x100..0x200).contains(&u64::from(close.error_code))
+        }
+        _ => false,
+    }
+}
+
+fn why_lost(reason: &ConnectionError) -> DisconnectReason {
+    match reason {
+        ConnectionError::TimedOut => DisconnectReason::TimedOut(transport::IDLE_TIMEOUT.as_secs()),
+        ConnectionError::Reset => DisconnectReason::Restarted,
+        ConnectionError::ApplicationClosed(_) => DisconnectReason::ClosedByPeer,
+        ConnectionError::LocallyClosed => DisconnectReason::ClosedHere,
+        ConnectionError::ConnectionClosed(_) if is_refusal(reason) => DisconnectReason::Refused(
+            "the peer does not take our key\nhint: tell the peer our public key".into(),
+        ),
+        ConnectionError::TransportError(error)
+            if (0x100..0x200).contains(&u64::from(error.code)) =>
+        {
+            DisconnectReason::Refused(
+                "the peer has another key than expected\nhint: compare the peer's public key"
+                    .into(),
+            )
+        }
+        other => DisconnectReason::Protocol(other.to_string()),
+    }
+}

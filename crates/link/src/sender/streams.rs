@@ -1,0 +1,240 @@
+//! The streams of a sender, their events and counters.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use super::{
+    counters::SendCounters,
+    stream::{CONTROL_STREAM, SendStream},
+};
+use crate::{
+    coding::geometry::SAMPLE_BYTES_MAX, qos::Qos, streams::Streams, wire::control::Control,
+};
+
+/// Why a sample was not accepted. The sample comes back.
+#[derive(Debug, Error)]
+pub enum SendError {
+    /// There is no such stream, or it was closed.
+    #[error("stream {0} is not open")]
+    NotOpen(u32),
+    /// The stream holds as many samples as its depth allows.
+    #[error("stream {stream} is full: {depth} samples are pending or in flight")]
+    Full {
+        /// The stream.
+        stream: u32,
+        /// Its depth, in samples.
+        depth: usize,
+        /// The sample, unsent.
+        payload: Bytes,
+    },
+    /// The sample is longer than the protocol allows.
+    #[error("a sample of {bytes} bytes is too long, expected at most {SAMPLE_BYTES_MAX}")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The receiver does not accept the stream, or has no memory for a sample of this length.
+    #[error("the peer refuses stream {0}: it has no memory for it")]
+    Refused(u32),
+}
+
+/// An event at the sending end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SenderEvent {
+    /// The peer has opened a stream, for the first time or again: samples now go at once.
+    Opened(u32),
+    /// A stream that keeps all has room again.
+    Writable(u32),
+    /// A closed stream has ended; all of its samples are accounted for.
+    Finished(u32, SendCounters),
+    /// The peer does not accept a stream.
+    Refused(u32),
+}
+
+/// The streams of a sender, by number.
+#[derive(Debug)]
+pub struct SendStreams {
+    by_id: Streams<SendStream>,
+    next_stream: u32,
+    /// A stream may be waiting for a grant.
+    awaits_grant: bool,
+    events: VecDeque<SenderEvent>,
+    /// The counters of streams that have ended.
+    totals: SendCounters,
+}
+
+impl SendStreams {
+    pub(super) fn new() -> Self {
+        let mut by_id = Streams::default();
+        by_id.insert(CONTROL_STREAM, SendStream::control());
+        Self {
+            by_id,
+            next_stream: 1,
+            awaits_grant: false,
+            events: VecDeque::new(),
+            totals: SendCounters::default(),
+        }
+    }
+
+    /// Whether the peer has opened a stream.
+    ///
+    /// # Errors
+    /// When the stream was closed and has ended, or the peer refuses it.
+    pub fn is_opened(&self, stream: u32) -> Result<bool, SendError> {
+        match self.by_id.get(&stream) {
+            None => Err(SendError::NotOpen(stream)),
+            Some(state) if state.refused => Err(SendError::Refused(stream)),
+            Some(state) => Ok(state.credit > 0),
+        }
+    }
+
+    /// Whether a stream that keeps all would accept a sample now.
+    pub fn has_room(&self, stream: u32) -> bool {
+        self.by_id.get(&stream).is_some_and(SendStream::has_room)
+    }
+
+    /// The counters of an open stream.
+    pub fn counters(&self, stream: u32) -> Option<SendCounters> {
+        self.by_id.get(&stream).map(SendStream::counters)
+    }
+
+    /// The counters of all streams, ended ones included, without control messages.
+    pub fn totals(&self) -> SendCounters {
+        self.application_streams()
+            .fold(self.totals, |sum, (_, state)| sum + state.counters())
+    }
+
+    /// Whether nothing is pending or in flight.
+    pub fn is_idle(&self) -> bool {
+        self.by_id.values().all(|state| state.under_way() == 0)
+    }
+
+    /// Control messages that are pending or in flight.
+    pub(crate) fn control_backlog(&self) -> usize {
+        self.by_id[&CONTROL_STREAM].under_way()
+    }
+
+    /// Control messages in flight.
+    pub(super) fn unclosed_control(&self) -> usize {
+        self.by_id[&CONTROL_STREAM].unclosed
+    }
+
+    /// Whether a stream may be waiting for a grant.
+    pub(crate) fn awaits_grant(&self) -> bool {
+        self.awaits_grant
+    }
+
+    /// Looks through the streams for one that waits for a grant.
+    pub(crate) fn check_grants(&mut self) -> bool {
+        self.awaits_grant = self
+            .by_id
+            .values()
+            .any(|state| state.wants_in_flight > 0 && !state.refused);
+        self.awaits_grant
+    }
+
+    /// Notes a control message that the peer answers with a grant.
+    pub(super) fn note_request(&mut self) {
+        self.awaits_grant = true;
+    }
+
+    pub(super) fn add(&mut self, name: String, qos: Qos) -> u32 {
+        let stream = self.next_stream;
+        self.next_stream += 1;
+        self.by_id.insert(stream, SendStream::new(name, qos));
+        stream
+    }
+
+    pub(super) fn get(&self, stream: u32) -> Option<&SendStream> {
+        self.by_id.get(&stream)
+    }
+
+    pub(super) fn get_mut(&mut self, stream: u32) -> Option<&mut SendStream> {
+        self.by_id.get_mut(&stream)
+    }
+
+    /// A stream of the application: not the one of control messages.
+    pub(super) fn application_stream(&mut self, stream: u32) -> Option<&mut SendStream> {
+        self.get_mut(stream).filter(|_| stream != CONTROL_STREAM)
+    }
+
+    pub(super) fn control(&mut self) -> &mut SendStream {
+        self.by_id
+            .get_mut(&CONTROL_STREAM)
+            .expect("the control stream is never closed")
+    }
+
+    pub(super) fn ids(&self) -> Vec<u32> {
+        self.by_id.keys().copied().collect()
+    }
+
+    /// Ends a closed stream with nothing left under way. Returns whether the peer must learn of it.
+    pub(super) fn end_if_done(&mut self, stream: u32) -> Option<bool> {
+        let state = self
+            .by_id
+            .get(&stream)
+            .filter(|state| state.closing && state.under_way() == 0)?;
+        let (counters, refused) = (state.counters(), state.refused);
+        self.by_id.remove(&stream);
+        self.totals = self.totals + counters;
+        self.note(SenderEvent::Finished(stream, counters));
+        Some(!refused)
+    }
+
+    /// Notifies a producer that was turned away, if there is room now.
+    pub(super) fn notify_room(&mut self, stream: u32) {
+        if self.get_mut(stream).is_some_and(SendStream::take_room) {
+            self.note(SenderEvent::Writable(stream));
+        }
+    }
+
+    /// Resets all streams for a new session. Returns the number of samples that were in flight, and the messages that
+    /// open the streams again.
+    pub(super) fn begin_session(&mut self) -> (u64, Vec<Control>) {
+        let mut unconfirmed = 0;
+        for (stream, state) in self.by_id.iter_mut() {
+            let lost = state.unclosed as u64;
+            state.counters.unconfirmed += lost;
+            unconfirmed += if *stream == CONTROL_STREAM { 0 } else { lost };
+            state.reset_session();
+        }
+        let control = self.control();
+        control.pending.clear();
+        control.next_sequence = 0;
+        let opens = self
+            .application_streams()
+            .filter(|(_, state)| !state.refused)
+            .map(|(stream, state)| Control::Open {
+                stream,
+                qos: state.qos,
+                first_sequence: state
+                    .pending
+                    .front()
+                    .map_or(state.next_sequence, |pending| pending.sequence),
+                name: state.name.clone(),
+            });
+        (unconfirmed, opens.collect())
+    }
+
+    pub(super) fn note(&mut self, event: SenderEvent) {
+        self.events.push_back(event);
+    }
+
+    pub(super) fn poll_event(&mut self) -> Option<SenderEvent> {
+        self.events.pop_front()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn looked_at(&self) -> u64 {
+        self.by_id.looked_at()
+    }
+
+    fn application_streams(&self) -> impl Iterator<Item = (u32, &SendStream)> {
+        self.by_id
+            .iter()
+            .filter(|(stream, _)| **stream != CONTROL_STREAM)
+            .map(|(stream, state)| (*stream, state))
+    }
+}

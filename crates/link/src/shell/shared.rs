@@ -1,0 +1,151 @@
+//! What the thread of a socket and the handles of the application share.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use rustix::fd::OwnedFd;
+
+use crate::{
+    carrier::{PublicKey, quic::QuicCarrier},
+    endpoint::{Endpoint, EndpointEvent},
+};
+
+/// The most events that wait for the application; then the oldest is dropped.
+pub(super) const EVENTS_MAX: usize = 4096;
+/// Poll interval for conditions that no event announces.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Counters of a socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketCounters {
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Their bytes of UDP payload.
+    pub bytes_sent: u64,
+    /// Packets received.
+    pub packets_received: u64,
+    /// Their bytes of UDP payload.
+    pub bytes_received: u64,
+}
+
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// Notified when anything changes that a handle may wait for.
+    pub(super) changed: Condvar,
+    /// Wakes the thread.
+    pub(super) wake: OwnedFd,
+}
+
+pub(super) struct State {
+    pub(super) endpoint: Endpoint<QuicCarrier>,
+    /// Events for the application, oldest first.
+    pub(super) events: VecDeque<EndpointEvent>,
+    /// Streams that may have a sample.
+    pub(super) readable: BTreeSet<(PublicKey, u32)>,
+    pub(super) socket: SocketCounters,
+    pub(super) stopping: bool,
+    /// Why the thread has ended, if it has.
+    pub(super) failed: Option<String>,
+}
+
+impl State {
+    pub(super) fn new(endpoint: Endpoint<QuicCarrier>) -> Self {
+        Self {
+            endpoint,
+            events: VecDeque::new(),
+            readable: BTreeSet::new(),
+            socket: SocketCounters::default(),
+            stopping: false,
+            failed: None,
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.stopping || self.failed.is_some()
+    }
+}
+
+impl Shared {
+    pub(super) fn new(state: State, wake: OwnedFd) -> Self {
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            wake,
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the thread, so that it processes what has changed.
+    pub(super) fn wake(&self) {
+        // This fails only when the counter is full, and then the thread wakes anyway.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Polls `is_done` until it returns true. Returns false after the timeout, and when the link has ended or `is_done`
+    /// returns `None`.
+    pub(super) fn wait_until(
+        &self,
+        timeout: Duration,
+        is_done: impl Fn(&State) -> Option<bool>,
+    ) -> bool {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let looked = self.wait_for(Some(left.min(POLL_INTERVAL)), |state| {
+                match is_done(state) {
+                    Some(false) => None,
+                    done => Some(done.is_some()),
+                }
+            });
+            match looked {
+                Some(done) => return done,
+                None if left.is_zero() || self.lock().has_ended() => return false,
+                None => {}
+            }
+        }
+    }
+
+    /// Waits until `find` returns a value, the link ends, or the timeout is over.
+    pub(super) fn wait_for<T>(
+        &self,
+        timeout: Option<Duration>,
+        mut find: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = find(&mut state) {
+                return Some(found);
+            }
+            if state.has_ended() {
+                return None;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            state = match left {
+                Some(Duration::ZERO) => return None,
+                Some(left) => {
+                    self.changed
+                        .wait_timeout(state, left)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
+                None => self
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shared")
+    }
+}
