@@ -1,7 +1,7 @@
 //! All peers of one socket: sessions over a carrier. Sans-IO.
 //!
-//! A peer is known by its key. Its [`Session`] outlives the carrier's connections, so a connection that is lost and made
-//! anew costs nothing that was accepted.
+//! A peer is identified by its key. Its [`Session`] outlives the connections of the carrier: when a
+//! connection is lost and made again, no accepted sample is lost.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,61 +17,61 @@ use crate::{
     session::{Session, SessionConfig, SessionEvent},
 };
 
-/// When something was due and could not be sent, it is tried again after this time.
+/// Delay until the next try, when something was due and could not be sent.
 const RETRY: Duration = Duration::from_micros(500);
-/// A connection that is lost again and again is made anew no more often.
+/// The shortest time between two connection attempts to a peer.
 const RECONNECT_PERIOD: Duration = Duration::from_secs(1);
-/// The state of a peer that began the connection is kept so long after it was lost.
+/// The state of a peer that began the connection is kept this long after it was lost.
 const FORGET_AFTER: Duration = Duration::from_secs(120);
 
-/// Makes the memory for the samples of a peer.
+/// Provides the memory for the samples of a peer.
 pub type MemoryOf = Box<dyn FnMut(PublicKey) -> Box<dyn Memory> + Send>;
 
-/// What happened.
+/// An event of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndpointEvent {
-    /// A peer is connected: for the first time, or again.
+    /// A peer connected, for the first time or again.
     Connected {
-        /// Who.
+        /// The key of the peer.
         peer: PublicKey,
-        /// Where it is.
+        /// The address of the peer.
         address: SocketAddr,
     },
-    /// The connection to a peer is lost. What was accepted is kept.
+    /// The connection to a peer was lost. Accepted samples are kept.
     Disconnected {
-        /// Who.
+        /// The key of the peer.
         peer: PublicKey,
-        /// Why.
+        /// The reason.
         why: DisconnectReason,
     },
-    /// A peer was away for too long, or was closed: its state is gone, and so many accepted samples with it.
+    /// The state of a peer was dropped: it was away for too long, or was closed.
     Forgotten {
-        /// Who.
+        /// The key of the peer.
         peer: PublicKey,
-        /// Samples that were not delivered, or of which that is not known.
+        /// Accepted samples that were not delivered, or whose delivery is not confirmed.
         lost: u64,
     },
-    /// Someone was turned away.
+    /// A peer was refused.
     Refused {
-        /// Who, if known.
+        /// The key of the peer, if it sent one.
         peer: Option<PublicKey>,
-        /// From where.
+        /// The source address of the attempt.
         address: SocketAddr,
-        /// Why.
+        /// The reason.
         why: String,
-        /// How many others were since the last such event.
+        /// Number of other refusals since the last such event.
         more: u64,
     },
-    /// About a stream of a peer.
+    /// An event of the session with a peer.
     Session {
-        /// Who.
+        /// The key of the peer.
         peer: PublicKey,
-        /// What.
+        /// The event.
         event: SessionEvent,
     },
 }
 
-/// See the module.
+/// The sessions with all peers of a socket, over carrier `C`.
 pub struct Endpoint<C> {
     carrier: C,
     config: SessionConfig,
@@ -85,7 +85,7 @@ pub struct Endpoint<C> {
 struct Peer {
     session: Session,
     carried: Option<SessionId>,
-    /// Where to connect to, if this side began.
+    /// The address to connect to, if this end began the connection.
     target: Option<SocketAddr>,
     connected_at: Instant,
     /// When to connect again.
@@ -94,7 +94,7 @@ struct Peer {
 }
 
 impl<C: Carrier> Endpoint<C> {
-    /// An endpoint without peers. `seed` is random, and different each time.
+    /// An endpoint without peers. `seed` must be random and differ each time.
     pub fn new(carrier: C, config: SessionConfig, seed: u64) -> Self {
         Self {
             carrier,
@@ -107,14 +107,15 @@ impl<C: Carrier> Endpoint<C> {
         }
     }
 
-    /// Puts the samples of peers that become known from now on there, instead of on the heap.
+    /// Sets where the samples of peers are stored that become known from now on, instead of on the
+    /// heap.
     pub fn set_memory(&mut self, memory_of: MemoryOf) {
         self.memory_of = memory_of;
     }
 
-    /// Connects to a peer, and again whenever the connection is lost. Streams may be opened at once. If a connection was
-    /// begun before, the peer may have moved here: the connection goes on from whichever address answers, a round trip
-    /// later.
+    /// Connects to a peer, and again whenever the connection is lost. Streams may be opened at
+    /// once. If a connection was begun before, the peer may have moved to this address: the session
+    /// continues from whichever address answers, a round trip later.
     ///
     /// # Errors
     /// When the address cannot be sent to, or too many sessions are open.
@@ -159,7 +160,7 @@ impl<C: Carrier> Endpoint<C> {
         self.on_carrier_events(now);
     }
 
-    /// Ends all connections; the packets that tell it are to be sent still.
+    /// Ends all connections. The packets that notify the peers are still to be sent.
     pub fn close_all(&mut self, now: Instant) {
         let peers: Vec<_> = self.peers.keys().copied().collect();
         peers.into_iter().for_each(|key| self.close(now, key));
@@ -170,7 +171,7 @@ impl<C: Carrier> Endpoint<C> {
         self.peers.get(key).map(|peer| &peer.session)
     }
 
-    /// The session with a peer, to send and to take.
+    /// The session with a peer, for sending and receiving.
     pub fn session_mut(&mut self, key: &PublicKey) -> Option<&mut Session> {
         self.peers.get_mut(key).map(|peer| &mut peer.session)
     }
@@ -185,12 +186,12 @@ impl<C: Carrier> Endpoint<C> {
         &self.carrier
     }
 
-    /// The carrier, to allow peers.
+    /// The carrier, for allowing peers.
     pub fn carrier_mut(&mut self) -> &mut C {
         &mut self.carrier
     }
 
-    /// A packet arrived. It may be anything, from anyone.
+    /// Processes a received packet, which may be anything from any source.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -208,7 +209,7 @@ impl<C: Carrier> Endpoint<C> {
         self.on_carrier_events(now);
     }
 
-    /// Time has passed.
+    /// Processes everything that is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.carrier.poll_timeout().is_some_and(|at| at <= now) {
             self.carrier.handle_timeout(now);
@@ -236,7 +237,8 @@ impl<C: Carrier> Endpoint<C> {
         self.on_carrier_events(now);
     }
 
-    /// Appends the next packet to the buffer. Call it until it returns `None`, after everything that happens.
+    /// Appends the next packet to the buffer. Call it until it returns `None`, after every other
+    /// call.
     pub fn poll_transmit(&mut self, now: Instant, packet: &mut Vec<u8>) -> Option<Transmit> {
         let (peers, by_session) = (&mut self.peers, &self.by_session);
         let mut next = |session: SessionId, bytes: usize, out: &mut Vec<u8>| {
@@ -249,8 +251,8 @@ impl<C: Carrier> Endpoint<C> {
         transmit
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout), at the latest; later than `now`, as long as everything
-    /// that can be sent was.
+    /// The latest time at which to call [`handle_timeout`](Self::handle_timeout). It is later than
+    /// `now`, provided that all packets were sent.
     pub fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
         let connected = self.peers.values().filter(|peer| peer.carried.is_some());
         let sessions = connected.filter_map(|peer| peer.session.poll_timeout());
@@ -265,11 +267,11 @@ impl<C: Carrier> Endpoint<C> {
             .chain(again)
             .chain(self.carrier.poll_timeout())
             .min()?;
-        // What is due was tried just now.
+        // Everything that was due has just been tried.
         Some(if first <= now { now + RETRY } else { first })
     }
 
-    /// What happened, the oldest first.
+    /// Returns the oldest event.
     pub fn poll_event(&mut self) -> Option<EndpointEvent> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
@@ -345,7 +347,7 @@ impl<C: Carrier> Endpoint<C> {
         let Some(peer) = self.peers.get_mut(&key) else {
             return;
         };
-        // Another connection to the same peer may carry on, or be on its way.
+        // Another connection to the same peer may be in use, or being made.
         if peer.carried.is_some_and(|carried| carried != session) {
             return;
         }
@@ -415,7 +417,7 @@ mod tests {
         ([10, 0, 0, host], 4000).into()
     }
 
-    /// Two endpoints and what is on its way between them.
+    /// Two endpoints and the packets in flight between them.
     struct Pair {
         now: Instant,
         ends: [(SocketAddr, Endpoint<PlainCarrier>); 2],

@@ -1,9 +1,9 @@
-//! The link between hosts: it carries samples over lossy, slow or interrupted wireless at close to what the channel
-//! can carry.
+//! The link between hosts: it carries samples over lossy, slow or interrupted wireless at close to
+//! the capacity of the channel.
 //!
-//! Everything in here but the thin `shell` is sans-IO: state machines that take the time and what arrived, and return
-//! what is to be sent. So the whole link runs on a simulated network under a virtual clock, and every failure can be
-//! replayed from its seed.
+//! All modules except the thin `shell` are sans-IO: state machines that take the time and received
+//! packets, and return packets to send. So the whole link runs on a simulated network under a
+//! virtual clock, and every failure can be replayed from its seed.
 
 pub mod carrier;
 pub mod coding;

@@ -1,5 +1,5 @@
-//! Where samples are put as they arrive: the application can supply the memory, so that a sample is decrypted and decoded
-//! into the very block that its consumers will map.
+//! Memory for samples as they arrive. The application can supply it, so that a sample is decrypted
+//! and decoded into the very block that its consumers will map.
 
 use std::{
     any::Any,
@@ -24,14 +24,16 @@ use bytes::Bytes;
 /// }
 /// ```
 pub trait Memory: Send {
-    /// Memory for a sample of a stream that begins to arrive, of just so many bytes. It may hold anything: all of it is
-    /// written before the sample is delivered. A sample that is given up drops it, written in part.
+    /// Returns a buffer of exactly `bytes` for a sample that begins to arrive. It may hold
+    /// anything: all of it is written before the sample is delivered. When a sample is given up,
+    /// its buffer is dropped, written in part.
     ///
-    /// It is asked for no more than the peer was granted; see
-    /// [`ReceiverConfig`](crate::receiver::ReceiverConfig). The peer decides how many bytes there are, within that.
+    /// The sum of all buffers stays within what the peer was granted; see
+    /// [`ReceiverConfig`](crate::receiver::ReceiverConfig). Within that, the peer decides on
+    /// `bytes`.
     ///
     /// # Errors
-    /// When there is none now. Symbols of the sample are dropped, and the next one asks again.
+    /// When there is no memory now. Symbols of the sample are dropped, and the next one asks again.
     fn allocate(&mut self, stream: u32, bytes: usize) -> Result<Box<dyn SampleBuffer>, NoMemory>;
 }
 
@@ -40,12 +42,12 @@ pub trait Memory: Send {
 #[error("there is no memory for a sample")]
 pub struct NoMemory;
 
-/// Memory for one sample: a vector, shared memory, or whatever has bytes.
+/// A buffer for one sample: a vector, shared memory, or anything else with bytes.
 pub trait SampleBuffer: AsRef<[u8]> + AsMut<[u8]> + Any + Send + Sync {}
 
 impl<T: AsRef<[u8]> + AsMut<[u8]> + Any + Send + Sync> SampleBuffer for T {}
 
-/// Memory of the heap, as much as is asked for.
+/// Allocates on the heap, without a limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heap;
 
@@ -67,7 +69,7 @@ impl Payload {
         &mut (*self.0).as_mut()[range]
     }
 
-    /// The memory that [`Memory::allocate`] gave, or `self` if it is of another type.
+    /// Returns the buffer that [`Memory::allocate`] gave, or `self` if it is of another type.
     pub fn into_block<T: SampleBuffer>(self) -> Result<T, Self> {
         if (&*self.0 as &dyn Any).is::<T>() {
             let block: Box<dyn Any> = self.0;
@@ -76,7 +78,7 @@ impl Payload {
         Err(self)
     }
 
-    /// The bytes, not copied; the memory is dropped with the last of them.
+    /// Returns the bytes without a copy; the buffer is dropped with the last of them.
     pub fn into_bytes(self) -> Bytes {
         self.into_block::<Vec<u8>>()
             .map_or_else(Bytes::from_owner, Bytes::from)
@@ -134,7 +136,7 @@ mod tests {
         session::{Session, SessionConfig, SessionEvent},
     };
 
-    /// A pool that gives the first blocks in vain, and counts what is out.
+    /// A pool that first returns the prepared results, and counts the buffers in use.
     struct Pool {
         in_vain: Vec<Result<usize, NoMemory>>,
         out: Arc<AtomicUsize>,
@@ -179,7 +181,8 @@ mod tests {
         }
     }
 
-    /// Sends samples of these lengths over a path that loses every fifth packet; returns what arrived.
+    /// Sends samples of these lengths over a path that loses every fifth packet, and returns those
+    /// that arrive.
     fn arrive(qos: Qos, memory: Pool, lengths: &[usize]) -> (Vec<LinkSample>, Session) {
         let mut now = Instant::now();
         let [mut sender, mut receiver] =

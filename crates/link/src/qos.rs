@@ -1,22 +1,22 @@
-//! How a stream is delivered.
+//! The quality of service of a stream.
 
 use std::{num::NonZeroU32, time::Duration};
 
 /// The quality of service of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Qos {
-    /// What happens to samples that cannot all be carried.
+    /// What happens to samples that exceed the capacity of the link.
     pub delivery: Delivery,
-    /// Which streams go first.
+    /// The priority among streams.
     pub traffic_class: TrafficClass,
     /// A sample delivered later than this after it was sent counts as late.
     pub deadline: Option<Duration>,
-    /// A sample older than this is dropped, wherever it is.
+    /// A sample older than this is dropped, at either end.
     pub lifespan: Option<Duration>,
 }
 
 impl Qos {
-    /// Of the default class, without deadline or lifespan.
+    /// The default class, without deadline or lifespan.
     pub const fn new(delivery: Delivery) -> Self {
         Self {
             delivery,
@@ -27,23 +27,24 @@ impl Qos {
     }
 }
 
-/// What happens to samples that cannot all be carried.
+/// What happens to samples that exceed the capacity of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// Every sample is delivered, in order. The producer waits while `depth` samples are under way.
+    /// Every sample is delivered, in order. The producer waits while `depth` samples are pending or
+    /// in flight.
     KeepAll {
-        /// Samples under way, at most.
+        /// The most samples pending or in flight.
         depth: NonZeroU32,
     },
-    /// What is sent is repaired until it is complete. The last `depth` samples wait for their turn, older ones are
-    /// dropped; a sample that completes after a newer one is dropped too.
+    /// A sample in transmission is repaired until it is complete. The last `depth` samples are
+    /// pending, older ones are dropped; a sample that completes after a newer one is dropped too.
     KeepLast {
-        /// Samples that wait, at most.
+        /// The most pending samples.
         depth: NonZeroU32,
     },
-    /// As `KeepLast`, but nothing is repaired.
+    /// As `KeepLast`, but without repair.
     BestEffort {
-        /// Samples that wait, at most.
+        /// The most pending samples.
         depth: NonZeroU32,
     },
     /// Only the newest sample counts: a newer one ends the repair of its predecessor.
@@ -72,7 +73,7 @@ impl Delivery {
         }
     }
 
-    /// Samples that wait on one side, at most.
+    /// The most samples that wait at one end.
     pub const fn depth(self) -> usize {
         match self {
             Self::KeepAll { depth } | Self::KeepLast { depth } | Self::BestEffort { depth } => {
@@ -87,7 +88,7 @@ impl Delivery {
         matches!(self, Self::KeepAll { .. })
     }
 
-    /// Whether lost symbols are made good.
+    /// Whether lost symbols are repaired.
     pub const fn repairs(self) -> bool {
         !matches!(self, Self::BestEffort { .. })
     }
@@ -100,13 +101,13 @@ const fn at_least_one(depth: u32) -> NonZeroU32 {
     }
 }
 
-/// Which streams go first: a higher class takes all that it needs.
+/// The priority of a stream: a higher class takes all that it needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum TrafficClass {
     /// Commands and small state.
     Control = 0,
-    /// What is not said.
+    /// The default.
     #[default]
     Default = 1,
     /// Images, clouds, recordings.
@@ -114,6 +115,6 @@ pub enum TrafficClass {
 }
 
 impl TrafficClass {
-    /// All classes, the first to go first.
+    /// All classes, highest first.
     pub const ALL: [Self; 3] = [Self::Control, Self::Default, Self::Bulk];
 }

@@ -1,6 +1,8 @@
-//! Non-cryptographic random numbers for simulations, and random bytes from the system or from such a sequence.
+//! Non-cryptographic random numbers for simulations, and random bytes from the system or from such
+//! a sequence.
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014), seeded by the caller.
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014), seeded
+/// by the caller.
 ///
 /// Not `fastrand`: seeded simulations that tests and docs quote depend on this sequence.
 #[derive(Debug)]

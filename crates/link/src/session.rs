@@ -1,9 +1,10 @@
-//! One peer: both directions of its samples, and the rate at which ours may go.
+//! A session with one peer: samples in both directions, and the rate of sending.
 //!
-//! Each end has a *session* number for what it sends and an *incarnation* number for what it receives, both random. A
-//! receiver that sees a new session drops what it had of the old one; a sender that sees a new incarnation in the
-//! feedback begins a new session. So either end may be lost at any time, and the other tells how many samples that cost.
-//! The carrier's connection may be replaced under a session without any loss.
+//! Each end has a *session* number for what it sends and an *incarnation* number for what it
+//! receives, both random. A receiver that sees a new session drops its state of the old one; a
+//! sender that sees a new incarnation in feedback begins a new session. So either end may be lost
+//! at any time, and the other reports the number of samples lost with it. The carrier's connection
+//! may be replaced under a session without any loss.
 
 use std::{
     collections::VecDeque,
@@ -30,58 +31,59 @@ use crate::{
 
 /// Before the round-trip time is known, a packet without a report counts as lost after this time.
 const FIRST_RTO: Duration = Duration::from_millis(50);
-/// A packet without a report counts as lost after two round-trip times, the time between reports, and this.
+/// A packet without a report counts as lost after two round-trip times, the time between reports,
+/// and this.
 const RTO_MARGIN: Duration = Duration::from_millis(4);
-/// How often it is looked whether the peer has fallen silent.
+/// Interval at which to check whether the peer has fallen silent.
 const SILENCE_CHECK: Duration = Duration::from_millis(50);
-/// A peer that may have lost its state, or has not told what became of samples, is asked again after this time, when nothing
-/// else is sent to it.
+/// A peer that may have lost its state, or that has not reported the outcome of samples, is asked
+/// again after this time, unless anything else is sent to it.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// Sooner, as long as it answers, where samples may have to wait for what it says.
+/// The same, as long as the peer answers, where samples may have to wait for its answer.
 const ASK_AGAIN_SOON: Duration = Duration::from_millis(20);
-/// When everything under way is overdue, the window stays full until something is heard, so a probe goes after this
-/// time, again and again: a fade costs little more than its own length.
+/// When all packets in flight are overdue, the window stays full until feedback arrives. Until then
+/// a probe goes at this interval, so that a fade costs little more than its own length.
 const TAIL_PROBE: Duration = Duration::from_millis(5);
-/// While the rate holds packets back, it is asked again after this time, and then lets a few go at once: each time costs a
-/// wake-up and a system call.
+/// The shortest wait while the rate holds packets back. Then several go at once, since each wake-up
+/// costs a system call.
 const PACING_STEP: Duration = Duration::from_micros(200);
-/// Control messages to the peer that wait, at most, before its own are read no further.
+/// The most control messages that wait for the peer, before its own are no longer read.
 const CONTROL_BACKLOG: usize = 1024;
 
-/// How a session is set up.
+/// The configuration of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SessionConfig {
     /// Bounds of the rate.
     pub rate: rate::Config,
-    /// Bounds of what the peer may take.
+    /// Limits on the peer's use of memory.
     pub receiver: ReceiverConfig,
 }
 
-/// What a session tells.
+/// An event of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionEvent {
-    /// About a stream that this end sends.
+    /// An event of the sending end.
     Sender(SenderEvent),
-    /// About a stream that this end receives.
+    /// An event of the receiving end.
     Receiver(ReceiverEvent),
-    /// The peer has lost what it had received: so many samples were under way, and whether they were delivered is not
-    /// known.
+    /// The peer has lost what it had received. It is not known whether the samples in flight were
+    /// delivered.
     PeerLost {
-        /// Samples under way.
+        /// Number of samples in flight.
         unconfirmed: u64,
     },
 }
 
-/// What is known of a session, at any time.
+/// The state and counters of a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SessionStatus {
     /// The path from here to the peer.
     pub path: rate::Status,
-    /// Sent samples, all streams.
+    /// Counters of sent samples, all streams.
     pub sent: SendCounters,
-    /// Received samples, all streams.
+    /// Counters of received samples, all streams.
     pub received: ReceiveCounters,
-    /// What the receiving end saw.
+    /// Counters of the receiving end.
     pub link: LinkReceiveCounters,
     /// Data packets sent.
     pub packets_sent: u64,
@@ -89,13 +91,13 @@ pub struct SessionStatus {
     pub datagram_bytes_sent: u64,
     /// Bytes of datagrams received.
     pub datagram_bytes_received: u64,
-    /// Bytes of samples and symbols copied on the way out.
+    /// Bytes of samples and symbols copied for sending.
     pub bytes_copied_out: u64,
-    /// Feedback that cannot be true, or does not parse.
+    /// Number of feedbacks that cannot be true, or do not parse.
     pub invalid_feedback: u64,
 }
 
-/// See the module.
+/// Both directions of the exchange with one peer.
 #[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
@@ -105,17 +107,17 @@ pub struct Session {
     rate: Rate,
     peer_incarnation: Option<u32>,
     peer_clock: PeerClock,
-    /// When the rate lets the next packet go.
+    /// When the rate allows the next packet.
     paced_until: Option<Instant>,
     last_sent: Instant,
-    /// When feedback came that was not overtaken.
+    /// When the last feedback arrived that was not overtaken.
     last_heard: Instant,
-    /// When anything last came from the peer.
+    /// When the last datagram arrived from the peer.
     last_arrival: Instant,
     rto: Duration,
-    /// When the peer is asked for a sign that it still knows of this session.
+    /// When to ask the peer whether it still knows this session.
     ask_at: Instant,
-    /// The carrier has made a connection, and nothing was heard through it yet.
+    /// The carrier has made a connection, and no feedback has come through it yet.
     is_new_connection: bool,
     events: VecDeque<SessionEvent>,
     packets_sent: u64,
@@ -125,7 +127,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session with a peer of which nothing is known. `seed` is random, and different each time.
+    /// A session with an unknown peer. `seed` must be random and differ each time.
     pub fn new(config: SessionConfig, seed: u64, now: Instant) -> Self {
         let mut random = Random::new(seed);
         let (session, incarnation) = (random.next_u32(), random.next_u32());
@@ -152,12 +154,13 @@ impl Session {
         }
     }
 
-    /// Puts samples that begin to arrive from now on there, instead of on the heap.
+    /// Sets where samples are stored that begin to arrive from now on, instead of on the heap.
     pub fn set_memory(&mut self, memory: Box<dyn Memory>) {
         self.receiver.set_memory(memory);
     }
 
-    /// The carrier has a connection to the peer, for the first time or again: it is asked whether it is the same.
+    /// Notes that the carrier has a connection to the peer, for the first time or again. The next
+    /// packet asks whether the peer has kept its state.
     pub fn on_connected(&mut self, now: Instant) {
         self.is_new_connection = true;
         self.ask_at = now;
@@ -172,7 +175,7 @@ impl Session {
         self.sender.open(now, name, qos)
     }
 
-    /// Closes a stream to the peer; what was accepted is still carried.
+    /// Closes a stream to the peer; accepted samples are still carried.
     pub fn close(&mut self, now: Instant, stream: u32) {
         self.sender.close(now, stream);
     }
@@ -185,7 +188,7 @@ impl Session {
         self.sender.accept(now, stream, payload)
     }
 
-    /// Takes the oldest sample that waits in a stream of the peer.
+    /// Takes the oldest received sample of a stream.
     pub fn take(&mut self, now: Instant, stream: u32) -> Option<LinkSample> {
         let sample = self.receiver.take(stream);
         self.receiver.report_closed(now);
@@ -193,19 +196,20 @@ impl Session {
         sample
     }
 
-    /// A datagram arrived. It may be anything; what is wrong is counted.
+    /// Processes a received datagram. It may be anything; invalid ones are counted.
     pub fn on_datagram(&mut self, now: Instant, datagram: &[u8]) {
         self.datagram_bytes_received += datagram.len() as u64;
         self.last_arrival = now;
         match Kind::of(datagram) {
             Ok(Kind::Feedback) => self.on_feedback(now, datagram),
-            // What does not parse is counted by the receiver.
+            // The receiver counts packets that do not parse.
             _ => drop(self.receiver.on_data(now, datagram)),
         }
         self.exchange_control(now);
     }
 
-    /// Appends the next datagram, of at most `bytes`, to the buffer; false when there is nothing to send now.
+    /// Appends the next datagram, of at most `bytes`, to the buffer. Returns false when there is
+    /// nothing to send now.
     pub fn next_datagram(&mut self, now: Instant, bytes: usize, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         let written =
@@ -214,7 +218,8 @@ impl Session {
         written
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called, and then datagrams asked for.
+    /// When to call [`handle_timeout`](Self::handle_timeout), and then
+    /// [`next_datagram`](Self::next_datagram).
     pub fn poll_timeout(&self) -> Option<Instant> {
         [
             self.sender.poll_timeout(),
@@ -226,13 +231,13 @@ impl Session {
         .min()
     }
 
-    /// Time has passed.
+    /// Processes everything that is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.sender.handle_timeout(now);
         self.paced_until = self.paced_until.filter(|at| *at > now);
     }
 
-    /// What happened, the oldest first.
+    /// Returns the oldest event.
     pub fn poll_event(&mut self) -> Option<SessionEvent> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
@@ -257,7 +262,7 @@ impl Session {
         self.sender.uses_coding() || self.receiver.uses_coding()
     }
 
-    /// What is known.
+    /// The state and counters of the session.
     pub fn status(&self) -> SessionStatus {
         SessionStatus {
             path: self.rate.status(),
@@ -275,11 +280,11 @@ impl Session {
     fn write_data(&mut self, now: Instant, bytes: usize, out: &mut Vec<u8>) -> bool {
         let permission = self.rate.permission(now);
         self.tell_path(now);
-        // Without anything to bring to an end, nothing is to be learned from probes.
+        // Probes are useless when nothing is unfinished.
         let status = self.rate.status();
         let unfinished = self.sender.has_unfinished();
         let in_flight = status.in_flight_bytes > 0 && unfinished;
-        // A silent link is probed as the rate allows.
+        // On a silent link the rate decides on probes.
         let tail_probe_at = Some(self.tail_probe_at()).filter(|_| in_flight && !status.silent);
         self.paced_until = None;
         let filled = match permission {
@@ -329,14 +334,15 @@ impl Session {
         true
     }
 
-    /// When a probe goes although the window is full, unless something is heard before. (As the tail loss probe of
-    /// RFC 8985, section 7.)
+    /// When a probe goes although the window is full, unless feedback arrives before. (As the tail
+    /// loss probe of RFC 8985, section 7.)
     fn tail_probe_at(&self) -> Instant {
         (self.last_heard + self.rto).max(self.last_sent) + TAIL_PROBE
     }
 
-    /// When a silent link is probed. Samples are not to wait for it; where only control messages are under way, the answer
-    /// may be long in coming because many share the air, so probes become rarer, less so if the peer sends.
+    /// When a silent link is probed. Samples must not wait for it. If only control messages are in
+    /// flight, the answer may be slow because many share the channel, so probes become rarer, less
+    /// so if the peer sends.
     fn probe_at(&self) -> Instant {
         let silence = self.last_sent.saturating_duration_since(self.last_heard);
         let peer_sends = self.last_arrival > self.last_sent;
@@ -348,16 +354,16 @@ impl Session {
             }
     }
 
-    /// Whether it is not known that the peer still knows of this session, or what became of samples that it has: it may
-    /// have told, and that was lost.
+    /// Whether the peer must be asked if it still knows this session, or what became of samples
+    /// that it has: its report may be lost.
     fn has_question(&self) -> bool {
         self.is_new_connection
             || self.sender.streams().awaits_grant()
             || self.sender.awaits_closing()
     }
 
-    /// Whether to ask now. A peer that was started anew while everything sent before had been confirmed, and a grant
-    /// had not arrived, would otherwise never be heard of.
+    /// Whether to ask now. Otherwise nothing would reveal a restart of the peer if all samples sent
+    /// before had been confirmed and a grant was lost.
     fn asks(&mut self, now: Instant) -> bool {
         self.ask_at <= now && self.has_question() && {
             self.ask_at = now + self.ask_again(now);
@@ -367,7 +373,7 @@ impl Session {
         }
     }
 
-    /// After how long the next question follows.
+    /// The time until the next question.
     fn ask_again(&self, now: Instant) -> Duration {
         if self.is_new_connection || self.sender.streams().awaits_grant() {
             let silence = now.saturating_duration_since(self.last_heard);
@@ -377,7 +383,7 @@ impl Session {
         }
     }
 
-    /// Tells the sender what is known of the path.
+    /// Passes the rate's estimate of the path on to the sender.
     fn tell_path(&mut self, now: Instant) {
         let status = self.rate.status();
         let report_interval = self.rate.report_interval(now);
@@ -418,7 +424,7 @@ impl Session {
             arrived: self.peer_clock.expand(feedback.arrived_micros),
             held: Duration::from_micros(feedback.held_micros.into()),
         };
-        // One that was overtaken says nothing new about the path.
+        // Overtaken feedback has no news about the path.
         let overtaken = feedback.number <= self.sender.feedback_seen();
         if !overtaken {
             self.last_heard = now;
@@ -430,8 +436,8 @@ impl Session {
         }
     }
 
-    /// Whether what names this incarnation, and the running session, is from the receiver that had all of the session. If
-    /// not, a new session begins.
+    /// Whether this incarnation, in the running session, is the receiver that had all of the
+    /// session. If not, begins a new session.
     fn is_known(&mut self, now: Instant, incarnation: u32) -> bool {
         let known = *self.peer_incarnation.get_or_insert(incarnation) == incarnation;
         if !known {
@@ -440,7 +446,7 @@ impl Session {
         known
     }
 
-    /// The peer has lost its state.
+    /// Begins a new session, because the peer has lost its state.
     fn restart(&mut self, now: Instant, incarnation: u32) {
         let unconfirmed = self.sender.restart(now, self.random.next_u32());
         self.rate = Rate::new(self.config.rate, now);
@@ -458,7 +464,8 @@ impl Session {
             let (Control::Grant { ends, .. } | Control::Refuse { ends, .. }) = answer else {
                 continue;
             };
-            // The first word of a receiver may be a grant. One that was lost since has granted nothing.
+            // The first message of a receiver may be a grant. A grant of a receiver that lost its
+            // state since is void.
             if ends.session != self.sender.session() || !self.is_known(now, ends.incarnation) {
                 continue;
             }
@@ -476,7 +483,7 @@ impl Session {
     }
 }
 
-/// The peer's clock, from its low 32 bits of microseconds.
+/// The peer's clock, restored from its low 32 bits in microseconds.
 #[derive(Debug, Default)]
 struct PeerClock {
     last: Option<u64>,
@@ -484,7 +491,8 @@ struct PeerClock {
 
 impl PeerClock {
     fn expand(&mut self, low: u32) -> Duration {
-        // The first reading may lie anywhere; it is put a full turn ahead, so that later ones may lie before it.
+        // The first reading is arbitrary; it is put a full turn ahead, so that later ones may lie
+        // before it.
         let micros = self.last.map_or((1 << 32) + u64::from(low), |last| {
             crate::wire::expand(low, last)
         });
@@ -498,7 +506,8 @@ mod tests {
     use super::*;
     use crate::qos::Delivery;
 
-    /// What an application takes late makes room, and the producer hears of it although nothing else is under way.
+    /// Taking a sample late makes room, and the producer learns of it although nothing else is in
+    /// flight.
     #[test]
     fn room_that_an_application_makes_is_told() {
         (2..9).for_each(room_is_told);
@@ -551,7 +560,7 @@ mod tests {
         );
     }
 
-    /// What comes after a sample that the peer has no memory for is delivered all the same.
+    /// Samples behind one for which the peer has no memory are still delivered.
     #[test]
     fn a_sample_that_is_too_long_for_the_peer_is_passed_over() {
         let mut now = Instant::now();
@@ -593,7 +602,7 @@ mod tests {
         );
     }
 
-    /// Carries what is to be sent in both directions, as far as `passes` lets it.
+    /// Carries the datagrams of both directions, as far as `passes` allows.
     fn exchange(
         one: &mut Session,
         other: &mut Session,
@@ -613,7 +622,7 @@ mod tests {
         }
     }
 
-    /// Every so many feedbacks, all but one are lost.
+    /// Only every `lost`-th feedback arrives.
     fn room_is_told(lost: u64) {
         let mut feedbacks = 0;
         let mut now = Instant::now();

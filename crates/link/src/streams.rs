@@ -1,8 +1,9 @@
-//! The streams of one direction, by their number.
+//! The streams of one direction, by number.
 
 use std::{collections::BTreeMap, ops::Index};
 
-/// Tests count how many streams are looked at, so that none notices by its watch that thousands are open.
+/// Streams by number. Tests count accesses, to show that idle streams cost nothing however many are
+/// open.
 #[derive(Debug)]
 pub(crate) struct Streams<S> {
     streams: BTreeMap<u32, S>,
@@ -75,7 +76,7 @@ impl<S> Streams<S> {
         self.looked_at.set(self.looked_at.get() + 1);
     }
 
-    /// How often a stream was looked at.
+    /// Number of accesses to a stream.
     #[cfg(test)]
     pub(crate) fn looked_at(&self) -> u64 {
         self.looked_at.get()
@@ -102,7 +103,7 @@ mod tests {
 
     const STEP: Duration = Duration::from_millis(1);
 
-    /// Two sessions, over a path that is cut for a while.
+    /// Two sessions, over a path that is interrupted for a while.
     struct Pair {
         now: Instant,
         sender: Session,
@@ -175,7 +176,8 @@ mod tests {
                 + self.receiver.receiver().streams_looked_at()
         }
 
-        /// Five streams send now and then, the path is cut for a while. Returns how many streams were looked at.
+        /// Five streams send now and then, and the path is interrupted for a while. Returns the
+        /// number of accesses to streams.
         fn work(&mut self) -> u64 {
             let before = self.looked_at();
             for millis in 0..2000 {
@@ -202,7 +204,7 @@ mod tests {
             few.delivered,
             many.delivered
         );
-        // The two differ a little in what their rates have learnt.
+        // The two differ a little in what their rates have learned.
         assert!(
             work_of_many < work_of_few * 2,
             "{work_of_few} streams looked at, and {work_of_many}"

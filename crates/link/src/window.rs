@@ -1,11 +1,11 @@
-//! Which packets have arrived: a repeated one counts once.
+//! A window of received packet numbers, in which duplicates count once.
 
-/// How far behind the highest packet another may arrive and count.
+/// How far behind the highest number a packet may arrive and still count.
 const PACKETS: u64 = 4096;
 
 #[derive(Debug)]
 pub(crate) struct PacketWindow {
-    /// The highest number, 0: none.
+    /// The highest number received, 0: none.
     pub(crate) highest: u64,
     seen: Box<[u64]>,
 }
@@ -18,14 +18,15 @@ impl PacketWindow {
         }
     }
 
-    /// Whether a packet, of a number from 1, was not seen before and is not too old to tell.
+    /// Whether a packet number, from 1, was not seen before and is recent enough to be sure of
+    /// that.
     pub(crate) fn is_new(&self, number: u64) -> bool {
         let (word, bit) = Self::place(number);
         number > self.highest
             || number > 0 && number + PACKETS > self.highest && self.seen[word] & bit == 0
     }
 
-    /// Notes a packet; false when it is not [new](Self::is_new).
+    /// Notes a packet. Returns false if it is not [new](Self::is_new).
     pub(crate) fn insert(&mut self, number: u64) -> bool {
         if !self.is_new(number) {
             return false;

@@ -1,8 +1,8 @@
-//! Who an end is: an Ed25519 key pair.
+//! The identity of an end: an Ed25519 key pair.
 //!
-//! Peers know each other's public keys beforehand, as with SSH, so there are no certificates: the keys themselves go
-//! through the TLS handshake (raw public keys, RFC 7250). That leaves out X.509 and its parsers, and makes the
-//! handshake small enough for one packet in each direction.
+//! Peers know each other's public keys beforehand, as with SSH, so there are no certificates: the
+//! keys themselves go through the TLS handshake (raw public keys, RFC 7250). That leaves out X.509
+//! and its parsers, and makes the handshake small enough for one packet in each direction.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -16,7 +16,7 @@ use ring::signature::{Ed25519KeyPair, KeyPair as _};
 const PREFIX: &str = "ed25519:";
 const FILE_PREFIX: &str = "nervure-private-key ed25519:";
 
-/// Who a peer is.
+/// The identity of a peer.
 ///
 /// The text form names the whole key, so it is its own fingerprint:
 ///
@@ -45,7 +45,7 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// A text that is no public key.
+/// A text that is not a public key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no public key: expected \"ed25519:\" and 64 hexadecimal digits")]
 pub struct ParsePublicKeyError {
@@ -63,7 +63,7 @@ impl FromStr for PublicKey {
     }
 }
 
-/// Who this end is.
+/// The identity of this end. Its debug output leaves the private key out.
 pub struct KeyPair {
     seed: [u8; 32],
     public: PublicKey,
@@ -77,7 +77,7 @@ impl fmt::Debug for KeyPair {
     }
 }
 
-/// Why there is no key pair.
+/// Why a key pair could not be made, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The system gives no random numbers.
@@ -86,34 +86,34 @@ pub enum IdentityError {
     /// The file cannot be read or written.
     #[error("key file {path}: {error}")]
     Io {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         #[source]
         error: io::Error,
     },
-    /// Others than its owner can read the file.
+    /// Users other than the owner can read the file.
     #[error(
         "key file {path} can be read by others: its mode is {mode:o}, expected 600\nhint: chmod 600 {path}"
     )]
     Exposed {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its mode.
+        /// Its permission bits.
         mode: u32,
     },
-    /// The file is something else.
+    /// The file does not hold a key.
     #[error(
         "key file {path} holds no key: expected \"{FILE_PREFIX}\" and 64 hexadecimal digits\nhint: remove it and a new key is made; peers must then be told the new public key"
     )]
     Malformed {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
     },
 }
 
 impl KeyPair {
-    /// A new key pair.
+    /// Generates a key pair.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl KeyPair {
         Ok(Self::from_seed(seed))
     }
 
-    /// The key pair of a seed. Whoever knows the seed has the key; this is for tests.
+    /// The key pair of a seed, for tests. The seed is as secret as the key.
     pub fn from_seed(seed: [u8; 32]) -> Self {
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("every 32 bytes are a seed");
         let public = pair
@@ -138,7 +138,8 @@ impl KeyPair {
         }
     }
 
-    /// Reads the key pair from a file, or makes one and writes it there, readable by the owner alone.
+    /// Reads the key pair from a file, or makes one and writes it there, readable by the owner
+    /// alone.
     ///
     /// # Errors
     ///
@@ -150,7 +151,7 @@ impl KeyPair {
         }
         let pair = Self::generate()?;
         match pair.store(path) {
-            // Another process was quicker; its key counts.
+            // Another process was faster; its key counts.
             Err(IdentityError::Io { error, .. })
                 if error.kind() == io::ErrorKind::AlreadyExists =>
             {
@@ -191,7 +192,8 @@ impl KeyPair {
         Ok(Self::from_seed(seed))
     }
 
-    /// Writes the key pair to a new file, readable by the owner alone. The file appears complete or not at all.
+    /// Writes the key pair to a new file, readable by the owner alone. The file appears complete or
+    /// not at all.
     ///
     /// # Errors
     ///
@@ -203,7 +205,7 @@ impl KeyPair {
         let written = self
             .write_new(&temporary)
             .and_then(|()| std::fs::hard_link(&temporary, path));
-        // Removing fails only if writing failed, which is the better thing to tell.
+        // Removal fails only if writing failed, and that error is the one to report.
         let _ = std::fs::remove_file(&temporary);
         written.map_err(|error| IdentityError::Io {
             path: path.to_owned(),
@@ -222,7 +224,7 @@ impl KeyPair {
         file.sync_all()
     }
 
-    /// What peers must know to take us.
+    /// The public key, which peers need to accept this end.
     pub fn public(&self) -> PublicKey {
         self.public
     }

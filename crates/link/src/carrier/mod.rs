@@ -1,17 +1,19 @@
-//! What carries datagrams between two ends: identity, encryption, path MTU, address changes.
+//! The contract of a carrier of datagrams between two ends: identity, encryption, path MTU, address
+//! changes.
 //!
-//! A [`Carrier`] is sans-IO: it takes packets and the time, and returns packets and events. It delivers what arrives, at
-//! most once and in any order, and repeats nothing: reliability, order and rate are the link's. So it asks for each
-//! datagram at the moment at which the packet for it is made ([`NextDatagram`]): nothing waits in it and grows stale.
+//! A [`Carrier`] is sans-IO: it takes packets and the time, and returns packets and events. It
+//! delivers datagrams at most once and in any order, and retransmits nothing: reliability, order
+//! and rate belong to the link. So it asks for each datagram when it writes the packet for it
+//! ([`NextDatagram`]): no datagram waits in the carrier and grows stale.
 //!
-//! Two bindings, one contract: [`quic::QuicCarrier`] for use, and a plain one for tests, with neither keys nor
-//! encryption, on which a simulated run repeats byte by byte.
+//! Two carriers fulfil the contract: [`quic::QuicCarrier`] for use, and a plain one for tests,
+//! without keys and encryption, on which a simulated run repeats byte by byte.
 //!
 //! # Copies
 //!
-//! On the way out the link writes a datagram once, into the packet that is sent, where it is encrypted; on the way in it
-//! is decrypted where it was received. [`Counters`] tells the bytes of what is copied beyond that: the few datagrams that
-//! go in packets of QUIC, see [`quic`].
+//! The link writes a datagram once, into the packet that is sent, where it is encrypted. A received
+//! datagram is decrypted in place. [`CarrierCounters`] counts the bytes copied beyond that: the few
+//! datagrams that travel in packets of QUIC, see [`quic`].
 
 mod identity;
 #[cfg(test)]
@@ -27,79 +29,79 @@ use bytes::Bytes;
 
 pub use identity::{IdentityError, KeyPair, ParsePublicKeyError, PublicKey};
 
-/// A connection to a peer, from the first attempt to its end, whatever addresses and packet sizes it goes through.
-/// A number is never used twice by one carrier.
+/// A connection to a peer, from the first attempt to its end, across changes of address and packet
+/// size. A carrier never uses a number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub u64);
 
-/// Gives the next datagram for a session: appends at most so many bytes to the buffer and returns true, or returns false
-/// when there is nothing to send now.
+/// Provides the next datagram of a session: appends at most the given number of bytes to the buffer
+/// and returns true, or returns false when there is nothing to send now.
 pub type NextDatagram<'a> = dyn FnMut(SessionId, usize, &mut Vec<u8>) -> bool + 'a;
 
-/// What the network said of congestion on a packet's way (RFC 3168).
+/// The congestion mark of a packet (RFC 3168).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ecn {
-    /// Can be marked.
+    /// The path may mark the packet; ECT(0).
     Ect0,
-    /// Can be marked, too.
+    /// The path may mark the packet; ECT(1).
     Ect1,
-    /// Was marked.
+    /// The path has marked the packet.
     CongestionExperienced,
 }
 
-/// Where the packet goes that [`Carrier::poll_transmit`] wrote.
+/// Destination and size of a packet that [`Carrier::poll_transmit`] wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// The receiver.
+    /// Address of the receiver.
     pub destination: SocketAddr,
-    /// Bytes of the packet.
+    /// Length of the packet, in bytes.
     pub size: usize,
-    /// How to mark the packet.
+    /// The mark to send it with.
     pub ecn: Option<Ecn>,
 }
 
-/// Something that happened.
+/// An event of a carrier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CarrierEvent {
-    /// The peer has proved who it is; datagrams may go.
+    /// The peer has proved its identity; datagrams may be sent.
     Connected {
-        /// The session that the other events speak of.
+        /// The session, as named in all further events.
         session: SessionId,
-        /// Who it is.
+        /// The key that the peer has proved.
         peer: PublicKey,
-        /// Where it is.
+        /// The address of the peer.
         address: SocketAddr,
     },
     /// A datagram arrived that [`Carrier::handle_packet`] did not return.
     Datagram {
-        /// From whom.
+        /// The session that it belongs to.
         session: SessionId,
-        /// What it said: a view of the received packet.
+        /// The datagram, a view of the received packet.
         datagram: Bytes,
     },
     /// The largest datagram changed; see [`Carrier::max_datagram_bytes`].
     MaxDatagramChanged {
-        /// Of which session.
+        /// The session concerned.
         session: SessionId,
         /// The new maximum, in bytes.
         bytes: usize,
     },
     /// The session is over.
     Lost {
-        /// Which.
+        /// The session that ended.
         session: SessionId,
-        /// Why.
+        /// The reason.
         why: DisconnectReason,
     },
-    /// Someone was turned away. At most one a second; `more` counts those in between.
+    /// A peer was refused. At most one event a second; `more` counts the others.
     Refused {
-        /// Who, if it told a key.
+        /// The key of the peer, if it sent one.
         peer: Option<PublicKey>,
-        /// From where.
+        /// The source address of the attempt.
         address: SocketAddr,
-        /// Why.
+        /// The reason.
         why: String,
-        /// How many others were refused since the last such event.
+        /// Number of other refusals since the last such event.
         more: u64,
     },
 }
@@ -107,7 +109,7 @@ pub enum CarrierEvent {
 /// Why a session ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DisconnectReason {
-    /// Nothing was heard for the idle timeout.
+    /// No packet came for the idle timeout.
     #[error("nothing heard for {0} s")]
     TimedOut(u64),
     /// The peer closed it.
@@ -116,13 +118,13 @@ pub enum DisconnectReason {
     /// [`Carrier::close`] was called.
     #[error("closed here")]
     ClosedHere,
-    /// The peer lost its memory of the session: it was started anew.
+    /// The peer lost its state of the session: it restarted.
     #[error("the peer was started anew")]
     Restarted,
     /// The same peer made a new session, which replaces this one.
     #[error("replaced by a newer session of the same peer")]
     Replaced,
-    /// The peer does not take us, or is not who it should be.
+    /// The peer refuses our key, or has another key than expected.
     #[error("{0}")]
     Refused(String),
     /// The peer broke the protocol.
@@ -130,26 +132,26 @@ pub enum DisconnectReason {
     Protocol(String),
 }
 
-/// A connection that cannot even be tried.
+/// Why a connection cannot be attempted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// Nothing can be sent there.
+    /// The address cannot be sent to.
     #[error("cannot connect to {0}: expected an address with a host and a port other than 0")]
     Address(SocketAddr),
-    /// There is no such session, or it was not begun from here.
+    /// There is no such session, or the peer began it.
     #[error("no session of this side has the number {0}")]
     NoSession(u64),
-    /// More would not be bounded.
+    /// The limit on open sessions is reached.
     #[error("{0} sessions are open, which is the maximum")]
     TooMany(usize),
 }
 
-/// What a carrier did, in total.
+/// Totals of a carrier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CarrierCounters {
-    /// Bytes that were copied from datagrams into packets.
+    /// Bytes copied from datagrams into packets.
     pub bytes_copied_out: u64,
-    /// Bytes that were copied from packets before they became [`Event::Datagram`]s.
+    /// Bytes copied from packets before they became [`CarrierEvent::Datagram`]s.
     pub bytes_copied_in: u64,
     /// Datagrams sent.
     pub datagrams_sent: u64,
@@ -159,15 +161,17 @@ pub struct CarrierCounters {
     pub packets_sent: u64,
     /// Packets received that belonged to a session.
     pub packets_received: u64,
-    /// Packets received that belonged to nothing.
+    /// Packets received that belonged to no session.
     pub packets_ignored: u64,
-    /// Peers turned away.
+    /// Peers refused.
     pub refused: u64,
 }
 
-/// See the module. One carrier serves one UDP socket: one session or several, begun here or accepted.
+/// Carries datagrams over one UDP socket, for any number of sessions, begun here or accepted. See
+/// the module.
 pub trait Carrier {
-    /// Begins a session with the peer that has this key. It is tried until it succeeds or is [closed](Self::close).
+    /// Begins a session with the peer that has this key. Attempts continue until one succeeds or
+    /// the session is [closed](Self::close).
     ///
     /// # Errors
     ///
@@ -179,8 +183,8 @@ pub trait Carrier {
         peer: PublicKey,
     ) -> Result<SessionId, ConnectError>;
 
-    /// The peer of a session begun here may have moved to this address. The session goes on, from whichever address
-    /// answers, a round trip later.
+    /// Continues a session begun here with a peer that may have moved to this address. It uses
+    /// whichever address answers, a round trip later.
     ///
     /// # Errors
     ///
@@ -192,14 +196,15 @@ pub trait Carrier {
         to: SocketAddr,
     ) -> Result<(), ConnectError>;
 
-    /// This side's address changed. Sessions begun here go on from the new one.
+    /// Continues the sessions begun here from a new local address.
     fn local_address_changed(&mut self, now: Instant);
 
-    /// Ends a session. [`Event::Lost`] follows.
+    /// Ends a session. [`CarrierEvent::Lost`] follows.
     fn close(&mut self, now: Instant, session: SessionId);
 
-    /// A packet arrived. It may be anything, from anyone. Returns the datagram that it holds, as a view of it, if there is
-    /// just one and its session is connected; others follow as [`Event::Datagram`].
+    /// Processes a received packet, which may be anything from any source. Returns its datagram, as
+    /// a view, if there is exactly one and its session is connected; further datagrams follow as
+    /// [`CarrierEvent::Datagram`].
     fn handle_packet<'p>(
         &mut self,
         now: Instant,
@@ -208,8 +213,8 @@ pub trait Carrier {
         packet: &'p mut [u8],
     ) -> Option<(SessionId, &'p [u8])>;
 
-    /// Appends the next packet to the buffer. Call it until it returns `None`: after each packet and timeout, and whenever
-    /// there is something to send.
+    /// Appends the next packet to the buffer. Call it until it returns `None`: after each packet
+    /// and timeout, and whenever there is something to send.
     fn poll_transmit(
         &mut self,
         now: Instant,
@@ -217,18 +222,19 @@ pub trait Carrier {
         packet: &mut Vec<u8>,
     ) -> Option<Transmit>;
 
-    /// What happened. Call it until it returns `None`, after each packet and timeout.
+    /// Returns the oldest event. Call it until it returns `None`, after each packet and timeout.
     fn poll_event(&mut self) -> Option<CarrierEvent>;
 
-    /// The largest datagram that fits into one packet on the path. `None` while the session is not connected.
+    /// The largest datagram that fits into one packet on the path. `None` while the session is not
+    /// connected.
     fn max_datagram_bytes(&self, session: SessionId) -> Option<usize>;
 
-    /// When to call [`handle_timeout`](Self::handle_timeout), at the latest.
+    /// The latest time at which to call [`handle_timeout`](Self::handle_timeout).
     fn poll_timeout(&mut self) -> Option<Instant>;
 
-    /// Time has passed.
+    /// Processes what is due.
     fn handle_timeout(&mut self, now: Instant);
 
-    /// What was done so far.
+    /// The totals so far.
     fn counters(&self) -> CarrierCounters;
 }

@@ -18,7 +18,7 @@ const WELCOME: u8 = 2;
 const DATAGRAM: u8 = 3;
 const GOODBYE: u8 = 4;
 
-/// Packets are a kind, the initiator's number of the session, and for a datagram its bytes.
+/// A packet is a kind, the initiator's number of the session, and the bytes of a datagram.
 pub struct PlainCarrier {
     own: PublicKey,
     sessions: BTreeMap<SessionId, PlainSession>,
@@ -31,7 +31,7 @@ pub struct PlainCarrier {
 
 struct PlainSession {
     address: SocketAddr,
-    /// The number that the initiator gave it.
+    /// The initiator's number of the session.
     number: u64,
     peer: PublicKey,
     ours: bool,
@@ -40,7 +40,7 @@ struct PlainSession {
 }
 
 impl PlainCarrier {
-    /// A carrier that says to have this key.
+    /// A carrier that claims this key.
     pub fn new(own: PublicKey) -> Self {
         Self {
             own,
@@ -184,7 +184,7 @@ impl Carrier for PlainCarrier {
                     });
                 }
             }
-            // The top bit of the kind tells who began the session.
+            // The top bit of the kind is set in packets from the initiator.
             (kind, _) if kind & 0x7f == DATAGRAM => {
                 let id = self.find(kind == DATAGRAM, number, from)?;
                 let session = self.sessions.get_mut(&id).expect("just found");

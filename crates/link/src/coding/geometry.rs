@@ -1,20 +1,20 @@
-//! How a sample is cut into coding blocks and shards: a function of its length and of the longest shard, so that both
-//! ends find the same.
+//! How a sample is cut into coding blocks and shards. The cut depends only on the lengths of the
+//! sample and of the longest shard, so both ends compute the same.
 
 use std::ops::Range;
 
 /// The longest sample, in bytes.
 pub const SAMPLE_BYTES_MAX: usize = 1 << 30;
-/// The most source shards of a coding block.
+/// The most source shards in a coding block.
 pub const SHARDS_MAX: usize = 1024;
-/// The least that may be the longest shard.
+/// The lowest limit for the length of a shard, in bytes.
 pub const SHARD_LIMIT_MIN: usize = 64;
-/// The longest shard.
+/// The longest shard, in bytes.
 pub const SHARD_BYTES_MAX: usize = 1 << 16;
 /// Repair shards for each source shard: enough for 75 % loss, after which symbols are repeated.
 const REPAIR_RATIO: usize = 3;
 
-/// How a sample is cut.
+/// The cut of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     sample_bytes: usize,
@@ -33,8 +33,8 @@ pub struct CodingBlock {
 }
 
 impl Geometry {
-    /// Cuts a sample into shards of at most `shard_limit` bytes, which is even. The blocks, and the shards of a block,
-    /// are as equal as can be. `None` when a length is out of range.
+    /// Cuts a sample into shards of at most `shard_limit` bytes, an even number. The blocks, and
+    /// the shards of a block, are as equal as possible. `None` when a length is out of range.
     pub fn new(sample_bytes: usize, shard_limit: usize) -> Option<Self> {
         let limits = SHARD_LIMIT_MIN..=SHARD_BYTES_MAX;
         if sample_bytes > SAMPLE_BYTES_MAX
@@ -55,27 +55,28 @@ impl Geometry {
         })
     }
 
-    /// The length of the sample.
+    /// The length of the sample, in bytes.
     pub fn sample_bytes(&self) -> usize {
         self.sample_bytes
     }
 
-    /// The longest shard.
+    /// The longest shard, in bytes.
     pub fn shard_limit(&self) -> usize {
         self.shard_limit
     }
 
-    /// How many coding blocks there are; at least one.
+    /// Number of coding blocks, at least 1.
     pub fn blocks(&self) -> usize {
         self.blocks
     }
 
-    /// Whether the repair of a sample takes the erasure code: a block of one shard is repeated instead.
+    /// Whether the repair of a sample takes the erasure code: a block of one shard is repeated
+    /// instead.
     pub fn needs_coding(&self) -> bool {
         self.block(0).source_shards() > 1
     }
 
-    /// A block, by its number.
+    /// The block with this number, from 0.
     pub fn block(&self, number: usize) -> CodingBlock {
         debug_assert!(number < self.blocks);
         let start = number * self.block_bytes;
@@ -89,7 +90,7 @@ impl Geometry {
         }
     }
 
-    /// Source shards of all blocks.
+    /// Number of source shards in all blocks.
     pub fn source_shards(&self) -> usize {
         (0..self.blocks)
             .map(|number| self.block(number).source_shards)
@@ -98,32 +99,33 @@ impl Geometry {
 }
 
 impl CodingBlock {
-    /// Where in the sample the block lies.
+    /// The range of the block in the sample.
     pub fn range(&self) -> Range<usize> {
         self.start..self.start + self.bytes
     }
 
-    /// How many source shards there are, and so how many symbols give the block back.
+    /// Number of source shards: this many different symbols restore the block.
     pub fn source_shards(&self) -> usize {
         self.source_shards
     }
 
-    /// How many repair shards there can be.
+    /// Number of possible repair shards.
     pub fn repair_shards(&self) -> usize {
         self.source_shards * REPAIR_RATIO
     }
 
-    /// How many symbols there are.
+    /// Number of different symbols.
     pub fn symbols(&self) -> usize {
         self.source_shards + self.repair_shards()
     }
 
-    /// The length of every symbol, even; a source shard that is shorter is filled up with zeros.
+    /// The length of every symbol, an even number of bytes; a shorter source shard is padded with
+    /// zeros.
     pub fn shard_bytes(&self) -> usize {
         self.shard_bytes
     }
 
-    /// Where in the block a source shard lies; the last ones may be short or empty.
+    /// The range of a source shard in the block; the last ones may be short or empty.
     pub fn shard_range(&self, shard: usize) -> Range<usize> {
         let start = (shard * self.shard_bytes).min(self.bytes);
         start..(start + self.shard_bytes).min(self.bytes)

@@ -1,9 +1,10 @@
-//! How a sample becomes symbols, any `n` of which give a coding block of `n` source shards back.
+//! The erasure code: any `n` different symbols of a coding block with `n` source shards restore it.
 //!
-//! Repair shards are Reed-Solomon over GF(2^16), in O(n log n) (Lin, Al-Naffouri, Han and Chung: "Novel Polynomial Basis
-//! and Its Application to Reed-Solomon Erasure Codes", FOCS 2014). The low-rate form is used throughout, because there a
-//! repair shard depends on the block alone and not on how many are made: so they are made in steps, as loss asks for
-//! them. A block of one shard is repeated instead.
+//! Repair shards are Reed-Solomon over GF(2^16), in O(n log n) (Lin, Al-Naffouri, Han and Chung:
+//! "Novel Polynomial Basis and Its Application to Reed-Solomon Erasure Codes", FOCS 2014). The
+//! low-rate form is used throughout: there a repair shard depends on the block alone, not on the
+//! number of repair shards, so they are made in steps, as loss requires. A block of one shard is
+//! repeated instead.
 
 pub mod geometry;
 
@@ -14,21 +15,21 @@ use reed_solomon_simd::{
 
 use geometry::CodingBlock;
 
-/// Makes the tables of the erasure code, once in a process: 8 MiB, in 10 to 15 ms. Otherwise the first block that is
-/// repaired waits for them.
+/// Makes the tables of the erasure code, once in a process: 8 MiB, in 10 to 15 ms. Otherwise the
+/// first block that is repaired waits for them.
 pub fn make_tables() {
     drop(DefaultEngine::new());
     tables::get_log_walsh();
 }
 
-/// Makes repair shards and gives blocks back; keeps the working memory.
+/// Encodes repair shards and decodes blocks; keeps its working memory.
 #[derive(Default)]
 pub struct Coder {
     encoder: Option<LowRateEncoder<DefaultEngine>>,
     decoder: Option<LowRateDecoder<DefaultEngine>>,
 }
 
-/// The repair shards of a block that were made so far, one after the other.
+/// The repair shards of a block made so far, in order.
 #[derive(Clone, Debug, Default)]
 pub struct RepairShards {
     bytes: Vec<u8>,
@@ -36,14 +37,15 @@ pub struct RepairShards {
 }
 
 impl RepairShards {
-    /// Bytes held.
+    /// Bytes of all shards.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 }
 
 impl Coder {
-    /// The repair shard `index` (from 0) of a block, made when it is not there yet. `source` are the block's bytes.
+    /// Returns the repair shard `index` (from 0) of a block, and makes it first if need be.
+    /// `source` holds the bytes of the block.
     pub fn repair_shard<'a>(
         &mut self,
         block: CodingBlock,
@@ -57,7 +59,8 @@ impl Coder {
         &repair.bytes[index * block.shard_bytes()..][..block.shard_bytes()]
     }
 
-    /// Makes at least `wanted` repair shards: in steps of the code's own chunks, doubling, as a step is made anew.
+    /// Makes at least `wanted` repair shards. Their number at least doubles and is a multiple of
+    /// the code's own chunks, because each step makes all of them again.
     fn encode(
         &mut self,
         block: CodingBlock,
@@ -107,8 +110,9 @@ impl Coder {
         repair.count = count;
     }
 
-    /// Fills in the source shards of `sample` that are missing. `received` are the numbers of the source shards in
-    /// place; `repair` the repair shards with their indices, each once. Returns the bytes that were copied.
+    /// Restores the missing source shards of a block in `target`. `received` gives the numbers of
+    /// the source shards in place, `repair` the repair shards with their indices, each once.
+    /// Returns the number of bytes copied.
     ///
     /// # Panics
     /// If there are fewer shards than the block has source shards.

@@ -1,4 +1,4 @@
-//! A sample that is arriving.
+//! The assembly of a sample from its symbols.
 
 use crate::{
     coding::{Coder, geometry::Geometry},
@@ -26,7 +26,7 @@ struct BlockAssembly {
     repair: Vec<(usize, Box<[u8]>)>,
 }
 
-/// What a symbol did.
+/// The effect of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AddedSymbol {
     /// Different symbols of the block that have arrived.
@@ -38,7 +38,7 @@ pub(super) struct AddedSymbol {
 }
 
 impl Assembly {
-    /// `payload` is as long as the sample.
+    /// Begins with the first symbol. `payload` is as long as the sample.
     pub(super) fn new(symbol: &Symbol, payload: Payload) -> Self {
         let geometry = symbol.geometry;
         let blocks: Vec<_> = (0..geometry.blocks())
@@ -54,19 +54,19 @@ impl Assembly {
         }
     }
 
-    /// Whether a symbol says the same of the sample as the first one did.
+    /// Whether a symbol describes the sample as the first one did.
     pub(super) fn agrees(&self, symbol: &Symbol) -> bool {
         (self.stream, self.sequence, self.geometry)
             == (symbol.stream, symbol.sequence, symbol.geometry)
     }
 
-    /// Adds a symbol, which agrees, and decodes its block as soon as that can be done.
+    /// Adds a symbol that [agrees](Self::agrees), and decodes its block as soon as possible.
     pub(super) fn add(&mut self, coder: &mut Coder, symbol: &Symbol, shard: &[u8]) -> AddedSymbol {
         let block = self.geometry.block(symbol.block.into());
         let state = &mut self.blocks[usize::from(symbol.block)];
         let index = usize::from(symbol.index);
         let shards = block.source_shards();
-        // The only shard of a block is repeated: all symbols are the same.
+        // A block of one shard is repeated: all its symbols are equal.
         let index = if shards == 1 { 0 } else { index };
         let mut added = AddedSymbol {
             symbols: state.got as u16,

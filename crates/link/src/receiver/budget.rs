@@ -1,15 +1,15 @@
-//! Who may use how much memory.
+//! The memory budget of a receiver, and the credit granted from it.
 
-/// A quarter of the budget can be granted to streams (an assembly takes up to twice its sample: the sample, and as much
-/// of repair shards), half holds samples for the application.
+/// A quarter of the budget can be granted to streams: an assembly takes up to twice the length of
+/// its sample, the sample and as much of repair shards. Half holds samples for the application.
 const GRANT_SHARE: u64 = 4;
 const QUEUE_SHARE: u64 = 2;
-/// No stream is granted more than this part of what can be granted.
+/// A stream is granted at most this part of what can be granted.
 const STREAM_SHARE: u64 = 2;
-/// A stream that opens is granted so many bytes, however many are open.
+/// The least that an opening stream is granted, in bytes, whatever the number of streams.
 const OPENING_LEAST: u64 = 256;
-/// The first streams to open, which most links have no more of, share this part of what can be granted: so their first
-/// samples, if they are large, need not ask for credit, which takes a round trip.
+/// The first streams to open share this part of what can be granted. Most links have no more
+/// streams, so even large first samples need not request credit, which takes a round trip.
 const OPENING_SHARE: u64 = 4;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Budget {
         }
     }
 
-    /// Raises a grant to `wanted` if there is as much, else as far as possible. Returns the new grant.
+    /// Raises a grant to `wanted`, or as far as possible. Returns the new grant, in bytes.
     pub(super) fn grant(&mut self, granted: u64, wanted: u64) -> u64 {
         let all = self.limit / GRANT_SHARE;
         let most = granted + (all - self.granted);
@@ -37,12 +37,12 @@ impl Budget {
         grant
     }
 
-    /// The first grant of a stream that opens: `wanted`, or less where little is left, so that `streams` can open. 0 if there
-    /// is nothing.
+    /// The first grant of an opening stream, in bytes: `wanted`, or less where little is left, so
+    /// that `streams` can open; 0 if nothing is left.
     pub(super) fn grant_opening(&mut self, wanted: u64, streams: usize) -> u64 {
         let all = self.limit / GRANT_SHARE;
         let left = all - self.granted;
-        // Each takes a part of what is left: after `streams`, one in fifty is.
+        // Each takes a part of what is left: after `streams`, one fiftieth is left.
         let share = match self.granted + wanted <= all / OPENING_SHARE {
             true => wanted,
             false => (left * 4 / streams.max(4) as u64).max(OPENING_LEAST),
@@ -50,12 +50,12 @@ impl Budget {
         self.grant(0, wanted.min(share))
     }
 
-    /// A stream has ended.
+    /// Takes the grant of a stream back.
     pub(super) fn release(&mut self, granted: u64) {
         self.granted -= granted;
     }
 
-    /// Takes memory for a sample that waits for the application. False when there is none.
+    /// Takes memory for a sample in a queue. Returns false when there is none.
     pub(super) fn queue(&mut self, bytes: usize) -> bool {
         let fits = self.queued + bytes as u64 <= self.limit / QUEUE_SHARE;
         if fits {
@@ -64,7 +64,7 @@ impl Budget {
         fits
     }
 
-    /// A sample no longer waits.
+    /// Returns the memory of a sample that left its queue.
     pub(super) fn unqueue(&mut self, bytes: usize) {
         self.queued -= bytes as u64;
     }

@@ -1,4 +1,4 @@
-//! What became of the samples of a stream, at its receiving end, and what the link saw.
+//! Counters of the receiving end.
 
 use std::ops::Add;
 
@@ -17,13 +17,13 @@ pub struct ReceiveCounters {
     pub late: u64,
     /// Of them, those that wait in the queue.
     pub queued: u64,
-    /// Complete, but a newer one was delivered before.
+    /// Complete after a newer one was delivered.
     pub superseded: u64,
-    /// Complete, but older than the lifespan.
+    /// Complete when older than the lifespan.
     pub expired: u64,
-    /// Given up by the sender when a part had arrived.
+    /// Given up by the sender when part of it had arrived.
     pub incomplete: u64,
-    /// Complete, but there was no memory for it.
+    /// Complete when there was no memory for it.
     pub refused: u64,
 }
 
@@ -60,16 +60,16 @@ pub struct LinkReceiveCounters {
     pub invalid_packets: u64,
     /// Control messages that do not parse.
     pub invalid_messages: u64,
-    /// Packets of a session that is over.
+    /// Packets of a past session.
     pub stale_packets: u64,
     /// Packets that arrived more than once.
     pub repeated_packets: u64,
-    /// Symbols of samples that were closed before.
+    /// Symbols of samples that were closed already.
     pub late_symbols: u64,
     /// Symbols that belong to no stream, exceed its credit, or contradict others.
     pub refused_symbols: u64,
     /// Bytes of symbols and decoded shards copied.
     pub bytes_copied: u64,
-    /// Memory that is granted to streams or holds samples for the application.
+    /// Memory granted to streams, or holding samples for the application, in bytes.
     pub budget_used_bytes: u64,
 }

@@ -1,7 +1,7 @@
 //! The receiving end: from symbols to samples.
 //!
-//! Memory is bounded by a budget: an assembly is begun only within the credit that its stream was granted, and the sum
-//! of all grants and of what waits for the application stays within the budget.
+//! A budget bounds the memory: an assembly begins only within the credit granted to its stream, and
+//! the sum of all grants and of samples that wait for the application stays within the budget.
 
 mod assembly;
 mod budget;
@@ -39,21 +39,21 @@ use report::Reporter;
 pub use stream::LinkSample;
 use stream::{CompleteSample, QueueOutcome, ReceiveStream};
 
-/// Ranges of ids that are remembered, at most: more than any honest sender leaves.
+/// The most ranges of ids that are remembered: more than any honest sender leaves.
 const RANGES_MAX: usize = 65_536;
-/// Messages for the peer that wait, at most; then its own wait too.
+/// The most messages that wait for the peer; then its own wait too.
 const REPLIES_MAX: usize = 256;
-/// Sessions of the peer that are over and must not come back through late packets.
+/// Number of past sessions that are remembered, so that late packets do not begin them again.
 const RETIRED_SESSIONS: usize = 16;
 
-/// Bounds of what a peer may take.
+/// Limits on a peer's use of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverConfig {
     /// Memory for samples that arrive or wait for the application, in bytes.
     pub budget_bytes: u64,
-    /// Streams that the peer may open.
+    /// The most streams that the peer may open.
     pub max_streams: usize,
-    /// Credit of a stream that has not asked for more, in bytes.
+    /// Credit of a stream that has not requested more, in bytes.
     pub initial_credit: u64,
 }
 
@@ -67,25 +67,25 @@ impl Default for ReceiverConfig {
     }
 }
 
-/// What the receiver tells.
+/// An event at the receiving end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiverEvent {
     /// The peer has opened a stream.
     Opened {
         /// Its number.
         stream: u32,
-        /// What it carries.
+        /// Its name.
         name: String,
-        /// How it is delivered.
+        /// Its quality of service.
         qos: Qos,
     },
-    /// A stream has a sample that it did not have before.
+    /// A stream has a new sample.
     Readable(u32),
-    /// A stream has ended: nothing follows what is in its queue.
+    /// A stream has ended: no samples follow those in its queue.
     Ended(u32),
-    /// The peer has begun a new session: all streams are new; so many samples of the old ones were incomplete.
+    /// The peer has begun a new session: all streams are new.
     PeerRestarted {
-        /// Samples of which a part had arrived, or that waited for their predecessors.
+        /// Number of samples that had arrived in part, or waited for their predecessors.
         lost: u64,
     },
 }
@@ -100,7 +100,7 @@ pub struct Receiver {
     retired: VecDeque<u32>,
     streams: Streams<ReceiveStream>,
     assemblies: BTreeMap<u64, Assembly>,
-    /// Transmissions that are complete and wait for their predecessors or for room.
+    /// Complete transmissions that wait for their predecessors or for room.
     held: BTreeSet<u64>,
     closed: ClosedIds,
     reports: Reports,
@@ -112,14 +112,15 @@ pub struct Receiver {
     events: VecDeque<ReceiverEvent>,
     /// Messages for the peer.
     replies: VecDeque<Control>,
-    /// Messages from the peer about the streams of this side.
+    /// Messages from the peer about the streams that this end sends.
     answers: VecDeque<Control>,
     counters: LinkReceiveCounters,
     totals: ReceiveCounters,
 }
 
 impl Receiver {
-    /// A receiver that knows of no stream, and puts samples on the heap. `incarnation` is a random number.
+    /// A receiver without streams that stores samples on the heap. `incarnation` is a random
+    /// number.
     pub fn new(config: ReceiverConfig, incarnation: u32, now: Instant) -> Self {
         let mut receiver = Self {
             config,
@@ -148,15 +149,15 @@ impl Receiver {
         receiver
     }
 
-    /// Puts samples that begin to arrive from now on there.
+    /// Sets where samples are stored that begin to arrive from now on.
     pub fn set_memory(&mut self, memory: Box<dyn Memory>) {
         self.memory = memory;
     }
 
-    /// A data packet arrived.
+    /// Processes a data packet.
     ///
     /// # Errors
-    /// Nothing of a packet is used that does not parse.
+    /// When the packet does not parse. Then none of it is used.
     pub fn on_data(&mut self, now: Instant, datagram: &[u8]) -> Result<(), WireError> {
         let (header, frames) =
             data::read(datagram).inspect_err(|_| self.counters.invalid_packets += 1)?;
@@ -195,7 +196,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Takes the oldest sample that waits in a stream.
+    /// Takes the oldest sample in the queue of a stream.
     pub fn take(&mut self, stream: u32) -> Option<LinkSample> {
         let state = self
             .streams
@@ -210,7 +211,7 @@ impl Receiver {
         Some(sample)
     }
 
-    /// What happened, the oldest first.
+    /// Returns the oldest event.
     pub fn poll_event(&mut self) -> Option<ReceiverEvent> {
         self.events.pop_front()
     }
@@ -222,12 +223,12 @@ impl Receiver {
         Some(reply)
     }
 
-    /// Messages of the peer about the streams of this side.
+    /// Returns the next message of the peer about the streams that this end sends.
     pub(crate) fn poll_answer(&mut self) -> Option<Control> {
         self.answers.pop_front()
     }
 
-    /// What every stream is granted, to be told again in a new session of this side.
+    /// The grants of all streams, to be repeated in a new session of this end.
     pub(crate) fn grants(&self) -> Vec<Control> {
         let streams = self
             .streams
@@ -258,7 +259,7 @@ impl Receiver {
         self.streams.get(&stream).map(ReceiveStream::counters)
     }
 
-    /// The counters of all streams, ended ones included, control messages left out.
+    /// The counters of all streams, ended ones included, without control messages.
     pub fn totals(&self) -> ReceiveCounters {
         let open = self
             .streams
@@ -267,7 +268,7 @@ impl Receiver {
         open.fold(self.totals, |sum, (_, state)| sum + state.counters())
     }
 
-    /// Bytes of samples that arrive, of their repair shards, and of samples that wait.
+    /// Bytes of samples that arrive, of their repair shards, and of samples in queues.
     pub fn memory_bytes(&self) -> u64 {
         let assemblies: usize = self.assemblies.values().map(Assembly::memory_bytes).sum();
         let held = self
@@ -287,7 +288,7 @@ impl Receiver {
         self.streams.looked_at()
     }
 
-    /// The counters of the link.
+    /// The counters of the receiving end.
     pub fn link_counters(&self) -> LinkReceiveCounters {
         LinkReceiveCounters {
             budget_used_bytes: self.budget.used(),
@@ -304,7 +305,8 @@ impl Receiver {
         streams.map(|(stream, state)| (*stream, state.name.as_str(), state.qos))
     }
 
-    /// Whether a sample of more than one shard has begun to arrive: its repair needs the tables of the erasure code.
+    /// Whether a sample of more than one shard has begun to arrive: its repair needs the tables of
+    /// the erasure code.
     pub(crate) fn uses_coding(&self) -> bool {
         self.uses_coding
     }
@@ -342,7 +344,8 @@ impl Receiver {
         true
     }
 
-    /// Whether packets are of the running session; begins a new one when they are of one not seen before.
+    /// Whether a packet belongs to the running session. Begins a new session if its number was not
+    /// seen before.
     fn is_current(&mut self, session: u32) -> bool {
         if self.session == Some(session) {
             return true;
@@ -387,7 +390,7 @@ impl Receiver {
             return;
         }
         if self.held.contains(&id) {
-            // The sender has missed that it is complete.
+            // The sender does not know yet that it is complete.
             let shards = symbol.geometry.block(symbol.block.into()).source_shards();
             self.reporter.on_progress(id, symbol.block, shards as u16);
             self.counters.late_symbols += 1;
@@ -458,7 +461,7 @@ impl Receiver {
         let bytes = sample.payload.len();
         let expired = state.qos.lifespan.is_some_and(|lifespan| age >= lifespan);
         if state.qos.delivery.keeps_all() {
-            // An expired one keeps its place in the order, as one that is skipped.
+            // An expired sample keeps its place in the order, like a skipped one.
             let complete = CompleteSample {
                 id,
                 sample: (!expired).then_some(sample),
@@ -493,7 +496,8 @@ impl Receiver {
         self.close(id, outcome);
     }
 
-    /// Delivers what a stream that keeps all has complete, in order, as long as its queue has room.
+    /// Delivers the complete samples of a stream that keeps all, in order, while its queue has
+    /// room.
     fn deliver_in_order(&mut self, stream: u32) {
         loop {
             let Some(state) = self.streams.get_mut(&stream) else {
@@ -604,7 +608,7 @@ impl Receiver {
         if self.closed.len() + self.reports.len() >= RANGES_MAX {
             return;
         }
-        // What is complete and held will be delivered: it stays open.
+        // A complete sample that is held will be delivered: it stays open.
         let held: Vec<u64> = self
             .held
             .range(run.transmit_id..end.max(run.transmit_id))
@@ -624,7 +628,7 @@ impl Receiver {
         }
     }
 
-    /// Closes what is not closed of a range.
+    /// Closes the open transmissions of a range.
     fn abandon(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
@@ -640,7 +644,7 @@ impl Receiver {
         }
     }
 
-    /// The sender knows that all below is closed; what it has nothing of any more is dropped.
+    /// Drops assemblies below the floor: the sender has closed them all.
     fn drop_below(&mut self, floor: u64) {
         self.closed.raise_floor(floor);
         while let Some((id, _)) = self.assemblies.first_key_value()
@@ -677,7 +681,8 @@ impl Receiver {
         else {
             return;
         };
-        // An honest peer closes a stream when nothing of it is under way; another may open it anew.
+        // An honest peer closes a stream when none of its samples are in flight; another may open
+        // it again.
         if state.has_unclosed() {
             let left = self
                 .assemblies
@@ -696,7 +701,8 @@ impl Receiver {
     }
 }
 
-/// Memory of the application for a sample, as long as the sample. Control messages are the link's own affair.
+/// Allocates memory of the application, exactly as long as the sample. Control messages are stored
+/// on the heap.
 fn allocate(memory: &mut dyn Memory, stream: u32, bytes: usize) -> Result<Payload, NoMemory> {
     let block = if stream == CONTROL_STREAM {
         Heap.allocate(stream, bytes)

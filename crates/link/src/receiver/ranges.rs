@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::wire::feedback::{ClosedRange, Outcome};
 
-/// The ids that are closed: all below a floor, and ranges above.
+/// The closed ids: all below a floor, and ranges above it.
 #[derive(Debug, Default)]
 pub(super) struct ClosedIds {
     floor: u64,
-    /// Start to end, neither touching nor overlapping.
+    /// Start to end; ranges neither touch nor overlap.
     ranges: BTreeMap<u64, u64>,
 }
 
@@ -65,7 +65,7 @@ impl ClosedIds {
         added
     }
 
-    /// Everything below is closed.
+    /// Closes all ids below the floor.
     pub(super) fn raise_floor(&mut self, floor: u64) {
         self.floor = self.floor.max(floor);
         while let Some(entry) = self.ranges.first_entry()
@@ -79,12 +79,12 @@ impl ClosedIds {
     }
 }
 
-/// Closed ids of which the sender is to be told.
+/// Closed ids to report to the sender.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     /// Start to end and outcome, not overlapping.
     ranges: BTreeMap<u64, (u64, Outcome)>,
-    /// Where to go on, when not all fit one feedback.
+    /// The id at which the next feedback continues, when not all fit in one.
     cursor: u64,
 }
 
@@ -93,7 +93,7 @@ impl Reports {
         self.ranges.len()
     }
 
-    /// Adds a range that overlaps none.
+    /// Adds a range, which overlaps no other.
     pub(super) fn add(&mut self, start: u64, end: u64, outcome: Outcome) {
         let (mut start, mut end) = (start, end);
         if let Some((before, (before_end, before_outcome))) = self.ranges.range(..start).next_back()
@@ -111,7 +111,7 @@ impl Reports {
         self.ranges.insert(start, (end, outcome));
     }
 
-    /// The ranges to tell next, at most `most`, ascending.
+    /// Returns the ranges to report next, at most `most`, ascending.
     pub(super) fn next(&mut self, most: usize) -> Vec<ClosedRange> {
         let closed = |(start, (end, outcome)): (&u64, &(u64, Outcome))| ClosedRange {
             start: *start,
@@ -134,14 +134,14 @@ impl Reports {
         told
     }
 
-    /// The sender knows of these.
+    /// Removes ranges that the sender has acknowledged.
     pub(super) fn forget(&mut self, told: &[ClosedRange]) {
         for range in told {
             self.remove(range.start, range.end);
         }
     }
 
-    /// The sender knows of all below.
+    /// Removes all ids below the floor, which the sender knows.
     pub(super) fn raise_floor(&mut self, floor: u64) {
         self.remove(0, floor);
     }

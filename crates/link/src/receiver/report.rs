@@ -1,4 +1,4 @@
-//! When the sender is told, and what.
+//! When feedback goes to the sender, and what it reports.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,21 +10,22 @@ use crate::window::PacketWindow;
 use crate::wire::data::ReportInterval;
 use crate::wire::feedback::{CLOSED_MAX, ClosedRange, Feedback, PROGRESS_MAX, Progress};
 
-/// After so many packets for each millisecond of the interval that the sender asks for, feedback is due at once.
+/// After this number of packets per millisecond of the interval that the sender asks for, feedback
+/// is due at once.
 const PACKETS_PER_MILLI: u32 = 24;
-/// Before the sender has asked for another.
+/// The interval before the sender has asked for another.
 const FIRST_INTERVAL: Duration = Duration::from_millis(1);
-/// When nothing follows on a path that loses packets, feedback is repeated after this time, so often: where there is
-/// little traffic a lost feedback would be missed.
+/// If no packet follows on a path with loss, feedback is repeated after this time: with little
+/// traffic a lost feedback would be missed.
 const REPEAT_AFTER: Duration = Duration::from_millis(2);
 const REPEATS_AT_LITTLE_LOSS: u8 = 1;
 const REPEATS_AT_MUCH_LOSS: u8 = 3;
-/// What counts as loss, and as much loss.
+/// Thresholds of little and of much loss.
 const LITTLE_LOSS: f64 = 0.02;
 const MUCH_LOSS: f64 = 0.15;
-/// How often a block's progress is told after it has changed, as feedback may be lost.
+/// Number of feedbacks that report a change of a block's progress, as some may be lost.
 const REPEATS: u8 = 3;
-/// Feedbacks of which it is known what closed ranges they told.
+/// Number of feedbacks whose closed ranges are remembered.
 const HISTORY: usize = 64;
 
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub(super) struct Reporter {
     due: Option<Instant>,
     /// A transmission was closed since the application began to take a sample.
     has_closed: bool,
-    /// Blocks that changed: how many symbols they have, and how often that is still to be told.
+    /// Changed blocks: their number of symbols, and how often to report it yet.
     progress: BTreeMap<(u64, u16), (u16, u8)>,
     history: VecDeque<(u64, Vec<ClosedRange>)>,
 }
@@ -66,7 +67,7 @@ impl Default for Reporter {
 }
 
 impl Reporter {
-    /// A packet arrived. The newest says how often feedback is wanted.
+    /// Notes a received packet. The newest sets the interval of feedback.
     pub(super) fn on_packet(
         &mut self,
         now: Instant,
@@ -87,7 +88,7 @@ impl Reporter {
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
     }
 
-    /// When feedback may next go, as often as the sender asks for it: after a pause at once.
+    /// When the next feedback may go: an interval after the last, at once after a pause.
     fn next_at(&self, now: Instant) -> Instant {
         self.reported_at
             .map_or(now, |last| now.max(last + self.interval))
@@ -97,7 +98,7 @@ impl Reporter {
         self.progress.insert((id, block), (symbols, REPEATS));
     }
 
-    /// The application takes a sample.
+    /// Notes that the application begins to take a sample.
     pub(super) fn begin_taking(&mut self) {
         self.has_closed = false;
     }
@@ -110,7 +111,8 @@ impl Reporter {
         }
     }
 
-    /// The sender has this feedback: returns what it told of closed ranges.
+    /// Takes an acknowledged feedback off the history, and returns the closed ranges that it
+    /// reported.
     pub(super) fn acknowledged(&mut self, number: u64) -> Option<Vec<ClosedRange>> {
         let place = self.history.iter().position(|(told, _)| *told == number)?;
         self.history
@@ -119,7 +121,8 @@ impl Reporter {
             .map(|(_, closed)| closed)
     }
 
-    /// A feedback is written: says when the next one is due, if nothing arrives. `highest` packets were sent to here.
+    /// When the next feedback is due after this one, if no packet arrives. The sender has sent
+    /// `highest` packets.
     fn next_due(&mut self, now: Instant, highest: u64) -> Option<Instant> {
         if self.repeats_left == u8::MAX {
             let loss = 1.0 - self.packets as f64 / highest.max(1) as f64;
@@ -145,7 +148,7 @@ impl Reporter {
         }
     }
 
-    /// The feedback that is due now, without what is known of the session alone.
+    /// The feedback that is due now. The caller sets the session and the incarnation.
     pub(super) fn next_feedback(
         &mut self,
         now: Instant,
@@ -184,7 +187,7 @@ impl Reporter {
         }
     }
 
-    /// Progress to tell: what changed, each a few times.
+    /// The progress to report: each change is repeated a few times.
     fn next_progress(&mut self) -> Vec<Progress> {
         let mut told = Vec::new();
         for ((id, block), (symbols, repeats)) in &mut self.progress {
@@ -203,7 +206,7 @@ impl Reporter {
     }
 }
 
-/// Microseconds, wrapping.
+/// Microseconds, modulo 2^32.
 fn micros(duration: Duration) -> u32 {
     duration.as_micros() as u32
 }

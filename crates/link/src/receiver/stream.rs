@@ -11,32 +11,33 @@ use crate::{
     qos::{Delivery, Qos},
 };
 
-/// What a sample counts against the credit, at least; as the sender counts.
+/// The least that a sample counts against the credit, in bytes; the sender counts alike.
 const CHARGE_MIN: u64 = 64;
-/// How far ahead of the next sample one may be skipped.
+/// How far ahead of the next sample a skipped one may be.
 const SKIP_AHEAD: u64 = 1 << 16;
 
-/// A sample that has arrived.
+/// A received sample.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LinkSample {
     /// Its place in its stream; a gap is a loss.
     pub sequence: u64,
-    /// How old it was when its last symbol was sent; the time on the way is not in it. Saturates at 65.535 s.
+    /// Its age when its last symbol was sent, plus the sender's estimate of the transit time.
+    /// Saturates at 65.535 s.
     pub age: Duration,
     /// Its bytes.
     pub payload: Payload,
 }
 
-/// A sample that waits for its predecessors or for room.
+/// A complete sample that waits for its predecessors or for room.
 #[derive(Debug)]
 pub(super) struct CompleteSample {
     pub(super) id: u64,
-    /// None: it is too old and only keeps its place.
+    /// `None` if it has expired and only keeps its place.
     pub(super) sample: Option<LinkSample>,
     pub(super) bytes: usize,
 }
 
-/// What became of a sample of a stream that delivers at once.
+/// What happened to a sample of a stream that delivers at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueOutcome {
     Queued,
@@ -48,11 +49,12 @@ pub(super) enum QueueOutcome {
 pub(super) struct ReceiveStream {
     pub(super) name: String,
     pub(super) qos: Qos,
-    /// The sequence that is delivered next, if all are; else no older one is delivered.
+    /// The sequence to deliver next in a stream that keeps all; in others, older ones are not
+    /// delivered.
     pub(super) next_sequence: u64,
-    /// Of a stream that keeps all.
+    /// Complete samples of a stream that keeps all, by sequence.
     pub(super) waiting: BTreeMap<u64, CompleteSample>,
-    /// Of a stream that keeps all: what its sender has given up.
+    /// Sequences, of a stream that keeps all, that its sender has given up.
     skipped: BTreeSet<u64>,
     pub(super) queue: VecDeque<LinkSample>,
     pub(super) granted: u64,
@@ -94,12 +96,12 @@ impl ReceiveStream {
         }
     }
 
-    /// Whether a sample was delivered or passed over.
+    /// Whether a sample was delivered or skipped.
     pub(super) fn is_past(&self, sequence: u64) -> bool {
         sequence < self.next_sequence
     }
 
-    /// Takes credit for a sample that begins to arrive. False when there is none.
+    /// Takes credit for a sample that begins to arrive. Returns false when there is none.
     pub(super) fn begin(&mut self, bytes: usize) -> bool {
         let charge = (bytes as u64).max(CHARGE_MIN);
         let fits = !self.ended && self.unclosed_bytes + charge <= self.granted;
@@ -114,12 +116,12 @@ impl ReceiveStream {
         self.unclosed_bytes > 0
     }
 
-    /// Gives the credit of a sample back.
+    /// Returns the credit of a sample.
     pub(super) fn end(&mut self, bytes: usize) {
         self.unclosed_bytes -= (bytes as u64).max(CHARGE_MIN);
     }
 
-    /// Puts a sample at the end of the queue, unless a newer one was there before.
+    /// Queues a sample, unless a newer one was queued before.
     pub(super) fn put_newest(&mut self, sample: LinkSample, budget: &mut Budget) -> QueueOutcome {
         if self.is_past(sample.sequence) {
             self.counters.superseded += 1;
@@ -150,14 +152,14 @@ impl ReceiveStream {
         }
     }
 
-    /// Counts a sample that is delivered past its deadline.
+    /// Counts a sample that is delivered after its deadline.
     pub(super) fn note_age(&mut self, age: Duration) {
         if self.qos.deadline.is_some_and(|deadline| age > deadline) {
             self.counters.late += 1;
         }
     }
 
-    /// The sender has given a sample up.
+    /// Notes that the sender has given a sample up.
     pub(super) fn note_skipped(&mut self, sequence: u64) {
         let ahead = self.next_sequence..self.next_sequence.saturating_add(SKIP_AHEAD);
         if ahead.contains(&sequence) && !self.waiting.contains_key(&sequence) {
@@ -165,7 +167,7 @@ impl ReceiveStream {
         }
     }
 
-    /// Passes over the next sample, if its sender has given it up.
+    /// Skips the next sample, if its sender has given it up.
     pub(super) fn skip(&mut self) -> bool {
         let skipped = self.skipped.remove(&self.next_sequence);
         if skipped {

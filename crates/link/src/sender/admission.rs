@@ -19,7 +19,8 @@ use crate::{
 };
 
 impl Sender {
-    /// Adds a stream to those that wait in the schedule, or removes it. Requests credit that it lacks.
+    /// Adds a stream to those that wait in the schedule, or removes it. Requests credit that it
+    /// lacks.
     pub(super) fn refresh(&mut self, now: Instant, stream: u32) {
         let Some(state) = self.streams.get_mut(stream) else {
             return;
@@ -41,7 +42,8 @@ impl Sender {
         self.finish_if_done(now, stream);
     }
 
-    /// The blocks that send next, most urgent first, at most `most`; admits samples whose turn has come.
+    /// The blocks that send next, most urgent first, at most `most`; admits samples whose turn has
+    /// come.
     pub(super) fn next_blocks(
         &mut self,
         now: Instant,
@@ -126,8 +128,8 @@ impl Sender {
         self.transmissions.insert(id, transmission);
     }
 
-    /// Ends the repair of a stream's newest transmission, if it was sent once: only the newest sample counts, and a newer
-    /// one is pending.
+    /// Ends the repair of a stream's newest transmission, if it was sent once: only the newest
+    /// sample counts, and a newer one is pending.
     pub(super) fn supersede_sent_once(&mut self, now: Instant, stream: u32) {
         let newest = self.streams.get(stream).and_then(|state| state.newest);
         if let Some(newest) = newest
@@ -140,8 +142,8 @@ impl Sender {
         }
     }
 
-    /// Drops all but the newest sample of each stream that may drop some: on a silent path, or one that has just come
-    /// back, only the newest is worth a packet.
+    /// Drops all but the newest sample of each stream that may drop some: on a silent path, or one
+    /// that has just come back, only the newest is worth a packet.
     pub(super) fn keep_freshest(&mut self, now: Instant) {
         let is_stale = |transmission: &Transmission| {
             let state = self.streams.get(transmission.stream);
@@ -156,7 +158,8 @@ impl Sender {
         for id in stale {
             self.give_up(now, id, Cause::Superseded);
         }
-        // Any other stream with pending samples waits in the schedule, or for credit that a given-up sample holds.
+        // Any other stream with pending samples waits in the schedule, or for credit that a
+        // given-up sample holds.
         let waiting = self.schedule.waiting_streams();
         let streams: BTreeSet<u32> = self.given_up.streams().chain(waiting).collect();
         for stream in streams {

@@ -1,9 +1,9 @@
-//! What became of the samples of a stream, at its sending end.
+//! Counters of the sending end of a stream.
 
 use std::ops::Add;
 
-/// Every accepted sample is in exactly one of the others:
-/// `accepted = delivered + overwritten + expired + superseded + incomplete + refused + unconfirmed + held`.
+/// The outcomes of samples. Every accepted sample is in exactly one of the others: `accepted =
+/// delivered + overwritten + expired + superseded + incomplete + refused + unconfirmed + held`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendCounters {
     /// Samples accepted from the producer.
@@ -14,23 +14,23 @@ pub struct SendCounters {
     pub delivered: u64,
     /// Their bytes.
     pub delivered_bytes: u64,
-    /// Dropped before their turn came, for newer ones.
+    /// Dropped for newer ones before they were admitted.
     pub overwritten: u64,
     /// Dropped, at either end, because they were older than the lifespan.
     pub expired: u64,
     /// Dropped, at either end, because a newer one was or could be delivered.
     pub superseded: u64,
-    /// Dropped because too little of them arrived and nothing is repaired.
+    /// Dropped because too few symbols arrived, without repair.
     pub incomplete: u64,
-    /// Not accepted by the receiver.
+    /// Refused by the receiver.
     pub refused: u64,
-    /// Under way when a session ended: whether they were delivered is not known.
+    /// In flight when a session ended: whether they were delivered is not known.
     pub unconfirmed: u64,
-    /// Waiting or under way.
+    /// Pending or in flight.
     pub held: u64,
     /// Symbols sent.
     pub symbols: u64,
-    /// Of them, those beyond one for each source shard.
+    /// Of them, those beyond the first for each source shard.
     pub repair_symbols: u64,
 }
 

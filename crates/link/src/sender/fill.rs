@@ -44,8 +44,8 @@ impl Sender {
         self.schedule.has_symbols() || status_due && !self.given_up.is_empty()
     }
 
-    /// Appends a datagram of at most `datagram_bytes` with the most urgent symbols and statuses. A `probe` is filled even
-    /// when there are none.
+    /// Appends a datagram of at most `datagram_bytes` with the most urgent symbols and statuses. A
+    /// `probe` is filled even when there are none.
     pub fn fill(
         &mut self,
         now: Instant,
@@ -106,8 +106,8 @@ impl Sender {
             .write(out);
     }
 
-    /// Adds the most urgent symbol that fits, of a block with no symbol in the packet yet: symbols in one packet are lost
-    /// together.
+    /// Adds the most urgent symbol that fits, of a block with no symbol in the packet yet: symbols
+    /// in one packet are lost together.
     fn add_symbol(
         &mut self,
         now: Instant,
@@ -250,7 +250,8 @@ mod tests {
         wire::data::{self, Frame},
     };
 
-    /// A symbol carries the age that the sample has on arrival; a sample that would arrive too old is not sent.
+    /// A symbol carries the age that the sample has on arrival; a sample that would arrive too old
+    /// is not sent.
     #[test]
     fn the_transit_time_counts_towards_the_age_of_a_sample() {
         let now = Instant::now();

@@ -1,9 +1,9 @@
 //! The sending end: from samples to symbols.
 //!
-//! Samples are *pending* in their stream until the schedule *admits* them, as late as possible. An admitted sample gets a
-//! transmit id, and its blocks become *ready*. A block needs another symbol while not all source shards were sent once, or
-//! while fewer symbols are expected to arrive than it needs. A transmission ends when the receiver reports it closed, with
-//! its outcome.
+//! Samples are *pending* in their stream until the schedule *admits* them, as late as possible. An
+//! admitted sample gets a transmit id, and its blocks become *ready*. A block needs another symbol
+//! while not all source shards were sent once, or while fewer symbols are expected to arrive than
+//! it needs. A transmission ends when the receiver reports it closed, with its outcome.
 
 mod admission;
 mod counters;
@@ -81,7 +81,8 @@ impl Sender {
         &self.streams
     }
 
-    /// Opens a stream and returns its number. Samples may be sent at once; they leave when the peer has granted credit.
+    /// Opens a stream and returns its number. Samples may be sent at once; they leave when the peer
+    /// has granted credit.
     pub fn open(&mut self, now: Instant, name: String, qos: Qos) -> u32 {
         let stream = self.streams.add(name.clone(), qos);
         self.control(
@@ -221,8 +222,9 @@ impl Sender {
         }
     }
 
-    /// Begins a new session, because the peer has lost its state: samples in flight count as unconfirmed, pending ones
-    /// are carried in the new session. Returns the number of unconfirmed samples.
+    /// Begins a new session, because the peer has lost its state: samples in flight count as
+    /// unconfirmed, pending ones are carried in the new session. Returns the number of unconfirmed
+    /// samples.
     pub fn restart(&mut self, now: Instant, session: u32) -> u64 {
         self.session = session;
         self.feedback_seen = 0;
@@ -274,7 +276,8 @@ impl Sender {
         self.bytes_copied
     }
 
-    /// Whether a sample of more than one shard was admitted: its repair needs the tables of the erasure code.
+    /// Whether a sample of more than one shard was admitted: its repair needs the tables of the
+    /// erasure code.
     pub(crate) fn uses_coding(&self) -> bool {
         self.uses_coding
     }
@@ -297,7 +300,8 @@ impl Sender {
             || self.schedule.has_symbols_of(TrafficClass::Bulk)
     }
 
-    /// Ends a transmission before it is complete. Statuses report it until the receiver has closed it.
+    /// Ends a transmission before it is complete. Statuses report it until the receiver has closed
+    /// it.
     fn give_up(&mut self, now: Instant, id: u64, cause: Cause) {
         let Some(transmission) = self.remove_transmission(id) else {
             return;

@@ -1,10 +1,12 @@
 //! Which block sends next.
 //!
-//! A higher class takes all that it needs. Within a class the sample goes first that would finish first if all streams
-//! shared the link evenly: weighted fair queueing by sample (Demers, Keshav and Shenker: "Analysis and Simulation of a
-//! Fair Queueing Algorithm", SIGCOMM 1989), with the progress of the sample in transmission as the virtual time
-//! (Golestani: "A Self-Clocked Fair Queueing Scheme", INFOCOM 1994). So a small sample overtakes a large one of another
-//! stream, equal streams take turns sample by sample, and repair goes first, because its sample began first.
+//! A higher class takes all that it needs. Within a class the sample goes first that would finish
+//! first if all streams shared the link evenly: weighted fair queueing by sample (Demers, Keshav
+//! and Shenker: "Analysis and Simulation of a Fair Queueing Algorithm", SIGCOMM 1989), with the
+//! progress of the sample in transmission as the virtual time (Golestani: "A Self-Clocked Fair
+//! Queueing Scheme", INFOCOM 1994). So a small sample overtakes a large one of another stream,
+//! equal streams take turns sample by sample, and repair goes first, because its sample began
+//! first.
 
 use std::collections::BTreeSet;
 
@@ -105,7 +107,8 @@ impl Schedule {
         *virtual_time = (*virtual_time).max(transmission.start + transmission.sent_bytes);
     }
 
-    /// The stream whose sample is to be admitted before any ready block of the class sends, and its tag.
+    /// The stream whose sample is to be admitted before any ready block of the class sends, and its
+    /// tag.
     pub(super) fn next_admission(&self, class: TrafficClass) -> Option<(u64, u32)> {
         let queue = self.class(class);
         let (tag, stream) = queue.waiting.first().copied()?;

@@ -16,13 +16,14 @@ pub(crate) const CONTROL_STREAM: u32 = 0;
 pub(crate) const CONTROL_CREDIT: u64 = 64 << 10;
 /// Unclosed transmissions of a stream, at most.
 const UNCLOSED_PER_STREAM: usize = 1024;
-/// Above this number of unclosed transmissions in the session, each stream may have only [`UNCLOSED_PER_STREAM_SCARCE`],
-/// so that streams with slow receivers never block others.
+/// Above this number of unclosed transmissions in the session, each stream may have only
+/// [`UNCLOSED_PER_STREAM_SCARCE`], so that streams with slow receivers never block others.
 const UNCLOSED_PER_SESSION: usize = 16_384;
 const UNCLOSED_PER_STREAM_SCARCE: usize = 8;
 /// The least that a sample counts against its stream's credit, in bytes.
 const CHARGE_MIN: u64 = 64;
-/// The first grant to expect from a receiver, in bytes: for a larger sample the sender asks for credit at once.
+/// The first grant to expect from a receiver, in bytes: for a larger sample the sender asks for
+/// credit at once.
 const FIRST_GRANT: u64 = 64 << 10;
 
 /// A sample that is not admitted yet.
@@ -127,7 +128,8 @@ impl SendStream {
         }
     }
 
-    /// Whether the first pending sample may be admitted, with this number of unclosed transmissions in the session.
+    /// Whether the first pending sample may be admitted, with this number of unclosed transmissions
+    /// in the session.
     pub(super) fn may_admit(&self, unclosed_in_session: usize) -> bool {
         let limit = if unclosed_in_session > UNCLOSED_PER_SESSION {
             UNCLOSED_PER_STREAM_SCARCE
@@ -146,8 +148,8 @@ impl SendStream {
         self.unclosed_bytes + Self::charge(bytes) <= self.credit
     }
 
-    /// The credit to request, when the first pending sample lacks it or takes more than half of it: the answer is a round
-    /// trip away. The credit of control messages is fixed.
+    /// The credit to request, when the first pending sample lacks it or takes more than half of it:
+    /// the answer is a round trip away. The credit of control messages is fixed.
     pub(super) fn credit_to_request(&mut self) -> Option<u64> {
         let first = self.pending.front().filter(|_| !self.is_control)?;
         let charge = Self::charge(first.payload.len());
@@ -161,7 +163,8 @@ impl SendStream {
         Some(self.wanted)
     }
 
-    /// Whether the peer has granted less than was requested, and less than a sample of this length needs.
+    /// Whether the peer has granted less than was requested, and less than a sample of this length
+    /// needs.
     pub(super) fn cannot_ever_carry(&self, bytes: usize) -> bool {
         let charge = Self::charge(bytes);
         self.wants_in_flight == 0
@@ -183,15 +186,17 @@ impl SendStream {
         self.transfer_time = time.max(self.transfer_time * 7 / 8);
     }
 
-    /// Notes that a sample expired in transmission, this long after its admission: the transfer takes longer.
+    /// Notes that a sample expired in transmission, this long after its admission: the transfer
+    /// takes longer.
     pub(super) fn expired_after(&mut self, time: Duration) {
         let lifespan = self.qos.lifespan.unwrap_or(time);
         self.transfer_time = (time.max(self.transfer_time) * 5 / 4).min(lifespan);
     }
 
-    /// Drops pending samples that are too old, or would be on arrival while a newer one is pending: otherwise a link that
-    /// cannot carry all samples would send each one only to see it expire. A stream that keeps all drops nothing here:
-    /// its receiver must learn of each drop, which happens at admission.
+    /// Drops pending samples that are too old, or would be on arrival while a newer one is pending:
+    /// otherwise a link that cannot carry all samples would send each one only to see it expire. A
+    /// stream that keeps all drops nothing here: its receiver must learn of each drop, which
+    /// happens at admission.
     pub(super) fn drop_expired(&mut self, now: Instant) {
         let Some(lifespan) = self.qos.lifespan.filter(|_| !self.qos.delivery.keeps_all()) else {
             return;
@@ -233,8 +238,8 @@ impl SendStream {
         self.counters.accepted += 1;
     }
 
-    /// Sequences, from the first pending one on, that are not pending: a sample that was cut again was pending again while
-    /// later ones were in flight.
+    /// Sequences, from the first pending one on, that are not pending: a sample that was cut again
+    /// was pending again while later ones were in flight.
     pub(super) fn gaps(&self) -> Vec<u64> {
         let pending = self.pending.iter().map(|pending| pending.sequence);
         let mut next = self

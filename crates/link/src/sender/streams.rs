@@ -190,8 +190,8 @@ impl SendStreams {
         }
     }
 
-    /// Resets all streams for a new session. Returns the number of samples that were in flight, and the messages that
-    /// open the streams again.
+    /// Resets all streams for a new session. Returns the number of samples that were in flight, and
+    /// the messages that open the streams again.
     pub(super) fn begin_session(&mut self) -> (u64, Vec<Control>) {
         let mut unconfirmed = 0;
         for (stream, state) in self.by_id.iter_mut() {

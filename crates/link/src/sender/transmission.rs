@@ -14,13 +14,16 @@ use crate::{
     qos::TrafficClass,
 };
 
-/// By how many standard deviations the expected symbols must exceed those that are needed: on a path where repair is
-/// quick, and on one where a second round comes too late to keep samples in order; see [`surplus`]. These values cost
-/// least where the round-trip time is short beside the time between samples.
+/// By how many standard deviations the expected symbols must exceed those that are needed: on a
+/// path where repair is quick, and on one where a second round comes too late to keep samples in
+/// order; see [`surplus`]. These values cost least where the round-trip time is short beside the
+/// time between samples.
 const SURPLUS: [f64; 2] = [1.5, 4.0];
-/// The same when streams ask for more than the link carries: surplus symbols then cost other samples.
+/// The same when streams ask for more than the link carries: surplus symbols then cost other
+/// samples.
 const SURPLUS_SCARCE: [f64; 2] = [0.5, 1.5];
-/// Retransmission timeouts, in seconds, up to which repair counts as quick, and from which on as slow.
+/// Retransmission timeouts, in seconds, up to which repair counts as quick, and from which on as
+/// slow.
 const REPAIR_SECONDS: [f64; 2] = [0.030, 0.080];
 
 /// The shortest time between two statuses.
@@ -78,7 +81,8 @@ pub(super) struct Transmission {
     pub(super) expires: Option<Instant>,
     pub(super) geometry: Geometry,
     pub(super) repairs: bool,
-    /// Its stream had to drop samples: the streams ask for more than the link carries, so surplus symbols cost others.
+    /// Its stream had to drop samples: the streams ask for more than the link carries, so surplus
+    /// symbols cost others.
     pub(super) scarce: bool,
     /// Its start and its finish tag in the virtual time of its class.
     pub(super) start: u64,
@@ -124,8 +128,8 @@ impl Transmission {
 }
 
 impl OutBlock {
-    /// Whether to send another symbol: not all source shards were sent once, or the symbols that are expected to arrive,
-    /// less `surplus` standard deviations, are fewer than the block needs.
+    /// Whether to send another symbol: not all source shards were sent once, or the symbols that
+    /// are expected to arrive, less `surplus` standard deviations, are fewer than the block needs.
     fn wants(&self, repairs: bool, loss: f64, surplus: f64) -> bool {
         if self.got >= self.source_shards {
             return false;

@@ -1,4 +1,4 @@
-//! What the application holds of peers and streams.
+//! The application's handles of peers and streams.
 
 use std::{
     sync::Arc,
@@ -28,19 +28,19 @@ pub enum StreamError {
     /// The peer's state is gone, or the link has ended.
     #[error(transparent)]
     Closed(#[from] ClosedError),
-    /// The stream does not take it.
+    /// The stream did not accept it.
     #[error(transparent)]
     Send(#[from] SendError),
 }
 
-/// A peer.
+/// A handle of a peer.
 #[derive(Clone, Debug)]
 pub struct Peer {
     shared: Arc<Shared>,
     key: PublicKey,
 }
 
-/// A stream to a peer. Dropping it closes it; what was accepted is still carried.
+/// A stream to a peer. Dropping it closes it; accepted samples are still carried.
 #[derive(Debug)]
 pub struct OutgoingStream {
     peer: Peer,
@@ -60,7 +60,7 @@ impl Peer {
         Self { shared, key }
     }
 
-    /// Who it is.
+    /// The key of the peer.
     pub fn key(&self) -> PublicKey {
         self.key
     }
@@ -84,7 +84,7 @@ impl Peer {
         })
     }
 
-    /// What is known of the path and the streams.
+    /// The state and counters of the session with the peer; `None` when its state is gone.
     pub fn status(&self) -> Option<SessionStatus> {
         self.shared
             .lock()
@@ -93,8 +93,8 @@ impl Peer {
             .map(crate::session::Session::status)
     }
 
-    /// Waits until nothing is under way to the peer, the closing of streams included; false when that took longer than
-    /// the timeout, or the link has ended.
+    /// Waits until nothing is pending or in flight to the peer, the closing of streams included.
+    /// Returns false after the timeout, or when the link has ended.
     pub fn flush(&self, timeout: Duration) -> bool {
         self.shared.wait_until(timeout, |state| {
             Some(
@@ -116,7 +116,8 @@ impl Peer {
 }
 
 impl OutgoingStream {
-    /// Sends a sample: accepted, when this returns. A stream that keeps all waits until there is room.
+    /// Sends a sample; it is accepted when this returns. A stream that keeps all waits until there
+    /// is room.
     ///
     /// # Errors
     /// When the peer refuses the stream, its state is gone, or the link has ended.
@@ -139,7 +140,7 @@ impl OutgoingStream {
         sent.unwrap_or(Err(ClosedError(self.peer.key).into()))
     }
 
-    /// Sends a sample, or gives it back if a stream that keeps all has no room.
+    /// Sends a sample, or returns it if a stream that keeps all has no room.
     ///
     /// # Errors
     /// As of [`send`](Self::send), and [`SendError::Full`].
@@ -155,8 +156,8 @@ impl OutgoingStream {
         Ok(())
     }
 
-    /// Waits until the peer has opened the stream: what is sent then goes at once, and does not wait in the queue. False when
-    /// that took longer than the timeout, or the link has ended.
+    /// Waits until the peer has opened the stream: from then on samples go at once. Returns false
+    /// after the timeout, or when the link has ended.
     ///
     /// # Errors
     /// When the peer refuses the stream, or its state is gone.
@@ -173,7 +174,7 @@ impl OutgoingStream {
         opened.unwrap_or(Ok(false))
     }
 
-    /// What became of the samples. `None` when all have come to an end after closing.
+    /// The counters of the stream; `None` when all samples have come to an end after closing.
     pub fn counters(&self) -> Option<SendCounters> {
         let state = self.peer.shared.lock();
         state
@@ -184,7 +185,8 @@ impl OutgoingStream {
             .counters(self.stream)
     }
 
-    /// Waits until nothing is under way; false when that took longer than the timeout, or the link has ended.
+    /// Waits until nothing is pending or in flight. Returns false after the timeout, or when the
+    /// link has ended.
     pub fn flush(&self, timeout: Duration) -> bool {
         self.peer.shared.wait_until(timeout, |state| {
             let counters = state
@@ -218,17 +220,17 @@ impl IncomingStream {
         }
     }
 
-    /// Its number, unique among the streams of its peer.
+    /// The number of the stream, unique among the streams of its peer.
     pub fn id(&self) -> u32 {
         self.stream
     }
 
-    /// How it is delivered.
+    /// The quality of service that the peer opened it with.
     pub fn qos(&self) -> Qos {
         self.qos
     }
 
-    /// Takes the oldest sample; waits for one at most this long.
+    /// Takes the oldest sample; waits for one up to the timeout.
     pub fn receive(&self, timeout: Duration) -> Option<LinkSample> {
         let taken = self.peer.shared.wait_for(Some(timeout), |state| {
             state
@@ -256,7 +258,7 @@ impl IncomingStream {
         taken
     }
 
-    /// What became of the samples; `None` when the stream has ended and all were taken.
+    /// The counters of the stream; `None` when it has ended and all samples were taken.
     pub fn counters(&self) -> Option<ReceiveCounters> {
         let state = self.peer.shared.lock();
         state

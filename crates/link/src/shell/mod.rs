@@ -54,23 +54,23 @@ pub use shared::SocketCounters;
 use shared::{Shared, State};
 use socket::Socket;
 
-/// How a link is set up.
+/// The configuration of a link.
 #[derive(Debug)]
 pub struct LinkConfig {
-    /// Where to listen, and from where to send.
+    /// The address to listen on and send from.
     pub address: SocketAddr,
-    /// Who this end is.
+    /// The key of this end.
     pub key: KeyPair,
-    /// Who may connect.
+    /// The keys of peers that may connect.
     pub allow: Vec<PublicKey>,
-    /// Bounds of each peer's session.
+    /// The configuration of each peer's session.
     pub session: SessionConfig,
-    /// The largest packet that is tried, in bytes of UDP payload.
+    /// The largest packet to try, in bytes of UDP payload.
     pub largest_packet_bytes: u16,
 }
 
 impl LinkConfig {
-    /// Nobody may connect; bounds are the usual ones.
+    /// The usual configuration; no peer may connect.
     pub fn new(address: SocketAddr, key: KeyPair) -> Self {
         Self {
             address,
@@ -82,93 +82,94 @@ impl LinkConfig {
     }
 }
 
-/// Why there is no link.
+/// Why a link or a connection could not be made.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// The socket cannot be had.
+    /// The socket could not be bound.
     #[error("cannot listen on {address}: {error}")]
     Bind {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the operating system.
         #[source]
         error: io::Error,
     },
-    /// The thread or its descriptors cannot be had.
+    /// The thread or its descriptors could not be made.
     #[error("cannot start the link's thread: {0}")]
     Start(#[source] io::Error),
     /// The system gives no random numbers.
     #[error("the system gives no random numbers")]
     NoRandomness,
-    /// The peer cannot be connected to.
+    /// The connection could not be attempted.
     #[error(transparent)]
     Connect(#[from] ConnectError),
 }
 
-/// What happened on a link.
+/// An event of a link.
 #[derive(Debug)]
 pub enum LinkEvent {
-    /// A peer is connected: for the first time, or again.
+    /// A peer connected, for the first time or again.
     Connected {
-        /// Who.
+        /// The key of the peer.
         peer: PublicKey,
-        /// Where it is.
+        /// The address of the peer.
         address: SocketAddr,
     },
-    /// The connection to a peer is lost; it is made again.
+    /// The connection to a peer was lost; the end that began it connects again.
     Disconnected {
-        /// Who.
+        /// The key of the peer.
         peer: PublicKey,
-        /// Why.
+        /// The reason.
         why: DisconnectReason,
     },
     /// The state of a peer was dropped.
     Forgotten {
-        /// Who.
+        /// The key of the peer.
         peer: PublicKey,
-        /// Accepted samples that were not delivered, or of which that is not known.
+        /// Accepted samples that were not delivered, or whose delivery is not confirmed.
         lost: u64,
     },
     /// A peer opened a stream.
     Opened {
-        /// Who.
+        /// The key of the peer.
         peer: PublicKey,
-        /// What it carries.
+        /// The name of the stream.
         name: String,
-        /// To receive from it.
+        /// The handle to receive from.
         stream: IncomingStream,
     },
-    /// A peer lost what it had received; so many samples were under way.
+    /// A peer lost what it had received. It is not known whether the samples in flight were
+    /// delivered.
     PeerLost {
-        /// Who.
+        /// The key of the peer.
         peer: PublicKey,
-        /// Samples of which it is not known whether they were delivered.
+        /// Number of samples in flight.
         unconfirmed: u64,
     },
-    /// A peer was started anew; so many samples were on their way from it.
+    /// A peer restarted.
     PeerRestarted {
-        /// Who.
+        /// The key of the peer.
         peer: PublicKey,
-        /// Samples that had arrived in part.
+        /// Number of samples from it that had arrived in part.
         lost: u64,
     },
-    /// Someone was turned away.
+    /// A peer was refused.
     Refused {
-        /// Who, if known.
+        /// The key of the peer, if it sent one.
         peer: Option<PublicKey>,
-        /// From where.
+        /// The source address of the attempt.
         address: SocketAddr,
-        /// Why.
+        /// The reason.
         why: String,
-        /// How many others were since the last such event.
+        /// Number of other refusals since the last such event.
         more: u64,
     },
 }
 
-/// A sample and where it came from.
+/// A sample and its origin.
 #[derive(Debug)]
 pub struct Received {
-    /// Who sent it.
+    /// The key of the sender.
     pub peer: PublicKey,
     /// The number of its stream; see [`IncomingStream::id`].
     pub stream: u32,
@@ -188,7 +189,8 @@ impl Link {
     /// Binds a socket and starts the thread that serves it.
     ///
     /// # Errors
-    /// When the address is in use or not of this host, or the system is out of descriptors or threads.
+    /// When the address is in use or not of this host, or the system is out of descriptors or
+    /// threads.
     pub fn bind(config: LinkConfig) -> Result<Self, LinkError> {
         let address = config.address;
         let socket = Socket::bind(address).map_err(|error| LinkError::Bind { address, error })?;
@@ -223,18 +225,18 @@ impl Link {
         })
     }
 
-    /// Where this end listens.
+    /// The address that this end listens on.
     pub fn local_address(&self) -> SocketAddr {
         self.local
     }
 
-    /// Who this end is.
+    /// The key of this end.
     pub fn public_key(&self) -> PublicKey {
         self.shared.lock().endpoint.carrier().public_key()
     }
 
-    /// Connects to a peer, and again whenever the connection is lost. A peer that was connected to before may have moved:
-    /// everything goes on from the new address, a round trip later.
+    /// Connects to a peer, and again whenever the connection is lost. A peer that was connected to
+    /// before may have moved: its streams continue from the new address, a round trip later.
     ///
     /// # Errors
     /// When the address cannot be sent to, or too many sessions are open.
@@ -247,23 +249,23 @@ impl Link {
         Ok(self.peer(peer))
     }
 
-    /// A handle of a peer that has connected.
+    /// The handle of a peer that has connected.
     pub fn peer(&self, peer: PublicKey) -> Peer {
         Peer::new(Arc::clone(&self.shared), peer)
     }
 
-    /// Puts the samples of peers that become known from now on there, instead of on the heap. It is asked by the link's
-    /// thread, which waits for the answer.
+    /// Sets where the samples of peers are stored that become known from now on, instead of on the
+    /// heap. The link's thread calls it, and waits for its result.
     pub fn set_memory(&self, memory_of: MemoryOf) {
         self.shared.lock().endpoint.set_memory(memory_of);
     }
 
-    /// Lets a peer connect.
+    /// Allows a peer to connect.
     pub fn allow(&self, peer: PublicKey) {
         self.shared.lock().endpoint.carrier_mut().allow(peer);
     }
 
-    /// The next event; waits for one at most this long.
+    /// Returns the next event; waits for one up to the timeout.
     pub fn next_event(&self, timeout: Duration) -> Option<LinkEvent> {
         self.shared.wait_for(Some(timeout), |state| {
             let mut events = std::iter::from_fn(|| state.events.pop_front());
@@ -271,8 +273,8 @@ impl Link {
         })
     }
 
-    /// The next sample of any stream; waits for one at most this long. Streams that are read by their own handles are
-    /// better not read so, too.
+    /// Returns the next sample of any stream; waits for one up to the timeout. Do not mix it with
+    /// reads from a stream's own handle.
     pub fn receive_any(&self, timeout: Duration) -> Option<Received> {
         let received = self.shared.wait_for(Some(timeout), |state| {
             while let Some((peer, stream)) = state.readable.pop_first() {
@@ -296,18 +298,18 @@ impl Link {
         received
     }
 
-    /// What went through the socket.
+    /// The counters of the socket.
     pub fn socket_counters(&self) -> SocketCounters {
         self.shared.lock().socket
     }
 
-    /// What the carrier did.
+    /// The counters of the carrier.
     pub fn carrier_counters(&self) -> carrier::CarrierCounters {
         use crate::carrier::Carrier;
         self.shared.lock().endpoint.carrier().counters()
     }
 
-    /// Why the link has ended, if it has: its socket failed.
+    /// Why the link has ended, if it has: the error of its socket.
     pub fn failure(&self) -> Option<String> {
         self.shared.lock().failed.clone()
     }

@@ -87,8 +87,8 @@ impl Shared {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Polls `is_done` until it returns true. Returns false after the timeout, and when the link has ended or `is_done`
-    /// returns `None`.
+    /// Polls `is_done` until it returns true. Returns false after the timeout, and when the link
+    /// has ended or `is_done` returns `None`.
     pub(super) fn wait_until(
         &self,
         timeout: Duration,

@@ -11,11 +11,11 @@ use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
 use crate::carrier::Ecn;
 
-/// Room in the kernel for packets that arrive while the thread does something else.
+/// Kernel buffer for packets that arrive while the thread is busy.
 const BUFFER_BYTES: usize = 8 << 20;
-/// Bytes that go with one call, at most: together they must stay below the 64 KiB of an IP packet.
+/// The most bytes sent with one call: below the 64 KiB of an IP packet.
 const BATCH_BYTES: usize = 65_000;
-/// The largest packet that is received.
+/// The largest packet that can be received.
 const PACKET_BYTES: usize = 2048;
 
 pub(super) struct Socket {
@@ -29,7 +29,8 @@ impl Socket {
     pub(super) fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         let state = UdpSocketState::new((&socket).into())?;
-        // The kernel grants what it is configured to; less costs packets in a burst and nothing else.
+        // The kernel grants what it is configured to; a smaller buffer only loses packets in a
+        // burst.
         let _ = state.set_recv_buffer_size((&socket).into(), BUFFER_BYTES);
         let _ = state.set_send_buffer_size((&socket).into(), BUFFER_BYTES);
         let buffers = (0..BATCH_SIZE)
@@ -51,15 +52,16 @@ impl Socket {
         self.socket.as_fd()
     }
 
-    /// How many packets of this length go with one call.
+    /// Number of packets of this length that go with one call.
     pub(super) fn segments(&self, segment_bytes: usize) -> usize {
         self.state
             .max_gso_segments()
             .min(BATCH_BYTES / segment_bytes.max(1))
     }
 
-    /// Sends packets to one destination: each of `segment_bytes`, the last one may be shorter. What the network does not
-    /// take is lost, as on the way. False: the socket's buffer is full.
+    /// Sends packets to one destination: each of `segment_bytes`, the last one may be shorter.
+    /// Packets that the network does not take are lost, as in transit. Returns false when the
+    /// socket's buffer is full.
     pub(super) fn send(
         &self,
         to: SocketAddr,
@@ -82,9 +84,10 @@ impl Socket {
         !sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Hands what has arrived to `each`, with a time at which it had, and says whether there may be more. Who was stopped
-    /// before the call has it received later than it arrived, never earlier: packets that seem faster than the path would
-    /// make each after them seem to wait in a queue.
+    /// Passes received packets to `each`, with a time of arrival, and returns whether there may be
+    /// more. The time is read after the call. If the thread is preempted before it, packets seem
+    /// later than they were, never earlier: packets that seem faster than the path would make each
+    /// later one seem queued.
     ///
     /// # Errors
     /// When the socket fails.
@@ -103,7 +106,7 @@ impl Socket {
         {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            // A router or the peer's host said that nobody is there: it may come back.
+            // A router or the peer's host reported that the peer is unreachable: it may come back.
             Err(error) if is_passing(&error) => return Ok(true),
             Err(error) => return Err(error),
         };

@@ -15,9 +15,9 @@ use crate::{
     session::SessionEvent,
 };
 
-/// Batches of packets that are received before something is sent again.
+/// Batches of packets to receive before sending again.
 const RECEIVE_BATCHES: usize = 4;
-/// Packets that are made before something is received again.
+/// Packets to send before receiving again.
 const SEND_PACKETS: usize = 64;
 
 /// Serves the socket until the link is dropped or the socket fails.
@@ -41,7 +41,7 @@ pub(super) fn serve(shared: &Shared, mut socket: Socket) {
     shared.changed.notify_all();
 }
 
-/// What was made and not taken by the socket yet: packets of one length, the last of which may be shorter, to one
+/// Packets that the socket has not taken yet: all of one length, the last may be shorter, to one
 /// destination.
 #[derive(Default)]
 struct Unsent {
@@ -50,15 +50,15 @@ struct Unsent {
     to: Option<(SocketAddr, Option<Ecn>)>,
 }
 
-/// How long to sleep.
+/// How long to wait for the next turn.
 enum Sleep {
     Until(Instant),
     Forever,
-    /// There is more to do.
+    /// There is more to do at once.
     NotAtAll,
 }
 
-/// Receives, sends and tells; `None` when the link is to end.
+/// Receives, sends and passes events on; `None` when the link is to end.
 fn turn(
     shared: &Shared,
     socket: &mut Socket,
@@ -102,8 +102,8 @@ fn turn(
     }))
 }
 
-/// Makes the tables of the erasure code in a thread of their own, once in a process, so that the first repair does not
-/// wait for them.
+/// Makes the tables of the erasure code in a thread of their own, once in a process, so that the
+/// first repair does not wait for them.
 fn make_coding_tables() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {
@@ -113,10 +113,10 @@ fn make_coding_tables() {
     });
 }
 
-/// Sends what there is; false when there may be more.
+/// Sends pending packets. Returns false when there may be more.
 fn transmit(state: &mut State, socket: &Socket, unsent: &mut Unsent) -> bool {
     if !unsent.flush(socket) {
-        // The socket says when it has room.
+        // The socket becomes writable when it has room.
         return true;
     }
     for _ in 0..SEND_PACKETS {
@@ -137,7 +137,7 @@ fn transmit(state: &mut State, socket: &Socket, unsent: &mut Unsent) -> bool {
     false
 }
 
-/// Sleeps; says whether the socket may have something to receive.
+/// Waits. Returns whether the socket may have packets to receive.
 fn wait(shared: &Shared, socket: &Socket, sleep: Sleep, writable: bool) -> io::Result<bool> {
     let timeout = match sleep {
         Sleep::NotAtAll => return Ok(true),
@@ -165,7 +165,7 @@ fn wait(shared: &Shared, socket: &Socket, sleep: Sleep, writable: bool) -> io::R
         Err(error) => return Err(error.into()),
     }
     if !fds[1].revents().is_empty() {
-        // Only that it was rung matters.
+        // The count is irrelevant.
         let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
     }
     let beside_room = PollFlags::IN | PollFlags::ERR | PollFlags::HUP;
@@ -235,8 +235,9 @@ fn log(event: &EndpointEvent) {
 }
 
 impl Unsent {
-    /// A packet was written behind the others. If it cannot go with them, they go first; false when the socket has no room
-    /// for them, and then this packet is lost, as on the way.
+    /// Notes a packet that was written behind the others. If it cannot be sent with them, they are
+    /// sent first. Returns false when the socket has no room for them: then this packet is lost, as
+    /// in transit.
     fn on_written(&mut self, to: (SocketAddr, Option<Ecn>), size: usize, socket: &Socket) -> bool {
         let before = self.bytes.len() - size;
         if before > 0 && !self.takes(to, before, size, socket) {
@@ -252,7 +253,7 @@ impl Unsent {
         true
     }
 
-    /// Whether a packet can go with the `before` bytes that wait.
+    /// Whether a packet can be sent with the `before` bytes that wait.
     fn takes(
         &self,
         to: (SocketAddr, Option<Ecn>),
@@ -266,7 +267,7 @@ impl Unsent {
             && before / self.segment_bytes < socket.segments(self.segment_bytes)
     }
 
-    /// Gives the packets to the socket; false when it has no room, and then they still wait.
+    /// Passes the packets to the socket. Returns false when it has no room; then they still wait.
     fn flush(&mut self, socket: &Socket) -> bool {
         let sent = self.flush_first(self.bytes.len(), socket);
         if sent {

@@ -1,4 +1,5 @@
-//! A peer that has proved its identity and sends whatever it likes: nothing panics, and memory stays within bounds.
+//! A peer that has proved its identity and sends whatever it likes: nothing panics, and memory
+//! stays within bounds.
 
 use std::time::{Duration, Instant};
 

@@ -76,7 +76,8 @@ fn loads(draw: &mut Draw) -> Vec<Load> {
         .collect()
 }
 
-/// Runs until everything that was accepted has come to an end, and checks the accounts of both ends.
+/// Runs until everything that was accepted has come to an end, and checks the accounts of both
+/// ends.
 fn run(
     seed: u64,
     air: Air<nervure_linkemu::network::Packet>,
@@ -173,7 +174,8 @@ fn nothing_is_altered_repeated_out_of_order_or_unaccounted_for() {
     });
 }
 
-/// A queue that is full of samples which expire on their way carries nothing: those make room that would come too late.
+/// A queue that is full of samples which expire on their way carries nothing: those make room that
+/// would come too late.
 #[test]
 fn a_link_that_cannot_carry_all_carries_what_arrives_in_time() {
     let lifespan = millis(250);

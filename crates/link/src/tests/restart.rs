@@ -1,4 +1,5 @@
-//! Either end is lost and comes back without its memory: the other tells exactly what that cost, and goes on.
+//! Either end is lost and comes back without its memory: the other tells exactly what that cost,
+//! and goes on.
 
 use std::time::Duration;
 
@@ -66,7 +67,8 @@ fn a_receiver_that_comes_back_costs_what_was_under_way() {
         assert_eq!(host.peer_lost.iter().sum::<u64>(), sent.unconfirmed);
         assert!(host.peer_lost.len() <= 1);
         let after = network.endpoint(1).1.session.status().received.delivered;
-        // What was confirmed was delivered, and what was delivered without being confirmed is counted.
+        // What was confirmed was delivered, and what was delivered without being confirmed is
+        // counted.
         assert!(
             sent.delivered <= before + after,
             "{sent:?} {before} {after}"

@@ -9,9 +9,9 @@
 //! refuse:  0x05 | stream varint | session u32 | incarnation u32
 //! ```
 //!
-//! The sender of a stream opens and closes it and tells how much credit it wants; its receiver grants or refuses, and says
-//! in which session of the sender the stream is, and in which incarnation the receiver.
-//! Durations are in microseconds, 0: none.
+//! The sender of a stream opens and closes it, and requests credit. Its receiver grants credit or
+//! refuses the stream, and names the session of the sender and the incarnation of the receiver in
+//! which the answer holds. Durations are in microseconds, 0: none.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -42,42 +42,42 @@ pub enum Control {
         /// Its number.
         stream: u32,
     },
-    /// A stream would use this much credit.
+    /// A stream requests this much credit.
     Want {
         /// Its number.
         stream: u32,
-        /// Bytes of samples that are under way at once.
+        /// Bytes of samples in flight at once.
         bytes: u64,
     },
     /// A stream has this much credit from now on.
     Grant {
         /// Its number.
         stream: u32,
-        /// Who grants it, to whom.
+        /// The session and incarnation in which the grant holds.
         ends: StreamEnds,
-        /// Bytes of samples that may be under way at once.
+        /// Bytes of samples that may be in flight at once.
         bytes: u64,
     },
     /// A stream is not accepted.
     Refuse {
         /// Its number.
         stream: u32,
-        /// Who refuses it, to whom.
+        /// The session and incarnation in which the refusal holds.
         ends: StreamEnds,
     },
 }
 
-/// The two ends of a stream, as long as neither has lost its state.
+/// The two ends of a stream, identified until either loses its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamEnds {
-    /// Of the stream's sender.
+    /// The session of the stream's sender.
     pub session: u32,
-    /// Of the stream's receiver.
+    /// The incarnation of the stream's receiver.
     pub incarnation: u32,
 }
 
 impl Control {
-    /// The message as a sample's payload.
+    /// Returns the message as the payload of a sample.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32);
         let (kind, stream) = match self {
@@ -130,6 +130,9 @@ impl Control {
     }
 
     /// Reads a payload.
+    ///
+    /// # Errors
+    /// When it is no control message, to the last byte.
     pub fn decode(payload: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(payload);
         let kind = reader.u8("the kind of a control message")?;

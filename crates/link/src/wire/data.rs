@@ -9,7 +9,8 @@
 //! abandoned:      transmit id varint | count varint | stream varint | sequence varint
 //! ```
 //!
-//! Numbers of packets are 64-bit, truncated. A shard's length follows from the sample's [`Geometry`].
+//! Numbers of packets are 64-bit, truncated. A shard's length follows from the sample's
+//! [`Geometry`].
 
 use std::time::Duration;
 
@@ -33,30 +34,30 @@ pub struct Header {
     pub session: u32,
     /// The number of this packet, its low 32 bits.
     pub packet_number: u32,
-    /// How often feedback is wanted, at most.
+    /// The time between feedbacks that the sender asks for.
     pub report_interval: ReportInterval,
 }
 
-/// The time between two feedbacks: multiples of 4 ms, or 1 ms.
+/// The time between two feedbacks: a multiple of 4 ms, or 1 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReportInterval(pub u8);
 
 impl ReportInterval {
     const UNIT_MILLIS: u64 = 4;
 
-    /// The nearest that is not longer.
+    /// The longest interval that is not longer than this.
     pub fn at_most(interval: Duration) -> Self {
         let units = interval.as_millis() / u128::from(Self::UNIT_MILLIS);
         Self(u8::try_from(units).unwrap_or(u8::MAX))
     }
 
-    /// The time.
+    /// The interval as a duration.
     pub fn duration(self) -> Duration {
         Duration::from_millis((u64::from(self.0) * Self::UNIT_MILLIS).max(1))
     }
 }
 
-/// Which symbol of which sample.
+/// Names a symbol and describes its sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol {
     /// The transmission that it belongs to: unique within a session.
@@ -65,23 +66,24 @@ pub struct Symbol {
     pub stream: u32,
     /// The sample's place in its stream.
     pub sequence: u64,
-    /// How the sample is cut.
+    /// The cut of the sample into blocks and shards.
     pub geometry: Geometry,
     /// The coding block.
     pub block: u16,
     /// The symbol of the block: source shards first, then repair shards.
     pub index: u16,
-    /// How old the sample was when this was sent, in milliseconds; `u16::MAX`: that or more.
+    /// The age of the sample on arrival, as the sender estimates it, in milliseconds; `u16::MAX`:
+    /// that or more.
     pub age_millis: u16,
 }
 
-/// Transmissions that the sender has given up: any number of streams that skip what is missing, or one sample of a
-/// stream that keeps all.
+/// Transmissions that the sender has given up: a run of them in streams that skip missing samples,
+/// or one sample of a stream that keeps all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abandoned {
     /// The first transmission.
     pub transmit_id: u64,
-    /// How many, one after the other.
+    /// Number of consecutive transmissions.
     pub count: u64,
     /// The stream, if it keeps all; else 0.
     pub stream: u32,
@@ -89,14 +91,15 @@ pub struct Abandoned {
     pub sequence: u64,
 }
 
-/// What the sender knows.
+/// The sender's state, as far as the receiver needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SenderStatus {
-    /// Every transmission below is closed, and the sender knows.
+    /// Every transmission below this is closed, and the sender knows it.
     pub floor: u64,
-    /// The number of the newest feedback that the sender has; 0: none.
+    /// The number of the newest feedback that the sender has seen; 0: none.
     pub feedback_seen: u64,
-    /// Transmissions given up and not yet known to be closed, the oldest first; not necessarily all.
+    /// Transmissions given up and not yet known to be closed, oldest first; not necessarily all of
+    /// them.
     pub abandoned: Vec<Abandoned>,
 }
 
@@ -107,10 +110,10 @@ pub enum Frame {
     Symbol {
         /// Which symbol.
         symbol: Symbol,
-        /// Where in the datagram its bytes are.
+        /// The range of its bytes in the datagram.
         shard: std::ops::Range<usize>,
     },
-    /// What the sender knows.
+    /// The sender's state.
     Status(SenderStatus),
 }
 
@@ -125,12 +128,13 @@ impl Header {
 }
 
 impl Symbol {
-    /// Bytes of the frame without the shard; the same for all symbols of a sample but for small indices.
+    /// Bytes of the frame without the shard. Symbols of a sample differ only by the length of small
+    /// indices.
     pub fn head_len(&self) -> usize {
         self.len_with(u64::from(self.block), u64::from(self.index))
     }
 
-    /// The most bytes of any frame of this sample, without the shard.
+    /// The most bytes of any symbol frame of this sample, without the shard.
     pub fn head_len_max(&self) -> usize {
         self.len_with(self.geometry.blocks() as u64, 0x3fff)
     }
@@ -146,7 +150,7 @@ impl Symbol {
             + 2
     }
 
-    /// Appends the frame without the shard, which is to follow.
+    /// Appends the frame without the shard, which must follow.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.push(FRAME_SYMBOL);
         put_varint(out, self.transmit_id);
@@ -190,12 +194,12 @@ impl Symbol {
 }
 
 impl SenderStatus {
-    /// The most bytes of a status with this many abandoned transmissions.
+    /// The most bytes of a status with this many runs of abandoned transmissions.
     pub const fn len_max(abandoned: usize) -> usize {
         1 + 8 + 8 + 1 + abandoned * (8 + 8 + 8 + 8)
     }
 
-    /// Appends the frame; at most [`ABANDONED_MAX`] transmissions are told.
+    /// Appends the frame, with at most [`ABANDONED_MAX`] runs.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.push(FRAME_STATUS);
         put_varint(out, self.floor);
@@ -233,7 +237,10 @@ impl SenderStatus {
     }
 }
 
-/// Reads a whole data packet. Nothing of a packet counts unless all of it is right.
+/// Reads a whole data packet.
+///
+/// # Errors
+/// When any part of it does not parse: then nothing of the packet counts.
 pub fn read(datagram: &[u8]) -> Result<(Header, Vec<Frame>), WireError> {
     let mut reader = Reader::new(datagram);
     let kind = reader.u8("the first byte")?;
@@ -328,7 +335,7 @@ mod tests {
             status.write(&mut out);
             expected.push(Frame::Status(status));
             prop_assert_eq!(read(&out), Ok((header, expected)));
-            // A packet that was cut parses at the end of a frame only, and never panics.
+            // A truncated packet parses only if it was cut at the end of a frame, and never panics.
             let _ = read(&out[..cut.index(out.len())]);
         }
 

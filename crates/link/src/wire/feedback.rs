@@ -13,22 +13,22 @@ use crate::coding::geometry::SHARDS_MAX;
 
 /// The most ranges of closed transmissions in a packet.
 pub const CLOSED_MAX: usize = 128;
-/// The most blocks of which a packet tells the progress.
+/// The most blocks whose progress a packet reports.
 pub const PROGRESS_MAX: usize = 128;
 
-/// What became of a transmission, at the receiver.
+/// The outcome of a transmission at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Outcome {
-    /// It lies in the receiver's queue for the application.
+    /// It was put in the receiver's queue for the application.
     Delivered = 0,
-    /// A newer sample of its stream was delivered before.
+    /// A newer sample of its stream had been delivered.
     Superseded = 1,
-    /// It was too old when it was complete.
+    /// It was older than its lifespan when it was complete.
     Expired = 2,
-    /// Its sender gave it up before it was complete.
+    /// The sender gave it up before it was complete.
     Abandoned = 3,
-    /// Its stream was closed by the receiver, or its symbols contradicted each other.
+    /// The receiver closed its stream, or its symbols contradicted each other.
     Refused = 4,
 }
 
@@ -54,51 +54,51 @@ pub struct ClosedRange {
     pub start: u64,
     /// One past the last.
     pub end: u64,
-    /// What became of them.
+    /// The outcome of all of them.
     pub outcome: Outcome,
 }
 
-/// How many symbols of a coding block have arrived.
+/// The progress of a coding block at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The transmission.
     pub transmit_id: u64,
     /// The coding block.
     pub block: u16,
-    /// Different symbols received.
+    /// Different symbols received, at most the block's source shards.
     pub symbols: u16,
 }
 
 /// A feedback packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feedback {
-    /// The session of the sender that this is about.
+    /// The sender's session that the feedback is about.
     pub session: u32,
-    /// The receiver's incarnation: a random number that changes when its state was lost.
+    /// The receiver's incarnation: a random number that changes when its state is lost.
     pub incarnation: u32,
     /// The number of this feedback, from 1.
     pub number: u64,
-    /// The highest packet number that arrived.
+    /// The highest packet number received.
     pub highest_packet: u64,
-    /// How many packets arrived.
+    /// Number of packets received.
     pub packets: u64,
-    /// How many bytes of datagrams arrived.
+    /// Bytes of datagrams received.
     pub bytes: u64,
     /// When the highest packet arrived, by the receiver's clock (microseconds, wrapping).
     pub arrived_micros: u32,
-    /// How long after that this was sent, in microseconds.
+    /// The time from that arrival until this feedback was sent, in microseconds.
     pub held_micros: u32,
-    /// Every transmission below is closed.
+    /// Every transmission below this is closed.
     pub floor: u64,
-    /// Closed transmissions that the sender may not know of, ascending.
+    /// Closed transmissions that the sender may not know of yet, ascending.
     pub closed: Vec<ClosedRange>,
-    /// Blocks that grew, ascending by transmission.
+    /// Blocks with new symbols, ascending by transmission.
     pub progress: Vec<Progress>,
 }
 
 impl Feedback {
-    /// Appends the packet, keeping within `limit` bytes: ranges and progress that find no room are left out and
-    /// removed from `self`.
+    /// Appends the packet, of at most `limit` bytes. Ranges and progress that do not fit are left
+    /// out and removed from `self`.
     pub fn write(&mut self, limit: usize, out: &mut Vec<u8>) {
         self.closed.truncate(CLOSED_MAX);
         self.progress.truncate(PROGRESS_MAX);
@@ -154,6 +154,9 @@ impl Feedback {
     }
 
     /// Reads a whole packet.
+    ///
+    /// # Errors
+    /// When it does not parse to its last byte.
     pub fn read(datagram: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(datagram);
         let kind = reader.u8("the first byte")?;
@@ -180,7 +183,7 @@ impl Feedback {
             if length == 0 {
                 return Err(WireError::Range("the length of a closed range"));
             }
-            // Neither sum overflows: each is of a number below 2^63 and one below 2^62.
+            // Neither sum overflows: each adds a number below 2^63 and one below 2^62.
             let end = start + length;
             if end > super::VARINT_MAX {
                 return Err(WireError::Range("a closed range"));

@@ -5,10 +5,10 @@
 //! | `0x10` | [`data`]: symbols of samples, and the status of transmissions | sender to receiver |
 //! | `0x11` | [`feedback`]: what arrived | receiver to sender |
 //!
-//! The upper four bits are the version of the protocol, so that an end can tell a newer peer from garbage.
-//! [`control`] messages travel as samples of stream 0. Numbers are little-endian; *varint* is the variable-length
-//! integer of RFC 9000, section 16. Everything is checked when it is read: a packet that does not parse to its last
-//! byte is dropped as a whole.
+//! The upper four bits are the version of the protocol, so that an end can tell a newer peer from
+//! garbage. [`control`] messages travel as samples of stream 0. Numbers are little-endian; *varint*
+//! is the variable-length integer of RFC 9000, section 16. Everything is checked when it is read: a
+//! packet that does not parse to its last byte is dropped as a whole.
 
 pub mod control;
 pub mod data;
@@ -25,16 +25,16 @@ const KIND_FEEDBACK: u8 = VERSION << 4 | 1;
 /// The largest number that a varint holds.
 pub const VARINT_MAX: u64 = (1 << 62) - 1;
 
-/// Why a packet was refused.
+/// Why a packet was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WireError {
     /// It ends within a field.
     #[error("a packet ends within {0}")]
     Truncated(&'static str),
-    /// It is of another version.
+    /// It has another version.
     #[error("a packet of version {0}, expected version {VERSION}")]
     Version(u8),
-    /// It is of no kind of this version.
+    /// It has a kind that this version does not define.
     #[error("a packet or frame of an unknown kind ({0:#04x})")]
     Kind(u8),
     /// A field has a value that no peer sends.
@@ -45,14 +45,17 @@ pub enum WireError {
 /// Which kind of packet a datagram is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// [`data`].
+    /// A packet of [`data`].
     Data,
-    /// [`feedback`].
+    /// A packet of [`feedback`].
     Feedback,
 }
 
 impl Kind {
-    /// Reads the first byte.
+    /// Determines the kind from the first byte.
+    ///
+    /// # Errors
+    /// When the datagram is empty, or its version or kind is unknown.
     pub fn of(datagram: &[u8]) -> Result<Self, WireError> {
         match *datagram
             .first()
@@ -66,7 +69,7 @@ impl Kind {
     }
 }
 
-/// Reads fields off the front of a packet.
+/// Reads fields from the front of a packet.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -85,7 +88,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// How many bytes were read.
+    /// Number of bytes read.
     pub(crate) fn position(&self) -> usize {
         self.length - self.rest.len()
     }
@@ -136,7 +139,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How many bytes a varint takes.
+/// The length of a varint, in bytes.
 pub(crate) const fn varint_len(value: u64) -> usize {
     match value {
         0..0x40 => 1,
@@ -154,7 +157,7 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&tagged.to_be_bytes()[8 - len..]);
 }
 
-/// The whole number of which the low 32 bits are `low`, closest to `near`.
+/// The number closest to `near` whose low 32 bits are `low`.
 pub(crate) fn expand(low: u32, near: u64) -> u64 {
     let base = near & !0xffff_ffff;
     let candidate = base | u64::from(low);

@@ -1,4 +1,4 @@
-//! One QUIC connection of a session, or one that may become so.
+//! A QUIC connection: the one in use by a session, or an attempt.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,22 +12,23 @@ use super::sealed::{self, Opener, Sealer};
 use super::transport::LargePackets;
 use crate::carrier::{NextDatagram, SessionId};
 
-/// A handshake that takes longer has failed.
+/// A handshake that takes longer fails.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a connection id: packet size, session tag, randomness.
 const CONNECTION_ID_BYTES: usize = 20;
 
-/// What the first packet of a connection tells: the initiator chooses the connection id that it is sent to.
+/// What the first packet of a connection reveals: the initiator chooses the connection id that it
+/// is sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionHint {
-    /// Size of the packets, in both directions.
+    /// Size of the packets (UDP payload, in bytes), in both directions.
     pub packet_bytes: u16,
-    /// The same for all connections of a session.
+    /// A random tag that all connections of a session share.
     pub tag: [u8; 8],
 }
 
 impl ConnectionHint {
-    /// Whatever a stranger writes there, it concerns its own connection alone.
+    /// Reads the hint of a first packet. A forged hint affects its own connection only.
     pub fn read(id: &ConnectionId, largest: u16) -> Self {
         let mut hint = Self {
             packet_bytes: FIRST_PACKET_BYTES,
@@ -48,7 +49,7 @@ impl ConnectionHint {
     }
 }
 
-/// See the module.
+/// A QUIC connection with its sealing keys and what is known of its path.
 pub struct Connection {
     pub quic: quinn_proto::Connection,
     /// The session; an accepted connection has one once the peer has proved its key.
@@ -56,52 +57,55 @@ pub struct Connection {
     pub hint: ConnectionHint,
     pub is_ours: bool,
     pub established: bool,
-    /// It takes over once the peer is known to be through with the handshake, too.
+    /// It takes over once the peer is known to have finished the handshake.
     pub waits: bool,
     pub began: Instant,
     pub last_packet: Instant,
-    /// Bytes received before the peer's address was known to be its own (RFC 9000, section 8.1).
+    /// Bytes received before the peer's address was validated (RFC 9000, section 8.1).
     pub bytes_received: u64,
-    /// Bytes sent in that time, copies included.
+    /// Bytes sent before that, copies included.
     pub bytes_sent: u64,
-    /// Another connection has taken over; this one still takes what is under way until then.
+    /// Set when another connection takes over: until then this one still accepts packets in flight.
     pub retires_at: Option<Instant>,
     pub max_datagram_bytes: Option<usize>,
     sealing: Option<Sealer>,
     pub opening: Option<Opener>,
-    /// The peer is known to have finished the handshake, too.
+    /// The peer is known to have finished the handshake.
     confirmed: bool,
-    /// When the last datagram went in a packet of QUIC.
+    /// When a packet of QUIC last carried a datagram.
     quic_datagram_at: Option<Instant>,
-    /// How many acknowledgements of QUIC had come, and when that changed.
+    /// Number of acknowledgements that QUIC has received, and when it last changed.
     acknowledged: (u64, Instant),
-    /// Where the peer was last, and until when that is not certain.
+    /// The peer's last address, and until when a change of it is being validated.
     last_address: SocketAddr,
     last_rtt: Duration,
     moving_until: Option<Instant>,
     large: Arc<LargePackets>,
-    /// When the large packets were last looked at, and what was counted: sent, acknowledged.
+    /// When the large packets were last evaluated, and their counts then: sent, acknowledged.
     large_before: (Instant, u64, u64),
 }
 
-/// Large packets of this time are looked at together.
+/// Interval at which large packets are evaluated.
 const LARGE_PERIOD: Duration = Duration::from_secs(1);
-/// With so many of them sent and none acknowledged while others arrive, the path takes them no more. (At 64 % loss one
-/// time in ten thousand; then the size is found again.)
+/// If this number of large packets is sent and none acknowledged while others arrive, the path no
+/// longer takes them. (At 64 % loss one false alarm in ten thousand; then the size is found again.)
 const LARGE_LOST: u64 = 20;
-/// So often a datagram goes in a packet of QUIC: by these QUIC notices that an address has changed, that the peer was started
-/// anew, and that the path takes only smaller packets.
+/// The interval at which a datagram travels in a packet of QUIC. These let QUIC notice that an
+/// address has changed, that the peer restarted, and that the path takes only smaller packets.
 const QUIC_EVERY: Duration = Duration::from_millis(20);
-/// And so often while the peer answers, as each of its acknowledgements takes a turn on an air that many share.
+/// The same while the peer answers: each acknowledgement takes a turn on a channel that many share.
 const QUIC_SELDOM: Duration = Duration::from_millis(500);
-/// The peer answers: something came within two round trips and this time, and QUIC acknowledged something lately.
+/// The peer answers if a packet came within two round trips plus this time, and an acknowledgement
+/// of QUIC within [`ACKNOWLEDGES`].
 const ANSWERS: Duration = Duration::from_millis(50);
 const ACKNOWLEDGES: Duration = Duration::from_millis(1200);
-/// QUIC has validated a new address of the peer long before this time and so many round trips, or gone back to the old one: it
-/// gives up after three probe timeouts (RFC 9000, section 8.2.4). Until then it limits what is sent there.
+/// By this time plus [`MOVING_ROUND_TRIPS`], QUIC has long validated a new address of the peer or
+/// returned to the old one: it gives up after three probe timeouts (RFC 9000, section 8.2.4). Until
+/// then it limits what is sent there.
 const MOVING: Duration = Duration::from_secs(5);
 const MOVING_ROUND_TRIPS: u32 = 15;
-/// Room for QUIC's own acknowledgements beside a datagram, in a packet that must not be large.
+/// Bytes left for QUIC's own acknowledgements beside a datagram, in a packet that must not be
+/// large.
 const ACKNOWLEDGEMENT_BYTES: usize = 64;
 
 impl Connection {
@@ -171,8 +175,9 @@ impl Connection {
         }
     }
 
-    /// A packet arrived on it. Notices when the path takes large packets no more, and then sends none: returns the new
-    /// size of datagrams. Handshakes of large packets got through before, so quinn-proto's own detector is off.
+    /// Detects, at the arrival of a packet, that the path no longer takes large packets, and then
+    /// sends none: returns the new size of datagrams. quinn-proto's own detector is off, since
+    /// handshakes of large packets succeeded before.
     pub fn notice_smaller_path(&mut self, now: Instant) -> Option<usize> {
         let (since, sent_before, acknowledged_before) = self.large_before;
         if now < since + LARGE_PERIOD {
@@ -180,7 +185,7 @@ impl Connection {
         }
         let (sent, acknowledged) = self.large.counts();
         if acknowledged == acknowledged_before && sent - sent_before < LARGE_LOST {
-            // Too few to tell; go on counting.
+            // Too few to decide; go on counting.
             return None;
         }
         self.large_before = (now, sent, acknowledged);
@@ -195,14 +200,15 @@ impl Connection {
         smaller.then_some(most)
     }
 
-    /// Whether the peer is known to have finished the handshake, too.
+    /// Whether the peer is known to have finished the handshake.
     pub fn is_confirmed(&mut self) -> bool {
         self.confirmed |=
             self.established && (!self.is_ours || self.quic.stats().frame_rx.handshake_done > 0);
         self.confirmed
     }
 
-    /// Appends a packet with the link's next datagram, if it may go beside QUIC and there is one.
+    /// Appends a sealed packet with the link's next datagram, if there is one and it need not
+    /// travel in QUIC.
     pub fn seal_datagram(
         &mut self,
         now: Instant,
@@ -229,13 +235,13 @@ impl Connection {
         sealing.seal(packet, |out| next(session, most, out))
     }
 
-    /// Whether the peer is where it was, and alive.
+    /// Whether the peer has answered recently; see [`ANSWERS`].
     fn answers(&self, now: Instant) -> bool {
         now < self.last_packet + ANSWERS + self.last_rtt * 2
             && now < self.acknowledged.1 + ACKNOWLEDGES
     }
 
-    /// Whether the peer's address changed lately, so that only QUIC may send there.
+    /// Whether the peer's address changed recently, so that only QUIC may send there.
     fn is_moving(&mut self, now: Instant) -> bool {
         let (address, rtt) = (self.quic.remote_address(), self.quic.rtt());
         if address != self.last_address {
@@ -247,7 +253,8 @@ impl Connection {
         self.moving_until.is_some()
     }
 
-    /// Has the link fill the next packet of QUIC, unless one waits already. Returns the bytes of the datagram.
+    /// Lets the link fill the next packet of QUIC, unless a datagram waits already. Returns the
+    /// bytes of the datagram.
     pub fn ask_for_datagram(
         &mut self,
         now: Instant,
@@ -255,7 +262,7 @@ impl Connection {
         next: &mut NextDatagram<'_>,
     ) -> Option<usize> {
         let most = self.max_datagram_bytes?;
-        // What waits was held back by the limit on what unproven addresses are sent.
+        // A waiting datagram was held back by the limit on data to unvalidated addresses.
         let mut datagrams = self.quic.datagrams();
         if datagrams.send_buffer_space() < 64 * 1024 {
             return None;
@@ -280,7 +287,7 @@ impl Connection {
     }
 
     pub fn close(&mut self, now: Instant) {
-        // What the peer sent before it hears of this may still confirm the handshake.
+        // Packets that the peer sent before it learns of this may still confirm the handshake.
         self.waits = false;
         self.quic.close(now, VarInt::from_u32(0), Bytes::new());
     }

@@ -1,8 +1,9 @@
-//! Handshake packets are sent several times.
+//! Copies of handshake packets.
 //!
-//! One lost packet of a handshake costs a retransmission timeout, each one twice as long as the last: at 40 % loss
-//! that is how connecting takes seconds. There are only a few such packets, so two copies follow each, a little later,
-//! since losses come in bursts. The receiver drops what it has had (RFC 9000, section 12.3).
+//! A lost packet of a handshake costs a retransmission timeout, each one twice as long as the last:
+//! at 40 % loss, connecting takes seconds. A handshake has only a few packets, so two copies follow
+//! each, a little later, since losses come in bursts. The receiver drops duplicates (RFC 9000,
+//! section 12.3).
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,25 +11,27 @@ use std::time::{Duration, Instant};
 
 use super::connection::Connection;
 
-/// When the copies follow.
+/// The delays of the copies.
 const COPIES_AFTER: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(12)];
-/// A handshake that takes longer than this gets no more copies: the way may be clogged, by what others attempt even.
+/// A handshake that takes longer than this gets no more copies: the path may be congested, perhaps
+/// by the attempts of others.
 const COPIES_FOR: Duration = Duration::from_millis(100);
-/// Copies that wait to be sent, all connections together.
+/// The most copies that wait to be sent, for all connections.
 const MAX_WAITING: usize = 128;
-/// RFC 9000, section 8.1: what may be sent to an address that is not known to be the peer's, by what came from it.
+/// RFC 9000, section 8.1: how many times the bytes received from an unvalidated address may be sent
+/// to it.
 const AMPLIFICATION: u64 = 3;
-/// Set in packets of a handshake (RFC 9000, section 17.2).
+/// This bit is set in packets of a handshake (RFC 9000, section 17.2).
 const LONG_HEADER: u8 = 0x80;
 
-/// The copies that wait.
+/// Copies that wait to be sent, ordered by time.
 #[derive(Default)]
 pub struct Hedge {
     waiting: VecDeque<(Instant, SocketAddr, Vec<u8>)>,
 }
 
 impl Hedge {
-    /// A packet is sent.
+    /// Notes that a packet is sent; queues its copies if it belongs to a handshake.
     pub fn on_packet(
         &mut self,
         now: Instant,
@@ -58,7 +61,7 @@ impl Hedge {
         }
     }
 
-    /// Writes a copy whose time has come, and says where it goes.
+    /// Writes a copy that is due, and returns its destination.
     pub fn pop_due(&mut self, now: Instant, packet: &mut Vec<u8>) -> Option<SocketAddr> {
         if self.timeout()? > now {
             return None;

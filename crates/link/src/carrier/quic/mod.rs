@@ -1,14 +1,15 @@
 //! QUIC (RFC 9000, RFC 9221) as carrier, on quinn-proto.
 //!
-//! A session is made of one QUIC connection after the other: an attempt that succeeds, one with larger packets once the
-//! path is known to take them, one to the peer's new address. Connections of the same session share a random tag,
-//! which travels in the first packet together with the packet size; both count only once the peer has proved its key.
+//! A session consists of a sequence of QUIC connections: the attempt that succeeds, one with larger
+//! packets once the path is known to take them, one to the peer's new address. Connections of the
+//! same session share a random tag, which travels in the first packet together with the packet
+//! size; both count only once the peer has proved its key.
 //!
-//! Most datagrams go beside QUIC in packets of our own, under keys of the connection (`sealed`); QUIC keeps what is hard to
-//! get right: the handshake, addresses, the end.
+//! Most datagrams travel beside QUIC in packets of our own, under keys of the connection
+//! (`sealed`). QUIC keeps what is hard to get right: the handshake, addresses, shutdown.
 //!
-//! What quinn-proto does by itself and what would stand in the way of a lossy link is in `transport`; the packets of a
-//! handshake are sent several times over (`hedge`).
+//! `transport` turns off what quinn-proto does by itself and what would hinder a lossy link;
+//! `hedge` sends the packets of a handshake several times.
 
 mod connection;
 mod hedge;
@@ -40,35 +41,37 @@ use hedge::Hedge;
 pub use packet_size::FIRST_PACKET_BYTES;
 use session::QuicSession;
 
-/// Attempts to connect that others began and that are not through yet.
+/// The most handshakes begun by peers and not yet complete.
 const MAX_HALF_OPEN: usize = 64;
-/// As many from one address.
+/// The most such handshakes from one address.
 const MAX_HALF_OPEN_PER_ADDRESS: usize = 8;
-/// With more than this, the others must prove that their address is theirs first.
+/// Above this number of such handshakes, further peers must first prove that their address is their
+/// own.
 const MAX_UNPROVEN: usize = 8;
-/// Refusals are told no more often.
+/// The shortest time between two reported refusals.
 const REFUSED_PERIOD: Duration = Duration::from_secs(1);
-/// Replies that wait to be sent.
+/// The most replies that wait to be sent.
 const MAX_REPLIES: usize = 64;
 
-/// How a [`QuicCarrier`] is set up.
+/// The configuration of a [`QuicCarrier`].
 #[derive(Debug)]
 pub struct QuicConfig {
-    /// Who we are.
+    /// The identity of this end.
     pub key: KeyPair,
-    /// Whether others may begin sessions.
+    /// Whether peers may begin sessions.
     pub accepts: bool,
-    /// The largest packet (UDP payload) that is tried on a path, in bytes. 1472 fills an Ethernet frame with IPv4.
+    /// The largest packet (UDP payload) that is tried on a path, in bytes. 1472 fills an Ethernet
+    /// frame with IPv4.
     pub largest_packet_bytes: u16,
-    /// No more sessions than this, begun here and accepted together.
+    /// The most sessions, begun here and accepted together.
     pub max_sessions: usize,
-    /// For a simulation that is to repeat: what the sizes and times of packets depend on is drawn from this. Keys never
-    /// are. `None` draws from the system.
+    /// The seed of a simulation that is to repeat: packet sizes and timing depend on it, keys never
+    /// do. `None` draws random numbers from the system.
     pub simulation_seed: Option<u64>,
 }
 
 impl QuicConfig {
-    /// The usual values for this key.
+    /// The usual values, with this key.
     pub fn new(key: KeyPair) -> Self {
         Self {
             key,
@@ -80,7 +83,7 @@ impl QuicConfig {
     }
 }
 
-/// QUIC on one UDP socket. See the module.
+/// A carrier over QUIC on one UDP socket. See the module.
 pub struct QuicCarrier {
     config: QuicConfig,
     random: RandomBytes,
@@ -88,14 +91,14 @@ pub struct QuicCarrier {
     allowed_peers: Arc<tls::AllowedPeers>,
     server: Option<ServerConfig>,
     connections: BTreeMap<usize, Connection>,
-    /// Which connection's key opens a sealed packet.
+    /// The connection whose key opens a sealed packet.
     by_key_id: BTreeMap<sealed::KeyId, usize>,
     sessions: BTreeMap<SessionId, QuicSession>,
     next_session: u64,
-    /// The connection whose turn it is to send.
+    /// The connection that sends next.
     turn: usize,
     replies: VecDeque<(quinn_proto::Transmit, Vec<u8>)>,
-    /// A packet of QUIC, as quinn-proto writes only to the start of a buffer.
+    /// Buffer for a packet of QUIC: quinn-proto writes only to the start of a buffer.
     quic_packet: Vec<u8>,
     hedge: Hedge,
     events: VecDeque<CarrierEvent>,
@@ -122,8 +125,8 @@ impl QuicCarrier {
                 .incoming_buffer_size_total(1024 * 1024);
             server
         });
-        // A peer's connections to the process before us end at once: the connection ids are known for our own, and the
-        // resets that we answer with are valid.
+        // Connections of a peer to an earlier process of this end shall end at once: this process
+        // recognises the connection ids as its own, and the resets that it answers with are valid.
         let identity = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, config.key.seed());
         let reset_key = ring::hmac::sign(&identity, b"nervure stateless reset");
         let reset_key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, reset_key.as_ref());
@@ -132,7 +135,7 @@ impl QuicCarrier {
         let mut endpoint = EndpointConfig::new(Arc::new(reset_key));
         endpoint
             .cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(id_key)))
-            // What lacks the fixed bit is ours, not QUIC's.
+            // A clear fixed bit marks packets of our own.
             .grease_quic_bit(false)
             .max_udp_payload_size(config.largest_packet_bytes.max(FIRST_PACKET_BYTES))
             .expect("at least 1200");
@@ -169,7 +172,7 @@ impl QuicCarrier {
         self.allowed_peers.allow(peer);
     }
 
-    /// Lets a peer begin no more sessions, and ends those it has.
+    /// Stops a peer from beginning sessions, and ends those that it has begun.
     pub fn forbid(&mut self, now: Instant, peer: PublicKey) {
         self.allowed_peers.forbid(peer);
         let ended: Vec<_> = self
@@ -183,12 +186,12 @@ impl QuicCarrier {
         }
     }
 
-    /// Our own key.
+    /// The public key of this end.
     pub fn public_key(&self) -> PublicKey {
         self.config.key.public()
     }
 
-    /// Attempts of others that are not through yet: their number is bounded.
+    /// Number of handshakes begun by peers and not yet complete, which is bounded.
     pub fn half_open_connections(&self) -> usize {
         self.half_open().count()
     }
@@ -221,7 +224,8 @@ impl QuicCarrier {
                 Err(error) => self.endpoint.ignore(error.into_incoming()),
             }
         } else {
-            // Of others at that host, or of one that ended and could not say so, nothing is known.
+            // Handshakes from other ports of that host, and those that ended silently, say nothing
+            // about this path.
             let attempts = self.half_open().filter(|c| c.address() == address).count();
             self.accept(now, incoming, address, transport::rtt_after(attempts));
         }
@@ -254,7 +258,7 @@ impl QuicCarrier {
     }
 
     fn reply(&mut self, transmit: quinn_proto::Transmit, packet: Vec<u8>) {
-        // Answers to strangers are the first thing to leave out under a flood.
+        // Under a flood, replies to unknown peers are the first to be left out.
         if self.replies.len() < MAX_REPLIES {
             self.replies.push_back((transmit, packet));
         }
@@ -280,7 +284,7 @@ impl QuicCarrier {
         });
     }
 
-    /// Takes out of a connection what happened to it.
+    /// Processes the events of a connection.
     fn settle(&mut self, now: Instant, handle: usize) {
         let mut drained = false;
         loop {
@@ -316,7 +320,7 @@ impl QuicCarrier {
         }
     }
 
-    /// Lets a connection make its next packet, with a datagram if it is the one its session sends on.
+    /// Lets a connection write its next packet, with a datagram if its session sends on it.
     fn transmit_on(
         &mut self,
         now: Instant,
@@ -357,7 +361,7 @@ impl QuicCarrier {
         transmit.map(|transmit| from_quinn(&transmit))
     }
 
-    /// Opens a packet that came beside QUIC.
+    /// Opens a sealed packet, which came beside QUIC.
     fn open<'p>(&mut self, now: Instant, packet: &'p mut [u8]) -> Option<(SessionId, &'p [u8])> {
         let handle = sealed::key_id(packet)
             .and_then(|id| self.by_key_id.get(&id))
@@ -499,7 +503,7 @@ impl Carrier for QuicCarrier {
                 ecn: None,
             });
         }
-        // Connections take turns; one may go, and none comes, while they do.
+        // Connections take turns. One may end during the loop; none begins.
         for _ in 0..self.connections.len() {
             let following = self
                 .connections
@@ -553,7 +557,8 @@ impl Carrier for QuicCarrier {
     }
 }
 
-/// IPv6 hosts are told apart by their network: one host has as many addresses in it as it likes.
+/// Whether two addresses belong to one host. IPv6 hosts are compared by network prefix (64 bits),
+/// since one host may have any number of addresses in it.
 fn same_host(one: IpAddr, other: IpAddr) -> bool {
     match (one, other) {
         (IpAddr::V6(one), IpAddr::V6(other)) => one.octets()[..8] == other.octets()[..8],

@@ -1,27 +1,30 @@
-//! Which packet sizes a path takes: found by handshakes with packets of that size.
+//! The search for the largest packet size of a path, by handshakes with packets of that size.
 //!
-//! Each handshake is repeated by QUIC and by `hedge`, so that under loss, too, one that fails says something about the
-//! size. (The purpose of RFC 8899; its probes would have to be told from lost ones.)
+//! QUIC and `hedge` repeat each handshake, so that even under loss a failed one says something
+//! about the size. (The purpose of RFC 8899; its single probes could not be distinguished from lost
+//! packets.)
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// The packet size (UDP payload, in bytes) at which every session begins: RFC 9000 demands as much of every path.
+/// The packet size (UDP payload, in bytes) at which every session begins: RFC 9000 demands as much
+/// of every path.
 pub const FIRST_PACKET_BYTES: u16 = 1200;
-/// Path MTUs that are common, with all IP headers: Ethernet, PPPoE, tunnels of several kinds, WireGuard, IPv6's least.
+/// Common path MTUs, IP headers included: Ethernet, PPPoE, tunnels of several kinds, WireGuard, the
+/// minimum of IPv6.
 const PATH_MTUS: [u16; 11] = [
     1280, 1300, 1340, 1380, 1400, 1420, 1440, 1460, 1480, 1492, 1500,
 ];
-/// A trial has failed after so long, or so many round trips if they take longer.
+/// A trial fails after this time, or after [`TRIAL_ROUND_TRIPS`] if they take longer.
 const TRIAL: Duration = Duration::from_millis(1000);
 const TRIAL_ROUND_TRIPS: u32 = 6;
-/// After a search that ended below the largest size, another follows: paths change.
+/// The time until another search, after one that ended below the largest size: paths change.
 const SEARCH_AGAIN: Duration = Duration::from_secs(60);
 
-/// A search from the largest size, then by halves.
+/// A search that begins at the largest size and then bisects.
 #[derive(Debug, Default)]
 pub struct Search {
-    /// Sizes from this on failed.
+    /// The smallest size that failed.
     too_large: Option<u16>,
     trial: Option<Trial>,
     next: Option<Instant>,
@@ -39,7 +42,7 @@ impl Search {
         self.trial.as_ref().map(|trial| trial.until).or(self.next)
     }
 
-    /// A connection is established; if it was the trial, larger ones may follow.
+    /// Notes that a connection was established. If it was the trial, larger sizes may follow.
     pub fn succeeded(&mut self, now: Instant, _handle: usize) {
         self.trial = None;
         self.next = Some(now);
@@ -50,8 +53,8 @@ impl Search {
         self.trial.is_some()
     }
 
-    /// The connection of the trial that took too long. One that is established here waits for the peer's word: the size
-    /// goes in both directions.
+    /// Takes the connection of a trial that took too long. One that is established at this end
+    /// waits for the peer, because the size must work in both directions.
     pub fn take_failed(
         &mut self,
         now: Instant,
@@ -67,7 +70,7 @@ impl Search {
         trial.handle
     }
 
-    /// The size to try now, on a path that takes `known`.
+    /// The size to try now, on a path that takes packets of `known` bytes.
     pub fn next(
         &mut self,
         now: Instant,
@@ -113,9 +116,10 @@ impl Search {
     }
 }
 
-/// Sizes (UDP payload) between what is known to go and what is known not to.
+/// Sizes (UDP payload) between the largest that is known to work and the smallest that is known to
+/// fail.
 fn candidates(known: u16, too_large: Option<u16>, largest: u16, to: SocketAddr) -> Vec<u16> {
-    // IP and UDP.
+    // Headers of IP and UDP.
     let headers = if to.is_ipv6() { 40 + 8 } else { 20 + 8 };
     let sizes = PATH_MTUS
         .iter()

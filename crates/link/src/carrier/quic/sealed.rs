@@ -1,23 +1,25 @@
-//! Datagrams beside QUIC, sealed under keys that come from the connection's handshake.
+//! Datagrams beside QUIC, sealed under keys from the handshake of the connection.
 //!
-//! quinn-proto copies, numbers, tracks and acknowledges each packet. The link has its own numbers and reports, so for
-//! most datagrams all of that is left out: they are written once, into the buffer that is sent, and sealed in place.
+//! quinn-proto copies, numbers, tracks and acknowledges each packet. The link has its own numbers
+//! and reports, so most datagrams skip all of that: they are written once, into the buffer that is
+//! sent, and sealed in place.
 //!
 //! ```text
 //! kind 0x10 | key id u64 | counter u32, its low half | datagram, encrypted | tag, 16 bytes
 //! ```
 //!
-//! Packets of QUIC are told apart by the fixed bit (0x40), which is set in theirs and clear in these (RFC 9443).
+//! The fixed bit (0x40) is set in packets of QUIC and clear in these (RFC 9443).
 //!
-//! - **Keys.** Each direction of each connection has its own key, IV and key id, exported from its TLS session (RFC 8446,
-//!   section 7.5), so they are as fresh, secret and authenticated as the connection is.
-//! - **Nonce.** The IV, exclusive-or the counter (RFC 9001, section 5.3). The counter goes up by one with each packet
-//!   and never repeats, as keys end with their connection.
-//! - **Limits.** ChaCha20-Poly1305 needs no key update before 2^62 packets; the receiver ends the connection after 2^36
-//!   packets that do not open (RFC 9001, section 6.6).
-//! - **Replay.** A packet counts once; one that lies far behind the newest does not count.
-//! - **Addresses.** They are QUIC's affair alone. What is sealed goes to the address that QUIC has validated, and where it
-//!   comes from changes nothing.
+//! - **Keys.** Each direction of each connection has its own key, IV and key id, exported from its
+//!   TLS session (RFC 8446, section 7.5), so they are as fresh, secret and authenticated as the
+//!   connection.
+//! - **Nonce.** The IV, exclusive-or the counter (RFC 9001, section 5.3). The counter grows by one
+//!   with each packet and never repeats, as keys end with their connection.
+//! - **Limits.** ChaCha20-Poly1305 needs no key update before 2^62 packets; the receiver ends the
+//!   connection after 2^36 packets that do not open (RFC 9001, section 6.6).
+//! - **Replay.** A packet counts once; one far behind the newest does not count.
+//! - **Addresses.** Only QUIC decides on them. A sealed packet goes to the address that QUIC has
+//!   validated, and its source address changes nothing.
 
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
@@ -29,15 +31,15 @@ const KIND: u8 = 0x10;
 /// Set in the first byte of each packet of QUIC.
 const FIXED_BIT: u8 = 0x40;
 const LABEL: &[u8] = b"EXPORTER-nervure-link-1-sealed";
-/// Packets that do not open, before a key is used no more.
+/// Forged packets after which a key must not be used any more.
 const FORGERIES_MAX: u64 = 1 << 36;
 
-/// Whether a packet is no packet of QUIC.
+/// Whether a packet is sealed, and not a packet of QUIC.
 pub fn is_sealed(packet: &[u8]) -> bool {
     packet.first().is_some_and(|first| first & FIXED_BIT == 0)
 }
 
-/// The key id of a packet, as its sender wrote it.
+/// The key id in the header of a packet.
 pub fn key_id(packet: &[u8]) -> Option<KeyId> {
     let header = packet
         .first_chunk::<HEADER_BYTES>()
@@ -107,15 +109,16 @@ impl DirectionKey {
     }
 }
 
-/// What is sent.
+/// Seals the packets that are sent.
 pub struct Sealer {
     key: DirectionKey,
-    /// Of the last packet, from 1.
+    /// The counter of the last packet, from 1.
     counter: u64,
 }
 
 impl Sealer {
-    /// Appends a packet to `out`, around the datagram that `write` appends; false when it has none.
+    /// Appends a packet to `out` around the datagram that `write` appends. Returns false if it
+    /// appends none.
     pub fn seal(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
         let start = out.len();
         let counter = self.counter + 1;
@@ -142,7 +145,7 @@ impl Sealer {
     }
 }
 
-/// What is received.
+/// Opens the packets that are received.
 pub struct Opener {
     key: DirectionKey,
     packets: PacketWindow,
@@ -150,12 +153,13 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// Under which name packets arrive.
+    /// The key id in the packets that this key opens.
     pub fn key_id(&self) -> KeyId {
         self.key.id
     }
 
-    /// The datagram of a packet, decrypted in place. `None` for whatever the peer did not send, or has sent before.
+    /// Decrypts the datagram of a packet in place. `None` for a packet that the peer did not send,
+    /// or that was opened before.
     pub fn open<'p>(&mut self, packet: &'p mut [u8]) -> Option<&'p [u8]> {
         let (header, content) = packet.split_first_chunk_mut::<HEADER_BYTES>()?;
         let low = u32::from_le_bytes(*header.last_chunk()?);
@@ -175,7 +179,7 @@ impl Opener {
         Some(datagram)
     }
 
-    /// So many forged packets came that the key must not be used any more.
+    /// Whether so much was forged that the key must not be used any more.
     pub fn is_exhausted(&self) -> bool {
         self.forgeries >= FORGERIES_MAX
     }

@@ -1,4 +1,4 @@
-//! A session, apart from its connections.
+//! The state of a session, apart from its connections.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -6,24 +6,24 @@ use std::time::{Duration, Instant};
 use super::packet_size::Search;
 use crate::carrier::PublicKey;
 
-/// A further attempt to connect follows after so long; the next ones after twice as long each, as the way may be long, or
-/// clogged by what others attempt.
+/// The time until the second attempt to connect. The next ones follow after twice as long each, as
+/// the path may be slow, or congested by the attempts of others.
 pub(super) const ATTEMPT_PERIOD: Duration = Duration::from_millis(300);
 pub(super) const ATTEMPT_DOUBLINGS: u32 = 3;
 
-/// See the module.
+/// A session, begun here or by the peer.
 pub struct QuicSession {
     pub peer: PublicKey,
     pub tag: [u8; 8],
-    /// The connection that datagrams are sent on. `None` until the first is established.
+    /// The connection that datagrams are sent on; `None` until the first is established.
     pub active: Option<usize>,
-    /// What the side that began it keeps.
+    /// What the end that began the session keeps.
     pub initiator: Option<Initiator>,
 }
 
 pub struct Initiator {
     pub to: SocketAddr,
-    /// Where the peer is, is not known (any more): attempts go on.
+    /// The peer's location is not known (any more): attempts continue.
     pub seeking: bool,
     pub next_attempt: Instant,
     pub attempts: u32,
@@ -62,7 +62,7 @@ impl QuicSession {
             .is_some_and(|initiator| initiator.seeking)
     }
 
-    /// The peer may be elsewhere now. `None` for a session that the peer began.
+    /// Notes that the peer may have moved. `None` for a session that the peer began.
     pub fn move_to(&mut self, now: Instant, to: SocketAddr) -> Option<()> {
         *self.initiator.as_mut()? = Initiator::new(now, to);
         Some(())

@@ -1,4 +1,4 @@
-//! Sessions over the connections that they are made of.
+//! How sessions attempt, change and lose connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,11 +12,12 @@ use super::session::{ATTEMPT_DOUBLINGS, ATTEMPT_PERIOD, QuicSession};
 use super::{QuicCarrier, tls, transport};
 use crate::carrier::{CarrierEvent, DisconnectReason, SessionId};
 
-/// Attempts at a time.
+/// The most concurrent attempts of a session.
 const MAX_ATTEMPTS: usize = 3;
-/// Connections of a session at a time, at the accepting end: the one in use, one that retires, and attempts.
+/// The most connections of a session at the accepting end: the one in use, one that retires, and
+/// attempts.
 const MAX_CONNECTIONS: usize = 2 + MAX_ATTEMPTS;
-/// What is under way on the old connection arrives within this time of the change to a new one.
+/// After a change to a new connection, packets in flight on the old one arrive within this time.
 const RETIREMENT: Duration = Duration::from_secs(2);
 
 impl QuicCarrier {
@@ -46,7 +47,7 @@ impl QuicCarrier {
         config.transport_config(transport);
         let drawn = self.random.draw();
         config.initial_dst_cid_provider(Arc::new(move || hint.connection_id(drawn)));
-        // The name means nothing: keys are compared, and names are not sent.
+        // The server name is a placeholder: keys are compared, and names are not sent.
         match self.endpoint.connect(now, config, to, "nervure") {
             Ok((handle, quic)) => {
                 self.connections
@@ -104,7 +105,7 @@ impl QuicCarrier {
         }
     }
 
-    /// Tries the next packet size on the path of a session, or ends the trial that has taken too long.
+    /// Tries the next packet size on the path of a session, or ends a trial that took too long.
     fn search_packet_size(&mut self, now: Instant, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
@@ -146,7 +147,7 @@ impl QuicCarrier {
         }
     }
 
-    /// A packet arrived on a connection; perhaps it tells that the path takes only smaller ones now.
+    /// Reacts to a path that now takes only smaller packets, which an arriving packet may show.
     pub(super) fn notice_smaller_path(&mut self, now: Instant, handle: usize) {
         let Some(connection) = self.connections.get_mut(&handle) else {
             return;
@@ -173,7 +174,7 @@ impl QuicCarrier {
         }
     }
 
-    /// A handshake is through.
+    /// Assigns a connection with a complete handshake to its session.
     pub(super) fn on_established(&mut self, now: Instant, handle: usize) {
         let Some(connection) = self.connections.get_mut(&handle) else {
             return;
@@ -187,7 +188,8 @@ impl QuicCarrier {
         );
         let (hint, address) = (connection.hint, connection.address());
         if let Some(id) = connection.session {
-            // While the present connection works, nothing is risked: what is sent before the peer is through is lost.
+            // While the present connection works, the new one waits: packets sent before the peer
+            // has finished the handshake are lost.
             let works = self
                 .sessions
                 .get(&id)
@@ -241,7 +243,7 @@ impl QuicCarrier {
         self.take_over(now, id, handle);
     }
 
-    /// Lets a connection take over that has waited for the peer's end of the handshake.
+    /// Lets a connection take over that waited for the peer to finish the handshake.
     pub(super) fn promote(&mut self, now: Instant, handle: usize) {
         let Some(connection) = self.connections.get_mut(&handle) else {
             return;
@@ -255,7 +257,7 @@ impl QuicCarrier {
         }
     }
 
-    /// From now on the session sends on this connection.
+    /// Makes this the connection that the session sends on.
     fn take_over(&mut self, now: Instant, id: SessionId, handle: usize) {
         let Some(session) = self.sessions.get_mut(&id) else {
             if let Some(connection) = self.connections.get_mut(&handle) {
@@ -274,11 +276,12 @@ impl QuicCarrier {
                 continue;
             }
             if !ours {
-                // The peer may not know yet that the new one is through, or may give it up: it decides what ends.
+                // The peer decides which connection ends: it may not know yet that the new one is
+                // established, or may give it up.
             } else if connection.established && !connection.waits {
                 connection.retires_at.get_or_insert(now + RETIREMENT);
             } else {
-                // An attempt that is not needed any more.
+                // The attempt is not needed any more.
                 connection.close(now);
             }
         }
@@ -302,8 +305,9 @@ impl QuicCarrier {
         });
     }
 
-    /// A datagram came on a connection. The initiator decides which connection of a session is used, and has perhaps given up
-    /// the one that was established last: its word of that may be lost.
+    /// Follows the initiator to the connection that it sends datagrams on. It decides which
+    /// connection of a session is used; it may have given up the one that was established last, and
+    /// its notice may be lost.
     pub(super) fn follow(&mut self, handle: usize) {
         let Some(connection) = self
             .connections
@@ -319,7 +323,8 @@ impl QuicCarrier {
         }
     }
 
-    /// Closes the connections of a session that were quiet for longest, beyond what an honest initiator has.
+    /// Closes the connections of a session that were quiet longest, beyond the number that an
+    /// honest initiator has.
     fn close_surplus(&mut self, now: Instant, id: SessionId) {
         let mut open: Vec<_> = self
             .connections
@@ -361,7 +366,8 @@ impl QuicCarrier {
         }
     }
 
-    /// Nothing comes of a connection any more. QUIC does not tell of one that was closed here.
+    /// Removes a drained connection. QUIC emits no event for a connection that was closed at this
+    /// end.
     pub(super) fn on_drained(&mut self, now: Instant, handle: usize) {
         let Some(connection) = self.connections.remove(&handle) else {
             return;
@@ -384,7 +390,7 @@ impl QuicCarrier {
         }
     }
 
-    /// An older connection carries on, if there is one.
+    /// Continues a session on its most recently used other connection, or ends it.
     fn on_active_lost(
         &mut self,
         now: Instant,
@@ -406,7 +412,7 @@ impl QuicCarrier {
         }
     }
 
-    /// A connection that is there already is used from now on.
+    /// Makes an established connection the one in use again.
     fn inherit(&mut self, id: SessionId, heir: usize) {
         let Some(connection) = self.connections.get_mut(&heir) else {
             return;
@@ -436,7 +442,7 @@ impl QuicCarrier {
     }
 }
 
-/// Whether the peer, or we, turned the other away: trying again would change nothing.
+/// Whether either end refused the other: another attempt would fail again.
 fn is_refusal(reason: &ConnectionError) -> bool {
     match reason {
         ConnectionError::TransportError(_) | ConnectionError::VersionMismatch => true,

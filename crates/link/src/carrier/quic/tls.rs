@@ -1,4 +1,4 @@
-//! TLS 1.3 with raw public keys: each side proves its key, and takes no other key than those it was told.
+//! TLS 1.3 with raw public keys: each end proves its key and accepts only configured keys.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,19 +17,19 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 
 use crate::carrier::{KeyPair, PublicKey};
 
-/// The protocol both ends must speak. A new number for every incompatible change.
+/// The protocol that both ends must speak. Every incompatible change takes a new number.
 const ALPN: &[u8] = b"nervure-link/1";
 
-/// DER of an Ed25519 public key up to the key itself (RFC 8410, section 4).
+/// DER of an Ed25519 public key, up to the key itself (RFC 8410, section 4).
 const PUBLIC_KEY_DER: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
-/// DER of an Ed25519 private key up to the seed (RFC 8410, section 7).
+/// DER of an Ed25519 private key, up to the seed (RFC 8410, section 7).
 const PRIVATE_KEY_DER: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
 
-/// Who may connect, shared with the verifier, and who tried in vain.
+/// The keys that may connect, shared with the verifier, and the last key that was refused.
 #[derive(Debug, Default)]
 pub struct AllowedPeers {
     inner: Mutex<GuestList>,
@@ -50,7 +50,7 @@ impl AllowedPeers {
         self.lock().allowed.remove(&peer);
     }
 
-    /// The key that was refused since this was last asked.
+    /// The key that was refused since the last call.
     pub fn take_refused(&self) -> Option<PublicKey> {
         self.lock().refused.take()
     }
@@ -69,7 +69,7 @@ impl AllowedPeers {
     }
 }
 
-/// TLS of the side that begins: it takes the one peer.
+/// TLS of the connecting end, which accepts one peer.
 pub fn client(own: &KeyPair, peer: PublicKey) -> Arc<QuicClientConfig> {
     let provider = provider();
     let resolver = AlwaysResolvesClientRawPublicKeys::new(certified(own, &provider));
@@ -92,7 +92,7 @@ pub fn client(own: &KeyPair, peer: PublicKey) -> Arc<QuicClientConfig> {
     )
 }
 
-/// TLS of the side that accepts: it takes those on the list.
+/// TLS of the accepting end, which accepts the allowed peers.
 pub fn server(own: &KeyPair, allowed_peers: Arc<AllowedPeers>) -> Arc<QuicServerConfig> {
     let provider = provider();
     let resolver = AlwaysResolvesServerRawPublicKeys::new(certified(own, &provider));
@@ -112,7 +112,7 @@ pub fn server(own: &KeyPair, allowed_peers: Arc<AllowedPeers>) -> Arc<QuicServer
     )
 }
 
-/// The key with which a peer proved itself.
+/// The key that the peer has proved.
 pub fn peer_key(session: &dyn quinn_proto::crypto::Session) -> Option<PublicKey> {
     let identity = session.peer_identity()?;
     let keys = identity.downcast_ref::<Vec<CertificateDer<'static>>>()?;
@@ -171,7 +171,7 @@ impl Verifier {
     }
 }
 
-/// TLS 1.2 is not offered, so this is never asked.
+/// The answer to TLS 1.2 signatures; TLS 1.2 is not offered, so it is never used.
 fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
     Err(Error::General("TLS 1.2 is not spoken here".into()))
 }

@@ -1,4 +1,4 @@
-//! How quinn-proto is to behave: what it does by itself is turned off where the link does it better.
+//! Settings of quinn-proto: turns off what the link does better.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,36 +9,37 @@ use super::packet_size::FIRST_PACKET_BYTES;
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, RttEstimator, TransportConfig, VarInt};
 
-/// A session of which nothing is heard for so long is over: outages of a minute end none.
+/// A session ends after this time without a packet from the peer; outages of a minute end none.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The round-trip time that is assumed at first. The first retransmissions of a handshake come after three times this. On a
-/// path with a longer one they cost a few packets.
+/// The round-trip time that is assumed at first. A handshake is first retransmitted after three
+/// times this. On a path with a longer round trip that costs a few packets.
 pub const FIRST_RTT: Duration = Duration::from_millis(15);
 
-/// What is assumed after so many attempts in vain: the way may be long, or clogged by what others attempt.
+/// The round-trip time that is assumed after this number of failed attempts: the path may be slow,
+/// or congested by the attempts of others.
 pub fn rtt_after(attempts: usize) -> Duration {
     const TIMES: u32 = 4;
     const MOST_ATTEMPTS: usize = 3;
     FIRST_RTT * TIMES.pow(attempts.min(MOST_ATTEMPTS) as u32)
 }
 
-/// Settings of a connection whose packets have at most this many bytes (UDP payload), over a path with this round-trip time,
-/// and what it counts.
+/// Settings of a connection with packets of at most this size (UDP payload, in bytes) over a path
+/// with this round-trip time, and the counters of its large packets.
 pub fn config(packet_bytes: u16, rtt: Duration) -> (Arc<TransportConfig>, Arc<LargePackets>) {
     let large = Arc::new(LargePackets::default());
     let mut acks = AckFrequencyConfig::default();
-    // The link has its own feedback; QUIC's only keeps QUIC's memory small, and each one costs airtime, which thirty robots
-    // on one air do not have to spare: at one every 100 ms they take a tenth of it. Loss is normal, so a gap is no reason for
-    // another.
+    // The link has its own feedback; QUIC's only keeps QUIC's memory small. Each acknowledgement
+    // costs airtime, which thirty robots on one channel cannot spare: at one every 100 ms they take
+    // a tenth of it. Loss is normal, so a gap is no reason for another one.
     acks.ack_eliciting_threshold(VarInt::from_u32(32))
         .max_ack_delay(Some(Duration::from_millis(400)))
         .reordering_threshold(VarInt::from_u32(0));
     let mut config = TransportConfig::default();
     config
-        // With the smallest size equal to the largest, the black-hole detector has nothing to suspect (under loss
-        // it fires falsely), and handshake packets are filled up, so that a handshake proves the size in both
-        // directions.
+        // With the smallest size equal to the largest, the black-hole detector has nothing to
+        // suspect (under loss it fires falsely). Handshake packets are padded, so that a handshake
+        // proves the size in both directions.
         .initial_mtu(packet_bytes)
         .min_mtu(packet_bytes)
         .mtu_discovery_config(None)
@@ -50,7 +51,7 @@ pub fn config(packet_bytes: u16, rtt: Duration) -> (Arc<TransportConfig>, Arc<La
         ))
         .keep_alive_interval(Some(Duration::from_secs(1)))
         .ack_frequency_config(Some(acks))
-        // Datagrams are asked for one at a time, and taken out after each packet.
+        // Datagrams are requested one at a time, and taken out after each packet.
         .datagram_send_buffer_size(128 * 1024)
         .datagram_receive_buffer_size(Some(256 * 1024))
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
@@ -61,7 +62,7 @@ pub fn config(packet_bytes: u16, rtt: Duration) -> (Arc<TransportConfig>, Arc<La
     (Arc::new(config), large)
 }
 
-/// Packets above the size that every path takes, sent and acknowledged.
+/// Counts packets above [`FIRST_PACKET_BYTES`], sent and acknowledged.
 #[derive(Debug, Default)]
 pub struct LargePackets {
     sent: AtomicU64,
@@ -69,7 +70,7 @@ pub struct LargePackets {
 }
 
 impl LargePackets {
-    /// (sent, acknowledged)
+    /// Packets sent, and packets acknowledged.
     pub fn counts(&self) -> (u64, u64) {
         (
             self.sent.load(Ordering::Relaxed),
@@ -78,7 +79,8 @@ impl LargePackets {
     }
 }
 
-/// Leaves the rate to the link, and counts. (quinn-proto does not pace windows above `u32::MAX` bytes.)
+/// A controller that leaves the rate to the link, and counts. (quinn-proto does not pace windows
+/// above `u32::MAX` bytes.)
 #[derive(Clone, Debug)]
 struct Unlimited(Arc<LargePackets>);
 

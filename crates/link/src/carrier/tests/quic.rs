@@ -30,7 +30,8 @@ fn first_datagram_in(mut world: World<QuicCarrier>) -> Duration {
     }
 }
 
-/// Processes that end under way cannot always say so. What they leave half open tells nothing of the path to the next one.
+/// Processes that end under way cannot always say so. What they leave half open tells nothing of
+/// the path to the next one.
 #[test]
 fn who_ended_under_way_does_not_hold_up_who_comes_next_from_that_host() {
     let took = |ended: usize, seed: u64| {
@@ -90,7 +91,8 @@ fn the_first_datagram_arrives_soon() {
     }
 }
 
-/// On a path longer than the time between attempts, as over a queue that others fill, one of them gets the time it needs.
+/// On a path longer than the time between attempts, as over a queue that others fill, one of them
+/// gets the time it needs.
 #[test]
 fn a_path_of_seconds_is_connected_over() {
     for one_way in [SECOND / 2, SECOND, 2 * SECOND] {
@@ -145,7 +147,8 @@ fn packets_become_as_large_as_the_path_takes() {
     }
 }
 
-/// Handshakes of larger packets that get through at one end, and are given up at the other, harm nobody.
+/// Handshakes of larger packets that get through at one end, and are given up at the other, harm
+/// nobody.
 #[test]
 fn no_session_is_lost_over_the_search_for_a_packet_size() {
     for seed in 0..60 {
@@ -177,8 +180,8 @@ fn send_for(world: &mut World<QuicCarrier>, sides: [(usize, SessionId); 2], time
     }
 }
 
-/// Which connection of a session is used is never misunderstood for long, whatever is lost of the handshakes and of the ends
-/// of connections.
+/// Which connection of a session is used is never misunderstood for long, whatever is lost of the
+/// handshakes and of the ends of connections.
 #[test]
 fn datagrams_go_on_while_packet_sizes_are_tried() {
     for seed in 0..100 {
