@@ -7,7 +7,7 @@ use nervure_linkemu::{
     network::{Draw, Network, for_each_seed},
 };
 
-use super::app::{Host, Load, HostPair};
+use super::app::{Host, HostPair, Load};
 use crate::{
     qos::{Delivery, Qos, TrafficClass},
     sender::SendCounters,

@@ -9,7 +9,7 @@ use nervure_linkemu::{
 };
 
 use super::{
-    app::{Host, Load, HostPair},
+    app::{Host, HostPair, Load},
     networks::millis,
 };
 use crate::qos::{Delivery, Qos};
