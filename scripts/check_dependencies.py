@@ -39,7 +39,7 @@ FORBIDDEN = [
     (
         "nervure-recorder",
         ["nervure-keeper", "nervure-dataflow", "tokio"],
-        "a recording is of samples, whoever runs the nodes",
+        "a recording is of samples, and does not depend on what runs the nodes",
     ),
     ("nervure-keeper", ["nervure-node"], "the keeper wires nodes, it is none"),
 ]

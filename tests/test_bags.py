@@ -317,8 +317,8 @@ def test_folders_are_played_as_ros_writes_them(tmp_path: Path, storage: str, com
         for number in range(200):
             message = types.serialize_cdr(text(data=f"word {number}"), text.__msgtype__)
             writer.write(connection, STAMP_NANOS + number, bytes(message))
-    told = json.loads(nervure("info", tmp_path / "bag", "--json").stdout)
-    assert [(topic["samples"], topic["played_as"]) for topic in told["topics"]] == [(200, ["text"])]
+    info = json.loads(nervure("info", tmp_path / "bag", "--json").stdout)
+    assert [(topic["samples"], topic["played_as"]) for topic in info["topics"]] == [(200, ["text"])]
     (tmp_path / "sink.py").write_text(SINK)
     nodes = [
         {"id": "talker", "path": "sink.py", "outputs": ["words"]},
@@ -335,8 +335,8 @@ def test_info_says_what_each_topic_becomes(tmp_path: Path) -> None:
     bag = tmp_path / "bag.mcap"
     topics = ["image", "jpeg", "cloud", "imu", "text", "number"]
     write_bag(bag, mcap_writer.CompressionType.ZSTD, topics)
-    told = json.loads(nervure("info", bag, "--json").stdout)
-    becomes = {topic["topic"]: topic["played_as"] for topic in told["topics"]}
+    info = json.loads(nervure("info", bag, "--json").stdout)
+    becomes = {topic["topic"]: topic["played_as"] for topic in info["topics"]}
     assert becomes == {
         "/ros/image": ["tensor (image)"],
         "/ros/jpeg": ["bytes (image)"],

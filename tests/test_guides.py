@@ -49,7 +49,7 @@ FILE_NAME = re.compile(r"(?:#|//) ([\w./-]+\.\w+)\n")
 DURATION = re.compile(r"(?<![\w.])\d+(\.\d+)? (ns|us|ms|s)\b")
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
 RUN = re.compile(r"\b\d{8}T\d{6}Z-\d+\b")
-# Found by cargo, which is not told their names.
+# Cargo finds these without their names.
 USED_BY_CARGO = re.compile(r"Cargo\.toml|src/.*")
 
 
@@ -156,8 +156,8 @@ def walk(guide: Path, text: str, blocks: list[re.Match[str]], folder: Path, home
             write_file(block[2], where, folder, home)
             continue
         for command in commands(block[2], where):
-            is_told = exit_code == 0 or command.text == "echo $?"
-            assert is_told, f"{command.where}: the command before ended with {exit_code}, and nobody says so"
+            is_announced = exit_code == 0 or command.text == "echo $?"
+            assert is_announced, f"{command.where}: the guide omits exit code {exit_code} of its last command"
             exit_code, printed = execute(command, exit_code, folder, home)
             if not matches(command.expected, printed):
                 expected = "\n".join(command.expected)

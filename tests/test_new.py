@@ -35,18 +35,18 @@ def checked(*command: str, cwd: Path) -> str:
 
 
 def test_python_project(tmp_path: Path) -> None:
-    told = checked("nervure", "new", "follower", cwd=tmp_path)
-    assert "made follower" in told
-    assert "pip install pytest" in told, "nothing else in the project needs it"
+    output = checked("nervure", "new", "follower", cwd=tmp_path)
+    assert "made follower" in output
+    assert "pip install pytest" in output, "nothing else in the project needs it"
     project = tmp_path / "follower"
     checked("python", "-m", "pytest", "-q", cwd=project)
-    told = checked("nervure", "new", "--kind", "node", "extra", cwd=project)
-    assert "path: extra.py" in told
+    output = checked("nervure", "new", "--kind", "node", "extra", cwd=project)
+    assert "path: extra.py" in output
     flow = (project / "dataflow.yml").read_text()
     node = "  - id: extra\n    path: extra.py\n    inputs: {input: camera/image}\n    outputs: [output]\n"
     (project / "dataflow.yml").write_text(flow + node)
-    told = checked("nervure", "run", "--stop-after", "1s", "dataflow.yml", cwd=project)
-    assert "camera/image -> extra/input" in told
+    output = checked("nervure", "run", "--stop-after", "1s", "dataflow.yml", cwd=project)
+    assert "camera/image -> extra/input" in output
 
 
 def test_python_project_is_known_to_its_tools(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_rust_node_in_a_python_project(tmp_path: Path) -> None:
     flow = (project / "dataflow.yml").read_text()
     (project / "dataflow.yml").write_text(flow + entry)
     checked("nervure", "build", "dataflow.yml", cwd=project)
-    told = checked("nervure", "run", "--stop-after", "1s", "dataflow.yml", cwd=project)
-    assert "camera/image -> extra/input" in told
+    output = checked("nervure", "run", "--stop-after", "1s", "dataflow.yml", cwd=project)
+    assert "camera/image -> extra/input" in output
 
 
 @pytest.mark.skipif(shutil.which("cargo") is None, reason="a Rust project is built by cargo")
@@ -88,7 +88,7 @@ def test_rust_project(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["Robot One"], "cannot be the name"),
         (["there"], "there is a `there` already"),
@@ -96,10 +96,10 @@ def test_rust_project(tmp_path: Path) -> None:
         (["--language", "rust", "--nervure", "/nowhere", "x"], "no clone of Nervure's repository"),
     ],
 )
-def test_mistakes(tmp_path: Path, arguments: list[str], told: str) -> None:
+def test_mistakes(tmp_path: Path, arguments: list[str], message: str) -> None:
     (tmp_path / "there").mkdir()
     finished = run("nervure", "new", *arguments, cwd=tmp_path)
     assert finished.returncode == 2
-    assert told in finished.stderr
+    assert message in finished.stderr
     assert "\nhint: " in finished.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["there"]

@@ -261,8 +261,8 @@ def test_a_replay_gives_the_same_values(folder: Path) -> None:
         ended = nervure("replay", folder / "run.mcap", folder / "dataflow.yml", "--rate", "max")
         # The recorder does not overwrite the recording, and says so; all others do as before.
         next_file = f"run-{attempt + 2:04}.mcap"
-        told = f"run.mcap is there already: the recording goes on in {next_file}"
-        assert told in ended.stderr, ended.stderr
+        message = f"run.mcap is there already: the recording goes on in {next_file}"
+        assert message in ended.stderr, ended.stderr
         again = pickle.loads((folder / "received").read_bytes())
         assert set(again) == set(first)
         for name, (value, *rest) in first.items():

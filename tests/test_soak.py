@@ -235,7 +235,7 @@ def test_memory_that_is_not_given_back_is_found() -> None:
             process.communicate()
 
 
-def test_segments_that_nobody_can_need_are_found() -> None:
+def test_segments_without_users_are_found() -> None:
     case = plan.Round(
         "test",
         [

@@ -51,8 +51,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(900)
 def test_module_and_command_are_of_one_version(installed: Path, tmp_path: Path) -> None:
-    told = checked(installed / "python", "-c", "import nervure; print(nervure.__version__)", cwd=tmp_path)
-    version = f"nervure {told}"
+    output = checked(installed / "python", "-c", "import nervure; print(nervure.__version__)", cwd=tmp_path)
+    version = f"nervure {output}"
     assert checked(installed / "nervure", "--version", cwd=tmp_path) == version
     assert (
         checked(installed / "python", "-m", "nervure", "--version", cwd=tmp_path, PATH="/usr/bin") == version
@@ -65,8 +65,8 @@ def test_a_new_project_runs(installed: Path, tmp_path: Path) -> None:
     settings = {"PATH": path, "NERVURE_LOG_DIR": str(tmp_path / "logs")}
     checked("nervure", "new", "robot", cwd=tmp_path, **settings)
     project = tmp_path / "robot"
-    told = checked("nervure", "run", "--stop-after", "1s", "dataflow.yml", cwd=project, **settings)
-    assert "show       | 10" in told
+    output = checked("nervure", "run", "--stop-after", "1s", "dataflow.yml", cwd=project, **settings)
+    assert "show       | 10" in output
 
 
 def test_a_missing_command_is_told(installed: Path, tmp_path: Path) -> None:

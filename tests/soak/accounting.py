@@ -17,7 +17,7 @@ MISSED = ["dropped_newest", "missed_held", "missed_memory", "missed_control"]
 
 
 def check_samples(plan: Round, records: Records) -> list[str]:
-    """What must hold whoever was killed: content, order, no duplicates."""
+    """Invariants of samples under any kill: content, order, no duplicates."""
     problems = list(records.damaged)
     for node in plan.nodes:
         for name, source in node.edges.items():
@@ -74,7 +74,7 @@ def check_counters(plan: Round, running: Running, records: Records) -> list[str]
     for node in plan.nodes:
         for name in node.edges:
             edge = running.edges.get(f"{node.id}/{name}")
-            if edge and not edge["unreadable"]:
+            if edge and not edge.get("unreadable"):
                 found = Account(plan, running, records, node, name, edge).problems()
                 problems += [f"{edge['topic']} -> {edge['input']}: {problem}" for problem in found]
     for node in plan.nodes:
@@ -154,7 +154,7 @@ def crashes(running: Running, node: str) -> int:
 
 
 def is_crash(end: dict[str, Any]) -> bool:
-    """Of a process that is not the keeper's nobody is told how it ended, but that it left in order."""
+    """A process that joined has no exit status: the keeper only knows whether it left in order."""
     is_foreign = end["signal"] is None and end["code"] is None
     return end["signal"] is not None or (is_foreign and not end["reason"].startswith("it left"))
 
@@ -225,7 +225,7 @@ class Account:
         queued = sent - edge["received"] - edge["dropped_oldest"] - edge["undelivered"]
         queued -= edge["lost_with_producer"]
         least = -self.producer_crashes
-        # Rings whose producer was gone when their consumer went: nobody is left to count what was in them.
+        # Rings whose producer was gone when their consumer ended: their samples are not counted.
         most = self.depth * len(self.producer_ends) + self.consumer_crashes
         if self.is_natural and self.consumer_crashes == 0 and len(self.consumer_ends) == 1:
             most = self.depth if self.is_dynamic else 0
@@ -240,7 +240,7 @@ class Account:
         certain = sum(len(sent.receipts) + len(sent.without_memory) for sent in self.sent.values())
         uncertain = sum(sent.uncertain for sent in self.sent.values())
         published = self.edge["sent"]
-        # A consumer that is started again finds an edge that waited for it, or one that begins anew.
+        # A consumer that is started again finds an edge that waited for it, or a new one.
         is_attached_all_along = (self.is_block or len(self.consumer_ends) == 1) and not self.is_dynamic
         least = certain if is_attached_all_along and not self.ended_early() else 0
         if not least - self.producer_crashes <= published <= certain + uncertain:
@@ -281,21 +281,21 @@ def check_reach(plan: Round, running: Running, records: Records, node: Node, out
 
 
 def check_receipts(plan: Round, running: Running, records: Records, node: Node, output: str) -> list[str]:
-    """What receipts told the producer is what was counted on its edges."""
+    """The receipts of a producer agree with the counters of its edges."""
     topic = f"{node.id}/{output}"
     edges = [edge for edge in running.edges.values() if edge["topic"] == topic]
-    if node.outputs[output] or not edges or any(edge["unreadable"] for edge in edges):
+    if node.outputs[output] or not edges or any(edge.get("unreadable") for edge in edges):
         return []
-    told: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
     for sent in records.sent[topic].values():
-        told.update(tally(sent, len(edges)))
+        sums.update(tally(sent, len(edges)))
     counted_missed = sum(edge[cause] for edge in edges for cause in MISSED)
     counted_queued = sum(edge["sent"] for edge in edges) - counted_missed
     problems = []
-    if not told["queued"] - crashes(running, node.id) * len(edges) <= counted_queued <= told["most queued"]:
-        problems.append(f"{topic}: receipts say {dict(told)}, the edges {counted_queued} queued")
-    if not told["missed"] - crashes(running, node.id) * len(edges) <= counted_missed <= told["most missed"]:
-        problems.append(f"{topic}: receipts say {dict(told)}, the edges {counted_missed} missed")
+    if not sums["queued"] - crashes(running, node.id) * len(edges) <= counted_queued <= sums["most queued"]:
+        problems.append(f"{topic}: receipts say {dict(sums)}, the edges {counted_queued} queued")
+    if not sums["missed"] - crashes(running, node.id) * len(edges) <= counted_missed <= sums["most missed"]:
+        problems.append(f"{topic}: receipts say {dict(sums)}, the edges {counted_missed} missed")
     return problems
 
 

@@ -53,7 +53,7 @@ def perform(plan: Round, programs: Programs, say: Callable[[str], None]) -> Coun
     """Runs the round; what was done, by kind.
 
     Raises:
-        RoundFailed: with what does not hold, and the last that was told.
+        RoundFailed: with what does not hold, and the end of the log.
     """
     with tempfile.TemporaryDirectory(prefix="nervure-soak-") as name:
         folder = Path(name)
@@ -61,7 +61,7 @@ def perform(plan: Round, programs: Programs, say: Callable[[str], None]) -> Coun
         try:
             return performer.perform()
         except RoundFailed as failure:
-            raise RoundFailed(f"{failure}\n--- told last\n{performer.running.log()}") from failure
+            raise RoundFailed(f"{failure}\n--- end of the log\n{performer.running.log()}") from failure
         finally:
             performer.watchers.kill()
             performer.visitors.kill()
@@ -289,9 +289,9 @@ class Performer:
                 if running.edges.get(input, {}).get("received", 0) <= before.get(input, 0)
             ]
 
-        told = running.edges_told
+        before = running.edge_reports
         if not running.wait_for(
-            lambda: running.is_finished or (running.edges_told > told and not standing())
+            lambda: running.is_finished or (running.edge_reports > before and not standing())
         ):
             raise RoundFailed(f"nothing arrives any more at {standing()}")
 
@@ -361,7 +361,7 @@ class Performer:
             raise RoundFailed(f"more than at the start: {more()}")
 
     def memory(self) -> dict[str, int]:
-        """Bytes of each process that it shares with nobody."""
+        """Private bytes of each process."""
         return {
             name: size for name, pid in self.pids().items() if (size := processes.own_bytes(pid)) is not None
         }
@@ -487,7 +487,7 @@ class Performer:
         )
 
     def has_told_full_disk(self) -> bool:
-        return any("cannot be written (" in message.get("text", "") for message in self.running.told)
+        return any("cannot be written (" in message.get("text", "") for message in self.running.messages)
 
     def expected_codes(self) -> set[int]:
         running = self.running
@@ -515,7 +515,7 @@ def flowing_inputs(alive: list[Node], feeding: set[str]) -> list[str]:
 
 
 def grown(base: dict[str, int], now: dict[str, int], most: dict[str, int]) -> list[str]:
-    """Processes that have more than so many bytes more than at the start."""
+    """Processes that have grown by more than a limit since the start."""
     return [
         f"{name} has {now[name]} bytes of its own, {base[name]} at the start"
         for name in base
@@ -539,7 +539,7 @@ def most_segment_bytes(plan: Round) -> int:
 
 
 def too_much_shared(shared: dict[int, int], most: int) -> list[str]:
-    """Whether the segments of a dataflow take more than that; each counts once, whoever maps it."""
+    """Whether the segments of a dataflow exceed a limit. Each counts once, however many map it."""
     total = sum(shared.values())
     return (
         [f"{len(shared)} segments take {total} bytes, at most {most} can be in use"] if total > most else []

@@ -246,12 +246,13 @@ class Campaign:
             paths = {name: folder / name for name in ("records", "temporary", "runtime", "logs")}
             for path in paths.values():
                 path.mkdir(mode=0o700)
-            report = folder / "report"
+            report_path = folder / "report"
             kill_point = folder / "kill-point"
             plan = self.plan_for(case, kill_point)
             file = plan.write(folder, self.programs / "examples" / "soak_node", Path())
             calls = "all" if case.call == "all" else ",".join(ACTIONS.keys() - {"all", "point"})
-            command = [str(self.programs / "examples" / "inject"), "--report", str(report), "--calls", calls]
+            command = [str(self.programs / "examples" / "inject"), "--report", str(report_path)]
+            command += ["--calls", calls]
             # What the nodes write there is what is held against the counters.
             command += ["--except", str(paths["records"])]
             command += ["--patience-seconds", str(PATIENCE_SECONDS)]
@@ -268,30 +269,33 @@ class Campaign:
                 code = running.wait_for_end()
             finally:
                 running.close()
-            if not report.exists():
+            if not report_path.exists():
                 return Outcome([f"`inject` ended with {code}"], {}, False, running.log(), code)
-            told = json.loads(report.read_text())
-            log = f"{running.log()}\nacted on {told['acted_on']}\n{edges(running)}"
+            result = json.loads(report_path.read_text())
+            log = f"{running.log()}\nacted on {result['acted_on']}\n{edges(running)}"
             log += f"\n{(running.summary or {}).get('failed_edges')}"
             if (commands := folder / "commands").exists():
                 log += f"\n{commands.read_text()[-2000:]}"
-            if told["hangs"]:
-                return Outcome(["it hangs", *told["left"]], told["calls"], True, log)
-            problems = [f"a process is left: {left}" for left in told["left"]]
+            if result["hangs"]:
+                return Outcome(["it hangs", *result["left"]], result["calls"], True, log)
+            problems = [f"a process is left: {left}" for left in result["left"]]
             for path in (paths["temporary"], paths["runtime"]):
                 problems += [f"a file is left: {left}" for left in path.iterdir()]
             problems += judge(plan, running, records.read(paths["records"]), code, case)
-            outcome = Outcome(problems, told["calls"], bool(told["acted_on"]), log)
+            outcome = Outcome(problems, result["calls"], bool(result["acted_on"]), log)
             if case.call == "point":
                 outcome.read_point(kill_point.with_name(f"kill-point.{case.role.partition('.')[2] or 0}"))
             return outcome
 
     def stop(self, running: Running, surroundings: dict[str, str], *, by_command: bool) -> None:
         """Stops the dataflow after an observer has received samples, or has ended for another reason."""
-        written = running.folder / "records" / "sink.1"
+        folder = running.folder / "records"
         processes.wait_until(
-            PATIENCE_SECONDS,
-            lambda: running.process.poll() is not None or (written.exists() and written.stat().st_size > 0),
+            PATIENCE_SECONDS / 2,
+            lambda: (
+                running.process.poll() is not None
+                or any(file.stat().st_size for file in folder.glob("sink.[1-9]"))
+            ),
         )
         # Not from what `run` prints: the fault may be that it cannot.
         run = processes.children(running.process.pid)
@@ -364,7 +368,7 @@ def block_edges(running: Running) -> list[dict[str, Any]]:
 
 def unknown(running: Running) -> list[dict[str, Any]]:
     """Edges that may have lost samples, as their counters could not be read."""
-    return [edge for edge in block_edges(running) if edge["unreadable"]]
+    return [edge for edge in block_edges(running) if edge.get("unreadable")]
 
 
 def is_end_of_run(code: int, stderr: str) -> bool:
@@ -454,7 +458,7 @@ def main() -> int:
     done: Counter[str] = Counter()
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for case, outcome in zip(cases, pool.map(campaign.perform, cases), strict=True):
-            done[tell(case, outcome, arguments.brief)] += 1
+            done[report(case, outcome, arguments.brief)] += 1
     facts = ", ".join(f"{count} {kind}" for kind, count in sorted(done.items()))
     print(f"{facts}; {time.monotonic() - begin:.0f} s")
     return bool(done["failed"])
@@ -474,14 +478,14 @@ def choose(arguments: argparse.Namespace, name: str, calls: dict[str, dict[str, 
     return list(sample(groups, arguments.seed, most))
 
 
-def tell(case: Case, outcome: Outcome, is_brief: bool) -> str:
+def report(case: Case, outcome: Outcome, is_brief: bool) -> str:
     """What kind of outcome it was."""
     if not outcome.problems:
         return "passed" if outcome.was_done else "did not get to the call"
     known = case.known()
     print(f"{'FAILED, as is known' if known else 'FAILED'}: {case}\n" + "\n".join(outcome.problems))
     if not is_brief:
-        print(f"--- told last\n{outcome.log}")
+        print(f"--- end of the log\n{outcome.log}")
     print(f"again: make test-faults CASE='{case}'", flush=True)
     return "known to fail" if known else "failed"
 

@@ -31,7 +31,7 @@ class Node:
     keys: dict[str, Any] = field(default_factory=dict)
     orders: dict[str, Any] = field(default_factory=dict)
     language: str = "rust"
-    # Nobody starts it with the dataflow: programs join as it, and leave.
+    # It does not start with the dataflow: programs join in its place, and leave.
     is_dynamic: bool = False
 
     @property
@@ -51,7 +51,7 @@ class Node:
 
 @dataclass
 class Fault:
-    """Something that is done to the dataflow, so many seconds after what was done before."""
+    """An act on the dataflow, and the seconds between the act before and this one."""
 
     after: float
     kind: str
@@ -284,7 +284,7 @@ def add_clock(chance: random.Random, plan: Round) -> None:
     steps = {"every_millis": chance.choice([1, 20, 100]), "steps": 40, "seed": chance.randint(1, 1000)}
     plan.clock = "clock"
     plan.nodes += [
-        # It sends to nobody, so that its work is its own.
+        # It has no consumers, so that its load does not depend on others.
         Node(
             "clock", keys=again, outputs={"out": {}}, orders={"clock": steps, **SMALL, "pause_micros": 5_000}
         ),
@@ -331,7 +331,7 @@ def add_visitors(chance: random.Random, plan: Round) -> None:
             visits.append(Fault(chance.expovariate(4), "join", guest.id, value=chance.choice([0, 50, 400])))
             if chance.random() < 0.5:
                 visits.append(Fault(chance.expovariate(4), "kill", guest.id))
-    # Where every sample is counted that a source has sent, it is not to begin anew.
+    # Where every sample is counted that a source has sent, it must not restart.
     hosts = [node.id for node in plan.nodes if not node.is_dynamic and plan.ending != "natural"]
     for _ in range(chance.randint(1, 4) if hosts else 0):
         kind, host = chance.choice(["attach", "attach", "replace", "replace in vain"]), chance.choice(hosts)

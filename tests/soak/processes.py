@@ -1,4 +1,4 @@
-"""Processes as the kernel tells of them: their ends, children, descriptors and mappings."""
+"""Processes in /proc: their ends, children, descriptors and mappings."""
 
 import contextlib
 import ctypes
@@ -134,7 +134,7 @@ def segment_bytes(pids: Iterable[int]) -> dict[int, int]:
 
 
 def wait_until(patience: float, holds) -> bool:
-    """Whether it comes to hold in time: for what no event tells."""
+    """Whether a condition comes to hold in time. It is polled: only for conditions without an event."""
     deadline = time.monotonic() + patience
     while not holds():
         if time.monotonic() > deadline:

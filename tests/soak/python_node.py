@@ -23,7 +23,7 @@ def main() -> None:
             (folder / f"{id}.failed-{start}").touch(exist_ok=False)
         except FileExistsError:
             continue
-        raise RuntimeError("as it was told")
+        raise RuntimeError("as ordered")
     for kind in orders.get("children", []):
         script = "sleep 1000 &" if kind == "group" else "setsid sleep 1000 &"
         subprocess.run(["sh", "-c", script], check=True)

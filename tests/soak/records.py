@@ -13,7 +13,7 @@ class Sent:
     """What one process of a producer sent to one output."""
 
     intended: set[int] = field(default_factory=set)
-    # By number: edges that queued it, and edges that counted it as missed. `send` of Python tells neither.
+    # By number: edges that queued it, and edges that counted it as missed. `send` of Python returns neither.
     receipts: dict[int, tuple[int, int] | None] = field(default_factory=dict)
     # Every edge counted these as missed, for want of memory.
     without_memory: set[int] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""`nervure run --json`, and what it tells."""
+"""`nervure run --json`, and its messages."""
 
 import contextlib
 import json
@@ -38,13 +38,13 @@ class Running:
             )
         self.run = Process(self.process.pid)
         self.keeper: Process | None = None
-        self.told: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         self.nodes: dict[str, Process] = {}
         self.incarnations: dict[str, int] = {}
         # Every end of every node, in order.
         self.ends: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self.edges: dict[str, dict[str, Any]] = {}
-        self.edges_told = 0
+        self.edge_reports = 0
         self.is_ready = False
         # Every node has ended for good.
         self.is_finished = False
@@ -80,14 +80,14 @@ class Running:
             self.is_finished = True
         elif kind in ("edges", "summary"):
             self.edges = {edge["input"]: edge for edge in message["edges"]}
-            self.edges_told += 1
+            self.edge_reports += 1
             if kind == "summary":
                 self.summary = message
         if kind != "edges":
-            self.told.append(message)
+            self.messages.append(message)
 
     def wait_for(self, holds, patience: float = PATIENCE) -> bool:
-        """Whether it comes to hold in time, going by what is told."""
+        """Whether a condition on the messages so far comes to hold in time."""
         deadline = time.monotonic() + patience
         with self.changed:
             while not holds():
@@ -100,12 +100,12 @@ class Running:
         return True
 
     def is_alive(self, node: str) -> bool:
-        """Whether its process is there, as far as was told."""
+        """Whether its process is alive, by the messages so far."""
         ends = self.ends[node]
         return node in self.nodes and not (ends and ends[-1]["incarnation"] == self.incarnations[node])
 
     def signal(self, process: Process, number: signal.Signals) -> bool:
-        """False when it has ended. The reader closes what was started anew, but not meanwhile."""
+        """False when it has ended. The lock keeps the reader from replacing the process meanwhile."""
         with self.changed:
             return process.signal(number)
 
@@ -122,7 +122,7 @@ class Running:
 
     def log(self) -> str:
         lines = []
-        for message in self.told:
+        for message in self.messages:
             if message["message"] == "log":
                 lines.append(f"{message['node']}: {message['text']}")
             elif message["message"] == "node_ended":

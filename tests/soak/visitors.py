@@ -27,20 +27,20 @@ class Visitors:
         return self.start(node.id, [str(self.rust_node), json.dumps(orders), node.id], place)
 
     def attach(self, node: str, keeper: int) -> bool:
-        """The node's own program, outside of the keeper's reach. False if somebody is attached."""
+        """The node's own program, outside of the keeper's reach. False if a program is attached already."""
         return self.start(node, [str(self.nervure), "attach", node, "--dataflow", str(keeper)], {})
 
     def start(self, node: str, command: list[str], more: dict[str, str]) -> bool:
         if node in self.running and self.running[node].poll() is None:
             return False
-        with (self.folder / "visitors").open("ab") as told:
+        with (self.folder / "visitors").open("ab") as output:
             self.running[node] = subprocess.Popen(
                 command,
                 cwd=self.folder,
                 env=self.environment | more,
                 stdin=subprocess.DEVNULL,
-                stdout=told,
-                stderr=told,
+                stdout=output,
+                stderr=output,
                 # It is no process of the dataflow, and does not end with one.
                 start_new_session=True,
             )

@@ -43,7 +43,7 @@ class Watchers:
             )
 
     def pause(self, seconds: float) -> None:
-        """Stops all of them for a while: nobody else may notice."""
+        """Stops all watchers for a while. The dataflow must not be affected."""
         for watcher in self.running:
             watcher.send_signal(signal.SIGSTOP)
         time.sleep(seconds)
@@ -73,8 +73,8 @@ class Watchers:
 
     def full_disks(self) -> int:
         """How often a recorder has said that its disk is full."""
-        told = (self.folder / "watchers").read_text(errors="replace") if self.recordings else ""
-        return told.count("No space left on device")
+        text = (self.folder / "watchers").read_text(errors="replace") if self.recordings else ""
+        return text.count("No space left on device")
 
     def unreadable(self) -> list[str]:
         """Recordings that cannot be read, however their recorders ended: some before they began."""
