@@ -6,7 +6,7 @@ use crate::fork;
 use crate::loan::{LoanedBlock, PayloadLoan};
 use crate::lock_free::Waited;
 use crate::output_state::{OutputState, SharedOutput};
-use crate::pool::{EVICTION_PATIENCE_NANOS, NoBlock};
+use crate::pool::{EVICTION_TIMEOUT_NANOS, NoBlock};
 use crate::producer::Producer;
 use crate::send::{Receipt, SendError, Wait};
 use crate::slot::{INLINE_BYTES, MAX_HEAD_BYTES};
@@ -239,7 +239,7 @@ impl Output {
     }
 
     fn take_block(&self, bytes: usize, wait: Wait) -> Result<LoanedBlock, SendError> {
-        let eviction_deadline = monotonic_nanos() + EVICTION_PATIENCE_NANOS;
+        let eviction_deadline = monotonic_nanos() + EVICTION_TIMEOUT_NANOS;
         loop {
             let evicting = match self.try_take_block(bytes) {
                 Ok(block) => return Ok(block),

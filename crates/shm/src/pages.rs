@@ -59,7 +59,7 @@ pub(crate) fn map_page(
     bytes_of: impl FnOnce([u64; 2]) -> Option<usize>,
 ) -> io::Result<(Mapping, [u64; 2])> {
     let refused = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
-    let bytes = sys::frozen_bytes(fd.as_fd())?;
+    let bytes = sys::sealed_size(fd.as_fd())?;
     if bytes < LINE {
         return Err(refused(format!(
             "the {name} is {bytes} bytes long, expected at least {LINE}"

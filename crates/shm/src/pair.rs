@@ -49,7 +49,7 @@ const MAX_EDGES: usize = 64 * 1024;
 /// socket must not keep the thread from other work.
 const PACKETS_AT_ONCE: usize = 1024;
 /// Longest wait for a schema or the name of a frame while descriptors or memory are short.
-const ANNOUNCEMENT_PATIENCE: Duration = Duration::from_secs(2);
+const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn packet(kind: u64, id: u64, value: u64) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
@@ -124,7 +124,7 @@ impl ProducerPair {
             match self.socket.receive_bytes(&mut buffer) {
                 Ok(0) => return None,
                 Ok(bytes) => {
-                    // All else is noise of a hostile consumer, or a request: neither has an id.
+                    // Other packets are requests or noise: they name no unmapped segment.
                     if let Some(([KIND_RETIRED, id, _], _)) = parse(&buffer[..bytes]) {
                         retired.push(id as u32);
                     }
@@ -148,7 +148,7 @@ impl AsFd for ProducerPair {
 pub(crate) struct Segment {
     id: u32,
     mapping: Option<Mapping>,
-    receipts: Arc<Receipts>,
+    acknowledgements: Arc<Acknowledgements>,
 }
 
 impl Segment {
@@ -169,20 +169,20 @@ impl Drop for Segment {
     fn drop(&mut self) {
         // Unmap before acknowledging.
         self.mapping = None;
-        self.receipts.send(self.id);
+        self.acknowledgements.send(self.id);
     }
 }
 
 /// Sends acknowledgements to the producer.
 #[derive(Debug)]
-struct Receipts {
+struct Acknowledgements {
     socket: Arc<Seqpacket>,
     /// Ids for which the socket had no room, sent at the next opportunity.
     unsent: Mutex<Vec<u32>>,
     fork_generation: u32,
 }
 
-impl Receipts {
+impl Acknowledgements {
     fn send(&self, id: u32) {
         if self.fork_generation == crate::fork::generation() {
             lock(&self.unsent).push(id);
@@ -209,7 +209,7 @@ impl Receipts {
 #[derive(Debug)]
 pub struct ConsumerPair {
     socket: Arc<Seqpacket>,
-    receipts: Arc<Receipts>,
+    acknowledgements: Arc<Acknowledgements>,
     state: Mutex<ConsumerState>,
     /// Notified when a shortage is over.
     relieved: Condvar,
@@ -260,14 +260,14 @@ impl ConsumerPair {
     pub fn new(socket: Seqpacket) -> Self {
         let socket = Arc::new(socket);
         let fork_generation = crate::fork::generation();
-        let receipts = Arc::new(Receipts {
+        let acknowledgements = Arc::new(Acknowledgements {
             socket: socket.clone(),
             unsent: Mutex::default(),
             fork_generation,
         });
         Self {
             socket,
-            receipts,
+            acknowledgements,
             state: Mutex::default(),
             relieved: Condvar::new(),
         }
@@ -299,7 +299,7 @@ impl ConsumerPair {
         if let Some(misbehaviour) = state.misbehaviour {
             return Err(misbehaviour);
         }
-        self.receipts.flush();
+        self.acknowledgements.flush();
         let mut buffer = std::mem::take(&mut state.buffer);
         buffer.resize(HEADER_BYTES + MAX_ANNOUNCEMENT_BYTES, 0);
         let mut is_open = true;
@@ -363,7 +363,7 @@ impl ConsumerPair {
                 let segment = Segment {
                     id,
                     mapping: Some(mapping),
-                    receipts: self.receipts.clone(),
+                    acknowledgements: self.acknowledgements.clone(),
                 };
                 state.segments.insert(id, Arc::new(segment));
                 Ok(())
@@ -423,7 +423,7 @@ impl ConsumerPair {
     }
 
     /// What was announced under `id`. While a shortage keeps it in the socket, waits for the
-    /// control thread, up to [`ANNOUNCEMENT_PATIENCE`].
+    /// control thread, up to [`ANNOUNCEMENT_TIMEOUT`].
     pub(crate) fn announcement(&self, id: u64) -> Option<Arc<[u8]>> {
         let mut state = lock(&self.state);
         if !state.announcements.contains_key(&id) && state.shortage.is_none() {
@@ -433,7 +433,7 @@ impl ConsumerPair {
             let is_short = |state: &mut ConsumerState| state.shortage.is_some();
             let waited = self
                 .relieved
-                .wait_timeout_while(state, ANNOUNCEMENT_PATIENCE, is_short);
+                .wait_timeout_while(state, ANNOUNCEMENT_TIMEOUT, is_short);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         state.announcements.get(&id).cloned()

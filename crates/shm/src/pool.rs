@@ -20,7 +20,7 @@ const LOOK_AHEAD: usize = 4;
 
 /// Time in which a consumer is expected to acknowledge an eviction. It takes microseconds, unless
 /// the consumer is stopped.
-pub(crate) const EVICTION_PATIENCE_NANOS: u64 = 20_000_000;
+pub(crate) const EVICTION_TIMEOUT_NANOS: u64 = 20_000_000;
 
 /// The shared memory that one node may own, over all of its outputs.
 pub struct Budget {
@@ -406,7 +406,7 @@ impl Pool {
     fn pending_eviction_bytes(&self) -> u64 {
         let now = monotonic_nanos();
         let soon = |retiring: &&RetiringSegment| {
-            now.saturating_sub(retiring.since_nanos) < EVICTION_PATIENCE_NANOS
+            now.saturating_sub(retiring.since_nanos) < EVICTION_TIMEOUT_NANOS
         };
         self.retiring
             .iter()

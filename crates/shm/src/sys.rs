@@ -199,7 +199,7 @@ pub(crate) fn seal(fd: BorrowedFd<'_>, sharing: Sharing) -> io::Result<()> {
 
 /// Checks that a received descriptor is a memfd that no process can shrink under a mapping (access
 /// would raise SIGBUS), and returns its size.
-pub(crate) fn frozen_bytes(fd: BorrowedFd<'_>) -> io::Result<usize> {
+pub(crate) fn sealed_size(fd: BorrowedFd<'_>) -> io::Result<usize> {
     sealed_bytes(fd, SealFlags::SHRINK | SealFlags::GROW)
 }
 
@@ -269,7 +269,7 @@ impl Mapping {
         writable: bool,
         populate: bool,
     ) -> io::Result<Self> {
-        let actual = frozen_bytes(fd.as_fd())?;
+        let actual = sealed_size(fd.as_fd())?;
         if actual != bytes {
             let text = format!("shared memory of {actual} bytes received, expected {bytes}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
@@ -335,7 +335,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // After a fork the parent's handles are inert: see `fork`.
         if self.fork_generation == crate::fork::generation() {
-            // SAFETY: `new` mapped the range, and every reference into it borrows from `self`.
+            // SAFETY: `new` mapped the range, and every user of it borrows from `self` or holds it.
             let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
         }
     }

@@ -100,7 +100,7 @@ impl WakePage {
     /// # Errors
     /// `InvalidData` if it is no wake page.
     pub fn map(fd: &OwnedFd) -> io::Result<Self> {
-        let bytes = sys::frozen_bytes(fd.as_fd())?;
+        let bytes = sys::sealed_size(fd.as_fd())?;
         if bytes < Self::bytes(0) {
             let text = format!(
                 "the wake page is {bytes} bytes long, expected at least {}",

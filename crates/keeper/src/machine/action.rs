@@ -88,7 +88,7 @@ pub enum Action {
         level: Level,
         text: String,
     },
-    /// Wake everything that sleeps on the node's doorbell and space futex.
+    /// Wake everything that sleeps on the node's doorbell and room futex.
     Ring { node: usize },
     /// Set the clock that the control page shows.
     SetClock { clock: node_to_keeper::Clock },
