@@ -1,144 +1,177 @@
-"""What an adapter is, what it is asked, and what it answers.
+"""The contract between the runner, the experiments and the adapters.
 
-An adapter teaches the lab one middleware (or one floor of the machine). It is one file in ``adapters/``; it
-imports this module, ``session`` and ``toolchain``, and never another adapter.
+An adapter teaches the lab one middleware (or one floor of the machine). An experiment plans cases, turns
+them into jobs, measures one job at a time for the runner, and writes the page from the stored runs.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from nervure_lab.processes import Processes
     from nervure_lab.toolchain import Toolchain
-
-Language = Literal["rust", "python"]
-Kind = Literal["floor", "peer", "ours"]
-Mode = Literal["paced", "flood", "idle", "mesh"]
-Outcome = Literal["ok", "hung", "failed", "not_run"]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One cell of an experiment, the same for every adapter."""
-
-    language: Language
-    mode: Mode
-    payload_bytes: int
-    consumers: int = 1
-    rate_hz: float = 50.0
-    warmup_messages: int = 10
-    messages: int = 50
-    flood_seconds: float = 1.5
-    flood_warmup_seconds: float = 0.3
-    idle_seconds: float = 5.0
-    mesh_inputs: int = 0
-    """Mesh: every one of ``consumers`` nodes sends one message and has this many inputs from others."""
-    queue_depth: int = 10
-    touch: bool = True
-
-    @property
-    def expected_seconds(self) -> float:
-        """How long the sending takes when nothing is in its way."""
-        seconds = {
-            "paced": (self.warmup_messages + self.messages) / self.rate_hz,
-            "flood": self.flood_seconds,
-            "idle": self.idle_seconds,
-            "mesh": 0.0,
-        }
-        return seconds[self.mode]
-
-
-@dataclass
-class Usage:
-    """What one process used in the window that was measured."""
-
-    cpu_seconds: float
-    window_seconds: float
-    voluntary_context_switches: int
-    max_rss_bytes: int
-    threads: int
-
-
-@dataclass
-class ConsumerResult:
-    """What one consumer saw. Times are nanoseconds of CLOCK_MONOTONIC; counts include the warm-up."""
-
-    index: int
-    received: int
-    lost: int
-    lost_before_first: int
-    reordered: int
-    duplicates: int
-    warmup_latency_nanos: list[int]
-    warmup_end_to_end_nanos: list[int]
-    latency_nanos: list[int]
-    end_to_end_nanos: list[int]
-    first_receive_nanos: int | None
-    window_start_nanos: int
-    last_receive_nanos: int
-    window_messages: int
-    window_bytes: int
-    usage: Usage | None
-
-
-@dataclass
-class ProcessResult:
-    """One process of a run, daemons included, as /proc showed it from outside; CPU time since the start."""
-
-    role: str
-    command: str
-    cpu_seconds: float
-    rss_bytes: int
-    max_rss_bytes: int
-    threads: int
-    idle_wakeups_per_second: float | None
-    """Voluntary context switches of all threads while nothing was sent; only measured when idle."""
-
-
-@dataclass
-class RunResult:
-    """The outcome of one case. A run that hung or failed is a result like any other."""
-
-    outcome: Outcome
-    reason: str = ""
-    sent: int | None = None
-    spawned_at_nanos: int | None = None
-    """When the first process was started; CLOCK_MONOTONIC, like the times of the consumers."""
-    producer: Usage | None = None
-    consumers: list[ConsumerResult] = field(default_factory=list)
-    processes: list[ProcessResult] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Unavailable(Exception):
-    """This adapter cannot run here; the message is one line that says why."""
+    """An adapter or experiment cannot run here; the message is one line with the reason."""
 
 
 class Adapter(Protocol):
-    """One middleware, or one floor."""
+    """What every experiment asks of an adapter; each experiment adds how it measures one."""
 
     name: str
-    """Unique, as in result files: ``iceoryx2-rust``."""
+    """Unique within the experiment, as in result files: ``iceoryx2-rust``."""
     title: str
-    """As in reports: ``iceoryx2 (Rust)``."""
-    language: Language
-    kind: Kind
+    """As in pages: ``iceoryx2 (Rust)``."""
     settings: str
-    """How it is set up and why, in a sentence or two, for the report."""
-    copies_in_send: bool
-    """Whether the API copies the payload inside its send call, so that latency contains the copy."""
+    """How it is set up and why, in a sentence or two, for the page."""
 
     def prepare(self, toolchain: Toolchain) -> None:
         """Installs or builds what is needed; raises ``Unavailable``."""
 
     def versions(self) -> dict[str, str]:
-        """The exact versions in use; called after ``prepare``."""
+        """Returns the exact versions in use; called after ``prepare``."""
 
-    def refusal(self, case: Case) -> str | None:
-        """Why this adapter does not take part in a case of its language, or None."""
 
-    def run(self, case: Case) -> RunResult:
-        """Measures one case, leaves nothing behind, and never raises for what the middleware does."""
+class Planned(Protocol):
+    """One case of a plan, for several adapters and repeats."""
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def name(self) -> str:
+        """What ``--cells`` matches; unique within the plan."""
+
+    @property
+    def case(self) -> Any:
+        """A frozen dataclass."""
+
+    def repeats_of(self, adapter: str) -> int:
+        """Returns the number of repeats, 0 for an adapter that does not take part."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run that waits for its turn."""
+
+    adapter: str
+    repeat: int
+    planned: Any
+    case: Any
+    """As this adapter runs it."""
+    at_most_seconds: float
+    expected_cores: float | None = None
+    """Cores that it is expected to take on average; None if nothing is known."""
+    runs_alone: bool = True
+
+    @property
+    def name(self) -> str:
+        return str(self.planned.name)
+
+    @property
+    def cores(self) -> float:
+        """Its part of the budget; infinite for a job that runs alone."""
+        return math.inf if self.runs_alone or self.expected_cores is None else self.expected_cores
+
+
+A = TypeVar("A", bound=Adapter)
+P = TypeVar("P", bound=Planned)
+
+
+class Experiment(ABC, Generic[A, P]):
+    """One question, with its own cases, adapters and figures."""
+
+    name: str
+    summary: str
+    page: Path | None = None
+    """Where the page goes unless the command line says otherwise; None if figures are only printed."""
+    tries: int = 1
+    """How often a run is made at most when the machine disturbs it."""
+    fields_without_effect: frozenset[str] = frozenset()
+    """Fields of a case in which two runs of one cell may differ."""
+
+    @abstractmethod
+    def adapters(self) -> list[A]:
+        """Returns every adapter, in the order of the page."""
+
+    @abstractmethod
+    def plan(self, quick: bool) -> list[P]:
+        """Returns every case; the most important ones first."""
+
+    @abstractmethod
+    def jobs(self, planned: Sequence[P], adapters: Sequence[A]) -> list[Job]:
+        """Returns every run in its order, so that an interrupted session has some of everything."""
+
+    @abstractmethod
+    def run(
+        self, adapter: A, job: Job, earlier: Sequence[dict[str, Any]], processes: Processes
+    ) -> dict[str, Any]:
+        """Measures one job. The record has at least ``case``; a failure of the adapter is a record too."""
+
+    @abstractmethod
+    def progress(self, run: dict[str, Any]) -> str:
+        """Returns the outcome of a run in a few words."""
+
+    @abstractmethod
+    def write_page(self, result: dict[str, Any], page: Path) -> list[str]:
+        """Writes the page from the stored runs; returns the errors that make the result invalid."""
+
+    def set_up(self, toolchain: Toolchain) -> None:
+        """Builds what all adapters need; raises ``Unavailable``."""
+
+    def describe(self, adapter: A) -> dict[str, Any]:
+        """Returns what the result file holds of an adapter."""
+        return {"name": adapter.name, "title": adapter.title, "settings": adapter.settings}
+
+    def disturbance(self, run: dict[str, Any]) -> str:
+        """Returns why the machine disturbed this run so much that it is repeated, or nothing."""
+        return ""
+
+    def cores(self, run: dict[str, Any]) -> tuple[float, float] | None:
+        """Returns the cores that a run was expected to take and did take, if both are known."""
+        return None
+
+    def is_of(self, run: dict[str, Any], job: Job) -> bool:
+        """Whether a stored run is of the same adapter and cell as a job, whatever its repeat."""
+        return bool(run["adapter"] == job.adapter) and self.key(run["case"]) == self.key(asdict(job.case))
+
+    def covers(self, run: dict[str, Any], job: Job) -> bool:
+        """Whether a stored run of the same cell is as long as the job asks for."""
+        return True
+
+    def key(self, case: dict[str, Any]) -> str:
+        """Returns what all runs of one cell have in common."""
+        return case_key(case, self.fields_without_effect)
+
+
+def case_key(case: dict[str, Any], without: frozenset[str] = frozenset()) -> str:
+    # 20 and 20.0 are one loss.
+    values = {name: float(value) if type(value) is int else value for name, value in case.items()}
+    return json.dumps({name: value for name, value in values.items() if name not in without}, sort_keys=True)
+
+
+def chosen(planned: Sequence[P], patterns: str | None) -> list[P]:
+    """Returns the cases of which a pattern (`headline`, `300-*-512K`, several with commas) matches the name
+    or the group, in the order of the patterns; raises ``ValueError`` for a pattern without a match.
+    """
+    if patterns is None:
+        return list(planned)
+    found: list[P] = []
+    for pattern in patterns.split(","):
+        matching = [cell for cell in planned if fnmatch(cell.name, pattern) or fnmatch(cell.group, pattern)]
+        if not matching:
+            groups = ", ".join(dict.fromkeys(cell.group for cell in planned))
+            raise ValueError(
+                f"no cell is called {pattern}; there are the groups {groups}, and `list` names the cells"
+            )
+        found += [cell for cell in matching if cell not in found]
+    return found

@@ -1,9 +1,7 @@
-"""What every Python endpoint of the lab shares; the twin of ``lab/programs/endpoint``.
+"""What every Python endpoint shares: its case and the rendezvous with the driver. Standard library alone.
 
-Runs inside the peers' environments: needs NumPy and nothing else. A peer brings a ``publish(source, stamp)``
-that copies ``source`` into memory of its own, calls ``stamp(memory)``, and sends; or, where its API copies
-inside send, calls ``stamp(source)`` and sends ``source``. On the other side it brings a loop that reads the
-clock as soon as a message is returned, and hands clock and message to ``Consumer.observe``.
+An endpoint connects to the driver's socket and sends one line once it can send or receive. When all
+endpoints of the run have done so, the driver sends each a line, which starts the run.
 """
 
 from __future__ import annotations
@@ -12,27 +10,7 @@ import json
 import os
 import select
 import socket
-import struct
-import time
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
-
-import numpy
-
-HEADER = struct.Struct("=3Q")
-"""Sequence, time before the copy, time after the fill: nanoseconds of CLOCK_MONOTONIC."""
-END_OF_STREAM = 2**64 - 1
-END_BYTES = 64
-FIRST_UNREAD_WORD = 8
-"""The header's cache line is read with the header; touching a payload reads every word after it."""
-ENDS_TO_WAIT_FOR = 10
-"""How many ends of the stream, 50 ms apart, a consumer waits for that misses messages: late ones may come."""
-
-now_nanos = time.monotonic_ns
-Stamp = Callable[[Any], None]
-Publish = Callable[[numpy.ndarray, Stamp], None]
 
 
 class Endpoint:
@@ -41,203 +19,26 @@ class Endpoint:
     def __init__(self) -> None:
         text = os.environ.get("NERVURE_LAB_CASE")
         if text is None:
-            raise SystemExit("NERVURE_LAB_CASE is not set: this is started by `python -m nervure_lab run`")
+            raise SystemExit("NERVURE_LAB_CASE is not set: `python -m nervure_lab run` starts this program")
         self.case = SimpleNamespace(**json.loads(text))
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(self.case.rendezvous)
 
-    def ready_then_wait_for_start(self) -> None:
-        self.report({"role": self.case.role, "index": self.case.index, "pid": os.getpid()})
-        self.wait_for_line()
+    def ready_then_wait_for_start(self) -> str:
+        """Sends the hello and returns the driver's line."""
+        hello = {name: getattr(self.case, name, None) for name in ("role", "index")}
+        self.report({**hello, "pid": os.getpid()})
+        return self.wait_for_line()
 
     def report(self, record: dict) -> None:
         self._socket.sendall(json.dumps(record).encode() + b"\n")
 
-    def wait_for_line(self) -> None:
-        if not self._socket.recv(64):
-            raise SystemExit("the driver has gone")
+    def wait_for_line(self) -> str:
+        line = self._socket.recv(64)
+        if not line:
+            raise SystemExit("the driver has ended")
+        return line.decode()
 
     def may_leave_within(self, timeout_seconds: float) -> bool:
         readable, _, _ = select.select([self._socket], [], [], timeout_seconds)
         return bool(readable)
-
-
-def produce(endpoint: Endpoint, publish: Publish) -> None:
-    """Sends what the case asks for, reports, and repeats the end of the stream until all have it."""
-    case = endpoint.case
-    # Ones, not zeros: a zeroed array is untouched memory, all one page.
-    source = numpy.ones(case.payload_bytes // 8, dtype=numpy.uint64)
-    endpoint.ready_then_wait_for_start()
-    usage = UsageWindow()
-    sent = {"paced": _paced, "flood": _flood, "idle": _idle}[case.mode](case, publish, source)
-    endpoint.report({"role": "producer", "sent": sent, "usage": usage.close()})
-    end = numpy.zeros(END_BYTES // 8, dtype=numpy.uint64)
-    while True:
-        publish(end, lambda memory: HEADER.pack_into(memory, 0, END_OF_STREAM, sent, 0))
-        if endpoint.may_leave_within(0.05):
-            return
-
-
-def _paced(case: SimpleNamespace, publish: Publish, source: numpy.ndarray) -> int:
-    period_nanos = int(1e9 / case.rate_hz)
-    total = case.warmup_messages + case.messages
-    first_nanos = now_nanos() + period_nanos
-    for sequence in range(total):
-        time.sleep(max(0, first_nanos + sequence * period_nanos - now_nanos()) * 1e-9)
-        before_copy_nanos = now_nanos()
-        publish(source, _timed_stamp(sequence, before_copy_nanos))
-    return total
-
-
-def _flood(case: SimpleNamespace, publish: Publish, source: numpy.ndarray) -> int:
-    end_nanos = now_nanos() + int(case.flood_seconds * 1e9)
-    sequence = 0
-    while now_nanos() < end_nanos:
-        publish(source, _untimed_stamp(sequence))
-        sequence += 1
-    return sequence
-
-
-def _timed_stamp(sequence: int, before_copy_nanos: int) -> Stamp:
-    return lambda memory: HEADER.pack_into(memory, 0, sequence, before_copy_nanos, now_nanos())
-
-
-def _untimed_stamp(sequence: int) -> Stamp:
-    return lambda memory: HEADER.pack_into(memory, 0, sequence, 0, 0)
-
-
-def _idle(case: SimpleNamespace, _publish: Publish, _source: numpy.ndarray) -> int:
-    time.sleep(case.idle_seconds)
-    return 0
-
-
-class Consumer:
-    """Counts and times what one consumer receives."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        """Tells the driver that this consumer is subscribed, and waits for the start."""
-        self._endpoint = endpoint
-        self._case = endpoint.case
-        self._flood = self._case.mode == "flood"
-        self._touch = self._case.touch and self._case.payload_bytes > END_BYTES
-        self._seen = bytearray(1 << 16)
-        self._received = self._duplicates = self._reordered = self._ends_seen = 0
-        self._first: int | None = None
-        self._highest = -1
-        self._sent: int | None = None
-        self._samples: list[tuple[int, int, int]] = []
-        self._first_receive_nanos: int | None = None
-        self._window_start_nanos = self._last_receive_nanos = self._window_messages = 0
-        self._usage: UsageWindow | None = None
-        self.finished = False
-        endpoint.ready_then_wait_for_start()
-
-    def observe(self, received_at_nanos: int, message: Any) -> None:
-        """Takes one message: anything with the buffer protocol, not touched since ``received_at_nanos``."""
-        sequence, before_copy_nanos, after_fill_nanos = HEADER.unpack_from(message)
-        if sequence == END_OF_STREAM:
-            self._ends_seen += 1
-            self._sent = before_copy_nanos
-            self.finished = self._received >= self._sent or self._ends_seen >= ENDS_TO_WAIT_FOR
-            return
-        if self._first_receive_nanos is None:
-            self._first_receive_nanos = received_at_nanos
-        if self._touch:
-            numpy.frombuffer(message, dtype=numpy.uint64)[FIRST_UNREAD_WORD:].sum()
-        if self._flood:
-            self._count_throughput(received_at_nanos)
-        else:
-            touched_at_nanos = now_nanos()
-            self._samples.append(
-                (sequence, received_at_nanos - after_fill_nanos, touched_at_nanos - before_copy_nanos)
-            )
-            if self._usage is None and sequence >= self._case.warmup_messages:
-                self._usage = UsageWindow()
-        self._count_sequence(sequence)
-        self._last_receive_nanos = received_at_nanos
-
-    def report(self) -> None:
-        """Reports, and waits until all others have."""
-        warmup = self._case.warmup_messages
-        measured = [sample for sample in self._samples if sample[0] >= warmup]
-        warming = [sample for sample in self._samples if sample[0] < warmup]
-        self._endpoint.report(
-            {
-                "role": "consumer",
-                "index": self._case.index,
-                "received": self._received,
-                "lost": max(0, (self._sent or 0) - self._received),
-                "lost_before_first": self._first or 0,
-                "reordered": self._reordered,
-                "duplicates": self._duplicates,
-                "warmup_latency_nanos": [sample[1] for sample in warming],
-                "warmup_end_to_end_nanos": [sample[2] for sample in warming],
-                "latency_nanos": [sample[1] for sample in measured],
-                "end_to_end_nanos": [sample[2] for sample in measured],
-                "first_receive_nanos": self._first_receive_nanos,
-                "window_start_nanos": self._window_start_nanos,
-                "last_receive_nanos": self._last_receive_nanos,
-                "window_messages": self._window_messages,
-                "window_bytes": self._window_messages * self._case.payload_bytes,
-                "usage": self._usage.close() if self._usage else None,
-            }
-        )
-        self._endpoint.wait_for_line()
-
-    def _count_throughput(self, received_at_nanos: int) -> None:
-        if self._usage is not None:
-            self._window_messages += 1
-            return
-        if received_at_nanos >= self._first_receive_nanos + self._case.flood_warmup_seconds * 1e9:
-            # The window opens on this message; it is the zeroth, so that a rate is messages over intervals.
-            self._usage = UsageWindow()
-            self._window_start_nanos = received_at_nanos
-
-    def _count_sequence(self, sequence: int) -> None:
-        if sequence >= len(self._seen):
-            self._seen.extend(bytes(sequence + 1))
-        if self._seen[sequence]:
-            self._duplicates += 1
-            return
-        self._seen[sequence] = 1
-        self._received += 1
-        if self._first is None:
-            self._first = sequence
-        if sequence < self._highest:
-            self._reordered += 1
-        else:
-            self._highest = sequence
-        if self._sent is not None:
-            self.finished = self._received >= self._sent
-
-
-class UsageWindow:
-    """CPU time and context switches of this process since construction."""
-
-    def __init__(self) -> None:
-        self._start_nanos = now_nanos()
-        self._cpu_nanos = time.process_time_ns()
-        self._switches = _voluntary_context_switches()
-
-    def close(self) -> dict:
-        return {
-            "cpu_seconds": (time.process_time_ns() - self._cpu_nanos) * 1e-9,
-            "window_seconds": (now_nanos() - self._start_nanos) * 1e-9,
-            "voluntary_context_switches": max(0, _voluntary_context_switches() - self._switches),
-            "max_rss_bytes": _status_field(Path("/proc/self/status"), "VmHWM") * 1024,
-            "threads": _status_field(Path("/proc/self/status"), "Threads"),
-        }
-
-
-def _voluntary_context_switches() -> int:
-    """Summed over the threads: the file of the process counts its main thread only."""
-    threads = Path("/proc/self/task").iterdir()
-    return sum(_status_field(thread / "status", "voluntary_ctxt_switches") for thread in threads)
-
-
-def _status_field(path: Path, name: str) -> int:
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith(name + ":")), 0)

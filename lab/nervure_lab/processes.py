@@ -1,10 +1,12 @@
-"""What /proc tells about a tree of processes."""
+"""Trees of processes as /proc shows them, and processes that end with the session."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import subprocess
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,41 @@ class SeenProcess:
     voluntary_context_switches: int = 0
 
 
+class Processes:
+    """Foreground processes of a session, which any thread can end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self.ended = False
+
+    def run(self, words: list[str], environment: dict[str, str]) -> tuple[int, str]:
+        """Returns the exit code and the text on standard error."""
+        with self._lock:
+            if self.ended:
+                return (130, "")
+            process = subprocess.Popen(
+                words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            )
+            self._running.add(process)
+        try:
+            _, text = process.communicate()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
+        finally:
+            with self._lock:
+                self._running.discard(process)
+        return (process.returncode, text)
+
+    def end_all(self) -> None:
+        with self._lock:
+            self.ended = True
+            for process in self._running:
+                process.send_signal(signal.SIGINT)
+
+
 class ProcessTree:
     """The processes that were spawned, and all their descendants."""
 
@@ -37,7 +74,7 @@ class ProcessTree:
         self._roots.append(pid)
 
     def sample(self) -> None:
-        """Looks at every process of the tree. Orphans stay in it: they were seen before."""
+        """Samples every process of the tree. Orphans stay in it once they have been seen."""
         pending = [*self._roots, *self.seen]
         visited: set[int] = set()
         while pending:
@@ -49,7 +86,7 @@ class ProcessTree:
             pending += _children(pid)
 
     def kill_survivors(self) -> None:
-        """Ends what is still there, unless its number now belongs to another process."""
+        """Kills the processes that still run, unless the id now belongs to another process."""
         for process in self.seen.values():
             stat = _stat(process.pid)
             if stat is not None and stat.start_ticks == process.start_ticks and stat.state != "Z":

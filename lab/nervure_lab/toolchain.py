@@ -1,5 +1,6 @@
-"""Builds and installs what the adapters need, inside the checkout: one environment a peer, so that no peer's
-pins reach another, and one cargo workspace."""
+"""Builds and installs what the adapters need, inside the checkout: one cargo workspace, and one Python
+environment for each peer, so that their pinned versions cannot conflict.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +17,32 @@ from nervure_lab.contract import Unavailable
 LAB_DIRECTORY = Path(__file__).parent.parent
 REPOSITORY_DIRECTORY = LAB_DIRECTORY.parent
 PROGRAMS_DIRECTORY = LAB_DIRECTORY / "programs"
+RELEASE_DIRECTORY = REPOSITORY_DIRECTORY / "target" / "release"
 ENVIRONMENTS_DIRECTORY = LAB_DIRECTORY / ".venv-peers"
 
 
 class Toolchain:
-    """Remembers what it has built; everything happens at most once a run."""
+    """Builds and installs each thing at most once a session."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        """For files of this session; removed at its end."""
         self._built: set[str] = set()
+
+    def workspace_program(self, package: str, program: str) -> Path:
+        """The release binary of a package of Nervure itself."""
+        return self._workspace_build(package, program, [])
+
+    def workspace_example(self, package: str, example: str) -> Path:
+        """The release binary of an example of a package of Nervure itself."""
+        return self._workspace_build(package, f"examples/{example}", ["--example", example])
+
+    def _workspace_build(self, package: str, binary: str, options: Sequence[str]) -> Path:
+        if binary not in self._built:
+            command = ["cargo", "build", "--release", "--locked", "--quiet", "--package", package, *options]
+            _run(command, cwd=REPOSITORY_DIRECTORY)
+            self._built.add(binary)
+        return RELEASE_DIRECTORY / binary
 
     def rust_program(self, package: str) -> Path:
         """The release binary of a package of ``lab/programs``."""
@@ -67,7 +86,7 @@ def crate_versions(crates: Sequence[str]) -> dict[str, str]:
 
 
 def _run(command: Sequence[str | Path], cwd: Path | None = None) -> str:
-    """Runs politely: a build is no reason to disturb others on the machine."""
+    """Runs at low priority: a build must not disturb other work on the machine."""
     words = [str(part) for part in command]
     try:
         finished = subprocess.run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from nervure_lab.contract import Case, ConsumerResult, Outcome, RunResult, Usage
+from nervure_lab.experiments.local.case import Case, ConsumerResult, Outcome, RunResult, Usage
 
 
 class Document:
@@ -13,7 +13,7 @@ class Document:
 
     def __init__(self) -> None:
         self.content: dict[str, Any] = {
-            "schema": "nervure-lab/result@1",
+            "schema": "nervure-lab/result@2",
             "experiment": "local",
             "profile": "full",
             "command": "python -m nervure_lab run local",
@@ -33,6 +33,7 @@ class Document:
             "load_average_before": 0.1,
             "load_average_after": 0.2,
             "interrupted": False,
+            "planned": [],
             "seconds": 60.0,
             "adapters": [],
             "runs": [],
@@ -52,6 +53,16 @@ class Document:
                 "versions": {} if reason else {name: "1.0"},
             }
         )
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The content as the lines of a result file."""
+        ends = ("interrupted", "seconds", "load_average_after")
+        session = {key: value for key, value in self.content.items() if key not in (*ends, "runs")}
+        return [
+            {"kind": "session"} | session,
+            *({"kind": "run"} | run for run in self.content["runs"]),
+            {"kind": "end"} | {key: self.content[key] for key in ends},
+        ]
 
     def add_run(
         self,
@@ -93,5 +104,14 @@ class Document:
         sent = len(latencies_micros[0]) + lost if latencies_micros else None
         result = RunResult(outcome, reason, sent, 500, usage, consumers)
         self.content["runs"].append(
-            {"adapter": adapter, "repeat": repeat, "case": dataclasses.asdict(case), **result.as_json()}
+            {
+                "adapter": adapter,
+                "name": f"{case.mode}-{case.payload_bytes}",
+                "repeat": repeat,
+                "case": dataclasses.asdict(case),
+                **result.as_json(),
+                "source": "0123456",
+                "load_average": 0.1,
+                "beside_others": False,
+            }
         )

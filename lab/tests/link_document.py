@@ -6,11 +6,11 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from nervure_lab.link.contract import Cell
+from nervure_lab.experiments.link.case import LinkCase
 
 NOTHING = {"packets": 0, "bytes": 0}
 COUNTERS = ("lost_random", "lost_burst", "lost_outage", "dropped_queue", "dropped_too_big")
-PLAIN = Cell(40, 20, payload_bytes=150_000, rate_hz=10, samples=100)
+PLAIN = LinkCase(40, 20, payload_bytes=150_000, rate_hz=10, samples=100)
 
 
 def a_host(packets: int = 8_000, lost: int = 2_000, airtime_seconds: float = 3.0) -> dict[str, Any]:
@@ -24,15 +24,15 @@ def a_host(packets: int = 8_000, lost: int = 2_000, airtime_seconds: float = 3.0
 
 
 def a_run(
-    adapter: str = "udp", seed: int = 1, delivered: int = 50, cell: Cell = PLAIN, **host: Any
+    adapter: str = "udp", seed: int = 1, delivered: int = 50, cell: LinkCase = PLAIN, **host: Any
 ) -> dict[str, Any]:
     """100 samples of 150,000 bytes at 10 Hz, half of them delivered over 40 Mbit/s with 20 % of loss."""
     receiver = {"delivered": delivered, "mean_ms": 20.0, "p99_ms": 40.0, "max_ms": 50.0, "seconds": 10.0}
     run = {
         "adapter": adapter,
         "name": "a-cell",
-        "cell": asdict(cell),
-        "seed": seed,
+        "case": asdict(cell),
+        "repeat": seed,
         "exit_code": 0,
         "source": "abc",
         "load_average": 0.5,
@@ -45,9 +45,9 @@ def a_run(
 
 
 def a_planned(
-    name: str = "a-cell", cell: Cell = PLAIN, group: str = "headline", **seeds: int
+    name: str = "a-cell", cell: LinkCase = PLAIN, group: str = "headline", **seeds: int
 ) -> dict[str, Any]:
-    return {"group": group, "name": name, "cell": json.loads(json.dumps(asdict(cell))), "seeds": seeds}
+    return {"group": group, "name": name, "case": json.loads(json.dumps(asdict(cell))), "repeats": seeds}
 
 
 def a_session(*planned: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def a_session(*planned: dict[str, Any]) -> dict[str, Any]:
         for name, title in (("nervure", "Nervure"), ("udp", "UDP"))
     ]
     return {
-        "schema": "nervure-lab/link@2",
+        "schema": "nervure-lab/result@2",
         "experiment": "link",
         "profile": "full",
         "command": "python -m nervure_lab run link",

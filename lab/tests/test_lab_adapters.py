@@ -8,11 +8,11 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from nervure_lab.adapters import all_adapters
-from nervure_lab.contract import Adapter, Case
+from nervure_lab.experiments.local.adapters import all_adapters
+from nervure_lab.experiments.local.case import Case, LocalAdapter
 from nervure_lab.toolchain import Toolchain
 
-TOOLCHAIN = Toolchain()
+TOOLCHAIN = Toolchain(Path("/nonexistent"))
 FLOORS = [adapter for adapter in all_adapters() if adapter.kind == "floor"]
 SCHEMA = json.loads((Path(__file__).parent.parent / "schema" / "result.schema.json").read_text())
 CASES = [
@@ -31,7 +31,7 @@ def test_names_are_unique() -> None:
 
 @pytest.mark.parametrize("adapter", FLOORS, ids=lambda adapter: adapter.name)
 @pytest.mark.parametrize("keys", CASES, ids=lambda keys: f"{keys['mode']}-{keys.get('consumers', 1)}")
-def test_an_adapter_measures_what_it_is_asked(adapter: Adapter, keys: dict) -> None:
+def test_an_adapter_measures_what_it_is_asked(adapter: LocalAdapter, keys: dict) -> None:
     adapter.prepare(TOOLCHAIN)
     assert all(adapter.versions().values())
     case = Case(language=adapter.language, **{"warmup_messages": 2, "messages": 5, "rate_hz": 100.0, **keys})
@@ -52,8 +52,8 @@ def test_an_adapter_measures_what_it_is_asked(adapter: Adapter, keys: dict) -> N
         waiting = [process for process in result.processes if process.role == "consumer 0"]
         assert waiting[0].idle_wakeups_per_second is not None
         assert waiting[0].rss_bytes > 0
-    run = {"adapter": adapter.name, "repeat": 0, "case": dataclasses.asdict(case), **result.as_json()}
-    jsonschema.validate(run, {"$ref": "#/$defs/run", "$defs": SCHEMA["$defs"]})
+    run = {"case": dataclasses.asdict(case), **result.as_json()}
+    jsonschema.validate(run, {"$ref": "#/$defs/local", "$defs": SCHEMA["$defs"]})
 
 
 def assert_times(case: Case, sent: int | None, consumers: list) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 from lab_document import Document
-from nervure_lab.analysis.results import Results, compare, timing
-from nervure_lab.analysis.targets import findings
-from nervure_lab.contract import Case
-from nervure_lab.report.markdown import write_report
+from nervure_lab.experiments.local.case import Case
+from nervure_lab.experiments.local.report import write_page
+from nervure_lab.experiments.local.results import Results, compare, timing
+from nervure_lab.experiments.local.targets import findings
+from nervure_lab.store import load
 
 SMALL = Case(language="rust", mode="paced", payload_bytes=64)
 FAN_OUT = Case(language="rust", mode="paced", payload_bytes=4 * 1024 * 1024, consumers=2)
@@ -130,24 +131,18 @@ def test_documents_follow_the_schema(document: Document) -> None:
     document.add_adapter("iceoryx2-rust")
     document.add_run("iceoryx2-rust", SMALL, [[10, 20]])
     document.add_run("iceoryx2-rust", SMALL, [], outcome="failed", reason="exited with 1")
-    jsonschema.validate(document.content, SCHEMA)
+    for line in document.lines():
+        jsonschema.validate(line, SCHEMA)
 
 
-def test_another_schema_is_refused(document: Document) -> None:
+def test_another_schema_is_refused(document: Document, tmp_path: Path) -> None:
     document.content["schema"] = "something/else@9"
-    with pytest.raises(ValueError, match="something/else@9"):
-        Results(document.content)
-
-
-def test_a_result_of_the_link_is_refused_with_the_command_that_takes_it(tmp_path: Path) -> None:
-    result = tmp_path / "link.jsonl"
-    result.write_text('{"kind": "session"}\n{"kind": "end"}\n')
-    with pytest.raises(ValueError, match=r"link\.jsonl: expected .*`report-link`.* line 2"):
-        Results.read(result)
+    with pytest.raises(ValueError, match=r"local\.jsonl: expected .* got something/else@9"):
+        _report(document, tmp_path)
 
 
 def _report(document: Document, directory: Path) -> str:
-    result, output = directory / "local.json", directory / "performance.md"
-    result.write_text(json.dumps(document.content))
-    write_report([result], output)
-    return output.read_text()
+    result, page = directory / "local.jsonl", directory / "performance.md"
+    result.write_text("".join(json.dumps(line) + "\n" for line in document.lines()))
+    write_page(load(result), page)
+    return page.read_text()

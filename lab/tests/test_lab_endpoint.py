@@ -3,7 +3,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from nervure_lab.endpoint import END_OF_STREAM, ENDS_TO_WAIT_FOR, HEADER, Consumer, now_nanos
+from nervure_lab.experiments.local.endpoint import (
+    END_OF_STREAM,
+    ENDS_TO_WAIT_FOR,
+    HEADER,
+    Consumer,
+    now_nanos,
+)
 
 
 class FakeEndpoint:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from link_document import PLAIN, a_host, a_planned, a_result, a_run, a_session
-from nervure_lab.envelope import command_to_repeat
-from nervure_lab.link.analysis import CellFigures, Undisturbed, cells, impossible, missing
-from nervure_lab.link.contract import Cell
-from nervure_lab.link.plan import plan
-from nervure_lab.link.report import write_link_report
-from nervure_lab.link.targets import TARGETS, verdicts
-from nervure_lab.link.ticker import Lateness, stood_still
+from nervure_lab.experiments.link.case import LinkCase
+from nervure_lab.experiments.link.figures import CellFigures, Undisturbed, cells, impossible, missing
+from nervure_lab.experiments.link.plan import plan
+from nervure_lab.experiments.link.report import write_page
+from nervure_lab.experiments.link.targets import TARGETS, verdicts
+from nervure_lab.experiments.link.ticker import Lateness, merged_stops
+from nervure_lab.store import command_to_repeat, load
 
 MEGA = 1_000_000
 
@@ -34,7 +34,7 @@ def the_page_of(directory: Path, *lines: dict) -> str:
     end = {"kind": "end", "interrupted": False, "seconds": 60.0, "load_average_after": 0.2}
     source = directory / "link.jsonl"
     source.write_text("".join(json.dumps(line) + "\n" for line in (*lines, end)))
-    assert write_link_report(source, directory / "link.md") == []
+    assert write_page(load(source), directory / "link.md") == []
     return (directory / "link.md").read_text()
 
 
@@ -140,7 +140,7 @@ def test_keep_all_accounts_for_every_accepted_sample() -> None:
 
 
 def test_shares_are_of_the_time_in_which_both_have_settled() -> None:
-    cell = Cell(100, 0, 125_000, 80.0, samples=1600, beside="cubic-later")
+    cell = LinkCase(100, 0, 125_000, 80.0, samples=1600, beside="cubic-later")
     run = a_run(cell=cell)
     # 100 Mbit/s alone until 8 s, then 40 beside 50, measured from 13 s to 20 s.
     alone = [[number, 0, number * 10_000] for number in range(800)]
@@ -156,7 +156,7 @@ def test_shares_are_of_the_time_in_which_both_have_settled() -> None:
 
 
 def test_robots_are_judged_by_fairness_and_by_what_a_byte_costs() -> None:
-    cell = Cell(54, 0, 10_000, 100.0, half_duplex=True, robots=2)
+    cell = LinkCase(54, 0, 10_000, 100.0, half_duplex=True, robots=2)
     run = a_run(cell=cell)
     run["link"]["hosts"] = [a_host(1000, 0, 1.0), a_host(10_000, 0, 1.0), a_host(10_000, 0, 1.0)]
     # One at 8 Mbit/s and one at 4, for ten seconds.
@@ -226,16 +226,16 @@ def test_a_process_that_waits_tells_how_late_it_was() -> None:
 def test_a_stop_of_one_core_is_a_stop_of_the_machine() -> None:
     one = {"realtime": True, "worst_ms": 9.0, "stops_nanos": [[10, 20], [50, 60]]}
     other = {"realtime": True, "worst_ms": 7.0, "stops_nanos": [[15, 30], [70, 80]]}
-    found = stood_still([one, other])
+    found = merged_stops([one, other])
     assert (found["realtime"], found["worst_ms"]) == (True, 9.0)
     assert found["stops_nanos"] == [[10, 30], [50, 60], [70, 80]]
     assert found["stopped_ms"] == pytest.approx(40e-6)
-    assert not stood_still([one, other | {"realtime": False}])["realtime"]
-    assert not stood_still([])["realtime"]
+    assert not merged_stops([one, other | {"realtime": False}])["realtime"]
+    assert not merged_stops([])["realtime"]
 
 
 def test_what_met_a_stop_is_set_apart_and_said_to_be() -> None:
-    cell = Cell(300, 20)
+    cell = LinkCase(300, 20)
     run = a_run("nervure", cell=cell, delivered=1000)
     run["flows"][0]["receiver"] |= {"p99_ms": 60.0, "seconds": 33.0}
     run["link"] |= {"seconds": 40.0, "hosts": [a_host(), a_host(500_000, 125_000, 20.0)]}
@@ -270,7 +270,7 @@ def test_the_command_is_what_another_reader_would_type() -> None:
 
 
 def test_a_target_takes_the_worst_seed() -> None:
-    cell = Cell(300, 20)
+    cell = LinkCase(300, 20)
     good, slow = (a_run("nervure", seed, delivered=1000, cell=cell, airtime_seconds=12.0) for seed in (1, 2))
     for run, p99_ms in ((good, 20.0), (slow, 33.1)):
         run["flows"][0]["receiver"] |= {"p99_ms": p99_ms, "seconds": 33.3}
@@ -282,7 +282,7 @@ def test_a_target_takes_the_worst_seed() -> None:
 
 
 def test_a_run_without_a_report_misses_every_target() -> None:
-    cell = Cell(300, 20)
+    cell = LinkCase(300, 20)
     hung = a_run("nervure", cell=cell)
     hung["flows"][0]["receiver"] = None
     planned = (a_planned("300-20-512K", cell, nervure=5),)
@@ -291,7 +291,7 @@ def test_a_run_without_a_report_misses_every_target() -> None:
 
 
 def test_every_target_concerns_a_planned_cell() -> None:
-    planned = [a_planned(cell.name, cell.cell, cell.group, nervure=5) for cell in plan(quick=False)]
+    planned = [a_planned(cell.name, cell.case, cell.group, nervure=5) for cell in plan(quick=False)]
     concerned = {verdict.target for verdict in verdicts(a_result(planned=tuple(planned)))}
     assert concerned == set(TARGETS)
 
@@ -307,9 +307,9 @@ def test_what_lacks_is_named() -> None:
 
 
 def test_the_page_tells_figures_verdicts_and_what_lacks(tmp_path: Path) -> None:
-    planned = a_planned("300-20-512K", Cell(300, 20), nervure=2, udp=1)
-    silent = a_run("udp", delivered=0, cell=Cell(300, 20))
-    good = a_run("nervure", delivered=999, cell=Cell(300, 20))
+    planned = a_planned("300-20-512K", LinkCase(300, 20), nervure=2, udp=1)
+    silent = a_run("udp", delivered=0, cell=LinkCase(300, 20))
+    good = a_run("nervure", delivered=999, cell=LinkCase(300, 20))
     good["flows"][0]["receiver"]["seconds"] = 33.0
     good["link"] |= {"seconds": 40.0, "hosts": [a_host(), a_host(500_000, 125_000, 20.0)]}
     page = the_page(tmp_path, planned, good, silent)

@@ -8,29 +8,41 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from link_document import PLAIN, a_planned, a_result, a_run, a_session
-from nervure_lab.contract import Unavailable
-from nervure_lab.envelope import envelope
-from nervure_lab.link import runner
-from nervure_lab.link.adapters import all_link_adapters
-from nervure_lab.link.adapters.baselines import Udp
-from nervure_lab.link.analysis import cell_key, cells, counting, missing
-from nervure_lab.link.contract import Cell, LinkAdapter
-from nervure_lab.link.emulator import build_emulator, run_cell
-from nervure_lab.link.measures import cores_taken, disturbance
-from nervure_lab.link.plan import PlannedCell, chosen, plan
-from nervure_lab.link.results import ResultFile, load
-from nervure_lab.link.runner import Options, jobs, run_link
-from nervure_lab.link.slots import Job, Slots
+from nervure_lab.contract import Job, Unavailable, chosen
+from nervure_lab.experiments.link import experiment as link_experiment
+from nervure_lab.experiments.link.adapters import all_adapters
+from nervure_lab.experiments.link.adapters.baselines import Udp
+from nervure_lab.experiments.link.case import LinkAdapter, LinkCase
+from nervure_lab.experiments.link.emulator import build_emulator, run_case
+from nervure_lab.experiments.link.experiment import Link, job_of, jobs
+from nervure_lab.experiments.link.figures import cell_key, cells, counting, missing
+from nervure_lab.experiments.link.measures import cores_taken, disturbance
+from nervure_lab.experiments.link.plan import PlannedCase, plan
+from nervure_lab.processes import Processes
+from nervure_lab.runner import Options, run_experiment
+from nervure_lab.slots import Slots
+from nervure_lab.store import ResultFile, load, session
+from nervure_lab.toolchain import Toolchain
 
-ADAPTERS = [adapter.name for adapter in all_link_adapters()]
+ADAPTERS = [adapter.name for adapter in all_adapters()]
 
 
 def a_job(rate_mbit: float, seconds: float = 10.0, seed: int = 1, rate_hz: float = 30.0) -> Job:
-    cell = Cell(rate_mbit, 0, rate_hz=rate_hz)
-    return Job("nervure", seed, PlannedCell("headline", f"{rate_mbit}", cell, frozenset()), cell, seconds)
+    cell = LinkCase(rate_mbit, 0, rate_hz=rate_hz)
+    planned = PlannedCase("headline", f"{rate_mbit}", cell, frozenset())
+    return replace(job_of("nervure", seed, planned), at_most_seconds=seconds)
+
+
+def a_plan() -> PlannedCase:
+    return PlannedCase("headline", "a-cell", PLAIN, frozenset({"udp"}))
+
+
+def run_link(*arguments: Any, **options: Any) -> dict[str, Any]:
+    return run_experiment(Link(), *arguments, **options)
 
 
 def simulate(waiting: list[Job], budget_cores: float, most: int) -> tuple[list[tuple[float, Job]], float]:
@@ -52,8 +64,8 @@ def simulate(waiting: list[Job], budget_cores: float, most: int) -> tuple[list[t
 
 def test_plans_have_seeds_and_samples() -> None:
     for planned in plan(quick=False):
-        assert planned.cell.connects >= 200 or (planned.seeds >= 5 and planned.cell.samples >= 1000), planned
-    assert sum(planned.cell.sending_seconds for planned in plan(quick=True)) < 60
+        assert planned.case.connects >= 200 or (planned.seeds >= 5 and planned.case.samples >= 1000), planned
+    assert sum(planned.case.sending_seconds for planned in plan(quick=True)) < 60
     names = [planned.name for planned in plan(quick=False)]
     assert len(set(names)) == len(names)
     assert len(set(ADAPTERS)) == len(ADAPTERS)
@@ -63,7 +75,7 @@ def test_plans_have_seeds_and_samples() -> None:
 def test_the_grid_has_thirty_cells_with_the_loss_of_both_hops() -> None:
     grid = chosen(plan(quick=False), "grid")
     assert len(grid) == 30
-    assert {planned.cell.loss_percent for planned in grid} == {0, 19, 36, 51, 64}
+    assert {planned.case.loss_percent for planned in grid} == {0, 19, 36, 51, 64}
 
 
 def test_the_full_plan_takes_less_than_three_hours_on_two_cores() -> None:
@@ -76,7 +88,7 @@ def test_the_full_plan_takes_less_than_three_hours_on_two_cores() -> None:
 
 
 def test_every_first_seed_runs_before_any_second() -> None:
-    seeds = [job.seed for job in jobs(plan(quick=False), ADAPTERS)]
+    seeds = [job.repeat for job in jobs(plan(quick=False), ADAPTERS)]
     assert seeds == sorted(seeds)
 
 
@@ -84,7 +96,7 @@ def test_a_cell_of_two_groups_is_run_once() -> None:
     names = [job.name for job in jobs(chosen(plan(quick=False), "headline,grid"), ["nervure"])]
     assert "grid-300-0-512k" not in names and "grid-300-10-512k" in names
     assert names.count("300-0-512K") == 5
-    by_name = {planned.name: planned.cell for planned in plan(quick=False)}
+    by_name = {planned.name: planned.case for planned in plan(quick=False)}
     keys = [cell_key(asdict(by_name[name])) for name in ("300-0-512K", "grid-300-0-512k", "poster-0-512K")]
     assert len(set(keys)) == 1
 
@@ -103,7 +115,7 @@ def test_as_many_run_together_as_the_budget_has_room_for() -> None:
 
 
 def test_on_a_machine_on_which_runs_take_more_fewer_run_together() -> None:
-    def together(*took: tuple[str, str, Cell, float]) -> int:
+    def together(*took: tuple[str, str, float, float]) -> int:
         slots = Slots([a_job(300, seed=seed) for seed in range(4)], budget_cores=0.8, most=4)
         for run in took:
             slots.took(*run)
@@ -111,12 +123,20 @@ def test_on_a_machine_on_which_runs_take_more_fewer_run_together() -> None:
 
     job = a_job(300)
     assert together() == 2
-    # What is not one stream says nothing of it, nor does another adapter.
-    assert together(("nervure", "connect", replace(job.cell, connects=200), 1.0)) == 2
-    assert together(("fastdds", job.name, job.cell, 1.0)) == 2
-    other = ("nervure", "other", job.cell, job.cores * 1.5)
+    # Another adapter's runs say nothing about this one's.
+    assert together(("fastdds", job.name, job.cores, 1.0)) == 2
+    other = ("nervure", "other", job.cores, job.cores * 1.5)
     assert together(other) == 1
-    assert together(other, ("nervure", job.name, job.cell, 0.2)) == 4
+    assert together(other, ("nervure", job.name, job.cores, 0.2)) == 4
+
+
+def test_only_single_streams_teach_what_runs_take() -> None:
+    run = a_run()
+    run["link"]["cpu_seconds"] = 2.1
+    expected, taken = Link().cores(run) or (0.0, 0.0)
+    assert (expected, taken) == (job_of("udp", 1, a_plan()).cores, pytest.approx((2.1 + 0.6 + 1.2) / 13))
+    run["case"]["connects"] = 200
+    assert Link().cores(run) is None
 
 
 def test_what_a_run_took_is_that_of_the_emulator_and_both_ends() -> None:
@@ -142,14 +162,14 @@ def test_runs_that_took_the_processors_from_each_other_are_disturbed(
 
 def test_what_is_larger_than_the_budget_runs_alone() -> None:
     began, _ = simulate([a_job(54), a_job(1000, rate_hz=120), a_job(54, 20, seed=2)], 1.2, most=4)
-    starts = {job.name + str(job.seed): at for at, job in began}
+    starts = {job.name + str(job.repeat): at for at, job in began}
     assert starts == {"541": 0, "10001": 10, "542": 20}
 
 
 def test_small_ones_fill_the_room_that_a_large_one_waits_for_and_do_not_delay_it() -> None:
     waiting = [a_job(300, 30), a_job(1000, rate_hz=120), a_job(54, 40), a_job(54, 20, seed=2)]
     began, _ = simulate(waiting, budget_cores=1.2, most=4)
-    starts = {job.name + str(job.seed): at for at, job in began}
+    starts = {job.name + str(job.repeat): at for at, job in began}
     # The one of 20 s ends before that of 30 s, the one of 40 s would not.
     assert starts == {"3001": 0, "542": 0, "10001": 30, "541": 40}
 
@@ -164,11 +184,11 @@ def test_a_stream_that_asks_for_little_takes_little() -> None:
 def test_nothing_is_begun_that_would_end_too_late() -> None:
     slots = Slots([a_job(54, 30), a_job(54, 10, seed=2)], 1.2, 4)
     slots.drop_those_that_end_after(end=100, now=85)
-    assert [job.seed for job in slots.waiting] == [2]
+    assert [job.repeat for job in slots.waiting] == [2]
 
 
 def test_an_experiment_goes_on_where_it_was_interrupted(tmp_path: Path, fake_link: FakeLink) -> None:
-    planned = [PlannedCell("headline", "a-cell", PLAIN, frozenset({"udp"}), seeds=2)]
+    planned = [PlannedCase("headline", "a-cell", PLAIN, frozenset({"udp"}), seeds=2)]
     output = tmp_path / "link.jsonl"
     fake_link.interrupted_at = 3
     first = run_link(planned, fake_link.adapters, Options("full", parallel=1), output)
@@ -177,9 +197,11 @@ def test_an_experiment_goes_on_where_it_was_interrupted(tmp_path: Path, fake_lin
     with output.open("a") as file:
         file.write('{"kind": "run", "adap')
     fake_link.interrupted_at = None
-    second = run_link(planned, fake_link.adapters, Options("full", resume=True, parallel=1), output)
+    second = run_experiment(
+        Link(), planned, fake_link.adapters, Options("full", resume=True, parallel=1), output
+    )
     assert not second["interrupted"]
-    made = [(run["adapter"], run["seed"]) for run in second["runs"]]
+    made = [(run["adapter"], run["repeat"]) for run in second["runs"]]
     assert sorted(made) == [("nervure", 1), ("nervure", 2), ("udp", 1), ("udp", 2)]
     # Without --resume it begins anew, and what there was is kept.
     third = run_link(planned[:1], fake_link.adapters[:1], Options("full", parallel=1), output)
@@ -188,20 +210,22 @@ def test_an_experiment_goes_on_where_it_was_interrupted(tmp_path: Path, fake_lin
 
 
 def test_what_was_not_wanted_lacks_nevertheless(tmp_path: Path, fake_link: FakeLink) -> None:
-    wanted = PlannedCell("headline", "a-cell", PLAIN, frozenset({"udp", "zenoh"}), seeds=1)
-    other = PlannedCell("small", "other", replace(PLAIN, rate_mbit=54), frozenset(), seeds=1)
+    wanted = PlannedCase("headline", "a-cell", PLAIN, frozenset({"udp", "zenoh"}), seeds=1)
+    other = PlannedCase("small", "other", replace(PLAIN, rate_mbit=54), frozenset(), seeds=1)
     whole = ([wanted, other], ["nervure", "udp", "zenoh"])
-    result = run_link([wanted], fake_link.adapters[:1], Options("full"), tmp_path / "link.jsonl", of=whole)
+    result = run_experiment(
+        Link(), [wanted], fake_link.adapters[:1], Options("full"), tmp_path / "link.jsonl", whole=whole
+    )
     assert missing(result) == ["a-cell: udp, zenoh", "everything of other"]
 
 
 def test_a_short_run_is_no_substitute_for_a_long_one(tmp_path: Path, fake_link: FakeLink) -> None:
     output = tmp_path / "link.jsonl"
-    short = [PlannedCell("headline", "a-cell", replace(PLAIN, samples=10), frozenset(), seeds=1)]
+    short = [PlannedCase("headline", "a-cell", replace(PLAIN, samples=10), frozenset(), seeds=1)]
     run_link(short, fake_link.adapters, Options("quick"), output)
-    full = [PlannedCell("headline", "a-cell", PLAIN, frozenset(), seeds=1)]
+    full = [PlannedCase("headline", "a-cell", PLAIN, frozenset(), seeds=1)]
     result = run_link(full, fake_link.adapters, Options("full", resume=True), output)
-    assert [run["cell"]["samples"] for run in result["runs"]] == [10, 100]
+    assert [run["case"]["samples"] for run in result["runs"]] == [10, 100]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +237,7 @@ def test_a_run_during_which_the_machine_stood_still_is_made_anew(
 ) -> None:
     # Of 13 s.
     fake_link.stopped_ms = list(stopped_ms)
-    planned = [PlannedCell("headline", "a-cell", PLAIN, frozenset(), seeds=1)]
+    planned = [PlannedCase("headline", "a-cell", PLAIN, frozenset(), seeds=1)]
     output, adapters = tmp_path / "link.jsonl", fake_link.adapters[:1]
     for resume in (False, True):
         result = run_link(planned, adapters, Options("full", resume=resume, parallel=1), output)
@@ -228,9 +252,11 @@ def test_a_peer_that_delivers_some_is_measured_in_full(
     tmp_path: Path, fake_link: FakeLink, share: float, expected: int
 ) -> None:
     fake_link.share = share
-    planned = [PlannedCell("headline", "a-cell", Cell(300, 20), frozenset({"udp"}), seeds=2)]
-    result = run_link(planned, fake_link.adapters, Options("full", parallel=1), tmp_path / "link.jsonl")
-    samples = {(run["adapter"], run["seed"]): run["cell"]["samples"] for run in result["runs"]}
+    planned = [PlannedCase("headline", "a-cell", LinkCase(300, 20), frozenset({"udp"}), seeds=2)]
+    result = run_experiment(
+        Link(), planned, fake_link.adapters, Options("full", parallel=1), tmp_path / "link.jsonl"
+    )
+    samples = {(run["adapter"], run["repeat"]): run["case"]["samples"] for run in result["runs"]}
     assert samples == {("nervure", 1): 1000, ("nervure", 2): 1000, ("udp", 1): 300, ("udp", 2): expected}
 
 
@@ -242,23 +268,28 @@ def test_sessions_add_up(tmp_path: Path) -> None:
         file.add("end", {"interrupted": False, "seconds": 30.0, "load_average_after": 0.1})
     result = load(tmp_path / "link.jsonl")
     assert (len(result["runs"]), result["seconds"]) == (2, 60.0)
-    assert [entry["seeds"] for entry in result["planned"]] == [{"nervure": 5, "udp": 2}]
+    assert [entry["repeats"] for entry in result["planned"]] == [{"nervure": 5, "udp": 2}]
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(json.dumps({"schema": "nervure-lab/result@1"}) + "\n")
-    with pytest.raises(ValueError, match="expected a result of the experiment link"):
+    with pytest.raises(ValueError, match="expected a result file of the lab"):
         load(tmp_path / "other.json")
 
 
-def test_an_envelope_is_kept_however_it_ends() -> None:
-    kept: list[dict] = []
-    with envelope("a-schema", "link", "full", kept.append):
+def test_a_session_is_stored_however_it_ends() -> None:
+    stored: list[tuple[str, dict]] = []
+
+    def add(kind: str, fields: dict) -> None:
+        stored.append((kind, fields))
+
+    with session("link", "full", {"adapters": []}, add):
         raise KeyboardInterrupt
-    with pytest.raises(RuntimeError), envelope("a-schema", "link", "full", kept.append):
+    with pytest.raises(RuntimeError), session("link", "full", {}, add):
         raise RuntimeError
-    assert [result["interrupted"] for result in kept] == [True, False]
-    assert all({"seconds", "load_average_after", "machine"} <= set(result) for result in kept)
+    assert [kind for kind, _ in stored] == ["session", "end"] * 2
+    assert [end["interrupted"] for kind, end in stored if kind == "end"] == [True, False]
+    assert {"adapters", "machine", "command"} <= set(stored[0][1])
 
 
 class FakeLink:
@@ -272,15 +303,15 @@ class FakeLink:
         self._runs = 0
         self.adapters = [FakeAdapter("nervure"), FakeAdapter("udp")]
 
-    def run_cell(
-        self, _emulator: Path, adapter: LinkAdapter, cell: Cell, seed: int, _processes: object
+    def run_case(
+        self, _emulator: Path, adapter: LinkAdapter, case: LinkCase, seed: int, _processes: object
     ) -> dict:
         self._runs += 1
         if self._runs == self.interrupted_at:
             raise KeyboardInterrupt
         stopped_ms = self.stopped_ms.pop(0) if self.stopped_ms else 0.0
         machine = {"machine": {"realtime": True, "stopped_ms": stopped_ms}}
-        return a_run(adapter.name, seed, int(cell.samples * self.share), cell) | machine
+        return a_run(adapter.name, seed, int(case.samples * self.share), case) | machine
 
 
 class FakeAdapter(Udp):
@@ -291,27 +322,28 @@ class FakeAdapter(Udp):
 @pytest.fixture
 def fake_link(monkeypatch: pytest.MonkeyPatch) -> FakeLink:
     link = FakeLink()
-    monkeypatch.setattr(runner, "run_cell", link.run_cell)
-    monkeypatch.setattr(runner, "build_emulator", lambda: Path("emulator"))
+    monkeypatch.setattr(link_experiment, "run_case", link.run_case)
+    monkeypatch.setattr(link_experiment, "build_emulator", lambda _toolchain: Path("emulator"))
     return link
 
 
 @pytest.fixture(scope="module")
-def over_the_link() -> Callable[[Cell], dict]:
+def over_the_link(tmp_path_factory: pytest.TempPathFactory) -> Callable[[LinkCase], dict]:
     """Runs a cell over UDP and returns the result."""
     try:
-        emulator = build_emulator()
+        emulator = build_emulator(Toolchain(tmp_path_factory.mktemp("toolchain")))
     except Unavailable as error:
-        pytest.skip(f"the emulated link does not run here: {error}")
+        pytest.skip(str(error))
 
-    def run(cell: Cell) -> dict:
-        return run_cell(emulator, Udp(), cell, 1) | {"load_average": 0.0, "source": "abc", "name": "a-cell"}
+    def run(case: LinkCase) -> dict:
+        common = {"adapter": "udp", "name": "a-cell", "repeat": 1, "source": "abc", "load_average": 0.0}
+        return common | run_case(emulator, Udp(), case, 1, Processes())
 
     return run
 
 
-def test_a_clean_link_delivers_every_sample(over_the_link: Callable[[Cell], dict]) -> None:
-    run = over_the_link(Cell(100, 0, payload_bytes=10_000, rate_hz=50, samples=20))
+def test_a_clean_link_delivers_every_sample(over_the_link: Callable[[LinkCase], dict]) -> None:
+    run = over_the_link(LinkCase(100, 0, payload_bytes=10_000, rate_hz=50, samples=20))
     assert run["flows"][0]["receiver"]["delivered"] == 20, run["stderr"]
     # Something waited beside it on every core, and every sample has its time.
     assert run["machine"]["worst_ms"] >= 0
@@ -324,19 +356,19 @@ def test_a_clean_link_delivers_every_sample(over_the_link: Callable[[Cell], dict
     assert figures.worst.sender_cpu and figures.worst.receiver_cpu
 
 
-def test_receptions_are_kept_where_times_matter(over_the_link: Callable[[Cell], dict]) -> None:
-    run = over_the_link(Cell(100, 0, payload_bytes=1000, rate_hz=50, samples=20, outage=(60.0, 1.0)))
+def test_receptions_are_kept_where_times_matter(over_the_link: Callable[[LinkCase], dict]) -> None:
+    run = over_the_link(LinkCase(100, 0, payload_bytes=1000, rate_hz=50, samples=20, outage=(60.0, 1.0)))
     assert [number for number, _, _ in run["flows"][0]["receptions_micros"]] == list(range(20)), run["stderr"]
 
 
-def test_a_tcp_flow_runs_beside_it(over_the_link: Callable[[Cell], dict]) -> None:
-    run = over_the_link(Cell(20, 0, payload_bytes=1000, rate_hz=50, samples=50, beside="cubic-first"))
+def test_a_tcp_flow_runs_beside_it(over_the_link: Callable[[LinkCase], dict]) -> None:
+    run = over_the_link(LinkCase(20, 0, payload_bytes=1000, rate_hz=50, samples=50, beside="cubic-first"))
     assert run["beside"] and run["beside"][-1][1] > 100_000, run["stderr"]
     assert cells(a_result(run))
 
 
-def test_without_a_link_samples_arrive_too(over_the_link: Callable[[Cell], dict]) -> None:
-    run = over_the_link(Cell(0, 0, payload_bytes=10_000, rate_hz=50, samples=20, veth=True))
+def test_without_a_link_samples_arrive_too(over_the_link: Callable[[LinkCase], dict]) -> None:
+    run = over_the_link(LinkCase(0, 0, payload_bytes=10_000, rate_hz=50, samples=20, veth=True))
     if "root is needed" in run["stderr"]:
         pytest.skip(run["stderr"])
     assert run["link"] is None

@@ -1,4 +1,4 @@
-"""Who may import whom, as the README's table says."""
+"""The import rules of the README's table."""
 
 from __future__ import annotations
 
@@ -9,58 +9,74 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "nervure_lab"
-ALLOWED = {
-    "adapters": {"contract", "session", "toolchain"},
-    "endpoints": {"endpoint"},
-    "experiments": {"contract", "plan"},
-    "analysis": {"analysis"},
-    "report": {"analysis"},
+FRAMEWORK = {
+    "contract",
+    "runner",
+    "slots",
+    "store",
+    "toolchain",
+    "machine",
+    "processes",
+    "statistics",
+    "endpoint",
 }
-
-
-@pytest.mark.parametrize("folder", ALLOWED)
-def test_folders_import_only_what_they_may(folder: str) -> None:
-    files = [path for path in (PACKAGE / folder).glob("*.py") if path.name != "__init__.py"]
-    assert files
-    for path in files:
-        wrong = set(imported_parts(path)) - ALLOWED[folder]
-        assert not wrong, f"{path.name} imports {wrong}; {folder} may import {ALLOWED[folder]}"
-
-
-LINK_ALLOWED = {
-    "adapters": {"contract", "toolchain", "machine", "link.contract"},
-    "endpoints": {"link.endpoint"},
-    ".": {
-        *("contract", "envelope", "toolchain", "machine", "link.contract", "link.plan", "link.slots"),
-        *("link.emulator", "link.results", "link.measures", "link.analysis", "link.targets", "link.ticker"),
-    },
-}
+MAY_NOT_IMPORT_EXPERIMENTS = sorted(FRAMEWORK)
 READS_RESULTS_ONLY = {
-    "measures": set(),
-    "analysis": {"link.measures"},
-    "targets": {"link.analysis"},
-    "results": set(),
+    "local/results": {"statistics"},
+    "local/targets": {"statistics", "local.results"},
+    "local/report": {"statistics", "local.results", "local.targets"},
+    "link/measures": {"statistics"},
+    "link/figures": {"contract", "statistics", "link.measures"},
+    "link/targets": {"link.figures"},
+    "link/report": {"link.figures", "link.measures", "link.plan", "link.targets"},
 }
 
 
-@pytest.mark.parametrize("folder", LINK_ALLOWED)
-def test_the_link_experiment_keeps_the_same_rules(folder: str) -> None:
-    files = [path for path in (PACKAGE / "link" / folder).glob("*.py") if path.name != "__init__.py"]
-    assert files
+@pytest.mark.parametrize("module", MAY_NOT_IMPORT_EXPERIMENTS)
+def test_the_framework_names_no_experiment(module: str) -> None:
+    assert set(imported_parts(PACKAGE / f"{module}.py")) <= FRAMEWORK
+
+
+@pytest.mark.parametrize("experiment", ["local", "link"])
+def test_experiments_do_not_import_each_other(experiment: str) -> None:
+    files = list((PACKAGE / "experiments" / experiment).rglob("*.py"))
+    assert len(files) > 10
     for path in files:
-        wrong = set(imported_parts(path)) - LINK_ALLOWED[folder]
-        assert not wrong, f"link/{folder}/{path.name} imports {wrong}"
+        others = {part for part in imported_parts(path) if "." in part}
+        assert all(part.startswith(f"{experiment}.") for part in others), f"{path.name} imports {others}"
+
+
+@pytest.mark.parametrize("experiment", ["local", "link"])
+def test_adapters_do_not_import_each_other(experiment: str) -> None:
+    allowed = FRAMEWORK | {f"{experiment}.case", f"{experiment}.session"}
+    for path in modules_of(experiment, "adapters"):
+        wrong = set(imported_parts(path)) - allowed
+        assert not wrong, f"{path.name} imports {wrong}"
+
+
+@pytest.mark.parametrize("experiment", ["local", "link"])
+def test_endpoints_import_the_shared_endpoint_and_their_peer(experiment: str) -> None:
+    for path in modules_of(experiment, "endpoints"):
+        wrong = set(imported_parts(path)) - {"endpoint", f"{experiment}.endpoint"}
+        assert not wrong, f"{path.name} imports {wrong}"
 
 
 @pytest.mark.parametrize("name", READS_RESULTS_ONLY)
-def test_the_figures_of_the_link_are_made_from_results_alone(name: str) -> None:
-    wrong = set(imported_parts(PACKAGE / "link" / f"{name}.py")) - READS_RESULTS_ONLY[name]
-    assert not wrong, f"link/{name}.py reads result files and nothing else, but imports {wrong}"
+def test_figures_are_made_from_results_alone(name: str) -> None:
+    wrong = set(imported_parts(PACKAGE / "experiments" / f"{name}.py")) - READS_RESULTS_ONLY[name]
+    assert not wrong, f"{name}.py reads result files and nothing else, but imports {wrong}"
+
+
+def modules_of(experiment: str, folder: str) -> list[Path]:
+    files = (PACKAGE / "experiments" / experiment / folder).glob("*.py")
+    found = [path for path in files if path.name != "__init__.py"]
+    assert found
+    return found
 
 
 def imported_parts(path: Path) -> Iterator[str]:
-    """The module of every import of the package: `session` of `nervure_lab.session`, `link.plan` of
-    `nervure_lab.link.plan`.
+    """Each imported module of the package: `slots` for `nervure_lab.slots`, `local.case` for
+    `nervure_lab.experiments.local.case`.
     """
     for statement in ast.walk(ast.parse(path.read_text())):
         names = []
@@ -70,5 +86,4 @@ def imported_parts(path: Path) -> Iterator[str]:
             names = [alias.name for alias in statement.names]
         for name in names:
             if name.startswith("nervure_lab."):
-                first, *rest = name.split(".")[1:]
-                yield f"link.{rest[0]}" if first == "link" and rest else first
+                yield name.removeprefix("nervure_lab.").removeprefix("experiments.")

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from nervure_lab import session as session_module
-from nervure_lab.contract import Case, RunResult
-from nervure_lab.session import Session
+from nervure_lab.experiments.local import session as session_module
+from nervure_lab.experiments.local.case import Case, RunResult
+from nervure_lab.experiments.local.session import Session
 
 CASE = Case(language="python", mode="paced", payload_bytes=64, warmup_messages=0, messages=1)
 HELLO = (

@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from nervure_lab.analysis.statistics import median, p99, percentile, ratio
+from nervure_lab.statistics import median, p99, percentile, ratio
 
 
 def test_percentiles_interpolate_between_ranks() -> None:

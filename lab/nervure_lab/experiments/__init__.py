@@ -1,13 +1,15 @@
-"""One file an experiment; each has ``EXPERIMENT``."""
+"""One module or package an experiment; each has ``EXPERIMENT``."""
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
+from typing import Any
 
-from nervure_lab.plan import Experiment
+from nervure_lab.contract import Experiment
+
+MODULES = ("local.experiment", "link.experiment", "calls", "cold", "observers", "recording")
 
 
-def all_experiments() -> dict[str, Experiment]:
-    modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
+def all_experiments() -> dict[str, Experiment[Any, Any]]:
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in MODULES]
     return {module.EXPERIMENT.name: module.EXPERIMENT for module in modules}

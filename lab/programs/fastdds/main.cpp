@@ -1,5 +1,5 @@
 // A Fast DDS publisher and subscriber of the link experiment: `PROGRAM receive|send`. What the endpoints share (schedule,
-// clock, report) is that of nervure_lab/link/endpoint.py, in the same environment variables.
+// clock, report) is that of nervure_lab/experiments/link/endpoint.py, in the same environment variables.
 
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -71,21 +71,34 @@ const char* environment(const char* name) {
     return value;
 }
 
-// The number after a key of the cell, which is flat JSON.
-double number_of(const std::string& cell, const std::string& key) {
-    const auto at = cell.find("\"" + key + "\":");
-    return at == std::string::npos ? 0.0 : std::atof(cell.c_str() + at + key.size() + 3);
+// Returns the number after a key of the case, which is flat JSON; 0 without the key.
+double number_of(const std::string& case_text, const std::string& key) {
+    const auto at = case_text.find("\"" + key + "\":");
+    return at == std::string::npos ? 0.0 : std::atof(case_text.c_str() + at + key.size() + 3);
 }
 
-void report(const std::string& json) { std::ofstream(environment("LAB_REPORT")) << json << "\n"; }
+// Returns the text after a key of the case; it has no escapes.
+std::string path_of(const std::string& case_text, const std::string& key) {
+    const std::string before = "\"" + key + "\": \"";
+    const auto at = case_text.find(before);
+    if (at == std::string::npos) {
+        std::cerr << "error: the case has no " << key << "\n";
+        std::exit(2);
+    }
+    const auto begin = at + before.size();
+    return case_text.substr(begin, case_text.find('"', begin) - begin);
+}
+
+void report(const std::string& json) { std::ofstream(environment("NERVURE_LAB_REPORT")) << json << "\n"; }
 
 class Run {
 public:
     Run() {
-        const std::string cell = environment("LAB_CELL");
-        samples = static_cast<std::uint64_t>(number_of(cell, "samples"));
-        rate_hz = number_of(cell, "rate_hz");
-        payload_bytes = std::max(static_cast<std::size_t>(number_of(cell, "payload_bytes")), HEADER_BYTES);
+        const std::string case_text = environment("NERVURE_LAB_CASE");
+        rendezvous = path_of(case_text, "rendezvous");
+        samples = static_cast<std::uint64_t>(number_of(case_text, "samples"));
+        rate_hz = number_of(case_text, "rate_hz");
+        payload_bytes = std::max(static_cast<std::size_t>(number_of(case_text, "payload_bytes")), HEADER_BYTES);
     }
 
     // Says that this end is ready, and waits for the time at which the schedule starts.
@@ -93,9 +106,9 @@ public:
         const int link = socket(AF_UNIX, SOCK_STREAM, 0);
         sockaddr_un address{};
         address.sun_family = AF_UNIX;
-        std::strncpy(address.sun_path, environment("LAB_RENDEZVOUS"), sizeof address.sun_path - 1);
+        std::strncpy(address.sun_path, rendezvous.c_str(), sizeof address.sun_path - 1);
         char line[64] = {};
-        if (connect(link, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || write(link, "ready\n", 6) != 6 ||
+        if (connect(link, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || write(link, "{}\n", 3) != 3 ||
             read(link, line, sizeof line - 1) <= 0) {
             std::cerr << "error: the lab does not answer\n";
             std::exit(1);
@@ -108,6 +121,7 @@ public:
 
     double cpu() const { return cpu_seconds() - cpu_before; }
 
+    std::string rendezvous;
     std::uint64_t samples;
     double rate_hz;
     std::size_t payload_bytes;
@@ -296,7 +310,7 @@ public:
     void tell() {
         const std::lock_guard<std::mutex> lock(mutex_);
         std::vector<double> latencies;
-        std::ofstream file(environment("LAB_RECEPTIONS"));
+        std::ofstream file(environment("NERVURE_LAB_RECEPTIONS"));
         std::vector<std::pair<std::int64_t, std::uint64_t>> order;
         double sum = 0;
         for (const auto& [number, reception] : received_) {

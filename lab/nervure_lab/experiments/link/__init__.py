@@ -1,0 +1,1 @@
+"""The experiment ``link``: samples at a fixed rate over an emulated bad link."""

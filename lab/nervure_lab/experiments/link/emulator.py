@@ -1,0 +1,231 @@
+"""Runs one case: the emulator, the programs in its hosts, the rendezvous, and what came out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nervure_lab.contract import Unavailable
+from nervure_lab.experiments.link.case import ENDPOINTS, JOIN_SECONDS, Commands, Flow, LinkAdapter, LinkCase
+from nervure_lab.experiments.link.ticker import ProcessorSeconds, merged_stops, ticking
+from nervure_lab.processes import Processes
+from nervure_lab.toolchain import LAB_DIRECTORY, Toolchain
+
+START_SECONDS = 30.0
+"""From the start of the emulator to the first sample, at most."""
+CONNECT_SECONDS = 1.0
+"""Between the moment at which both ends are ready and the first sample: time to connect."""
+DRAIN_SECONDS = 3.0
+CATCH_UP_SECONDS = 30.0
+"""How long a sender that keeps all may take after the end of the schedule."""
+CONNECT_SECONDS_AT_MOST = 1.5
+"""For one connection of many, on average."""
+
+
+def build_emulator(toolchain: Toolchain) -> Path:
+    """Returns the emulator's release binary; raises ``Unavailable`` where it cannot be built or run."""
+    emulator = toolchain.workspace_program("nervure-linkemu", "nervure-linkemu")
+    trial = [str(emulator), "run", "--", "true", "---", "true"]
+    finished = subprocess.run(trial, capture_output=True, text=True, check=False)
+    if finished.returncode:
+        raise Unavailable(f"the emulated link does not run here: {finished.stderr.strip()}")
+    return emulator
+
+
+def run_case(
+    emulator: Path, adapter: LinkAdapter, case: LinkCase, seed: int, processes: Processes
+) -> dict[str, Any]:
+    """One run. What goes wrong is a result like any other."""
+    with tempfile.TemporaryDirectory(prefix="nervure-lab-") as name:
+        directory = Path(name)
+        environment = os.environ | {
+            "NERVURE_LAB_CASE": json.dumps({**asdict(case), "rendezvous": str(directory / "rendezvous")}),
+            "PYTHONPATH": str(LAB_DIRECTORY),
+        }
+        hosts = _hosts(adapter, case, directory)
+        if case.veth:
+            words = [sys.executable, "-m", "nervure_lab.experiments.link.veth", *map(_script, hosts)]
+        else:
+            words = [str(emulator), "run", *case.emulator_options(seed)]
+            words += [f"--congestion-control={adapter.congestion_control}"]
+            words += ["--json", str(directory / "emulator.json")]
+            words += ["--stop-after", str(_limit_seconds(case)), "--until", "b" if case.connects else "a"]
+            for number, programs in enumerate(hosts):
+                words += ["---" if number else "--", "sh", "-c", _script(programs)]
+        before = ProcessorSeconds.now()
+        with _rendezvous(directory / "rendezvous"), ticking(directory, environment) as tickers:
+            exit_code, told = processes.run(words, environment)
+        after = ProcessorSeconds.now()
+        used = {
+            "stolen_s": round(after.stolen - before.stolen, 2),
+            "busy_share": round((after.busy - before.busy) / max(after.total - before.total, 0.01), 3),
+        }
+        link = last_line(directory / "emulator.json")
+        flows = [Flow(directory, number) for number in range(case.robots + (case.beside == "same-later"))]
+        return {
+            "case": asdict(case),
+            "exit_code": exit_code,
+            "stderr": told[-2000:],
+            "machine": _machine(tickers, link) | used,
+            "link": link,
+            "flows": [_found(flow, link) for flow in flows],
+            "beside": _bulk_progress(Flow(directory, 1), link) if "cubic" in case.beside else None,
+        }
+
+
+@dataclass(frozen=True)
+class _Program:
+    command: list[str]
+    report: Path
+    receptions: Path
+    after_seconds: float = 0.0
+    awaited: bool = True
+    """Whether its host has not ended before it has."""
+
+    @property
+    def script(self) -> str:
+        report, receptions = shlex.quote(str(self.report)), shlex.quote(str(self.receptions))
+        wait = f"sleep {self.after_seconds}; " if self.after_seconds else ""
+        environment = f"NERVURE_LAB_REPORT={report} NERVURE_LAB_RECEPTIONS={receptions}"
+        return f"{wait}exec env {environment} {shlex.join(self.command)} >{report}"
+
+
+def _hosts(adapter: LinkAdapter, case: LinkCase, directory: Path) -> list[list[_Program]]:
+    """What runs in each host, the receiver's first."""
+    robots = [Flow(directory, number) for number in range(case.robots)]
+    receivers, senders = [], []
+    for flow in robots:
+        receiver, sender = _ends(adapter.commands(case, flow), flow, case.beside == "cubic-first")
+        receivers.append(receiver)
+        senders.append([sender])
+    other = Flow(directory, 1)
+    if case.beside == "same-later":
+        receiver, sender = _ends(adapter.commands(case, other), other, later=True)
+        receivers.append(receiver)
+        senders[0].append(sender)
+    elif case.beside:
+        program = [sys.executable, str(ENDPOINTS / "bulk_tcp.py")]
+        bulk = Commands([*program, "receive", str(other.port)], [*program, "send", str(other.port)])
+        receiver, sender = _ends(bulk, other, case.beside == "cubic-later", awaited=False)
+        receivers.append(receiver)
+        senders[0].append(sender)
+    return [receivers, *senders]
+
+
+def _ends(commands: Commands, flow: Flow, later: bool, awaited: bool = True) -> tuple[_Program, _Program]:
+    """A receiver is there from the beginning."""
+    after = JOIN_SECONDS if later else 0.0
+    return (
+        _Program(commands.receiver, flow.receiver_report, flow.receptions, awaited=awaited),
+        _Program(commands.sender, flow.sender_report, flow.receptions, after, awaited=awaited),
+    )
+
+
+def _script(programs: list[_Program]) -> str:
+    """A shell's script that runs them side by side."""
+    if len(programs) == 1:
+        return programs[0].script
+    lines = []
+    for program in programs:
+        lines.append(f"( {program.script} ) & " + ('awaited="$awaited $!"; ' if program.awaited else ""))
+    return "".join(lines) + "wait $awaited"
+
+
+def _limit_seconds(case: LinkCase) -> float:
+    if case.connects:
+        return START_SECONDS + case.connects * CONNECT_SECONDS_AT_MOST
+    seconds = START_SECONDS + case.sending_seconds + DRAIN_SECONDS
+    return seconds + (JOIN_SECONDS if case.beside else 0.0) + (CATCH_UP_SECONDS if case.keep_all else 0.0)
+
+
+def _machine(tickers: Iterable[Path], link: dict[str, Any] | None) -> dict[str, Any]:
+    """When it stood still, from the start of the emulator."""
+    found = merged_stops(core for file in tickers if (core := last_line(file)))
+    stops = found.pop("stops_nanos")
+    start = link["start_monotonic_nanos"] if link else 0
+    micros = [[(nanos - start) // 1000 for nanos in stop] for stop in stops]
+    # They wait before the emulator does.
+    return found | ({"stops_micros": [stop for stop in micros if stop[0] > 0]} if link else {})
+
+
+def _found(flow: Flow, link: dict[str, Any] | None) -> dict[str, Any]:
+    """What both ends of a flow have left, and every reception."""
+    found: dict[str, Any] = {
+        "receiver": last_line(flow.receiver_report),
+        "sender": last_line(flow.sender_report),
+    }
+    if link is None:
+        return found
+    start = link["start_monotonic_nanos"]
+    if flow.receptions.exists():
+        # One that was killed may have left half a line.
+        lines = [line.split() for line in flow.receptions.read_text().splitlines()]
+        found["receptions_micros"] = [
+            [int(number), (int(due) - start) // 1000, (int(received) - start) // 1000]
+            for _, number, due, received in (line for line in lines if len(line) == 4)
+        ]
+    if found["sender"] and "starts" in found["sender"]:
+        starts = found["sender"].pop("starts")
+        found["sender"]["starts_micros"] = [[(began - start) // 1000, code] for began, code in starts]
+    return found
+
+
+def _bulk_progress(flow: Flow, link: dict[str, Any] | None) -> list[list[int]]:
+    """Microseconds from the start of the emulator, and the bytes that had arrived by then."""
+    if link is None or not flow.receptions.exists():
+        return []
+    lines = [line.split() for line in flow.receptions.read_text().splitlines()]
+    start = link["start_monotonic_nanos"]
+    return [[(int(line[0]) - start) // 1000, int(line[1])] for line in lines if len(line) == 2]
+
+
+@contextlib.contextmanager
+def _rendezvous(path: Path) -> Iterator[None]:
+    """Tells both ends when to start, once both have said that they are ready."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen(2)
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            ends = [listener.accept()[0] for _ in range(2)]
+            for end in ends:
+                end.recv(100)
+            start = time.monotonic_ns() + int(CONNECT_SECONDS * 1e9)
+            for end in ends:
+                end.sendall(f"{start}\n".encode())
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        # A thread that waits in accept is woken by this, not by closing.
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        listener.close()
+
+
+def last_line(path: Path) -> dict[str, Any] | None:
+    """The last line of JSON in a file that is about the whole run; nothing if there is none."""
+    if not path.exists():
+        return None
+    for line in reversed(path.read_text().splitlines()):
+        with contextlib.suppress(json.JSONDecodeError):
+            found: dict[str, Any] = json.loads(line)
+            if found.get("kind") in (None, "summary"):
+                return found
+    return None

@@ -1,0 +1,203 @@
+"""What runs are measured by that are more than one stream: interruptions, flows beside each other, robots
+on one air, connections. Each takes a run of the result file and returns its figures by name. And for how
+long the machine stood still during it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from nervure_lab.statistics import nearest_rank
+
+UDP_SHARE = 1472 / 1500
+"""What the headers of IP and UDP leave of a packet of 1500 bytes, for whoever uses them."""
+SAMPLE_SHARE = 1408 / 1500
+"""What all headers, those of the link and of its encryption too, leave of it for a sample of Nervure. The
+simulated link counts with the same.
+"""
+SETTLING_MICROS = 5_000_000
+"""Flows that begin to share are given so long before they are measured."""
+ANY_AGE_MS = 1000.0
+"""What counts as fresh where samples have no lifespan."""
+DISTURBED = 0.005
+"""A run during which the machine stood still for more than this part of it is made anew: latency is judged by
+the last hundredth of the samples."""
+CROWDED = 0.75
+"""So is one that was beside others, if all processors were busy for more than this part of it."""
+
+
+def stopped_share(run: dict[str, Any]) -> float:
+    """How much of a run the machine stood still, 0 to 1; 0 where that is not known."""
+    machine = run.get("machine", {})
+    if not machine.get("realtime"):
+        return 0.0
+    seconds = run["link"]["seconds"] if run["link"] else run["case"]["samples"] / run["case"]["rate_hz"]
+    return float(machine["stopped_ms"] * 1e-3 / seconds)
+
+
+def is_crowded(run: dict[str, Any]) -> bool:
+    """Whether it was beside others, and they took so much of the machine that they measured each other."""
+    return bool(run.get("beside_others")) and run["machine"].get("busy_share", 0.0) > CROWDED
+
+
+def disturbance(run: dict[str, Any]) -> str:
+    """What of the machine disturbed a run so much that it is made anew; nothing if it did not."""
+    if stopped_share(run) > DISTURBED:
+        return f"the machine stood still for {100 * stopped_share(run):.1f} % of it"
+    if is_crowded(run):
+        return f"with others it took {100 * run['machine']['busy_share']:.0f} % of the processors"
+    return ""
+
+
+def cpu_seconds(ends: Sequence[dict[str, Any] | None]) -> float | None:
+    """Of these ends together, of the lab or of `nervure link bench`; ``None`` where one has not told."""
+    reports = [report or {} for report in ends]
+    told = [report.get("cpu_s", report.get("link", {}).get("cpu_s")) for report in reports]
+    return None if None in told else float(sum(told))
+
+
+def cores_taken(run: dict[str, Any]) -> float | None:
+    """What the emulator and all ends took, on average over the run; ``None`` where one has not told."""
+    link = run["link"] or {}
+    ends = cpu_seconds([flow[end] for flow in run["flows"] for end in ("receiver", "sender")])
+    if ends is None or "cpu_seconds" not in link:
+        return None
+    return float((link["cpu_seconds"] + ends) / link["seconds"])
+
+
+def measures(run: dict[str, Any]) -> dict[str, float]:
+    """Those that a run of this kind has; nothing for a plain stream, or where the ends left too little."""
+    case = run["case"]
+    if case["connects"]:
+        return _connections(run)
+    if case["outage"]:
+        return _outage(run)
+    if case["robots"] > 1:
+        return _robots(run)
+    if case["beside"]:
+        return _sharing(run)
+    return {}
+
+
+def _outage(run: dict[str, Any]) -> dict[str, float]:
+    case, flow = run["case"], run["flows"][0]
+    receptions = flow.get("receptions_micros", [])
+    over_micros = sum(case["outage"]) * 1e6
+    lifespan_ms = case["lifespan_ms"] or ANY_AGE_MS
+    ages = [(received, (received - due) * 1e-3) for _, due, received in receptions]
+    fresh = [received for received, age in ages if received >= over_micros and age <= lifespan_ms]
+    figures = {
+        "fresh_after_ms": (min(fresh) - over_micros) * 1e-3 if fresh else math.inf,
+        "oldest_ms": max((age for _, age in ages), default=math.inf),
+        "delivered": len({number for number, _, _ in receptions}),
+    }
+    streams = (flow["sender"] or {}).get("streams")
+    if case["keep_all"] and streams:
+        accepted = sum(stream["accepted"] for stream in streams.values())
+        numbers = [number for number, _, _ in receptions]
+        figures |= {
+            "accepted": accepted,
+            "accepted_lost": accepted - len(set(numbers)),
+            "duplicates": len(numbers) - len(set(numbers)),
+            "out_of_order": sum(later < earlier for earlier, later in pairwise(numbers)),
+        }
+    return figures
+
+
+def _sharing(run: dict[str, Any]) -> dict[str, float]:
+    """Shares of what the link carries while both flows are there and have settled."""
+    case = run["case"]
+    one = _progress(run["flows"][0], case)
+    other = run["beside"] if run["beside"] is not None else _progress(run["flows"][1], case)
+    start, end = _all_settled(run["flows"], case)
+    if run["beside"]:
+        start = max(start, run["beside"][0][0] + SETTLING_MICROS)
+    if not one or not other or end <= start:
+        return {}
+    limit_mbit = case["rate_mbit"] * UDP_SHARE
+    mine, others = (100 * _mbit(progress, start, end) / limit_mbit for progress in (one, other))
+    mean = (mine + others) / 2
+    return {
+        "share_percent": mine,
+        "other_percent": others,
+        "apart_percent": 100 * abs(mine - others) / mean if mean else math.inf,
+        "shared_seconds": (end - start) * 1e-6,
+    }
+
+
+def _robots(run: dict[str, Any]) -> dict[str, float]:
+    """Fairness and sum of the flows while all are there, and what a delivered byte cost on the air."""
+    case, hosts = run["case"], run["link"]["hosts"]
+    flows = [_progress(flow, case) for flow in run["flows"]]
+    start, end = _all_settled(run["flows"], case)
+    if end <= start:
+        return {}
+    rates = [_mbit(flow, start, end) for flow in flows]
+    squares = sum(rate * rate for rate in rates)
+    delivered_bytes = sum(flow[-1][1] for flow in flows if flow)
+    return {
+        "jain": sum(rates) ** 2 / (len(rates) * squares) if squares else 0.0,
+        "aggregate_percent": 100 * sum(rates) / (case["rate_mbit"] * SAMPLE_SHARE * kept(hosts[1:])),
+        "least_mbit": min(rates),
+        "most_mbit": max(rates),
+        "wire_bytes_per_byte": sum(host["offered"]["bytes"] for host in hosts) / delivered_bytes,
+        "shared_seconds": (end - start) * 1e-6,
+    }
+
+
+def _connections(run: dict[str, Any]) -> dict[str, float]:
+    """From the start of each program to the reception of its first sample. One without any took for ever."""
+    flow = run["flows"][0]
+    starts = [start for start, _ in (flow["sender"] or {}).get("starts_micros", [])]
+    if not starts:
+        return {}
+    receptions = flow.get("receptions_micros", [])
+    taken = []
+    for start, following in zip(starts, [*starts[1:], math.inf], strict=True):
+        own = [received for _, due, received in receptions if start <= due < following]
+        taken.append((min(own) - start) * 1e-3 if own else math.inf)
+    taken.sort()
+    return {
+        "connections": len(taken),
+        "first_p50_ms": nearest_rank(taken, 0.5),
+        "first_p95_ms": nearest_rank(taken, 0.95),
+        "first_max_ms": taken[-1],
+    }
+
+
+def kept(hosts: list[dict[str, Any]]) -> float:
+    """The share of the packets of these hosts that the link carried, of those it decided about."""
+    arrived = sum(host["delivered"]["packets"] for host in hosts)
+    causes = ("lost_random", "lost_burst", "lost_outage")
+    decided = arrived + sum(host[cause]["packets"] for host in hosts for cause in causes)
+    return arrived / decided if decided else 1.0
+
+
+def _all_settled(flows: list[dict[str, Any]], case: dict[str, Any]) -> tuple[float, float]:
+    """From when the last of the flows has settled to the end of the first, by their schedules: one that
+    gets nothing through does not shorten the time. Those of which no sample ever came are not asked.
+    """
+    period_micros = 1e6 / case["rate_hz"]
+    firsts = [flow["receptions_micros"][0] for flow in flows if flow.get("receptions_micros")]
+    starts = [due - number * period_micros for number, due, _ in firsts]
+    if not starts:
+        return (0.0, 0.0)
+    return (max(starts) + SETTLING_MICROS, min(starts) + case["samples"] * period_micros)
+
+
+def _progress(flow: dict[str, Any], case: dict[str, Any]) -> list[list[float]]:
+    """Times, and the payload that had arrived by then."""
+    receptions = flow.get("receptions_micros", [])
+    return [
+        [received, number * case["payload_bytes"]]
+        for number, (_, _, received) in enumerate(receptions, start=1)
+    ]
+
+
+def _mbit(progress: list[list[float]], start: float, end: float) -> float:
+    before = max((total for time, total in progress if time <= start), default=0)
+    until = max((total for time, total in progress if time <= end), default=0)
+    return (until - before) * 8 / (end - start)

@@ -1,0 +1,1 @@
+"""The experiment ``local``: latency, throughput and cost on one host."""

@@ -1,0 +1,148 @@
+"""Nervure itself, from this checkout: Rust and Python nodes under `nervure run`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from nervure_lab.contract import Unavailable
+from nervure_lab.experiments.local.case import ENDPOINTS, Case, Kind, Language, RunResult
+from nervure_lab.experiments.local.session import Session
+from nervure_lab.toolchain import (
+    REPOSITORY_DIRECTORY,
+    Toolchain,
+    crate_versions,
+    python_versions,
+)
+
+_ENVIRONMENT = REPOSITORY_DIRECTORY / ".venv"
+_COMMANDS = [_ENVIRONMENT / "bin" / "nervure", REPOSITORY_DIRECTORY / "target" / "release" / "nervure"]
+_SETTINGS = (
+    "`nervure run` of a dataflow file with `queue_size`, the queue depth of the case, and in floods "
+    "`queue_policy: block`. Everything else as it comes."
+)
+
+
+class _Nervure:
+    kind: Kind = "ours"
+    _command: Path
+
+    def refusal(self, case: Case) -> str | None:
+        return None
+
+    def run(self, case: Case) -> RunResult:
+        with Session(case, producers=0 if case.mode == "mesh" else 1) as session:
+            # JSON is YAML.
+            (session.directory / "dataflow.yml").write_text(json.dumps(self._dataflow(case, session)))
+            # Logs go with the session, and not among the user's own.
+            environment = {"NERVURE_LOG_DIR": str(session.directory / "logs"), **self._environment()}
+            session.spawn([self._command, "run", "dataflow.yml"], environment=environment)
+            return session.result()
+
+    def _node(self) -> dict[str, Any]:
+        """The keys that start a node of this language."""
+        raise NotImplementedError
+
+    def _environment(self) -> dict[str, str]:
+        return {}
+
+    def _dataflow(self, case: Case, session: Session) -> dict[str, Any]:
+        if case.mode == "mesh":
+            return self._mesh(case, session)
+        source: dict[str, Any] = {"source": "producer/out", "queue_size": case.queue_depth}
+        if case.mode == "flood":
+            source["queue_policy"] = "block"
+        producer = {
+            "id": "producer",
+            "outputs": ["out"],
+            "env": session.environment("producer"),
+            **self._node(),
+        }
+        consumers = [
+            {
+                "id": f"consumer-{index}",
+                "inputs": {"in": source},
+                "env": session.environment("consumer", index),
+                **self._node(),
+            }
+            for index in range(case.consumers)
+        ]
+        return {"nodes": [producer, *consumers]}
+
+    def _mesh(self, case: Case, session: Session) -> dict[str, Any]:
+        """Node i listens to the nodes after it, in a ring."""
+        nodes = [
+            {
+                "id": f"node-{index}",
+                "inputs": {
+                    f"in-{step}": f"node-{(index + step + 1) % case.consumers}/out"
+                    for step in range(case.mesh_inputs)
+                },
+                "outputs": ["out"],
+                "env": session.environment("consumer", index),
+                **self._node(),
+            }
+            for index in range(case.consumers)
+        ]
+        return {"nodes": nodes}
+
+
+class NervureRust(_Nervure):
+    name = "nervure-rust"
+    title = "Nervure (Rust)"
+    language: Language = "rust"
+    copies_in_send = False
+    settings = _SETTINGS + " Messages are loaned, filled in place and sent."
+
+    def prepare(self, toolchain: Toolchain) -> None:
+        self._command = _find_command()
+        self._program = toolchain.rust_program("nervure-lab-nervure")
+
+    def versions(self) -> dict[str, str]:
+        return {"nervure": _version(self._command), **crate_versions([])}
+
+    def _node(self) -> dict[str, Any]:
+        return {"path": str(self._program)}
+
+
+class NervurePython(_Nervure):
+    name = "nervure-python"
+    title = "Nervure (Python)"
+    language: Language = "python"
+    copies_in_send = True
+    settings = (
+        _SETTINGS + " NumPy arrays are given to `node.send`, which copies them into shared memory. "
+        "The consumer lets go of each event before it waits for the next (`del event`)."
+    )
+
+    def prepare(self, toolchain: Toolchain) -> None:
+        self._command = _find_command()
+        self._python = _ENVIRONMENT / "bin" / "python"
+        if not self._python.exists():
+            raise Unavailable("there is no .venv in the checkout; `make demo` makes it")
+
+    def versions(self) -> dict[str, str]:
+        return {"nervure": _version(self._command), **python_versions(self._python, ["numpy"])}
+
+    def _node(self) -> dict[str, Any]:
+        return {"path": str(ENDPOINTS / "over_nervure.py")}
+
+    def _environment(self) -> dict[str, str]:
+        return {"PATH": f"{self._python.parent}:/usr/bin:/bin", "VIRTUAL_ENV": str(_ENVIRONMENT)}
+
+
+def _find_command() -> Path:
+    for command in _COMMANDS:
+        if command.exists():
+            return command
+    raise Unavailable("there is no `nervure` in .venv or target/release; `make demo` makes it")
+
+
+def _version(command: Path) -> str:
+    finished = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
+    return finished.stdout.strip().removeprefix("nervure ") or "unknown"
+
+
+ADAPTERS = [NervureRust(), NervurePython()]
