@@ -53,10 +53,9 @@ def a_planned(
 def a_session(*planned: dict[str, Any]) -> dict[str, Any]:
     machine = {"cpu": "a processor", "cores": 2, "virtual_machine": True, "kernel": "6.1"}
     zenoh = {"name": "zenoh", "title": "Zenoh", "settings": "", "versions": {}}
-    adapters = [
-        {"name": name, "title": title, "settings": "Plain.", "available": True, "versions": {"kernel": "6.1"}}
-        for name, title in (("nervure", "Nervure"), ("udp", "UDP"))
-    ]
+    common = {"settings": "Plain.", "available": True, "reason": "", "versions": {"kernel": "6.1"}}
+    titles = {"nervure": "Nervure", "udp": "UDP"}
+    adapters = [{"name": name, "title": title} | common for name, title in titles.items()]
     return {
         "schema": "nervure-lab/result@2",
         "experiment": "link",

@@ -11,10 +11,12 @@ from link_document import PLAIN, a_host, a_planned, a_result, a_run, a_session
 from nervure_lab.experiments.link.case import LinkCase
 from nervure_lab.experiments.link.figures import CellFigures, Undisturbed, cells, impossible, missing
 from nervure_lab.experiments.link.plan import plan
-from nervure_lab.experiments.link.report import write_page
+from nervure_lab.experiments.link.report import page, write_page
+from nervure_lab.experiments.link.tables import Tables
 from nervure_lab.experiments.link.targets import TARGETS, verdicts
 from nervure_lab.experiments.link.ticker import Lateness, merged_stops
 from nervure_lab.store import command_to_repeat, load
+from nervure_lab.toolchain import REPOSITORY_DIRECTORY
 
 MEGA = 1_000_000
 
@@ -54,10 +56,10 @@ def test_figures_are_of_the_schedule_and_of_the_limit() -> None:
     assert run.fault == ""
 
 
-def test_a_session_is_told_with_its_own_runs(tmp_path: Path) -> None:
+def test_sessions_are_stored_beside_the_page_with_their_own_runs(tmp_path: Path) -> None:
     planned = a_planned(nervure=1, udp=1)
     later = {"command": "python -m nervure_lab run link --resume", "source": "def"}
-    page = the_page_of(
+    text = the_page_of(
         tmp_path,
         {"kind": "session"} | a_session(planned),
         {"kind": "run"} | a_run(),
@@ -65,8 +67,11 @@ def test_a_session_is_told_with_its_own_runs(tmp_path: Path) -> None:
         {"kind": "run"} | a_run("nervure") | {"source": "def"},
         {"kind": "run"} | a_run(seed=2) | {"source": "def"},
     )
-    assert "- `python -m nervure_lab run link` at abc, 2026-01-01, 1 run: UDP\n" in page
-    assert "- `python -m nervure_lab run link --resume` at def, 2026-01-01, 2 runs: Nervure; UDP\n" in page
+    first, second = Tables.read(tmp_path / "data").runs["sessions"]
+    assert (first["sources"], first["runs"], first["adapters"]) == (["abc"], 1, ["udp"])
+    assert (second["sources"], second["runs"], second["adapters"]) == (["def"], 2, ["nervure", "udp"])
+    assert second["command"] == later["command"]
+    assert "Measured at abc, def on a processor" in text
 
 
 def test_the_worst_seed_is_shown() -> None:
@@ -202,9 +207,9 @@ def test_without_udp_nobody_knows_how_nervure_compares(tmp_path: Path) -> None:
     assert (alone.word, alone.value, alone.seeds) == ("not measured", None, 0)
     (beside,) = verdicts(a_result(*runs.values(), udp, planned=(planned,)))
     assert (beside.word, beside.value, beside.seeds) == ("met", 0, 1)
-    page = the_page(tmp_path, planned, runs[1])
-    assert "there and back over UDP's at most 0.5 ms: not measured." in page
-    assert "| Nervure | 20 |  | 1 |" in page
+    text = the_page(tmp_path, planned, runs[1])
+    assert "there and back over UDP's at most 0.5 ms:  **not measured**" in text
+    assert "| veth-10K | Ethernet pair; 150 KB at 10 Hz | Nervure | 20 |  |" in text
 
 
 def test_a_tail_stands_beside_what_the_machine_did() -> None:
@@ -306,21 +311,33 @@ def test_what_lacks_is_named() -> None:
     assert missing(result) == ["a-cell: nervure (1 of 5 seeds)", "everything of other"]
 
 
-def test_the_page_tells_figures_verdicts_and_what_lacks(tmp_path: Path) -> None:
+def test_the_page_has_figures_verdicts_and_missing_runs(tmp_path: Path) -> None:
     planned = a_planned("300-20-512K", LinkCase(300, 20), nervure=2, udp=1)
     silent = a_run("udp", delivered=0, cell=LinkCase(300, 20))
     good = a_run("nervure", delivered=999, cell=LinkCase(300, 20))
     good["flows"][0]["receiver"]["seconds"] = 33.0
     good["link"] |= {"seconds": 40.0, "hosts": [a_host(), a_host(500_000, 125_000, 20.0)]}
-    page = the_page(tmp_path, planned, good, silent)
-    assert "### 300 Mbit/s, 20 % loss; 512 KiB at 30 Hz; RTT 2 ms, queue 100 ms" in page
-    assert "| Nervure | 99.9 | 20 | 40 |  |  | 127.0 | 54 | 56 |" in page
-    assert "| UDP | 0 |" in page
-    assert "| 300-20-512K | p99 at most 33 ms | 40 | **missed** | 1 of 2 |" in page
-    assert "| 300-20-512K | delivered at least 99.5 % | 99.9 | met | 1 of 2 |" in page
+    text = the_page(tmp_path, planned, good, silent)
+    link = "300 Mbit/s, 20 % loss; 512 KiB at 30 Hz; RTT 2 ms, queue 100 ms"
+    targets = "delivered at least 99.5 %: 99.9; p99 at most 33 ms: 40 **missed**"
+    assert f"| 300-20-512K | {link} | 99.9 · 20 · 40 | 0 | {targets} |" in text
+    assert "| 300-20-512K | p99 at most 33 ms | 40 | **missed** | 1 of 2 |" in text
     assert (
-        "Of 2 targets 1 are met, 0 are met outside the stops of the machine, 1 are missed and 0 not measured."
-        in page
+        "Of 2 targets 1 are met, 0 are met outside the stops of the machine, 1 are missed and 0 are not "
+        "measured." in text
     )
-    assert "- 300-20-512K: nervure (1 of 2 seeds)" in page
-    assert "**Zenoh** was not measured: no pip" in page
+    assert "Runs of 1 cells are missing" in text
+    assert "**Zenoh** was not measured: no pip" in text
+    found = Tables.read(tmp_path / "data")
+    assert [verdict["verdict"] for verdict in found.targets] == ["met", "missed"]
+    assert found.runs["missing"] == ["300-20-512K: nervure (1 of 2 seeds)"]
+    nervure, udp = found.figures
+    assert (nervure["goodput_mbit"], nervure["own_headers_off_percent"]) == ("127.0", "56")
+    assert (udp["delivered_percent"], "mean_ms" in udp) == ("0", False)
+
+
+def test_the_page_of_the_repository_is_made_of_the_figures_beside_it() -> None:
+    reference = REPOSITORY_DIRECTORY / "docs" / "reference"
+    text = page(Tables.read(reference / "data"))
+    assert text == (reference / "link.md").read_text()
+    assert len(text.splitlines()) <= 200

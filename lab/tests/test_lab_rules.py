@@ -28,7 +28,8 @@ READS_RESULTS_ONLY = {
     "link/measures": {"statistics"},
     "link/figures": {"contract", "statistics", "link.measures"},
     "link/targets": {"link.figures"},
-    "link/report": {"link.figures", "link.measures", "link.plan", "link.targets"},
+    "link/tables": {"link.figures", "link.measures", "link.targets"},
+    "link/report": {"link.figures", "link.measures", "link.plan", "link.tables"},
 }
 
 

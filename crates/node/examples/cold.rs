@@ -1,4 +1,4 @@
-//! What sending and taking a sample cost a program that has slept: the node of `scripts/measure_cold.py`.
+//! What sending and taking a sample cost a program that has slept: the node of the lab's experiment `cold`.
 //!
 //! It sends to itself. Before each send and each look it sleeps, and then writes to more memory than the caches of a core
 //! hold, as other programs of a robot do meanwhile. Nobody has to be woken, so that the library alone is measured.

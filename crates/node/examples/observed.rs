@@ -1,4 +1,4 @@
-//! The two nodes of `scripts/measure_observers.py`: a source of samples, and a sink that tells how long they took.
+//! The two nodes of the lab's experiment `observers`: a source of samples, and a sink that tells how long they took.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
