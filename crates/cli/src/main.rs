@@ -12,6 +12,7 @@ mod format;
 mod hosts;
 mod info;
 mod inspect;
+mod limits;
 mod link;
 mod new;
 mod option_values;
@@ -105,8 +106,8 @@ fn report_usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// The failure for programs. The text of clap is `error: ..`, and paragraphs with tips and the usage;
-/// only a missing subcommand gives the help instead.
+/// The failure for programs. The text of clap is `error: ..`, and paragraphs with tips and the
+/// usage; only a missing subcommand gives the help instead.
 fn usage_failure(error: &clap::Error) -> Failure {
     let text = error.render().to_string();
     let mut paragraphs = text.split("\n\n").map(str::trim);
@@ -131,15 +132,16 @@ fn usage_failure(error: &clap::Error) -> Failure {
     }
 }
 
-/// With a handler a write beyond RLIMIT_FSIZE fails with EFBIG; without, SIGXFSZ kills the process. Programs that are
-/// started have none.
+/// Installs a handler for SIGXFSZ, so that a write beyond RLIMIT_FSIZE fails with EFBIG and does
+/// not kill the process. Child processes do not inherit the handler.
 fn survive_file_size_limit() {
     let flag = std::sync::Arc::default();
-    // It fails for signals that cannot be handled alone.
+    // Fails only for signals that cannot be handled, such as SIGKILL.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, flag);
 }
 
-/// What stands alone where `-d NAME` is expected was probably meant to be that name.
+/// Adds a tip to the error of a lone word in a command that takes `-d NAME`: the word is probably
+/// that name.
 fn with_tip(mut error: clap::Error) -> clap::Error {
     let arguments = Arguments::command();
     let command = std::env::args()
@@ -156,7 +158,7 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
         && takes_dataflow_alone
         && !name.starts_with('-')
     {
-        let tip = format!("a dataflow is named by `-d {name}`");
+        let tip = format!("name a dataflow with `-d {name}`");
         error.insert(
             ContextKind::Suggested,
             ContextValue::StyledStrs(vec![tip.into()]),
@@ -165,7 +167,7 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Is a keeper, as `run` starts it: with one end of a socket to `run` as its standard input.
+/// Runs as a keeper. `run` passes one end of a socket pair as standard input.
 fn keep() -> Result<ExitCode, Failure> {
     let control = || -> std::io::Result<OwnedFd> {
         let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;

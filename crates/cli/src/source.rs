@@ -4,21 +4,22 @@ use std::{io::IsTerminal, path::Path};
 
 use nervure_dataflow::{Dataflow, Report, load};
 
-use crate::{failure::Failure, output};
+use crate::{failure::Failure, limits, output};
 
-/// The graph of a dataflow file; its findings go to stderr.
+/// Reads the graph of a dataflow file. Prints the findings to stderr.
 ///
 /// # Errors
-/// If the file has errors; they are shown.
+/// If the file has errors, which are printed.
 pub fn read(file: &Path) -> Result<Dataflow, Failure> {
     accept(load(file), file)
 }
 
-/// The graph in a report; its findings go to stderr.
+/// The graph of a report. Prints the findings to stderr.
 ///
 /// # Errors
 /// As [`read`].
-pub fn accept(report: Report, file: &Path) -> Result<Dataflow, Failure> {
+pub fn accept(mut report: Report, file: &Path) -> Result<Dataflow, Failure> {
+    limits::check(&mut report);
     show_findings(&report);
     let summary = report.summary();
     let Report {
@@ -33,7 +34,7 @@ pub fn accept(report: Report, file: &Path) -> Result<Dataflow, Failure> {
     })
 }
 
-/// Writes what was found in a file to stderr.
+/// Prints the findings of a file to stderr.
 pub fn show_findings(report: &Report) {
     let text = report.render(colour_on_stderr());
     if !text.is_empty() {
@@ -41,12 +42,12 @@ pub fn show_findings(report: &Report) {
     }
 }
 
-/// True when stderr shows colours and the user wants them.
+/// True if stderr is a terminal and colours are wanted.
 pub fn colour_on_stderr() -> bool {
     std::io::stderr().is_terminal() && wants_colour()
 }
 
-/// False when the user has set `NO_COLOR` (<https://no-color.org>), or the terminal has none.
+/// False if `NO_COLOR` is set (<https://no-color.org>), or the terminal has no colours.
 pub fn wants_colour() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")

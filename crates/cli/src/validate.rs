@@ -11,14 +11,15 @@ use serde_json::{Value, json};
 use crate::{
     failure::{Failure, INVALID},
     format::count,
-    output, source,
+    limits, output, source,
 };
 
-/// Checks every file, and tells of each what was found.
+/// Checks every file, and prints the findings of each.
 pub fn validate(files: &[PathBuf], as_json: bool) -> Result<ExitCode, Failure> {
     let mut has_errors = false;
     for file in files {
-        let report = load(file);
+        let mut report = load(file);
+        limits::check(&mut report);
         source::show_findings(&report);
         has_errors |= report.has_errors();
         if as_json {

@@ -24,7 +24,8 @@ const HEADER_BYTES: usize = 64;
 const BEATS: usize = 32;
 const SLEEPS_UNTIL: usize = 40;
 const WAITING: usize = 48;
-const MAX_ROWS: u64 = 1 << 16;
+/// Maximum number of output rows, and of input rows, in a counters page.
+pub const MAX_COUNTER_ROWS: u32 = 1 << 16;
 
 /// The counters of one node.
 #[derive(Debug)]
@@ -117,7 +118,7 @@ impl CountersPage {
             fd,
             writable,
             |[outputs, inputs]| {
-                (outputs <= MAX_ROWS && inputs <= MAX_ROWS)
+                (outputs.max(inputs) <= u64::from(MAX_COUNTER_ROWS))
                     .then(|| Self::bytes(outputs as usize, inputs as usize))
             },
         )?;

@@ -40,7 +40,7 @@ mod wake;
 
 pub use self::{
     counter_rows::{CountersError, InputCounters, OutputCounters},
-    counters::CountersPage,
+    counters::{CountersPage, MAX_COUNTER_ROWS},
     edge::OutputEdge,
     fork::{NodeForked, check as check_fork, generation as fork_generation},
     histogram::Histogram,

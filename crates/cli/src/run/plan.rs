@@ -30,23 +30,11 @@ pub fn plan(
     let memory = default_shared_memory().map_err(|error| {
         Failure::internal("cannot read how much memory there is").because(error)
     })?;
-    let edges = dataflow.edges.iter().map(|edge| EdgePlan {
-        producer: edge.from.node,
-        output: edge.from.output,
-        consumer: edge.to.node,
-        input: edge.to.input,
-        queue: dataflow.input(edge).queue.into(),
-    });
-    let edges: Vec<_> = edges.collect();
+    let NodePlans { nodes, edges } = plan_nodes(dataflow, memory);
     let token_folder = log_folder
         .as_deref()
         .filter(|_| has_dynamic_nodes(dataflow));
     let join_token = token_folder.map(write_token).transpose()?;
-    let nodes = dataflow
-        .nodes
-        .iter()
-        .enumerate()
-        .map(|(index, node)| node_plan(dataflow, index, node, &edges, memory));
     Ok(Plan {
         dataflow: dataflow.name.clone(),
         folder: dataflow.directory.clone(),
@@ -58,9 +46,37 @@ pub fn plan(
         clock: None,
         grace,
         join_token,
-        nodes: nodes.collect(),
+        nodes,
         edges,
     })
+}
+
+/// The nodes and edges of a plan.
+pub struct NodePlans {
+    pub nodes: Vec<NodePlan>,
+    pub edges: Vec<EdgePlan>,
+}
+
+/// Plans the nodes and edges of a dataflow. `memory` is the default limit on a node's shared memory,
+/// in bytes.
+pub fn plan_nodes(dataflow: &Dataflow, memory: u64) -> NodePlans {
+    let edges = dataflow.edges.iter().map(|edge| EdgePlan {
+        producer: edge.from.node,
+        output: edge.from.output,
+        consumer: edge.to.node,
+        input: edge.to.input,
+        queue: dataflow.input(edge).queue.into(),
+    });
+    let edges: Vec<_> = edges.collect();
+    let nodes = dataflow
+        .nodes
+        .iter()
+        .enumerate()
+        .map(|(index, node)| node_plan(dataflow, index, node, &edges, memory));
+    NodePlans {
+        nodes: nodes.collect(),
+        edges,
+    }
 }
 
 /// Whether processes can join the dataflow.

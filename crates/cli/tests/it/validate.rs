@@ -72,15 +72,19 @@ fn findings_and_graphs_are_there_for_programs() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let told = json_lines(&output);
-    assert_eq!(
-        (&told[0]["is_valid"], &told[0]["nodes"], &told[0]["edges"]),
-        (&json!(true), &json!(2), &json!(1))
-    );
-    let finding = &told[1]["findings"][0];
+    let parsed = json_lines(&output);
     assert_eq!(
         (
-            &told[1]["is_valid"],
+            &parsed[0]["is_valid"],
+            &parsed[0]["nodes"],
+            &parsed[0]["edges"]
+        ),
+        (&json!(true), &json!(2), &json!(1))
+    );
+    let finding = &parsed[1]["findings"][0];
+    assert_eq!(
+        (
+            &parsed[1]["is_valid"],
             &finding["code"],
             &finding["line"],
             &finding["suggestion"]
@@ -115,11 +119,11 @@ fn errors_have_one_form_for_programs() {
             .args([command, "--json", "bad.yml"])
             .output()
             .unwrap();
-        let told = json_lines(&output);
-        assert_eq!(output.status.code(), Some(2), "{command}: {told:?}");
-        let error = &told[0]["error"];
+        let parsed = json_lines(&output);
+        assert_eq!(output.status.code(), Some(2), "{command}: {parsed:?}");
+        let error = &parsed[0]["error"];
         assert_eq!(
-            (told.len(), &told[0]["message"]),
+            (parsed.len(), &parsed[0]["message"]),
             (1, &json!("error")),
             "{command}"
         );
@@ -166,7 +170,7 @@ fn a_wrong_command_line_is_an_error_object_with_json() {
         (
             &["stop", "drive", "--json"][..],
             "unexpected argument 'drive' found",
-            Some("a dataflow is named by `-d drive`"),
+            Some("name a dataflow with `-d drive`"),
         ),
         (
             &["run", "--json"],
@@ -203,4 +207,109 @@ fn a_wrong_command_line_is_an_error_object_with_json() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
+}
+
+/// The findings of `validate`, and the exit code of `run`, for a dataflow beyond a limit.
+fn excesses(text: &str) -> Vec<(i64, String, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("large.yml"), text).unwrap();
+    let output = nervure(folder.path())
+        .args(["validate", "--json", "large.yml"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let run = nervure(folder.path())
+        .args(["run", "large.yml"])
+        .output()
+        .unwrap();
+    assert_eq!(
+        run.status.code(),
+        Some(2),
+        "`run` refuses it before the start"
+    );
+    let report = &json_lines(&output)[0];
+    let findings = report["findings"].as_array().unwrap().iter();
+    let errors = findings.filter(|finding| finding["code"] == "out-of-range");
+    errors
+        .map(|finding| {
+            assert_eq!(finding["file"], "large.yml");
+            assert!(finding["hint"].is_string(), "{finding}");
+            let text = |key: &str| finding[key].as_str().unwrap().to_owned();
+            (
+                finding["line"].as_i64().unwrap(),
+                text("message"),
+                text("expected"),
+            )
+        })
+        .collect()
+}
+
+fn numbered(count: u32, entry: impl Fn(u32) -> String) -> String {
+    (0..count).map(entry).collect()
+}
+
+#[test]
+fn a_node_with_declarations_beyond_a_control_message_is_an_error() {
+    let inputs = numbered(1000, |number| format!("      in{number}: source/out\n"));
+    let found = excesses(&format!(
+        "nodes:\n  - {{id: source, path: sh, outputs: [out]}}\n  - id: sink\n    path: sh\n    inputs:\n{inputs}"
+    ));
+    let [(line, message, expected)] = found.as_slice() else {
+        panic!("{found:?}")
+    };
+    assert_eq!(
+        (*line, expected.as_str()),
+        (3, "at most 163840 bytes"),
+        "{message}"
+    );
+    assert!(
+        message.starts_with("the declarations of node `sink` take "),
+        "{message}"
+    );
+    assert!(
+        message.ends_with("bytes as a control message (1000 inputs, 0 outputs, 0 parameters)"),
+        "{message}"
+    );
+}
+
+#[test]
+fn more_counter_rows_than_a_page_has_are_an_error() {
+    let outputs = numbered(4097, |number| format!("o{number}, "));
+    let found = excesses(&format!(
+        "nodes:\n  - {{id: source, path: sh, outputs: [{outputs}]}}\n  - {{id: sink, path: sh, inputs: {{a: source/o1}}}}\n"
+    ));
+    let rows = "node `source` needs 65553 rows of counters: 16 for each of its 4097 outputs, and 1 for \
+                each input that reads one";
+    assert!(
+        found.contains(&(2, rows.to_owned(), "at most 65536 rows".to_owned())),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn more_samples_in_use_than_a_lease_table_has_are_an_error() {
+    let sinks = numbered(17, |number| {
+        format!(
+            "  - {{id: sink{number}, path: sh, inputs: {{a: {{source: source/out, max_held: 131072}}}}}}\n"
+        )
+    });
+    let found = excesses(&format!(
+        "nodes:\n  - id: source\n    path: sh\n    outputs:\n      - out\n{sinks}"
+    ));
+    let message = "2228544 samples of `source/out` may be in use at once";
+    let expected = "at most 2097152 samples";
+    assert_eq!(found, [(5, message.to_owned(), expected.to_owned())]);
+}
+
+#[test]
+fn inputs_for_clients_of_services_count_against_the_limit() {
+    let clients = numbered(4096, |number| format!("c{number}: server/s, "));
+    let found = excesses(&format!(
+        "nodes:\n  - {{id: server, path: sh, services: [s]}}\n  - {{id: client, path: sh, clients: {{{clients}}}}}\n"
+    ));
+    let message = "node `server` has 4096 inputs, one for each client of its services included";
+    assert!(
+        found.contains(&(2, message.to_owned(), "at most 4095 inputs".to_owned())),
+        "{found:?}"
+    );
 }
