@@ -36,7 +36,7 @@ def checked(*command: str, cwd: Path) -> str:
 
 def test_python_project(tmp_path: Path) -> None:
     output = checked("nervure", "new", "follower", cwd=tmp_path)
-    assert "made follower" in output
+    assert "created follower" in output
     assert "pip install pytest" in output, "nothing else in the project needs it"
     project = tmp_path / "follower"
     checked("python", "-m", "pytest", "-q", cwd=project)
@@ -91,8 +91,8 @@ def test_rust_project(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["Robot One"], "cannot be the name"),
-        (["there"], "there is a `there` already"),
-        (["--kind", "node", "--language", "rust", "there"], "there is a `there` already"),
+        (["there"], "`there` exists already"),
+        (["--kind", "node", "--language", "rust", "there"], "`there` exists already"),
         (["--language", "rust", "--nervure", "/nowhere", "x"], "no clone of Nervure's repository"),
     ],
 )

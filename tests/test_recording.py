@@ -261,7 +261,7 @@ def test_a_replay_gives_the_same_values(folder: Path) -> None:
         ended = nervure("replay", folder / "run.mcap", folder / "dataflow.yml", "--rate", "max")
         # The recorder does not overwrite the recording, and says so; all others do as before.
         next_file = f"run-{attempt + 2:04}.mcap"
-        message = f"run.mcap is there already: the recording goes on in {next_file}"
+        message = f"run.mcap exists already: the recording continues in {next_file}"
         assert message in ended.stderr, ended.stderr
         again = pickle.loads((folder / "received").read_bytes())
         assert set(again) == set(first)

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line: commands and options. Their doc comments are the help texts.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -17,7 +17,8 @@ use crate::{
     overrides::Overrides,
 };
 
-/// Runs dataflows: programs that exchange images, point clouds and other samples through shared memory.
+/// Runs dataflows: programs that exchange images, point clouds and other samples through shared
+/// memory.
 #[derive(Debug, Parser)]
 #[command(name = "nervure", version, disable_help_subcommand = true, after_help = EXIT_CODES)]
 pub struct Arguments {
@@ -35,59 +36,61 @@ Exit codes:
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a dataflow until its nodes have ended.
+    /// Run a dataflow until its nodes end.
     ///
     /// The first Ctrl-C (or SIGTERM, SIGHUP) asks the nodes to stop, a second one kills them.
     #[command(after_help = EXIT_CODES)]
     Run(RunArguments),
-    /// List the dataflows that run.
+    /// List the running dataflows.
     List(ListArguments),
-    /// Say how a running dataflow is, and what is wrong with it.
+    /// Show the state of a running dataflow, and its problems.
     Status(Target),
-    /// Show what the nodes and edges of a running dataflow do.
+    /// Show the load of nodes and the traffic on edges of a running dataflow.
     Top(TopArguments),
-    /// List, show and measure what a running dataflow sends.
+    /// List, show and measure the topics of a running dataflow.
     Topic(TopicArguments),
-    /// Say who keeps samples of a topic.
+    /// List the nodes that hold samples of a topic.
     Holders(TopicsArguments),
-    /// Say where and why samples were lost, and which setting would change it.
+    /// Explain where and why samples were lost, and which setting prevents it.
     Explain(TopicsArguments),
-    /// Give hints on a running dataflow, or on a file: consumers that are too slow, queues that are too deep, nodes that
-    /// wait, outputs that nobody reads; with the setting that would change it.
+    /// Suggest better settings for a running dataflow, or for a file.
     ///
-    /// Exits with 3 when there are hints.
+    /// Finds slow consumers, deep queues, producers that wait, samples that are held for long, and
+    /// outputs without a consumer. Exits with 3 if there are hints.
     Lint(LintArguments),
     /// Show the logs of a running dataflow, or of the last run.
     Logs(LogsArguments),
-    /// Stop a running dataflow in order, and wait for its end.
+    /// Stop a running dataflow, and wait until it has ended.
     Stop(StopArguments),
-    /// Stop, start or restart one node of a running dataflow.
+    /// Stop, start, restart or replace one node of a running dataflow.
     Node(NodeArguments),
-    /// Run a program as a node of a running dataflow: a debugger, a shell, a notebook.
+    /// Run a program, such as a debugger or a shell, in the place of a node.
     ///
-    /// The node's own program is stopped, and its edges stay. COMMAND runs in this terminal with the node's environment, so
-    /// that `Node()` in it is the node. When it ends the node's own program is started again. Exits as COMMAND does.
+    /// Stops the node's own program and keeps its edges. COMMAND runs in this terminal with the
+    /// node's environment, so that `Node()` in it is the node. When COMMAND ends, the node's own
+    /// program starts again. The exit code is that of COMMAND.
     Attach(AttachArguments),
     /// List, read or change the parameters of the nodes of a running dataflow.
     Param(ParamArguments),
-    /// Record topics of a running dataflow in an MCAP file, until it ends, or Ctrl-C.
+    /// Record topics of a running dataflow in an MCAP file.
     ///
-    /// The dataflow is not held up: what the disk cannot take is lost to the recording, and counted. As a node of a
-    /// dataflow (`path: nervure`, `args: record -o run.mcap`) it records its inputs, with the queues that these have.
+    /// Records until the dataflow ends, or Ctrl-C. Never slows the dataflow down: samples that the
+    /// disk cannot take are missing in the recording, and counted. As a node of a dataflow (`path:
+    /// nervure`, `args: record -o run.mcap`) it records its inputs, with their queues.
     Record(RecordArguments),
-    /// Play a recording: alone, or in the place of a dataflow's sources.
+    /// Play a recording, alone or in the place of a dataflow's sources.
     #[command(after_help = EXIT_CODES)]
     Replay(ReplayArguments),
-    /// Say what is in a recording, and what of it is damaged.
+    /// Show the contents of a recording, and its damage.
     ///
-    /// Reads all of it. Exits with 3 when a part is damaged or missing.
+    /// Reads the whole recording. Exits with 3 if a part is damaged or missing.
     Info {
-        /// A recording, or a bag of ROS 2: its folder or a file of it.
+        /// A recording, or a bag of ROS 2: its folder or one of its files.
         file: PathBuf,
-        /// Trust the index of the file, and do not look for damage.
+        /// Trust the index of the file, without a search for damage.
         #[arg(long)]
         quick: bool,
-        /// Write it as JSON.
+        /// Write JSON to stdout.
         #[arg(long)]
         json: bool,
     },
@@ -96,7 +99,7 @@ pub enum Command {
         /// Dataflow files.
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// Write the findings as JSON, one object a file.
+        /// Write the findings as JSON to stdout, one object per file.
         #[arg(long)]
         json: bool,
     },
@@ -104,44 +107,45 @@ pub enum Command {
     Graph {
         /// A dataflow file.
         file: PathBuf,
-        /// Write the resolved dataflow as JSON.
+        /// Print the resolved dataflow as JSON instead.
         #[arg(long)]
         json: bool,
     },
-    /// Make a project that runs and is tested as it is, or a node for one.
+    /// Create a project that runs and has tests, or a node for one.
     New(crate::new::NewArguments),
     /// Run the `build` commands of a dataflow's nodes, in the order of the file.
     Build {
         /// A dataflow file.
         file: PathBuf,
-        /// Write which nodes were built as JSON.
+        /// Write the built nodes as JSON to stdout.
         #[arg(long)]
         json: bool,
     },
-    /// Say what this machine lacks, and how it gets it: kernel, limits, rights, real-time, Python.
+    /// Check this machine: kernel, limits, permissions, real-time, Python.
     ///
-    /// Exits with 1 when dataflows cannot run here.
+    /// Exits with 1 if dataflows cannot run here.
     Doctor {
-        /// Write the findings as JSON.
+        /// Write the findings as JSON to stdout.
         #[arg(long)]
         json: bool,
     },
-    /// Print a completion script.
+    /// Print a completion script for a shell.
     ///
-    /// For bash: `echo 'source <(nervure completions bash)' >> ~/.bashrc`. It completes dataflows, nodes and topics too.
+    /// For bash: `echo 'source <(nervure completions bash)' >> ~/.bashrc`. It also completes the
+    /// names of running dataflows, nodes and topics.
     Completions {
-        /// The shell that it is for.
+        /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Keys of this host, and a benchmark of the link to another.
+    /// Generate keys, and measure the link between two hosts.
     #[command(subcommand)]
     Link(crate::link::LinkCommand),
     /// Print the JSON schema of dataflow files, for editors.
     Schema,
-    /// Is started by `run`.
+    /// Run as a keeper. Started by `run`.
     #[command(name = "__keeper", hide = true)]
     Keeper,
-    /// Is the node that plays, started by `replay`.
+    /// Run as the node that plays a recording. Started by `replay`.
     #[command(name = "__player", hide = true)]
     Player(PlayerArguments),
 }
@@ -155,33 +159,32 @@ pub struct RunArguments {
     /// Run the `build` commands of the nodes first.
     #[arg(long)]
     pub build: bool,
-    /// Let the dataflow run by itself once it is ready: `nervure stop` ends it.
+    /// Return when the dataflow is ready, and let it run until `nervure stop`.
     #[arg(long, conflicts_with = "stop_after")]
     pub detach: bool,
-    /// Let this node drive the dataflow's clock, as a simulator does: what nodes get from `now()`, and their timers. The
-    /// clock stands still until the node calls `drive_clock`.
+    /// Let this node drive the dataflow's clock and timers, as a simulator does with `drive_clock`.
     #[arg(long, value_name = "NODE", add = ArgValueCandidates::new(complete::nodes_of_file))]
     pub clock: Option<String>,
     #[command(flatten)]
     pub options: RunOptions,
 }
 
-/// What `run` and `replay` have in common.
+/// Options of both `run` and `replay`.
 #[derive(Debug, Args)]
 pub struct RunOptions {
     /// Stop the nodes after this time, such as `500us`, `15ms`, `2s`, `10min`, `1h`.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub stop_after: Option<Duration>,
-    /// Show log lines of this level and above; the log files have all.
+    /// Show log lines of this level and above; the log files have all levels.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
-    /// Write everything as JSON, one object a line, to stdout.
+    /// Write everything as JSON to stdout, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// How long nodes may take to end after Stop, before they are terminated.
+    /// Grace period: send SIGTERM to nodes that have not ended this long after Stop.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
     pub grace: Duration,
-    /// Call the dataflow by this name instead of its file's.
+    /// Name the dataflow, instead of the name in its file.
     #[arg(long)]
     pub name: Option<String>,
     /// Write no log files.
@@ -191,42 +194,44 @@ pub struct RunOptions {
 
 #[derive(Debug, Args)]
 pub struct RecordArguments {
-    /// Topics to record: `node/output`, or `dataflow:node/output`. `*` stands for anything. By default all.
+    /// Topics to record: `node/output` or `dataflow:node/output`. `*` matches anything. Default:
+    /// all.
     #[arg(add = ArgValueCandidates::new(complete::topics))]
     pub topics: Vec<String>,
-    /// The dataflow: its name, or the process id of its keeper. Not needed when only one runs.
+    /// Select the dataflow by name, or by the process id of its keeper. Not needed if only one
+    /// runs.
     #[arg(short, long, value_name = "NAME", add = ArgValueCandidates::new(complete::dataflows))]
     pub dataflow: Option<String>,
-    /// The file to write. In its name `{time}` is the time of the beginning in UTC (20260131T235959Z), and `{name}` the
-    /// dataflow. It must not be there; a node goes on with the next number.
+    /// Write to this file, which must not exist; `{time}` is the start in UTC, `{name}` the
+    /// dataflow.
     #[arg(short, long, value_name = "FILE", default_value = "{name}-{time}.mcap")]
     pub output: PathBuf,
-    /// Begin a new file, with a number, before one grows larger (`1GB`) or when it is as old (`10min`).
+    /// Start a new numbered file before one exceeds this size (`1GB`) or age (`10min`).
     #[arg(long, value_name = "SIZE|DURATION", value_parser = parse_split)]
     pub split: Option<Split>,
-    /// Delete the oldest files of this name, of whatever time and number, when all of them take more.
+    /// Delete the oldest files of this name when all of them together exceed this size.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "split")]
     pub max_disk: Option<u64>,
-    /// Write what was recorded as JSON at the end.
+    /// Write a summary as JSON to stdout at the end.
     #[arg(long)]
     pub json: bool,
-    /// Compress with LZ4. Costs time, and is little use for raw images.
+    /// Compress with LZ4. Costs time, and gains little for raw images.
     #[arg(long)]
     pub compress: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct ReplayArguments {
-    /// A recording, or a bag of ROS 2: its folder or a file of it.
+    /// A recording, or a bag of ROS 2: its folder or one of its files.
     pub recording: PathBuf,
-    /// A dataflow file, whose sources are replaced by what the recording has of them.
+    /// A dataflow file whose recorded sources the recording replaces.
     pub file: Option<PathBuf>,
     #[command(flatten)]
     pub overrides: Overrides,
-    /// Replace this node too, whatever its inputs. May be given several times.
+    /// Replace this node too, even if it has inputs. May be given several times.
     #[arg(long, value_name = "NODE", requires = "file", add = ArgValueCandidates::new(complete::nodes_of_file))]
     pub replace: Vec<String>,
-    /// Leave the queues as the file says: samples may be lost, as on the robot.
+    /// Keep the queue policies of the file: samples may be lost, as on the robot.
     #[arg(long, requires = "file")]
     pub lossy: bool,
     #[command(flatten)]
@@ -238,13 +243,13 @@ pub struct ReplayArguments {
 /// How a recording is played.
 #[derive(Clone, Debug, Args)]
 pub struct Playing {
-    /// Seconds of the recording a second, or `max` for as fast as the nodes allow.
+    /// Play at this multiple of the recorded speed; `max` is as fast as the nodes allow.
     #[arg(long, value_name = "RATE", default_value = "1", value_parser = parse_rate)]
     pub rate: Rate,
-    /// Begin anew at the end, until it is stopped.
+    /// Start again at the end of the recording, until stopped.
     #[arg(long)]
     pub r#loop: bool,
-    /// Let the dataflow's clock read the time of the recording: what nodes get from `now()`, and their timers.
+    /// Let the dataflow's clock and timers follow the time of the recording.
     #[arg(long)]
     pub clock: bool,
     /// Play a topic of the recording under another name. May be given several times.

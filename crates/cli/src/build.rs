@@ -1,4 +1,4 @@
-//! `nervure build`.
+//! `nervure build`: runs the build commands of nodes.
 
 use std::{
     io,
@@ -14,7 +14,7 @@ use crate::{
     failure::Failure, format::count, hosts::BuiltHost, output, overrides::Overrides, source,
 };
 
-/// Builds the nodes of a dataflow file, and checks that every program is there now.
+/// Builds the nodes of a dataflow file, and checks that every program exists afterwards.
 pub fn build(file: &Path, as_json: bool) -> Result<ExitCode, Failure> {
     let dataflow = source::accept(load_for(file, &BuiltHost { host: &Host }), file)?;
     let built = run_commands(&dataflow)?;
@@ -23,7 +23,7 @@ pub fn build(file: &Path, as_json: bool) -> Result<ExitCode, Failure> {
         number => {
             let mut report = load(file);
             report.require_programs();
-            // Warnings have been shown.
+            // Warnings were shown before the build.
             if report.has_errors() {
                 source::accept(report, file)?;
             }
@@ -45,8 +45,8 @@ pub fn build_first(overrides: &Overrides, file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs the build commands of every node, each by `sh` in the dataflow's folder, and ends at the first that fails. Returns
-/// the nodes that have some.
+/// Runs the build commands of every node, each with `sh` in the dataflow's folder, up to the first
+/// failure. Returns the ids of the nodes with build commands.
 fn run_commands(dataflow: &Dataflow) -> Result<Vec<&str>, Failure> {
     let mut built = Vec::new();
     for node in &dataflow.nodes {
@@ -68,7 +68,7 @@ fn run_commands(dataflow: &Dataflow) -> Result<Vec<&str>, Failure> {
 fn run_command(line: &str, node: &Node, folder: &Path) -> Result<(), Failure> {
     note!("{}: {line}", node.id);
     let mut command = Command::new("sh");
-    // What a build says is not the data of this command.
+    // Stdout is for the data of `nervure build`, not for the output of builds.
     command
         .args(["-c", line])
         .current_dir(folder)

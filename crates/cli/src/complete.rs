@@ -1,7 +1,8 @@
-//! Completion of command lines in shells: commands and options, and what there is to name at the moment.
+//! Completion of command lines in shells: commands, options, and the names of running dataflows,
+//! nodes, topics and parameters.
 //!
-//! The shell runs the command itself for each completion, with [`VARIABLE`] set and the words so far behind `--`. What
-//! fails is not completed: the command says why once it is run.
+//! The shell runs this program for each completion, with [`VARIABLE`] set and the words so far
+//! after `--`. A lookup that fails gives no candidates; the command reports the error when it runs.
 
 use std::path::Path;
 
@@ -23,11 +24,11 @@ use crate::{
     output::{self, steers},
 };
 
-/// Set by the scripts, to the name of the shell.
+/// The variable that the completion scripts set, to the name of the shell.
 const VARIABLE: &str = "NERVURE_COMPLETE";
 const PROGRAM: &str = "nervure";
 
-/// Completes a command line and ends, if that is what a shell asks for.
+/// Completes a command line and exits, if a shell asks for a completion.
 pub fn complete_if_asked(all: fn() -> Command) {
     CompleteEnv::with_factory(|| without_hidden(all()))
         .var(VARIABLE)
@@ -36,7 +37,7 @@ pub fn complete_if_asked(all: fn() -> Command) {
         .complete();
 }
 
-/// Prints the script that makes a shell ask.
+/// Prints the completion script of a shell.
 pub fn print_script(shell: Shell) -> Result<(), Failure> {
     let shells = Shells::builtins();
     let completer: &dyn EnvCompleter = shells
@@ -49,7 +50,7 @@ pub fn print_script(shell: Shell) -> Result<(), Failure> {
     output::write_styled(&String::from_utf8_lossy(&script))
 }
 
-/// The command line without what only Nervure itself starts.
+/// The command line without the hidden subcommands, which only Nervure starts.
 fn without_hidden(all: Command) -> Command {
     let shown = all
         .get_subcommands()
@@ -61,7 +62,7 @@ fn without_hidden(all: Command) -> Command {
         .subcommands(shown)
 }
 
-/// Dataflows that run.
+/// Running dataflows.
 pub fn dataflows() -> Vec<CompletionCandidate> {
     candidates(
         running::dataflows()
@@ -91,7 +92,7 @@ pub fn nodes() -> Vec<CompletionCandidate> {
     candidates(states().into_iter().flat_map(of_one))
 }
 
-/// Parameters of those nodes of running dataflows that the command line names.
+/// Parameters of the nodes that the command line names.
 pub fn params() -> Vec<CompletionCandidate> {
     let words = words();
     let of_one = |mut connection: Connection| {
@@ -142,7 +143,7 @@ pub fn params_of_file() -> Vec<CompletionCandidate> {
 }
 
 fn candidates(names: impl IntoIterator<Item = String>) -> Vec<CompletionCandidate> {
-    // Anybody may give a socket a name.
+    // Any user can create a socket with any name.
     let harmless = names.into_iter().filter(|name| !name.contains(steers));
     harmless.map(CompletionCandidate::new).collect()
 }
@@ -171,7 +172,8 @@ fn named_dataflow() -> Option<String> {
         .map(str::to_owned)
 }
 
-/// A connection to each dataflow that may be meant, and what its names then begin with.
+/// Connections to the dataflows that the command line may refer to, each with the prefix of its
+/// names.
 fn connections() -> Vec<(String, Connection)> {
     if let Ok(address) = running::find(named_dataflow().as_deref()) {
         return Connection::open(&address, "complete")
@@ -192,7 +194,8 @@ fn states() -> Vec<(String, State)> {
     connections().into_iter().filter_map(open).collect()
 }
 
-/// The first dataflow file of the command line. Nothing of the host is asked for it, as for variables.
+/// The first dataflow file of the command line, read without the variables and programs of this
+/// host.
 fn file() -> Option<Dataflow> {
     let is_file = |word: &&String| [".yml", ".yaml"].iter().any(|end| word.ends_with(end));
     load_for(Path::new(words().iter().find(is_file)?), &Anywhere).dataflow

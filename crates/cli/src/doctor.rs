@@ -1,4 +1,4 @@
-//! `nervure doctor`: what this machine lacks, and how it gets it.
+//! `nervure doctor`: checks what dataflows need of this machine.
 
 mod facts;
 
@@ -12,16 +12,16 @@ use crate::{
 };
 use facts::Facts;
 
-/// Open files that a dataflow of some hundred edges needs in its keeper.
+/// Open files that the keeper of a dataflow with some hundred edges needs.
 const FILES_WANTED: u64 = 4096;
-/// Bytes of a socket buffer that holds what a gigabit link brings in while its reader waits for a processor.
+/// Socket buffer in bytes that absorbs a gigabit link while its reader waits for a processor.
 const SOCKET_BUFFER_WANTED: u64 = 8 << 20;
 /// Free bytes below which log files and recordings will soon fail.
 const DISK_WANTED: u64 = 1 << 30;
-/// The oldest kernel with everything that Nervure uses.
+/// The oldest kernel with all features that Nervure uses.
 const KERNEL_WANTED: (u32, u32) = (5, 10);
 
-/// Looks, tells, and fails when dataflows cannot run here.
+/// Prints the findings. The exit code is 1 if dataflows cannot run here.
 pub fn doctor(json: bool) -> Result<ExitCode, Failure> {
     let findings = diagnose(&Facts::gather());
     let text = if json {
@@ -42,25 +42,25 @@ pub fn doctor(json: bool) -> Result<ExitCode, Failure> {
     })
 }
 
-/// How much it matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
-    /// As it should be.
+    /// No limitation.
     Good,
-    /// Dataflows run, and something that some of them want does not work or is slow.
+    /// Dataflows run, but a feature that some of them need is slow or missing.
     Limited,
     /// Dataflows do not run.
     Failed,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 struct Finding {
     what: &'static str,
     state: State,
     found: String,
-    /// What would change it, where it is not good.
+    /// The fix, unless the state is good.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }
@@ -121,14 +121,16 @@ fn render(findings: &[Finding]) -> String {
     let any = |state| findings.iter().any(|finding| finding.state == state);
     let summary = match (any(State::Failed), any(State::Limited)) {
         (true, _) => "Dataflows do not run here.",
-        (false, true) => "Dataflows run here. The notes are for those that need what they name.",
-        (false, false) => "Everything is as it should be.",
+        (false, true) => {
+            "Dataflows run here. A note matters only to dataflows that need the feature that it names."
+        }
+        (false, false) => "Everything is in order.",
     };
     let _ = writeln!(text, "\n{summary}");
     text
 }
 
-/// What the facts mean.
+/// Derives the findings from the facts.
 fn diagnose(facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![
         kernel(facts),
@@ -165,7 +167,7 @@ fn kernel(facts: &Facts) -> Finding {
             return Finding::limited(
                 WHAT,
                 &facts.kernel,
-                "its version cannot be read; 5.10 or newer is needed",
+                "cannot parse this version; Linux 5.10 or newer is needed",
             );
         }
     };
@@ -182,7 +184,7 @@ fn sealed_memory(facts: &Facts) -> Finding {
         Err(error) => Finding::failed(
             WHAT,
             format!("memfd_create with seals: {error}"),
-            "a seccomp filter or an old kernel refuses it; in a container: --security-opt seccomp=unconfined",
+            "a seccomp filter or an old kernel refuses the system call; in a container: --security-opt seccomp=unconfined",
         ),
     }
 }
@@ -192,13 +194,13 @@ fn open_files(facts: &Facts) -> Finding {
     match facts.open_files {
         None => Finding::good(WHAT, "no limit"),
         Some(limit) if limit >= FILES_WANTED => {
-            Finding::good(WHAT, format!("at most {limit} a process"))
+            Finding::good(WHAT, format!("at most {limit} per process"))
         }
         Some(limit) => Finding::limited(
             WHAT,
-            format!("at most {limit} a process"),
+            format!("at most {limit} per process"),
             format!(
-                "large dataflows need more: `ulimit -Hn {FILES_WANTED}`, or `nofile` in /etc/security/limits.conf"
+                "large dataflows need more: raise the limit with `ulimit -Hn {FILES_WANTED}`, or `nofile` in /etc/security/limits.conf"
             ),
         ),
     }
@@ -237,7 +239,7 @@ fn real_time(facts: &Facts) -> Option<Finding> {
         Some(0) => Finding::limited(
             WHAT,
             "`scheduling: {policy: fifo, ..}` is refused",
-            "`rtprio 99` for the user in /etc/security/limits.conf, then log in again; in a container: \
+            "add `rtprio 99` for the user to /etc/security/limits.conf, then log in again; in a container: \
              --ulimit rtprio=99 --cap-add sys_nice",
         ),
         Some(limit) => Finding::good(WHAT, format!("priorities up to {limit}{preemption}")),
@@ -254,10 +256,10 @@ fn locked_memory(facts: &Facts) -> Option<Finding> {
         Some(limit) if limit < 1 << 30 => Finding::limited(
             WHAT,
             format!("at most {} KiB", limit >> 10),
-            "a real-time node that is paged out misses its deadline: `memlock unlimited` in \
+            "a real-time node that is paged out misses its deadline: add `memlock unlimited` to \
              /etc/security/limits.conf; in a container: --ulimit memlock=-1",
         ),
-        _ => Finding::good(WHAT, "enough may be locked"),
+        _ => Finding::good(WHAT, "at least 1 GiB"),
     })
 }
 
@@ -269,7 +271,7 @@ fn governor(facts: &Facts) -> Option<Finding> {
         other => Finding::limited(
             WHAT,
             format!("governor {other}"),
-            "a processor that sleeps deeply and wakes slowly adds to every latency: \
+            "a slow clock and deep sleep states add to every latency: \
              `sudo cpupower frequency-set -g performance`",
         ),
     })
@@ -283,7 +285,7 @@ fn clock(facts: &Facts) -> Option<Finding> {
         Finding::limited(
             WHAT,
             format!("{clock}: each reading is a system call"),
-            "boot with `tsc=reliable` if the processor's counter is, or look in `dmesg | grep -i tsc` for why it is not used",
+            "`dmesg | grep -i tsc` shows why the processor's counter is not used; boot with `tsc=reliable` if the counter is reliable",
         )
     } else {
         Finding::good(WHAT, clock)
@@ -293,15 +295,11 @@ fn clock(facts: &Facts) -> Option<Finding> {
 fn logs(facts: &Facts) -> Finding {
     const WHAT: &str = "log files";
     match &facts.logs {
-        Err(error) => Finding::failed(
-            WHAT,
-            error,
-            "set NERVURE_LOG_DIR to a folder that can be written",
-        ),
+        Err(error) => Finding::failed(WHAT, error, "set NERVURE_LOG_DIR to a writable folder"),
         Ok((folder, free)) if *free < DISK_WANTED => Finding::limited(
             WHAT,
             format!("{folder}, {} MB free", free / 1_000_000),
-            "make room, or set NERVURE_LOG_DIR to a folder on another disk",
+            "free some space, or set NERVURE_LOG_DIR to a folder on another disk",
         ),
         Ok((folder, free)) => {
             Finding::good(WHAT, format!("{folder}, {:.0} GB free", *free as f64 / 1e9))
@@ -326,7 +324,7 @@ fn python(facts: &Facts) -> Finding {
         Err(why) => Finding::limited(
             WHAT,
             why,
-            "activate the environment with the module in it (`source .venv/bin/activate`), or install it there",
+            "activate the environment with the module (`source .venv/bin/activate`), or install the module in this one",
         ),
     }
 }
@@ -381,11 +379,7 @@ fn emulated_link(facts: &Facts) -> Finding {
             "there is no /dev/net/tun",
             "`sudo modprobe tun`; in a container: --device /dev/net/tun --cap-add net_admin",
         ),
-        (true, false) => Finding::limited(
-            WHAT,
-            "needs the rights of root",
-            "run `nervure-linkemu` with sudo",
-        ),
+        (true, false) => Finding::limited(WHAT, "needs root", "run `nervure-linkemu` with sudo"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is told when a command fails, and its exit code.
+//! Errors of commands: their text, JSON and exit code.
 
 use std::{fmt::Display, io::Write, process::ExitCode};
 
@@ -11,20 +11,20 @@ pub const INTERNAL: u8 = 1;
 /// The command line or a dataflow file is wrong.
 pub const INVALID: u8 = 2;
 
-/// The dataflow finished, but a node failed, or an edge that must not lose anything lost something.
+/// The dataflow finished, but a node failed, or a lossless edge lost samples.
 pub const IMPERFECT: u8 = 3;
 
 /// A second Ctrl-C killed the nodes.
 pub const KILLED: u8 = 130;
 
-/// Why a command failed.
+/// The error of a command.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
     text: String,
     causes: Vec<String>,
     hint: Option<String>,
-    /// What is wrong with a dataflow file.
+    /// Findings in a dataflow file.
     findings: Vec<Diagnostic>,
 }
 
@@ -48,7 +48,7 @@ impl Failure {
         }
     }
 
-    /// Adds what caused it.
+    /// Adds a cause, the nearest one first.
     pub fn because(mut self, cause: impl Display) -> Self {
         self.causes.push(cause.to_string());
         self
@@ -60,14 +60,14 @@ impl Failure {
         self
     }
 
-    /// Adds what is wrong with a dataflow file.
+    /// Adds the findings in a dataflow file.
     pub fn findings(mut self, findings: &[Diagnostic]) -> Self {
         self.findings = findings.to_vec();
         self
     }
 
-    /// The failure for programs: one form for all commands. `file`, `line` and `column` are those of the first error in a
-    /// dataflow file.
+    /// The failure as JSON, in one form for all commands. `file`, `line` and `column` are those of
+    /// the first error in a dataflow file.
     fn json(&self) -> Value {
         let first = self.findings.iter().find(|finding| finding.is_error());
         let location = first.and_then(|finding| finding.location.as_ref());

@@ -1,4 +1,4 @@
-//! Figures and times for people.
+//! Formats figures and times as text.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub fn elapsed(duration: Duration) -> String {
     }
 }
 
-/// `850 ns`, `12.3 us`, `4.56 ms`, `1.23 s`: three digits that count.
+/// `850 ns`, `12.3 us`, `4.56 ms`, `1.23 s`: three significant digits.
 pub fn latency(nanos: Option<u64>) -> String {
     let Some(nanos) = nanos else {
         return "-".to_owned();
@@ -75,7 +75,7 @@ pub fn bandwidth(bytes_per_second: f64) -> String {
     }
 }
 
-/// Megabytes a second.
+/// Megabytes per second.
 pub fn megabytes(bytes_per_second: f64) -> String {
     digits(bytes_per_second / 1e6)
 }

@@ -1,10 +1,11 @@
-//! What a dataflow file is checked against, in the place of this host as it is.
+//! Hosts that dataflow files are checked against in the place of the real one.
 
 use std::{collections::BTreeMap, path::Path};
 
 use nervure_dataflow::{Entry, Host, Surroundings};
 
-/// The host as it will be when all is built: programs that are not there yet are what `build` is for, of whichever node.
+/// The host after a successful build: any program may exist then, whichever node's `build` creates
+/// it.
 pub struct BuiltHost<'a> {
     pub host: &'a dyn Surroundings,
 }
@@ -26,13 +27,13 @@ impl Surroundings for BuiltHost<'_> {
         self.host.names_in(folder)
     }
 
-    /// A build may install it.
+    /// A build may install any command.
     fn has_command(&self, _name: &str) -> bool {
         true
     }
 }
 
-/// The host with other environment variables.
+/// The host with additional environment variables.
 pub struct OverriddenHost {
     pub variables: BTreeMap<String, String>,
 }

@@ -1,4 +1,4 @@
-//! `nervure info`.
+//! `nervure info`: shows the contents of a recording.
 
 use std::{path::Path, process::ExitCode};
 
@@ -11,7 +11,7 @@ use crate::{
     table::{Align, Table},
 };
 
-/// Says what is in a recording, and what is damaged.
+/// Prints the contents and the damage of a recording.
 pub fn info(file: &Path, quick: bool, as_json: bool) -> Result<ExitCode, Failure> {
     let recording = open(file)?;
     let overview = if quick {
@@ -33,7 +33,7 @@ pub fn info(file: &Path, quick: bool, as_json: bool) -> Result<ExitCode, Failure
     })
 }
 
-/// What of a recording cannot be read, for people.
+/// Descriptions of the parts of a recording that cannot be read.
 pub fn damages(recording: &Recording, overview: &Overview) -> Vec<String> {
     let cut_short = recording.cut_short().map(
         |CutShort {
@@ -65,7 +65,7 @@ pub fn open(file: &Path) -> Result<Recording, Failure> {
         let failure = Failure::invalid(error.to_string());
         match error {
             ReadError::NotRecording { .. } => {
-                failure.hint("recordings are made by `nervure record`, bags by `ros2 bag record`")
+                failure.hint("`nervure record` makes recordings, `ros2 bag record` makes bags")
             }
             _ => failure,
         }
@@ -89,7 +89,7 @@ fn plain(recording: &Recording, overview: &Overview) -> String {
         );
     }
     if recording.is_growing() {
-        text += "a recorder still writes it\n";
+        text += "a recorder is still writing to it\n";
     }
     for damage in damages(recording, overview) {
         text += &format!("{damage}\n");
@@ -97,7 +97,8 @@ fn plain(recording: &Recording, overview: &Overview) -> String {
     text + &topic_table(overview).render(None)
 }
 
-/// With what messages of others become, if there are any.
+/// The table of topics. For messages of other recorders it has a column with the types that they
+/// are played as.
 fn topic_table(overview: &Overview) -> Table {
     let has_foreign = overview
         .topics
@@ -182,7 +183,7 @@ fn seconds(overview: &Overview) -> f64 {
         .map_or(0.0, |(first, last)| (last - first) as f64 / 1e9)
 }
 
-/// Intervals a second; `None` for fewer than two messages.
+/// Messages per second; `None` for fewer than two messages.
 fn rate(messages: u64, overview: &Overview) -> Option<f64> {
     let seconds = seconds(overview);
     (messages > 1 && seconds > 0.0).then(|| (messages - 1) as f64 / seconds)

@@ -1,4 +1,4 @@
-//! Commands that look into running dataflows, and change them.
+//! Commands on running dataflows: they show, measure and change them.
 
 pub mod arguments;
 pub mod attach;
@@ -31,7 +31,7 @@ use nervure_protocol::{address::KeeperAddress, cli_to_keeper};
 
 use crate::failure::Failure;
 
-/// A connection to the dataflow of that name, or to the only one that runs.
+/// Connects to the named dataflow, or to the only one that runs.
 pub fn connect(name: Option<&str>, program: &str) -> Result<Connection, Failure> {
     connect_to(&running::find(name)?, program)
 }
@@ -40,19 +40,22 @@ fn connect_to(address: &KeeperAddress, program: &str) -> Result<Connection, Fail
     Ok(Connection::open(address, program)?)
 }
 
-/// Lets the nodes have the CPU first: whoever looks on can wait. Where it is refused, nothing is lost.
-fn step_back() {
+/// Lowers the CPU priority of this process below that of the nodes. An error is ignored.
+fn lower_priority() {
     const NICENESS: i32 = 10;
     let _ = rustix::process::nice(NICENESS);
 }
 
-/// Gives an order, and waits until the keeper has taken it.
-fn order(connection: &mut Connection, message: &cli_to_keeper::Message) -> Result<(), Failure> {
+/// Sends an order, and waits for the keeper's answer.
+fn send_order(
+    connection: &mut Connection,
+    message: &cli_to_keeper::Message,
+) -> Result<(), Failure> {
     connection.ask(message)?;
     Ok(())
 }
 
-/// `dataflow:name` in its parts, where the dataflow may also be named by `-d`.
+/// Splits `dataflow:name`. `-d` may name the dataflow too, but not a different one.
 fn split_name<'a>(
     text: &'a str,
     dataflow: Option<&'a str>,
@@ -62,7 +65,7 @@ fn split_name<'a>(
         (Some((prefix, name)), None) => Ok((Some(prefix), name)),
         (Some((prefix, name)), Some(dataflow)) if prefix == dataflow => Ok((Some(prefix), name)),
         (Some((prefix, _)), Some(dataflow)) => Err(Failure::invalid(format!(
-            "`{text}` is of dataflow `{prefix}`, and `-d` says `{dataflow}`"
+            "`{text}` names dataflow `{prefix}`, but `-d` names `{dataflow}`"
         ))),
     }
 }
@@ -104,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_say_its_dataflow() {
+    fn a_name_may_include_its_dataflow() {
         assert_eq!(split_name("camera", None).unwrap(), (None, "camera"));
         assert_eq!(
             split_name("camera", Some("drive")).unwrap(),

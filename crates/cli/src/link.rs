@@ -1,4 +1,4 @@
-//! `nervure link`: keys, and a benchmark between two hosts.
+//! `nervure link`: generates keys, and measures the link between two hosts.
 
 mod arguments;
 mod figures;

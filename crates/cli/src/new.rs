@@ -1,4 +1,4 @@
-//! `nervure new`.
+//! `nervure new`: creates projects and nodes from templates.
 
 use std::{
     fs, io,
@@ -12,16 +12,17 @@ use crate::{failure::Failure, output};
 
 #[derive(Debug, Args)]
 pub struct NewArguments {
-    /// Name of the project's folder, or of the node.
+    /// Name of the project and its folder, or of the node.
     pub name: String,
-    /// What to make.
+    /// Create a project or a node.
     #[arg(long, default_value = "project")]
     pub kind: Kind,
-    /// What it is written in.
+    /// Write it in this language.
     #[arg(long, visible_alias = "lang", default_value = "python")]
     pub language: Language,
-    /// The clone of Nervure's repository from which Rust projects build `nervure-node`, in the place of the published
-    /// crate; by default the one that this command was built from, where it is still there.
+    /// Build `nervure-node` from this clone of Nervure's repository, not from crates.io.
+    ///
+    /// Default: the clone that this command was built from, if it still exists.
     #[arg(long, value_name = "FOLDER")]
     pub nervure: Option<PathBuf>,
 }
@@ -40,7 +41,7 @@ pub enum Language {
     Rust,
 }
 
-/// Makes a project or a node that runs as it is.
+/// Creates a project or a node.
 pub fn new(arguments: &NewArguments) -> Result<ExitCode, Failure> {
     check_name(&arguments.name)?;
     match arguments.kind {
@@ -49,7 +50,7 @@ pub fn new(arguments: &NewArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// A file of a project: its path, and its text with `{{..}}` for what differs.
+/// A file of a project: its path, and its text with `{{..}}` placeholders (see [`fill`]).
 type Template = (&'static str, &'static str);
 
 const PYTHON_PROJECT: &[Template] = &[
@@ -103,7 +104,7 @@ const RUST_PROJECT: &[Template] = &[
 ];
 const PYTHON_NODE: &str = include_str!("../templates/node/node.py");
 const RUST_NODE: &str = include_str!("../templates/node/node.rs");
-/// Of a Rust node in a project that has no crate to add it to.
+/// Manifest of a Rust node outside of a crate.
 const RUST_NODE_MANIFEST: &str = include_str!("../templates/node/Cargo.toml.template");
 const SCHEMA: &str = "dataflow.schema.json";
 
@@ -134,7 +135,7 @@ fn new_project(arguments: &NewArguments) -> Result<ExitCode, Failure> {
         Language::Rust => ("  nervure build dataflow.yml\n", "cargo test"),
     };
     output::write(&format!(
-        "made {name}: three nodes and the dataflow that connects them\n\n  cd {name}\n{build}  nervure run dataflow.yml\n  {test}\n"
+        "created {name}: three nodes and the dataflow that connects them\n\n  cd {name}\n{build}  nervure run dataflow.yml\n  {test}\n"
     ))?;
     if *language == Language::Rust {
         note!("{}", source.note());
@@ -178,13 +179,13 @@ fn new_node(arguments: &NewArguments) -> Result<ExitCode, Failure> {
         }
     };
     output::write(&format!(
-        "made {}; to run it, add to the `nodes` of a dataflow file:\n\n  - id: {name}\n    {entry}\n    inputs: {{input: NODE/OUTPUT}}\n    outputs: [output]\n",
+        "created {}; to run it, add to the `nodes` of a dataflow file:\n\n  - id: {name}\n    {entry}\n    inputs: {{input: NODE/OUTPUT}}\n    outputs: [output]\n",
         file.display()
     ))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A name that is a folder's, a crate's and a node's at once.
+/// Refuses a name that is not valid for a folder, a crate and a node at once.
 fn check_name(name: &str) -> Result<(), Failure> {
     let is_valid = name.starts_with(|c: char| c.is_ascii_lowercase())
         && name
@@ -196,12 +197,12 @@ fn check_name(name: &str) -> Result<(), Failure> {
     }
     Err(
         Failure::invalid(format!("`{name}` cannot be the name of a project or node")).hint(
-            "up to 64 small letters, digits, `-` and `_`, a letter first, such as `line-follower`",
+            "use at most 64 lower-case letters, digits, `-` and `_`, with a letter first, such as `line-follower`",
         ),
     )
 }
 
-/// Where cargo finds the crate `nervure-node`, of the version of this command.
+/// Where cargo finds the crate `nervure-node`, in the version of this command.
 enum CrateSource {
     Registry,
     /// The crate's folder in a clone of the repository.
@@ -216,11 +217,13 @@ impl CrateSource {
         };
         match repository {
             Some(repository) => crate_of(repository).map(Self::Clone).map_err(|error| {
-                let message =
-                    format!("there is no clone of Nervure's repository at `{}`", repository.display());
-                Failure::invalid(message).because(error).hint(
-                    "`--nervure` names the folder that holds `crates/node`, from which Rust nodes are built",
-                )
+                let message = format!(
+                    "there is no clone of Nervure's repository at `{}`",
+                    repository.display()
+                );
+                Failure::invalid(message)
+                    .because(error)
+                    .hint("`--nervure` takes the folder that contains `crates/node`")
             }),
             None => {
                 let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -229,7 +232,7 @@ impl CrateSource {
         }
     }
 
-    /// The end of a `Cargo.toml` whose dependency names a version.
+    /// The lines at the end of a `Cargo.toml` that replace the published crate.
     fn patch(&self) -> String {
         match self {
             Self::Registry => String::new(),
@@ -276,8 +279,8 @@ fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn exists(path: &Path) -> Failure {
-    Failure::invalid(format!("there is a `{}` already", path.display()))
-        .hint("choose another name, or remove it first")
+    Failure::invalid(format!("`{}` exists already", path.display()))
+        .hint("choose another name, or remove the old one first")
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
@@ -288,5 +291,5 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::internal(format!("`{}` cannot be made", path.display())).because(error)
+    Failure::internal(format!("cannot create `{}`", path.display())).because(error)
 }

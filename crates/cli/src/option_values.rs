@@ -5,19 +5,19 @@ use std::time::Duration;
 use clap::ValueEnum;
 use nervure_protocol::keeper_to_run::Level;
 
-/// When a recording goes on in a new file.
+/// When a recording continues in a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// Before the file would grow larger.
+    /// Before the file would exceed this size, in bytes.
     Bytes(u64),
-    /// When the file is as old.
+    /// When the file has this age.
     Period(Duration),
 }
 
 /// The speed of a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// Seconds of the recording a second.
+    /// Multiple of the recorded speed.
     Times(f64),
     /// As fast as possible.
     Max,
@@ -61,7 +61,7 @@ pub fn parse_rename(text: &str) -> Result<(String, String), String> {
     Ok((topic.to_owned(), name.to_owned()))
 }
 
-/// A size or a duration with its unit.
+/// Parses a size of at least 1 MB or a duration of at least 1 s, with its unit.
 pub fn parse_split(text: &str) -> Result<Split, String> {
     const SMALLEST: u64 = 1_000_000;
     match (
@@ -78,14 +78,14 @@ pub fn parse_split(text: &str) -> Result<Split, String> {
     }
 }
 
-/// A size with its unit, as in a dataflow file.
+/// Parses a size with its unit, as in a dataflow file.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     nervure_dataflow::parse_size(text).map_err(|error| {
         format!("it {error}; expected a number and its unit, such as `500MB` or `20GB`")
     })
 }
 
-/// A duration with its unit, as in a dataflow file.
+/// Parses a duration with its unit, as in a dataflow file.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     nervure_dataflow::parse_duration(text).map_err(|error| {
         format!("it {error}; expected a number and its unit, such as `500us`, `15ms`, `2s`, `10min` or `1h`")

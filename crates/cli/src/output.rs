@@ -1,7 +1,7 @@
-//! Writing data to stdout, and everything else to stderr.
+//! Writes data to stdout, and everything else to stderr.
 //!
-//! Names and texts come from outside: from recordings, nodes, other users. Whatever is written here without being called
-//! styled has its control characters escaped, so that none of them steers the terminal.
+//! Names and texts come from recordings, nodes and other users. Functions without `styled` in their
+//! name escape control characters, so that no text can control the terminal.
 
 use std::{
     borrow::Cow,
@@ -17,34 +17,35 @@ use rustix::{
 
 use crate::failure::Failure;
 
-/// Writes a line to stderr. `eprintln!` would panic where that fails, as on a full disk; there is no place left to
-/// report it.
+/// Writes a line to stderr. Ignores errors, such as a full disk, where `eprintln!` would panic:
+/// there is no other place to report them.
 macro_rules! note {
     ($($text:tt)*) => { $crate::output::write_note(format_args!($($text)*)) };
 }
 
-/// Writes a line to stderr, if possible: for [`note!`].
+/// Writes a line to stderr, for [`note!`].
 pub fn write_note(text: fmt::Arguments<'_>) {
     write_styled_note(&safe(&text.to_string()));
 }
 
-/// As [`note!`], for text with colours, in which everything from outside is safe already.
+/// As [`note!`], for text with colours. Foreign text in it must be escaped already.
 pub fn write_styled_note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// `text` without anything that steers a terminal: control characters other than ends of lines and tabs, and those that
-/// reorder text, become `\u001b`. JSON escapes in the same way, so that JSON stays what it is.
+/// Escapes characters that control a terminal, in the form `\u001b`: control characters other than
+/// newlines and tabs, and those that reorder text. JSON uses the same escapes, so that the value of
+/// a JSON text does not change.
 pub fn safe(text: &str) -> Cow<'_, str> {
     escaped(text, |character| matches!(character, '\n' | '\t'))
 }
 
-/// [`safe`] for a part of a line.
+/// As [`safe`], for a part of a line: escapes newlines and tabs too.
 pub fn safe_part(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// True for control characters, and for those that reorder text.
+/// True for control characters, and for characters that reorder text.
 pub fn steers(character: char) -> bool {
     character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -65,7 +66,8 @@ fn escaped(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Without escape sequences and other control characters: a node must not move the cursor of the table, or worse.
+/// Removes escape sequences, and replaces other control characters by a dot: the text of a node
+/// must not move the cursor.
 pub fn plain_text(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();
@@ -80,14 +82,14 @@ pub fn plain_text(text: &str) -> String {
     plain
 }
 
-/// Skips the rest of an escape sequence: a CSI up to its final byte, anything else up to one character.
+/// Skips the rest of an escape sequence: up to the final byte of a CSI, one character of any other.
 fn skip_escape(characters: &mut std::str::Chars<'_>) {
     if characters.next() == Some('[') {
         let _ = characters.find(|c| ('\x40'..='\x7e').contains(c));
     }
 }
 
-/// Writes data to stdout. A reader that has seen enough (`| head`) is no failure.
+/// Writes data to stdout. A reader that has closed the pipe (`| head`) is no failure.
 pub fn write(text: &str) -> Result<(), Failure> {
     let text = safe(text);
     let mut stdout = io::stdout().lock();
@@ -100,12 +102,12 @@ pub fn write(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// As [`write`], for those who go on for ever: ends the program when nobody reads any more.
+/// As [`write`], for endless output: exits with 0 when the reader has closed the pipe.
 pub fn write_or_end(text: &str) -> Result<(), Failure> {
     write_styled_or_end(&safe(text))
 }
 
-/// As [`write_or_end`], for text with colours, in which everything from outside is safe already.
+/// As [`write_or_end`], for text with colours. Foreign text in it must be escaped already.
 pub fn write_styled_or_end(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout
@@ -118,7 +120,7 @@ pub fn write_styled_or_end(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Writes text with colours to a terminal, in which everything from outside is safe already.
+/// Writes text with colours to a terminal. Foreign text in it must be escaped already.
 pub fn write_styled(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     stdout
@@ -127,19 +129,19 @@ pub fn write_styled(text: &str) -> Result<(), Failure> {
         .map_err(unwritable)
 }
 
-/// Stdout failed for another reason than that its reader is gone.
+/// The failure of a write to stdout, other than a closed pipe.
 pub fn unwritable(error: io::Error) -> Failure {
-    Failure::internal("stdout cannot be written").because(error)
+    Failure::internal("cannot write to stdout").because(error)
 }
 
-/// A stream of a program that goes on when it cannot be written. Without a buffer, so that an error is that of the text
-/// at hand.
+/// A standard stream whose errors do not end the program. Unbuffered, so that an error belongs to
+/// the text that is being written.
 #[derive(Debug)]
 pub struct Stream<F = BorrowedFd<'static>> {
     fd: F,
-    /// Its reader is gone for good.
+    /// The reader has closed its end.
     is_closed: bool,
-    /// The last error of another kind, such as a full disk, which may have room again later.
+    /// The last other error, such as a full disk, which may have room again later.
     error: Option<Errno>,
     unwritten_lines: u64,
     /// The last write failed in the middle of a line.
@@ -147,7 +149,7 @@ pub struct Stream<F = BorrowedFd<'static>> {
 }
 
 impl<F: AsFd> Stream<F> {
-    /// Of that descriptor.
+    /// A stream that writes to a descriptor.
     pub fn new(fd: F) -> Self {
         Self {
             fd,
@@ -158,7 +160,7 @@ impl<F: AsFd> Stream<F> {
         }
     }
 
-    /// Writes whole lines, as far as that is possible.
+    /// Writes whole lines; counts those that cannot be written.
     pub fn write(&mut self, lines: &str) {
         if self.is_closed {
             return;
@@ -178,7 +180,7 @@ impl<F: AsFd> Stream<F> {
         }
     }
 
-    /// Fails with how many bytes were written.
+    /// Fails with the number of bytes that were written.
     fn write_all(&self, bytes: &[u8]) -> Result<(), (usize, Errno)> {
         let mut written = 0;
         while written < bytes.len() {
@@ -195,17 +197,17 @@ impl<F: AsFd> Stream<F> {
         Ok(())
     }
 
-    /// True when its reader is gone.
+    /// True when the reader has closed its end.
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// The last error, other than a reader that is gone.
+    /// The last error other than a closed reader.
     pub fn error(&self) -> Option<Errno> {
         self.error
     }
 
-    /// Lines that are lost because of errors.
+    /// Lines that could not be written.
     pub fn unwritten_lines(&self) -> u64 {
         self.unwritten_lines
     }
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_from_outside_steers_the_terminal() {
+    fn text_cannot_control_the_terminal() {
         let hostile = "a\x1b[2Jb\rc\u{9b}31md\x7f\u{202e}e\tf\n";
         assert_eq!(
             safe(hostile),
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn json_stays_what_it_is() {
+    fn escaping_does_not_change_json() {
         let value =
             serde_json::json!({"text\u{9b}": ["\x1b[0m", "\u{202e}", "a\nb\tc\x7f", "\\u0041"]});
         let text = format!("{value}\n");
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_gone_is_no_error() {
+    fn a_closed_reader_is_no_error() {
         let (reader, writer) = pipe().unwrap();
         drop(reader);
         let mut closed = Stream::new(writer);

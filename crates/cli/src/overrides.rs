@@ -1,4 +1,5 @@
-//! What a command line changes in a dataflow file for one run: parameters and environment variables.
+//! Parameters and environment variables of a command line, which override those of a dataflow file
+//! for one run.
 
 use std::path::Path;
 
@@ -16,10 +17,10 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub struct Overrides {
-    /// Parameters to start with instead of those of the file, such as `camera.fps=60`. Values are read as in the file.
+    /// Override parameters of the file, such as `camera.fps=60`. Values are written as in the file.
     #[arg(value_name = "NODE.PARAMETER=VALUE", value_parser = parse_param, add = ArgValueCandidates::new(complete::params_of_file))]
     pub params: Vec<Assignment>,
-    /// Set an environment variable of all nodes, and for `${NAME}` in the file. May be given several times.
+    /// Set an environment variable of all nodes and for `${NAME}` in the file. May be repeated.
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_variable)]
     pub variables: Vec<Assignment>,
 }
@@ -32,22 +33,24 @@ pub struct Assignment {
 }
 
 impl Overrides {
-    /// The graph of a dataflow file with all of this in it. Programs may not be built yet.
+    /// The graph of a dataflow file with these overrides. Programs may not be built yet.
     ///
     /// # Errors
-    /// As [`source::read`], and for parameters that do not exist or do not take their value.
+    /// As [`source::read`], and for an unknown parameter or a value that does not fit.
     pub fn read(&self, file: &Path) -> Result<Dataflow, Failure> {
         self.apply(source::accept(load_for(file, &self.host()), file)?)
     }
 
-    /// As [`Self::read`], for a command that starts the nodes: programs that are not built yet are errors.
+    /// As [`Self::read`], for a command that starts the nodes: a program that is not built yet is
+    /// an error.
     pub fn read_to_start(&self, file: &Path) -> Result<Dataflow, Failure> {
         let mut report = load_for(file, &self.host());
         report.require_programs();
         self.apply(source::accept(report, file)?)
     }
 
-    /// As [`Self::read`], before a build that may make any program. Shows no warnings: the file is read again after it.
+    /// As [`Self::read`], before a build that may create any program. Shows no warnings: the file
+    /// is read again after the build.
     pub fn read_to_build(&self, file: &Path) -> Result<Dataflow, Failure> {
         let report = load_for(file, &BuiltHost { host: &self.host() });
         self.apply(match report.dataflow {
@@ -77,7 +80,7 @@ impl Overrides {
         Ok(dataflow)
     }
 
-    /// The first of the parameters that belongs to this node.
+    /// The first override of a parameter of this node.
     pub fn param_of(&self, dataflow: &Dataflow, node: &Node) -> Option<&Assignment> {
         let is_of_node = |one: &&Assignment| matches!(places(dataflow, &one.name).as_slice(), [(index, _)] if dataflow.nodes[*index].id == node.id);
         self.params.iter().find(is_of_node)
@@ -91,7 +94,9 @@ fn set_param(dataflow: &mut Dataflow, assignment: &Assignment) -> Result<(), Fai
         [] => return Err(unknown_param(dataflow, name)),
         [first, second, ..] => {
             let (first, second) = (&dataflow.nodes[first.0].id, &dataflow.nodes[second.0].id);
-            let text = format!("`{name}` may be of node `{first}` or of node `{second}`");
+            let text = format!(
+                "`{name}` is ambiguous: node `{first}` and node `{second}` both have such a parameter"
+            );
             return Err(Failure::invalid(text).hint("rename one of them in the dataflow file"));
         }
     };
@@ -107,14 +112,14 @@ fn set_param(dataflow: &mut Dataflow, assignment: &Assignment) -> Result<(), Fai
             "`{name}`: the parameters of `{}` then take {bytes} bytes as JSON",
             node.id
         );
-        return Err(
-            Failure::invalid(text).hint(format!("at most {MAX_NODE_PARAMS_BYTES} are possible"))
-        );
+        return Err(Failure::invalid(text).hint(format!(
+            "the limit is {MAX_NODE_PARAMS_BYTES} bytes: use shorter values"
+        )));
     }
     Ok(())
 }
 
-/// The nodes and parameters that `node.parameter` may name: both may have dots in their names.
+/// Indices of the nodes and parameters that `node.parameter` may name. Both names may contain dots.
 fn places(dataflow: &Dataflow, name: &str) -> Vec<(usize, usize)> {
     let place = |(dot, _): (usize, &str)| {
         let node = dataflow
@@ -140,7 +145,9 @@ fn unknown_param(dataflow: &Dataflow, name: &str) -> Failure {
     if let Some((node, param)) = known {
         let names = node.settings.params.iter().map(|param| param.name.as_str());
         let hint = match node.settings.params.is_empty() {
-            true => "it has none: declare them in `params` of the dataflow file".to_owned(),
+            true => {
+                "it has no parameters: declare them in `params` of the dataflow file".to_owned()
+            }
             false => did_you_mean(param, "its parameters are", names),
         };
         return Failure::invalid(format!("node `{}` has no parameter `{param}`", node.id))
@@ -179,7 +186,7 @@ fn parse_variable(text: &str) -> Result<Assignment, String> {
         .split_once('=')
         .filter(|(name, _)| is_name(name))
         .ok_or(
-            "expected `NAME=VALUE`, such as `LOG_LEVEL=debug`; names have letters, digits and `_`",
+            "expected `NAME=VALUE`, such as `LOG_LEVEL=debug`; names consist of letters, digits and `_`",
         )?;
     Ok(Assignment {
         name: name.to_owned(),

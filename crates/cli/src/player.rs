@@ -1,4 +1,4 @@
-//! The node that plays a recording, as `nervure replay` starts it.
+//! The node that plays a recording. `nervure replay` starts it.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     option_values::Rate,
 };
 
-/// Plays, and tells how it went.
+/// Plays a recording, and prints a summary.
 pub fn play(arguments: &PlayerArguments) -> Result<ExitCode, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::internal(error.to_string());
     let recording = Recording::open(&arguments.recording).map_err(|error| failed(&error))?;
@@ -25,12 +25,12 @@ pub fn play(arguments: &PlayerArguments) -> Result<ExitCode, Failure> {
         drives_clock: arguments.playing.clock,
         renamed: arguments.playing.rename.iter().cloned().collect(),
     };
-    let mut say = |text: &str| note!("WARNING: {text}");
+    let mut warn = |text: &str| note!("WARNING: {text}");
     let report =
-        play_recording(node, &recording, &options, &mut say).map_err(|error| failed(&error))?;
+        play_recording(node, &recording, &options, &mut warn).map_err(|error| failed(&error))?;
     note!("{}", conclusion(&report));
     let is_cut_short = matches!(recording.end(), End::CutShort { .. }) && !report.is_stopped;
-    // Of topics that cannot be played at all nothing is damaged: no reason is given for their messages.
+    // Topics that cannot be played at all are no damage: their messages have no reason.
     let has_damaged_messages = report
         .skipped
         .values()

@@ -1,4 +1,4 @@
-//! `nervure record`.
+//! `nervure record`: records topics as an observer, or inputs as a node.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,20 +26,21 @@ use crate::{
     arguments::RecordArguments,
     failure::Failure,
     format::{self, count},
-    inspect::topics::{self, choose},
+    inspect::topics::{self, select_topics},
     option_values::Split,
     output,
 };
 
-/// How often losses are told while it records, and how long a signal may go unnoticed.
-const TELL_EVERY: Duration = Duration::from_millis(500);
+/// Interval between reports of losses, and the longest time until a signal is noticed.
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How much an observer steps back behind the nodes that it observes.
+/// Niceness of an observer: lower priority than the nodes that it observes.
 const NICENESS: i32 = 5;
-/// Samples of a topic that wait for the recorder. Images are limited to fewer, by what an observer may hold.
+/// Queue depth per topic. Samples in shared memory are limited to fewer, by the limit on what an
+/// observer holds.
 const QUEUE_DEPTH: u32 = 256;
 
-/// Records until the dataflow ends, or a signal comes.
+/// Records until the dataflow ends or a signal arrives.
 pub fn record(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
     match std::env::var_os(CONTROL_FD_VARIABLE) {
         Some(_) => record_as_node(arguments),
@@ -48,30 +49,31 @@ pub fn record(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
 }
 
 fn record_as_observer(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
-    // The robot's nodes go first. Stepping back is always allowed, and a matter of each thread: those that are started
-    // from here on, the one that writes to the disk among them, inherit it.
+    // Raising the niceness is always allowed. It is per thread, and threads that are started from
+    // here on inherit it, also the one that writes to the disk.
     let _ = rustix::process::nice(NICENESS);
-    let chosen = choose(&arguments.topics, arguments.dataflow.as_deref(), "record")?;
-    if chosen.topics.is_empty() {
-        return Err(
-            Failure::invalid("there is nothing to record").hint("its nodes have no outputs")
-        );
+    let selected = select_topics(&arguments.topics, arguments.dataflow.as_deref(), "record")?;
+    if selected.topics.is_empty() {
+        return Err(Failure::invalid("the dataflow has no topics to record")
+            .hint("its nodes have no outputs"));
     }
-    let names: Vec<&str> = chosen
+    let names: Vec<&str> = selected
         .topics
         .iter()
         .map(|topic| topic.name.as_str())
         .collect();
-    let mut observer = Observer::open_through(chosen.state.into_connection(), &names, QUEUE_DEPTH)
-        .map_err(|error| Failure::internal("the dataflow cannot be observed").because(error))?;
+    let mut observer =
+        Observer::open_through(selected.state.into_connection(), &names, QUEUE_DEPTH)
+            .map_err(|error| Failure::internal("cannot observe the dataflow").because(error))?;
     let topic = |topic: topics::Topic| Topic {
         id: topic.name.clone(),
         name: topic.name,
         type_name: topic.output.type_name,
         history: topic.output.history,
     };
-    let topics: Vec<Topic> = chosen.topics.into_iter().map(topic).collect();
-    Session::begin(arguments, Role::Observer, observer.dataflow(), &topics)?.run(observer.events())
+    let topics: Vec<Topic> = selected.topics.into_iter().map(topic).collect();
+    ActiveRecording::begin(arguments, Role::Observer, observer.dataflow(), &topics)?
+        .run(observer.events())
 }
 
 fn record_as_node(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
@@ -94,43 +96,44 @@ fn record_as_node(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
         })
     };
     let topics: Vec<Topic> = handle.inputs().filter_map(topic).collect();
-    Session::begin(arguments, Role::Node, handle.dataflow(), &topics)?.run(&mut events)
+    ActiveRecording::begin(arguments, Role::Node, handle.dataflow(), &topics)?.run(&mut events)
 }
 
 /// A topic to record.
 struct Topic {
-    /// The id of its events.
+    /// The id of the events with its samples.
     id: String,
     name: String,
     type_name: Option<String>,
     history: u32,
 }
 
-/// What the recorder is to the dataflow.
+/// The role of the recorder in the dataflow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// It ends when it cannot record.
+    /// Ends when it cannot record.
     Observer,
-    /// It takes the next file where an earlier run or incarnation left one. When the disk is full it stays and counts what is
-    /// lost: the dataflow shall not wait for its restarts.
+    /// Continues with the next file number if an earlier run or incarnation left files. On a full
+    /// disk it goes on and counts lost samples, so that the dataflow does not wait for its
+    /// restarts.
     Node,
 }
 
-/// A recording that is being made.
-struct Session {
+/// A recording in progress.
+struct ActiveRecording {
     role: Role,
     series: Series,
-    /// Topics by the id that their events have.
+    /// Topics by the id of their events.
     topics: HashMap<String, TopicId>,
     as_json: bool,
     begin: Instant,
-    told: Instant,
-    told_lost: u64,
-    told_failure: bool,
+    reported_at: Instant,
+    reported_lost: u64,
+    has_reported_failure: bool,
     has_signal: Arc<AtomicBool>,
 }
 
-impl Session {
+impl ActiveRecording {
     fn begin(
         arguments: &RecordArguments,
         role: Role,
@@ -169,7 +172,7 @@ impl Session {
             flag::register(signal, has_signal.clone())
                 .map_err(|error| Failure::internal("cannot watch for Ctrl-C").because(error))?;
         }
-        tell(series.take_notices());
+        report_notices(series.take_notices());
         note!(
             "recording {} in {}",
             count(topics.len(), "topic"),
@@ -181,9 +184,9 @@ impl Session {
             topics,
             as_json: arguments.json,
             begin: now,
-            told: now,
-            told_lost: 0,
-            told_failure: false,
+            reported_at: now,
+            reported_lost: 0,
+            has_reported_failure: false,
             has_signal,
         })
     }
@@ -197,10 +200,10 @@ impl Session {
                     break "a signal".to_owned();
                 }
                 Ok(Next::Nothing) => {
-                    events.wait(Some(self.next_look()));
+                    events.wait(Some(self.next_wakeup()));
                     self.series.tick(Instant::now()).map_err(failed)?;
-                    self.tell();
-                    if self.is_over() {
+                    self.report_progress();
+                    if self.must_end() {
                         break "the disk failed".to_owned();
                     }
                     continue;
@@ -224,40 +227,41 @@ impl Session {
                 Event::Stop { reason } => break reason,
                 _ => {}
             }
-            self.tell();
-            if self.is_over() {
+            self.report_progress();
+            if self.must_end() {
                 break "the disk failed".to_owned();
             }
         };
         self.conclude(&reason)
     }
 
-    /// When there is something to do although nothing came, in nanoseconds of CLOCK_MONOTONIC.
-    fn next_look(&self) -> u64 {
+    /// The next time to report or to split a file without an event, in nanoseconds of
+    /// CLOCK_MONOTONIC.
+    fn next_wakeup(&self) -> u64 {
         let deadline = self
             .series
             .deadline()
             .map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let wait = deadline.unwrap_or(TELL_EVERY).min(TELL_EVERY);
+        let wait = deadline.unwrap_or(REPORT_INTERVAL).min(REPORT_INTERVAL);
         monotonic_nanos().saturating_add(wait.as_nanos() as u64)
     }
 
-    /// Whether there is nothing left to do.
-    fn is_over(&self) -> bool {
-        self.role == Role::Observer && self.told_failure
+    /// Whether the recording must end because of a failure.
+    fn must_end(&self) -> bool {
+        self.role == Role::Observer && self.has_reported_failure
     }
 
-    /// Says what happened to the files, and how much is lost, from time to time.
-    fn tell(&mut self) {
-        if self.told.elapsed() < TELL_EVERY {
+    /// Reports changes of files, disk failures and losses, at most every [`REPORT_INTERVAL`].
+    fn report_progress(&mut self) {
+        if self.reported_at.elapsed() < REPORT_INTERVAL {
             return;
         }
-        self.told = Instant::now();
-        tell(self.series.take_notices());
-        if !self.told_failure
+        self.reported_at = Instant::now();
+        report_notices(self.series.take_notices());
+        if !self.has_reported_failure
             && let Some(reason) = self.series.disk_failure()
         {
-            self.told_failure = true;
+            self.has_reported_failure = true;
             let path = self.series.path().display();
             note!(
                 "ERROR: {path}: {reason}; nothing more is recorded, later samples are counted as lost"
@@ -265,9 +269,9 @@ impl Session {
         }
         let report = self.series.report();
         let lost: u64 = report.topics.iter().map(|topic| topic.lost).sum();
-        if lost > self.told_lost {
+        if lost > self.reported_lost {
             note!("{}", losses(&report));
-            self.told_lost = lost;
+            self.reported_lost = lost;
         }
     }
 
@@ -284,7 +288,7 @@ impl Session {
             failure,
             notices,
         } = series.finish(reason);
-        tell(notices);
+        report_notices(notices);
         let samples: u64 = report.topics.iter().map(|topic| topic.recorded).sum();
         let names = match files.as_slice() {
             [first, .., last] => format!(
@@ -305,7 +309,7 @@ impl Session {
             losses(&report)
         );
         if as_json {
-            let told = json!({
+            let summary = json!({
                 "files": files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>(),
                 "reason": reason,
                 "seconds": begin.elapsed().as_secs_f64(),
@@ -313,13 +317,13 @@ impl Session {
                 "bytes": report.bytes,
                 "topics": report.topics.iter().map(topic_json).collect::<Vec<_>>(),
             });
-            output::write(&format!("{told}\n"))?;
+            output::write(&format!("{summary}\n"))?;
         }
         match failure {
             None => Ok(ExitCode::SUCCESS),
             Some(error) => {
                 let failure = Failure::internal(error.to_string());
-                Err(failure.hint("the dataflow goes on without being recorded"))
+                Err(failure.hint("the dataflow keeps running without a recording"))
             }
         }
     }
@@ -341,25 +345,25 @@ fn series_options(arguments: &RecordArguments) -> Result<SeriesOptions, Failure>
         return Err(Failure::invalid(format!(
             "`--split` is {bytes} bytes, expected at most half of `--max-disk`, which is {max} bytes"
         ))
-        .hint("the file that is written is never deleted: smaller files keep more of the past"));
+        .hint("the current file is never deleted: smaller files keep more of the past"));
     }
     Ok(options)
 }
 
-fn tell(notices: Vec<Notice>) {
+fn report_notices(notices: Vec<Notice>) {
     for notice in notices {
         match notice {
             Notice::GoesOn { taken, path } => {
                 note!(
-                    "{} is there already: the recording goes on in {}",
+                    "{} exists already: the recording continues in {}",
                     taken.display(),
                     path.display()
                 );
             }
-            Notice::NextFile(path) => note!("the recording goes on in {}", path.display()),
+            Notice::NextFile(path) => note!("the recording continues in {}", path.display()),
             Notice::Deleted(path) => {
                 note!(
-                    "{} is deleted: the recordings reached `--max-disk`",
+                    "deleted {}: the recordings reached `--max-disk`",
                     path.display()
                 );
             }
@@ -398,7 +402,7 @@ fn not_created(error: &RecordError) -> Failure {
     let failure = Failure::invalid(error.to_string());
     match error.is_taken() {
         true => failure.hint(
-            "recordings are never overwritten: choose another name, such as `-o 'run-{time}.mcap'`",
+            "recordings are never overwritten: select_topics another name, such as `-o 'run-{time}.mcap'`",
         ),
         false => failure,
     }

@@ -1,4 +1,4 @@
-//! `nervure replay`: a dataflow in which a node that plays a recording stands in the place of others.
+//! `nervure replay`: runs a dataflow in which a node that plays a recording replaces others.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,16 +22,16 @@ use crate::{
     run::{self, Replay},
 };
 
-/// What the node that plays is called; with a number where a node has that name.
+/// The id of the node that plays; gets a number if a node of the dataflow has that id.
 const PLAYER: &str = "replay";
 
-/// Plays a recording, in a dataflow.
+/// Plays a recording, alone or in a dataflow.
 pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
     if arguments.playing.clock && arguments.playing.rate == Rate::Max {
         return Err(Failure::invalid(
-            "`--clock` needs a rate: a clock cannot go as fast as the nodes allow",
+            "`--clock` does not work with `--rate max`: the clock needs a fixed rate",
         )
-        .hint("give a number, such as `--rate 10`"));
+        .hint("use a number, such as `--rate 10`"));
     }
     let recording = info::open(&arguments.recording)?;
     let overview = recording.overview();
@@ -41,15 +41,15 @@ pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
         .iter()
         .map(|topic| played_name(&topic.topic, &renamed))
         .collect();
-    tell_damage(&recording, &overview);
+    report_damage(&recording, &overview);
     let dataflow = match &arguments.file {
         Some(file) => {
             let dataflow = arguments.overrides.read(file)?;
-            let replaced = choose(&dataflow, &topics, arguments, || {
+            let replaced = select_replaced(&dataflow, &topics, arguments, || {
                 recorded(&overview, &renamed)
             })?;
             check_overrides(arguments, &dataflow, &replaced)?;
-            tell_replaced(&dataflow, &replaced, &topics);
+            report_replaced(&dataflow, &replaced, &topics);
             let mut dataflow = replace(dataflow, &replaced, player(arguments)?)?;
             require_programs(&dataflow, file)?;
             if !arguments.lossy {
@@ -77,29 +77,29 @@ pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
     run::run_replay(dataflow, file, &arguments.options, Replay { player, clock })
 }
 
-/// Refuses a dataflow of which a program is not built. That of a node that is replaced may be missing.
+/// Fails if a program of the dataflow is not built. The programs of replaced nodes may be missing.
 fn require_programs(dataflow: &Dataflow, file: &Path) -> Result<(), Failure> {
     let not_built = dataflow.nodes.iter().filter(|node| !node.is_built);
     let places: Vec<_> = not_built
-        .map(|node| format!("of `{}` ({}:{})", node.id, file.display(), node.line))
+        .map(|node| format!("that of `{}` ({}:{})", node.id, file.display(), node.line))
         .collect();
     match places.as_slice() {
         [] => Ok(()),
-        places => Err(Failure::invalid(format!(
-            "programs are not built: that {}",
-            places.join(", that ")
-        ))
-        .hint(format!("`nervure build {}`", file.display()))),
+        places => Err(
+            Failure::invalid(format!("programs are not built: {}", places.join(", ")))
+                .hint(format!("`nervure build {}`", file.display())),
+        ),
     }
 }
 
-fn tell_damage(recording: &Recording, overview: &Overview) {
+fn report_damage(recording: &Recording, overview: &Overview) {
     for damage in info::damages(recording, overview) {
         note!("{damage}");
     }
 }
 
-/// The new names of topics, which must be there.
+/// The topics that `--rename` names, with their new names. Fails if the recording has no such
+/// topic.
 fn renamed(
     arguments: &ReplayArguments,
     overview: &Overview,
@@ -113,7 +113,7 @@ fn renamed(
     for topic in renamed.keys() {
         if !known.contains(&topic.as_str()) {
             let text = format!("`--rename`: the recording has no topic `{topic}`");
-            return Err(Failure::invalid(text).hint(format!("it has {}", known.join(", "))));
+            return Err(Failure::invalid(text).hint(format!("its topics are {}", known.join(", "))));
         }
     }
     Ok(renamed)
@@ -135,7 +135,7 @@ fn check_overrides(
     Ok(())
 }
 
-fn tell_replaced(dataflow: &Dataflow, replaced: &BTreeSet<usize>, topics: &BTreeSet<&str>) {
+fn report_replaced(dataflow: &Dataflow, replaced: &BTreeSet<usize>, topics: &BTreeSet<&str>) {
     for &index in replaced {
         let node = &dataflow.nodes[index];
         let (played, silent): (Vec<_>, Vec<_>) = node
@@ -150,7 +150,7 @@ fn tell_replaced(dataflow: &Dataflow, replaced: &BTreeSet<usize>, topics: &BTree
         );
         if !silent.is_empty() {
             text += &format!(
-                "; {} is not in the recording and stays silent",
+                "; {} is not in the recording, and sends nothing",
                 silent.join(", ")
             );
         }
@@ -158,8 +158,8 @@ fn tell_replaced(dataflow: &Dataflow, replaced: &BTreeSet<usize>, topics: &BTree
     }
 }
 
-/// The nodes whose outputs come from the recording: sources that were recorded, and those that were asked for.
-fn choose(
+/// Indices of the nodes that the recording replaces: recorded sources, and nodes of `--replace`.
+fn select_replaced(
     dataflow: &Dataflow,
     topics: &BTreeSet<&str>,
     arguments: &ReplayArguments,
@@ -213,15 +213,15 @@ fn choose(
             .flat_map(|node| node.outputs.iter().map(|output| topic(node, output)))
             .collect();
         let failure = Failure::invalid(format!(
-            "{} has nothing of the sources of the dataflow `{}`",
+            "{} has no topic of a source of the dataflow `{}`",
             recording.display(),
             dataflow.name
         ));
         return Err(match replaceable.as_slice() {
             [] => failure.hint(match sent.as_slice() {
-                [] => format!("it has {}; the dataflow has no sources", recorded().join(", ")),
+                [] => format!("the recording has {}; the dataflow has no sources", recorded().join(", ")),
                 [first, ..] => format!(
-                    "it has {}; the sources send {}: `--rename TOPIC={first}` says which topic that is",
+                    "the recording has {}; the sources send {}: `--rename TOPIC={first}` plays a topic as that output",
                     recorded().join(", "),
                     sent.join(", ")
                 ),
@@ -234,7 +234,7 @@ fn choose(
     Ok(replaced)
 }
 
-/// The topics of a recording, and as what they are played where `--rename` says so.
+/// The topics of a recording, with the new names of `--rename`.
 fn recorded(overview: &Overview, renamed: &BTreeMap<String, String>) -> Vec<String> {
     let name = |topic: &str| match renamed.get(topic) {
         Some(played) => format!("{topic} (played as {played})"),
@@ -297,7 +297,7 @@ fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
     })
 }
 
-/// A dataflow of the player alone, for observers to look at.
+/// A dataflow of the player alone, for observers.
 fn alone(topics: &BTreeSet<&str>, mut player: Node) -> Dataflow {
     player.outputs = topics
         .iter()
@@ -321,8 +321,8 @@ fn output(name: String) -> Output {
     }
 }
 
-/// The dataflow with the player, as its first node, in the place of the replaced nodes. The player's outputs are called as
-/// their topics.
+/// The dataflow with the player as its first node, without the replaced nodes. The player's outputs
+/// have the names of their topics.
 fn replace(
     dataflow: Dataflow,
     replaced: &BTreeSet<usize>,
@@ -342,14 +342,14 @@ fn replace(
     }
     dataflow.replace(replaced, player).map_err(|UnansweredClient { client, server, service }| {
         Failure::invalid(format!(
-            "`{client}` asks `{server}` for `{service}`, and a recording in its place cannot answer"
+            "`{client}` calls the service `{service}` of `{server}`, and a recording cannot answer"
         ))
         .hint(format!("replace `{client}` too, with `--replace {client}`, or leave `{server}` as it is"))
     })
 }
 
-/// Makes producers wait on every edge, so that each sample is received and each replay gives the same; but not on those
-/// that lead in a circle, on which nodes would wait for each other.
+/// Makes producers wait on every edge, so that each sample is received and each replay gives the
+/// same result. Edges of a loop keep their policy: their nodes would wait for each other.
 fn make_lossless(dataflow: &mut Dataflow) {
     let reaches = |from: usize, to: usize| {
         let mut seen = BTreeSet::from([from]);

@@ -1,4 +1,5 @@
-//! `nervure run`: starts a keeper, shows what it and the counters report, and tells at the end how it went.
+//! `nervure run`: starts a keeper, shows its reports and the counters of the edges, and prints a
+//! summary at the end.
 
 pub mod activity;
 pub mod display;
@@ -63,10 +64,11 @@ use replay_drain::ReplayDrain;
 use signals::Signals;
 use summary::Summary;
 
-/// How often the counters are looked at.
+/// Interval at which the counters are read.
 const TICK: Duration = Duration::from_millis(500);
 
-/// How long a detached dataflow is watched once it is ready, so that what fails at once is reported.
+/// How long a detached dataflow is supervised once it is ready, so that immediate failures are
+/// reported.
 const SETTLING: Duration = Duration::from_millis(500);
 
 /// Runs the dataflow of a file.
@@ -80,7 +82,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         .as_deref()
         .map(|node| driven_clock(&dataflow, node))
         .transpose()?;
-    // What is read from there later, for messages, is looked for from another folder.
+    // The keeper reads the file again for messages, from another working directory.
     let file = arguments.file.canonicalize().ok();
     start(
         dataflow,
@@ -92,9 +94,9 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     )
 }
 
-/// Refuses to start a dataflow a second time from one file under one name: two of a robot's drivers would compete for its
-/// hardware.
-fn refuse_second(dataflow: &str, file: &Path) -> Result<(), Failure> {
+/// Fails if a dataflow of this name already runs from this file: two copies of a robot's drivers
+/// would compete for its hardware.
+fn check_not_running(dataflow: &str, file: &Path) -> Result<(), Failure> {
     for address in running::dataflows()?
         .into_iter()
         .filter(|address| address.dataflow == dataflow)
@@ -104,23 +106,23 @@ fn refuse_second(dataflow: &str, file: &Path) -> Result<(), Failure> {
             Ok(running) if running.welcome().file.as_deref().map(Path::new) == Some(file) => {
                 let ago = format::elapsed(list::age(running.welcome().started_utc_nanos));
                 let text = format!(
-                    "dataflow `{dataflow}` runs already from this file: keeper {keeper}, started {ago} ago"
+                    "dataflow `{dataflow}` already runs from this file: keeper {keeper}, started {ago} ago"
                 );
                 return Err(Failure::invalid(text).hint(format!(
-                    "`nervure stop -d {keeper}` ends it; `--name NAME` starts another one beside it"
+                    "stop it with `nervure stop -d {keeper}`, or start a second one with `--name NAME`"
                 )));
             }
             Err(error @ ConnectionError::NoAnswer { .. }) => {
-                note!("dataflow `{dataflow}` may run already from this file: {error}");
+                note!("dataflow `{dataflow}` may already run from this file: {error}");
             }
-            // It is of another file, or ended meanwhile.
+            // The dataflow is from another file, or has ended meanwhile.
             Ok(_) | Err(_) => {}
         }
     }
     Ok(())
 }
 
-/// A clock that begins with the present time, and is driven by the node of that name.
+/// A clock that starts at the present time, and that the named node drives.
 fn driven_clock(dataflow: &Dataflow, name: &str) -> Result<ClockPlan, Failure> {
     let node = dataflow
         .nodes
@@ -137,12 +139,13 @@ fn driven_clock(dataflow: &Dataflow, name: &str) -> Result<ClockPlan, Failure> {
     })
 }
 
-/// What is different when a node plays a recording.
+/// Options of a run in which a node plays a recording.
 #[derive(Debug)]
 pub struct Replay {
-    /// The node that plays. What follows from its last sample done, the dataflow is stopped: timers would go on for ever.
+    /// The node that plays. The dataflow is stopped when its last sample is processed: nodes with
+    /// timers would never end.
     pub player: String,
-    /// Whether it drives the clock.
+    /// The clock, if the player drives it.
     pub clock: Option<ClockPlan>,
 }
 
@@ -170,9 +173,9 @@ fn start(
         dataflow.name.clone_from(name);
     }
     if let Some(file) = &file {
-        refuse_second(&dataflow.name, file)?;
+        check_not_running(&dataflow.name, file)?;
     }
-    // A node that joins finds its token there.
+    // A node that joins reads its token from the log folder.
     let needs_folder = !options.no_logs || plan::has_dynamic_nodes(&dataflow);
     let log_folder = needs_folder
         .then(|| log_folder::create(&dataflow.name))
@@ -186,15 +189,15 @@ fn start(
     plan.clock = clock;
     plan.file = file;
     if let (Some(limit), Some(folder)) = (&plan.log_limit, &plan.log_folder) {
-        end_orphans(limit)?;
+        kill_orphans(limit)?;
         log_space::begin(folder).map_err(|error| {
-            Failure::internal(format!("`{}` cannot be written", folder.display())).because(error)
+            Failure::internal(format!("cannot write to `{}`", folder.display())).because(error)
         })?;
     }
     let display = choose_display(options, &plan);
     let keeper = Keeper::start(&plan)?;
     let signals = signals::forward(&keeper)?;
-    let mut session = Session {
+    let mut run = SupervisedRun {
         begin: Instant::now(),
         stop_after: options.stop_after,
         stop_limit: options
@@ -210,17 +213,17 @@ fn start(
         display,
         signals,
         keeper,
-        has_lost_its_reader: false,
+        has_closed_output: false,
         drain: replay.map(|replay| ReplayDrain::new(replay.player)),
     };
-    match session.supervise(detached)? {
-        Supervised::Over => session.conclude(),
+    match run.supervise(detached)? {
+        Supervised::Over => run.conclude(),
         Supervised::Ready => {
-            let failed: Vec<_> = session.summary.failures().collect();
+            let failed: Vec<_> = run.summary.failures().collect();
             if !failed.is_empty() && !options.json {
-                note!("{}", session.summary.failures_text().trim());
+                note!("{}", run.summary.failures_text().trim());
             }
-            let keeper = session.keeper.pid().as_raw_pid();
+            let keeper = run.keeper.pid().as_raw_pid();
             let text = match options.json {
                 true => {
                     let detached = json!({"message": "detached", "dataflow": dataflow.name, "keeper": keeper, "failed": failed});
@@ -235,7 +238,7 @@ fn start(
                         keeper.to_string()
                     };
                     format!(
-                        "{name} runs by itself (keeper {keeper}); `nervure top -d {it}` looks into it, `nervure stop -d {it}` ends it\n"
+                        "{name} runs in the background (keeper {keeper}); watch it with `nervure top -d {it}`, end it with `nervure stop -d {it}`\n"
                     )
                 }
             };
@@ -249,7 +252,7 @@ fn start(
     }
 }
 
-/// The way that fits the options and the terminal.
+/// The display that fits the options and the terminal.
 fn choose_display(options: &RunOptions, plan: &Plan) -> Box<dyn Display> {
     if options.json {
         return Box::new(Json::default());
@@ -262,10 +265,11 @@ fn choose_display(options: &RunOptions, plan: &Plan) -> Box<dyn Display> {
     }
 }
 
-/// What is left of dataflows whose keeper and `run` were killed may keep devices from the new nodes.
-fn end_orphans(limit: &LogLimit) -> Result<(), Failure> {
+/// Kills the processes of dataflows whose keeper and `run` were killed: they may hold devices that
+/// the new nodes need.
+fn kill_orphans(limit: &LogLimit) -> Result<(), Failure> {
     let failed = |error| {
-        Failure::internal("the processes that killed dataflows have left cannot be found")
+        Failure::internal("cannot find the processes that killed dataflows left behind")
             .because(error)
     };
     if !log_space::take_killed_runs(&limit.root).map_err(failed)? {
@@ -280,22 +284,22 @@ fn end_orphans(limit: &LogLimit) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why it is supervised no longer.
+/// Why supervision ended.
 enum Supervised {
-    /// The keeper is gone.
+    /// The keeper has ended.
     Over,
-    /// Every node is ready, and that was all that was waited for.
+    /// Every node of a detached dataflow is ready.
     Ready,
 }
 
-/// A dataflow that runs.
-struct Session {
+/// A running dataflow.
+struct SupervisedRun {
     begin: Instant,
     stop_after: Option<Duration>,
-    /// How long a keeper may take to end after the order to stop, and when that is over.
+    /// Time limit for the end of the keeper after Stop, and its deadline once Stop is sent.
     stop_limit: Duration,
     overdue_at: Option<Instant>,
-    /// What was reported of it.
+    /// The last reported progress of the escalation.
     escalation: Progress,
     level: Level,
     edges: Edges,
@@ -304,14 +308,15 @@ struct Session {
     display: Box<dyn Display>,
     signals: Signals,
     keeper: Keeper,
-    /// Nobody reads any more what it says.
-    has_lost_its_reader: bool,
-    /// What follows the end of a replay.
+    /// The reader of stdout or stderr has closed its end.
+    has_closed_output: bool,
+    /// Detects the end of a replay.
     drain: Option<ReplayDrain>,
 }
 
-impl Session {
-    /// Until the keeper is gone, or until the dataflow is ready.
+impl SupervisedRun {
+    /// Supervises the dataflow until the keeper has ended, or with `only_until_ready` until the
+    /// dataflow is ready.
     fn supervise(&mut self, only_until_ready: bool) -> Result<Supervised, Failure> {
         let mut next_tick = self.begin + TICK;
         let mut settled_at = None;
@@ -329,7 +334,7 @@ impl Session {
                 .iter()
                 .any(|(message, _)| *message == Message::Ready);
             for (message, descriptor) in messages {
-                self.report(message, descriptor);
+                self.handle_message(message, descriptor);
             }
             if is_over {
                 return Ok(Supervised::Over);
@@ -338,7 +343,7 @@ impl Session {
             if is_ready && only_until_ready {
                 settled_at = Some(Instant::now() + SETTLING);
             }
-            if settled_at.is_some_and(|at| Instant::now() >= at) && !self.signals.have_come() {
+            if settled_at.is_some_and(|at| Instant::now() >= at) && !self.signals.any_received() {
                 return Ok(Supervised::Ready);
             }
             let now = Instant::now();
@@ -349,8 +354,8 @@ impl Session {
                 self.stop_after = None;
                 self.stop("`--stop-after` has passed");
             }
-            if let Some(text) = self.signals.news() {
-                self.say(Level::Warn, text);
+            if let Some(text) = self.signals.take_message() {
+                self.log(Level::Warn, text);
                 self.display.flush();
                 self.watch_stop();
             }
@@ -359,14 +364,14 @@ impl Session {
                 next_tick = now + TICK;
                 self.tick();
             }
-            if let Some(text) = self.display.streams().news() {
-                self.say(Level::Error, text);
+            if let Some(text) = self.display.streams().take_message() {
+                self.log(Level::Error, text);
                 self.display.flush();
             }
-            if self.display.streams().is_closed() && !self.has_lost_its_reader {
-                // `| head`, say.
-                self.has_lost_its_reader = true;
-                self.say(
+            if self.display.streams().is_closed() && !self.has_closed_output {
+                // For example by `| head`.
+                self.has_closed_output = true;
+                self.log(
                     Level::Warn,
                     "stdout was closed: stopping the nodes".to_owned(),
                 );
@@ -383,14 +388,14 @@ impl Session {
         self.watch_stop();
     }
 
-    /// The keeper was ordered to stop, and has to end in time.
+    /// Starts the time limit for the end of the keeper.
     fn watch_stop(&mut self) {
         if self.overdue_at.is_none() {
             self.overdue_at = Instant::now().checked_add(self.stop_limit);
         }
     }
 
-    /// Kills a keeper that is overdue, and reports the result.
+    /// Kills a keeper that is overdue, and reports the progress of that.
     fn escalate(&mut self) -> Result<(), Failure> {
         if self.overdue_at.is_some_and(|at| Instant::now() >= at) {
             self.overdue_at = None;
@@ -405,18 +410,18 @@ impl Session {
         match progress {
             Progress::Idle => Ok(()),
             Progress::Begun(text) => {
-                self.say(Level::Error, text);
+                self.log(Level::Error, text);
                 self.display.flush();
                 Ok(())
             }
             Progress::Failed(cause) => {
-                Err(Failure::internal("the dataflow cannot be ended").because(cause))
+                Err(Failure::internal("cannot end the dataflow").because(cause))
             }
         }
     }
 
-    fn report(&mut self, message: Message, descriptor: Option<OwnedFd>) {
-        self.summary.nodes_mut().report(&message);
+    fn handle_message(&mut self, message: Message, descriptor: Option<OwnedFd>) {
+        self.summary.nodes_mut().handle_report(&message);
         match &message {
             Message::NodeStarted(started) => {
                 if let Some(page) = descriptor {
@@ -424,7 +429,7 @@ impl Session {
                 }
             }
             Message::EdgeWired(wired) => self.edges.add(wired),
-            Message::EdgeStatus(status) => self.edges.note(status),
+            Message::EdgeStatus(status) => self.edges.set_status(status),
             Message::NodeEnded(ended) => {
                 self.summary.node_ended(ended);
                 if let Some(drain) = &mut self.drain {
@@ -444,12 +449,12 @@ impl Session {
         let elapsed = self.begin.elapsed();
         self.edges.sample(elapsed);
         for unreadable in self.edges.newly_unreadable() {
-            self.say(Level::Error, unreadable.to_string());
+            self.log(Level::Error, unreadable.to_string());
         }
-        if let Some(text) = self.losses.tell(&self.edges, elapsed) {
-            self.say(Level::Warn, text);
+        if let Some(text) = self.losses.next_warning(&self.edges, elapsed) {
+            self.log(Level::Warn, text);
         }
-        self.summary.nodes_mut().look(&self.edges);
+        self.summary.nodes_mut().update(&self.edges);
         self.display
             .figures(self.summary.nodes(), &self.edges, elapsed);
         if self
@@ -462,11 +467,11 @@ impl Session {
         }
     }
 
-    /// Something that `run` itself has to say.
-    fn say(&mut self, level: Level, text: String) {
+    /// Logs a message of `run` itself.
+    fn log(&mut self, level: Level, text: String) {
         let utc_nanos = nervure_shm::utc_nanos();
         let (node, stream) = ("nervure".to_owned(), "run".to_owned());
-        self.report(
+        self.handle_message(
             Message::Log(LogRecord {
                 utc_nanos,
                 node,
@@ -490,13 +495,13 @@ impl Session {
                 leftovers: Err(error),
                 ..
             } => {
-                return Err(Failure::internal("the dataflow cannot be ended").because(error));
+                return Err(Failure::internal("cannot end the dataflow").because(error));
             }
-            _ if self.signals.has_killed() => return Ok(ExitCode::from(KILLED)),
+            _ if self.signals.is_kill_requested() => return Ok(ExitCode::from(KILLED)),
             keeper::End::Orderly => {}
-            // It has told why.
+            // The keeper has printed the reason.
             keeper::End::Failed => {
-                self.keeper.repeat_its_last_words();
+                self.keeper.print_stderr();
                 return Ok(ExitCode::from(INTERNAL));
             }
             keeper::End::Killed {
@@ -505,13 +510,13 @@ impl Session {
             } => {
                 return Err(match self.escalation {
                     Progress::Begun(text) => {
-                        Failure::internal("the dataflow did not end in order").because(text)
+                        Failure::internal("the dataflow had to be killed").because(text)
                     }
                     _ => Failure::internal(format!(
                         "the keeper of the dataflow ended before its nodes ({how})"
                     ))
                     .because(format!(
-                        "its nodes were killed with it, and {killed} process(es) that they left"
+                        "its nodes were killed with it, and {killed} process(es) that they left behind"
                     )),
                 });
             }

@@ -6,20 +6,20 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::output::safe_part;
 
-/// Between columns.
+/// Separates columns.
 const GAP: &str = "  ";
 
-/// Names are not cut to less than this.
+/// Minimum width of the first column, which contains names.
 const MIN_NAME_WIDTH: usize = 12;
 
-/// On which side of a column its values stand.
+/// The alignment of the values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     Left,
     Right,
 }
 
-/// What needs a look.
+/// The colour of a value that needs attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
     Red,
@@ -41,7 +41,7 @@ impl Colour {
 pub struct Table {
     aligns: Vec<Align>,
     rows: Vec<Vec<String>>,
-    /// By row and column.
+    /// Colours by row and column.
     colours: HashMap<(usize, usize), Colour>,
 }
 
@@ -76,7 +76,7 @@ impl Table {
         }
     }
 
-    /// By how much the table is wider than that, when names are cut to so much and no further.
+    /// Columns by which the table exceeds `max_width` when its names are cut to `name_width`.
     pub fn excess(&self, max_width: usize, name_width: usize) -> usize {
         let mut widths = self.widths();
         widths[0] = widths[0].min(name_width);
@@ -94,7 +94,8 @@ impl Table {
         (0..self.aligns.len()).map(width).collect()
     }
 
-    /// The lines of the table. They fit a width if there is one: the first column, which has names, gives way.
+    /// Renders the table, within `max_width` if given: cuts the first column, which has names, and
+    /// then whole lines.
     pub fn render(&self, max_width: Option<usize>) -> String {
         self.lines(max_width, |_| None)
     }
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_take_no_room_and_a_line_that_is_cut_has_none() {
+    fn colours_have_no_width_and_a_cut_line_has_none() {
         let mut table = Table::new(&[("edge", Align::Left), ("lost", Align::Right)]);
         table.row(vec!["a/b".to_owned(), "5".to_owned()]);
         table.colour(1, Some(Colour::Red));
@@ -206,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn what_steers_a_terminal_is_shown() {
+    fn control_characters_are_escaped() {
         let mut table = Table::new(&[("topic", Align::Left)]);
         table.row(vec!["a\x1b[2J\n".to_owned()]);
         assert_eq!(table.render(None), "TOPIC\na\\u001b[2J\\u000a\n");
     }
 
     #[test]
-    fn names_give_way_to_figures() {
+    fn names_are_cut_before_figures() {
         let mut table = Table::new(&[("edge", Align::Left), ("lost", Align::Right)]);
         table.row(vec![
             "a_long_name/output -> another/input".to_owned(),

@@ -1,4 +1,4 @@
-//! What can be read off a machine.
+//! Reads the facts about a machine that `nervure doctor` judges.
 
 use std::{collections::BTreeMap, fs, io, path::Path, process::Command};
 
@@ -8,31 +8,31 @@ use nervure_keeper::cgroups::NodeGroups;
 
 use crate::run::{log_folder, memory::cgroup_limit};
 
-/// What `nervure doctor` looks at.
+/// Facts about this machine.
 pub(super) struct Facts {
-    /// Its release, as `uname -r` prints it.
+    /// The release of the kernel, as `uname -r` prints it.
     pub kernel: String,
-    /// Whether a segment can be made and sealed as the data plane does.
+    /// Whether memory can be shared and sealed as the data plane does; otherwise the error.
     pub sealed_memory: Result<(), String>,
-    /// The hard limit a process; `None` for no limit.
+    /// Hard limit per process; `None` for no limit.
     pub open_files: Option<u64>,
     pub available_memory_bytes: u64,
-    /// Of the control group, where it has one.
+    /// The limit of the control group, if it has one.
     pub memory_limit_bytes: Option<u64>,
-    /// The highest that this user may ask for; `None` for any.
+    /// The highest priority that this user may request; `None` for any.
     pub real_time_priority: Option<u64>,
     pub is_real_time_kernel: bool,
     /// `None` for no limit.
     pub locked_memory_bytes: Option<u64>,
-    /// Of the first processor; `None` where the machine (a virtual one, say) exposes none.
+    /// The governor of the first processor; `None` if the machine exposes none, as virtual ones do.
     pub governor: Option<String>,
     pub clock_source: Option<String>,
-    /// The folder of log files and the free bytes on its disk, or why there is none.
+    /// The folder of log files and the free bytes on its disk, or the error.
     pub logs: Result<(String, u64), String>,
-    /// Version of the module `nervure` of the Python that nodes would run on, or why there is none.
+    /// Version of the module `nervure` in the Python that runs nodes, or the error.
     pub python: Result<String, String>,
     pub ptrace_scope: Option<u32>,
-    /// Whether nodes can have control groups, or why not.
+    /// Whether nodes can have control groups; otherwise the reason.
     pub control_groups: Result<(), String>,
     pub is_root: bool,
     pub receive_buffer_bytes: Option<u64>,
@@ -73,7 +73,7 @@ impl Facts {
     }
 }
 
-/// A page of counters is sealed against all writers but one, as a segment is.
+/// Creates and maps a counters page, which is sealed as segments are.
 fn sealed_memory() -> io::Result<()> {
     let page = nervure_shm::CountersPage::create(1, 1)?;
     nervure_shm::CountersPage::map(&page, true).map(drop)
@@ -103,13 +103,13 @@ fn available_memory() -> Option<u64> {
     )
 }
 
-/// The folder need not be there yet: the first of its ancestors that is must be writable.
+/// The folder may not exist yet: its nearest existing ancestor must be writable.
 fn logs() -> Result<(String, u64), String> {
     let root = log_folder::root()?;
     let exists = root
         .ancestors()
         .find(|folder| folder.exists())
-        .ok_or("there is no such folder")?;
+        .ok_or("no such folder")?;
     let failed = |error: rustix::io::Errno| format!("{}: {error}", exists.display());
     rustix::fs::access(exists, rustix::fs::Access::WRITE_OK).map_err(failed)?;
     let disk = rustix::fs::statvfs(exists).map_err(failed)?;

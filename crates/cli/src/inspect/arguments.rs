@@ -1,4 +1,4 @@
-//! The command lines of what looks into dataflows and changes them.
+//! The command lines of the commands on running dataflows.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,10 +11,11 @@ use crate::{
     option_values::{LogLevel, parse_duration},
 };
 
-/// Which dataflow, and how to answer.
+/// Selects a running dataflow and the output format.
 #[derive(Debug, Args)]
 pub struct Target {
-    /// The dataflow: its name, or the process id of its keeper. Not needed when only one runs.
+    /// Select the dataflow by name, or by the process id of its keeper. Not needed if only one
+    /// runs.
     #[arg(short, long, value_name = "NAME", add = ArgValueCandidates::new(complete::dataflows))]
     pub dataflow: Option<String>,
     /// Write JSON to stdout.
@@ -33,10 +34,10 @@ pub struct ListArguments {
 pub struct TopArguments {
     #[command(flatten)]
     pub target: Target,
-    /// How often to look.
+    /// Refresh at this interval.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
     pub interval: Duration,
-    /// End after so many looks; where stdout is no terminal, after one.
+    /// Print this number of tables, then end. Default without a terminal: 1.
     #[arg(short = 'n', long, value_name = "COUNT")]
     pub count: Option<u64>,
 }
@@ -45,7 +46,7 @@ pub struct TopArguments {
 pub struct StopArguments {
     #[command(flatten)]
     pub target: Target,
-    /// Kill the nodes at once.
+    /// Kill the nodes at once, without a grace period.
     #[arg(long)]
     pub kill: bool,
 }
@@ -58,23 +59,25 @@ pub struct NodeArguments {
 
 #[derive(Debug, Subcommand)]
 pub enum NodeOrder {
-    /// Stop a node in order. Its neighbours keep their inputs open, and wait for it.
+    /// Stop a node. The inputs of its neighbours stay open.
     Stop(OneNode),
     /// Start a node that was stopped, or has ended.
     Start(OneNode),
-    /// Stop a node in order and start it again, with what its program is now.
+    /// Restart a node, with the program file as it is now.
     Restart(OneNode),
-    /// Give a node another program. Its edges stay, and what runs now comes back when the new program is not ready within
-    /// its `startup_timeout` (30s where the file has none).
+    /// Replace the program of a node, and keep its edges.
+    ///
+    /// The old program comes back if the new one is not ready within the node's `startup_timeout`
+    /// (30s if the file has none).
     Replace {
         /// A node, `node` or `dataflow:node`.
         #[arg(add = ArgValueCandidates::new(complete::nodes))]
         node: String,
-        /// The program: a Python script (`.py`), an executable, or a command on the PATH.
+        /// The new program: a Python script (`.py`), an executable, or a command on the PATH.
         program: String,
         #[command(flatten)]
         target: Target,
-        /// Arguments of the new program, after `--`. Without any it gets those of the old one.
+        /// Arguments of the new program, after `--`. Default: those of the old one.
         #[arg(last = true, value_name = "ARGS")]
         args: Vec<String>,
     },
@@ -82,12 +85,12 @@ pub enum NodeOrder {
 
 #[derive(Debug, Args)]
 pub struct LintArguments {
-    /// A dataflow file: hints from the file alone. Without it a running dataflow is looked at.
+    /// A dataflow file to examine. Default: a running dataflow.
     #[arg(conflicts_with = "dataflow")]
     pub file: Option<PathBuf>,
     #[command(flatten)]
     pub target: Target,
-    /// How long a running dataflow is looked at.
+    /// Measure a running dataflow for this long.
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = parse_duration)]
     pub window: Duration,
 }
@@ -97,17 +100,17 @@ pub struct AttachArguments {
     /// A node, `node` or `dataflow:node`.
     #[arg(add = ArgValueCandidates::new(complete::nodes))]
     pub node: String,
-    /// What to run, after `--`: `{}` stands for the node's own program with its arguments, which is also what runs
-    /// without a command.
+    /// The command, after `--`. `{}` is the node's own program with its arguments, and the default.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
-    /// The dataflow: its name, or the process id of its keeper. Not needed when only one runs.
+    /// Select the dataflow by name, or by the process id of its keeper. Not needed if only one
+    /// runs.
     #[arg(short, long, value_name = "NAME", add = ArgValueCandidates::new(complete::dataflows))]
     pub dataflow: Option<String>,
-    /// Leave the node stopped afterwards: `nervure node start` starts it.
+    /// Leave the node stopped when COMMAND ends; `nervure node start` starts it.
     #[arg(long)]
     pub leave_stopped: bool,
-    /// Write how COMMAND ended as JSON, behind what it has written itself.
+    /// Write the exit code of COMMAND as JSON to stdout, after its own output.
     #[arg(long)]
     pub json: bool,
 }
@@ -139,7 +142,7 @@ pub enum ParamOrder {
         #[command(flatten)]
         target: Target,
     },
-    /// Change a parameter. The node is told if it takes the value.
+    /// Change a parameter, if the value fits its declaration.
     Set {
         /// A node, `node` or `dataflow:node`.
         #[arg(add = ArgValueCandidates::new(complete::nodes))]
@@ -172,24 +175,24 @@ pub struct TopicArguments {
 
 #[derive(Debug, Subcommand)]
 pub enum TopicAction {
-    /// List the topics, with their types and how many receive them.
+    /// List the topics with their types and numbers of consumers.
     List(TopicsArguments),
-    /// Say who sends a topic and who receives it, with every queue.
+    /// Show the producer, the consumers and the queues of a topic.
     Info(TopicsArguments),
-    /// Show samples as they come.
+    /// Show samples as they arrive.
     Echo(EchoArguments),
-    /// Measure how often samples come, and how evenly.
+    /// Measure the rate and the jitter of samples.
     Hz(MeasureArguments),
-    /// Measure how many bytes a second come.
+    /// Measure the bandwidth of samples.
     Bw(MeasureArguments),
-    /// Measure how old samples are when they come, and how long they were on the way.
+    /// Measure the age of samples on arrival, and their latency.
     Delay(MeasureArguments),
 }
 
 /// Topics of a dataflow, or all of them.
 #[derive(Debug, Args)]
 pub struct TopicsArguments {
-    /// Topics: `node/output`, or `dataflow:node/output`. `*` stands for anything. By default all.
+    /// Topics: `node/output` or `dataflow:node/output`. `*` matches anything. Default: all.
     #[arg(value_name = "TOPIC", add = ArgValueCandidates::new(complete::topics))]
     pub topics: Vec<String>,
     #[command(flatten)]
@@ -198,33 +201,33 @@ pub struct TopicsArguments {
 
 #[derive(Debug, Args)]
 pub struct EchoArguments {
-    /// Topics: `node/output`, or `dataflow:node/output`. `*` stands for anything.
+    /// Topics: `node/output` or `dataflow:node/output`. `*` matches anything.
     #[arg(value_name = "TOPIC", required = true, add = ArgValueCandidates::new(complete::topics))]
     pub topics: Vec<String>,
     #[command(flatten)]
     pub target: Target,
-    /// End after so many samples.
+    /// End after this number of samples.
     #[arg(short = 'n', long, value_name = "COUNT")]
     pub count: Option<u64>,
-    /// Show texts and lists whole.
+    /// Show complete texts and lists.
     #[arg(long)]
     pub full: bool,
-    /// Write each sample into this folder: images as PNG, other tensors as NPY, everything else as JSON.
+    /// Save each sample in this folder: images as PNG, other tensors as NPY, the rest as JSON.
     #[arg(long, value_name = "FOLDER")]
     pub save: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub struct MeasureArguments {
-    /// Topics: `node/output`, or `dataflow:node/output`. `*` stands for anything.
+    /// Topics: `node/output` or `dataflow:node/output`. `*` matches anything.
     #[arg(value_name = "TOPIC", required = true, add = ArgValueCandidates::new(complete::topics))]
     pub topics: Vec<String>,
     #[command(flatten)]
     pub target: Target,
-    /// End after so many reports.
+    /// End after this number of reports.
     #[arg(short = 'n', long, value_name = "COUNT")]
     pub count: Option<u64>,
-    /// Time from report to report.
+    /// Report at this interval.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
     pub interval: Duration,
 }
@@ -233,19 +236,19 @@ pub struct MeasureArguments {
 pub struct LogsArguments {
     #[command(flatten)]
     pub target: Target,
-    /// Go on with what is written from now on.
+    /// Follow the logs: show new lines as they are written.
     #[arg(short, long)]
     pub follow: bool,
-    /// Only lines of this node; may be given several times. `nervure` is the keeper.
+    /// Show only lines of this node; `nervure` is the keeper. May be given several times.
     #[arg(long, value_name = "NODE", add = ArgValueCandidates::new(complete::nodes))]
     pub node: Vec<String>,
-    /// Only lines of this level and above.
+    /// Show only lines of this level and above.
     #[arg(long, value_name = "LEVEL", default_value = "trace")]
     pub level: LogLevel,
-    /// Only lines that this regular expression matches, such as `fail|late`, `(?i)error`, `^[0-9]+ ms`.
+    /// Show only lines that match this regular expression, such as `fail|late` or `(?i)error`.
     #[arg(long, value_name = "PATTERN")]
     pub grep: Option<Regex>,
-    /// Only lines of the last time, such as `10s`, `5min`.
+    /// Show only lines not older than this, such as `10s` or `5min`.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub since: Option<Duration>,
 }

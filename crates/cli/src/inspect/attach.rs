@@ -28,15 +28,16 @@ use super::{
 };
 use crate::{failure::Failure, output, run::plan::make_token};
 
-/// How often the user is told that something is still being waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Interval between messages about waiting.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Stops the node, runs the command as it, and gives the node back.
+/// Stops the node, runs the command in its place, and lets the keeper start the node again.
 pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     let (dataflow, node) = split_name(&arguments.node, arguments.dataflow.as_deref())?;
     let mut state = State::open(connect(dataflow, "attach")?, true)?;
     let address = state.address().clone();
-    // The node's place is kept for as long as this is open, whatever happens to this process.
+    // The keeper holds the node's place while this connection is open, even if this process is
+    // killed.
     let mut place = connect_to(&address, "attach")?;
     let token = make_token()?;
     let request = cli_to_keeper::Attach {
@@ -68,12 +69,12 @@ pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
         &environment,
         &mut signals,
     )?;
-    // Its last process until now may have been the command's.
+    // The last process of the node may be that of the command.
     let is_over = !state.follow_until(Instant::now())?;
     let before = find(&state, node).and_then(incarnation);
     drop(place);
     let is_given_back =
-        !arguments.leave_stopped && !is_over && comes_back(&mut state, node, before)?;
+        !arguments.leave_stopped && !is_over && wait_for_restart(&mut state, node, before)?;
     if is_given_back {
         note!("node `{node}` runs its own program again");
     }
@@ -83,13 +84,14 @@ pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
         .unwrap_or(1);
     if arguments.json {
         let dataflow = &state.welcome().dataflow;
-        let told = json!({"dataflow": dataflow, "node": node, "exit_code": code, "is_given_back": is_given_back});
-        output::write(&format!("{told}\n"))?;
+        let result = json!({"dataflow": dataflow, "node": node, "exit_code": code, "is_given_back": is_given_back});
+        output::write(&format!("{result}\n"))?;
     }
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
 }
 
-/// The command, in which `{}` stands for the node's own program and its arguments; without one, that program.
+/// The command, with `{}` replaced by the node's own program and its arguments; by default that
+/// program.
 fn command(attached: &Attached, words: &[String]) -> Result<Command, Failure> {
     let mut own = match &attached.program {
         Program::Python(script) => {
@@ -122,7 +124,8 @@ fn command(attached: &Attached, words: &[String]) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// Runs it in this terminal. Ctrl-C is for it alone; other signals are passed on.
+/// Runs the command in this terminal. Ctrl-C goes to the command alone; SIGTERM and SIGHUP are
+/// forwarded.
 fn run(
     command: &mut Command,
     environment: &[(&str, String)],
@@ -133,11 +136,11 @@ fn run(
     let mut child: Child = command
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .spawn()
-        .map_err(failed(format!("`{name}` cannot be started")))?;
+        .map_err(failed(format!("cannot start `{name}`")))?;
     loop {
         if let Some(status) = child
             .try_wait()
-            .map_err(failed(format!("`{name}` cannot be waited for")))?
+            .map_err(failed(format!("cannot wait for `{name}`")))?
         {
             return Ok(status);
         }
@@ -153,8 +156,11 @@ fn run(
     }
 }
 
-/// Waits until the node's own program is started again. An error when it cannot be; false when the dataflow has ended.
-fn comes_back(state: &mut State, node: &str, before: Option<u32>) -> Result<bool, Failure> {
+/// Waits until the node's own program is started again. False if the dataflow has ended.
+///
+/// # Errors
+/// If the program cannot be started.
+fn wait_for_restart(state: &mut State, node: &str, before: Option<u32>) -> Result<bool, Failure> {
     loop {
         let Some(found) = find(state, node) else {
             return Ok(false);
@@ -171,7 +177,7 @@ fn comes_back(state: &mut State, node: &str, before: Option<u32>) -> Result<bool
         }
         if state.is_finished
             || state
-                .follow_until_news(Instant::now() + PATIENCE)?
+                .follow_one(Instant::now() + REPORT_INTERVAL)?
                 .is_none()
         {
             return Ok(false);
@@ -179,7 +185,7 @@ fn comes_back(state: &mut State, node: &str, before: Option<u32>) -> Result<bool
     }
 }
 
-/// Follows the dataflow until that is the case.
+/// Follows the dataflow until `holds` is true.
 fn wait_until(
     state: &mut State,
     node: &str,
@@ -187,7 +193,7 @@ fn wait_until(
     mut holds: impl FnMut(&State) -> bool,
 ) -> Result<(), Failure> {
     while !holds(state) {
-        match state.follow_until_news(Instant::now() + PATIENCE)? {
+        match state.follow_one(Instant::now() + REPORT_INTERVAL)? {
             Some(true) => {}
             Some(false) => note!("waiting for node `{node}` to {what}"),
             None => return Err(Failure::internal("the dataflow has ended")),

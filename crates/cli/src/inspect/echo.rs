@@ -1,4 +1,4 @@
-//! `nervure topic echo`: shows samples as they come.
+//! `nervure topic echo`: shows samples as they arrive.
 
 use std::{
     fs::{self, File},
@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use super::{
     arguments::EchoArguments,
-    step_back, tensor,
-    topics::choose_to_observe,
+    lower_priority, tensor,
+    topics::select_to_observe,
     value::{self, Limits},
 };
 use crate::{
@@ -27,15 +27,15 @@ use crate::{
     output::{self, plain_text},
 };
 
-/// Samples that wait: a terminal shows no more.
-const QUEUE: u32 = 8;
+/// Queue depth of the observer: a terminal cannot show more.
+const QUEUE_DEPTH: u32 = 8;
 
-/// How often missed samples are told.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+/// Interval between reports of missed samples.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Shows samples until Ctrl-C, the end of their producers, or as many as were asked for.
+/// Shows samples until Ctrl-C, the end of the dataflow, or `--count`.
 pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
-    let (names, connection) = choose_to_observe(
+    let (names, connection) = select_to_observe(
         &arguments.topics,
         arguments.target.dataflow.as_deref(),
         "echo",
@@ -43,14 +43,14 @@ pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
     if let Some(folder) = &arguments.save {
         fs::create_dir_all(folder).map_err(|error| cannot_save(folder, &error))?;
     }
-    step_back();
-    let mut observer = Observer::open_through(connection, &names, QUEUE)?;
+    lower_priority();
+    let mut observer = Observer::open_through(connection, &names, QUEUE_DEPTH)?;
     let limits = if arguments.full {
         Limits::NONE
     } else {
         Limits::SHORT
     };
-    let mut missed = Missed::default();
+    let mut missed = MissedSamples::default();
     let mut left = arguments.count.unwrap_or(u64::MAX);
     while left > 0 {
         match observer.next() {
@@ -63,48 +63,48 @@ pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
                 show(&id, &sample, limits, arguments.target.json, observer.now())?;
                 left -= 1;
             }
-            Some(Event::InputClosed { id }) => note!("{id}: its node has ended"),
+            Some(Event::InputClosed { id }) => note!("{id}: the node has ended"),
             Some(Event::NodeFailed { node, reason, .. }) => note!("node `{node}` failed: {reason}"),
             Some(Event::NodeRestarted { node, .. }) => note!("node `{node}` runs again"),
             Some(_) => {}
             None => break,
         }
     }
-    missed.tell();
+    missed.report();
     Ok(ExitCode::SUCCESS)
 }
 
-/// Counts what was missed, and tells it now and then.
-struct Missed {
+/// Counts missed samples, and reports them from time to time.
+struct MissedSamples {
     gaps: SequenceGaps,
     count: u64,
-    told_at: Instant,
+    reported_at: Instant,
 }
 
-impl Default for Missed {
+impl Default for MissedSamples {
     fn default() -> Self {
         Self {
             gaps: SequenceGaps::default(),
             count: 0,
-            told_at: Instant::now(),
+            reported_at: Instant::now(),
         }
     }
 }
 
-impl Missed {
+impl MissedSamples {
     fn add(&mut self, topic: &str, sample: &Sample) {
         self.count += self.gaps.record(topic, sample.header());
-        if self.count > 0 && self.told_at.elapsed() >= TELL_EVERY {
-            self.tell();
+        if self.count > 0 && self.reported_at.elapsed() >= REPORT_INTERVAL {
+            self.report();
         }
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         if self.count > 0 {
             let missed = crate::format::count(self.count as usize, "sample");
-            note!("{missed} came faster than this could show, and were passed over");
+            note!("skipped {missed}: they arrived faster than they can be shown");
             self.count = 0;
-            self.told_at = Instant::now();
+            self.reported_at = Instant::now();
         }
     }
 }
@@ -140,7 +140,7 @@ fn text(topic: &str, sample: &Sample, limits: Limits, now: i64) -> String {
     text.push('\n');
     match value::shown(sample, limits) {
         Ok(shown) => text.push_str(&format!("  {}\n", plain_text(&shown.to_string()))),
-        Err(error) => text.push_str(&format!("  cannot be read: {error}\n")),
+        Err(error) => text.push_str(&format!("  unreadable: {error}\n")),
     }
     let metadata = sample.metadata().unwrap_or_default();
     for (name, value) in metadata.iter() {
@@ -183,7 +183,8 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Writes a sample into a file of its own in the folder: `camera.image-0-000041.png`, with start and number.
+/// Writes a sample to a file in the folder, named after topic, incarnation and sequence number:
+/// `camera.image-0-000041.png`.
 fn save(folder: &Path, topic: &str, sample: &Sample) -> Result<PathBuf, Failure> {
     let header = sample.header();
     let stem = format!(
@@ -222,5 +223,5 @@ fn save(folder: &Path, topic: &str, sample: &Sample) -> Result<PathBuf, Failure>
 }
 
 fn cannot_save(path: &Path, error: &io::Error) -> Failure {
-    Failure::internal(format!("`{}` cannot be written", path.display())).because(error)
+    Failure::internal(format!("cannot write `{}`", path.display())).because(error)
 }

@@ -1,4 +1,4 @@
-//! `nervure explain`: where and why samples were lost.
+//! `nervure explain`: explains where and why samples were lost.
 
 use std::{process::ExitCode, time::Instant};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     arguments::TopicsArguments,
     topic::edges_of,
-    topics::{Chosen, choose},
+    topics::{SelectedTopics, select_topics},
 };
 use crate::{
     failure::Failure,
@@ -18,7 +18,7 @@ use crate::{
 
 /// Explains every loss on the edges of the topics.
 pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
-    let Chosen { mut state, topics } = choose(
+    let SelectedTopics { mut state, topics } = select_topics(
         &arguments.topics,
         arguments.target.dataflow.as_deref(),
         "explain",
@@ -61,7 +61,7 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
     {
         let waited = format::latency(Some(edge.totals().output.blocked_nanos));
         paragraphs.push(format!(
-            "{} waited {waited} for {}: its queue is `block`, and loses nothing\n",
+            "{} waited {waited} for {}: the queue is `block` and loses no samples\n",
             edge.topic,
             edge.consumer_name()
         ));
@@ -69,15 +69,14 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
     let unknown: Vec<_> = edges.iter().filter(|edge| !edge.has_output()).collect();
     paragraphs.extend(unknown.iter().filter_map(|edge| {
         let why = edge.unreadable()?;
-        Some(format!(
-            "{}: what was lost is not known, because {why}\n",
-            edge.name()
-        ))
+        Some(format!("{}: unknown losses: {why}\n", edge.name()))
     }));
     let intact = edges.len() - lossy.len() - unknown.len();
     paragraphs.extend(
         match (edges.is_empty(), lossy.is_empty() && unknown.is_empty()) {
-            (true, _) => Some("nobody receives that: nothing can be lost\n".to_owned()),
+            (true, _) => {
+                Some("no node or observer receives this: no samples can be lost\n".to_owned())
+            }
             (_, true) => Some(format!(
                 "nothing was lost on {}\n",
                 count(edges.len(), "edge")
@@ -106,7 +105,7 @@ fn explanation(edge: &Edge) -> String {
         text.push_str(&format!("      {}\n", loss.remedy));
     }
     if edge.is_latest() {
-        text.push_str("      a queue of one is right where only the newest sample is wanted\n");
+        text.push_str("      a queue of one is right if only the newest sample counts\n");
     }
     text
 }

@@ -1,4 +1,4 @@
-//! `nervure holders`: who keeps samples.
+//! `nervure holders`: lists the nodes that hold samples.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use super::{
     arguments::TopicsArguments,
     state::State,
     topic::edges_of,
-    topics::{Chosen, choose},
+    topics::{SelectedTopics, select_topics},
 };
 use crate::{
     failure::Failure,
@@ -17,9 +17,9 @@ use crate::{
     table::{Align, Table},
 };
 
-/// Lists who has samples of the topics, in use and in its queue.
+/// Lists the consumers of the topics, with the samples that they hold and those in their queues.
 pub fn holders(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
-    let Chosen { mut state, topics } = choose(
+    let SelectedTopics { mut state, topics } = select_topics(
         &arguments.topics,
         arguments.target.dataflow.as_deref(),
         "holders",
@@ -81,7 +81,7 @@ pub fn holders(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         .filter(|edge| edge.totals().input.held >= u64::from(edge.queue.max_held));
     for edge in full {
         note!(
-            "{} holds as many samples of {} as it may: it receives no more until it lets go of one",
+            "{} holds the maximum of samples of {}: it receives no more until it releases one",
             edge.consumer_name(),
             edge.topic
         );

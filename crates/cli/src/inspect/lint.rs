@@ -1,4 +1,4 @@
-//! `nervure lint`: what a dataflow could do better, and which setting would change it.
+//! `nervure lint`: suggests better settings for a dataflow.
 
 mod file;
 mod hint;
@@ -18,7 +18,7 @@ use crate::{
 
 use self::hint::{Hint, Place};
 
-/// Looks at the file, or at what runs, and tells what was found.
+/// Examines a file or a running dataflow, and prints hints.
 pub fn lint(arguments: &LintArguments) -> Result<ExitCode, Failure> {
     match &arguments.file {
         Some(file) => lint_file(file, arguments.target.json),
@@ -45,7 +45,7 @@ fn lint_file(path: &Path, as_json: bool) -> Result<ExitCode, Failure> {
         dataflow: report.dataflow.as_ref(),
     };
     let name = json!({"file": path.display().to_string()});
-    tell(&hints, &lines, as_json, name, &path.display().to_string())
+    print_hints(&hints, &lines, as_json, name, &path.display().to_string())
 }
 
 fn lint_running(arguments: &LintArguments) -> Result<ExitCode, Failure> {
@@ -56,7 +56,7 @@ fn lint_running(arguments: &LintArguments) -> Result<ExitCode, Failure> {
     }
     state.sample();
     let hints = running::hints(&state);
-    // As it is now: a line that has moved since is found again by its names.
+    // The file as it is now: names find a line that has moved since the start.
     let file = state.welcome().file.clone();
     let report = file.as_ref().map(|file| load(Path::new(file)));
     let lines = Lines {
@@ -68,14 +68,14 @@ fn lint_running(arguments: &LintArguments) -> Result<ExitCode, Failure> {
         "window_nanos": u64::try_from(arguments.window.as_nanos()).unwrap_or(u64::MAX),
     });
     let about = format!(
-        "{}, looked at for {}",
+        "{}, measured for {}",
         state.welcome().dataflow,
         format::elapsed(arguments.window)
     );
-    tell(&hints, &lines, arguments.target.json, name, &about)
+    print_hints(&hints, &lines, arguments.target.json, name, &about)
 }
 
-/// Where things stand in a dataflow file.
+/// Finds lines in a dataflow file.
 struct Lines<'a> {
     file: String,
     dataflow: Option<&'a Dataflow>,
@@ -113,11 +113,11 @@ impl Lines<'_> {
     }
 }
 
-fn tell(
+fn print_hints(
     hints: &[Hint],
     lines: &Lines<'_>,
     as_json: bool,
-    mut told: Value,
+    mut result: Value,
     about: &str,
 ) -> Result<ExitCode, Failure> {
     output::write(&if as_json {
@@ -131,8 +131,8 @@ fn tell(
                 "line": lines.of(&hint.place),
             })
         };
-        told["hints"] = hints.iter().map(hint).collect();
-        format!("{told}\n")
+        result["hints"] = hints.iter().map(hint).collect();
+        format!("{result}\n")
     } else {
         let mut text = String::new();
         for hint in hints {

@@ -1,4 +1,4 @@
-//! `nervure list`: the dataflows that run.
+//! `nervure list`: lists the running dataflows.
 
 use std::{collections::BTreeMap, process::ExitCode, time::Duration};
 
@@ -14,12 +14,12 @@ use crate::{
     table::{Align, Table},
 };
 
-/// Lists them. A keeper that does not answer is listed too.
+/// Lists the running dataflows, including those whose keeper does not answer.
 pub fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
     let mut all = Vec::new();
     for address in running::dataflows()? {
         match Connection::open(&address, "list") {
-            // It ended meanwhile.
+            // The dataflow ended meanwhile.
             Err(ConnectionError::Gone(_)) => {}
             opened => all.push((address, opened)),
         }
@@ -39,7 +39,7 @@ pub fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     match all.as_slice() {
-        [] => note!("no dataflow runs; start one with `nervure run FILE`"),
+        [] => note!("no dataflow is running; start one with `nervure run FILE`"),
         all => output::write(&table(all).render(None))?,
     }
     if !others.is_empty() {
@@ -128,7 +128,7 @@ fn as_json(address: &KeeperAddress, opened: &Result<Connection, ConnectionError>
     value
 }
 
-/// For people.
+/// The state as text.
 pub fn state_name(state: DataflowState) -> &'static str {
     match state {
         DataflowState::Starting => "starting",
@@ -138,7 +138,7 @@ pub fn state_name(state: DataflowState) -> &'static str {
     }
 }
 
-/// Time since then.
+/// Time since a point in time.
 pub fn age(utc_nanos: i64) -> Duration {
     let nanos = nervure_shm::utc_nanos().saturating_sub(utc_nanos);
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))

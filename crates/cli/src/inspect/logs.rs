@@ -1,4 +1,4 @@
-//! `nervure logs`: reads the log files of a run, and goes on with what is written.
+//! `nervure logs`: shows the log files of a run, and follows them.
 
 use std::{
     collections::BTreeSet,
@@ -25,10 +25,10 @@ use crate::{
     run::{display::record_line, log_folder},
 };
 
-/// As which node the keeper's own records are.
+/// The node id of the keeper's own records.
 const KEEPER: &str = "nervure";
 
-/// Shows the records of a run in the order of their times.
+/// Shows the records of a run, ordered by time.
 pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
     let name = running::named(arguments.target.dataflow.as_deref());
     let name = name.as_deref();
@@ -36,8 +36,8 @@ pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
         Ok(address) => {
             let mut connection = connect_to(&address, "logs")?;
             if arguments.follow {
-                // Before the files are read, so that nothing falls between.
-                follow(&mut connection)?;
+                // Subscribes before the files are read, so that no record is missed in between.
+                subscribe(&mut connection)?;
             }
             (
                 PathBuf::from(&connection.welcome().log_folder),
@@ -67,12 +67,12 @@ pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
         show(record, arguments.target.json)?;
     }
     if let Some(connection) = connection.filter(|_| arguments.follow) {
-        show_news(connection, &filter, last, arguments.target.json)?;
+        follow_records(connection, &filter, last, arguments.target.json)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Which records are wanted.
+/// Selects records.
 struct Filter<'a> {
     nodes: &'a [String],
     level: Level,
@@ -104,7 +104,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-fn follow(connection: &mut Connection) -> Result<(), Failure> {
+fn subscribe(connection: &mut Connection) -> Result<(), Failure> {
     connection.send(&cli_to_keeper::Message::Watch(Watch {
         logs: true,
         follow: true,
@@ -118,15 +118,15 @@ fn follow(connection: &mut Connection) -> Result<(), Failure> {
             Some(_) => {}
             None => {
                 return Err(Failure::internal(
-                    "the keeper does not tell the state of its dataflow",
+                    "the keeper does not answer a request for the state of its dataflow",
                 ));
             }
         }
     }
 }
 
-/// Records that come after those of the files.
-fn show_news(
+/// Shows records that are newer than those of the files.
+fn follow_records(
     mut connection: Connection,
     filter: &Filter<'_>,
     last_utc_nanos: i64,
@@ -159,7 +159,8 @@ fn show(record: &LogRecord, as_json: bool) -> Result<(), Failure> {
     })
 }
 
-/// `09:15:00.123 camera  | 30 frames`, with the level where it matters and the text does not name it.
+/// `09:15:00.123 camera  | 30 frames`, with the level of warnings and errors if the text does not
+/// name it.
 fn line(record: &LogRecord) -> String {
     let (name, text) = record_line(record);
     let level = match record.level {
@@ -178,15 +179,16 @@ fn has_word(text: &str, words: &[&str]) -> bool {
         .any(|word| words.contains(&word))
 }
 
-/// What the files of a run have.
+/// The contents of the log files of a run.
 struct Found {
-    /// The wanted records.
+    /// The selected records.
     records: Vec<LogRecord>,
-    /// All nodes with a record, wanted or not.
+    /// All nodes with a record, selected or not.
     nodes: BTreeSet<String>,
 }
 
-/// Refuses names that no node has. One that runs may not have written anything yet.
+/// Fails for a name without a node. Asks the keeper too: a running node may not have written
+/// anything yet.
 fn check_nodes(
     wanted: &[String],
     mut known: BTreeSet<String>,
@@ -216,7 +218,7 @@ fn check_nodes(
 /// Reads every file of a run.
 fn read(folder: &Path, filter: &Filter<'_>) -> Result<Found, Failure> {
     let unreadable = |path: &Path, error: io::Error| {
-        Failure::internal(format!("`{}` cannot be read", path.display())).because(error)
+        Failure::internal(format!("cannot read `{}`", path.display())).because(error)
     };
     let mut found = Found {
         records: Vec::new(),
@@ -233,7 +235,7 @@ fn read(folder: &Path, filter: &Filter<'_>) -> Result<Found, Failure> {
         let file = BufReader::new(File::open(&path).map_err(|error| unreadable(&path, error))?);
         for line in file.split(b'\n') {
             let line = line.map_err(|error| unreadable(&path, error))?;
-            // The last line of a run that was killed may be cut.
+            // The last line of a run that was killed may be incomplete.
             if let Ok(record) = serde_json::from_slice::<LogRecord>(&line) {
                 if !found.nodes.contains(&record.node) {
                     found.nodes.insert(record.node.clone());
@@ -247,14 +249,16 @@ fn read(folder: &Path, filter: &Filter<'_>) -> Result<Found, Failure> {
     Ok(found)
 }
 
-/// The folder of the last run, of that dataflow or of any.
+/// The folder of the last run, of the named dataflow or of any.
 fn last_folder(dataflow: Option<&str>) -> Result<PathBuf, Failure> {
     let none = || {
         Failure::invalid(match dataflow {
             Some(name) => format!("there are no logs of dataflow `{name}`"),
             None => "there are no logs".to_owned(),
         })
-        .hint("run a dataflow with `nervure run FILE`; NERVURE_LOG_DIR says where its logs are")
+        .hint(
+            "run a dataflow with `nervure run FILE`; set NERVURE_LOG_DIR if its logs are elsewhere",
+        )
     };
     let root = log_folder::root().map_err(|why| none().because(why))?;
     let dataflows = match dataflow {
@@ -262,7 +266,7 @@ fn last_folder(dataflow: Option<&str>) -> Result<PathBuf, Failure> {
         None => folders_in(&root),
     };
     let runs = dataflows.iter().flat_map(|dataflow| folders_in(dataflow));
-    // They are named after their beginning.
+    // The names of the folders begin with the start time.
     runs.max_by_key(|run| run.file_name().map(ToOwned::to_owned))
         .ok_or_else(none)
 }
@@ -294,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_all_to_hold() {
+    fn a_record_must_pass_all_filters() {
         let nodes = ["camera".to_owned()];
         let pattern = Regex::new("los[ts]$").unwrap();
         let (nodes, pattern) = (&nodes[..], Some(&pattern));
@@ -312,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_by_a_kill_is_passed_over() {
+    fn an_incomplete_line_is_skipped() {
         let folder = tempfile::tempdir().unwrap();
         let whole = serde_json::to_string(&record(1, "camera", Level::Info, "one")).unwrap();
         fs::write(
@@ -331,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_say_when_who_and_how_bad() {
+    fn lines_have_time_node_and_level() {
         assert_eq!(
             line(&record(
                 1_773_479_700_123_000_000,
@@ -346,10 +350,10 @@ mod tests {
             (Level::Warn, "[2026-01-31 WARN camera] dark"),
             (Level::Error, "FATAL: gone"),
         ] {
-            let told = line(&record(1_773_479_700_123_000_000, "camera", level, text));
-            assert_eq!(told, format!("09:15:00.123 camera     | {text}\n"));
+            let shown = line(&record(1_773_479_700_123_000_000, "camera", level, text));
+            assert_eq!(shown, format!("09:15:00.123 camera     | {text}\n"));
         }
-        let told = line(&record(0, "camera", Level::Error, "no WARNING before"));
-        assert_eq!(told, "00:00:00.000 camera     | ERROR no WARNING before\n");
+        let shown = line(&record(0, "camera", Level::Error, "no WARNING before"));
+        assert_eq!(shown, "00:00:00.000 camera     | ERROR no WARNING before\n");
     }
 }

@@ -1,4 +1,4 @@
-//! `nervure topic hz`, `bw` and `delay`: what the samples of a topic are like over time.
+//! `nervure topic hz`, `bw` and `delay`: measures the samples of topics.
 
 use std::{collections::BTreeMap, process::ExitCode, time::Instant};
 
@@ -6,40 +6,40 @@ use nervure_node::binding::SequenceGaps;
 use nervure_node::{Event, Observer, Sample};
 use serde_json::{Value, json};
 
-use super::{arguments::MeasureArguments, step_back, topics::choose_to_observe};
+use super::{arguments::MeasureArguments, lower_priority, topics::select_to_observe};
 use crate::{
     failure::Failure,
     format, output,
     table::{Align, Table},
 };
 
-/// Samples that wait while a report is written.
-const QUEUE: u32 = 4096;
+/// Queue depth of the observer, for the time that a report takes.
+const QUEUE_DEPTH: u32 = 4096;
 
-/// What is measured.
+/// The measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum Quantity {
     Rate,
     Bandwidth,
     Delay,
 }
 
-/// Reports until Ctrl-C, the end of the producers, or as often as was asked for.
-pub fn measure(arguments: &MeasureArguments, what: What) -> Result<ExitCode, Failure> {
+/// Reports until Ctrl-C, the end of the dataflow, or `--count`.
+pub fn measure(arguments: &MeasureArguments, what: Quantity) -> Result<ExitCode, Failure> {
     let program = match what {
-        What::Rate => "hz",
-        What::Bandwidth => "bw",
-        What::Delay => "delay",
+        Quantity::Rate => "hz",
+        Quantity::Bandwidth => "bw",
+        Quantity::Delay => "delay",
     };
-    let (names, connection) = choose_to_observe(
+    let (names, connection) = select_to_observe(
         &arguments.topics,
         arguments.target.dataflow.as_deref(),
         program,
     )?;
-    step_back();
-    let mut observer = Observer::open_through(connection, &names, QUEUE)?;
-    if what == What::Delay {
-        // How soon a sample can be had is what is asked.
+    lower_priority();
+    let mut observer = Observer::open_through(connection, &names, QUEUE_DEPTH)?;
+    if what == Quantity::Delay {
+        // The latency itself is measured: wake up for each sample.
         observer.set_patience(None);
     }
     let mut windows: BTreeMap<String, Window> = names
@@ -49,7 +49,7 @@ pub fn measure(arguments: &MeasureArguments, what: What) -> Result<ExitCode, Fai
     let mut gaps = SequenceGaps::default();
     let mut left = arguments.count.unwrap_or(u64::MAX);
     let mut begin = Instant::now();
-    // What the output kept as its history came at once, and says nothing of its rate.
+    // Samples of the output's history arrive at once and do not count for its rate.
     let attached_mono = nervure_node::monotonic_nanos();
     while left > 0 {
         let until = begin + arguments.interval;
@@ -81,7 +81,7 @@ pub fn measure(arguments: &MeasureArguments, what: What) -> Result<ExitCode, Fai
             false => table(&windows, what, seconds).render(None),
         };
         output::write_or_end(&text)?;
-        windows.values_mut().for_each(Window::renew);
+        windows.values_mut().for_each(Window::restart);
         left -= 1;
         if is_over {
             note!("{} has ended", observer.dataflow());
@@ -97,16 +97,16 @@ struct Window {
     last_published: Option<u64>,
     count: u64,
     missed: u64,
-    intervals: Spread,
-    bytes: Spread,
-    ages: Spread,
-    latencies: Spread,
+    intervals: RunningStatistics,
+    bytes: RunningStatistics,
+    ages: RunningStatistics,
+    latencies: RunningStatistics,
 }
 
 impl Window {
     fn add(&mut self, sample: &Sample, missed: u64, now: i64) {
         let published = sample.header().publish_mono;
-        // Between two that follow each other; what was missed between them is not known.
+        // Only between consecutive samples: the times of missed ones are unknown.
         if let (Some(last), 0) = (self.last_published, missed) {
             self.intervals.add(published.saturating_sub(last) as f64);
         }
@@ -118,14 +118,14 @@ impl Window {
         self.latencies.add(sample.latency().as_nanos() as f64);
     }
 
-    fn renew(&mut self) {
+    fn restart(&mut self) {
         *self = Self {
             last_published: self.last_published,
             ..Self::default()
         };
     }
 
-    /// Samples sent a second: those that were missed count.
+    /// Samples sent per second, missed ones included.
     fn rate(&self, seconds: f64) -> f64 {
         (self.count + self.missed) as f64 / seconds
     }
@@ -134,18 +134,18 @@ impl Window {
         self.bytes.mean().unwrap_or(0.0) * self.rate(seconds)
     }
 
-    fn json(&self, topic: &str, what: What, seconds: f64) -> Value {
+    fn json(&self, topic: &str, what: Quantity, seconds: f64) -> Value {
         let mut value = json!({"topic": topic, "seconds": seconds, "samples": self.count, "missed": self.missed});
         match what {
-            What::Rate => {
+            Quantity::Rate => {
                 value["rate_hz"] = self.rate(seconds).into();
                 value["interval_nanos"] = self.intervals.json();
             }
-            What::Bandwidth => {
+            Quantity::Bandwidth => {
                 value["bytes_per_second"] = self.bytes_per_second(seconds).into();
                 value["bytes"] = self.bytes.json();
             }
-            What::Delay => {
+            Quantity::Delay => {
                 value["age_nanos"] = self.ages.json();
                 value["latency_nanos"] = self.latencies.json();
             }
@@ -154,11 +154,11 @@ impl Window {
     }
 }
 
-fn table(windows: &BTreeMap<String, Window>, what: What, seconds: f64) -> Table {
+fn table(windows: &BTreeMap<String, Window>, what: Quantity, seconds: f64) -> Table {
     let heading: &[&str] = match what {
-        What::Rate => &["hz", "interval", "min", "max", "deviation"],
-        What::Bandwidth => &["bandwidth", "hz", "bytes", "min", "max"],
-        What::Delay => &["age", "min", "max", "on the way", "max"],
+        Quantity::Rate => &["hz", "interval", "min", "max", "deviation"],
+        Quantity::Bandwidth => &["bandwidth", "hz", "bytes", "min", "max"],
+        Quantity::Delay => &["age", "min", "max", "on the way", "max"],
     };
     let mut columns = vec![("topic", Align::Left)];
     columns.extend(heading.iter().map(|name| (*name, Align::Right)));
@@ -170,21 +170,21 @@ fn table(windows: &BTreeMap<String, Window>, what: What, seconds: f64) -> Table 
     for (topic, window) in windows {
         let (intervals, sizes) = (&window.intervals, &window.bytes);
         let figures = match what {
-            What::Rate => [
+            Quantity::Rate => [
                 format::rate(window.rate(seconds)),
                 time(intervals.mean()),
                 time(intervals.min()),
                 time(intervals.max()),
                 time(intervals.deviation()),
             ],
-            What::Bandwidth => [
+            Quantity::Bandwidth => [
                 format::bandwidth(window.bytes_per_second(seconds)),
                 format::rate(window.rate(seconds)),
                 bytes(sizes.mean()),
                 bytes(sizes.min()),
                 bytes(sizes.max()),
             ],
-            What::Delay => [
+            Quantity::Delay => [
                 time(window.ages.mean()),
                 time(window.ages.min()),
                 time(window.ages.max()),
@@ -200,10 +200,10 @@ fn table(windows: &BTreeMap<String, Window>, what: What, seconds: f64) -> Table 
     table
 }
 
-/// Mean, extremes and standard deviation of numbers as they come (Welford's method: B. P. Welford, Technometrics 4,
-/// 1962).
+/// Mean, extremes and standard deviation of a stream of numbers (Welford's method: B. P. Welford,
+/// Technometrics 4, 1962).
 #[derive(Clone, Copy, Debug, Default)]
-struct Spread {
+struct RunningStatistics {
     count: u64,
     mean: f64,
     squares: f64,
@@ -211,7 +211,7 @@ struct Spread {
     max: f64,
 }
 
-impl Spread {
+impl RunningStatistics {
     fn add(&mut self, value: f64) {
         self.count += 1;
         let delta = value - self.mean;
@@ -238,7 +238,7 @@ impl Spread {
         self.of(self.max)
     }
 
-    /// Of the numbers themselves, not of a population that they are a sample of.
+    /// Population standard deviation, not that of a sample.
     fn deviation(self) -> Option<f64> {
         self.of((self.squares / self.count.max(1) as f64).sqrt())
     }
@@ -253,8 +253,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spreads_are_those_of_the_textbook() {
-        let mut spread = Spread::default();
+    fn statistics_match_a_textbook_example() {
+        let mut spread = RunningStatistics::default();
         assert_eq!((spread.mean(), spread.deviation()), (None, None));
         for value in [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0] {
             spread.add(value);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_counts_for_rates() {
+    fn missed_samples_count_for_rates() {
         let mut window = Window {
             count: 8,
             missed: 2,

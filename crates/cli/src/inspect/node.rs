@@ -10,15 +10,15 @@ use serde_json::json;
 
 use super::{
     arguments::{self, NodeArguments},
-    connect, connect_to, order, replace, split_name,
+    connect, connect_to, replace, send_order, split_name,
     state::{NodeState, State},
 };
 use crate::{failure::Failure, output};
 
-/// How often the user is told that it is still being waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Interval between messages about waiting.
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Gives the order, and waits until it is carried out.
+/// Sends the order, and waits until it is carried out.
 pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
     let (one, what, done) = match &arguments.order {
         arguments::NodeOrder::Stop(one) => (one, NodeOrder::Stop, "has stopped"),
@@ -36,9 +36,9 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
     let (dataflow, name) = split_name(&one.node, one.target.dataflow.as_deref())?;
     let mut state = State::open(connect(dataflow, "node")?, true)?;
     let before = find(&state, name).and_then(incarnation);
-    // Another connection: reports come over the first one.
+    // A second connection: the first one receives reports.
     let mut orders = connect_to(state.address(), "node")?;
-    order(
+    send_order(
         &mut orders,
         &Message::Node {
             node: name.to_owned(),
@@ -46,7 +46,7 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
         },
     )?;
     loop {
-        let is_alive = state.follow_until_news(Instant::now() + PATIENCE)?;
+        let is_alive = state.follow_one(Instant::now() + REPORT_INTERVAL)?;
         let Some(node) = find(&state, name) else {
             break;
         };
@@ -79,7 +79,7 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The node of that id, which is no observer.
+/// The node of that id, which must not be an observer.
 pub fn find<'a>(state: &'a State, name: &str) -> Option<&'a NodeState> {
     state
         .nodes
@@ -87,7 +87,7 @@ pub fn find<'a>(state: &'a State, name: &str) -> Option<&'a NodeState> {
         .find(|node| node.declared.id == name && !node.declared.observer)
 }
 
-/// How often the process that runs, or ran last, had been started before.
+/// The incarnation of the current or last process.
 pub fn incarnation(node: &NodeState) -> Option<u32> {
     node.started.as_ref().map(|started| started.incarnation)
 }

@@ -12,9 +12,9 @@ use nervure_protocol::{
 use serde_json::{Value, json};
 
 use super::{
-    connect, order,
+    connect,
     params::{OfNode, ask},
-    split_name,
+    send_order, split_name,
 };
 use crate::{
     failure::Failure,
@@ -23,7 +23,7 @@ use crate::{
     table::{Align, Table},
 };
 
-/// Does what was asked for.
+/// Runs a subcommand of `nervure param`.
 pub fn param(arguments: &ParamArguments) -> Result<ExitCode, Failure> {
     let text = match &arguments.order {
         ParamOrder::List { node, target } => list(node.as_deref(), target)?,
@@ -80,14 +80,14 @@ fn set(node: &str, name: &str, text: &str, target: &Target) -> Result<String, Fa
     let (dataflow, node) = split_name(node, target.dataflow.as_deref())?;
     let mut connection = connect(dataflow, "param")?;
     let before = find(&mut connection, node, name)?;
-    // A value of another type is refused by the keeper, which says what is expected.
+    // The keeper refuses a value of another type, with the expected one in its error.
     let value = param_value(text, before.spec.kind);
     let set = SetParam {
         node: node.to_owned(),
         name: name.to_owned(),
         value,
     };
-    order(&mut connection, &Message::SetParam(set))?;
+    send_order(&mut connection, &Message::SetParam(set))?;
     let after = find(&mut connection, node, name)?;
     Ok(match target.json {
         true => format!("{}\n", as_json(node, &after)),
@@ -108,7 +108,7 @@ fn find(connection: &mut Connection, node: &str, name: &str) -> Result<NodeParam
     }
     let names = params.iter().map(|param| param.spec.name.as_str());
     let hint = match params.is_empty() {
-        true => "it has none: declare them in `params` of the dataflow file".to_owned(),
+        true => "it has no parameters: declare them in `params` of the dataflow file".to_owned(),
         false => did_you_mean(name, "its parameters are", names),
     };
     Err(Failure::invalid(format!("node `{node}` has no parameter `{name}`")).hint(hint))
@@ -144,7 +144,7 @@ fn table(nodes: &[OfNode]) -> Table {
     table
 }
 
-/// The declaration, with the node, and the present value in the place of the first.
+/// The declaration with its node, the current `value`, and the value of the file as `initial`.
 fn as_json(node: &str, param: &NodeParam) -> Value {
     let mut json = json!(param.spec);
     json["initial"] = std::mem::replace(&mut json["value"], param.value.clone());

@@ -1,46 +1,46 @@
-//! What /proc and control groups say of the processes of nodes.
+//! The CPU time, memory and threads of nodes, from /proc and control groups.
 
 use std::{collections::HashMap, fs, path::PathBuf, time::Instant};
 
 use nervure_keeper::cgroups;
 
-/// What a node uses.
+/// CPU and memory use of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// 100 is one CPU; `None` at the first look.
+    /// 100 is one CPU; `None` at the first reading.
     pub cpu_percent: Option<f64>,
-    /// Bytes of memory that are its, shared ones included.
+    /// Resident memory in bytes, shared memory included.
     pub resident_bytes: u64,
-    /// Its threads.
+    /// Number of threads.
     pub threads: u64,
 }
 
-/// Nodes that are looked at again and again, by their processes.
+/// Readings of nodes, by the process id of the node.
 #[derive(Debug, Default)]
 pub struct Processes {
-    looks: HashMap<u32, Look>,
+    readings: HashMap<u32, Reading>,
 }
 
-/// What was seen of a node.
+/// The last reading of a node.
 #[derive(Debug)]
-struct Look {
+struct Reading {
     at: Instant,
     cpu_micros: u64,
-    /// The node's control group, where it has one.
+    /// The node's control group, if it has one.
     group: Option<PathBuf>,
 }
 
 impl Processes {
-    /// What a node uses whose process that is; `None` when it has ended. With a control group all its processes count, else
-    /// that one alone.
+    /// The use of the node with this process; `None` if the process has ended. Counts all processes
+    /// of the node's control group, or without one this process alone.
     pub fn usage(&mut self, pid: u32) -> Option<Usage> {
         let Some(stat) = Stat::read(pid) else {
-            self.looks.remove(&pid);
+            self.readings.remove(&pid);
             return None;
         };
-        let earlier = self.looks.remove(&pid);
+        let earlier = self.readings.remove(&pid);
         let group = match &earlier {
-            Some(look) => look.group.clone(),
+            Some(reading) => reading.group.clone(),
             None => cgroups::of_node(pid),
         };
         let members = group.as_deref().map(cgroups::members).unwrap_or_default();
@@ -53,7 +53,7 @@ impl Processes {
         let total = of_others
             .fold(Usage::default(), |sum, other| sum.with(&other))
             .with(&stat);
-        // Of a group, those that have ended count too.
+        // The CPU time of a group includes its ended processes.
         let cpu_micros = group
             .as_deref()
             .and_then(cgroups::cpu_micros)
@@ -63,9 +63,9 @@ impl Processes {
             let seconds = now.duration_since(then.at).as_secs_f64().max(1e-9);
             100.0 * cpu_micros.saturating_sub(then.cpu_micros) as f64 / 1e6 / seconds
         });
-        self.looks.insert(
+        self.readings.insert(
             pid,
-            Look {
+            Reading {
                 at: now,
                 cpu_micros,
                 group,
@@ -89,7 +89,7 @@ impl Usage {
     }
 }
 
-/// What is used of `/proc/<pid>/stat` (proc_pid_stat(5)).
+/// The used fields of `/proc/<pid>/stat` (proc_pid_stat(5)).
 #[derive(Debug, PartialEq)]
 struct Stat {
     /// User and system time (fields 14 and 15).
@@ -108,7 +108,7 @@ impl Stat {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // The name may hold anything; what follows it is field 3.
+        // The name, field 2, may contain any characters; field 3 follows its last bracket.
         let fields: Vec<_> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Self {

@@ -1,4 +1,4 @@
-//! `nervure node replace`: another program for a node.
+//! `nervure node replace`: replaces the program of a node.
 
 use std::{
     path::Path,
@@ -14,10 +14,10 @@ use serde_json::json;
 use super::{arguments::Target, connect, split_name};
 use crate::{failure::Failure, output};
 
-/// How often the user is told that it is still being waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Interval between messages about waiting.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Gives the order, and waits until it is decided.
+/// Sends the order, and waits until the new program is ready or the old one is back.
 pub fn replace(
     node: &str,
     program: &str,
@@ -33,7 +33,7 @@ pub fn replace(
         args: (!args.is_empty()).then(|| args.to_vec()),
     }))?;
     let answer = loop {
-        match connection.receive_until(Instant::now() + PATIENCE)? {
+        match connection.receive_until(Instant::now() + REPORT_INTERVAL)? {
             Some((answer, _)) => break answer,
             None => note!("waiting for {program} to be ready"),
         }
@@ -46,16 +46,16 @@ pub fn replace(
     output::write(&match target.json {
         true => {
             let (dataflow, program) = (&connection.welcome().dataflow, program.to_string());
-            let told =
+            let result =
                 json!({"dataflow": dataflow, "node": node, "order": "replace", "program": program});
-            format!("{told}\n")
+            format!("{result}\n")
         }
         false => format!("node `{node}` runs {program}\n"),
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What that is, as in `path` of a dataflow file, but relative to the working directory.
+/// The program at a path, as in `path` of a dataflow file, but relative to the working directory.
 fn locate(path: &str) -> Result<Program, Failure> {
     let folder = std::env::current_dir()
         .map_err(|error| Failure::internal("cannot read the working directory").because(error))?;
@@ -65,12 +65,11 @@ fn locate(path: &str) -> Result<Program, Failure> {
         Entry::File { .. } if is_python => Ok(Program::Python(file)),
         Entry::File { executable: true } => Ok(Program::Executable(file)),
         _ if !path.contains('/') && Host.has_command(path) => Ok(Program::Command(path.to_owned())),
-        Entry::File { .. } => Err(Failure::invalid(format!(
-            "the file `{path}` cannot be executed"
-        ))
-        .hint(format!(
-            "run `chmod +x {path}`; a Python script needs a name that ends in `.py`"
-        ))),
+        Entry::File { .. } => Err(
+            Failure::invalid(format!("the file `{path}` is not executable")).hint(format!(
+                "run `chmod +x {path}`; a Python script needs a name that ends in `.py`"
+            )),
+        ),
         Entry::Folder => Err(Failure::invalid(format!("`{path}` is a folder"))),
         Entry::Missing => Err(missing(path, &folder)),
     }

@@ -1,4 +1,4 @@
-//! What a running dataflow is like, kept up to date by its keeper's reports and its counters.
+//! The state of a running dataflow, from its keeper's reports and its counters.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -16,12 +16,12 @@ use rustix::{
 
 use crate::{failure::Failure, run::edges::Edges};
 
-/// A dataflow as it is watched.
+/// The state of a running dataflow.
 #[derive(Debug)]
 pub struct State {
     connection: Connection,
     begin: Instant,
-    /// By index: the dataflow's in the order of its file, and observers behind them.
+    /// Nodes by index: those of the dataflow in the order of its file, then observers.
     pub nodes: BTreeMap<u32, NodeState>,
     pub edges: Edges,
     /// Every node has ended.
@@ -32,25 +32,25 @@ pub struct State {
 #[derive(Debug)]
 pub struct NodeState {
     pub declared: NodeDeclared,
-    /// Its last process, if it had one.
+    /// The last process, if there was one.
     pub started: Option<NodeStarted>,
-    /// How that ended, if it did.
+    /// How the last process ended, if it has.
     pub ended: Option<NodeEnded>,
 }
 
-/// Why [`State::follow_beside`] returns.
+/// Why [`State::follow_until_readable`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beside {
-    /// There is something to read, or a signal has come.
-    Other,
-    /// The other end is closed.
-    OtherIsGone,
+pub enum Wakeup {
+    /// The other descriptor is readable, or a signal has arrived.
+    OtherReadable,
+    /// The other descriptor is closed.
+    OtherClosed,
     Deadline,
-    KeeperIsGone,
+    KeeperEnded,
 }
 
 impl NodeState {
-    /// The process that runs.
+    /// The id of the running process.
     pub fn pid(&self) -> Option<u32> {
         self.started
             .as_ref()
@@ -58,7 +58,7 @@ impl NodeState {
             .map(|started| started.pid)
     }
 
-    /// What it has not done that the start of the dataflow waits for.
+    /// What the start of the dataflow waits for in this node, such as `is not ready`.
     pub fn awaited(&self) -> Option<&str> {
         self.declared
             .not_done
@@ -66,7 +66,7 @@ impl NodeState {
             .filter(|_| self.ended.is_none())
     }
 
-    /// How it is, for people.
+    /// The state as text.
     pub fn state(&self) -> &'static str {
         match (&self.started, &self.ended) {
             (_, Some(ended)) if ended.restarts => "restarts",
@@ -83,7 +83,7 @@ impl NodeState {
 }
 
 impl State {
-    /// Asks for the state of a dataflow, and for the news that follow if `follow` says so.
+    /// Requests the state of a dataflow, and with `follow` also later reports.
     pub fn open(connection: Connection, follow: bool) -> Result<Self, Failure> {
         connection.send(&cli_to_keeper::Message::Watch(Watch {
             logs: false,
@@ -102,34 +102,34 @@ impl State {
                 Some((message, descriptor)) => state.take(message, descriptor)?,
                 None => {
                     return Err(Failure::internal(
-                        "the keeper does not tell the state of its dataflow",
+                        "the keeper does not answer a request for the state of its dataflow",
                     ));
                 }
             }
         }
     }
 
-    /// What the keeper said of the dataflow.
+    /// The keeper's description of the dataflow.
     pub fn welcome(&self) -> &Welcome {
         self.connection.welcome()
     }
 
-    /// The connection, of a state that is not followed: for what is to be asked next.
+    /// The connection of a state that is not followed, for further requests.
     pub fn into_connection(self) -> Connection {
         self.connection
     }
 
-    /// Where its keeper is.
+    /// The address of the keeper.
     pub fn address(&self) -> &KeeperAddress {
         self.connection.address()
     }
 
-    /// The process of its keeper.
+    /// The process id of the keeper.
     pub fn keeper(&self) -> u32 {
         self.connection.address().keeper
     }
 
-    /// Takes in news until `deadline`. False when the keeper is gone.
+    /// Processes reports until `deadline`. False if the keeper has ended.
     pub fn follow_until(&mut self, deadline: Instant) -> Result<bool, Failure> {
         loop {
             match self.connection.receive_until(deadline) {
@@ -141,12 +141,12 @@ impl State {
         }
     }
 
-    /// Takes in news until `deadline`, or until `other` can be read.
-    pub fn follow_beside(
+    /// Processes reports until `deadline`, or until `other` is readable.
+    pub fn follow_until_readable(
         &mut self,
         other: BorrowedFd<'_>,
         deadline: Instant,
-    ) -> Result<Beside, Failure> {
+    ) -> Result<Wakeup, Failure> {
         loop {
             match self.connection.try_receive() {
                 Ok(Some((message, descriptor))) => {
@@ -154,30 +154,30 @@ impl State {
                     continue;
                 }
                 Ok(None) => {}
-                Err(ConnectionError::Gone(_)) => return Ok(Beside::KeeperIsGone),
+                Err(ConnectionError::Gone(_)) => return Ok(Wakeup::KeeperEnded),
                 Err(error) => return Err(error.into()),
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(Beside::Deadline);
+                return Ok(Wakeup::Deadline);
             }
             let mut polled = [
                 PollFd::new(&self.connection, PollFlags::IN),
                 PollFd::from_borrowed_fd(other, PollFlags::IN),
             ];
-            let left = Timespec::try_from(left).expect("a deadline is some days ahead at most");
+            let left = Timespec::try_from(left).expect("deadlines are at most some days ahead");
             match rustix::event::poll(&mut polled, Some(&left)) {
                 Ok(_)
                     if polled[1]
                         .revents()
                         .intersects(PollFlags::HUP | PollFlags::ERR) =>
                 {
-                    return Ok(Beside::OtherIsGone);
+                    return Ok(Wakeup::OtherClosed);
                 }
-                Ok(_) if !polled[1].revents().is_empty() => return Ok(Beside::Other),
+                Ok(_) if !polled[1].revents().is_empty() => return Ok(Wakeup::OtherReadable),
                 Ok(_) => {}
-                // A signal may be the change of the terminal's size.
-                Err(rustix::io::Errno::INTR) => return Ok(Beside::Other),
+                // The signal may be SIGWINCH.
+                Err(rustix::io::Errno::INTR) => return Ok(Wakeup::OtherReadable),
                 Err(error) => {
                     return Err(Failure::internal("cannot wait for the keeper").because(error));
                 }
@@ -185,8 +185,9 @@ impl State {
         }
     }
 
-    /// Waits for news until `deadline`: whether there were any, and `None` when the keeper is gone.
-    pub fn follow_until_news(&mut self, deadline: Instant) -> Result<Option<bool>, Failure> {
+    /// Processes one report if it arrives before `deadline`; returns whether it did, and `None` if
+    /// the keeper has ended.
+    pub fn follow_one(&mut self, deadline: Instant) -> Result<Option<bool>, Failure> {
         match self.connection.receive_until(deadline) {
             Ok(Some((message, descriptor))) => {
                 self.take(message, descriptor)?;
@@ -198,7 +199,7 @@ impl State {
         }
     }
 
-    /// Reads the counters.
+    /// Reads the counters of every edge.
     pub fn sample(&mut self) {
         self.edges.sample(self.begin.elapsed());
     }
@@ -236,7 +237,7 @@ impl State {
                     self.edges.add_node(&started, &page);
                 }
                 if !self.nodes.contains_key(&started.node) {
-                    // An observer that came later.
+                    // An observer that attached later.
                     self.declare(NodeDeclared {
                         node: started.node,
                         id: started.id.clone(),
@@ -256,7 +257,7 @@ impl State {
                 }
             }
             Message::EdgeWired(wired) => self.edges.add(&wired),
-            Message::EdgeStatus(status) => self.edges.note(&status),
+            Message::EdgeStatus(status) => self.edges.set_status(&status),
             Message::NodeEnded(ended) => {
                 if self
                     .nodes

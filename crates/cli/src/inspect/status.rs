@@ -1,4 +1,4 @@
-//! `nervure status`: how a dataflow is, and what is wrong with it.
+//! `nervure status`: shows the state of a dataflow, and its problems.
 
 use std::process::ExitCode;
 
@@ -22,7 +22,7 @@ use crate::{
     table::{Align, Table},
 };
 
-/// Tells it once.
+/// Prints the state once.
 pub fn status(target: &Target) -> Result<ExitCode, Failure> {
     let mut state = State::open(connect(target.dataflow.as_deref(), "status")?, false)?;
     state.sample();
@@ -97,7 +97,7 @@ fn text(state: &State) -> String {
             let causes = losses::causes(&edge.totals());
             text.push_str(&format!("{} lost {}: {causes}\n", edge.name(), edge.lost()));
         }
-        text.push_str("`nervure explain` says what would change it\n");
+        text.push_str("`nervure explain` shows the causes and remedies\n");
     }
     let observers: Vec<_> = observers(state).collect();
     if !observers.is_empty() {
@@ -106,7 +106,7 @@ fn text(state: &State) -> String {
     text
 }
 
-/// What a node runs, and what is said of that.
+/// The program of a node, with notes on a replaced program and an attached process.
 fn program(declared: &NodeDeclared) -> String {
     let NodeDeclared {
         program,

@@ -1,4 +1,4 @@
-//! `nervure stop`: ends a dataflow from outside.
+//! `nervure stop`: stops a running dataflow.
 
 use std::{
     io,
@@ -15,17 +15,17 @@ use rustix::{
 };
 use serde_json::json;
 
-use super::{arguments::StopArguments, order};
+use super::{arguments::StopArguments, send_order};
 use crate::{failure::Failure, output};
 
-/// How often the user is told that it is still being waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Interval between messages about waiting.
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Stops it, and waits until its keeper is gone.
+/// Stops a dataflow, and waits until its keeper has ended.
 pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {
     let address = running::find(arguments.target.dataflow.as_deref())?;
     let mut connection = match Connection::open(&address, "stop") {
-        Err(ConnectionError::NoAnswer { .. }) => return hangs(&address, arguments),
+        Err(ConnectionError::NoAnswer { .. }) => return handle_unresponsive(&address, arguments),
         other => other?,
     };
     let dataflow = connection.welcome().dataflow.clone();
@@ -35,27 +35,27 @@ pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {
             reason: "`nervure stop`".to_owned(),
         },
     };
-    match order(&mut connection, &message) {
+    match send_order(&mut connection, &message) {
         Ok(()) => {}
-        // Its last node may have ended before the answer.
+        // The keeper may have ended before it could answer.
         Err(_) if matches!(connection.try_receive(), Err(ConnectionError::Gone(_))) => {}
         Err(failure) => return Err(failure),
     }
-    let mut told_at = Instant::now() + PATIENCE;
+    let mut report_at = Instant::now() + REPORT_INTERVAL;
     loop {
-        match connection.receive_until(told_at) {
+        match connection.receive_until(report_at) {
             Err(ConnectionError::Gone(_)) => break,
             Err(error) => return Err(error.into()),
             Ok(Some(_)) => {}
             Ok(None) => {
-                // One that ends does not listen any more.
+                // An ending keeper refuses connections; one that hangs does not answer.
                 if let Err(ConnectionError::NoAnswer { .. }) = Connection::open(&address, "stop") {
-                    return hangs(&address, arguments);
+                    return handle_unresponsive(&address, arguments);
                 }
                 note!(
                     "waiting for the nodes of {dataflow} to end; `nervure stop --kill` does not wait"
                 );
-                told_at = Instant::now() + PATIENCE;
+                report_at = Instant::now() + REPORT_INTERVAL;
             }
         }
     }
@@ -66,8 +66,11 @@ pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is left to do about a keeper that takes no orders: `--kill` kills it and its nodes.
-fn hangs(address: &KeeperAddress, arguments: &StopArguments) -> Result<ExitCode, Failure> {
+/// Handles a keeper that does not answer: `--kill` kills it and its nodes.
+fn handle_unresponsive(
+    address: &KeeperAddress,
+    arguments: &StopArguments,
+) -> Result<ExitCode, Failure> {
     let KeeperAddress {
         dataflow, keeper, ..
     } = address;
@@ -85,12 +88,12 @@ fn hangs(address: &KeeperAddress, arguments: &StopArguments) -> Result<ExitCode,
     let hangs = format!("the keeper of {dataflow} (process {keeper}) does not answer: {state}");
     if !arguments.kill {
         return Err(Failure::internal(hangs).hint(format!(
-            "`kill -CONT {keeper}` lets one that is stopped go on; `nervure stop --kill -d {keeper}` kills it and its nodes"
+            "continue a stopped process with `kill -CONT {keeper}`, or kill the keeper and its nodes with `nervure stop --kill -d {keeper}`"
         )));
     }
-    // Any user may listen on a name that has the number of any process.
+    // Any user can create a socket whose name contains the id of another process.
     if !is_keeper(pid) {
-        return Err(failed(io::Error::other("it is another program")));
+        return Err(failed(io::Error::other("the process is not a keeper")));
     }
     note!("{hangs}; killing it and its nodes");
     let killed = descendants::kill_tree(pid, pidfd.as_fd()).map_err(failed)?;

@@ -1,11 +1,11 @@
-//! The numbers of a tensor, its statistics, and files of it.
+//! Reads the numbers of a tensor, computes statistics, and writes files.
 
 use std::io::{self, Write};
 
 use half::{bf16, f16};
 use nervure_node::message::{DType, TensorLayout};
 
-/// What the numbers of a tensor are like. Those that are not finite do not count.
+/// Statistics of the finite numbers of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
     pub min: f64,
@@ -15,7 +15,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// `None` without any number.
+    /// `None` without a finite number.
     pub fn of(numbers: impl Iterator<Item = f64>) -> Option<Self> {
         let (mut min, mut max, mut sum) = (f64::INFINITY, f64::NEG_INFINITY, 0.0);
         let (mut count, mut not_finite) = (0u64, 0u64);
@@ -36,7 +36,7 @@ impl Statistics {
     }
 }
 
-/// The elements of a tensor in C order, as far as they are real numbers.
+/// The elements of a tensor in C order; `None` if they are not real numbers.
 pub fn elements<'a>(
     layout: &'a TensorLayout,
     payload: &'a [u8],
@@ -82,7 +82,7 @@ pub fn packed(layout: &TensorLayout, payload: &[u8]) -> Vec<u8> {
 pub fn write_npy(out: &mut impl Write, layout: &TensorLayout, payload: &[u8]) -> io::Result<()> {
     let descr = match layout.dtype() {
         DType::Bool | DType::I8 | DType::U8 => format!("'|{}'", layout.dtype().numpy_name()),
-        // NumPy has none: it is opaque.
+        // NumPy has no bfloat16: 2 opaque bytes.
         DType::Bf16 => "'|V2'".to_owned(),
         DType::Custom { name, .. } if name.starts_with('[') => name.to_string(),
         DType::Custom { name, .. } => format!("'{name}'"),
@@ -106,7 +106,7 @@ pub fn write_npy(out: &mut impl Write, layout: &TensorLayout, payload: &[u8]) ->
     out.write_all(&packed(layout, payload))
 }
 
-/// Writes an image of 8 bits a channel. `is_bgr` says that blue comes first.
+/// Writes an image with 8 bits per channel. With `is_bgr` the first channel is blue.
 pub fn write_png(
     out: impl Write,
     layout: &TensorLayout,
@@ -168,7 +168,7 @@ fn reader(dtype: &DType) -> Option<fn(&[u8]) -> f64> {
     })
 }
 
-/// Where each element lies, in C order.
+/// The byte offset of each element, in C order.
 fn places(layout: &TensorLayout) -> impl Iterator<Item = usize> + use<> {
     let (shape, strides) = (layout.shape().to_vec(), layout.strides().to_vec());
     let mut index = vec![0; shape.len()];

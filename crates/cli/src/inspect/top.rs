@@ -1,4 +1,4 @@
-//! `nervure top`: what nodes and edges do, in a table that is renewed.
+//! `nervure top`: shows the load of nodes and the traffic on edges.
 
 mod screen;
 mod tables;
@@ -13,17 +13,17 @@ use std::{
 use serde_json::{Value, json};
 
 use self::{
-    screen::{Screen, Turn},
+    screen::{Screen, ScreenEvent},
     tables::{NodeRow, edge_table_of, node_table, title},
-    view::{Then, View},
+    view::{KeyEffect, View},
 };
 use super::{
     arguments::TopArguments,
     connect,
     list::age,
+    lower_priority,
     processes::{Processes, Usage},
     state::{NodeState, State},
-    step_back,
 };
 use crate::{
     failure::Failure,
@@ -33,13 +33,13 @@ use crate::{
     table::Table,
 };
 
-/// Looks until Ctrl-C, the end of the dataflow, or as often as was asked for.
+/// Shows tables until Ctrl-C, the end of the dataflow, or `--count`.
 pub fn top(arguments: &TopArguments) -> Result<ExitCode, Failure> {
     let connection = connect(arguments.target.dataflow.as_deref(), "top")?;
     let mut state = State::open(connection, true)?;
-    step_back();
+    lower_priority();
     let mut processes = Processes::default();
-    look(&mut state, &mut processes);
+    read_usages(&mut state, &mut processes);
     let has_ended =
         match arguments.target.json || arguments.count.is_some() || !screen::is_interactive() {
             true => print(arguments, &mut state, &mut processes)?,
@@ -51,7 +51,7 @@ pub fn top(arguments: &TopArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints one table after another, or JSON. True when the dataflow has ended.
+/// Prints tables or JSON. True if the dataflow has ended.
 fn print(
     arguments: &TopArguments,
     state: &mut State,
@@ -62,7 +62,7 @@ fn print(
     let default_count = if is_json || is_terminal { u64::MAX } else { 1 };
     for _ in 0..arguments.count.unwrap_or(default_count) {
         let is_alive = state.follow_until(Instant::now() + arguments.interval)?;
-        let usages = look(state, processes);
+        let usages = read_usages(state, processes);
         if is_json {
             output::write_or_end(&format!("{}\n", as_json(state, &usages)))?;
         } else {
@@ -75,7 +75,7 @@ fn print(
     Ok(false)
 }
 
-/// Shows a screen until a key ends it. True when the dataflow has ended.
+/// Shows a screen until the user quits. True if the dataflow has ended.
 fn watch(
     arguments: &TopArguments,
     state: &mut State,
@@ -83,31 +83,31 @@ fn watch(
 ) -> Result<bool, Failure> {
     let screen = Screen::open()?;
     let mut view = View::default();
-    let mut usages = look(state, processes);
+    let mut usages = read_usages(state, processes);
     let mut next = Instant::now() + arguments.interval;
     loop {
         let rows = rows(state, &usages);
         screen.show(&view.lines(state, &rows, screen::size(), wants_colour()))?;
         match screen.wait(state, next)? {
-            Turn::Keys(keys) => {
-                if keys.into_iter().any(|key| view.key(key) == Then::Quit) {
+            ScreenEvent::Keys(keys) => {
+                if keys.into_iter().any(|key| view.key(key) == KeyEffect::Quit) {
                     return Ok(false);
                 }
             }
-            Turn::Deadline => {
-                usages = look(state, processes);
+            ScreenEvent::Deadline => {
+                usages = read_usages(state, processes);
                 next = Instant::now() + arguments.interval;
             }
-            Turn::Ended => return Ok(true),
-            Turn::Quit => return Ok(false),
+            ScreenEvent::Ended => return Ok(true),
+            ScreenEvent::Quit => return Ok(false),
         }
     }
 }
 
-/// A node and what its process uses.
+/// Nodes by index, with the CPU and memory that they use.
 type Usages = Vec<(u32, Option<Usage>)>;
 
-fn look(state: &mut State, processes: &mut Processes) -> Usages {
+fn read_usages(state: &mut State, processes: &mut Processes) -> Usages {
     state.sample();
     let usage = |(index, node): (&u32, &NodeState)| {
         (*index, node.pid().and_then(|pid| processes.usage(pid)))
@@ -115,7 +115,7 @@ fn look(state: &mut State, processes: &mut Processes) -> Usages {
     state.nodes.iter().map(usage).collect()
 }
 
-/// Those that are still there.
+/// The rows of the nodes that still exist.
 fn rows<'a>(state: &'a State, usages: &Usages) -> Vec<NodeRow<'a>> {
     let row = |(index, usage): &(u32, Option<Usage>)| {
         Some(NodeRow {
@@ -126,7 +126,7 @@ fn rows<'a>(state: &'a State, usages: &Usages) -> Vec<NodeRow<'a>> {
     usages.iter().filter_map(row).collect()
 }
 
-/// All of it, however much there is.
+/// The complete tables, whatever the size of the terminal.
 fn text(state: &State, usages: &Usages, coloured: bool) -> String {
     let rows = rows(state, usages);
     let render = |table: Table| {

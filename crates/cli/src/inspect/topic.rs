@@ -1,4 +1,4 @@
-//! `nervure topic`: what a dataflow sends.
+//! `nervure topic`: lists, shows and measures topics.
 
 use std::{collections::BTreeSet, process::ExitCode};
 
@@ -9,7 +9,7 @@ use super::{
     arguments::{TopicAction, TopicArguments, TopicsArguments},
     echo, measure,
     state::State,
-    topics::{Chosen, Topic, choose},
+    topics::{SelectedTopics, Topic, select_topics},
 };
 use crate::{
     failure::Failure,
@@ -18,15 +18,15 @@ use crate::{
     table::{Align, Table},
 };
 
-/// Does what was asked for.
+/// Runs a subcommand of `nervure topic`.
 pub fn topic(arguments: &TopicArguments) -> Result<ExitCode, Failure> {
     match &arguments.action {
         TopicAction::List(arguments) => list(arguments),
         TopicAction::Info(arguments) => info(arguments),
         TopicAction::Echo(arguments) => echo::echo(arguments),
-        TopicAction::Hz(arguments) => measure::measure(arguments, measure::What::Rate),
-        TopicAction::Bw(arguments) => measure::measure(arguments, measure::What::Bandwidth),
-        TopicAction::Delay(arguments) => measure::measure(arguments, measure::What::Delay),
+        TopicAction::Hz(arguments) => measure::measure(arguments, measure::Quantity::Rate),
+        TopicAction::Bw(arguments) => measure::measure(arguments, measure::Quantity::Bandwidth),
+        TopicAction::Delay(arguments) => measure::measure(arguments, measure::Quantity::Delay),
     }
 }
 
@@ -46,7 +46,7 @@ pub fn policy_name(queue: Queue) -> &'static str {
 }
 
 fn list(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
-    let Chosen { state, topics } = choose(
+    let SelectedTopics { state, topics } = select_topics(
         &arguments.topics,
         arguments.target.dataflow.as_deref(),
         "topic-list",
@@ -98,7 +98,7 @@ fn list(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
 }
 
 fn info(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
-    let Chosen { mut state, topics } = choose(
+    let SelectedTopics { mut state, topics } = select_topics(
         &arguments.topics,
         arguments.target.dataflow.as_deref(),
         "topic-info",
@@ -149,7 +149,7 @@ fn info_text(state: &State, topic: &Topic) -> String {
     ]);
     let mut edges = edges_of(state, topic).peekable();
     if edges.peek().is_none() {
-        text.push_str("  received by nobody\n");
+        text.push_str("  received by no node or observer\n");
         return text;
     }
     let mut unreadable = BTreeSet::new();

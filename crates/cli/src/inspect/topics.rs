@@ -1,4 +1,4 @@
-//! Which topics are meant.
+//! Finds the topics that a command line names.
 
 use nervure_node::running::Connection;
 use nervure_protocol::{
@@ -9,8 +9,8 @@ use nervure_protocol::{
 use super::{connect, split_name, state::State};
 use crate::failure::Failure;
 
-/// A dataflow, and some of its topics, in the order of its file.
-pub struct Chosen {
+/// A dataflow and the selected topics, in the order of its file.
+pub struct SelectedTopics {
     pub state: State,
     pub topics: Vec<Topic>,
 }
@@ -25,31 +25,36 @@ pub struct Topic {
     pub output: OutputSpec,
 }
 
-/// Looks the patterns up in the dataflow that they, or `-d`, name. No pattern means every topic.
-pub fn choose(
+/// Finds the topics that match the patterns, in the dataflow that the patterns or `-d` name.
+/// Without patterns, every topic.
+pub fn select_topics(
     patterns: &[String],
     dataflow: Option<&str>,
     program: &str,
-) -> Result<Chosen, Failure> {
+) -> Result<SelectedTopics, Failure> {
     let (dataflow, patterns) = common_dataflow(patterns, dataflow)?;
     let state = State::open(connect(dataflow, program)?, false)?;
     let all = all(&state);
     let topics = select(all, &patterns)?;
-    Ok(Chosen { state, topics })
+    Ok(SelectedTopics { state, topics })
 }
 
-/// As [`choose`], for those who want to observe: the names, and the connection.
-pub fn choose_to_observe(
+/// As [`select_topics`], for observers: returns the names and the connection.
+pub fn select_to_observe(
     patterns: &[String],
     dataflow: Option<&str>,
     program: &str,
 ) -> Result<(Vec<String>, Connection), Failure> {
-    let chosen = choose(patterns, dataflow, program)?;
-    let names = chosen.topics.into_iter().map(|topic| topic.name).collect();
-    Ok((names, chosen.state.into_connection()))
+    let selected = select_topics(patterns, dataflow, program)?;
+    let names = selected
+        .topics
+        .into_iter()
+        .map(|topic| topic.name)
+        .collect();
+    Ok((names, selected.state.into_connection()))
 }
 
-/// The dataflow that all of them name, or none does.
+/// The dataflow that the patterns and `-d` name, if any, and the patterns without it.
 fn common_dataflow<'a>(
     patterns: &'a [String],
     dataflow: Option<&'a str>,
@@ -77,11 +82,12 @@ pub fn all(state: &State) -> Vec<Topic> {
     of_node.collect()
 }
 
-/// Those whose names fit one of the patterns, and all of them without patterns. A pattern that none fits is a mistake.
+/// The topics that match a pattern; all topics without patterns. Fails for a pattern without a
+/// match.
 fn select(all: Vec<Topic>, patterns: &[&str]) -> Result<Vec<Topic>, Failure> {
     if let Some(pattern) = patterns
         .iter()
-        .find(|pattern| !all.iter().any(|one| fits(pattern, &one.name)))
+        .find(|pattern| !all.iter().any(|one| matches_pattern(pattern, &one.name)))
     {
         let hint = match all.is_empty() {
             true => "its nodes have no outputs".to_owned(),
@@ -93,14 +99,17 @@ fn select(all: Vec<Topic>, patterns: &[&str]) -> Result<Vec<Topic>, Failure> {
         };
         return Err(Failure::invalid(format!("there is no topic `{pattern}`")).hint(hint));
     }
-    let is_meant = |one: &Topic| {
-        patterns.is_empty() || patterns.iter().any(|pattern| fits(pattern, &one.name))
+    let is_selected = |one: &Topic| {
+        patterns.is_empty()
+            || patterns
+                .iter()
+                .any(|pattern| matches_pattern(pattern, &one.name))
     };
-    Ok(all.into_iter().filter(is_meant).collect())
+    Ok(all.into_iter().filter(is_selected).collect())
 }
 
-/// Whether a name is what the pattern says, in which `*` stands for anything.
-fn fits(pattern: &str, name: &str) -> bool {
+/// Whether a name matches a pattern, in which `*` matches anything.
+fn matches_pattern(pattern: &str, name: &str) -> bool {
     let Some((begin, rest)) = pattern.split_once('*') else {
         return pattern == name;
     };
@@ -109,7 +118,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     };
     (0..=tail.len())
         .filter(|at| tail.is_char_boundary(*at))
-        .any(|at| fits(rest, &tail[at..]))
+        .any(|at| matches_pattern(rest, &tail[at..]))
 }
 
 #[cfg(test)]
@@ -117,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_anything() {
+    fn a_star_matches_anything() {
         for (pattern, name, expected) in [
             ("camera/image", "camera/image", true),
             ("camera/*", "camera/image", true),
@@ -134,12 +143,12 @@ mod tests {
             ("camera/*x", "camera/image", false),
             ("camera", "camera/image", false),
         ] {
-            assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
+            assert_eq!(matches_pattern(pattern, name), expected, "{pattern} {name}");
         }
     }
 
     #[test]
-    fn topics_may_name_one_dataflow_together() {
+    fn all_topics_must_name_the_same_dataflow() {
         let patterns = ["drive:a/b".to_owned(), "c/d".to_owned()];
         assert_eq!(
             common_dataflow(&patterns, None).unwrap(),

@@ -1,4 +1,4 @@
-//! What a sample holds, in a form for people and in one for programs.
+//! The value of a sample as text and as JSON.
 
 use std::fmt;
 
@@ -12,22 +12,22 @@ use serde_json::{Map, Value, json};
 
 use super::tensor::{Statistics, elements, readable_name};
 
-/// How much of a value is shown.
+/// Limits on the shown part of a value.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Items of a list, or elements of a tensor.
+    /// Maximum number of items of a list, or elements of a tensor.
     pub items: usize,
-    /// Bytes of a text.
+    /// Maximum length of a text in bytes.
     pub text_bytes: usize,
 }
 
 impl Limits {
-    /// A few lines of it.
+    /// A few lines.
     pub const SHORT: Self = Self {
         items: 8,
         text_bytes: 400,
     };
-    /// All of it.
+    /// No limits.
     pub const NONE: Self = Self {
         items: usize::MAX,
         text_bytes: usize::MAX,
@@ -51,18 +51,18 @@ pub enum Shown {
     Tensor(ShownTensor),
 }
 
-/// What is told of a tensor.
+/// The shown part of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShownTensor {
     shape: Vec<usize>,
     dtype: DType,
-    /// `None` for elements that are no real numbers.
+    /// `None` if the elements are not real numbers.
     statistics: Option<Statistics>,
     /// The first elements in C order, unless it is an image.
     begin: Vec<f64>,
 }
 
-/// What the sample holds.
+/// The value of a sample.
 pub fn shown(sample: &Sample, limits: Limits) -> Result<Shown, SampleError> {
     Ok(match sample.layout()? {
         Layout::Bytes => bytes(sample.bytes(), limits),
@@ -88,7 +88,7 @@ pub fn shown(sample: &Sample, limits: Limits) -> Result<Shown, SampleError> {
     })
 }
 
-/// True for an array that stands for one map, as a Python node sends a dict.
+/// True for an array that represents one map: a Python node sends a dict in this form.
 fn is_map(schema: &Schema) -> bool {
     schema
         .root()
@@ -135,7 +135,7 @@ pub fn is_image(layout: &TensorLayout) -> bool {
 }
 
 impl Shown {
-    /// For programs.
+    /// The value as JSON.
     pub fn json(&self) -> Value {
         match self {
             Self::Plain(value) => value.clone(),
@@ -285,7 +285,7 @@ fn list(items: impl Iterator<Item = Shown>, count: usize, limits: Limits) -> Sho
     Shown::List(shown, more)
 }
 
-/// JSON has no infinities: they are texts.
+/// JSON has no infinities and NaN: they become text.
 fn number(value: f64) -> Value {
     if value.is_finite() {
         value.into()
@@ -392,7 +392,7 @@ fn items(field: &Field, array: &ArrayData, range: std::ops::Range<usize>, limits
     )
 }
 
-/// Where an item of variable length lies.
+/// The range of an item of variable length.
 fn range<O: arrow_buffer::ArrowNativeType>(array: &ArrayData, at: usize) -> std::ops::Range<usize> {
     let offsets = array.buffer::<O>(0);
     offsets[at].as_usize()..offsets[at + 1].as_usize()
@@ -415,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_long_is_shortened_and_says_so() {
+    fn long_values_are_shortened_with_a_count() {
         let limits = Limits {
             items: 2,
             text_bytes: 4,

@@ -18,33 +18,34 @@ use crate::{failure::Failure, option_values::parse_duration};
 
 #[derive(Debug, Subcommand)]
 pub enum LinkCommand {
-    /// Make the key of this host, if there is none yet, and print its public half.
+    /// Generate the key of this host if it does not exist, and print its public half.
     Key {
-        /// Where the key is, or will be.
+        /// The file of the key.
         file: PathBuf,
     },
     /// Measure a link between two hosts.
     ///
-    /// Latency is taken from when a sample was due to when it was received, by the clock of one host: run both ends
-    /// on one, in network namespaces, or take latency for what it is between clocks that differ.
+    /// Latency is the time from when a sample was due until it was received. Both ends must read
+    /// the same clock for it: run them on one host, in network namespaces. Between hosts it
+    /// includes the offset of their clocks.
     #[command(subcommand)]
     Bench(BenchCommand),
 }
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Receive what others send, and say how it arrived.
+    /// Receive samples, and report rates, latencies and losses.
     Serve(ServeArguments),
-    /// Send samples on a fixed schedule.
+    /// Send samples on a fixed schedule, and report their delivery.
     Send(SendArguments),
 }
 
 #[derive(Debug, Args)]
 pub struct EndArguments {
-    /// The key of this host; it is made if there is none. See `nervure link key`.
+    /// The file of this host's key, which is generated if it does not exist.
     #[arg(long, value_name = "FILE")]
     pub key: PathBuf,
-    /// Write one JSON object a line, each second and at the end.
+    /// Write JSON to stdout, one object per second and one at the end.
     #[arg(long)]
     pub json: bool,
     /// End after this time, such as `10s`.
@@ -80,17 +81,16 @@ pub fn load_key(file: &Path) -> Result<KeyPair, Failure> {
 
 #[derive(Debug, Args)]
 pub struct ServeArguments {
-    /// Where to listen, such as `10.0.0.2:7777`.
+    /// Listen on this address, such as `10.0.0.2:7777`.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: SocketAddr,
-    /// Who may connect: a public key, as `nervure link key` prints it. Can be repeated.
+    /// Allow the host with this public key (see `nervure link key`). May be given several times.
     #[arg(long, required = true, value_name = "PUBLIC-KEY")]
     pub allow: Vec<PublicKey>,
     /// End when all streams of the first peer have ended.
     #[arg(long)]
     pub once: bool,
-    /// Write a line for each sample: stream, number, when it was due and when it was received, in nanoseconds of
-    /// CLOCK_MONOTONIC.
+    /// Write a line per sample: stream, number, due and receive time (ns of CLOCK_MONOTONIC).
     #[arg(long, value_name = "FILE")]
     pub receptions: Option<PathBuf>,
     #[command(flatten)]
@@ -99,31 +99,31 @@ pub struct ServeArguments {
 
 #[derive(Debug, Args)]
 pub struct SendArguments {
-    /// Where the other end listens.
+    /// Connect to this address.
     #[arg(long, value_name = "ADDRESS")]
     pub connect: SocketAddr,
     /// The other end's public key.
     #[arg(long, value_name = "PUBLIC-KEY")]
     pub peer: PublicKey,
-    /// A stream, such as `size=512KiB,rate_hz=30,qos=keep_last:1`. Can be repeated.
+    /// Send a stream, such as `size=512KiB,rate_hz=30,qos=keep_last:1`. May be given several times.
     ///
-    /// Keys: size (such as 64kB or 512KiB, or bytes), rate_hz, qos (keep_all:N, keep_last:N, best_effort:N, latest),
-    /// class (control, default, bulk), lifespan, deadline (such as 200ms), count (samples), copies (so many
-    /// streams of this kind).
+    /// Keys: size (such as 64kB or 512KiB, or bytes), rate_hz, qos (keep_all:N, keep_last:N,
+    /// best_effort:N, latest), class (control, default, bulk), lifespan, deadline (such as 200ms),
+    /// count (samples), copies (number of equal streams).
     #[arg(
         long = "stream",
         value_name = "STREAM",
         default_value = "size=512KiB,rate_hz=30,qos=keep_last:1"
     )]
     pub streams: Vec<StreamSpec>,
-    /// How long to wait at the end until everything has arrived or was given up.
+    /// Wait this long at the end for samples that are still in flight.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     pub drain: Duration,
     #[command(flatten)]
     pub end: EndArguments,
 }
 
-/// What a stream of the benchmark sends.
+/// The samples and the QoS of a stream of the benchmark.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamSpec {
     pub sample_bytes: usize,
@@ -210,7 +210,7 @@ fn parse_delivery(text: &str) -> Option<Delivery> {
     })
 }
 
-/// Bytes with a unit, as in a dataflow file, or a bare number of bytes.
+/// Parses a size with its unit, as in a dataflow file, or a bare number of bytes.
 fn parse_bytes(text: &str) -> Option<usize> {
     let bytes = text
         .parse()
@@ -250,8 +250,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_stream_is_told() {
-        for (text, told) in [
+    fn errors_in_a_stream_name_the_key_and_the_expected_value() {
+        for (text, expected) in [
             ("size", "expected key=value, got `size`"),
             (
                 "size=5GB",
@@ -262,7 +262,7 @@ mod tests {
             ("depth=3", "unknown key `depth`, expected size, rate_hz"),
         ] {
             let error = text.parse::<StreamSpec>().unwrap_err();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

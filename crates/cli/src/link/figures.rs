@@ -1,4 +1,4 @@
-//! What the benchmark tells: each second and at the end.
+//! The reports of the benchmark, each second and at the end.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::{failure::Failure, output};
 
-/// A sample of the benchmark begins with when it was due, its number, and how long after the start of the run it was due:
-/// the first and the last in nanoseconds, 64 bits each, little-endian.
+/// Header of a sample: due time, number, and due time since the start of the run. 64 bits each,
+/// little-endian; times in nanoseconds.
 pub const HEADER_BYTES: usize = 24;
 
 /// Which end of the link this is.
@@ -41,7 +41,7 @@ impl Latency {
         latencies.sort_unstable();
         let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
         let last = latencies.len() - 1;
-        // The nearest rank above.
+        // The nearest-rank method.
         let percentile = |share: f64| {
             millis(
                 latencies
@@ -65,19 +65,19 @@ pub struct StreamFigures {
     /// Samples that were due by the schedule (sending end).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offered: Option<u64>,
-    /// Samples taken in by the link (sending end).
+    /// Samples accepted by the link (sending end).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted: Option<u64>,
-    /// Samples delivered: received, or known to be (sending end).
+    /// Samples received, or confirmed (sending end).
     pub delivered: u64,
     pub delivered_bytes: u64,
-    /// What was lost, by cause.
+    /// Lost samples by cause.
     pub lost: BTreeMap<&'static str, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
 }
 
-/// What is known of the path and the process.
+/// Figures of the path and of this process.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct LinkFigures {
     pub rtt_ms: f64,
@@ -98,14 +98,15 @@ pub struct LinkFigures {
     pub payload_bytes: u64,
     /// Bytes copied between the application's memory and the packets, repair and decoding included.
     pub bytes_copied: u64,
-    /// Seconds of processor time of this process, the benchmark's own filling and checking of samples included.
+    /// Seconds of processor time of this process, the benchmark's own filling and checking of
+    /// samples included.
     pub cpu_s: f64,
-    /// The same for each Gbit of delivered payload.
+    /// `cpu_s` per Gbit of delivered payload.
     pub cpu_s_per_gbit: f64,
     pub invalid_packets: u64,
 }
 
-/// A line of JSON.
+/// A report: a line of JSON, or of text.
 #[derive(Debug, Serialize)]
 pub struct Report<'a> {
     /// `interval` or `summary`.
@@ -113,8 +114,8 @@ pub struct Report<'a> {
     pub end: End,
     /// Seconds since the start of the run, which is when the first sample was due.
     pub time_s: f64,
-    /// How long this is about. Of a summary: from the start of the run until the schedule ended (sending end) or the last
-    /// sample came (receiving end).
+    /// Length of the reported period in seconds. For a summary: from the start of the run until the
+    /// end of the schedule (sending end) or the last sample (receiving end).
     pub seconds: f64,
     /// Delivered payload.
     pub goodput_mbit_s: f64,
@@ -123,8 +124,8 @@ pub struct Report<'a> {
     pub link: LinkFigures,
 }
 
-/// Where figures go.
-pub struct Teller {
+/// Writes reports to stdout.
+pub struct Reporter {
     pub json: bool,
     end: End,
     began: Duration,
@@ -132,7 +133,7 @@ pub struct Teller {
     cpu_before: Duration,
 }
 
-impl Teller {
+impl Reporter {
     pub fn new(json: bool, end: End) -> Self {
         Self {
             json,
@@ -143,13 +144,13 @@ impl Teller {
         }
     }
 
-    /// The run began then.
+    /// Sets the start of the run.
     pub fn set_began(&mut self, began: Duration) {
         self.began = began;
     }
 
-    /// Tells of an interval, or of all: `kind` is `interval` or `summary`.
-    pub fn tell(
+    /// Writes a report of an interval or of the whole run: `kind` is `interval` or `summary`.
+    pub fn report(
         &mut self,
         kind: &str,
         seconds: f64,
@@ -167,8 +168,9 @@ impl Teller {
             link,
         };
         if self.json {
-            let line = serde_json::to_string(&report)
-                .map_err(|error| Failure::internal("figures cannot be written").because(error))?;
+            let line = serde_json::to_string(&report).map_err(|error| {
+                Failure::internal("cannot serialize the figures").because(error)
+            })?;
             return output::write(&(line + "\n"));
         }
         output::write(&self.human(&report))
@@ -177,7 +179,7 @@ impl Teller {
     fn human(&mut self, report: &Report<'_>) -> String {
         let mut text = String::new();
         if report.kind == "summary" {
-            text.push_str("\nin all\n");
+            text.push_str("\ntotal\n");
             for (name, stream) in report.streams {
                 text.push_str(&format!("  {name}: {}\n", describe(stream)));
             }
@@ -250,7 +252,7 @@ fn describe(stream: &StreamFigures) -> String {
     text
 }
 
-/// What is known of the path to a peer, if there is one, and of the process.
+/// Figures of the path to the peer, if there is one, and of this process.
 pub fn link_figures(link: &Link, peer: Option<&Peer>, end: End) -> LinkFigures {
     let header_bytes = if link.local_address().is_ipv4() {
         20 + 8

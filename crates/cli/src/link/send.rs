@@ -25,18 +25,18 @@ use signal_hook::{
 
 use super::{
     arguments::{SendArguments, StreamSpec},
-    figures::{End, HEADER_BYTES, StreamFigures, Teller, link_figures, monotonic},
+    figures::{End, HEADER_BYTES, Reporter, StreamFigures, link_figures, monotonic},
 };
 use crate::failure::{self, Failure};
 
-/// How often the figures are told.
+/// Interval between reports.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How long the loop may sleep without looking around.
-const PATIENCE: Duration = Duration::from_millis(50);
-/// How long it may take to tell the other end that this was all.
-const GOODBYE: Duration = Duration::from_secs(1);
-/// When a stream that keeps all is full, it is tried again after this time.
-const FULL: Duration = Duration::from_micros(500);
+/// Longest sleep of the main loop.
+const MAX_SLEEP: Duration = Duration::from_millis(50);
+/// Time limit for sending the end of the streams to the other end.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Delay before the next try on a full `keep_all` stream.
+const RETRY_WHEN_FULL: Duration = Duration::from_micros(500);
 
 pub fn send(arguments: &SendArguments) -> Result<ExitCode, Failure> {
     let local: SocketAddr = match arguments.connect {
@@ -51,14 +51,14 @@ pub fn send(arguments: &SendArguments) -> Result<ExitCode, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::internal("signals cannot be handled").because(error))?;
+            .map_err(|error| Failure::internal("cannot watch for signals").because(error))?;
     }
     let mut run = Run::open(&peer, &arguments.streams)?;
     run.wait_for_peer(&link, &stop, arguments)?;
     let code = run.work(&link, &peer, &stop, arguments)?;
     drop(run);
-    // The other end is told that the streams have ended.
-    peer.flush(GOODBYE);
+    // Sends the end of the streams.
+    peer.flush(CLOSE_TIMEOUT);
     Ok(code)
 }
 
@@ -68,14 +68,14 @@ struct Source {
     stream: OutgoingStream,
     name: String,
     sent: u64,
-    told: SendCounters,
-    told_offered: u64,
+    reported: SendCounters,
+    reported_offered: u64,
 }
 
 struct Run {
     sources: Vec<Source>,
     began: Duration,
-    /// It was, at least once.
+    /// True after the first connection.
     connected: bool,
 }
 
@@ -91,14 +91,14 @@ impl Run {
                 let stream = peer
                     .open(&name, spec.qos)
                     .map_err(|error| Failure::internal(error.to_string()))?;
-                let (told, told_offered) = (SendCounters::default(), 0);
+                let (reported, reported_offered) = (SendCounters::default(), 0);
                 Ok(Source {
                     spec: spec.clone(),
                     stream,
                     name,
                     sent: 0,
-                    told,
-                    told_offered,
+                    reported,
+                    reported_offered,
                 })
             })
             .collect::<Result<_, Failure>>()?;
@@ -109,32 +109,32 @@ impl Run {
         })
     }
 
-    /// Until the other end has opened every stream: samples are due from then on.
+    /// Waits until the other end has opened every stream: samples are due from then on.
     fn wait_for_peer(
         &mut self,
         link: &Link,
         stop: &AtomicBool,
         arguments: &SendArguments,
     ) -> Result<(), Failure> {
-        let mut told = false;
+        let mut reported = false;
         let began = monotonic();
         let mut unopened = self.sources.iter().peekable();
         while let Some(source) = unopened.peek()
             && !stop.load(Ordering::Relaxed)
         {
             let opened = source.stream.wait_opened(Duration::from_millis(100));
-            // Who is turned away is told why, and has no stream then.
-            tell_events(link, &mut self.connected)?;
+            // A refused end gets the reason as an event, and has no streams.
+            process_events(link, &mut self.connected)?;
             if opened.map_err(|error| Failure::internal(format!("{}: {error}", source.name)))? {
                 unopened.next();
                 continue;
             }
-            if !told && monotonic() - began > Duration::from_secs(2) {
-                told = true;
+            if !reported && monotonic() - began > Duration::from_secs(2) {
+                reported = true;
                 note!(
                     "waiting for {}: {}",
                     arguments.connect,
-                    unheard(self.connected)
+                    missing_answer(self.connected)
                 );
             }
             let waited = monotonic() - began;
@@ -149,9 +149,11 @@ impl Run {
                 return Err(Failure::internal(format!(
                     "{}: {}",
                     arguments.connect,
-                    unheard(self.connected)
+                    missing_answer(self.connected)
                 ))
-                .hint("check the address, and that UDP passes between the hosts"));
+                .hint(
+                    "check the address, and that a firewall does not block UDP between the hosts",
+                ));
             }
         }
         Ok(())
@@ -165,34 +167,34 @@ impl Run {
         arguments: &SendArguments,
     ) -> Result<ExitCode, Failure> {
         self.began = monotonic();
-        let mut teller = Teller::new(arguments.end.json, End::Send);
-        teller.set_began(self.began);
+        let mut reporter = Reporter::new(arguments.end.json, End::Send);
+        reporter.set_began(self.began);
         let end = arguments.end.duration.map(|duration| self.began + duration);
         let mut due: BinaryHeap<Reverse<(Duration, usize)>> = (0..self.sources.len())
             .map(|number| Reverse((self.began, number)))
             .collect();
-        let mut next_tell = self.began + INTERVAL;
-        let mut last_tell = self.began;
+        let mut next_report = self.began + INTERVAL;
+        let mut last_report = self.began;
         while !stop.load(Ordering::Relaxed) {
             let now = monotonic();
             if end.is_some_and(|end| now >= end) || due.is_empty() || link.failure().is_some() {
                 break;
             }
-            if now >= next_tell {
-                teller.tell(
+            if now >= next_report {
+                reporter.report(
                     "interval",
-                    (now - last_tell).as_secs_f64(),
+                    (now - last_report).as_secs_f64(),
                     &self.interval(now),
                     link_figures(link, Some(peer), End::Send),
                 )?;
-                (last_tell, next_tell) = (now, next_tell + INTERVAL);
+                (last_report, next_report) = (now, next_report + INTERVAL);
             }
-            tell_events(link, &mut self.connected)?;
+            process_events(link, &mut self.connected)?;
             let Some(Reverse((at, number))) = due.peek().copied() else {
                 break;
             };
             if at > now {
-                std::thread::sleep((at - now).min(next_tell - now).min(PATIENCE));
+                std::thread::sleep((at - now).min(next_report - now).min(MAX_SLEEP));
                 continue;
             }
             due.pop();
@@ -205,9 +207,9 @@ impl Run {
             let left = (produced + arguments.drain).saturating_sub(monotonic());
             source.stream.flush(left);
         }
-        tell_events(link, &mut self.connected)?;
+        process_events(link, &mut self.connected)?;
         let seconds = (produced - self.began).as_secs_f64();
-        teller.tell(
+        reporter.report(
             "summary",
             seconds,
             &self.summary(produced, end),
@@ -233,10 +235,14 @@ impl Run {
     fn interval(&mut self, now: Duration) -> BTreeMap<String, StreamFigures> {
         let began = self.began;
         let figures = self.sources.iter_mut().map(|source| {
-            let counters = source.stream.counters().unwrap_or(source.told);
+            let counters = source.stream.counters().unwrap_or(source.reported);
             let offered = source.offered(now - began);
-            let figures = figures(&counters, &source.told, offered - source.told_offered);
-            (source.told, source.told_offered) = (counters, offered);
+            let figures = figures(
+                &counters,
+                &source.reported,
+                offered - source.reported_offered,
+            );
+            (source.reported, source.reported_offered) = (counters, offered);
             (source.name.clone(), figures)
         });
         figures.collect()
@@ -249,7 +255,7 @@ impl Run {
     ) -> BTreeMap<String, StreamFigures> {
         let until = end.unwrap_or(produced).min(produced);
         let figures = self.sources.iter().map(|source| {
-            let counters = source.stream.counters().unwrap_or(source.told);
+            let counters = source.stream.counters().unwrap_or(source.reported);
             let mut figures = figures(
                 &counters,
                 &SendCounters::default(),
@@ -263,7 +269,7 @@ impl Run {
 }
 
 impl Source {
-    /// Samples that are due within a time, by the schedule.
+    /// Number of samples that are due within a time.
     fn offered(&self, elapsed: Duration) -> u64 {
         let due = (elapsed.as_secs_f64() * self.spec.rate_hz - 1e-6).ceil() as u64;
         self.spec.count.map_or(due, |count| due.min(count))
@@ -273,7 +279,7 @@ impl Source {
         began + Duration::from_secs_f64(self.sent as f64 / self.spec.rate_hz)
     }
 
-    /// Sends the sample that is due. Returns when to come again, if ever.
+    /// Sends the sample that is due. Returns the time of the next one, if any.
     fn send_due(&mut self, now: Duration, began: Duration) -> Result<Option<Duration>, Failure> {
         match self.stream.try_send(sample(
             began,
@@ -282,7 +288,9 @@ impl Source {
             self.spec.sample_bytes,
         )) {
             Ok(()) => self.sent += 1,
-            Err(StreamError::Send(SendError::Full { .. })) => return Ok(Some(now + FULL)),
+            Err(StreamError::Send(SendError::Full { .. })) => {
+                return Ok(Some(now + RETRY_WHEN_FULL));
+            }
             Err(error) => return Err(Failure::internal(format!("{}: {error}", self.name))),
         }
         let more = self.spec.count.is_none_or(|count| self.sent < count);
@@ -290,7 +298,7 @@ impl Source {
     }
 }
 
-fn tell_events(link: &Link, connected: &mut bool) -> Result<(), Failure> {
+fn process_events(link: &Link, connected: &mut bool) -> Result<(), Failure> {
     while let Some(event) = link.next_event(Duration::ZERO) {
         match event {
             LinkEvent::Disconnected { why, .. }
@@ -312,12 +320,12 @@ fn tell_events(link: &Link, connected: &mut bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the other end has not done.
-fn unheard(connected: bool) -> &'static str {
+/// Describes what is missing from the other end.
+fn missing_answer(connected: bool) -> &'static str {
     if connected {
-        "connected, and its answer is still to come"
+        "connected, waiting for the streams to open"
     } else {
-        "nothing heard yet"
+        "no answer yet"
     }
 }
 
@@ -325,7 +333,7 @@ fn refused(link: &Link, why: &DisconnectReason) -> Failure {
     let why = why.to_string();
     let why = why.lines().next().unwrap_or_default();
     Failure::internal(format!("not connected: {why}")).hint(format!(
-        "the other end must run `nervure link bench serve --allow {}`, and --peer be its public key",
+        "run `nervure link bench serve --allow {}` at the other end, and pass its public key to `--peer`",
         link.public_key()
     ))
 }
@@ -349,7 +357,7 @@ fn figures(now: &SendCounters, before: &SendCounters, offered: u64) -> StreamFig
     }
 }
 
-/// A header, and a byte that tells the sample's number, over and over.
+/// A header, filled up with a byte that depends on the sample's number.
 fn sample(began: Duration, due: Duration, number: u64, bytes: usize) -> Bytes {
     let mut sample = Vec::with_capacity(bytes.max(HEADER_BYTES));
     for word in [

@@ -24,16 +24,16 @@ use signal_hook::{
 
 use super::{
     arguments::ServeArguments,
-    figures::{End, HEADER_BYTES, Latency, StreamFigures, Teller, link_figures, monotonic},
+    figures::{End, HEADER_BYTES, Latency, Reporter, StreamFigures, link_figures, monotonic},
 };
 use crate::failure::Failure;
 
-/// A peer that closed its connection and has made no other for so long is gone.
-const GONE: Duration = Duration::from_secs(3);
-/// How often the figures are told.
+/// A peer that closed its connection and has not reconnected within this time has ended.
+const PEER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Interval between reports.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How long the loop may sleep without looking around.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// Longest sleep of the main loop.
+const MAX_SLEEP: Duration = Duration::from_millis(20);
 
 pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let link = arguments
@@ -47,7 +47,7 @@ pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::internal("signals cannot be handled").because(error))?;
+            .map_err(|error| Failure::internal("cannot watch for signals").because(error))?;
     }
     let receptions = arguments
         .receptions
@@ -55,7 +55,7 @@ pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         .map(File::create)
         .transpose();
     let receptions = receptions
-        .map_err(|error| Failure::invalid("--receptions cannot be written").because(error))?
+        .map_err(|error| Failure::invalid("cannot write the file of --receptions").because(error))?
         .map(BufWriter::new);
     let mut run = Run {
         link,
@@ -67,8 +67,9 @@ pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     };
     run.work(&stop, arguments)?;
     if let Some(mut file) = run.receptions {
-        file.flush()
-            .map_err(|error| Failure::internal("--receptions cannot be written").because(error))?;
+        file.flush().map_err(|error| {
+            Failure::internal("cannot write the file of --receptions").because(error)
+        })?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -76,11 +77,11 @@ pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
 struct Run {
     link: Link,
     streams: BTreeMap<(PublicKey, u32), Sink>,
-    /// Who connected first.
+    /// The peer that connected first.
     peer: Option<PublicKey>,
-    /// When the run began at the sending end, by the first sample that came.
+    /// Start of the run at the sending end, from the first sample.
     began: Option<Duration>,
-    /// It said goodbye, and has not come back.
+    /// When the first peer closed its connection, unless it has reconnected.
     gone_since: Option<Duration>,
     receptions: Option<BufWriter<File>>,
 }
@@ -91,43 +92,43 @@ struct Sink {
     delivered: u64,
     delivered_bytes: u64,
     latencies: Vec<Duration>,
-    /// What the last interval had told.
-    told: (u64, u64, usize),
+    /// Samples, bytes and latencies at the last report.
+    reported: (u64, u64, usize),
     wrong: u64,
     counters: ReceiveCounters,
 }
 
 impl Run {
     fn work(&mut self, stop: &AtomicBool, arguments: &ServeArguments) -> Result<(), Failure> {
-        let mut teller = Teller::new(arguments.end.json, End::Serve);
+        let mut reporter = Reporter::new(arguments.end.json, End::Serve);
         let listens = monotonic();
         let end = arguments.end.duration.map(|duration| listens + duration);
-        let (mut last_tell, mut next_tell) = (listens, listens + INTERVAL);
+        let (mut last_report, mut next_report) = (listens, listens + INTERVAL);
         let mut last = listens;
         while !stop.load(Ordering::Relaxed) {
-            self.take_events();
-            if let Some(received) = self.link.receive_any(PATIENCE) {
+            self.process_events();
+            if let Some(received) = self.link.receive_any(MAX_SLEEP) {
                 last = monotonic();
                 if let Some(began) = self.receive(&received, last) {
-                    teller.set_began(began);
-                    (last_tell, next_tell) = (began, began + INTERVAL);
+                    reporter.set_began(began);
+                    (last_report, next_report) = (began, began + INTERVAL);
                 }
-                self.note(&received, last)?;
+                self.write_reception(&received, last)?;
             }
             let now = monotonic();
-            if now >= next_tell {
+            if now >= next_report {
                 let streams = self.interval();
                 if self.began.is_some() {
                     let peer = self.peer.map(|peer| self.link.peer(peer));
                     let figures = link_figures(&self.link, peer.as_ref(), End::Serve);
-                    teller.tell(
+                    reporter.report(
                         "interval",
-                        (now - last_tell).as_secs_f64(),
+                        (now - last_report).as_secs_f64(),
                         &streams,
                         figures,
                     )?;
                 }
-                (last_tell, next_tell) = (now, next_tell + INTERVAL);
+                (last_report, next_report) = (now, next_report + INTERVAL);
             }
             if let Some(failure) = self.link.failure() {
                 return Err(Failure::internal(format!("the link has ended: {failure}")));
@@ -136,7 +137,7 @@ impl Run {
                 break;
             }
         }
-        self.take_events();
+        self.process_events();
         let peer = self.peer.map(|peer| self.link.peer(peer));
         let seconds = self
             .began
@@ -146,7 +147,7 @@ impl Run {
             .values()
             .map(|sink| (sink.name.clone(), sink.summary()))
             .collect();
-        teller.tell(
+        reporter.report(
             "summary",
             seconds,
             &streams,
@@ -154,7 +155,7 @@ impl Run {
         )
     }
 
-    fn take_events(&mut self) {
+    fn process_events(&mut self) {
         while let Some(event) = self.link.next_event(Duration::ZERO) {
             match event {
                 LinkEvent::Connected { peer, address } => {
@@ -174,7 +175,7 @@ impl Run {
                         delivered: 0,
                         delivered_bytes: 0,
                         latencies: Vec::new(),
-                        told: (0, 0, 0),
+                        reported: (0, 0, 0),
                         wrong: 0,
                         counters: ReceiveCounters::default(),
                         stream,
@@ -187,18 +188,19 @@ impl Run {
                 LinkEvent::Refused {
                     peer, address, why, ..
                 } => {
-                    let who = peer.map_or_else(|| "someone".to_owned(), |peer| peer.to_string());
-                    note!("turned away {who} at {address}: {why}");
+                    let name =
+                        peer.map_or_else(|| "an unknown peer".to_owned(), |peer| peer.to_string());
+                    note!("refused {name} at {address}: {why}");
                 }
                 LinkEvent::Forgotten { .. } | LinkEvent::PeerLost { .. } => {}
             }
         }
     }
 
-    /// Takes a sample; returns when the run began, if this is its first.
+    /// Processes a sample. Returns the start of the run if this is its first sample.
     fn receive(&mut self, received: &Received, now: Duration) -> Option<Duration> {
         if !self.streams.contains_key(&(received.peer, received.stream)) {
-            self.take_events();
+            self.process_events();
         }
         if let Some(sink) = self.streams.get_mut(&(received.peer, received.stream)) {
             sink.receive(&received.sample.payload, now);
@@ -206,14 +208,14 @@ impl Run {
         if self.began.is_some() {
             return None;
         }
-        // Later by what this sample took, as the end of the run will be by what the last one took.
+        // Includes the latency of this sample, as the end of the run includes that of the last one.
         let offset = Duration::from_nanos(word(&received.sample.payload, 2)?);
         self.began = Some(now.saturating_sub(offset));
         self.began
     }
 
-    /// Writes a line about a sample, where that is asked for.
-    fn note(&mut self, received: &Received, now: Duration) -> Result<(), Failure> {
+    /// Writes a line about a sample to the file of `--receptions`.
+    fn write_reception(&mut self, received: &Received, now: Duration) -> Result<(), Failure> {
         let Some(file) = &mut self.receptions else {
             return Ok(());
         };
@@ -224,8 +226,9 @@ impl Run {
         let (Some(due), Some(number)) = (word(payload, 0), word(payload, 1)) else {
             return Ok(());
         };
-        writeln!(file, "{} {number} {due} {}", sink.name, now.as_nanos())
-            .map_err(|error| Failure::internal("--receptions cannot be written").because(error))
+        writeln!(file, "{} {number} {due} {}", sink.name, now.as_nanos()).map_err(|error| {
+            Failure::internal("cannot write the file of --receptions").because(error)
+        })
     }
 
     fn interval(&mut self) -> BTreeMap<String, StreamFigures> {
@@ -235,15 +238,15 @@ impl Run {
             .collect()
     }
 
-    /// Whether the first peer is gone, or there were streams and all have ended.
+    /// Whether the first peer has ended, or all streams have.
     fn is_over(&mut self) -> bool {
         self.gone_since
-            .is_some_and(|since| monotonic() - since > GONE)
+            .is_some_and(|since| monotonic() - since > PEER_TIMEOUT)
             || !self.streams.is_empty() && self.streams.values_mut().all(Sink::has_ended)
     }
 }
 
-/// A number of a sample's header.
+/// A word of a sample's header.
 fn word(payload: &[u8], place: usize) -> Option<u64> {
     payload
         .get(place * 8..)?
@@ -283,8 +286,8 @@ impl Sink {
     }
 
     fn interval(&mut self) -> StreamFigures {
-        let (delivered, bytes, latencies) = self.told;
-        self.told = (self.delivered, self.delivered_bytes, self.latencies.len());
+        let (delivered, bytes, latencies) = self.reported;
+        self.reported = (self.delivered, self.delivered_bytes, self.latencies.len());
         StreamFigures {
             delivered: self.delivered - delivered,
             delivered_bytes: self.delivered_bytes - bytes,

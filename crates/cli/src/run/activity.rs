@@ -1,27 +1,27 @@
-//! Whether the consumer of an edge takes the samples that wait for it.
+//! Detects a consumer that does not take its queued samples.
 
 use std::time::Duration;
 
-/// A consumer that took nothing for less may be slow, or about to start.
+/// A consumer that is idle for less than this may be slow, or about to start.
 const DECIDED_AFTER: Duration = Duration::from_secs(1);
 
-/// What is known of a consumer from its counters.
+/// The activity of a consumer, from its counters.
 #[derive(Debug, Default)]
 pub struct ConsumerActivity {
     received: u64,
-    /// It took samples between the last two looks, or has taken some before the first.
+    /// It took samples between the last two updates, or before the first one.
     took: bool,
-    /// Since when samples wait and none is taken.
+    /// Since when samples are queued and none is taken.
     waiting_since: Option<Duration>,
-    looked_at: Duration,
+    updated_at: Duration,
 }
 
 impl ConsumerActivity {
-    /// Takes in what the counters say at that time.
+    /// Updates the activity with the queue length and the count of received samples at a time.
     pub fn update(&mut self, queued: u64, received: u64, elapsed: Duration) {
         self.took = received != self.received;
         self.received = received;
-        self.looked_at = elapsed;
+        self.updated_at = elapsed;
         self.waiting_since = match (queued, self.took) {
             (0, _) => None,
             (_, true) => Some(elapsed),
@@ -29,18 +29,18 @@ impl ConsumerActivity {
         };
     }
 
-    /// For how long it has taken nothing although samples wait; `None` when that is too short to mean anything.
+    /// How long it has taken nothing although samples are queued; `None` below [`DECIDED_AFTER`].
     pub fn took_nothing_for(&self) -> Option<Duration> {
-        let idle = self.looked_at.saturating_sub(self.waiting_since?);
+        let idle = self.updated_at.saturating_sub(self.waiting_since?);
         (idle >= DECIDED_AFTER).then_some(idle)
     }
 
-    /// Whether a later look will tell a slow consumer from one that takes nothing.
+    /// Whether only a later update can distinguish a slow consumer from one that takes nothing.
     pub fn is_undecided(&self) -> bool {
         self.waiting_since.is_some() && !self.took && self.took_nothing_for().is_none()
     }
 
-    /// How long to look until nothing is undecided.
+    /// After this time no consumer is undecided any more.
     pub const fn decided_after() -> Duration {
         DECIDED_AFTER
     }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_consumer_that_takes_nothing_is_told_from_a_slow_one() {
+    fn a_consumer_that_takes_nothing_is_not_a_slow_one() {
         let mut activity = ConsumerActivity::default();
         activity.update(10, 0, Duration::from_secs(1));
         assert!(activity.is_undecided());
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(
             (activity.took_nothing_for(), activity.is_undecided()),
             (None, false),
-            "nothing waits for it"
+            "its queue is empty"
         );
     }
 }

@@ -1,4 +1,5 @@
-//! What `run` shows. There are three ways, each a binding of one contract: a live table, plain lines, JSON.
+//! The output of `run`. The trait [`Display`] has three implementations: a live table, plain lines,
+//! JSON.
 
 use std::{
     borrow::Cow,
@@ -20,21 +21,21 @@ use crate::{
     source::{colour_on_stderr, wants_colour},
 };
 
-/// A way to show a run.
+/// Shows a run.
 pub trait Display {
-    /// Something happened.
+    /// Shows a report of the keeper.
     fn message(&mut self, message: &Message);
-    /// The counters were read.
+    /// Shows new values of the counters.
     fn figures(&mut self, nodes: &Nodes, edges: &Edges, elapsed: Duration);
-    /// No message follows for now.
+    /// Writes buffered lines: no message follows for now.
     fn flush(&mut self) {}
-    /// It is over.
+    /// Shows the summary.
     fn conclude(&mut self, summary: &Summary, edges: &Edges, elapsed: Duration);
-    /// Where it is shown.
+    /// The streams that it writes to.
     fn streams(&mut self) -> &mut Streams;
 }
 
-/// How log records become lines, and where they go.
+/// Formats log records as lines, and selects their stream.
 #[derive(Debug)]
 pub struct Lines {
     name_width: usize,
@@ -43,7 +44,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Longer names are not aligned.
+    /// Names above this width, in characters, are not aligned.
     const MAX_NAME_WIDTH: usize = 20;
 
     pub fn new(plan: &Plan) -> Self {
@@ -61,7 +62,7 @@ impl Lines {
         }
     }
 
-    /// The line of a record, without its end.
+    /// The stream and the line of a record, without a newline.
     pub fn of(&self, record: &LogRecord) -> (Target, String) {
         let target = if record.stream == "stdout" {
             Target::Stdout
@@ -89,7 +90,8 @@ impl Lines {
     }
 }
 
-/// Who says something, and what: what is said of a node is said by `nervure`.
+/// The author and the text of a record. Records of the keeper about a node have `nervure` as their
+/// author.
 pub fn record_line(record: &LogRecord) -> (Cow<'_, str>, String) {
     let is_nodes_own = matches!(record.stream.as_str(), "stdout" | "stderr");
     let text = plain_text(&record.text);
@@ -105,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_node_writes_to_stdout_is_data() {
+    fn only_stdout_of_nodes_goes_to_stdout() {
         let lines = Lines {
             name_width: 7,
             colour_stdout: false,

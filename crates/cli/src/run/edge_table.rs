@@ -1,4 +1,4 @@
-//! Tables of edges, as `run` and `top` show them: each chooses its columns.
+//! Tables of edges for `run` and `top`, which choose the columns.
 
 use super::{
     edges::{Edge, Edges, Figures, Totals},
@@ -9,37 +9,37 @@ use crate::{
     table::{Align, Colour, Table},
 };
 
-/// A column: its heading, and what it says of an edge.
+/// A column: its heading, and its value for an edge.
 pub struct Column {
     name: &'static str,
     align: Align,
-    /// Of whose counters it is.
-    of: Of,
+    /// The end whose counters the value needs.
+    needs: Ends,
     value: fn(&Row<'_>) -> String,
     colour: fn(&Row<'_>) -> Option<Colour>,
 }
 
-/// Whose counters a value is made of.
+/// The ends of an edge whose counters a value needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
-    Nobody,
+enum Ends {
+    Neither,
     Producer,
     Consumer,
     Both,
 }
 
-/// An edge, with what was counted on it.
+/// An edge with its counters and figures.
 pub struct Row<'a> {
     edge: &'a Edge,
     totals: Totals,
     figures: Figures,
 }
 
-const fn number(name: &'static str, of: Of, value: fn(&Row<'_>) -> String) -> Column {
+const fn number(name: &'static str, needs: Ends, value: fn(&Row<'_>) -> String) -> Column {
     Column {
         name,
         align: Align::Right,
-        of,
+        needs,
         value,
         colour: |_| None,
     }
@@ -49,14 +49,14 @@ const fn text(name: &'static str, value: fn(&Row<'_>) -> String) -> Column {
     Column {
         name,
         align: Align::Left,
-        of: Of::Nobody,
+        needs: Ends::Neither,
         value,
         colour: |_| None,
     }
 }
 
 impl Column {
-    /// What it says of an edge: `?` where the counters are not readable.
+    /// The value for an edge; `?` if its counters are not readable.
     fn text(&self, row: &Row<'_>) -> String {
         if self.is_known(row) {
             (self.value)(row)
@@ -74,16 +74,16 @@ impl Column {
     }
 
     fn is_known(&self, row: &Row<'_>) -> bool {
-        let needs = |end| self.of == end || self.of == Of::Both;
-        (!needs(Of::Producer) || row.edge.has_output())
-            && (!needs(Of::Consumer) || row.edge.has_input())
+        let needs = |end| self.needs == end || self.needs == Ends::Both;
+        (!needs(Ends::Producer) || row.edge.has_output())
+            && (!needs(Ends::Consumer) || row.edge.has_input())
     }
 }
 
-/// In the place of what was counted and cannot be read.
+/// Shown in the place of a value that is not readable.
 const UNKNOWN: &str = "?";
 
-/// A count, or `?` where it cannot be read.
+/// A count, or `?` if it is not readable.
 pub fn known(is_known: bool, count: u64) -> String {
     if is_known {
         count.to_string()
@@ -93,48 +93,50 @@ pub fn known(is_known: bool, count: u64) -> String {
 }
 
 pub const EDGE: Column = text("edge", |row| row.edge.name());
-pub const RATE: Column = number("hz", Of::Consumer, |row| format::rate(row.figures.rate_hz));
-pub const BANDWIDTH: Column = number("mb/s", Of::Consumer, |row| {
+pub const RATE: Column = number("hz", Ends::Consumer, |row| {
+    format::rate(row.figures.rate_hz)
+});
+pub const BANDWIDTH: Column = number("mb/s", Ends::Consumer, |row| {
     format::megabytes(row.figures.bytes_per_second)
 });
-pub const SENT: Column = number("sent", Of::Producer, |row| {
+pub const SENT: Column = number("sent", Ends::Producer, |row| {
     row.totals.output.published().to_string()
 });
-pub const RECEIVED: Column = number("received", Of::Consumer, |row| {
+pub const RECEIVED: Column = number("received", Ends::Consumer, |row| {
     row.totals.input.received.to_string()
 });
-/// Of the last samples, as [`RATE`] and [`BANDWIDTH`].
-pub const P50: Column = number("p50", Of::Consumer, |row| {
+/// Median over the last two seconds, as [`RATE`] and [`BANDWIDTH`].
+pub const P50: Column = number("p50", Ends::Consumer, |row| {
     format::latency(row.figures.p50_nanos)
 });
-pub const P99: Column = number("p99", Of::Consumer, |row| {
+pub const P99: Column = number("p99", Ends::Consumer, |row| {
     format::latency(row.figures.p99_nanos)
 });
-/// Of all samples.
-pub const TOTAL_P50: Column = number("p50", Of::Consumer, |row| {
+/// Median over all samples.
+pub const TOTAL_P50: Column = number("p50", Ends::Consumer, |row| {
     format::latency(row.totals.input.latency.quantile(0.5))
 });
-pub const TOTAL_P99: Column = number("p99", Of::Consumer, |row| {
+pub const TOTAL_P99: Column = number("p99", Ends::Consumer, |row| {
     format::latency(row.totals.input.latency.quantile(0.99))
 });
-pub const MAX: Column = number("max", Of::Consumer, |row| {
+pub const MAX: Column = number("max", Ends::Consumer, |row| {
     let latency = &row.totals.input.latency;
     format::latency((latency.count() > 0).then(|| latency.max_nanos()))
 });
 pub const QUEUE: Column = Column {
     colour: how_full,
-    ..number("queue", Of::Both, |row| {
+    ..number("queue", Ends::Both, |row| {
         format!("{}/{}", row.totals.queued(), row.edge.queue.depth)
     })
 };
-pub const HELD: Column = number("held", Of::Consumer, |row| {
+pub const HELD: Column = number("held", Ends::Consumer, |row| {
     row.totals.input.held.to_string()
 });
 pub const LOST: Column = Column {
     colour: how_lossy,
-    ..number("lost", Of::Both, |row| row.totals.lost().to_string())
+    ..number("lost", Ends::Both, |row| row.totals.lost().to_string())
 };
-pub const WAITED: Column = number("waited", Of::Producer, |row| {
+pub const WAITED: Column = number("waited", Ends::Producer, |row| {
     let nanos = row.totals.output.blocked_nanos;
     format::latency((nanos > 0).then_some(nanos))
 });
@@ -144,7 +146,7 @@ pub const WHY_LOST: Column = text("why lost", |row| {
         .unwrap_or_else(|| losses::causes(&row.totals))
 });
 
-/// A full queue is red, one with little room yellow. Of `latest` it is meant to be full.
+/// Red for a full queue, yellow from 80 %. A queue of `latest` is full by design.
 fn how_full(row: &Row<'_>) -> Option<Colour> {
     let (queued, depth) = (row.totals.queued(), u64::from(row.edge.queue.depth));
     match queued {
@@ -155,7 +157,8 @@ fn how_full(row: &Row<'_>) -> Option<Colour> {
     }
 }
 
-/// An edge that loses samples is red, one that has lost some yellow. `latest` loses them on purpose.
+/// Red for an edge that loses samples at the moment, yellow for one that has lost some. `latest`
+/// loses samples by design.
 fn how_lossy(row: &Row<'_>) -> Option<Colour> {
     let lost = row.totals.lost();
     let before = row.edge.span().map_or(lost, |(first, _, _)| first.lost());
@@ -167,13 +170,13 @@ fn how_lossy(row: &Row<'_>) -> Option<Colour> {
     }
 }
 
-/// Columns that a narrow terminal does not get, the first ones first: what is lost matters more.
-const GIVE_WAY: [&str; 4] = [MAX.name, BANDWIDTH.name, HELD.name, P50.name];
+/// Columns that are dropped on narrow terminals, in this order.
+const DROPPED_FIRST: [&str; 4] = [MAX.name, BANDWIDTH.name, HELD.name, P50.name];
 
-/// The names of edges are not cut to less than this while there is a column to give way.
+/// Columns are dropped before the names of edges are cut below this width.
 const NAME_WIDTH: usize = 30;
 
-/// The table of some edges, without the columns for which that width has no room.
+/// The table of some edges, without the columns that do not fit `width`.
 pub fn table_within<'a>(
     edges: impl IntoIterator<Item = &'a Edge> + Clone,
     columns: &[Column],
@@ -181,7 +184,7 @@ pub fn table_within<'a>(
 ) -> Table {
     let mut columns: Vec<&Column> = columns.iter().collect();
     let mut table = table(edges.clone(), columns.iter().copied());
-    for name in GIVE_WAY {
+    for name in DROPPED_FIRST {
         if table.excess(width, NAME_WIDTH) == 0 {
             break;
         }
@@ -222,7 +225,8 @@ pub fn table<'a, 'c>(
     table
 }
 
-/// At most `most` edges: those whose counters are not readable, then those with the most losses, where not all fit.
+/// At most `most` edges. If there are more: first those with unreadable counters, then those with
+/// the most losses.
 pub fn most_lossy(edges: &Edges, most: usize) -> Vec<&Edge> {
     let mut shown: Vec<&Edge> = edges.iter().collect();
     if shown.len() > most {
@@ -242,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_give_way_before_names_and_what_is_lost() {
+    fn columns_are_dropped_before_names_are_cut() {
         let queue = Queue {
             policy: Policy::DropOldest,
             depth: 10,
@@ -268,7 +272,7 @@ mod tests {
             "{}",
             shown(55)
         );
-        // Nothing is left to give way: the name does.
+        // No further column can be dropped: the name is cut.
         assert_eq!(heading(40), "HZ P99 QUEUE LOST");
         assert!(
             shown(40).contains("camera/image -> d\u{2026}"),

@@ -1,4 +1,4 @@
-//! What the counters say of every edge.
+//! The counters of every edge.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -14,17 +14,17 @@ use nervure_protocol::{
 use nervure_shm::{CountersPage, InputCounters, OutputCounters};
 use rustix::fd::OwnedFd;
 
-/// Samples over which rates are taken: two seconds at two samples a second.
+/// Readings over which rates are computed: two seconds at two readings per second.
 const WINDOW: usize = 5;
 
 /// A node by its index, and a row of its counters page.
 type Row = (u32, u32);
 
-/// Every edge that was ever wired, over all restarts of its nodes: the counters of a process go on from those of the
-/// last one.
+/// Every edge that was ever wired. Counters continue over restarts: each process starts with those
+/// of the last one.
 #[derive(Debug, Default)]
 pub struct Edges {
-    /// Of each node's last process.
+    /// Counters pages of each node's last process.
     pages: BTreeMap<u32, Page>,
     list: Vec<Edge>,
     by_input: HashMap<String, usize>,
@@ -34,19 +34,19 @@ pub struct Edges {
 #[derive(Debug)]
 struct Page {
     node: String,
-    /// The mapping, or why there is none.
+    /// The mapped page, or the error.
     counters: Result<CountersPage, String>,
-    /// As last found.
+    /// Result of the last reading.
     unreadable: Option<Unreadable>,
     is_reported: bool,
 }
 
-/// A node that has overwritten its counters.
+/// A node whose counters are not readable, because it has overwritten them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Its id.
+    /// The id of the node.
     pub node: String,
-    /// What is wrong with them.
+    /// The reason.
     pub why: String,
 }
 
@@ -67,55 +67,55 @@ pub struct Edge {
     pub topic: String,
     /// `node/input`.
     pub input: String,
-    /// Its queue.
+    /// The queue of the input.
     pub queue: Queue,
-    /// True when its consumer is an observer, and no node of the dataflow.
+    /// True if the consumer is an observer, not a node of the dataflow.
     pub observer: bool,
     producer: Row,
     consumer: Row,
-    /// Of its producer's and its consumer's end, where the counters could not be read last.
+    /// For the producer and the consumer: the error of the last reading, if it failed.
     unreadable: [Option<Unreadable>; 2],
-    /// The last samples, the newest at the back.
+    /// The last readings, the newest at the back.
     samples: VecDeque<(Duration, Totals)>,
     activity: ConsumerActivity,
-    /// Why one of its ends cut it off.
+    /// The reason, if one end has cut the edge off.
     failure: Option<String>,
     shortage: Option<Shortage>,
 }
 
-/// A resource of the system is short at one end of an edge.
+/// A shortage of a system resource at one end of an edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// The node, the resource, and where its limit is set.
+    /// The node, the resource, and where to raise its limit.
     pub cause: String,
-    /// The edge works again.
+    /// True if the edge works again.
     pub is_over: bool,
 }
 
-/// The counters of an edge, over all restarts.
+/// The counters of an edge, over all restarts of its nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// What its producer counted; zeros where that is not readable.
+    /// Counters of the producer; zeros if they are not readable.
     pub output: OutputCounters,
-    /// What its consumer counted; zeros where that is not readable.
+    /// Counters of the consumer; zeros if they are not readable.
     pub input: InputCounters,
 }
 
-/// What an edge does at the moment.
+/// Figures of an edge over the last two seconds.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// Samples received a second.
+    /// Samples received per second.
     pub rate_hz: f64,
-    /// Payload bytes received a second.
+    /// Payload bytes received per second.
     pub bytes_per_second: f64,
-    /// Half of the samples took at most so long, in nanoseconds.
+    /// Median latency in nanoseconds.
     pub p50_nanos: Option<u64>,
-    /// 99 % of the samples took at most so long, in nanoseconds.
+    /// 99th percentile of the latency in nanoseconds.
     pub p99_nanos: Option<u64>,
 }
 
 impl Edges {
-    /// A process was started.
+    /// Adds the counters page of a process that was started.
     pub fn add_node(&mut self, node: &NodeStarted, page: &OwnedFd) {
         let counters = CountersPage::map(page, false).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => format!("its counters page was overwritten: {error}"),
@@ -130,11 +130,11 @@ impl Edges {
         self.pages.insert(node.node, page);
     }
 
-    /// An edge was wired between two processes.
+    /// Adds an edge that was wired between two processes.
     pub fn add(&mut self, wired: &EdgeWired) {
         if let Some(&known) = self.by_input.get(&wired.input) {
-            // What one of its processes lacked, the next one may have.
-            self.list[known].note_that_it_works();
+            // A shortage of an earlier process does not apply to a new one.
+            self.list[known].end_shortage();
             return;
         }
         self.by_input.insert(wired.input.clone(), self.list.len());
@@ -153,8 +153,8 @@ impl Edges {
         });
     }
 
-    /// The keeper says how an edge does.
-    pub fn note(&mut self, status: &EdgeStatus) {
+    /// Updates the status of an edge from a report of the keeper.
+    pub fn set_status(&mut self, status: &EdgeStatus) {
         let Some(edge) = self
             .by_input
             .get(&status.input)
@@ -169,13 +169,13 @@ impl Edges {
                     is_over: false,
                 });
             }
-            EdgeState::Working => edge.note_that_it_works(),
+            EdgeState::Working => edge.end_shortage(),
             EdgeState::Failed => edge.failure = Some(status.cause.clone()),
             EdgeState::Unknown => {}
         }
     }
 
-    /// An observer is gone, and its edges with it.
+    /// Removes an observer and its edges.
     pub fn remove_node(&mut self, node: u32) {
         self.pages.remove(&node);
         self.list.retain(|edge| edge.consumer.0 != node);
@@ -204,7 +204,7 @@ impl Edges {
                 }
             }
             if edge.unreadable != unreadable {
-                // Differences to what was, or was not, read before mean nothing.
+                // Differences between readable and unreadable counters have no meaning.
                 edge.samples.clear();
                 edge.unreadable = unreadable;
             }
@@ -225,14 +225,14 @@ impl Edges {
         }
     }
 
-    /// Nodes whose counters could not be read last.
+    /// Nodes whose counters were not readable at the last reading.
     pub fn unreadable(&self) -> impl Iterator<Item = &Unreadable> {
         self.pages
             .values()
             .filter_map(|page| page.unreadable.as_ref())
     }
 
-    /// Those of them that this has not returned before.
+    /// As [`Self::unreadable`], without the nodes that were returned before.
     pub fn newly_unreadable(&mut self) -> Vec<Unreadable> {
         let pages = self
             .pages
@@ -246,7 +246,7 @@ impl Edges {
             .collect()
     }
 
-    /// The counters of an input, timers included; `None` where they are not readable.
+    /// The counters of an input, which may be a timer; `None` if they are not readable.
     pub fn input_of(&self, node: u32, input: u32) -> Option<InputCounters> {
         match self.pages.get(&node) {
             Some(page) => page.read(|counters| counters.read_input(input)).ok(),
@@ -280,7 +280,7 @@ impl Page {
 }
 
 impl Totals {
-    /// Samples that wait for the consumer.
+    /// Samples in the queue.
     pub fn queued(&self) -> u64 {
         let Self { output, input } = self;
         [
@@ -293,14 +293,14 @@ impl Totals {
         .fold(output.sent, u64::saturating_sub)
     }
 
-    /// Samples that were published and that the consumer had no chance to use, whatever the cause.
+    /// Samples that were published and never reached the consumer, whatever the cause.
     pub fn lost(&self) -> u64 {
         self.output.lost().saturating_add(self.input.lost)
     }
 }
 
 impl Edge {
-    /// The counters as last read.
+    /// The counters of the last reading.
     pub fn totals(&self) -> Totals {
         self.samples
             .back()
@@ -308,7 +308,7 @@ impl Edge {
             .unwrap_or_default()
     }
 
-    /// Whether its consumer takes samples.
+    /// Whether the consumer takes samples.
     pub fn activity(&self) -> &ConsumerActivity {
         &self.activity
     }
@@ -331,17 +331,17 @@ impl Edge {
         self.consumer.0
     }
 
-    /// Whether the counters of its producer could be read last.
+    /// Whether the counters of the producer were readable at the last reading.
     pub fn has_output(&self) -> bool {
         self.unreadable[0].is_none()
     }
 
-    /// Whether the counters of its consumer could be read last.
+    /// Whether the counters of the consumer were readable at the last reading.
     pub fn has_input(&self) -> bool {
         self.unreadable[1].is_none()
     }
 
-    /// Why counters of an end, or of both, could not be read last.
+    /// Why the counters of one or both ends are not readable.
     pub fn unreadable(&self) -> Option<String> {
         let [output, input] = &self.unreadable;
         let ends = output
@@ -356,39 +356,39 @@ impl Edge {
         self.samples.back().map_or(0, |(_, totals)| totals.lost())
     }
 
-    /// True when the producer waits for room, so that nothing may be lost.
+    /// True if the producer waits for room, so that no sample may be lost.
     pub fn is_lossless(&self) -> bool {
         self.queue.policy == Policy::Block
     }
 
-    /// Why one of its ends cut it off, if one did.
+    /// The reason, if one end has cut the edge off.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// The last shortage at one of its ends.
+    /// The last shortage of a resource at one end.
     pub fn shortage(&self) -> Option<&Shortage> {
         self.shortage.as_ref()
     }
 
-    fn note_that_it_works(&mut self) {
+    fn end_shortage(&mut self) {
         if let Some(shortage) = &mut self.shortage {
             shortage.is_over = true;
         }
     }
 
-    /// True when only the newest sample counts, so that older ones are dropped on purpose.
+    /// True if the queue holds only the newest sample, so that drops are by design.
     pub fn is_latest(&self) -> bool {
         self.queue.policy == Policy::DropOldest && self.queue.depth == 1
     }
 
-    /// The counters of the oldest of the last samples and of the newest, and the time between them.
+    /// The counters of the oldest and the newest of the last readings, and the time between them.
     pub fn span(&self) -> Option<(&Totals, &Totals, Duration)> {
         let ((begin, first), (end, last)) = (self.samples.front()?, self.samples.back()?);
         Some((first, last, end.saturating_sub(*begin)))
     }
 
-    /// What happened over the last samples.
+    /// Rates and latencies over the last readings.
     pub fn figures(&self) -> Figures {
         let (Some((begin, first)), Some((end, last))) = (self.samples.front(), self.samples.back())
         else {
@@ -424,7 +424,7 @@ impl Edge {
         let input = pages
             .get(&self.consumer.0)
             .map(|page| page.read(|it| it.read_input(self.consumer.1)));
-        // A node that was never started has counted nothing.
+        // A node that was never started has no counters yet.
         (
             output.unwrap_or_else(|| Ok(Default::default())),
             input.unwrap_or_else(|| Ok(Default::default())),
@@ -434,7 +434,7 @@ impl Edge {
 
 #[cfg(test)]
 impl Edges {
-    /// Edges without processes, whose counters a test makes up.
+    /// Edges without processes, with counters from [`Self::set_fake`].
     pub fn fake(list: Vec<(&str, &str, Queue)>) -> Self {
         let edge = |(topic, input, queue): (&str, &str, Queue)| Edge {
             topic: topic.to_owned(),
@@ -462,7 +462,7 @@ impl Edges {
         }
     }
 
-    /// What the counters of an edge say from now on.
+    /// Adds a reading of fake counters to an edge.
     pub fn set_fake(
         &mut self,
         edge: usize,
@@ -510,7 +510,7 @@ mod tests {
         assert_eq!((figures.rate_hz, figures.bytes_per_second), (25.0, 2500.0));
         assert!(
             (20_000..23_000).contains(&figures.p50_nanos.unwrap()),
-            "the slow one was long ago"
+            "the slow sample was before the window"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! What `run` does by itself when its keeper does not end: a process that is stopped, or that the kernel holds, obeys
-//! no order.
+//! Kills a keeper that does not end in time: a process that is stopped (SIGSTOP) or blocked in the
+//! kernel does not react to messages.
 
 use std::{
     io::{self, Write},
@@ -18,13 +18,13 @@ use rustix::{
     process::{Pid, PidfdFlags},
 };
 
-/// How long a keeper may take to end after the order to kill its nodes.
+/// Time limit for the end of a keeper after the order to kill its nodes.
 pub const AFTER_KILL: Duration = Duration::from_secs(3);
 
-/// How long a keeper may take to end after the grace periods of a stop.
+/// Time limit for the end of a keeper after the grace periods of a stop.
 pub const AFTER_GRACE: Duration = Duration::from_secs(5);
 
-/// Kills a keeper that does not end, with all that is below it, from a thread of its own.
+/// Kills an overdue keeper and all its descendants, from a thread of its own.
 #[derive(Clone, Debug)]
 pub struct Escalation {
     target: Arc<Target>,
@@ -38,28 +38,28 @@ struct Target {
     progress: Mutex<Progress>,
 }
 
-/// The keeper has to end within `patience`, or else it is killed.
+/// Kill the keeper if it has not ended within `patience`.
 struct Order {
     patience: Duration,
     /// `within 3s of the order to kill its nodes`
     limit: String,
 }
 
-/// How far it has come.
+/// The progress of killing the keeper.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
-    /// The keeper had no cause to be killed.
+    /// The keeper is not overdue.
     #[default]
     Idle,
-    /// It was killed, for this reason.
+    /// The keeper is being killed, for this reason.
     Begun(String),
-    /// These processes do not end.
+    /// Killing has failed, for this reason.
     Failed(String),
 }
 
 impl Escalation {
-    /// Of a keeper that was not reaped. `ringer` is written to whenever there is progress.
-    pub fn new(keeper: Pid, ringer: UnixStream) -> io::Result<Self> {
+    /// For a keeper that is not reaped yet. Writes a byte to `waker` at each progress.
+    pub fn new(keeper: Pid, waker: UnixStream) -> io::Result<Self> {
         let pidfd = rustix::process::pidfd_open(keeper, PidfdFlags::empty())?;
         let target = Arc::new(Target {
             keeper,
@@ -74,10 +74,10 @@ impl Escalation {
                     return;
                 }
                 killer.begin(&order.limit);
-                let _ = (&ringer).write(b"!");
+                let _ = (&waker).write(b"!");
                 if let Err(error) = killer.kill() {
                     killer.set(Progress::Failed(error.to_string()));
-                    let _ = (&ringer).write(b"!");
+                    let _ = (&waker).write(b"!");
                 }
             }
         };
@@ -87,9 +87,10 @@ impl Escalation {
         Ok(Self { target, orders })
     }
 
-    /// Kills the keeper when it has not ended within `patience`, which is the limit of that name.
+    /// Kills the keeper if it has not ended within `patience`. `limit` describes this limit in
+    /// messages.
     pub fn order(&self, patience: Duration, limit: String) {
-        // The thread is gone when the keeper is.
+        // The thread ends with the keeper.
         let _ = self.orders.send(Order { patience, limit });
     }
 
@@ -98,7 +99,7 @@ impl Escalation {
         let _ = self.target.kill();
     }
 
-    /// How far it has come.
+    /// The progress of killing the keeper.
     pub fn progress(&self) -> Progress {
         self.target
             .progress

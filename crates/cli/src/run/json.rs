@@ -1,7 +1,8 @@
-//! JSON, one object a line, for programs.
+//! The JSON output of `run`, one object per line.
 //!
-//! What the keeper reports is written as it is (`"message": "log"`, `"node_started"`, `"edge_wired"`, `"ready"`,
-//! `"node_ended"`, `"finished"`); `"edges"` has the counters of every edge once a second, and `"summary"` ends it.
+//! Reports of the keeper are written unchanged (`"message": "log"`, `"node_started"`,
+//! `"edge_wired"`, `"ready"`, `"node_ended"`, `"finished"`). `"edges"` has the counters of every
+//! edge once per second, and `"summary"` is the last line.
 
 use std::time::Duration;
 
@@ -81,7 +82,7 @@ impl Display for Json {
     }
 }
 
-/// What there is to know of an edge.
+/// The queue, counters and figures of an edge.
 pub fn edge(edge: &Edge) -> Value {
     let (totals, figures) = (edge.totals(), edge.figures());
     let (output, input) = (&totals.output, &totals.input);

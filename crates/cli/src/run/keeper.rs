@@ -1,4 +1,4 @@
-//! The keeper's process, seen from `run`.
+//! Starts the keeper's process, and talks to it.
 
 use std::{
     fs::File,
@@ -20,77 +20,79 @@ use rustix::{
 
 use crate::failure::{Failure, INTERNAL};
 
-/// How long a keeper may take to end after its last word, and again after SIGKILL.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// Time limit for the exit of a keeper that has closed its socket, and again after SIGKILL.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A keeper that was started.
+/// The process of a keeper, and the socket to it.
 #[derive(Debug)]
 pub struct Keeper {
     process: Child,
     socket: Seqpacket,
     buffer: Vec<u8>,
     has_finished: bool,
-    /// Where its stderr goes, when not to that of `run`.
+    /// The stderr of a detached keeper; others write to that of `run`.
     stderr: Option<File>,
 }
 
 /// A message and its descriptor.
 pub type Report = (keeper_to_run::Message, Option<OwnedFd>);
 
-/// What the keeper has said.
+/// Messages of the keeper.
 #[derive(Debug)]
 pub enum Reports {
-    /// These, and more may follow.
+    /// More messages may follow.
     Some(Vec<Report>),
-    /// These, and it is gone.
+    /// The keeper has closed the socket.
     Closed(Vec<Report>),
 }
 
 /// How a keeper ended.
 #[derive(Debug)]
 pub enum End {
-    /// After its nodes.
+    /// It ended after its nodes.
     Orderly,
-    /// It has told on stderr what failed.
+    /// It exited with an error, and has printed the reason to stderr.
     Failed,
-    /// Without a word.
+    /// It was killed, or exited without a reason.
     Killed {
-        /// How, for people.
+        /// The signal or exit code, as text.
         how: String,
-        /// How many processes that the nodes left behind were killed.
+        /// Number of processes that the nodes left behind and that were killed.
         leftovers: io::Result<usize>,
     },
 }
 
 impl Keeper {
-    /// Starts a keeper and hands it the plan.
+    /// Starts a keeper and sends it the plan.
     pub fn start(plan: &Plan) -> Result<Self, Failure> {
         Self::try_start(plan)
-            .map_err(|error| Failure::internal("the keeper cannot be started").because(error))
+            .map_err(|error| Failure::internal("cannot start the keeper").because(error))
     }
 
     fn try_start(plan: &Plan) -> io::Result<Self> {
-        // Whatever a killed keeper leaves behind comes to this process.
+        // Orphans of a killed keeper become children of this process.
         descendants::adopt_orphans()?;
         let (socket, theirs) = Seqpacket::pair()?;
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("nervure")
             .arg("__keeper")
-            // A node of another dataflow may have started this one.
+            // This `run` may itself be a child of a node of another dataflow.
             .env_remove(descendants::MARK_VARIABLE)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null());
-        // Whoever reads the stderr of `run` shall see its end when `run` ends.
+        // A reader of the stderr of `run` must see end of file when `run` ends, so a detached
+        // keeper does not inherit it.
         let stderr = plan.detached.then(|| stderr_file(plan)).transpose()?;
         match &stderr {
             Some(file) => command.stderr(file.try_clone()?),
-            // Ctrl-C is for `run`, which stops the keeper in order. A detached one leaves the session by itself, which the
-            // leader of a group cannot.
+            // A process group of its own keeps Ctrl-C from the keeper: `run` stops it in order. A
+            // detached keeper calls setsid, which a group leader cannot.
             None => command.process_group(0),
         };
         let process = command.spawn()?;
-        // Reports come with descriptors, many at once. The keeper was started with the original limit, which nodes get.
+        // Reports arrive with many descriptors at once. The keeper was started with the original
+        // limit, which its nodes inherit.
         let limit = rustix::process::getrlimit(Resource::Nofile);
         rustix::process::setrlimit(
             Resource::Nofile,
@@ -116,13 +118,13 @@ impl Keeper {
         })
     }
 
-    /// Its process.
+    /// The process of the keeper.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.process)
     }
 
-    /// What it has told on a stderr that nobody saw.
-    pub fn repeat_its_last_words(&self) {
+    /// Prints the stderr of a detached keeper.
+    pub fn print_stderr(&self) {
         let read = |mut file: &File| {
             let mut text = String::new();
             file.rewind()?;
@@ -143,16 +145,16 @@ impl Keeper {
         send(&self.socket, message);
     }
 
-    /// Waits until the keeper says something, a signal comes, or the time has come.
+    /// Waits until the keeper sends a message, `bell` is readable, or the deadline has passed.
     pub fn wait(&mut self, bell: BorrowedFd<'_>, until: Instant) -> Result<Reports, Failure> {
         let failed =
-            |error: io::Error| Failure::internal("cannot listen to the keeper").because(error);
+            |error: io::Error| Failure::internal("cannot receive from the keeper").because(error);
         let timeout = until.saturating_duration_since(Instant::now());
         poll_both(self.socket.as_fd(), bell, timeout).map_err(failed)?;
-        // A flood of log lines must not keep the clock from being looked at.
-        const MOST: usize = 1000;
+        // Limits a batch, so that a flood of log lines does not delay timers.
+        const MAX_REPORTS: usize = 1000;
         let mut reports = Vec::new();
-        while reports.len() < MOST {
+        while reports.len() < MAX_REPORTS {
             match self.socket.receive(&mut self.buffer) {
                 Ok(Received::Packet(descriptors)) => {
                     let message =
@@ -168,16 +170,19 @@ impl Keeper {
         Ok(Reports::Some(reports))
     }
 
-    /// Waits for the end of a keeper that has closed its socket, and removes what a killed one left.
+    /// Waits for the exit of a keeper that has closed its socket. After a killed one, removes its
+    /// control groups and kills its processes.
     pub fn end(&mut self) -> Result<End, Failure> {
         let failed = |error: io::Error| {
             Failure::internal("cannot wait for the end of the keeper").because(error)
         };
-        let status = match self.wait_for_exit(FAREWELL).map_err(failed)? {
+        let status = match self.wait_for_exit(EXIT_TIMEOUT).map_err(failed)? {
             Some(status) => status,
             None => {
                 self.process.kill().map_err(failed)?;
-                let held = io::Error::other("it does not end on SIGKILL: the kernel holds it");
+                let held = io::Error::other(
+                    "the process does not end on SIGKILL: it is blocked in the kernel",
+                );
                 self.wait_for_exit(descendants::KILL_PATIENCE)
                     .map_err(failed)?
                     .ok_or_else(|| failed(held))?
@@ -199,7 +204,7 @@ impl Keeper {
     }
 }
 
-/// What a detached keeper writes to.
+/// The file that a detached keeper writes its stderr to.
 fn stderr_file(plan: &Plan) -> io::Result<File> {
     match &plan.log_folder {
         Some(folder) => File::options()
@@ -213,7 +218,7 @@ fn stderr_file(plan: &Plan) -> io::Result<File> {
 }
 
 impl Keeper {
-    /// `None` when it has not exited in time.
+    /// Waits for the exit of the process; `None` after the timeout.
     fn wait_for_exit(&mut self, timeout: Duration) -> io::Result<Option<ExitStatus>> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -225,7 +230,8 @@ impl Keeper {
     }
 }
 
-/// Sends a message to the keeper. A full or closed socket is no error: the keeper ends, or `run` was sending too much.
+/// Sends a message to the keeper. Ignores a full or closed socket: the keeper is overloaded, or has
+/// ended.
 pub fn send(socket: &Seqpacket, message: &run_to_keeper::Message) {
     if let Ok(bytes) = encode(message) {
         let _ = socket.send(&bytes, &[]);

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{format, table::cut};
 
-/// Terminals that know it show everything between these at once; others ignore them.
+/// Synchronized update: terminals that support it show everything between these at once.
 const BEGIN_UPDATE: &str = "\x1b[?2026h";
 const END_UPDATE: &str = "\x1b[?2026l";
 
@@ -33,16 +33,16 @@ const COLUMNS: [edge_table::Column; 8] = [
     edge_table::LOST,
 ];
 
-/// Shows a run as log lines with a table below. The table is on stderr.
+/// Shows a run as log lines with a table below, on stderr.
 #[derive(Debug)]
 pub struct Live {
     lines: Lines,
-    /// Stdout is the same screen, so that the table must make room for its lines.
+    /// Stdout is a terminal too: the table must be redrawn below its lines.
     shares_screen: bool,
     table: Vec<String>,
-    /// Lines of the table on the screen.
+    /// Number of lines of the table on the screen.
     drawn: usize,
-    /// Lines that wait to be shown above the table, so that many cost one redraw.
+    /// Lines to show above the table at the next redraw.
     waiting: Vec<(Target, String)>,
     streams: Streams,
 }
@@ -60,7 +60,7 @@ impl Live {
         }
     }
 
-    /// Shows the lines that wait, and the table below them.
+    /// Shows the waiting lines, and the table below them.
     fn redraw(&mut self) {
         let mut text = BEGIN_UPDATE.to_owned() + &self.erasure();
         for (target, line) in std::mem::take(&mut self.waiting) {
@@ -131,22 +131,22 @@ impl Display for Live {
     }
 }
 
-/// The lines of the table: the edges with losses first when not all fit.
+/// The lines of the table; if not all edges fit, those with losses.
 fn table(
     nodes: &Nodes,
     edges: &Edges,
     elapsed: Duration,
     (width, height): (usize, usize),
 ) -> Vec<String> {
-    // Title, heading, and the line that says how many are not shown.
+    // Three lines are for the title, the heading and the count of hidden edges.
     let most = (height / 2).saturating_sub(3).max(1);
     let shown = most_lossy(edges, most);
     let hidden = edges.iter().len() - shown.len();
-    let trouble = nodes
-        .trouble()
-        .map(|trouble| format!("; {trouble}"))
+    let problems = nodes
+        .problems()
+        .map(|problems| format!("; {problems}"))
         .unwrap_or_default();
-    let mut lines = vec![format!("-- {}{trouble} --", format::elapsed(elapsed))];
+    let mut lines = vec![format!("-- {}{problems} --", format::elapsed(elapsed))];
     if edges.iter().len() > 0 {
         lines.extend(
             edge_table::table_within(shown, &COLUMNS, width)

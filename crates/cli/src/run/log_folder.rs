@@ -13,10 +13,11 @@ use nervure_keeper::log_space::{self, LogLimit};
 
 use crate::{failure::Failure, format};
 
-/// Bytes of the logs of all runs, unless NERVURE_LOG_LIMIT has another number.
+/// Default limit on the logs of all runs, in bytes. NERVURE_LOG_LIMIT overrides it.
 const DEFAULT_LIMIT: u64 = 2_000_000_000;
 
-/// The folder of a run. It is not removed as long as this, or its keeper, lives.
+/// The folder of a run. Its lock keeps other runs from removing it, until this value is dropped and
+/// the keeper has ended.
 #[derive(Debug)]
 pub struct LogFolder {
     pub path: PathBuf,
@@ -24,21 +25,21 @@ pub struct LogFolder {
     _lock: File,
 }
 
-/// Makes the folder of a new run, and removes the logs of runs for which there is no room.
+/// Creates the folder of a new run, and removes old logs beyond the limit.
 pub fn create(dataflow: &str) -> Result<LogFolder, Failure> {
     let bytes = limit()?;
     let refused = |why: String| {
         Failure::internal(why)
-            .hint("set NERVURE_LOG_DIR to another folder, or run without: `--no-logs`")
+            .hint("set NERVURE_LOG_DIR to another folder, or run with `--no-logs`")
     };
     let root = root().map_err(refused)?;
     let failed = |folder: &Path, error: io::Error| {
         Failure::internal(format!(
-            "the log folder `{}` cannot be made",
+            "cannot create the log folder `{}`",
             folder.display()
         ))
         .because(error)
-        .hint("set NERVURE_LOG_DIR to a folder that can be written, or run without: `--no-logs`")
+        .hint("set NERVURE_LOG_DIR to a writable folder, or run with `--no-logs`")
     };
     make_root(&root).map_err(|error| failed(&root, error))?;
     let root = std::path::absolute(&root).map_err(|error| failed(&root, error))?;
@@ -51,7 +52,7 @@ pub fn create(dataflow: &str) -> Result<LogFolder, Failure> {
     let limit = LogLimit { root, bytes };
     limit.enforce(&path).map_err(|error| {
         Failure::internal(format!(
-            "old logs in `{}` cannot be removed",
+            "cannot remove old logs in `{}`",
             limit.root.display()
         ))
         .because(error)
@@ -63,7 +64,7 @@ pub fn create(dataflow: &str) -> Result<LogFolder, Failure> {
     })
 }
 
-/// A folder that no other run has: in containers all processes may have the same number.
+/// Creates and locks a folder with a unique name: in containers many processes have the same id.
 fn create_locked(runs: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     let mut number = 1;
     loop {
@@ -89,7 +90,7 @@ fn create_locked(runs: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     }
 }
 
-/// What NERVURE_LOG_LIMIT has: `500MB`, say.
+/// Reads the limit in bytes from NERVURE_LOG_LIMIT, such as `500MB`.
 fn limit() -> Result<u64, Failure> {
     const NAME: &str = "NERVURE_LOG_LIMIT";
     let Some(text) = env::var_os(NAME).filter(|text| !text.is_empty()) else {
@@ -98,14 +99,14 @@ fn limit() -> Result<u64, Failure> {
     let text = text.to_string_lossy();
     parse_size(&text).map_err(|error| {
         Failure::invalid(format!("{NAME}: `{text}` {error}"))
-            .hint("a size is a number and a unit: `500MB`")
+            .hint("write a number and a unit, such as `500MB`")
     })
 }
 
-/// Where the logs of all dataflows are.
+/// The folder of the logs of all dataflows.
 ///
 /// # Errors
-/// When that is a folder to which other users have access.
+/// If other users can write to the folder.
 pub fn root() -> Result<PathBuf, String> {
     if let Some(root) = configured_root(|name| env::var_os(name).map(PathBuf::from)) {
         return Ok(root);
@@ -113,17 +114,17 @@ pub fn root() -> Result<PathBuf, String> {
     let root = shared_root(rustix::process::geteuid().as_raw());
     match fs::symlink_metadata(&root) {
         Ok(metadata) if !is_own(&metadata) => Err(format!(
-            "`{}` is not a folder that only this user can write, and is not used for logs",
+            "`{}` is not used for logs: other users can write to it, or it is no folder",
             root.display()
         )),
         _ => Ok(root),
     }
 }
 
-/// As the environment has it.
+/// The folder that the environment configures.
 fn configured_root(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let variable = |name: &str| variable(name).filter(|value| !value.as_os_str().is_empty());
-    // systemd gives a unit with `LogsDirectory=` these, with colons between.
+    // systemd sets this for a unit with `LogsDirectory=`: paths with colons between them.
     let of_unit = || {
         Some(
             env::split_paths(&variable("LOGS_DIRECTORY")?)
@@ -131,7 +132,7 @@ fn configured_root(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf
                 .join("nervure"),
         )
     };
-    // Containers give users without a home directory this one.
+    // In containers, users without a home directory have `HOME=/`.
     let home = || variable("HOME").filter(|home| home != Path::new("/"));
     variable("NERVURE_LOG_DIR")
         .or_else(of_unit)
@@ -139,7 +140,7 @@ fn configured_root(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf
         .or_else(|| Some(home()?.join(".local/state/nervure")))
 }
 
-/// Of users without a home directory.
+/// The folder for users without a home directory.
 fn shared_root(uid: u32) -> PathBuf {
     match uid {
         0 => PathBuf::from("/var/log/nervure"),
@@ -147,7 +148,7 @@ fn shared_root(uid: u32) -> PathBuf {
     }
 }
 
-/// Makes it so that only its user gets in where others may write beside it.
+/// Creates the folder; below a directory that others can write to, with access for this user only.
 fn make_root(root: &Path) -> io::Result<()> {
     if root != shared_root(rustix::process::geteuid().as_raw()) {
         return fs::create_dir_all(root);
@@ -165,7 +166,7 @@ fn make_root(root: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether it is a folder, and no symbolic link to one, in which only this user can make files.
+/// Whether it is a folder, not a symbolic link, in which only this user can create files.
 fn is_own(metadata: &fs::Metadata) -> bool {
     const WRITABLE_BY_OTHERS: u32 = 0o022;
     metadata.is_dir()
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_says_where_logs_are() {
+    fn the_environment_configures_the_folder() {
         let root = |variables: &[(&str, &str)]| {
             configured_root(|name| {
                 let found = variables.iter().find(|(known, _)| *known == name);

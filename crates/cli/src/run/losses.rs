@@ -1,4 +1,4 @@
-//! Tells of losses while a dataflow runs: never silent, never a flood.
+//! Warns about losses while a dataflow runs, at a limited rate.
 
 use std::{borrow::Cow, collections::HashMap, time::Duration};
 
@@ -7,36 +7,36 @@ use nervure_shm::{InputCounters, OutputCounters};
 use super::edges::{Edge, Edges, Totals};
 use crate::format::{self, count};
 
-/// The pause after the first line; it doubles while losses go on.
+/// The pause after the first warning; it doubles while losses continue.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest pause.
+/// The longest pause between warnings.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// What was told of losses.
+/// The losses that were reported.
 #[derive(Debug, Default)]
 pub struct Losses {
-    /// Per input, the counters when its edge was last told of, or looked at.
-    told: HashMap<String, Totals>,
+    /// Per input, the counters at the last warning.
+    reported: HashMap<String, Totals>,
     next: Duration,
     pause: Duration,
 }
 
 impl Losses {
-    /// A line about the edge that lost most since the last line, if one is due.
-    pub fn tell(&mut self, edges: &Edges, elapsed: Duration) -> Option<String> {
+    /// The next warning, if one is due: about the edge that lost most since the last one.
+    pub fn next_warning(&mut self, edges: &Edges, elapsed: Duration) -> Option<String> {
         if elapsed < self.next {
             return None;
         }
         for edge in edges.iter().filter(|edge| edge.unreadable().is_some()) {
-            // Its next process counts from zero.
-            self.told.remove(&edge.input);
+            // The counters of the node's next process start from zero.
+            self.reported.remove(&edge.input);
         }
         let mut losing: Vec<(u64, &Edge, Totals)> = edges
             .iter()
             .filter(|edge| !edge.is_latest() && !edge.activity().is_undecided())
             .filter_map(|edge| {
-                let since = self.since_told(edge);
+                let since = self.since_reported(edge);
                 (since.lost() > 0).then(|| (since.lost(), edge, since))
             })
             .collect();
@@ -46,7 +46,7 @@ impl Losses {
         }
         losing.sort_by_key(|(lost, ..)| std::cmp::Reverse(*lost));
         for (_, edge, _) in &losing {
-            self.told.insert(edge.input.clone(), edge.totals());
+            self.reported.insert(edge.input.clone(), edge.totals());
         }
         self.pause = (self.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         self.next = elapsed + self.pause;
@@ -65,12 +65,12 @@ impl Losses {
         ))
     }
 
-    fn since_told(&self, edge: &Edge) -> Totals {
+    fn since_reported(&self, edge: &Edge) -> Totals {
         let Totals { output: now, input } = edge.totals();
         let Totals {
             output: then,
             input: input_then,
-        } = self.told.get(&edge.input).cloned().unwrap_or_default();
+        } = self.reported.get(&edge.input).cloned().unwrap_or_default();
         let output = OutputCounters {
             dropped_oldest: now.dropped_oldest.saturating_sub(then.dropped_oldest),
             dropped_newest: now.dropped_newest.saturating_sub(then.dropped_newest),
@@ -91,7 +91,7 @@ impl Losses {
     }
 }
 
-/// Why samples were lost, with how many: `12 queue full, 3 held`.
+/// The causes of losses with their counts: `12 queue full, 3 too many held`.
 pub fn causes(totals: &Totals) -> String {
     let counters = &totals.output;
     let causes = [
@@ -115,11 +115,11 @@ pub fn causes(totals: &Totals) -> String {
     named.join(", ")
 }
 
-/// What is known of a consumer that takes nothing although samples wait for it, and what to look at. With `block` its
-/// producer would wait for ever, so that no queue policy is a remedy.
+/// For a consumer that takes nothing although samples are queued: the problem, and what to check.
+/// No queue policy is a remedy: with `block` the producer would wait for ever.
 pub fn takes_nothing(edge: &Edge) -> Option<(String, String)> {
     if edge.shortage().is_some_and(|short| !short.is_over) {
-        // It would, if it could.
+        // The consumer waits for a resource.
         return None;
     }
     let idle = format::elapsed(edge.activity().took_nothing_for()?);
@@ -132,7 +132,7 @@ pub fn takes_nothing(edge: &Edge) -> Option<(String, String)> {
         false => (
             format!("the consumer took nothing for {idle}"),
             format!(
-                "is `{consumer}` stuck, stopped, or busy elsewhere? `nervure logs --node {consumer}` has its last words, and \
+                "is `{consumer}` stuck, stopped or busy? `nervure logs --node {consumer}` shows its output, and \
                  `health_check_timeout` restarts a node that hangs"
             ),
         ),
@@ -142,35 +142,35 @@ pub fn takes_nothing(edge: &Edge) -> Option<(String, String)> {
 /// A cause of losses.
 #[derive(Debug)]
 pub struct Loss {
-    /// How many samples.
+    /// Number of samples.
     pub count: u64,
-    /// Why.
+    /// The cause, as a clause.
     pub what: Cow<'static, str>,
-    /// The setting that would change it.
+    /// The setting or action that prevents it.
     pub remedy: String,
 }
 
-/// The cause of most of the losses, and the setting that would change it.
+/// The cause of most of the losses, and its remedy.
 fn main_cause(totals: &Totals, edge: &Edge) -> (Cow<'static, str>, String) {
     let worst = explanations(totals, edge)
         .into_iter()
         .max_by_key(|loss| loss.count);
     worst
         .map(|loss| (loss.what, loss.remedy))
-        .expect("only asked when there are some")
+        .expect("called for edges with losses only")
 }
 
-/// Every cause of losses on an edge, and the setting that would change it.
+/// Every cause of losses on an edge, with its remedy.
 pub fn explanations(totals: &Totals, edge: &Edge) -> Vec<Loss> {
     let counters = &totals.output;
     let depth = edge.queue.depth;
     let queue = match edge.observer {
         true => {
-            "observers never hold a dataflow up: a faster reader, or a node of the dataflow, gets them all"
+            "a producer never waits for an observer: read faster, or receive the topic as a node of the dataflow"
                 .to_owned()
         }
         false => format!(
-            "a larger `queue_size` (now {depth}) or `queue_policy: block` on that input would keep them"
+            "use a larger `queue_size` (now {depth}) or `queue_policy: block` on that input"
         ),
     };
     let held = edge.queue.max_held;
@@ -179,36 +179,38 @@ pub fn explanations(totals: &Totals, edge: &Edge) -> Vec<Loss> {
         _ if let Some((what, remedy)) = takes_nothing(edge) => (what, remedy),
         Some(short) if short.is_over => (
             format!(
-                "the consumer could not take new memory for a time, or is slower than the producer ({})",
+                "the consumer could not map new memory for a time, or is slower than the producer ({})",
                 short.cause
             ),
             queue,
         ),
         Some(short) => (
-            format!("the consumer cannot take new memory ({})", short.cause),
-            "nothing is dropped once the resource is there".to_owned(),
+            format!("the consumer cannot map new memory ({})", short.cause),
+            "losses end when the resource is available".to_owned(),
         ),
         None => ("the consumer is slower than the producer".to_owned(), queue),
     };
     let all: [(u64, Cow<'static, str>, String); 7] = [
         (
             counters.dropped_oldest,
-            format!("{full}, and the oldest made room").into(),
+            format!("{full}; the oldest samples were dropped").into(),
             queue.clone(),
         ),
         (
             counters.dropped_newest,
-            format!("{full}, and its queue was full").into(),
+            format!("{full}; its queue was full").into(),
             queue,
         ),
         (
             counters.missed_held,
-            "the consumer holds as many samples as it may".into(),
+            "the consumer holds as many samples as `max_held` allows".into(),
             match edge.observer {
-                true => format!("observers may keep {held} samples: keep copies (`copied()`)"),
+                true => {
+                    format!("an observer may hold {held} samples: keep copies instead (`copied()`)")
+                }
                 false => {
                     format!(
-                        "keep copies (`copied()`), or give that input a larger `max_held` (now {held})"
+                        "keep copies (`copied()`), or set a larger `max_held` (now {held}) on that input"
                     )
                 }
             },
@@ -217,24 +219,24 @@ pub fn explanations(totals: &Totals, edge: &Edge) -> Vec<Loss> {
             counters.missed_memory,
             "the producer's shared memory is used up".into(),
             format!(
-                "a larger `shared_memory` for node `{producer}`, or consumers that hold less, would keep them"
+                "set a larger `shared_memory` for node `{producer}`, or hold fewer samples in its consumers"
             ),
         ),
         (
             counters.missed_control,
-            "the consumer did not accept new memory in time".into(),
-            "is its process stopped, or the machine overloaded?".to_owned(),
+            "the consumer did not map new memory in time".into(),
+            "check whether its process is stopped, or the machine overloaded".to_owned(),
         ),
         (
             counters.lost_in_crash,
-            "the consumer had taken them when it died".into(),
-            "see its log".to_owned(),
+            "the consumer held them when it died".into(),
+            "see the log of the consumer".to_owned(),
         ),
         (
             totals.input.lost,
-            "they were queued, and their producer ended before the consumer was started again"
+            "they were in the queue, and their producer ended before the consumer started again"
                 .into(),
-            format!("let node `{producer}` live until its consumers have received everything"),
+            format!("end node `{producer}` only after its consumers have received everything"),
         ),
     ];
     let losses = all.into_iter().map(|(count, what, remedy)| Loss {
@@ -273,19 +275,19 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_told_at_growing_intervals_and_none_is_left_out() {
+    fn losses_are_reported_at_growing_intervals_and_none_is_left_out() {
         let mut edges = Edges::fake(vec![("a/out", "b/in", queue(Policy::DropOldest, 10))]);
         let mut losses = Losses::default();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for second in 0..200 {
             lose(&mut edges, 0, dropped_oldest(100 * (second + 1)));
-            if let Some(line) = losses.tell(&edges, Duration::from_secs(second)) {
+            if let Some(line) = losses.next_warning(&edges, Duration::from_secs(second)) {
                 let count: u64 = line.split_whitespace().nth(4).unwrap().parse().unwrap();
-                told.push((second, count));
+                reported.push((second, count));
             }
         }
         assert_eq!(
-            told[..6],
+            reported[..6],
             [
                 (0, 100),
                 (1, 100),
@@ -295,12 +297,12 @@ mod tests {
                 (31, 1600)
             ]
         );
-        let last = told.last().unwrap().0;
+        let last = reported.last().unwrap().0;
         assert_eq!(
-            told.iter().map(|(_, count)| count).sum::<u64>(),
+            reported.iter().map(|(_, count)| count).sum::<u64>(),
             100 * (last + 1)
         );
-        assert!(told.windows(2).all(|pair| pair[1].0 - pair[0].0 <= 30));
+        assert!(reported.windows(2).all(|pair| pair[1].0 - pair[0].0 <= 30));
     }
 
     #[test]
@@ -310,11 +312,11 @@ mod tests {
             ("cam/out", "hoarder/in", queue(Policy::Block, 10)),
             ("cam/out", "newest/in", queue(Policy::DropOldest, 1)),
         ]);
-        let tell = |edges: &Edges| Losses::default().tell(edges, Duration::ZERO);
+        let warning = |edges: &Edges| Losses::default().next_warning(edges, Duration::ZERO);
         lose(&mut edges, 2, dropped_oldest(1000));
-        assert_eq!(tell(&edges), None, "only the newest is wanted there");
+        assert_eq!(warning(&edges), None, "`latest` loses samples by design");
         lose(&mut edges, 0, dropped_oldest(5));
-        let line = tell(&edges).unwrap();
+        let line = warning(&edges).unwrap();
         assert!(
             line.starts_with("cam/out -> slow/in lost 5 samples"),
             "{line}"
@@ -331,7 +333,7 @@ mod tests {
                 ..OutputCounters::default()
             },
         );
-        let line = tell(&edges).unwrap();
+        let line = warning(&edges).unwrap();
         assert!(
             line.contains("`shared_memory` for node `cam`")
                 && line.ends_with("(and 1 other edge lost some)"),
@@ -349,27 +351,31 @@ mod tests {
             state,
             cause: "node `sink`: out of file descriptors".to_owned(),
         };
-        edges.note(&status(EdgeState::Waiting));
-        let line = Losses::default().tell(&edges, Duration::ZERO).unwrap();
+        edges.set_status(&status(EdgeState::Waiting));
+        let line = Losses::default()
+            .next_warning(&edges, Duration::ZERO)
+            .unwrap();
         assert!(
             line.contains(
-                "the consumer cannot take new memory (node `sink`: out of file descriptors)"
+                "the consumer cannot map new memory (node `sink`: out of file descriptors)"
             ) && !line.contains("slower"),
             "{line}"
         );
-        edges.note(&status(EdgeState::Working));
-        let line = Losses::default().tell(&edges, Duration::ZERO).unwrap();
+        edges.set_status(&status(EdgeState::Working));
+        let line = Losses::default()
+            .next_warning(&edges, Duration::ZERO)
+            .unwrap();
         assert!(
-            line.contains("could not take new memory for a time"),
+            line.contains("could not map new memory for a time"),
             "{line}"
         );
     }
 
     #[test]
-    fn a_consumer_that_takes_nothing_gets_no_advice_to_wait_for_it() {
+    fn block_is_no_remedy_for_a_consumer_that_takes_nothing() {
         let mut edges = Edges::fake(vec![("cam/out", "stuck/in", queue(Policy::DropOldest, 10))]);
         let mut losses = Losses::default();
-        let mut tell = |edges: &mut Edges, seconds: u64| {
+        let mut warning = |edges: &mut Edges, seconds: u64| {
             let output = OutputCounters {
                 sent: 100 * seconds,
                 ..dropped_oldest(100 * seconds - 10)
@@ -380,12 +386,12 @@ mod tests {
                 output,
                 InputCounters::default(),
             );
-            losses.tell(edges, Duration::from_secs(seconds))
+            losses.next_warning(edges, Duration::from_secs(seconds))
         };
-        assert_eq!(tell(&mut edges, 1), None, "it may be about to start");
-        let line = tell(&mut edges, 5).unwrap();
+        assert_eq!(warning(&mut edges, 1), None, "it may be about to start");
+        let line = warning(&mut edges, 5).unwrap();
         assert!(line.starts_with(
-            "cam/out -> stuck/in lost 490 samples: the consumer took nothing for 4.0 s, and the oldest made room; is `stuck` "
+            "cam/out -> stuck/in lost 490 samples: the consumer took nothing for 4.0 s; the oldest samples were dropped; is `stuck` "
         ));
         assert!(
             !line.contains("block") && !line.contains("slower"),

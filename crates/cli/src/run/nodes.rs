@@ -1,4 +1,4 @@
-//! How the nodes of a run are: what the keeper reported of them, and what their processes and counters show.
+//! The states of the nodes of a run, from the keeper's reports, their processes and their counters.
 
 use std::{fs, time::Duration};
 
@@ -16,19 +16,19 @@ pub struct Nodes(Vec<Node>);
 #[derive(Debug)]
 struct Node {
     id: String,
-    /// It joins by itself.
+    /// A node with `path: dynamic`, whose process joins.
     dynamic: bool,
     pid: Option<u32>,
     restarts: u32,
-    /// How its last process ended, until another one is started.
+    /// How the last process ended, until the next one starts.
     ended: Option<NodeEnded>,
-    /// A signal has stopped its process (SIGSTOP), or a debugger.
+    /// SIGSTOP or a debugger has stopped the process.
     is_stopped: bool,
     took_nothing_for: Option<Duration>,
 }
 
 impl Nodes {
-    /// Before their start.
+    /// The nodes of a plan, before their start.
     pub fn new(plan: &Plan) -> Self {
         let node = |plan: &nervure_keeper::plan::NodePlan| Node {
             id: plan.id.clone(),
@@ -42,8 +42,8 @@ impl Nodes {
         Self(plan.nodes.iter().map(node).collect())
     }
 
-    /// Takes in a report of the keeper.
-    pub fn report(&mut self, message: &Message) {
+    /// Updates a node from a report of the keeper.
+    pub fn handle_report(&mut self, message: &Message) {
         let index = match message {
             Message::NodeStarted(started) => started.node,
             Message::NodeEnded(ended) => ended.node,
@@ -62,8 +62,8 @@ impl Nodes {
         }
     }
 
-    /// Looks at the processes, and at the edges as last read.
-    pub fn look(&mut self, edges: &Edges) {
+    /// Updates all nodes from their processes and from the last reading of the edges.
+    pub fn update(&mut self, edges: &Edges) {
         for (index, node) in (0..).zip(&mut self.0) {
             node.is_stopped = node.pid.is_some_and(is_stopped);
             let inputs = edges
@@ -75,10 +75,10 @@ impl Nodes {
         }
     }
 
-    /// What is wrong with nodes, for people; `None` when all run, or have ended well.
-    pub fn trouble(&self) -> Option<String> {
-        let trouble: Vec<_> = self.0.iter().filter_map(Node::trouble).collect();
-        (!trouble.is_empty()).then(|| trouble.join(", "))
+    /// The problems of nodes as text; `None` if all run or have ended well.
+    pub fn problems(&self) -> Option<String> {
+        let problems: Vec<_> = self.0.iter().filter_map(Node::problems).collect();
+        (!problems.is_empty()).then(|| problems.join(", "))
     }
 
     /// Restarts of all nodes.
@@ -86,7 +86,7 @@ impl Nodes {
         self.0.iter().map(|node| node.restarts as usize).sum()
     }
 
-    /// That nodes were restarted, a line each.
+    /// A line for each node that was restarted.
     pub fn restarted(&self) -> impl Iterator<Item = String> {
         let restarted = self.0.iter().filter(|node| node.restarts > 0);
         restarted.map(|node| {
@@ -98,7 +98,7 @@ impl Nodes {
         })
     }
 
-    /// For programs.
+    /// The nodes as JSON.
     pub fn json(&self) -> Value {
         self.0.iter().map(Node::json).collect()
     }
@@ -118,7 +118,7 @@ impl Node {
         }
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn problems(&self) -> Option<String> {
         let id = &self.id;
         Some(match (self.state(), self.took_nothing_for) {
             ("restarts", _) => format!("`{id}` restarts"),

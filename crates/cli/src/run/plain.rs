@@ -13,7 +13,7 @@ use super::{
 };
 use crate::format::{self, count};
 
-/// How often the state is told.
+/// Interval between lines of status.
 const STATUS_PERIOD: Duration = Duration::from_secs(5);
 
 /// Shows a run as lines.
@@ -49,7 +49,7 @@ impl Display for Plain {
     fn figures(&mut self, nodes: &Nodes, edges: &Edges, elapsed: Duration) {
         if elapsed >= self.next_status {
             self.next_status = elapsed + STATUS_PERIOD;
-            self.write(Target::Stderr, &(status(edges, elapsed) + &trouble(nodes)));
+            self.write(Target::Stderr, &(status(edges, elapsed) + &problems(nodes)));
         }
     }
 
@@ -86,10 +86,10 @@ fn status(edges: &Edges, elapsed: Duration) -> String {
 }
 
 /// `; `camera` failed`
-fn trouble(nodes: &Nodes) -> String {
+fn problems(nodes: &Nodes) -> String {
     nodes
-        .trouble()
-        .map(|trouble| format!("; {trouble}"))
+        .problems()
+        .map(|problems| format!("; {problems}"))
         .unwrap_or_default()
 }
 

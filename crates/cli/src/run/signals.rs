@@ -1,7 +1,7 @@
-//! Ctrl-C and its relatives.
+//! Handles Ctrl-C, SIGTERM and SIGHUP.
 //!
-//! A thread of their own passes them on to the keeper: when stdout is a pipe that nobody reads, the main thread is
-//! stuck in a write, and Ctrl-C has to work nevertheless.
+//! A separate thread forwards them to the keeper, so that Ctrl-C works while the main thread is
+//! blocked in a write to a full pipe.
 
 use std::{
     io::Read,
@@ -29,29 +29,30 @@ use super::{
 };
 use crate::failure::{Failure, KILLED};
 
-/// A second signal within this time is the first once more: `timeout` sends its own to a process and to its group.
+/// A second signal within this time is a duplicate: `timeout` signals both a process and its group.
 const SAME_WITHIN: Duration = Duration::from_millis(100);
 
-/// How many signals came, and the news of them.
+/// Counts signals, and wakes the main thread.
 #[derive(Debug)]
 pub struct Signals {
     count: Arc<AtomicUsize>,
-    told: usize,
-    /// Readable when a signal has come, or the keeper is killed because it does not end.
+    reported: usize,
+    /// Readable when a signal has arrived, or when the escalation makes progress.
     bell: UnixStream,
     escalation: Escalation,
 }
 
-/// Passes signals on to the keeper: the first stops the nodes, the second kills them, if need be without the keeper, and
-/// the third does so at once.
+/// Forwards signals to the keeper: the first stops the nodes, and the second kills them. If the
+/// keeper does not react, it is killed with its nodes after [`AFTER_KILL`], or at once on a third
+/// signal.
 pub fn forward(keeper: &Keeper) -> Result<Signals, Failure> {
     let failed = |error| Failure::internal("cannot watch for Ctrl-C").because(error);
     let mut signals = iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
-    let (bell, ringer) = UnixStream::pair().map_err(failed)?;
+    let (bell, waker) = UnixStream::pair().map_err(failed)?;
     bell.set_nonblocking(true).map_err(failed)?;
     let socket = keeper.second_socket().map_err(failed)?;
     let escalation =
-        Escalation::new(keeper.pid(), ringer.try_clone().map_err(failed)?).map_err(failed)?;
+        Escalation::new(keeper.pid(), waker.try_clone().map_err(failed)?).map_err(failed)?;
     let escalate = escalation.clone();
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
@@ -78,7 +79,7 @@ pub fn forward(keeper: &Keeper) -> Result<Signals, Failure> {
                 }
             };
             send(&socket, &message);
-            let _ = std::io::Write::write(&mut &ringer, b"!");
+            let _ = std::io::Write::write(&mut &waker, b"!");
         }
     };
     thread::Builder::new()
@@ -87,13 +88,13 @@ pub fn forward(keeper: &Keeper) -> Result<Signals, Failure> {
         .map_err(failed)?;
     Ok(Signals {
         count,
-        told: 0,
+        reported: 0,
         bell,
         escalation,
     })
 }
 
-/// Whether a signal is another one than that which counted last.
+/// Whether a signal counts: false for a duplicate of the last one.
 fn counts(counted_at: &mut Option<Instant>, now: Instant) -> bool {
     let counts = counted_at.is_none_or(|at| now - at >= SAME_WITHIN);
     if counts {
@@ -103,37 +104,37 @@ fn counts(counted_at: &mut Option<Instant>, now: Instant) -> bool {
 }
 
 impl Signals {
-    /// Readable when there are news.
+    /// Readable when there is a message or progress.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// What is to be told of signals that came since the last call.
-    pub fn news(&mut self) -> Option<String> {
+    /// The message about signals that arrived since the last call.
+    pub fn take_message(&mut self) -> Option<String> {
         let _ = (&self.bell).read(&mut [0; 8]);
         let count = self.count.load(SeqCst);
-        if count == self.told {
+        if count == self.reported {
             return None;
         }
-        self.told = count;
+        self.reported = count;
         Some(match count {
-            1 => "stopping the nodes; once more kills them".to_owned(),
+            1 => "stopping the nodes; a second Ctrl-C kills them".to_owned(),
             _ => "killing the nodes".to_owned(),
         })
     }
 
-    /// Kills the keeper when it does not end.
+    /// The escalation, which kills an overdue keeper.
     pub fn escalation(&self) -> &Escalation {
         &self.escalation
     }
 
-    /// True when a signal came.
-    pub fn have_come(&self) -> bool {
+    /// True if a signal has arrived.
+    pub fn any_received(&self) -> bool {
         self.count.load(SeqCst) > 0
     }
 
-    /// True when a second signal came.
-    pub fn has_killed(&self) -> bool {
+    /// True if a second signal has arrived, which kills the nodes.
+    pub fn is_kill_requested(&self) -> bool {
         self.count.load(SeqCst) > 1
     }
 }
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_that_comes_twice_at_once_counts_once_and_a_key_that_is_held_counts_again() {
+    fn a_duplicate_signal_counts_once_and_a_later_one_again() {
         let begin = Instant::now();
         let mut counted_at = None;
         let counted = [0, 1, 60, 100, 160, 220]

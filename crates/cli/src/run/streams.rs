@@ -1,12 +1,12 @@
-//! The standard streams of `run`. The dataflow does not depend on them: a full disk under stdout is reported, and the
-//! nodes go on. Only a reader that has left (`| head`) ends it.
+//! The standard streams of `run`. A write error such as a full disk is reported, and the nodes go
+//! on. Only a closed reader (`| head`) ends the dataflow.
 
 use rustix::{fd::BorrowedFd, io::Errno, stdio};
 use serde_json::{Value, json};
 
 use crate::{format::count, output::Stream};
 
-/// Where a line goes: what a node writes to stdout is data.
+/// The stream of a line. Only stdout of nodes goes to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Stdout,
@@ -33,7 +33,7 @@ impl Default for Streams {
 }
 
 impl Streams {
-    /// Writes whole lines, as far as that is possible.
+    /// Writes whole lines; counts those that cannot be written.
     pub fn write(&mut self, target: Target, lines: &str) {
         match target {
             Target::Stdout => self.stdout.write(lines),
@@ -41,31 +41,31 @@ impl Streams {
         }
     }
 
-    /// True once the reader of one of them is gone.
+    /// True once the reader of a stream has closed its end.
     pub fn is_closed(&self) -> bool {
         self.stdout.is_closed() || self.stderr.is_closed()
     }
 
-    /// True once something could not be written although there may be a reader.
+    /// True once a write has failed for another reason than a closed reader.
     pub fn have_failed(&self) -> bool {
         self.failed().is_some()
     }
 
-    /// True while what is written to stdout arrives, as far as is known.
+    /// True while no write to stdout has failed.
     pub fn stdout_is_intact(&self) -> bool {
         !self.stdout.is_closed() && self.stdout.error().is_none()
     }
 
-    /// That a stream has failed, once.
-    pub fn news(&mut self) -> Option<String> {
+    /// The message that a stream has failed, once.
+    pub fn take_message(&mut self) -> Option<String> {
         let (name, error, _) = self.failed().filter(|_| !self.is_reported)?;
         self.is_reported = true;
         Some(format!(
-            "{name} cannot be written: {error}; the dataflow goes on, and the log files have its output"
+            "cannot write to {name}: {error}; the dataflow goes on, and the log files have its output"
         ))
     }
 
-    /// How much of the output is missing, for people.
+    /// How much of the output is missing, as text.
     pub fn missing(&self) -> Option<String> {
         let (name, error, lines) = self.failed()?;
         Some(format!(
@@ -74,7 +74,7 @@ impl Streams {
         ))
     }
 
-    /// The same for programs.
+    /// How much of the output is missing, as JSON.
     pub fn json(&self) -> Value {
         let stream = |(name, error, lines): (&str, Errno, u64)| json!({"stream": name, "error": error.to_string(), "lines": lines});
         self.failed().map(stream).into()

@@ -1,4 +1,4 @@
-//! How a run went.
+//! The result of a run.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
     output::{plain_text, safe},
 };
 
-/// Lines of a failed node's stderr that are repeated.
+/// Lines of a failed node's stderr that the summary shows.
 const SHOWN_STDERR: usize = 8;
 
 const COLUMNS: [edge_table::Column; 9] = [
@@ -32,20 +32,20 @@ const COLUMNS: [edge_table::Column; 9] = [
     edge_table::WHY_LOST,
 ];
 
-/// How a run went.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Summary {
     dataflow: String,
     nodes: usize,
     log_folder: Option<PathBuf>,
-    /// The last end of each node that ended.
+    /// The last end of each node.
     ends: BTreeMap<u32, NodeEnded>,
     states: Nodes,
     has_finished: bool,
     lossless_lost: bool,
     /// Edges that did not work to the end.
     failed_edges: Vec<FailedEdge>,
-    /// The counters of an edge that may lose nothing are not readable.
+    /// The counters of a lossless edge are not readable.
     lossless_unknown: bool,
     watched: Watched,
 }
@@ -74,17 +74,17 @@ impl Summary {
         }
     }
 
-    /// A process ended.
+    /// Notes the end of a process.
     pub fn node_ended(&mut self, ended: &NodeEnded) {
         self.ends.insert(ended.node, ended.clone());
     }
 
-    /// Every node ended.
+    /// Notes that every node has ended.
     pub fn finished(&mut self) {
         self.has_finished = true;
     }
 
-    /// The counters were read for the last time.
+    /// Takes the last reading of the counters.
     pub fn edges(&mut self, edges: &Edges) {
         self.watched.read(edges);
         let mut lossless = edges.iter().filter(|edge| edge.is_lossless());
@@ -105,8 +105,8 @@ impl Summary {
         self.failed_edges = edges.iter().filter_map(failed).collect();
     }
 
-    /// True when every node ended well, every edge worked to the end, and no lossless edge lost anything, as
-    /// far as all that is known.
+    /// True if every node ended well, every edge worked to the end, and no lossless edge lost
+    /// samples. Unreadable counters of a lossless edge count as a loss.
     pub fn is_perfect(&self) -> bool {
         self.has_finished
             && !self.lossless_lost
@@ -130,22 +130,22 @@ impl Summary {
         &self.watched
     }
 
-    /// Where the log files are, if there are any.
+    /// The folder of the log files, if there are any.
     pub fn log_folder(&self) -> Option<&std::path::Path> {
         self.log_folder.as_deref()
     }
 
-    /// The nodes, as last looked at.
+    /// The states of the nodes.
     pub fn nodes(&self) -> &Nodes {
         &self.states
     }
 
-    /// The nodes, to report on.
+    /// The states of the nodes, for updates.
     pub fn nodes_mut(&mut self) -> &mut Nodes {
         &mut self.states
     }
 
-    /// What failed, with the last lines of stderr, for people.
+    /// The failed nodes with the last lines of their stderr, as text.
     pub fn failures_text(&self) -> String {
         let mut text = String::new();
         for ended in self.failures() {
@@ -162,7 +162,7 @@ impl Summary {
         text
     }
 
-    /// For people.
+    /// The summary as text.
     pub fn text(&self, edges: &Edges, unwritten: Option<String>, elapsed: Duration) -> String {
         let mut text = String::from("\n");
         let failed = self.failures().count();
@@ -189,7 +189,7 @@ impl Summary {
         }
         if self.lossless_unknown {
             text.push_str(
-                "\nwhether an edge with `queue_policy: block` lost samples is not known\n",
+                "\nit is not known whether an edge with `queue_policy: block` lost samples\n",
             );
         }
         for FailedEdge {
@@ -224,7 +224,7 @@ impl Summary {
     }
 }
 
-/// The last end of a node that counts as a failure.
+/// Whether the last end of a node counts as a failure.
 fn is_final_failure(ended: &NodeEnded) -> bool {
     ended.failed && !ended.restarts
 }

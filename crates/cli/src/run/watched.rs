@@ -1,4 +1,5 @@
-//! What was expected of nodes, and how often it did not happen: stale inputs, and loops that were late.
+//! Counts unmet expectations of a dataflow file: stale inputs, and loops that missed their
+//! deadline.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use super::edges::Edges;
 use crate::format::{self, count};
 
-/// The expectations of a dataflow, and what came of them.
+/// The expectations of a dataflow, with their counts.
 #[derive(Debug)]
 pub struct Watched(Vec<Expectation>);
 
@@ -20,7 +21,7 @@ struct Expectation {
     name: String,
     within: Duration,
     kind: Kind,
-    /// How often it was not met.
+    /// Number of times that it was not met.
     count: u64,
     max_overrun_nanos: u64,
 }
@@ -65,7 +66,7 @@ impl Watched {
     /// Reads the counters.
     pub fn read(&mut self, edges: &Edges) {
         for expectation in &mut self.0 {
-            // What was read before its node overwrote it is better than nothing.
+            // Unreadable counters leave the last values.
             let Some(counters) = edges.input_of(expectation.node, expectation.input) else {
                 continue;
             };
@@ -91,7 +92,7 @@ impl Watched {
         })
     }
 
-    /// The same for programs.
+    /// The unmet expectations as JSON.
     pub fn json(&self) -> Value {
         let unmet = self.unmet().map(|expectation| {
             let within_nanos = u64::try_from(expectation.within.as_nanos()).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! What a dataflow file alone tells.
+//! Hints from a dataflow file alone.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,18 @@ use nervure_dataflow::{Dataflow, Diagnostic, QueuePolicy, Source};
 
 use super::hint::{Hint, Place, unread};
 
-/// A queue of so many pictures is a mistake more often than not.
-const DEEP: u32 = 100;
+/// Queue depth from which a queue of images is probably a mistake.
+const DEEP_QUEUE_SAMPLES: u32 = 100;
 
-/// Types whose samples are large.
-const LARGE: [&str; 4] = [
+/// Types with large samples.
+const LARGE_TYPES: [&str; 4] = [
     "std/Image",
     "std/CompressedImage",
     "std/PointCloud",
     "std/LaserScan",
 ];
 
-/// The warnings of the file, and what is no mistake but seldom meant.
+/// The warnings of the file, deep queues and unread outputs.
 pub fn hints(dataflow: &Dataflow, warnings: &[Diagnostic]) -> Vec<Hint> {
     let warnings = warnings.iter().map(|warning| Hint {
         code: warning.code.as_str(),
@@ -43,11 +43,11 @@ fn deep_queues(dataflow: &Dataflow) -> impl Iterator<Item = Hint> {
         let input = dataflow.input(edge);
         let output = &dataflow.nodes[edge.from.node].outputs[edge.from.output];
         let type_name = output.type_name.as_ref().or(input.type_name.as_ref())?.name().to_owned();
-        let is_deep = input.queue.depth >= DEEP && input.queue.policy != QueuePolicy::Latest;
-        (is_deep && LARGE.contains(&type_name.as_str())).then(|| Hint {
+        let is_deep = input.queue.depth >= DEEP_QUEUE_SAMPLES && input.queue.policy != QueuePolicy::Latest;
+        (is_deep && LARGE_TYPES.contains(&type_name.as_str())).then(|| Hint {
             code: "deep-queue",
             about: format!("{}/{}", node.id, input.name),
-            what: format!("up to {} samples of type `{type_name}` wait here, and each takes memory", input.queue.depth),
+            what: format!("up to {} samples of type `{type_name}` may wait here, and each takes memory", input.queue.depth),
             setting: format!(
                 "`queue_size` (now {}): as many as the node needs to catch up; `queue_policy: latest` where only the \
                  newest counts",

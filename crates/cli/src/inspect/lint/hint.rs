@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-/// Something that could be better.
+/// A suggestion for a better setting.
 #[derive(Debug, PartialEq)]
 pub struct Hint {
-    /// What it is, for programs: stable across versions.
+    /// The kind of hint, for programs: stable across versions.
     pub code: &'static str,
-    /// The edge, topic or input that it is about.
+    /// The edge, topic or input that it concerns.
     pub about: String,
-    /// What is the case.
+    /// The observation.
     pub what: String,
-    /// The setting that would change it.
+    /// The setting that changes it.
     pub setting: String,
-    /// Where that stands in the file.
+    /// The place of the setting in the file.
     pub place: Place,
 }
 
@@ -26,13 +26,15 @@ pub enum Place {
     Line(usize),
 }
 
-/// Nobody reads an output.
+/// The hint for an output that no node reads.
 pub fn unread(node: &str, output: &str) -> Hint {
     Hint {
         code: "unread-output",
         about: format!("{node}/{output}"),
-        what: "no node reads it; without an observer nothing is sent".to_owned(),
-        setting: format!("an input with `source: {node}/{output}`, or `outputs` without it"),
+        what: "no node reads it; it is only sent while an observer is attached".to_owned(),
+        setting: format!(
+            "add an input with `source: {node}/{output}`, or remove it from `outputs`"
+        ),
         place: Place::Output {
             node: node.to_owned(),
             output: output.to_owned(),
@@ -49,7 +51,7 @@ pub fn megabytes(bytes: f64) -> String {
     }
 }
 
-/// A duration as a person would write it into the file.
+/// A duration as it is written in a dataflow file, in whole milliseconds or seconds.
 pub fn rounded(duration: Duration) -> String {
     match duration.as_millis() {
         millis if millis >= 1000 && millis % 1000 == 0 => format!("{}s", millis / 1000),

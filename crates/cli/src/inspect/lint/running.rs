@@ -1,4 +1,4 @@
-//! What the counters of a running dataflow tell, over a window of time.
+//! Hints from the counters of a running dataflow, over a window of time.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -16,23 +16,24 @@ use crate::{
     },
 };
 
-/// Losses below this share are no steady state.
-const LOSING: f64 = 0.01;
+/// Share of published samples above which losses count as permanent.
+const MIN_LOST_SHARE: f64 = 0.01;
 
-/// A producer that waits for less does not harm its other consumers much.
-const WAITING: f64 = 0.05;
+/// Share of time that a producer must wait for a consumer to harm its other consumers.
+const MIN_BLOCKED_SHARE: f64 = 0.05;
 
-/// A queue that may take so many bytes.
-const DEEP_BYTES: f64 = 256e6;
+/// Memory of a full queue, in bytes, from which it counts as deep.
+const DEEP_QUEUE_BYTES: f64 = 256e6;
 
-/// A queue of so many samples, if they are as large as pictures.
-const DEEP: u32 = 100;
-const PICTURE_BYTES: f64 = 65_536.0;
+/// Queue depth from which a queue of images counts as deep, and the least size of an image in
+/// bytes.
+const DEEP_QUEUE_SAMPLES: u32 = 100;
+const MIN_IMAGE_BYTES: f64 = 65_536.0;
 
-/// So many samples may be missing before somebody is told.
-const LOOSE: f64 = 10.0;
+/// Missing samples in a row above which `expect_every` counts as too long.
+const MAX_MISSING_SAMPLES: f64 = 10.0;
 
-/// Everything that the last two looks at the counters tell.
+/// All hints from the last two readings of the counters.
 pub fn hints(state: &State) -> Vec<Hint> {
     let nodes: Vec<_> = state
         .nodes
@@ -45,15 +46,15 @@ pub fn hints(state: &State) -> Vec<Hint> {
 
 fn hints_of(nodes: &[&NodeDeclared], edges: &Edges) -> Vec<Hint> {
     let mut hints = Vec::new();
-    let measured: Vec<Measured> = edges
+    let measured: Vec<EdgeMeasurement> = edges
         .iter()
-        .filter_map(|edge| Measured::of(edge, nodes))
+        .filter_map(|edge| EdgeMeasurement::of(edge, nodes))
         .collect();
     for edge in &measured {
         let found = [
             edge.takes_nothing(),
             edge.slow_consumer(),
-            edge.keeps_samples(),
+            edge.holds_samples(),
             edge.memory_used_up(),
             edge.deep_queue(),
             edge.stalls(&measured),
@@ -71,9 +72,9 @@ fn unreadable_counters(Unreadable { node, why }: &Unreadable) -> Hint {
     Hint {
         code: "unreadable-counters",
         about: node.clone(),
-        what: format!("its counters are not readable: {why}; nothing is known of its edges"),
+        what: format!("its counters are not readable: {why}; there are no figures of its edges"),
         setting: format!(
-            "no setting: `{node}` writes where it must not; `nervure node restart {node}` begins with zero"
+            "no setting: `{node}` overwrites memory; `nervure node restart {node}` starts new counters from zero"
         ),
         place: Place::Node(node.clone()),
     }
@@ -102,22 +103,22 @@ fn unread_outputs(nodes: &[&NodeDeclared]) -> impl Iterator<Item = Hint> {
         .map(|(node, output)| unread(node, output))
 }
 
-/// An edge, and what happened on it within the window.
-struct Measured<'a> {
+/// An edge, with its counters at the begin and the end of the window.
+struct EdgeMeasurement<'a> {
     edge: &'a Edge,
     first: &'a Totals,
     last: &'a Totals,
     seconds: f64,
-    /// Its producing node.
+    /// The producing node.
     producer: &'a str,
-    /// Its consuming node, and that one's input.
+    /// The consuming node, and its input.
     consumer: &'a str,
     input: &'a str,
     expect_every: Option<Duration>,
 }
 
-impl<'a> Measured<'a> {
-    /// `None` for what is no edge of the file's, and where nothing was measured.
+impl<'a> EdgeMeasurement<'a> {
+    /// `None` for edges of observers and services, and for edges without a measurement.
     fn of(edge: &'a Edge, nodes: &[&'a NodeDeclared]) -> Option<Self> {
         let (first, last, time) = edge.span()?;
         let (consumer, input) = edge.input.split_once('/')?;
@@ -148,7 +149,7 @@ impl<'a> Measured<'a> {
         })
     }
 
-    /// How much more a counter reads now, a second.
+    /// The increase of a counter per second.
     fn rate(&self, counter: impl Fn(&Totals) -> u64) -> f64 {
         counter(self.last).saturating_sub(counter(self.first)) as f64 / self.seconds
     }
@@ -157,7 +158,7 @@ impl<'a> Measured<'a> {
         self.rate(|totals| totals.output.published())
     }
 
-    /// Mean size of a sample.
+    /// Mean size of a sample in bytes.
     fn sample_bytes(&self) -> f64 {
         let output = &self.last.output;
         if output.sent == 0 {
@@ -195,12 +196,12 @@ impl<'a> Measured<'a> {
         let lost = self.rate(|totals| totals.output.dropped_oldest + totals.output.dropped_newest);
         if self.edge.is_latest()
             || self.edge.activity().took_nothing_for().is_some()
-            || lost <= LOSING * self.published_hz()
+            || lost <= MIN_LOST_SHARE * self.published_hz()
         {
             return None;
         }
         let what = format!(
-            "{:.1} a second come and {:.1} are taken: {lost:.1} a second are lost",
+            "{:.1} samples/s arrive and {:.1} are taken: {lost:.1} per second are lost",
             self.published_hz(),
             self.rate(|totals| totals.input.received)
         );
@@ -209,11 +210,11 @@ impl<'a> Measured<'a> {
         self.hint("slow-consumer", what, setting.to_owned())
     }
 
-    fn keeps_samples(&self) -> Option<Hint> {
+    fn holds_samples(&self) -> Option<Hint> {
         let max_held = self.edge.queue.max_held;
         let missed = self.rate(|totals| totals.output.missed_held);
         let kept = self.first.input.held.min(self.last.input.held);
-        // What waits in the queue counts against the limit as well.
+        // Samples in the queue count against the limit as well.
         let is_near = kept * 4 >= u64::from(max_held) * 3;
         if missed == 0.0 && !is_near {
             return None;
@@ -253,7 +254,7 @@ impl<'a> Measured<'a> {
     fn deep_queue(&self) -> Option<Hint> {
         let (depth, bytes) = (self.edge.queue.depth, self.sample_bytes());
         let total = f64::from(depth) * bytes;
-        if total < DEEP_BYTES && !(depth >= DEEP && bytes >= PICTURE_BYTES) {
+        if total < DEEP_QUEUE_BYTES && !(depth >= DEEP_QUEUE_SAMPLES && bytes >= MIN_IMAGE_BYTES) {
             return None;
         }
         let age = match self.published_hz() {
@@ -276,10 +277,10 @@ impl<'a> Measured<'a> {
         self.hint("deep-queue", what, setting)
     }
 
-    /// A producer that waits for one consumer sends nothing to its others.
-    fn stalls(&self, all: &[Measured<'_>]) -> Option<Hint> {
+    /// A producer that waits for one consumer sends nothing to its other consumers.
+    fn stalls(&self, all: &[EdgeMeasurement<'_>]) -> Option<Hint> {
         let share = self.rate(|totals| totals.output.blocked_nanos) / 1e9;
-        let is_sibling = |other: &&Measured<'_>| {
+        let is_sibling = |other: &&EdgeMeasurement<'_>| {
             other.producer == self.producer
                 && other.edge.input != self.edge.input
                 && !other.edge.is_lossless()
@@ -289,7 +290,7 @@ impl<'a> Measured<'a> {
             .filter(is_sibling)
             .map(|other| other.edge.consumer_name())
             .collect();
-        if share < WAITING || siblings.is_empty() {
+        if share < MIN_BLOCKED_SHARE || siblings.is_empty() {
             return None;
         }
         let what = format!(
@@ -327,7 +328,8 @@ impl<'a> Measured<'a> {
         let missing = self.published_hz() * expected.as_secs_f64();
         let period = Duration::from_secs_f64(1.0 / self.published_hz().max(1e-9));
         let what = format!(
-            "{:.1} a second come, and `expect_every` is {}: {missing:.0} in a row may be missing before the node is told",
+            "{:.1} samples/s arrive, and `expect_every` is {}: {missing:.0} may be missing in a row before the \
+             node gets `STALE`",
             self.published_hz(),
             rounded(expected)
         );
@@ -335,7 +337,7 @@ impl<'a> Measured<'a> {
             "`expect_every: {}`, say: three times as long as from one to the next",
             rounded(period * 3)
         );
-        if missing > LOOSE {
+        if missing > MAX_MISSING_SAMPLES {
             self.hint("loose-expectation", what, setting)
         } else {
             None
@@ -405,8 +407,8 @@ mod tests {
         ]
     }
 
-    /// What is said of one edge on which so much happened within two seconds.
-    fn said(
+    /// The hints for one edge with these counts within two seconds.
+    fn hints_for(
         queue: Queue,
         every: Option<Duration>,
         output: OutputCounters,
@@ -453,10 +455,10 @@ mod tests {
     }
 
     #[test]
-    fn what_works_gets_no_hints() {
+    fn a_working_edge_gets_no_hints() {
         let every = Some(Duration::from_millis(200));
         assert!(
-            said(
+            hints_for(
                 queue(Policy::DropOldest, 10),
                 every,
                 sent(50, 1_000_000),
@@ -473,11 +475,11 @@ mod tests {
             ..sent(50, 1000)
         };
         assert_eq!(
-            said(queue(Policy::DropOldest, 2), None, output, received(18)),
-            ["slow-consumer: 25.0 a second come and 9.0 are taken: 16.0 a second are lost"]
+            hints_for(queue(Policy::DropOldest, 2), None, output, received(18)),
+            ["slow-consumer: 25.0 samples/s arrive and 9.0 are taken: 16.0 per second are lost"]
         );
         assert!(
-            said(queue(Policy::DropOldest, 1), None, output, received(18)).is_empty(),
+            hints_for(queue(Policy::DropOldest, 1), None, output, received(18)).is_empty(),
             "`latest`"
         );
     }
@@ -485,7 +487,7 @@ mod tests {
     #[test]
     fn deep_queues_are_those_of_large_samples() {
         assert_eq!(
-            said(
+            hints_for(
                 queue(Policy::DropOldest, 1000),
                 None,
                 sent(50, 691_200),
@@ -497,7 +499,7 @@ mod tests {
             ]
         );
         assert!(
-            said(
+            hints_for(
                 queue(Policy::DropOldest, 1000),
                 None,
                 sent(50, 100),
@@ -508,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_samples_is_named() {
+    fn a_consumer_that_keeps_samples_is_named() {
         let output = OutputCounters {
             missed_held: 20,
             ..sent(30, 1_000_000)
@@ -518,12 +520,12 @@ mod tests {
             ..received(30)
         };
         assert_eq!(
-            said(queue(Policy::DropOldest, 10), None, output, input.clone()),
+            hints_for(queue(Policy::DropOldest, 10), None, output, input.clone()),
             [
                 "keeps-samples: `detector` keeps 18 samples (18.0 MB) of at most 18, and missed 10.0 a second for it"
             ]
         );
-        let quiet = said(
+        let quiet = hints_for(
             queue(Policy::DropOldest, 10),
             None,
             sent(30, 1_000_000),
@@ -576,14 +578,14 @@ mod tests {
     }
 
     #[test]
-    fn expectations_are_compared_with_what_comes() {
+    fn expectations_are_compared_with_the_rate() {
         let every = |millis| Some(Duration::from_millis(millis));
         let input = InputCounters {
             stale: 3,
             ..received(10)
         };
         assert_eq!(
-            said(
+            hints_for(
                 queue(Policy::DropOldest, 10),
                 every(100),
                 sent(10, 100),
@@ -594,21 +596,20 @@ mod tests {
             ]
         );
         assert_eq!(
-            said(
+            hints_for(
                 queue(Policy::DropOldest, 10),
                 every(2000),
                 sent(50, 100),
                 received(50)
             ),
             [
-                "loose-expectation: 25.0 a second come, and `expect_every` is 2s: 50 in a row may be missing before the node \
-              is told"
+                "loose-expectation: 25.0 samples/s arrive, and `expect_every` is 2s: 50 may be missing in a row before the node gets `STALE`"
             ]
         );
     }
 
     #[test]
-    fn outputs_that_nobody_reads_are_found_without_figures() {
+    fn unread_outputs_are_found_without_figures() {
         let nodes = [
             node("camera", &["image", "debug"], &[]),
             node("display", &[], &[("image", "camera/image", None)]),

@@ -1,4 +1,4 @@
-//! The terminal while `top` has it: raw, on its second screen, without a cursor.
+//! The terminal of `top`: raw mode, alternate screen, no cursor.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -15,69 +15,69 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::{
     failure::Failure,
-    inspect::state::{Beside, State},
+    inspect::state::{State, Wakeup},
     output,
 };
 
-/// Shows what follows at once on terminals that can, and goes to the first line.
+/// Begins a synchronized update on terminals that support it, and moves to the first line.
 const BEGIN: &str = "\x1b[?2026h\x1b[H";
-/// Clears what is below.
+/// Clears the rest of the screen, and ends the update.
 const END: &str = "\x1b[J\x1b[?2026l";
 
-/// True when keys can be read and a screen be shown.
+/// True if both stdin and stdout are terminals.
 pub fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// The terminal, which is as it was when this is dropped.
+/// The terminal; restored on drop.
 pub struct Screen {
     is_asked_to_end: Arc<AtomicBool>,
 }
 
-/// What there is to do.
-pub enum Turn {
+/// Why [`Screen::wait`] returned.
+pub enum ScreenEvent {
     Keys(Vec<KeyEvent>),
     Deadline,
-    /// The keeper is gone.
+    /// The dataflow has ended.
     Ended,
-    /// A signal asks for the end, or the terminal is gone.
+    /// A signal requests the end, or the terminal is closed.
     Quit,
 }
 
 impl Screen {
     pub fn open() -> Result<Self, Failure> {
         let failed =
-            |error: io::Error| Failure::internal("the terminal cannot be prepared").because(error);
+            |error: io::Error| Failure::internal("cannot set up the terminal").because(error);
         let is_asked_to_end = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGHUP, SIGINT] {
             signal_hook::flag::register(signal, Arc::clone(&is_asked_to_end)).map_err(failed)?;
         }
         crossterm::terminal::enable_raw_mode().map_err(failed)?;
         let screen = Self { is_asked_to_end };
-        // The second screen, no cursor, no line wraps.
+        // Alternate screen, no cursor, no line wrap.
         output::write_styled("\x1b[?1049h\x1b[?25l\x1b[?7l")?;
         Ok(screen)
     }
 
-    /// Shows lines, which have colours at most.
+    /// Shows lines, which may contain colours but no other escape sequences.
     pub fn show(&self, lines: &[String]) -> Result<(), Failure> {
-        // In raw mode a line break alone does not go back to the first column.
+        // In raw mode a newline does not return to the first column.
         let lines: Vec<_> = lines.iter().map(|line| format!("{line}\x1b[K")).collect();
         output::write_styled(&format!("{BEGIN}{}{END}", lines.join("\r\n")))
     }
 
-    /// Takes in news of the dataflow until there is something to do.
-    pub fn wait(&self, state: &mut State, deadline: Instant) -> Result<Turn, Failure> {
+    /// Processes reports of the keeper until another event.
+    pub fn wait(&self, state: &mut State, deadline: Instant) -> Result<ScreenEvent, Failure> {
         let stdin = io::stdin();
-        let beside = state.follow_beside(stdin.as_fd(), deadline)?;
+        let wakeup = state.follow_until_readable(stdin.as_fd(), deadline)?;
         if self.is_asked_to_end.load(Ordering::Relaxed) {
-            return Ok(Turn::Quit);
+            return Ok(ScreenEvent::Quit);
         }
-        Ok(match beside {
-            Beside::Deadline => Turn::Deadline,
-            Beside::KeeperIsGone => Turn::Ended,
-            Beside::OtherIsGone => Turn::Quit,
-            Beside::Other => Turn::Keys(keys()?),
+        Ok(match wakeup {
+            Wakeup::Deadline => ScreenEvent::Deadline,
+            Wakeup::KeeperEnded => ScreenEvent::Ended,
+            Wakeup::OtherClosed => ScreenEvent::Quit,
+            Wakeup::OtherReadable => ScreenEvent::Keys(keys()?),
         })
     }
 }
@@ -92,9 +92,9 @@ impl Drop for Screen {
     }
 }
 
-/// The keys that were pressed; none where the terminal has changed its size.
+/// The pressed keys; none after a change of the terminal's size.
 fn keys() -> Result<Vec<KeyEvent>, Failure> {
-    let failed = |error: io::Error| Failure::internal("the keyboard cannot be read").because(error);
+    let failed = |error: io::Error| Failure::internal("cannot read the keyboard").because(error);
     let mut keys = Vec::new();
     while event::poll(Duration::ZERO).map_err(failed)? {
         if let Event::Key(key) = event::read().map_err(failed)?

@@ -24,7 +24,7 @@ const EDGE_COLUMNS: [edge_table::Column; 9] = [
     edge_table::LOST,
 ];
 
-/// A node, and what its process uses.
+/// A node, with the CPU and memory that it uses.
 #[derive(Clone, Debug)]
 pub struct NodeRow<'a> {
     pub node: &'a NodeState,

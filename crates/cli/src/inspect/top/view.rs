@@ -1,4 +1,4 @@
-//! What the screen of `top` shows, and what keys change about it.
+//! The view of `top`: selection, order and filter of rows, and the keys that change them.
 
 use std::cmp::Ordering;
 
@@ -13,17 +13,18 @@ use crate::{
     table::{Table, cut},
 };
 
-/// Beside rows: title, two headings, two empty lines, two lines that count what is not shown, and the line of keys.
-const OTHER_LINES: usize = 8;
+/// Lines besides rows: title, two headings, two empty lines, two counts of hidden rows, and the
+/// line of keys.
+const FIXED_LINES: usize = 8;
 
-/// What the user has chosen.
+/// The user's choices.
 #[derive(Debug, Default)]
 pub struct View {
     focus: Pane,
     nodes: List,
     edges: List,
     filter: String,
-    /// The filter is being typed.
+    /// The user is typing the filter.
     is_typing: bool,
 }
 
@@ -34,19 +35,20 @@ enum Pane {
     Edges,
 }
 
-/// How one of the lists is shown.
+/// The order and scroll position of a list.
 #[derive(Debug, Default)]
 struct List {
-    /// Index of its order.
+    /// Index of the order.
     order: usize,
     is_reversed: bool,
-    /// The first row that is shown, how many are, and of how many.
+    /// The first visible row, the number of visible rows, and the number of all rows.
     first: usize,
     shown: usize,
     total: usize,
 }
 
-/// An order of rows: the first of them is that of the file, with what matters most first where not all fit.
+/// An order of rows. The first one keeps the order of the file if all rows fit, and otherwise sorts
+/// by importance.
 struct Order<T> {
     name: &'static str,
     compare: fn(&T, &T) -> Ordering,
@@ -118,27 +120,27 @@ fn fullness(edge: &Edge) -> f64 {
     edge.totals().queued() as f64 / f64::from(edge.queue.depth.max(1))
 }
 
-/// What follows a key.
+/// The effect of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum KeyEffect {
     Show,
     Quit,
 }
 
 impl View {
-    /// Does what a key is for.
-    pub fn key(&mut self, key: KeyEvent) -> Then {
+    /// Handles a key.
+    pub fn key(&mut self, key: KeyEvent) -> KeyEffect {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         if is_control && matches!(key.code, KeyCode::Char('c' | 'd')) {
-            return Then::Quit;
+            return KeyEffect::Quit;
         }
         if self.is_typing {
             self.key_of_filter(key.code);
-            return Then::Show;
+            return KeyEffect::Show;
         }
         match key.code {
-            KeyCode::Char('q') => return Then::Quit,
-            KeyCode::Esc if self.filter.is_empty() => return Then::Quit,
+            KeyCode::Char('q') => return KeyEffect::Quit,
+            KeyCode::Esc if self.filter.is_empty() => return KeyEffect::Quit,
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Tab | KeyCode::BackTab => {
@@ -160,7 +162,7 @@ impl View {
             KeyCode::Char('r') => self.list().is_reversed ^= true,
             code => self.list().scroll(code),
         }
-        Then::Show
+        KeyEffect::Show
     }
 
     fn key_of_filter(&mut self, code: KeyCode) {
@@ -190,7 +192,7 @@ impl View {
         name.to_lowercase().contains(&self.filter.to_lowercase())
     }
 
-    /// The lines that fill the terminal.
+    /// The lines of the screen.
     pub fn lines(
         &mut self,
         state: &State,
@@ -208,8 +210,8 @@ impl View {
             .iter()
             .filter(|edge| self.wants(&edge.name()))
             .collect();
-        let room = height.saturating_sub(OTHER_LINES).max(2);
-        // Half for each, and what one does not need for the other.
+        let room = height.saturating_sub(FIXED_LINES).max(2);
+        // Half of the lines for each list; unused lines go to the other.
         let node_room = nodes
             .len()
             .min((room / 2).max(room.saturating_sub(edges.len())));
@@ -224,12 +226,12 @@ impl View {
             title(state, rows.len()),
             render(node_table(&nodes))
         );
-        text.push_str(&self.nodes.rest("node"));
+        text.push_str(&self.nodes.hidden_rows("node"));
         if self.edges.total > 0 {
             text.push_str(&format!("\n{}", render(edge_table_of(edges, Some(width)))));
-            text.push_str(&self.edges.rest("edge"));
+            text.push_str(&self.edges.hidden_rows("edge"));
         }
-        // Lines of the tables fit; colours would be counted.
+        // Lines of tables fit already, and their colours must not count as width.
         let fitting = |line: &str| {
             if line.contains('\x1b') {
                 line.to_owned()
@@ -279,7 +281,7 @@ impl List {
         self.first = first.min(self.total.saturating_sub(self.shown));
     }
 
-    /// The rows that are shown.
+    /// The visible rows.
     fn part<T>(&mut self, mut rows: Vec<T>, orders: &[Order<T>], room: usize) -> Vec<T> {
         (self.total, self.shown) = (rows.len(), rows.len().min(room));
         if self.order > 0 || self.total > self.shown {
@@ -292,8 +294,8 @@ impl List {
         rows.into_iter().skip(self.first).take(self.shown).collect()
     }
 
-    /// What is not shown, as a line.
-    fn rest(&self, noun: &str) -> String {
+    /// A line with the counts of hidden rows.
+    fn hidden_rows(&self, noun: &str) -> String {
         match (self.first, self.total - self.first - self.shown) {
             (0, 0) => String::new(),
             (0, below) => format!(".. and {} more\n", count(below, noun)),
@@ -307,7 +309,7 @@ impl List {
 mod tests {
     use super::*;
 
-    fn press(view: &mut View, keys: &str) -> Vec<Then> {
+    fn press(view: &mut View, keys: &str) -> Vec<KeyEffect> {
         keys.chars()
             .map(|letter| view.key(KeyCode::Char(letter).into()))
             .collect()
@@ -316,21 +318,21 @@ mod tests {
     #[test]
     fn q_and_control_c_quit_unless_a_filter_is_typed() {
         let mut view = View::default();
-        assert_eq!(press(&mut view, "q"), [Then::Quit]);
-        assert_eq!(press(&mut view, "/q"), [Then::Show, Then::Show]);
+        assert_eq!(press(&mut view, "q"), [KeyEffect::Quit]);
+        assert_eq!(press(&mut view, "/q"), [KeyEffect::Show, KeyEffect::Show]);
         assert_eq!(view.filter, "q");
         assert_eq!(
             view.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)),
-            Then::Quit
+            KeyEffect::Quit
         );
-        assert_eq!(view.key(KeyCode::Enter.into()), Then::Show);
+        assert_eq!(view.key(KeyCode::Enter.into()), KeyEffect::Show);
         assert!(view.wants("a queue") && view.wants("Q") && !view.wants("camera"));
         assert_eq!(
             view.key(KeyCode::Esc.into()),
-            Then::Show,
-            "the filter first"
+            KeyEffect::Show,
+            "Esc clears the filter first"
         );
-        assert_eq!(view.key(KeyCode::Esc.into()), Then::Quit);
+        assert_eq!(view.key(KeyCode::Esc.into()), KeyEffect::Quit);
     }
 
     #[test]
@@ -353,11 +355,11 @@ mod tests {
             [3, 2],
             "the most important ones"
         );
-        assert_eq!(list.rest("node"), ".. and 1 node more\n");
+        assert_eq!(list.hidden_rows("node"), ".. and 1 node more\n");
         list.order = 1;
         list.scroll(KeyCode::Down);
         assert_eq!(list.part(rows(), &ORDERS, 2), [2, 3]);
-        assert_eq!(list.rest("node"), ".. below 1 node more\n");
+        assert_eq!(list.hidden_rows("node"), ".. below 1 node more\n");
         list.scroll(KeyCode::PageDown);
         assert_eq!(list.first, 1, "no further than the last row");
         list.is_reversed = true;
@@ -365,6 +367,6 @@ mod tests {
         assert_eq!(list.part(rows(), &ORDERS, 2), [3, 2]);
         list.scroll(KeyCode::End);
         assert_eq!(list.part(rows(), &ORDERS, 1), [2], "another height");
-        assert_eq!(list.rest("edge"), ".. 1 above, and 1 edge more\n");
+        assert_eq!(list.hidden_rows("edge"), ".. 1 above, and 1 edge more\n");
     }
 }
