@@ -53,8 +53,8 @@ fn builds_run_in_order_in_the_folder() {
         .arg(dataflow.write())
         .output()
         .unwrap();
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(told["built"], json!(["first", "third"]));
+    let parsed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(parsed["built"], json!(["first", "third"]));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A dataflow in a folder of its own, and `nervure run` on it, told as JSON.
+//! A dataflow in a folder of its own, and `nervure run --json` on it.
 
 use std::{
     fs,
@@ -142,7 +142,7 @@ impl Dataflow {
         Run {
             child: Killed(child),
             messages,
-            told: Vec::new(),
+            seen: Vec::new(),
             folder: self.folder,
             name: self.name,
         }
@@ -176,7 +176,7 @@ fn merged(mut node: Value, keys: Value) -> Value {
 pub struct Run {
     child: Killed,
     messages: Receiver<Value>,
-    told: Vec<Value>,
+    seen: Vec<Value>,
     folder: TempDir,
     name: String,
 }
@@ -196,7 +196,7 @@ pub struct Outcome {
     pub code: Option<i32>,
     pub stderr: String,
     /// Every message of `run`.
-    pub told: Vec<Value>,
+    pub seen: Vec<Value>,
     folder: TempDir,
 }
 
@@ -230,9 +230,9 @@ impl Run {
             let message = left
                 .and_then(|left| self.messages.recv_timeout(left).ok())
                 .unwrap_or_else(|| {
-                    panic!("there was no {what}: {:#?}", self.told);
+                    panic!("there was no {what}: {:#?}", self.seen);
                 });
-            self.told.push(message.clone());
+            self.seen.push(message.clone());
             if holds(&message) {
                 return message;
             }
@@ -244,7 +244,7 @@ impl Run {
         let is_started =
             |message: &Value| message["message"] == "node_started" && message["id"] == node;
         let earlier = self
-            .told
+            .seen
             .iter()
             .rev()
             .find(|message| is_started(message))
@@ -264,9 +264,9 @@ impl Run {
     }
 
     /// What a node has written so far, as far as it was looked at.
-    pub fn told_lines(&self, node: &str) -> Vec<&str> {
+    pub fn seen_lines(&self, node: &str) -> Vec<&str> {
         let is_its = |message: &&Value| message["message"] == "log" && message["node"] == node;
-        self.told.iter().filter(is_its).map(text).collect()
+        self.seen.iter().filter(is_its).map(text).collect()
     }
 
     /// The end of a node.
@@ -284,7 +284,7 @@ impl Run {
     pub fn finish(mut self) -> Outcome {
         let deadline = Instant::now() + PATIENCE;
         while let Ok(message) = self.messages.recv_timeout(PATIENCE) {
-            self.told.push(message);
+            self.seen.push(message);
             assert!(Instant::now() < deadline, "the run does not end");
         }
         let mut stderr = String::new();
@@ -299,7 +299,7 @@ impl Run {
         Outcome {
             code,
             stderr,
-            told: self.told,
+            seen: self.seen,
             folder: self.folder,
         }
     }
@@ -312,7 +312,7 @@ impl Outcome {
 
     /// Lines that a node wrote, or that were said of it.
     pub fn lines(&self, node: &str) -> Vec<&str> {
-        self.told
+        self.seen
             .iter()
             .filter(|message| message["message"] == "log" && message["node"] == node)
             .map(text)
@@ -321,14 +321,14 @@ impl Outcome {
 
     /// Every end of a node.
     pub fn ends(&self, node: &str) -> Vec<&Value> {
-        self.told
+        self.seen
             .iter()
             .filter(|message| message["message"] == "node_ended" && message["id"] == node)
             .collect()
     }
 
     pub fn summary(&self) -> &Value {
-        self.told
+        self.seen
             .last()
             .filter(|message| message["message"] == "summary")
             .expect("a summary")
@@ -367,8 +367,8 @@ impl Process {
         Self { pid, pidfd }
     }
 
-    /// The process whose number a node has told.
-    pub fn told(number: &str) -> Self {
+    /// The process whose id a node has printed.
+    pub fn from_pid_text(number: &str) -> Self {
         Self::new(number.parse().unwrap())
     }
 
@@ -376,7 +376,7 @@ impl Process {
     pub fn parent(&self) -> Self {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_pid())).unwrap();
         let (_, rest) = stat.rsplit_once(')').unwrap();
-        Self::told(rest.split_ascii_whitespace().nth(1).unwrap())
+        Self::from_pid_text(rest.split_ascii_whitespace().nth(1).unwrap())
     }
 
     pub fn signal(&self, signal: Signal) {

@@ -76,7 +76,7 @@ fn what_cannot_be_printed_is_a_failure() {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
         assert!(
-            stderr.starts_with("error: stdout cannot be written\n  caused by: No space left"),
+            stderr.starts_with("error: cannot write to stdout\n  caused by: No space left"),
             "{stderr}"
         );
     }

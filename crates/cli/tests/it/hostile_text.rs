@@ -79,8 +79,8 @@ fn a_recording_does_not_reach_the_terminal() {
     );
     let (_, stdout, _) = said(&["info", "one.mcap", "--json"]);
     assert_harmless(&stdout);
-    let told: Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!(told["topics"][0]["topic"], topic.as_str());
+    let parsed: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(parsed["topics"][0]["topic"], topic.as_str());
     let (code, stdout, stderr) = said(&["replay", "one.mcap", "--rename", "none=a/b"]);
     assert_eq!(code, Some(2));
     assert_harmless(&(stdout + &stderr));

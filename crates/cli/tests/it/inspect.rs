@@ -28,7 +28,7 @@ fn run(mut command: Command) -> (Option<i32>, String, String) {
     )
 }
 
-fn told(run: &Run, arguments: &[&str]) -> Value {
+fn command_json(run: &Run, arguments: &[&str]) -> Value {
     let (code, stdout, stderr) = self::run(run.command(arguments));
     assert_eq!(code, Some(0), "{arguments:?}: {stderr}");
     serde_json::from_str(&stdout).unwrap()
@@ -49,7 +49,7 @@ fn a_dataflow_that_runs_is_listed_and_one_that_was_killed_is_not() {
     let mut run = pair();
     let name = run.name().to_owned();
     let listed = |run: &Run| {
-        let all = told(run, &["list", "--json"]);
+        let all = command_json(run, &["list", "--json"]);
         all["dataflows"]
             .as_array()
             .unwrap()
@@ -103,11 +103,11 @@ fn dataflows_of_other_users_are_mentioned() {
         "{stderr}"
     );
     let (_, stdout, _) = list(&["--json"]);
-    let told: Value = serde_json::from_str(&stdout).unwrap();
-    let others = told["of_other_users"].as_array().unwrap();
+    let parsed: Value = serde_json::from_str(&stdout).unwrap();
+    let others = parsed["of_other_users"].as_array().unwrap();
     assert!(
         others.contains(&json!({"dataflow": name, "keeper": 1, "uid": 4242})),
-        "{told}"
+        "{parsed}"
     );
 }
 
@@ -207,7 +207,7 @@ fn counters_go_on_when_a_process_is_started_again() {
         .run(&[]);
     run.ended("sink");
     run.line("sink", "in 20");
-    let look = told(
+    let look = command_json(
         &run,
         &[
             "top",
@@ -303,7 +303,7 @@ fn a_dataflow_that_does_not_run_is_told() {
     }
 }
 
-/// A node that sends a value of each kind, and nobody who receives the image.
+/// A node that sends a value of each kind, without a consumer of the image.
 fn values() -> Run {
     let mut run = Dataflow::named()
         .node("source", "values", json!({"outputs": {
@@ -315,7 +315,7 @@ fn values() -> Run {
     run
 }
 
-/// What a command tells, without the name of the run, its process ids and the width of columns.
+/// The output of a command, without the name of the run, process ids and column widths.
 fn redacted(run: &Run, arguments: &[&str]) -> String {
     let mut arguments = arguments.to_vec();
     arguments.extend(["-d", run.name()]);
@@ -360,7 +360,7 @@ fn topics_are_listed_and_described() {
     let run = values();
     assert_snapshot!(redacted(&run, &["topic", "list"]));
     assert_snapshot!(redacted(&run, &["topic", "info", "source/image"]));
-    let info = told(
+    let info = command_json(
         &run,
         &["topic", "info", "source/text", "--json", "-d", run.name()],
     );
@@ -393,7 +393,7 @@ fn a_struct_with_a_tensor_arrives_as_one_and_is_shown() {
         "-d",
         run.name(),
     ];
-    let shown = told(&run, &arguments)["value"].take();
+    let shown = command_json(&run, &arguments)["value"].take();
     let image =
         json!({"shape": [20, 30, 3], "dtype": "uint8", "min": 10.0, "max": 10.0, "mean": 10.0});
     assert_eq!(
@@ -416,7 +416,7 @@ fn echo_shows_every_kind_of_value() {
             "-d",
             run.name(),
         ];
-        let mut sample = told(&run, &arguments);
+        let mut sample = command_json(&run, &arguments);
         let object = sample.as_object_mut().unwrap();
         for changing in ["sequence", "stamp_utc_nanos", "age_nanos", "latency_nanos"] {
             assert!(object.remove(changing).unwrap().is_i64(), "{changing}");
@@ -501,7 +501,7 @@ fn samples_are_saved_as_what_they_are() {
 fn rates_bytes_and_delays_are_measured() {
     let run = pair();
     let measure = |what: &str| {
-        told(
+        command_json(
             &run,
             &[
                 "topic",
@@ -568,11 +568,11 @@ fn losses_are_explained_and_holders_named() {
     let (begin, rest) = explained
         .split_once("took nothing for ")
         .expect("it takes nothing");
-    let (_, end) = rest.split_once(" s,").unwrap();
-    assert_snapshot!(format!("{begin}took nothing for [time] s,{end}"));
+    let (_, end) = rest.split_once(" s;").unwrap();
+    assert_snapshot!(format!("{begin}took nothing for [time] s;{end}"));
     assert_snapshot!(redacted(&run, &["holders"]));
     assert_snapshot!(redacted(&run, &["explain", "source/nothing"]));
-    let explained = told(&run, &["explain", "--json", "-d", run.name()]);
+    let explained = command_json(&run, &["explain", "--json", "-d", run.name()]);
     assert_eq!(
         (
             &explained["edges"][0]["lost"],
@@ -596,10 +596,10 @@ fn status_tells_what_is_wrong() {
     let (code, text, _) = self::run(run.command(&["status", "-d", run.name()]));
     assert_eq!(code, Some(0));
     assert!(
-        text.contains("node `sink`: exited with code 1\n    Error: \"as it was told\"\n"),
+        text.contains("node `sink`: exited with code 1\n    Error: \"as requested\"\n"),
         "{text}"
     );
-    let status = told(&run, &["status", "--json", "-d", run.name()]);
+    let status = command_json(&run, &["status", "--json", "-d", run.name()]);
     assert_eq!(
         (
             &status["nodes"][1]["state"],
@@ -626,7 +626,7 @@ fn status_names_who_holds_the_start_up() {
         text.contains("\nnode `dreamer` has not connected: the dataflow waits for it\n"),
         "{text}"
     );
-    let look = told(
+    let look = command_json(
         &run,
         &[
             "top",
@@ -740,7 +740,7 @@ fn a_detached_dataflow_outlives_its_run_and_its_end_leaves_nothing() {
     });
     assert_eq!(code, Some(0), "{stderr}");
     assert!(
-        stdout.contains(&format!("{name} runs by itself (keeper ")),
+        stdout.contains(&format!("{name} runs in the background (keeper ")),
         "{stdout}"
     );
     let status = |dataflow: &Dataflow| -> Value {
@@ -748,18 +748,18 @@ fn a_detached_dataflow_outlives_its_run_and_its_end_leaves_nothing() {
         assert_eq!(code, Some(0), "{stderr}");
         serde_json::from_str(&stdout).unwrap()
     };
-    let told = status(&dataflow);
+    let parsed = status(&dataflow);
     assert_eq!(
-        (&told["detached"], &told["state"]),
+        (&parsed["detached"], &parsed["state"]),
         (&json!(true), &json!("running"))
     );
-    let pids = told["nodes"]
+    let pids = parsed["nodes"]
         .as_array()
         .unwrap()
         .iter()
         .map(|node| node["pid"].as_i64().unwrap());
     let mut processes: Vec<_> = pids.map(Process::new).collect();
-    processes.push(Process::new(told["keeper"].as_i64().unwrap()));
+    processes.push(Process::new(parsed["keeper"].as_i64().unwrap()));
     let (code, ..) = run(dataflow.command(&["stop", "-d", &name]));
     assert_eq!(code, Some(0));
     processes.iter().for_each(Process::assert_ends);
@@ -792,13 +792,13 @@ fn of_several_dataflows_with_a_name_the_keeper_is_named() {
     let stop = |keeper: &str| assert_eq!(run(dataflow.command(&["stop", "-d", keeper])).0, Some(0));
     let (first, stdout) = detach(&file);
     assert!(
-        stdout.ends_with(&format!("`nervure stop -d {name}` ends it\n")),
+        stdout.ends_with(&format!("end it with `nervure stop -d {name}`\n")),
         "{stdout}"
     );
     let (second, stdout) = detach(&copied);
     stop(&second);
     assert!(
-        stdout.ends_with(&format!("`nervure stop -d {second}` ends it\n")),
+        stdout.ends_with(&format!("end it with `nervure stop -d {second}`\n")),
         "{stdout}"
     );
     stop(&first);

@@ -97,7 +97,8 @@ fn node_of(run: &Run, node: &str) -> Value {
         .clone()
 }
 
-/// A source that waits for the plot while there is one, the plot, and a lamp that the plot switches.
+/// A source that waits for the plot while there is one, the plot, and a lamp that the plot
+/// switches.
 fn with_plot() -> Run {
     with_plot_and(&[])
 }
@@ -137,7 +138,7 @@ fn a_dynamic_node_joins_dies_and_joins_again() {
     let mut again = Outside::join(&run, "plot");
     assert_eq!(again.line("joined "), "plot 1");
     let later: u64 = again.line("in ").parse().unwrap();
-    assert!(later > number + 1, "nobody waited for it");
+    assert!(later > number + 1, "no producer waited for it");
     run.line("lamp", "NODE_RESTARTED plot [\"in\"]");
     run.line("lamp", "in ");
     run.signal(Signal::INT);
@@ -270,7 +271,7 @@ fn a_program_runs_in_the_place_of_a_node_and_gives_it_back() {
         attached.line("green "),
         run.folder().canonicalize().unwrap().display().to_string()
     );
-    let child = Process::told(&attached.line("child "));
+    let child = Process::from_pid_text(&attached.line("child "));
     let first: u64 = attached.line("in ").parse().unwrap();
     for number in first + 1..first + 20 {
         assert_eq!(attached.line("in "), number.to_string(), "nothing is lost");
@@ -306,7 +307,7 @@ fn a_node_is_given_back_when_attach_is_killed() {
     let node = test_node();
     let mut attached = attach(&run, &[], &[node.to_str().unwrap(), "sink"]);
     attached.line("in ");
-    // `started` tells of the first of them.
+    // `started` is about the first of them.
     let started = run.until("start", |message| {
         message["message"] == "node_started" && message["id"] == "sink"
     });
@@ -341,7 +342,7 @@ fn a_node_may_be_left_stopped_and_what_cannot_run_is_said() {
         &["attach", "sink", "-d", run.name(), "--", "no-such-program"],
     );
     assert!(
-        code == Some(2) && stderr.contains("`no-such-program` cannot be started"),
+        code == Some(2) && stderr.contains("cannot start `no-such-program`"),
         "{stderr}"
     );
     assert_eq!(

@@ -181,7 +181,7 @@ fn a_receiver_that_is_killed_costs_what_was_under_way() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
     let (send_key, serve_key) = (key(folder, "send.key"), key(folder, "serve.key"));
-    // Nobody else listens there: the port is still free when the second one wants it.
+    // No other process listens on the port, so it is still free for the second one.
     let mut first = Serve::start(folder, "127.0.0.77:0", &send_key);
     let address = first.address.clone();
     let second = std::thread::scope(|scope| {
@@ -225,10 +225,10 @@ fn strangers_are_turned_away() {
     );
     assert_eq!(code, 1, "{stderr}");
     assert!(
-        stderr.contains("hint: the other end must run `nervure link bench serve --allow ed25519:"),
+        stderr.contains("hint: run `nervure link bench serve --allow ed25519:"),
         "{stderr}"
     );
-    serve.line("turned away ed25519:");
+    serve.line("refused ed25519:");
     serve.child.kill().unwrap();
     serve.child.wait().unwrap();
 }
@@ -236,7 +236,7 @@ fn strangers_are_turned_away() {
 #[test]
 fn what_is_wrong_with_the_command_line_is_told() {
     let folder = TempDir::new().unwrap();
-    let told = |arguments: &[&str]| {
+    let stderr_of = |arguments: &[&str]| {
         let output = nervure(folder.path())
             .args(["link"])
             .args(arguments)
@@ -256,10 +256,11 @@ fn what_is_wrong_with_the_command_line_is_told() {
         "--allow",
         &key,
     ];
-    assert!(told(&serve).contains("hint: the address must be one of this host"));
+    assert!(stderr_of(&serve).contains("hint: the address must be one of this host"));
     assert!(
-        told(&["bench", "send", "--stream", "size=1TB"]).contains("expected a size such as 512KiB")
+        stderr_of(&["bench", "send", "--stream", "size=1TB"])
+            .contains("expected a size such as 512KiB")
     );
     std::fs::write(folder.path().join("b.key"), "hello").unwrap();
-    assert!(told(&["key", "b.key"]).contains("b.key can be read by others"));
+    assert!(stderr_of(&["key", "b.key"]).contains("b.key can be read by others"));
 }

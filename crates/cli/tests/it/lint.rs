@@ -7,9 +7,9 @@ use crate::dataflow::Dataflow;
 
 /// The codes of the hints and what they are about, and the exit code.
 fn hints(stdout: &[u8]) -> Vec<(String, String)> {
-    let told: Value = serde_json::from_slice(stdout).unwrap();
+    let parsed: Value = serde_json::from_slice(stdout).unwrap();
     let text = |hint: &Value, key: &str| hint[key].as_str().unwrap().to_owned();
-    told["hints"]
+    parsed["hints"]
         .as_array()
         .unwrap()
         .iter()

@@ -1,4 +1,4 @@
-//! Real nodes: data flows, and what is told of deaths.
+//! Real nodes: data flow, and the events after deaths.
 
 use std::{fs, path::Path};
 
@@ -289,7 +289,7 @@ fn a_mesh_starts_though_the_soft_limit_on_open_files_is_low() {
     );
     assert!(
         outcome
-            .told
+            .seen
             .iter()
             .filter(|m| m["message"] == "node_ended")
             .all(|ended| ended["code"] == 0)

@@ -267,11 +267,11 @@ fn idle_clients_give_their_places_to_others() {
         "{status:?}"
     );
     let mut buffer = Vec::with_capacity(1 << 20);
-    let told = idle.iter().filter(|socket| {
+    let parsed = idle.iter().filter(|socket| {
         matches!(socket.receive(&mut buffer), Ok(Received::Packet(_)))
             && String::from_utf8_lossy(&buffer).contains("this connection was idle for")
     });
-    assert!(told.count() > 0);
+    assert!(parsed.count() > 0);
     drop(observer);
     run.signal(Signal::INT);
     let outcome = run.finish();

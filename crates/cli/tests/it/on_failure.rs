@@ -72,7 +72,7 @@ fn a_killed_node_has_the_last_word_behind_everything_that_it_sent() {
         .unwrap();
     assert!(
         first_failure < first_value,
-        "what happened is told before what was queued is delivered"
+        "the failure is reported before queued samples are delivered"
     );
 }
 

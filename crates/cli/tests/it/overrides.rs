@@ -20,7 +20,7 @@ fn output(mut command: Command) -> (Option<i32>, String, String) {
     )
 }
 
-/// What is told beside warnings.
+/// Stderr without warnings.
 fn error(stderr: &str) -> &str {
     &stderr[stderr.rfind("error: ").unwrap()..]
 }
@@ -58,9 +58,9 @@ fn parameters_and_variables_are_set_for_one_run() {
     ]);
     let mut lines = Vec::new();
     for _ in 0..5 {
-        let told = run.until("line of a node", |message| message["stream"] == "stdout");
-        if told["node"] == "camera.left" {
-            lines.push(told["text"].as_str().unwrap().to_owned());
+        let parsed = run.until("line of a node", |message| message["stream"] == "stdout");
+        if parsed["node"] == "camera.left" {
+            lines.push(parsed["text"].as_str().unwrap().to_owned());
         }
     }
     run.signal(rustix::process::Signal::INT);
@@ -101,7 +101,7 @@ fn a_dataflow_that_runs_by_itself_has_them_too() {
 fn what_is_wrong_with_them_is_told_before_anything_starts() {
     let dataflow = dataflow();
     let file = dataflow.write();
-    let mut told = String::new();
+    let mut parsed = String::new();
     for arguments in [
         &["camera.left.fsp=60"][..],
         &["camera.rihgt.fps=60"],
@@ -117,13 +117,13 @@ fn what_is_wrong_with_them_is_told_before_anything_starts() {
         command.arg(&file).args(arguments);
         let (code, stdout, stderr) = output(command);
         assert_eq!((code, &*stdout), (Some(2), ""), "{arguments:?}");
-        told += &format!(
+        parsed += &format!(
             "$ nervure run FILE {}\n{}\n",
             arguments.join(" "),
             error(&stderr)
         );
     }
-    assert_snapshot!(told);
+    assert_snapshot!(parsed);
     assert!(
         !dataflow.folder().join("logs").exists(),
         "nothing was started"

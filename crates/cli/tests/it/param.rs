@@ -114,9 +114,9 @@ fn what_is_wrong_is_said() {
         &["get", "sink", "fps"],
         &["get", "sun", "fps"],
     ];
-    let told: Vec<_> = mistakes
+    let parsed: Vec<_> = mistakes
         .iter()
         .map(|arguments| format!("$ {}\n{}", arguments.join(" "), refused(arguments)))
         .collect();
-    assert_snapshot!(told.join("\n"));
+    assert_snapshot!(parsed.join("\n"));
 }

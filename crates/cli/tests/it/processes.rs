@@ -1,4 +1,4 @@
-//! What happens to processes: that none is left behind, whoever is killed.
+//! No process is left behind, whichever process is killed.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::dataflow::{Dataflow, Process, Run};
 
-/// Tells its own and a child's number, and waits for ever.
+/// Prints its own process id and that of a child, and waits for ever.
 const WITH_CHILD: &str = "sleep 1000 & echo child $!; echo ready; wait";
 
 /// A child in a session of its own: out of reach of signals to the node's group.
@@ -30,8 +30,8 @@ fn nodes_and_their_children_end_with_a_killed_keeper() {
     while child.is_none() || daemon.is_none() {
         let line = run.until("line", |message| message["message"] == "log");
         let text = line["text"].as_str().unwrap();
-        child = child.or_else(|| text.strip_prefix("child ").map(Process::told));
-        daemon = daemon.or_else(|| text.strip_prefix("daemon ").map(Process::told));
+        child = child.or_else(|| text.strip_prefix("child ").map(Process::from_pid_text));
+        daemon = daemon.or_else(|| text.strip_prefix("daemon ").map(Process::from_pid_text));
     }
     processes[0].signal(Signal::KILL);
     processes.extend([group, far, child.unwrap(), daemon.unwrap()]);
@@ -51,7 +51,7 @@ fn nodes_and_their_children_end_with_a_killed_run() {
         .shell("node", WITH_CHILD, json!({}))
         .run(&[]);
     let node = run.started("node");
-    let child = Process::told(&run.line("node", "child"));
+    let child = Process::from_pid_text(&run.line("node", "child"));
     let keeper = node.parent();
     run.signal(Signal::KILL);
     [node, child, keeper].iter().for_each(Process::assert_ends);
@@ -124,7 +124,7 @@ fn a_second_signal_kills() {
     run.line("stubborn", "ready");
     run.signal(Signal::INT);
     run.until("news", |message| {
-        message["text"] == "stopping the nodes; once more kills them"
+        message["text"] == "stopping the nodes; a second Ctrl-C kills them"
     });
     // What comes at once is the same signal.
     std::thread::sleep(Duration::from_millis(100));
@@ -133,7 +133,8 @@ fn a_second_signal_kills() {
     node.assert_ends();
 }
 
-/// A dataflow whose keeper is stopped, with the processes below it: the keeper, a node, its child, and one in a session of its own.
+/// A dataflow whose keeper is stopped, with the processes below it: the keeper, a node, its child,
+/// and one in a session of its own.
 fn with_a_stopped_keeper(arguments: &[&str]) -> (Run, Vec<Process>) {
     let dataflow = Dataflow::named()
         .shell("node", WITH_CHILD, json!({}))
@@ -145,8 +146,8 @@ fn with_a_stopped_keeper(arguments: &[&str]) -> (Run, Vec<Process>) {
     while child.is_none() || daemon.is_none() {
         let line = run.until("line", |message| message["message"] == "log");
         let text = line["text"].as_str().unwrap();
-        child = child.or_else(|| text.strip_prefix("child ").map(Process::told));
-        daemon = daemon.or_else(|| text.strip_prefix("daemon ").map(Process::told));
+        child = child.or_else(|| text.strip_prefix("child ").map(Process::from_pid_text));
+        daemon = daemon.or_else(|| text.strip_prefix("daemon ").map(Process::from_pid_text));
     }
     keeper.stop();
     (
@@ -160,7 +161,7 @@ fn a_second_signal_kills_also_when_the_keeper_hangs() {
     let (mut run, processes) = with_a_stopped_keeper(&["--grace", "1h"]);
     run.signal(Signal::INT);
     run.until("news", |message| {
-        message["text"] == "stopping the nodes; once more kills them"
+        message["text"] == "stopping the nodes; a second Ctrl-C kills them"
     });
     // What comes at once is the same signal.
     std::thread::sleep(Duration::from_millis(100));
@@ -184,7 +185,7 @@ fn a_second_signal_kills_also_when_the_keeper_hangs() {
 fn a_third_signal_leaves_nothing_running_either() {
     let (mut run, processes) = with_a_stopped_keeper(&["--grace", "1h"]);
     for news in [
-        "stopping the nodes; once more kills them",
+        "stopping the nodes; a second Ctrl-C kills them",
         "killing the nodes",
     ] {
         run.signal(Signal::INT);
@@ -203,7 +204,7 @@ fn a_stop_that_a_hanging_keeper_does_not_obey_ends_with_the_grace() {
     let outcome = run.finish();
     processes.iter().for_each(Process::assert_ends);
     assert_eq!(outcome.code, Some(1));
-    let said = "error: the dataflow did not end in order\n  caused by: the keeper (process";
+    let said = "error: the dataflow had to be killed\n  caused by: the keeper (process";
     assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
     assert!(
         outcome
@@ -236,8 +237,8 @@ fn stop_says_that_the_keeper_hangs_and_kills_it_when_asked_to() {
         "the keeper of {name} (process {keeper}) does not answer: it is stopped, by SIGSTOP or a debugger"
     );
     let hint = format!(
-        "`kill -CONT {keeper}` lets one that is stopped go on; \
-         `nervure stop --kill -d {keeper}` kills it and its nodes"
+        "continue a stopped process with `kill -CONT {keeper}`, or kill the keeper and its nodes with \
+         `nervure stop --kill -d {keeper}`"
     );
     assert_eq!(stderr, format!("error: {hangs}\n\nhint: {hint}\n"));
     let (code, stdout, stderr) = stop(&["--kill"]);
@@ -257,7 +258,7 @@ fn what_a_node_leaves_in_its_group_ends_with_it() {
         .shell("short", "sleep 1000 & echo child $!", json!({}))
         .shell("long", "sleep 1000", json!({}))
         .run(&[]);
-    let child = Process::told(&run.line("short", "child"));
+    let child = Process::from_pid_text(&run.line("short", "child"));
     child.assert_ends();
     run.signal(Signal::TERM);
     let outcome = run.finish();
@@ -269,19 +270,20 @@ fn what_a_node_leaves_in_its_group_ends_with_it() {
 fn what_a_node_leaves_elsewhere_ends_with_it() {
     let script = "setsid sh -c 'echo daemon $$; exec sleep 1000' >&1 & sleep 0.2";
     let mut run = Dataflow::new().shell("node", script, json!({})).run(&[]);
-    let daemon = Process::told(&run.line("node", "daemon"));
+    let daemon = Process::from_pid_text(&run.line("node", "daemon"));
     let outcome = run.finish();
     daemon.assert_ends();
     assert_eq!(outcome.code, Some(0));
     let said = "killed 1 process(es) outside its process group that it had left behind";
-    assert!(outcome.lines("node").contains(&said), "{:?}", outcome.told);
+    assert!(outcome.lines("node").contains(&said), "{:?}", outcome.seen);
 }
 
 /// Starts a daemon, waits until it is there, and fails; waits for ever when it is started again.
 const RESTARTED_WITH_DAEMON: &str = "test -e up && { echo again; exec sleep 1000; }; \
     setsid sh -c 'echo daemon $$; touch up; exec sleep 1000' & while ! test -e up; do sleep 0.01; done; exit 1";
 
-/// The control group of a process below the keeper's, where nodes have some here; or why that is not tested.
+/// The control group of a process below the keeper's, where nodes have some here; or why that is
+/// not tested.
 fn node_group(process: &Process) -> Option<String> {
     let groups = fs::read_to_string(format!("/proc/{}/cgroup", process.pid.as_raw_pid())).unwrap();
     let group = groups
@@ -302,7 +304,7 @@ fn what_a_node_leaves_elsewhere_ends_before_its_restart() {
         let mut run = Dataflow::new()
             .shell("node", RESTARTED_WITH_DAEMON, keys)
             .run_with(preparation, &[]);
-        let daemon = Process::told(&run.line("node", "daemon"));
+        let daemon = Process::from_pid_text(&run.line("node", "daemon"));
         run.line(
             "node",
             "killed 1 process(es) outside its process group that it had left behind",
@@ -323,7 +325,7 @@ fn a_node_that_is_killed_takes_all_processes_of_its_control_group_with_it() {
         .shell("cpu.stat", script, json!({}))
         .run(&["--grace", "10ms"]);
     let node = run.started("cpu.stat");
-    let daemon = Process::told(&run.line("cpu.stat", "daemon"));
+    let daemon = Process::from_pid_text(&run.line("cpu.stat", "daemon"));
     let keeper = node.parent().pid.as_raw_pid();
     let Some(group) = node_group(&node) else {
         return;
@@ -354,7 +356,7 @@ fn what_is_left_when_keeper_and_run_are_killed_ends_with_the_next_run() {
             .shell("far", WITH_DAEMON, json!({}))
             .run_with(preparation, &[]);
         let far = run.started("far");
-        let daemon = Process::told(&run.line("far", "daemon"));
+        let daemon = Process::from_pid_text(&run.line("far", "daemon"));
         let keeper = far.parent();
         keeper.stop();
         run.signal(Signal::KILL);
@@ -510,7 +512,7 @@ fn signals_work_while_nobody_reads_the_output() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let node = Process::told(
+    let node = Process::from_pid_text(
         fs::read_to_string(dataflow.folder().join("started"))
             .unwrap()
             .trim(),

@@ -79,7 +79,7 @@ fn a_new_program_gets_what_comes_after_the_old_one_and_status_tells() {
                 .is_some_and(|text| text.starts_with("STOP"))
         });
         assert_eq!(message["node"], "sink");
-        let lines = run.told_lines("sink");
+        let lines = run.seen_lines("sink");
         lines
             .iter()
             .rev()
@@ -155,7 +155,7 @@ fn the_old_program_comes_back_when_the_new_one_hangs_and_is_killed() {
     let started = run.until("start", |message| {
         message["message"] == "node_started" && message["id"] == "sink"
     });
-    // Nobody waits for what comes of it any more.
+    // No client waits for the result any more.
     Process::new(asking.id().into()).signal(Signal::KILL);
     asking.wait().unwrap();
     Process::new(started["pid"].as_i64().unwrap()).signal(Signal::KILL);

@@ -432,7 +432,7 @@ fn a_full_disk_under_the_output_is_reported_and_the_dataflow_goes_on() {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         let reports = stderr
-            .matches("stdout cannot be written: No space left on device")
+            .matches("cannot write to stdout: No space left on device")
             .count();
         assert_eq!(reports, 1, "{stderr}");
         assert!(
@@ -525,7 +525,7 @@ fn a_file_whose_dataflow_runs_is_not_started_again_under_that_name() {
         assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(
             stderr.contains(&format!(
-                "error: dataflow `{name}` runs already from this file: keeper "
+                "error: dataflow `{name}` already runs from this file: keeper "
             )),
             "{stderr}"
         );

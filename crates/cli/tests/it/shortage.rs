@@ -100,8 +100,7 @@ fn a_consumer_that_stays_without_descriptors_fails_the_run_and_losses_have_their
     run.line("sink", "in ");
     limit_descriptors(&run.started("sink"), 0);
     fs::write(run.folder().join("grow"), "").unwrap();
-    let cause =
-        "the consumer cannot take new memory (node `sink`: out of file descriptors (limit 0";
+    let cause = "the consumer cannot map new memory (node `sink`: out of file descriptors (limit 0";
     run.until("line about losses with their cause", |message| {
         let text = message["text"].as_str().unwrap_or_default();
         text.starts_with("source/out -> sink/in lost ") && text.contains(cause)

@@ -24,7 +24,7 @@ fn run(mut command: Command) -> (Option<i32>, String, String) {
     )
 }
 
-/// What a command tells of a dataflow, as text.
+/// The output of a command on a dataflow, as text.
 fn said(run: &Run, arguments: &[&str], code: i32) -> String {
     let result = self::run(run.command(&[arguments, &["-d", run.name()]].concat()));
     assert_eq!(result.0, Some(code), "{arguments:?}: {result:?}");
@@ -32,7 +32,7 @@ fn said(run: &Run, arguments: &[&str], code: i32) -> String {
 }
 
 /// The same, as JSON.
-fn told(run: &Run, arguments: &[&str], code: i32) -> Value {
+fn command_json(run: &Run, arguments: &[&str], code: i32) -> Value {
     let result = self::run(run.command(&[arguments, &["--json", "-d", run.name()]].concat()));
     assert_eq!(result.0, Some(code), "{arguments:?}: {result:?}");
     serde_json::from_str(&result.1).unwrap()
@@ -74,7 +74,7 @@ fn with_vandal() -> Run {
 #[test]
 fn a_node_that_overwrites_its_counters_costs_its_own_row() {
     let mut run = with_vandal();
-    let status = told(&run, &["status"], 0);
+    let status = command_json(&run, &["status"], 0);
     assert_eq!(
         one(&status["nodes"], "id", "vandal")["unreadable_counters"],
         WHY,
@@ -106,7 +106,7 @@ fn a_node_that_overwrites_its_counters_costs_its_own_row() {
         );
     }
 
-    let holders = &told(&run, &["holders"], 0)["holders"];
+    let holders = &command_json(&run, &["holders"], 0)["holders"];
     let bad = one(holders, "consumer", "vandal/in");
     assert_eq!(
         (&bad["held"], &bad["queued"], &bad["missed_held"]),
@@ -118,7 +118,7 @@ fn a_node_that_overwrites_its_counters_costs_its_own_row() {
         good["held"].is_u64() && good["queued"].is_u64() && good["unreadable"].is_null(),
         "{good}"
     );
-    let explained = &told(&run, &["explain"], 0)["edges"];
+    let explained = &command_json(&run, &["explain"], 0)["edges"];
     assert_eq!(
         one(explained, "consumer", "sink/relayed")["lost"],
         Value::Null,
@@ -131,11 +131,11 @@ fn a_node_that_overwrites_its_counters_costs_its_own_row() {
             > 0,
         "{explained}"
     );
-    let topics = &told(&run, &["topic", "list"], 0)["topics"];
+    let topics = &command_json(&run, &["topic", "list"], 0)["topics"];
     assert_eq!(one(topics, "topic", "vandal/out")["consumers"], 1);
 
-    // Something is wrong, and what is right is told beside it.
-    let hints = told(&run, &["lint", "--window", "100ms"], 3);
+    // Unreadable counters do not hide the readable ones.
+    let hints = command_json(&run, &["lint", "--window", "100ms"], 3);
     let hint = one(&hints["hints"], "code", "unreadable-counters");
     assert!(
         hint["about"] == "vandal" && hint["what"].as_str().unwrap().contains(WHY),
@@ -218,17 +218,17 @@ fn a_node_whose_wake_page_is_overwritten_goes_on_and_hears_of_everything() {
     for node in ["sink", "sleeper"] {
         let begin = "its wake page was overwritten";
         let is_told = |run: &Run| {
-            let lines = run.told_lines(node);
+            let lines = run.seen_lines(node);
             lines
                 .into_iter()
                 .find(|line| line.starts_with(begin))
                 .map(str::to_owned)
         };
-        let told = is_told(&run).unwrap_or_else(|| run.line(node, begin));
+        let parsed = is_told(&run).unwrap_or_else(|| run.line(node, begin));
         assert!(
-            told.contains("these, and the node itself, can write to it: ")
-                && told.contains("`vandal`"),
-            "{told}"
+            parsed.contains("these, and the node itself, can write to it: ")
+                && parsed.contains("`vandal`"),
+            "{parsed}"
         );
     }
     for node in ["sink", "sleeper"] {

@@ -1,8 +1,9 @@
-//! The node of the fault campaign (`make soak`): sends samples that can be recognised, checks those that it receives,
-//! and writes down both, so that its word can be held against the counters whenever it is killed.
+//! The node of the fault campaign (`make soak`): sends samples that can be recognised, checks those
+//! that it receives, and writes down both, so that its word can be held against the counters
+//! whenever it is killed.
 //!
-//! Its argument is JSON: see [`Orders`]. Each process writes a file of its own in `$SOAK_RECORDS`, one line an event and
-//! one `write` a line, so that what was written is there after a kill:
+//! Its argument is JSON: see [`Orders`]. Each process writes a file of its own in `$SOAK_RECORDS`,
+//! one line an event and one `write` a line, so that what was written is there after a kill:
 //!
 //! | line | |
 //! |---|---|
@@ -77,18 +78,19 @@ fn records_folder() -> Result<std::path::PathBuf, Failure> {
     Ok(std::env::var("SOAK_RECORDS")?.into())
 }
 
-/// The first starts fail. What tells them apart is a file for each, because who has not connected has no incarnation.
+/// The first starts fail. A file per start counts them: a process that has not connected has no
+/// incarnation.
 fn fail_if_told(orders: &Orders) -> Result<(), Failure> {
     let id = std::env::args().nth(2).ok_or("expected an id")?;
     for start in 0..orders.number("failing_starts") {
         if File::create_new(records_folder()?.join(format!("{id}.failed-{start}"))).is_ok() {
-            return Err("as it was told".into());
+            return Err("as requested".into());
         }
     }
     Ok(())
 }
 
-/// Processes that the node leaves to whoever cleans up: in its group, and out of it.
+/// Processes that the node leaves behind, in its process group and outside.
 fn leave_children(orders: &Orders) -> Result<(), Failure> {
     for kind in orders.list("children") {
         let script = match kind.as_str() {
@@ -243,7 +245,7 @@ impl Worker {
                 .front()
                 .is_some_and(|(since, _)| since.elapsed() > age)
         {
-            // Nobody has written there meanwhile.
+            // No other process has written there meanwhile.
             let whole = self
                 .held
                 .pop_front()
@@ -271,7 +273,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The dataflow's clock never goes back, whoever drives it.
+    /// The dataflow's clock never goes back, whichever node drives it.
     fn look_at_clock(&mut self, node: &Handle) -> Result<(), Failure> {
         let read = node.now();
         if read < self.read {
@@ -287,10 +289,10 @@ impl Worker {
         Ok(())
     }
 
-    /// The first process fails once it has received so many samples.
+    /// The first process fails after this number of received samples.
     fn fail_if_told(&self, node: &Handle) -> Result<(), Failure> {
         if node.incarnation() == 0 && self.received == self.orders.number("fail_after") {
-            return Err("as it was told".into());
+            return Err("as requested".into());
         }
         Ok(())
     }
@@ -303,8 +305,8 @@ impl Worker {
     }
 }
 
-/// Drives the dataflow's clock, as a simulator may: it jumps, stands still, and goes at other rates; then it goes on as time
-/// does.
+/// Drives the dataflow's clock, as a simulator may: it jumps, stands still, and goes at other
+/// rates; then it goes on as time does.
 struct ClockDriver {
     every: Duration,
     steps_left: u64,

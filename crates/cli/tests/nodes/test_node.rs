@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("frame-sink") => frame_sink(),
         Some("sink") => sink(number(1)?),
         Some("doomed-sink") => doomed_sink(number(1)?, || std::process::abort()),
-        Some("failing-sink") => doomed_sink(number(1)?, || Err("as it was told".into())),
+        Some("failing-sink") => doomed_sink(number(1)?, || Err("as requested".into())),
         Some("relay") => relay(),
         Some("join") => join(arguments.get(1), arguments.get(2)),
         Some("clock") => clock(),
@@ -57,8 +57,8 @@ fn source(count: u64, pause_millis: u64, zeros: u64) -> Result<(), Box<dyn Error
     Ok(())
 }
 
-/// Sends the numbers from 0 on; once there is a file `grow`, so many more, each in a block of shared memory, with a pause
-/// after each.
+/// Sends the numbers from 0 on; once a file `grow` exists, as many more as it says, each in a block
+/// of shared memory, with a pause after each.
 fn growing_source(count: u64, pause_millis: u64) -> Result<(), Box<dyn Error>> {
     let node = Node::connect()?;
     let mut number = 0;
@@ -125,7 +125,7 @@ fn frames() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Tells what structs with a tensor hold, and whether it lies in the sample's memory.
+/// Prints the values of structs with a tensor, and whether the tensor lies in the sample's memory.
 fn frame_sink() -> Result<(), Box<dyn Error>> {
     let mut node = Node::connect()?;
     while let Some(event) = node.next() {
@@ -154,22 +154,23 @@ fn frame_sink() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Tells every event, until the end of its inputs.
+/// Prints every event, until its inputs end.
 fn sink(pause_millis: u64) -> Result<(), Box<dyn Error>> {
     let mut node = Node::connect()?;
     while let Some(event) = node.next() {
-        tell(&event)?;
+        print_event(&event)?;
         sleep(Duration::from_millis(pause_millis));
     }
     Ok(())
 }
 
-/// Is a sink of the dataflow of that name as its node of that id, and answers each number where it has an output.
+/// Is a sink of the dataflow of that name as its node of that id, and answers each number where it
+/// has an output.
 fn join(node: Option<&String>, dataflow: Option<&String>) -> Result<(), Box<dyn Error>> {
     let mut node = Node::join(dataflow.map(String::as_str), node.ok_or("which node?")?)?;
     println!("joined {} {}", node.id(), node.incarnation());
     while let Some(event) = node.next() {
-        tell(&event)?;
+        print_event(&event)?;
         if let (Event::Input { sample, .. }, true) = (&event, node.outputs().len() > 0) {
             node.send("out", &sample.as_slice::<u64>()?[..1])?;
         }
@@ -186,7 +187,7 @@ fn doomed_sink(count: u64, end: fn() -> Result<(), Box<dyn Error>>) -> Result<()
         u64::MAX
     };
     while let Some(event) = node.next() {
-        tell(&event)?;
+        print_event(&event)?;
         left -= u64::from(matches!(event, Event::Input { .. }));
         if left == 0 {
             return end();
@@ -195,7 +196,7 @@ fn doomed_sink(count: u64, end: fn() -> Result<(), Box<dyn Error>>) -> Result<()
     Ok(())
 }
 
-/// Tells the dataflow's clock at every event.
+/// Prints the dataflow's clock at every event.
 fn clock() -> Result<(), Box<dyn Error>> {
     let mut node = Node::connect()?;
     while let Some(event) = node.next() {
@@ -229,7 +230,7 @@ fn idle() -> Result<(), Box<dyn Error>> {
             Event::Param { name, value } if node.param(name)? == *value => {
                 println!("PARAM {name} {value}, and so it is");
             }
-            event => tell(event)?,
+            event => print_event(event)?,
         }
         if matches!(event, Event::Stop { .. }) {
             break;
@@ -255,13 +256,13 @@ fn hang() -> Result<(), Box<dyn Error>> {
         if matches!(event, Event::Input { .. }) && node.incarnation() == 0 {
             sleep(Duration::from_secs(1000));
         }
-        tell(&event)?;
+        print_event(&event)?;
     }
     Ok(())
 }
 
-/// Overwrites pages that it shares with others, as a wild pointer would: its own counters once, or the wake pages of its
-/// peers until it is stopped.
+/// Overwrites pages that it shares with others, as a wild pointer would: its own counters once, or
+/// the wake pages of its peers until it is stopped.
 fn vandal(pages: &str) -> Result<(), Box<dyn Error>> {
     let mut node = Node::connect()?;
     while !matches!(node.next(), Some(Event::Input { .. })) {}
@@ -289,7 +290,7 @@ fn vandal(pages: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// With zeros: nobody sleeps, nobody rang, nobody waits.
+/// With zeros: no sleeper, no wake-up, no waiting.
 fn overwrite_wake_pages(memory: &File) -> Result<(), Box<dyn Error>> {
     for (start, bytes) in mappings("nervure-wake")? {
         for _ in 0..1000 {
@@ -329,7 +330,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
     let mut kept = Vec::new();
     while let Some(event) = node.next() {
         let Event::Request(request) = event else {
-            tell(&event)?;
+            print_event(&event)?;
             continue;
         };
         assert_eq!((request.service(), request.client()), ("double", "client"));
@@ -418,7 +419,7 @@ fn call_badly() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Asks again and again, and tells what comes of it.
+/// Sends requests in a loop, and prints the results.
 fn call_always() -> Result<(), Box<dyn Error>> {
     let mut node = Node::connect()?;
     for number in 10.. {
@@ -455,7 +456,7 @@ async fn call_async() -> Result<(), Box<dyn Error>> {
             Err(error) => println!("{error}"),
         }
     }
-    // One that is given up, and whose answer nobody gets.
+    // A request that is given up, and whose answer is dropped.
     let given_up = future::or(
         async { events.call("twice", &5, None).await.map(drop) },
         async { Ok(()) },
@@ -493,7 +494,7 @@ fn call_on() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn tell(event: &Event) -> Result<(), Box<dyn Error>> {
+fn print_event(event: &Event) -> Result<(), Box<dyn Error>> {
     match event {
         Event::Input { id, sample } => match sample.view()?.scalar() {
             Ok(Scalar::Integer(number)) => println!("{id} {number}"),
