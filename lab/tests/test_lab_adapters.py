@@ -1,4 +1,4 @@
-"""What every adapter must do, shown on those that need no peer. Builds the floors; installs NumPy."""
+"""The contract of every adapter, on those that need no peer. Builds the floors; installs NumPy."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def test_without_a_link_udp_is_the_measure() -> None:
     assert by_adapter["nervure"].worst.more["over_udp_ms"] == pytest.approx(0.4)
 
 
-def test_without_udp_nobody_knows_how_nervure_compares(tmp_path: Path) -> None:
+def test_without_udp_the_comparison_is_not_measured(tmp_path: Path) -> None:
     cell = replace(PLAIN, veth=True)
     runs = {seed: a_run("nervure", seed, cell=cell) | {"link": None} for seed in (1, 2)}
     udp = a_run("udp", 2, cell=cell) | {"link": None}
@@ -221,7 +221,7 @@ def test_a_tail_stands_beside_what_the_machine_did() -> None:
     assert only(a_result(run)).worst.machine_late_ms == 31
 
 
-def test_a_process_that_waits_tells_how_late_it_was() -> None:
+def test_a_ticker_records_late_wake_ups() -> None:
     lateness = Lateness(0)
     for late_nanos in (0, 1_000_000, 30_000_000, 0):
         lateness.woke_up(lateness.due_nanos + late_nanos)

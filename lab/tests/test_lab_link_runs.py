@@ -149,15 +149,15 @@ def test_what_a_run_took_is_that_of_the_emulator_and_both_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("beside_others", "busy_share", "told"), [(True, 0.8, "80 %"), (False, 0.8, ""), (True, 0.7, "")]
+    ("beside_others", "busy_share", "reason"), [(True, 0.8, "80 %"), (False, 0.8, ""), (True, 0.7, "")]
 )
 def test_runs_that_took_the_processors_from_each_other_are_disturbed(
-    beside_others: bool, busy_share: float, told: str
+    beside_others: bool, busy_share: float, reason: str
 ) -> None:
     run = a_run() | {"beside_others": beside_others, "machine": {"busy_share": busy_share}}
-    assert (told in disturbance(run)) if told else not disturbance(run)
+    assert (reason in disturbance(run)) if reason else not disturbance(run)
     calm = a_run(delivered=1) | {"beside_others": True, "machine": {"busy_share": 0.5}}
-    assert counting([run, calm]) == [calm if told else run]
+    assert counting([run, calm]) == [calm if reason else run]
 
 
 def test_what_is_larger_than_the_budget_runs_alone() -> None:
@@ -203,7 +203,7 @@ def test_an_experiment_goes_on_where_it_was_interrupted(tmp_path: Path, fake_lin
     assert not second["interrupted"]
     made = [(run["adapter"], run["repeat"]) for run in second["runs"]]
     assert sorted(made) == [("nervure", 1), ("nervure", 2), ("udp", 1), ("udp", 2)]
-    # Without --resume it begins anew, and what there was is kept.
+    # Without --resume it starts a new file and keeps the old one.
     third = run_link(planned[:1], fake_link.adapters[:1], Options("full", parallel=1), output)
     assert len(third["runs"]) == 2
     assert len(load(tmp_path / "link.jsonl.before")["runs"]) == 4
@@ -232,7 +232,7 @@ def test_a_short_run_is_no_substitute_for_a_long_one(tmp_path: Path, fake_link: 
     ("stopped_ms", "made", "counts"),
     [([64], [64], 64), ([80, 10], [80, 10], 10), ([90, 70, 80], [90, 70, 80], 70)],
 )
-def test_a_run_during_which_the_machine_stood_still_is_made_anew(
+def test_a_run_during_which_the_machine_was_stopped_is_repeated(
     tmp_path: Path, fake_link: FakeLink, stopped_ms: list[float], made: list[float], counts: float
 ) -> None:
     # Of 13 s.

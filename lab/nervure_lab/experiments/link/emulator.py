@@ -47,7 +47,7 @@ def build_emulator(toolchain: Toolchain) -> Path:
 def run_case(
     emulator: Path, adapter: LinkAdapter, case: LinkCase, seed: int, processes: Processes
 ) -> dict[str, Any]:
-    """One run. What goes wrong is a result like any other."""
+    """One run. A failure is a result like any other."""
     with tempfile.TemporaryDirectory(prefix="nervure-lab-") as name:
         directory = Path(name)
         environment = os.environ | {
@@ -66,7 +66,7 @@ def run_case(
                 words += ["---" if number else "--", "sh", "-c", _script(programs)]
         before = ProcessorSeconds.now()
         with _rendezvous(directory / "rendezvous"), ticking(directory, environment) as tickers:
-            exit_code, told = processes.run(words, environment)
+            exit_code, errors = processes.run(words, environment)
         after = ProcessorSeconds.now()
         used = {
             "stolen_s": round(after.stolen - before.stolen, 2),
@@ -77,7 +77,7 @@ def run_case(
         return {
             "case": asdict(case),
             "exit_code": exit_code,
-            "stderr": told[-2000:],
+            "stderr": errors[-2000:],
             "machine": _machine(tickers, link) | used,
             "link": link,
             "flows": [_found(flow, link) for flow in flows],
@@ -193,7 +193,7 @@ def _bulk_progress(flow: Flow, link: dict[str, Any] | None) -> list[list[int]]:
 
 @contextlib.contextmanager
 def _rendezvous(path: Path) -> Iterator[None]:
-    """Tells both ends when to start, once both have said that they are ready."""
+    """Sends the start time to both ends, once both are ready."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen(2)

@@ -25,7 +25,7 @@ CONNECT_SECONDS = 10.0
 """How long an end tries to reach the other before it says that it is ready nevertheless: what is measured
 is the transport, not the discovery."""
 GIVE_UP_SECONDS = 10.0
-"""Whoever has delivered nothing by then is not waited for."""
+"""Time without any sample after which a run ends."""
 
 
 class Run:

@@ -25,7 +25,7 @@ FIELDS_WITHOUT_EFFECT = frozenset({"samples"})
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """The samples that were not under way while the machine stood still, in part or as a whole."""
+    """Figures of the samples that were not in flight during a stop of the machine."""
 
     samples: int
     p99_ms: float
@@ -44,8 +44,8 @@ class RunFigures:
     max_ms: float = 0.0
     goodput_mbit: float = 0.0
     limit_percent: float = 0.0
-    """Goodput as a share of what the link carries with the loss that this run drew, the headers of IP and UDP
-    taken off: nobody who uses these gets beyond 100."""
+    """Goodput as a share of what the link carries with the loss that this run drew, less the headers of
+    IP and UDP. Nothing that uses these can exceed 100."""
     own_limit_percent: float = 0.0
     """As a share of what Nervure's packets can carry there: its own headers are taken off too."""
     attainable_percent: float = 0.0
@@ -56,15 +56,15 @@ class RunFigures:
     """Processor seconds for each gigabit delivered."""
     receiver_cpu: float | None = None
     gave_up: bool = False
-    """It had delivered nothing for so long that it was ended."""
+    """Whether it was ended because it had delivered nothing."""
     machine_late_ms: float | None = None
-    """The longest delay with which the machine woke up the emulator, or a process that only waits."""
+    """Longest delay of a wake-up, of the emulator or of a ticker."""
     undisturbed: Undisturbed | None = None
-    """Where it is known when the machine stood still."""
+    """Where the stops of the machine are known."""
     more: dict[str, float] = field(default_factory=dict)
-    """What only runs of this kind have."""
+    """Figures that only runs of this kind have."""
     fault: str = ""
-    """Why the run does not count as one, or nothing."""
+    """The reason why the run has no figures, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def impossible(result: dict[str, Any]) -> list[str]:
 
 def missing(result: dict[str, Any]) -> list[str]:
     """What is planned and not there, a line a case: `case: adapter (2 of 5 seeds), ..`; at last all cells of
-    which there is nothing. A case that stands twice is told once.
+    which there is nothing. A case that is planned twice is named once.
     """
     figures = cells(result)
     lines: dict[str, str] = {}
@@ -207,7 +207,7 @@ def _fault(
 
 
 def _machine_late_ms(run: dict[str, Any]) -> float | None:
-    """Of both, what is known: only the emulator told in earlier results."""
+    """The longest delay of a wake-up, of the tickers and the emulator, as far as known."""
     known = [run.get("machine", {}).get("worst_ms")]
     if run["link"] and "late_longest_micros" in run["link"]:
         known.append(run["link"]["late_longest_micros"] * 1e-3)
@@ -245,7 +245,7 @@ def _of_receiver(report: dict[str, Any]) -> tuple[int, dict[str, float], float]:
 
 
 def _cpu(reports: Sequence[dict[str, Any] | None], payload_bytes: int) -> float | None:
-    """Of these ends together for each gigabit, where all have told."""
+    """CPU seconds of these ends together for each gigabit, if all are known."""
     seconds = cpu_seconds(reports)
     return None if seconds is None or not payload_bytes else seconds / (payload_bytes * 8e-9)
 

@@ -1,6 +1,6 @@
-"""What runs are measured by that are more than one stream: interruptions, flows beside each other, robots
-on one air, connections. Each takes a run of the result file and returns its figures by name. And for how
-long the machine stood still during it.
+"""The figures of runs that are more than one stream: interruptions, concurrent flows, robots that share the
+air, connections. Each function takes a stored run and returns its figures by name. Also the disturbance of
+a run by the machine.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import Any
 from nervure_lab.statistics import nearest_rank
 
 UDP_SHARE = 1472 / 1500
-"""What the headers of IP and UDP leave of a packet of 1500 bytes, for whoever uses them."""
+"""Share of a packet of 1500 bytes that the headers of IP and UDP leave."""
 SAMPLE_SHARE = 1408 / 1500
 """What all headers, those of the link and of its encryption too, leave of it for a sample of Nervure. The
 simulated link counts with the same.
 """
 SETTLING_MICROS = 5_000_000
-"""Flows that begin to share are given so long before they are measured."""
+"""Time that flows have to settle before their shares are measured."""
 ANY_AGE_MS = 1000.0
-"""What counts as fresh where samples have no lifespan."""
+"""Greatest age of a fresh sample where samples have no lifespan."""
 DISTURBED = 0.005
-"""A run during which the machine stood still for more than this part of it is made anew: latency is judged by
+"""A run during which the machine was stopped for more than this share of it is repeated: latency is judged by
 the last hundredth of the samples."""
 CROWDED = 0.75
-"""So is one that was beside others, if all processors were busy for more than this part of it."""
+"""A run beside others is repeated if the processors were busy for more than this share of it."""
 
 
 def stopped_share(run: dict[str, Any]) -> float:
-    """How much of a run the machine stood still, 0 to 1; 0 where that is not known."""
+    """Share of a run, 0 to 1, during which the machine was stopped; 0 where that is not known."""
     machine = run.get("machine", {})
     if not machine.get("realtime"):
         return 0.0
@@ -39,28 +39,28 @@ def stopped_share(run: dict[str, Any]) -> float:
 
 
 def is_crowded(run: dict[str, Any]) -> bool:
-    """Whether it was beside others, and they took so much of the machine that they measured each other."""
+    """Whether concurrent runs loaded the machine so much that they disturbed each other."""
     return bool(run.get("beside_others")) and run["machine"].get("busy_share", 0.0) > CROWDED
 
 
 def disturbance(run: dict[str, Any]) -> str:
-    """What of the machine disturbed a run so much that it is made anew; nothing if it did not."""
+    """The reason why the machine disturbed a run so much that it is repeated, or nothing."""
     if stopped_share(run) > DISTURBED:
-        return f"the machine stood still for {100 * stopped_share(run):.1f} % of it"
+        return f"the machine was stopped for {100 * stopped_share(run):.1f} % of it"
     if is_crowded(run):
         return f"with others it took {100 * run['machine']['busy_share']:.0f} % of the processors"
     return ""
 
 
 def cpu_seconds(ends: Sequence[dict[str, Any] | None]) -> float | None:
-    """Of these ends together, of the lab or of `nervure link bench`; ``None`` where one has not told."""
+    """CPU time of these ends together, of the lab or of `nervure link bench`; ``None`` if one is missing."""
     reports = [report or {} for report in ends]
-    told = [report.get("cpu_s", report.get("link", {}).get("cpu_s")) for report in reports]
-    return None if None in told else float(sum(told))
+    seconds = [report.get("cpu_s", report.get("link", {}).get("cpu_s")) for report in reports]
+    return None if None in seconds else float(sum(seconds))
 
 
 def cores_taken(run: dict[str, Any]) -> float | None:
-    """What the emulator and all ends took, on average over the run; ``None`` where one has not told."""
+    """Mean load of the emulator and all ends over the run; ``None`` if one is missing."""
     link = run["link"] or {}
     ends = cpu_seconds([flow[end] for flow in run["flows"] for end in ("receiver", "sender")])
     if ends is None or "cpu_seconds" not in link:

@@ -139,7 +139,7 @@ def _headline() -> Iterable[PlannedCase]:
         for loss in (20, 40, 0, 1, 10):
             # Where the link carries a part of it, old samples are of no use.
             case = LinkCase(54, loss, keep_last=1, lifespan_ms=250.0) if rate == 54 else LinkCase(rate, loss)
-            # What loss does to samples that nobody repairs is the same at every rate.
+            # Without retransmission the effect of loss is the same at every rate.
             peers = _ALL if rate == 300 else _ALL_BUT_UDP if loss in (0, 20, 40) else _NONE
             yield PlannedCase("headline", f"{rate}-{loss}-512K", case, peers)
 

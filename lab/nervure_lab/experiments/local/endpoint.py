@@ -26,7 +26,7 @@ END_BYTES = 64
 FIRST_UNREAD_WORD = 8
 """The header's cache line is read with the header; touching a payload reads every word after it."""
 ENDS_TO_WAIT_FOR = 10
-"""How many ends of the stream, 50 ms apart, a consumer waits for that misses messages: late ones may come."""
+"""Ends of the stream, 50 ms apart, that a consumer with gaps waits for: late messages may come."""
 
 now_nanos = time.monotonic_ns
 Stamp = Callable[[Any], None]
@@ -86,7 +86,7 @@ class Consumer:
     """Counts and times what one consumer receives."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        """Tells the driver that this consumer is subscribed, and waits for the start."""
+        """Reports to the driver that this consumer is subscribed, and waits for the start."""
         self._endpoint = endpoint
         self._case = endpoint.case
         self._flood = self._case.mode == "flood"

@@ -86,7 +86,7 @@ def _targets(results: Results) -> str:
     return (
         "## Targets\n\nA ratio is of medians, unless it says p99; in brackets its 95 % confidence interval. "
         "A target is met when the ratio itself is within it, and nothing was lost. *Beside it* is the same "
-        "ratio of a floor and a peer in the same run, where it tells what the machine allows.\n\n"
+        "ratio of a floor and a peer in the same run, where it shows what the machine allows.\n\n"
         + _table(["target", "measured", "beside it", ""], rows)
     )
 
@@ -96,7 +96,7 @@ _HOW_TO_READ = """\
 
 - **Floors** are what the machine costs with no middleware: `futex wake-up` is two processes that share one
   block and a futex word; `memcpy` copies into one hot block in one process; `unix socket` is bare Python.
-  Nobody with queues and ownership can be below them, except where the machine drifts.
+  A middleware with queues and ownership cannot be below them, except where the machine drifts.
 - **Peers** run with the settings listed under [Set-up](#set-up).
 - **Latency**: from the moment the payload is filled to the moment the consumer's receive call returns,
   before it touches the payload. Where the API copies inside its send call the latency contains that copy;

@@ -70,7 +70,7 @@ class Session:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def environment(self, role: str, index: int = 0) -> dict[str, str]:
-        """What an endpoint finds in its environment."""
+        """The environment of an endpoint."""
         case = {
             **vars(self.case),
             "role": role,
@@ -109,7 +109,7 @@ class Session:
         self._tree.add_root(child.pid)
 
     def result(self) -> RunResult:
-        """Lets the case run and returns what came of it."""
+        """Runs the case and returns its result."""
         try:
             self._wait(
                 lambda: len(self._endpoints) == len(self._expected), START_TIMEOUT_SECONDS, "say hello"
@@ -203,7 +203,7 @@ class Session:
 
     def _send_line_to_all(self) -> None:
         for endpoint in self._endpoints.values():
-            # Who has left is found out by reading.
+            # An endpoint that has left is detected by reading.
             with contextlib.suppress(OSError):
                 endpoint.socket.sendall(b"\n")
 
@@ -213,7 +213,7 @@ class Session:
             try:
                 child.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                # All reports are in: who will not leave costs the run nothing, and is ended by force.
+                # All reports are in: a process that does not exit now is killed later.
                 return
 
     def _collect(self, outcome: Outcome, reason: str) -> RunResult:
@@ -249,7 +249,7 @@ class Session:
         return result
 
     def end_processes(self) -> None:
-        """Asks the launchers first, so that they can end their own; then ends whatever is left."""
+        """Sends SIGTERM to the launchers, so that they end their own processes; then kills the rest."""
         self._tree.sample()
         alive = [child for child in self._children if child.poll() is None]
         for child in alive:

@@ -1,4 +1,4 @@
-"""What Nervure has set itself to reach, and whether a result shows it."""
+"""The targets of Nervure on one host, and whether a result meets them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Verdict = Literal["met", "missed", "not measured"]
 
 @dataclass(frozen=True)
 class Finding:
-    """A target, and what the result says of it."""
+    """A target and its verdict."""
 
     target: str
     measured: str
     verdict: Verdict
     beside: str = ""
-    """The same of a floor and a peer, where it tells what the machine allows."""
+    """The same figure of a floor and a peer, where it shows what the machine allows."""
 
 
 def findings(results: Results) -> list[Finding]:
@@ -177,7 +177,7 @@ def _growth(results: Results, size: int, adapter: str) -> float | None:
 
 
 def _beside(language: str, of_adapter: Callable[[str], float | None]) -> str:
-    """What the floor and the peer reach in the same run."""
+    """The figures of the floor and the peer in the same session."""
     floor = "floor-futex" if language == "rust" else "floor-socket"
     found = [(name, of_adapter(name)) for name in (floor, f"iceoryx2-{language}")]
     parts = [(name.split("-")[0], value) for name, value in found if value is not None]

@@ -25,15 +25,15 @@ def send(port: int) -> None:
 def receive(port: int) -> None:
     listener = socket.create_server((ADDRESS, port))
     buffer = bytearray(CHUNK_BYTES)
-    total, told = 0, 0
+    total, reported_nanos = 0, 0
     with open(os.environ["NERVURE_LAB_RECEPTIONS"], "w", encoding="ascii", buffering=1) as file:  # noqa: PTH123
         while True:
             link, _ = listener.accept()
             while got := link.recv_into(buffer):
                 total += got
                 now = time.monotonic_ns()
-                if now - told >= INTERVAL_NANOS:
-                    told = now
+                if now - reported_nanos >= INTERVAL_NANOS:
+                    reported_nanos = now
                     file.write(f"{now} {total}\n")
 
 

@@ -1,6 +1,4 @@
-"""Runs a command so many times, one after the other, and says when each began: `connects.py COUNT COMMAND
-..`.
-"""
+"""Runs a command COUNT times in sequence and reports when each began: `connects.py COUNT COMMAND ..`."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Fragments in plain UDP datagrams, sent once: what a link does to samples that nobody repairs."""
+"""Fragments in plain UDP datagrams, sent once: the effect of a link without retransmission."""
 
 import socket
 import struct

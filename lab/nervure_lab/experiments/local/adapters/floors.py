@@ -59,7 +59,7 @@ class FutexWake(_Floor):
 
 
 class MemoryCopy(_Floor):
-    """One process copies into one hot block; nobody is woken."""
+    """One process copies into one hot block; no process is woken."""
 
     name = "floor-memcpy"
     title = "floor: memcpy"
