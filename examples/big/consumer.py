@@ -1,4 +1,4 @@
-"""Check every byte of every message, and compare how long the small and the big ones were on their way."""
+"""Check every byte of every message, and compare the latencies of small and big messages."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ started = None
 for event in Node():
     if event.type == "INPUT":
         started = started or time.monotonic()
-        data = event.numpy()  # a view of the producer's memory: nothing is copied, whatever the size
+        data = event.numpy()  # a view of the producer's memory: nothing is copied
         latency_micros[event.id].append(event.latency * 1e6)
         bytes_received[event.id] += data.nbytes
         damaged += zlib.crc32(data) != event.metadata["crc32"]

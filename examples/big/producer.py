@@ -1,4 +1,4 @@
-"""Send 64 bytes and 100 MB in turn, MESSAGES of each, with their checksums."""
+"""Send messages of 64 bytes and 100 MB alternately, MESSAGES of each, with checksums."""
 
 import os
 import zlib

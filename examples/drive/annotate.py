@@ -16,7 +16,7 @@ SHEET_COLUMNS, SHEET_ROWS = 3, 4
 THUMBNAIL = (480, 270)
 VIDEO_RATE_HZ = 25
 
-# An attitude further than this from a frame is not that frame's attitude.
+# An attitude further in time from a frame than this does not belong to it.
 ATTITUDE_WITHIN_SECONDS = 0.05
 
 
@@ -81,7 +81,7 @@ def nearest(attitudes: deque[Attitude], stamp: float) -> Attitude | None:
 
 
 class Film:
-    """The annotated frames on their way to the disk, and the account of them."""
+    """Writes the annotated frames, and counts them."""
 
     def __init__(self, out: Path) -> None:
         self.video_path = out / "annotated.mp4"
@@ -100,7 +100,7 @@ class Film:
 
     def open_video(self, frame: np.ndarray) -> cv2.VideoWriter:
         height, width = frame.shape[:2]
-        # MPEG-4 part 2, which players know and browsers do not: OpenCV's wheel has no H.264 encoder, and
+        # MPEG-4 part 2, which players support and browsers do not: OpenCV's wheel has no H.264 encoder, and
         # its VP8 is slower than real time.
         video = cv2.VideoWriter(
             str(self.video_path),
@@ -114,7 +114,7 @@ class Film:
         return video
 
     def finish(self, stopped: bool) -> bool:
-        """Close the files and print the account; false if a frame is missing or out of order. A drive that
+        """Close the files and print the counts; false if a frame is missing or out of order. A drive that
         was stopped ends early.
         """
         if self.video is None:

@@ -1,6 +1,6 @@
 """Attitude from a 9-axis IMU by x-io's Fusion, a complementary filter.
 
-It distrusts the accelerometer under acceleration, and the magnetometer near iron.
+It ignores the accelerometer under acceleration, and the magnetometer near iron.
 """
 
 import imufusion

@@ -13,9 +13,9 @@ RECORDING = Path(__file__).parent / "data" / "imu_9axis_99hz.csv"
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument(
-        "--start", type=float, default=0.0, help="where in the recording to begin, in seconds"
+        "--start", type=float, default=0.0, help="start at this time of the recording, in seconds"
     )
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="how much of it to play")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="play this many seconds")
     arguments = parser.parse_args()
 
     rows = np.loadtxt(RECORDING, delimiter=",", skiprows=1)

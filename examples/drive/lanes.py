@@ -6,14 +6,14 @@ import cv2
 import numpy as np
 from nervure import Node
 
-# The road as this camera sees it, in fractions of the picture: lines are looked for below the horizon, and
-# reported between the near and the far row.
+# The road in this camera's image, in fractions of the height or width: lines are searched below the horizon,
+# and reported between the near and the far row.
 HORIZON = 0.60
 NEAR = 0.995
 FAR = 0.64
 HALF_WIDTH_AT_HORIZON = 0.06
 
-# A lane line leans towards the middle of the picture; with dx/dy outside these bounds it is something else.
+# A lane line leans towards the middle of the image. Segments with dx/dy outside these bounds are ignored.
 LEAN = (0.5, 2.6)
 OUTLIER_PIXELS = 10
 SMOOTHING = 0.3
@@ -89,7 +89,7 @@ def road_mask(height: int, width: int) -> np.ndarray:
 def fit_side(
     segments: np.ndarray, side: int, middle: float, near_y: float, far_y: float
 ) -> np.ndarray | None:
-    """x at `near_y` and `far_y` of the line through one side's segments, the longer ones counting more."""
+    """x at `near_y` and `far_y` of the line through one side's segments, weighted by their length."""
     x1, y1, x2, y2 = segments.T
     lean = (x2 - x1) / np.where(y2 == y1, 1e-6, y2 - y1)
     centre = (x1 + x2) / 2
@@ -100,7 +100,7 @@ def fit_side(
     x, y = np.concatenate([kept[:, 0:2], kept[:, 2:4]]).T
     weight = np.sqrt(np.tile(np.hypot(*(kept[:, 0:2] - kept[:, 2:4]).T), 2))
     line = np.polyfit(y, x, 1, w=weight)
-    # A reflector or a car's edge must not bend the line: fit again without what is far from it.
+    # A reflector or a car's edge must not bend the line: fit again without outliers.
     agrees = np.abs(np.polyval(line, y) - x) < OUTLIER_PIXELS
     if agrees.sum() >= 4:
         line = np.polyfit(y[agrees], x[agrees], 1, w=weight[agrees])

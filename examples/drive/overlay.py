@@ -1,4 +1,4 @@
-"""What is drawn over a frame: the lane, an attitude indicator, the figures. All pictures are BGR."""
+"""The overlay of a frame: the lane, an attitude indicator, numbers. All images are BGR."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ SKY = (190, 130, 52)
 GROUND = (44, 80, 118)
 AMBER = (40, 190, 255)
 
-# Coordinates are given to OpenCV in sixteenths of a pixel, so that lines glide instead of jumping.
+# Coordinates are given to OpenCV in sixteenths of a pixel, so that lines move smoothly.
 SHIFT = 4
 LANE_WIDTH_METRES = 3.7  # of a motorway in the USA
 
@@ -31,7 +31,7 @@ class Figures:
 
 
 class Overlay:
-    """Draws into frames of one size; the panels stand in the sky, where they hide nothing of the road."""
+    """Draws into frames of one size. The panels are in the sky, where they hide nothing of the road."""
 
     def __init__(self) -> None:
         self.font = cv2.FontFace("sans")

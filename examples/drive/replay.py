@@ -1,4 +1,4 @@
-"""Play a recording at the pace at which it was made."""
+"""Play a recording at its original rate."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -11,7 +11,7 @@ T = TypeVar("T")
 def at_recorded_times(node: Node, recording: Iterable[tuple[float, T]]) -> Iterator[tuple[float, T]]:
     """Yield `(stamp, item)` when each `(seconds, item)` is due; return early when the dataflow stops.
 
-    Every due time counts from the start, so that waiting too long once does not shift all that follows.
+    Every due time counts from the start, so that one late item does not delay the items after it.
     """
     start = node.now()
     for seconds, item in recording:

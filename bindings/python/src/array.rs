@@ -1,5 +1,5 @@
-//! NumPy arrays in and out, through NumPy's array interface (`__array_struct__`). Nothing is copied, and
-//! NumPy is neither linked nor imported to read an array.
+//! NumPy arrays in and out, through NumPy's array interface (`__array_struct__`). Nothing is
+//! copied, and NumPy is neither linked nor imported to read an array.
 //!
 //! The buffer protocol would also work, but is part of Python's stable ABI only since 3.11.
 //! <https://numpy.org/doc/stable/reference/arrays.interface.html#c-struct-access>
@@ -23,8 +23,8 @@ pub(crate) enum Access {
 
 /// An array of another library: where its elements are, in its owner's memory.
 pub(crate) struct ForeignArray<'py> {
-    /// Keeps the memory alive, beside the array's owner: a NumPy scalar makes an array that lives as long
-    /// as this capsule.
+    /// Keeps the memory alive, beside the array's owner: a NumPy scalar makes an array that lives
+    /// as long as this capsule.
     pub(crate) memory: Bound<'py, PyCapsule>,
     pub(crate) data: *const u8,
     pub(crate) dtype: DType,
@@ -34,8 +34,8 @@ pub(crate) struct ForeignArray<'py> {
 }
 
 impl<'py> ForeignArray<'py> {
-    /// Reads NumPy arrays, NumPy scalars and other objects with the interface; `None` for objects without
-    /// it. The memory is valid as long as the object and [`Self::memory`] live.
+    /// Reads NumPy arrays, NumPy scalars and other objects with the interface; `None` for objects
+    /// without it. The memory is valid as long as the object and [`Self::memory`] live.
     pub(crate) fn read(value: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
         let py = value.py();
         let Some(capsule) = value.getattr_opt(pyo3::intern!(py, "__array_struct__"))? else {
@@ -45,8 +45,8 @@ impl<'py> ForeignArray<'py> {
             return Ok(None);
         };
         let interface = capsule.pointer_checked(None)?.cast::<ArrayStruct>();
-        // SAFETY: an unnamed capsule in `__array_struct__` holds NumPy's `PyArrayInterface`, which lives as
-        // long as the capsule. Its first field is checked below.
+        // SAFETY: an unnamed capsule in `__array_struct__` holds NumPy's `PyArrayInterface`, which
+        // lives as long as the capsule. Its first field is checked below.
         let interface = unsafe { interface.as_ref() };
         if interface.two != 2 || interface.dimensions < 0 {
             return Err(exception(
@@ -84,8 +84,8 @@ impl<'py> ForeignArray<'py> {
         layout.map_err(|error| error.to_string())
     }
 
-    /// The layout under which the memory can be sent as it is; `None` if it has gaps, repeats elements or
-    /// has negative strides.
+    /// The layout under which the memory can be sent as it is; `None` if it has gaps, repeats
+    /// elements or has negative strides.
     pub(crate) fn layout_in_place(&self) -> Result<Option<TensorLayout>, String> {
         let layout = self.packed_layout()?;
         let Some(strides) = &self.strides else {
@@ -107,13 +107,15 @@ pub(crate) struct PythonTensor {
     shape: Vec<usize>,
     /// In bytes; `None` for an array in C order.
     strides: Option<Vec<isize>>,
-    /// Both keep the memory alive, even if another thread removes the array from its list meanwhile.
+    /// Both keep the memory alive, even if another thread removes the array from its list
+    /// meanwhile.
     _owner: Py<PyAny>,
     _memory: Py<PyCapsule>,
 }
 
 // SAFETY: the memory belongs to `_owner`, and is only read. Other Python threads may write to it
-// meanwhile, as with every extension that releases the interpreter; the receiver may then see torn values.
+// meanwhile, as with every extension that releases the interpreter; the receiver may then see torn
+// values.
 unsafe impl Send for PythonTensor {}
 // SAFETY: as above.
 unsafe impl Sync for PythonTensor {}
@@ -156,8 +158,8 @@ impl Elements for PythonTensor {
     }
 }
 
-/// A NumPy array over `memory`, an object whose `__array_struct__` was made by [`export`]. The array keeps
-/// the object alive.
+/// A NumPy array over `memory`, an object whose `__array_struct__` was made by [`export`]. The
+/// array keeps the object alive.
 pub(crate) fn over<'py>(memory: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     static AS_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     AS_ARRAY
@@ -195,8 +197,8 @@ pub(crate) fn view_of<'py>(
     )
 }
 
-/// A buffer's memory under NumPy's array interface. NumPy keeps this object, and with it the sample's
-/// block, as the base of the array.
+/// A buffer's memory under NumPy's array interface. NumPy keeps this object, and with it the
+/// sample's block, as the base of the array.
 #[pyclass(frozen, module = "nervure._native")]
 struct BufferMemory {
     buffer: Buffer,
@@ -267,8 +269,8 @@ pub(crate) fn dtype_from_python(given: &Bound<'_, PyAny>) -> PyResult<DType> {
     named_dtype(&dtype, kind as u8)
 }
 
-/// The value of `__array_struct__` for a tensor at `data`. The memory has to stay valid as long as the
-/// object that has this attribute.
+/// The value of `__array_struct__` for a tensor at `data`. The memory has to stay valid as long as
+/// the object that has this attribute.
 pub(crate) fn export<'py>(
     py: Python<'py>,
     data: *const u8,
@@ -310,8 +312,8 @@ pub(crate) fn export<'py>(
         _strides: strides,
     });
     let pointer = Box::into_raw(exported);
-    // SAFETY: NumPy expects an unnamed capsule that points to the interface, which is the first field of
-    // the box. The capsule's destructor frees the box; without a capsule it is freed here.
+    // SAFETY: NumPy expects an unnamed capsule that points to the interface, which is the first
+    // field of the box. The capsule's destructor frees the box; without a capsule it is freed here.
     unsafe {
         let capsule = ffi::PyCapsule_New(pointer.cast(), std::ptr::null(), Some(free_exported));
         match Bound::from_owned_ptr_or_err(py, capsule) {
@@ -351,8 +353,8 @@ struct Exported {
 }
 
 unsafe extern "C" fn free_exported(capsule: *mut ffi::PyObject) {
-    // SAFETY: the capsule was made by `export`, is unnamed, and is destroyed now, so the box in it has no
-    // other owner.
+    // SAFETY: the capsule was made by `export`, is unnamed, and is destroyed now, so the box in it
+    // has no other owner.
     unsafe {
         let pointer = ffi::PyCapsule_GetPointer(capsule, std::ptr::null());
         drop(Box::from_raw(pointer.cast::<Exported>()));
@@ -435,7 +437,8 @@ struct Axis {
 /// Copies elements into `out` without gaps, the last axis fastest.
 ///
 /// # Safety
-/// Every element that the axes reach from `data` must be readable, and none of them may lie in `out`.
+/// Every element that the axes reach from `data` must be readable, and none of them may lie in
+/// `out`.
 unsafe fn gather(data: *const u8, axes: &[Axis], item_bytes: usize, out: &mut [u8]) {
     let elements: usize = axes.iter().map(|axis| axis.length).product();
     assert_eq!(
@@ -510,8 +513,8 @@ unsafe fn copy_runs<const BYTES: usize>(from: *const u8, axes: &[Axis], to: *mut
 /// Copies runs of `run_bytes` bytes. Returns the end of the copied bytes.
 ///
 /// # Safety
-/// Every run that the axes reach must be readable, and `to` must have room for all of them outside that
-/// memory.
+/// Every run that the axes reach must be readable, and `to` must have room for all of them outside
+/// that memory.
 unsafe fn copy_long_runs(from: *const u8, axes: &[Axis], to: *mut u8, run_bytes: usize) -> *mut u8 {
     // SAFETY: guaranteed by the caller.
     unsafe {

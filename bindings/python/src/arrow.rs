@@ -1,5 +1,5 @@
-//! Arrow arrays in and out, through Arrow's PyCapsule interface. Nothing is copied on the way to Python;
-//! on the way out, the copy into shared memory is the only one.
+//! Arrow arrays in and out, through Arrow's PyCapsule interface. Nothing is copied on the way to
+//! Python; on the way out, the copy into shared memory is the only one.
 //!
 //! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>
 
@@ -67,7 +67,8 @@ pub(crate) fn to_pyarrow<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Boun
     exported(py, array, schema, "event.value is a pyarrow array")
 }
 
-/// The elements as a NumPy array: in place for numbers without nulls, otherwise converted by pyarrow.
+/// The elements as a NumPy array: in place for numbers without nulls, otherwise converted by
+/// pyarrow.
 pub(crate) fn to_numpy<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyAny>> {
     let (array, schema) = read(py, sample)?;
     let kind = schema.as_ref().and_then(objects::python_kind);
@@ -198,7 +199,8 @@ fn import_capsules(
     let schema = schema
         .pointer_checked(Some(SCHEMA))?
         .cast::<FFI_ArrowSchema>();
-    // SAFETY: a capsule with this name holds an `ArrowSchema`, and lives until the end of this function.
+    // SAFETY: a capsule with this name holds an `ArrowSchema`, and lives until the end of this
+    // function.
     let field = Field::try_from(unsafe { schema.as_ref() }).map_err(|error| refused(&error))?;
     let array = array.pointer_checked(Some(ARRAY))?.cast::<FFI_ArrowArray>();
     // SAFETY: a capsule with this name holds an `ArrowArray`, which a consumer may move out of it.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// The array that `array` describes, on the same memory, which it keeps alive.
 ///
 /// # Safety
-/// `array` must conform to Arrow's specification for its type: the interface has no sizes of buffers,
-/// they follow from lengths and offsets.
+/// `array` must conform to Arrow's specification for its type: the interface has no sizes of
+/// buffers, they follow from lengths and offsets.
 pub(crate) unsafe fn import_array(
     array: Arc<FFI_ArrowArray>,
     data_type: &DataType,

@@ -84,8 +84,8 @@ impl PyEvent {
         self.event.kind()
     }
 
-    /// The input of a sample or tick; `None` for every other event. So `event.id == "image"` is enough
-    /// to know that there is a sample.
+    /// The input of a sample or tick; `None` for every other event. So `event.id == "image"` is
+    /// enough to know that there is a sample.
     #[getter]
     fn id(&self) -> Option<&str> {
         match &self.event {
@@ -148,8 +148,8 @@ impl PyEvent {
         }
     }
 
-    /// The same event with a copy of its value, which holds no shared memory: for events that you keep.
-    /// A copied `REQUEST` can still be answered.
+    /// The same event with a copy of its value, which holds no shared memory: for events that you
+    /// keep. A copied `REQUEST` can still be answered.
     fn copied(&self) -> Self {
         let event = match &self.event {
             NodeEvent::Input { id, sample } => NodeEvent::Input {
@@ -195,8 +195,8 @@ impl PyEvent {
         }
     }
 
-    /// The time at which the value was true, in seconds since 1970-01-01 UTC. For a tick, when it was
-    /// due.
+    /// The time at which the value was true, in seconds since 1970-01-01 UTC. For a tick, when it
+    /// was due.
     #[getter(stamp)]
     fn stamp_seconds(&self) -> Option<f64> {
         self.stamp().map(seconds)
@@ -208,8 +208,8 @@ impl PyEvent {
         self.stamp()
     }
 
-    /// Seconds since the stamp. For `STALE`, seconds since the input's newest sample was sent, or since
-    /// the start if there was none.
+    /// Seconds since the stamp. For `STALE`, seconds since the input's newest sample was sent, or
+    /// since the start if there was none.
     #[getter]
     fn age(&self) -> Option<f64> {
         if let NodeEvent::Stale { age, .. } = &self.event {
@@ -225,8 +225,8 @@ impl PyEvent {
         self.sample().map(|sample| sample.latency().as_secs_f64())
     }
 
-    /// Number of the sample within its output and incarnation, from 0. A gap is a loss. `None` for a
-    /// value of `on_failure`, which the sender did not send itself.
+    /// Number of the sample within its output and incarnation, from 0. A gap is a loss. `None` for
+    /// a value of `on_failure`, which the sender did not send itself.
     #[getter]
     fn sequence(&self) -> Option<u64> {
         self.sample()
@@ -309,8 +309,8 @@ impl PyEvent {
         None
     }
 
-    /// The number of events of this kind, including this one: for `STALE`, since the newest sample; for
-    /// `DEADLINE_MISSED`, since the start of the process.
+    /// The number of events of this kind, including this one: for `STALE`, since the newest sample;
+    /// for `DEADLINE_MISSED`, since the start of the process.
     #[getter]
     fn count(&self) -> Option<u64> {
         match &self.event {
@@ -344,8 +344,8 @@ impl PyEvent {
         }
     }
 
-    /// The input that was closed, is stale, or whose event took too long to handle; or the inputs that
-    /// a neighbour's failure or restart concerns.
+    /// The input that was closed, is stale, or whose event took too long to handle; or the inputs
+    /// that a neighbour's failure or restart concerns.
     #[getter]
     fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         match &self.event {
@@ -360,7 +360,8 @@ impl PyEvent {
     }
 
     fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &str) -> PyResult<Bound<'py, PyAny>> {
-        // For programs written for dora, which read the closed input there after a look at the type.
+        // For programs written for dora, which read the closed input there after a look at the
+        // type.
         if let ("id", NodeEvent::InputClosed { id }) = (key, &slf.get().event) {
             return Ok(PyString::new(slf.py(), id).into_any());
         }
@@ -426,8 +427,8 @@ const KEYS: [&str; 8] = [
     "type", "id", "value", "metadata", "stamp", "node", "reason", "inputs",
 ];
 
-/// A sample's memory under NumPy's array interface. NumPy keeps this object, and with it the sample's
-/// block, as the base of the array.
+/// A sample's memory under NumPy's array interface. NumPy keeps this object, and with it the
+/// sample's block, as the base of the array.
 #[pyclass(frozen, module = "nervure._native")]
 struct SampleMemory {
     sample: Sample,

@@ -1,10 +1,10 @@
 //! Shared memory that a node fills in place.
 //!
-//! A published sample belongs to its receivers, so the sender must not write to it any more. NumPy can
-//! make an array read-only, but not the views that were made of it before. Views are found by their
-//! common base: `root` is an array that user code never sees, and `array` and every view of it refer to
-//! `root`. So while `root` has more references than those of this loan and of `array`, there are views,
-//! and publication is refused.
+//! A published sample belongs to its receivers, so the sender must not write to it any more. NumPy
+//! can make an array read-only, but not the views that were made of it before. Views are found by
+//! their common base: `root` is an array that user code never sees, and `array` and every view of
+//! it refer to `root`. So while `root` has more references than those of this loan and of `array`,
+//! there are views, and publication is refused.
 
 use crate::array::{self, Access};
 use crate::error::exception;
@@ -17,8 +17,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use std::sync::{Mutex, PoisonError};
 
-/// Shared memory of an output for one value. Fill `array`; it is sent at the end of the `with` block. An
-/// exception inside the block discards it.
+/// Shared memory of an output for one value. Fill `array`; it is sent at the end of the `with`
+/// block. An exception inside the block discards it.
 #[pyclass(frozen, name = "Loan", module = "nervure")]
 pub(crate) struct PyLoan {
     state: Mutex<Option<Filling>>,
@@ -208,8 +208,8 @@ impl PyLoan {
     }
 }
 
-/// A loan's memory under NumPy's array interface. It stays mapped as long as an array refers to it, also
-/// after the end of the loan.
+/// A loan's memory under NumPy's array interface. It stays mapped as long as an array refers to it,
+/// also after the end of the loan.
 #[pyclass(frozen, module = "nervure._native")]
 struct LoanMemory {
     data: *mut u8,
@@ -220,12 +220,13 @@ struct LoanMemory {
 /// The owner of the memory.
 enum Owner {
     Block(#[expect(dead_code, reason = "held for its drop")] Mapped),
-    /// A small payload has no block, and moves with its loan. So it is filled here and copied when it is
-    /// sent. `u128` for the alignment.
+    /// A small payload has no block, and moves with its loan. So it is filled here and copied when
+    /// it is sent. `u128` for the alignment.
     Private(#[expect(dead_code, reason = "used through `data`")] Box<[u128]>),
 }
 
-// SAFETY: the pointer is only passed on to NumPy, whose arrays are used under Python's rules for threads.
+// SAFETY: the pointer is only passed on to NumPy, whose arrays are used under Python's rules for
+// threads.
 unsafe impl Send for LoanMemory {}
 // SAFETY: as above.
 unsafe impl Sync for LoanMemory {}
@@ -246,8 +247,8 @@ impl LoanMemory {
             payload.len() <= self.layout.payload_bytes(),
             "the loan has the requested size"
         );
-        // SAFETY: the memory has at least `payload.len()` bytes, checked above, and does not overlap the
-        // payload: it is a separate allocation.
+        // SAFETY: the memory has at least `payload.len()` bytes, checked above, and does not
+        // overlap the payload: it is a separate allocation.
         unsafe { std::ptr::copy_nonoverlapping(self.data, payload.as_mut_ptr(), payload.len()) };
     }
 }

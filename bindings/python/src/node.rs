@@ -128,7 +128,8 @@ impl PyNode {
         self.handle.is_paused()
     }
 
-    /// The dataflow's clock, in seconds since 1970-01-01 UTC. It stops while the dataflow is paused.
+    /// The dataflow's clock, in seconds since 1970-01-01 UTC. It stops while the dataflow is
+    /// paused.
     fn now(&self) -> f64 {
         seconds(self.handle.now())
     }
@@ -138,8 +139,8 @@ impl PyNode {
         self.handle.now()
     }
 
-    /// Reports that this node, declared with `ready: manual`, is ready. The dataflow starts when all
-    /// nodes are ready.
+    /// Reports that this node, declared with `ready: manual`, is ready. The dataflow starts when
+    /// all nodes are ready.
     fn ready(&self) {
         self.handle.ready();
     }
@@ -197,8 +198,8 @@ impl PyNode {
             .map_err(|error| error.raise(py))
     }
 
-    /// As :meth:`send`, but never waits. Returns `False`, and sends nothing, while a receiver has no
-    /// room.
+    /// As :meth:`send`, but never waits. Returns `False`, and sends nothing, while a receiver has
+    /// no room.
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     #[pyo3(signature = (
         output, value, *, stamp = None, stamp_nanos = None, like = None, metadata = None, frame = None
@@ -266,8 +267,8 @@ impl PyNode {
         call.call1((slf, client, value, timeout, metadata))
     }
 
-    /// As :meth:`send`, for asyncio: other tasks run while a receiver has no room. Do not change the
-    /// value before it was sent.
+    /// As :meth:`send`, for asyncio: other tasks run while a receiver has no room. Do not change
+    /// the value before it was sent.
     #[pyo3(signature = (output, value, **envelope))]
     fn send_async<'py>(
         slf: &Bound<'py, Self>,
@@ -341,7 +342,8 @@ impl PyNode {
 
     // -- for nervure._asyncio
 
-    /// The next event without waiting: `None` if there is none yet, `StopAsyncIteration` after the last.
+    /// The next event without waiting: `None` if there is none yet, `StopAsyncIteration` after the
+    /// last.
     fn _poll(&self, py: Python<'_>) -> PyResult<Option<PyEvent>> {
         match self.receiver.poll(py)? {
             Next::Event(event) => Ok(Some(self.event(event))),
@@ -350,8 +352,8 @@ impl PyNode {
         }
     }
 
-    /// Makes the eventfd readable at the next news. Returns its number and the seconds until the next
-    /// check; `None` if there is news already.
+    /// Makes the eventfd readable at the next news. Returns its number and the seconds until the
+    /// next check; `None` if there is news already.
     fn _arm(&self, py: Python<'_>) -> PyResult<Option<(Option<RawFd>, f64)>> {
         let in_seconds = |deadline: u64| deadline.saturating_sub(monotonic_nanos()) as f64 / 1e9;
         let armed = self.receiver.arm(py)?;

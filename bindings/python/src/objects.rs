@@ -1,11 +1,12 @@
 //! Python lists, dicts and dataclasses as records, and back.
 //!
-//! pyarrow could do both, but its first import takes a tenth of a second and tens of megabytes. A node
-//! that sends a dict now and then should not pay for that, and its queue should not overflow meanwhile.
+//! pyarrow could do both, but its first import takes a tenth of a second and tens of megabytes. A
+//! node that sends a dict now and then should not pay for that, and its queue should not overflow
+//! meanwhile.
 //!
-//! A list is an array of its elements; a dict or dataclass is an array of one struct. All elements must
-//! have one type. Integers beside floats become floats, and `None` is a null of any type. NumPy arrays
-//! are tensors: they are copied once, into the memory that the receiver views.
+//! A list is an array of its elements; a dict or dataclass is an array of one struct. All elements
+//! must have one type. Integers beside floats become floats, and `None` is a null of any type.
+//! NumPy arrays are tensors: they are copied once, into the memory that the receiver views.
 
 use crate::array::{self, ForeignArray, PythonTensor};
 use crate::error::{chain, exception};
@@ -246,8 +247,8 @@ fn push_array(
     Ok(column.push_tensor(&layout, PythonTensor::new(found, value))?)
 }
 
-/// Whether the value is a NumPy scalar with an equivalent in Python. It is then sent as a number, and
-/// not as a tensor.
+/// Whether the value is a NumPy scalar with an equivalent in Python. It is then sent as a number,
+/// and not as a tensor.
 fn is_number(value: &Bound<'_, PyAny>, found: &ForeignArray<'_>) -> PyResult<bool> {
     static GENERIC: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let is_real = !matches!(
@@ -379,8 +380,8 @@ fn primitive<'py>(py: Python<'py>, array: &ArrayData, index: usize) -> PyResult<
     })
 }
 
-/// The bytes or items of one element. The offsets lie in private memory, and were validated when the
-/// array was read.
+/// The bytes or items of one element. The offsets lie in private memory, and were validated when
+/// the array was read.
 fn range(array: &ArrayData, index: usize) -> std::ops::Range<usize> {
     let ends = array.buffer::<i64>(0);
     ends[index] as usize..ends[index + 1] as usize

@@ -128,7 +128,8 @@ impl PyObserver {
 
     // -- for nervure._asyncio
 
-    /// The next sample without waiting: `None` if there is none yet, `StopAsyncIteration` after the last.
+    /// The next sample without waiting: `None` if there is none yet, `StopAsyncIteration` after the
+    /// last.
     fn _poll(&self, py: Python<'_>) -> PyResult<Option<PyEvent>> {
         loop {
             match self.receiver.poll(py)? {
@@ -142,8 +143,8 @@ impl PyObserver {
         }
     }
 
-    /// Makes the eventfd readable at the next news. Returns its number and the seconds until the next
-    /// check; `None` if there is news already.
+    /// Makes the eventfd readable at the next news. Returns its number and the seconds until the
+    /// next check; `None` if there is news already.
     fn _arm(&self, py: Python<'_>) -> PyResult<Option<(Option<RawFd>, f64)>> {
         let in_seconds = |deadline: u64| deadline.saturating_sub(monotonic_nanos()) as f64 / 1e9;
         let armed = self.receiver.arm(py)?;
@@ -168,8 +169,8 @@ impl PyObserver {
         }
     }
 
-    /// The event, if it is a sample. The sample is copied, so that a notebook can keep any number of them
-    /// while the producer's memory is free again.
+    /// The event, if it is a sample. The sample is copied, so that a notebook can keep any number
+    /// of them while the producer's memory is free again.
     fn sample(&self, py: Python<'_>, event: NodeEvent) -> Option<PyEvent> {
         let NodeEvent::Input { id, sample } = event else {
             return None;

@@ -34,9 +34,9 @@ pub(crate) struct RawBuffer {
     bytes: usize,
 }
 
-// SAFETY: the memory belongs to a Python object that the sender keeps alive, and is only read. Other
-// Python threads may write to it meanwhile, as with every extension that releases the interpreter: see
-// `Encode::write`.
+// SAFETY: the memory belongs to a Python object that the sender keeps alive, and is only read.
+// Other Python threads may write to it meanwhile, as with every extension that releases the
+// interpreter: see `Encode::write`.
 unsafe impl Send for RawBuffer {}
 // SAFETY: as above.
 unsafe impl Sync for RawBuffer {}
@@ -44,8 +44,8 @@ unsafe impl Sync for RawBuffer {}
 impl<'py> Outgoing<'py> {
     /// Finds out how to send an object.
     ///
-    /// Exact types of Python come first. Subclasses of them may be more specific: NumPy has scalars that
-    /// are subclasses of float, bytes and str.
+    /// Exact types of Python come first. Subclasses of them may be more specific: NumPy has scalars
+    /// that are subclasses of float, bytes and str.
     pub(crate) fn new(value: &Bound<'py, PyAny>) -> PyResult<Self> {
         if let Some(outgoing) = Self::builtin(value)? {
             return Ok(outgoing);
@@ -186,9 +186,9 @@ impl Encode for RawBuffer {
             "the payload has the requested size"
         );
         if self.bytes > 0 {
-            // SAFETY: both sides have `self.bytes` bytes, and do not overlap: one belongs to Python, the
-            // other to a loan. No reference to Python's side is made, because another thread may write
-            // to it; the receiver may then see a torn value.
+            // SAFETY: both sides have `self.bytes` bytes, and do not overlap: one belongs to
+            // Python, the other to a loan. No reference to Python's side is made, because another
+            // thread may write to it; the receiver may then see a torn value.
             unsafe { std::ptr::copy_nonoverlapping(self.data, payload.as_mut_ptr(), self.bytes) };
         }
     }

@@ -1,11 +1,11 @@
 //! Receiving events from any thread or an event loop.
 //!
-//! Two rules keep threads and signals working. First, a thread never waits for a lock or futex while it
-//! holds the interpreter: it tries without waiting, and otherwise detaches. Second, every wait returns
-//! when a signal handler ran, so that Python's own handlers run (Ctrl-C).
+//! Two rules keep threads and signals working. First, a thread never waits for a lock or futex
+//! while it holds the interpreter: it tries without waiting, and otherwise detaches. Second, every
+//! wait returns when a signal handler ran, so that Python's own handlers run (Ctrl-C).
 //!
-//! One thread waits at a time, and does not hold the lock on the events, so that other threads can take
-//! events. They may take the news that the waiting thread waits for, so they wake it.
+//! One thread waits at a time, and does not hold the lock on the events, so that other threads can
+//! take events. They may take the news that the waiting thread waits for, so they wake it.
 
 use crate::error::{exception, forked, unknown_name};
 use crate::signals::{SIGNAL_CHECK_NANOS, SignalWatch, Signals, Wakeup};
@@ -40,7 +40,8 @@ type Answer = Result<Sample, CallError>;
 
 /// How an event loop has to wait.
 pub(crate) struct Armed {
-    /// `None` for an observer that polls: nothing writes to its eventfd, and only `deadline` counts.
+    /// `None` for an observer that polls: nothing writes to its eventfd, and only `deadline`
+    /// counts.
     pub(crate) eventfd: Option<RawFd>,
     /// The latest time of the next check for events, in nanoseconds of CLOCK_MONOTONIC.
     pub(crate) deadline: u64,
@@ -272,8 +273,8 @@ struct Turn {
 }
 
 impl Turn {
-    /// Takes the turn. Returns `None` if another thread kept it for 50 ms: then it is time to check for
-    /// signals.
+    /// Takes the turn. Returns `None` if another thread kept it for 50 ms: then it is time to check
+    /// for signals.
     fn take(&self) -> Option<InTurn<'_>> {
         let mut taking = lock(&self.taking);
         if self.is_taken() {

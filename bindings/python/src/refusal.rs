@@ -54,8 +54,8 @@ impl Refusal {
         }
     }
 
-    /// The refused value as a Python expression: `value["a"][3]`. For a value that contains itself, the
-    /// beginning of it.
+    /// The refused value as a Python expression: `value["a"][3]`. For a value that contains itself,
+    /// the beginning of it.
     fn path(&self) -> String {
         const MAX_STEPS: usize = 8;
         let mut path = "value".to_owned();

@@ -15,8 +15,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// A payload above this size is copied detached from the interpreter. Below it, the copy is faster than
-/// detaching.
+/// A payload above this size is copied detached from the interpreter. Below it, the copy is faster
+/// than detaching.
 const DETACHED_COPY_BYTES: usize = 64 * 1024;
 
 /// The keyword arguments of `send`.
@@ -140,7 +140,8 @@ fn send_encoded<V: Encode + Sync>(
 
 /// Repeats `attempt`, detached, in slices of 50 ms until `wait` is over, and runs Python's signal
 /// handlers in between: a signal that arrives just before an attempt starts to wait, or in another
-/// thread, does not interrupt it. (A waiting producer checks for room at this interval in any case.)
+/// thread, does not interrupt it. (A waiting producer checks for room at this interval in any
+/// case.)
 pub(crate) fn in_slices<T: Send>(
     py: Python<'_>,
     wait: Wait,

@@ -1,11 +1,11 @@
 //! Signals that arrive while a thread waits for news.
 //!
-//! Python's signal handlers run when its main thread checks for signals, so a wait has to end when a
-//! signal arrives. The system call ends by itself only if the signal finds this thread asleep in it. A
-//! signal that arrives just before, or that the kernel delivers to another thread, only sets a flag in
-//! Python. So the wait starts with a slice of 50 ms, in which most waits end. If it goes on, the thread
-//! also sleeps on a socket to which Python's C handler writes (`signal.set_wakeup_fd`), and needs no
-//! periodic checks.
+//! Python's signal handlers run when its main thread checks for signals, so a wait has to end when
+//! a signal arrives. The system call ends by itself only if the signal finds this thread asleep in
+//! it. A signal that arrives just before, or that the kernel delivers to another thread, only sets
+//! a flag in Python. So the wait starts with a slice of 50 ms, in which most waits end. If it goes
+//! on, the thread also sleeps on a socket to which Python's C handler writes
+//! (`signal.set_wakeup_fd`), and needs no periodic checks.
 
 use nervure_node::binding::{WaitPlan, Waiter};
 use nervure_node::{Waited, monotonic_nanos};
@@ -20,8 +20,8 @@ use std::sync::OnceLock;
 /// The longest wait without a check for signals that do not interrupt it.
 pub(crate) const SIGNAL_CHECK_NANOS: u64 = 50_000_000;
 
-/// The socket pair that Python's C handler writes to. It is kept as long as the node, because a handler
-/// in another thread may be about to write to it.
+/// The socket pair that Python's C handler writes to. It is kept as long as the node, because a
+/// handler in another thread may be about to write to it.
 #[derive(Default)]
 pub(crate) struct Wakeup(OnceLock<(UnixStream, UnixStream)>);
 
@@ -79,8 +79,8 @@ impl<'a, 'py> Signals<'a, 'py> {
         }
     }
 
-    /// Runs the handlers of the signals that arrived. After the first slice, the wait ends for every
-    /// signal.
+    /// Runs the handlers of the signals that arrived. After the first slice, the wait ends for
+    /// every signal.
     pub(crate) fn check(&mut self, py: Python<'py>) -> PyResult<()> {
         if self.watch().is_over() {
             self.watched = Watch::begin(py, self.wakeup)?;
@@ -116,8 +116,8 @@ impl SignalWatch<'_> {
 struct Watch<'a, 'py> {
     py: Python<'py>,
     sockets: &'a (UnixStream, UnixStream),
-    /// The descriptor that the handler wrote to before, or -1. The bytes that its owner (an event loop)
-    /// missed are passed on at the end.
+    /// The descriptor that the handler wrote to before, or -1. The bytes that its owner (an event
+    /// loop) missed are passed on at the end.
     before: RawFd,
     received: Vec<u8>,
 }

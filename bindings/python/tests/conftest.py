@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 TESTS = Path(__file__).parent
-# Far above what any test needs; a dataflow that takes longer hangs.
+# Far longer than any test needs: a dataflow that takes longer hangs.
 HANGS_AFTER_SECONDS = 60
 
 
 def nervure_command() -> str:
-    """The command beside this Python, or else on the path. Without it nothing can be tested."""
+    """The path of the command: beside this Python, or else on the search path."""
     beside = str(Path(sys.executable).parent)
     found = shutil.which("nervure", path=beside) or shutil.which("nervure")
     assert found, f"the command `nervure` is neither in {beside} nor on the path: run `make demo`"
@@ -32,14 +32,14 @@ def nervure_command() -> str:
 
 @dataclass
 class Result:
-    """How a dataflow ended."""
+    """The exit code and output of a dataflow."""
 
     returncode: int
     stdout: str
     stderr: str
 
     def lines(self, node: str) -> list[str]:
-        """What a node printed."""
+        """The lines that a node printed."""
         matches = (re.match(rf"{re.escape(node)} *\| ?(.*)", line) for line in self.stdout.splitlines())
         return [match.group(1) for match in matches if match]
 
@@ -49,7 +49,7 @@ class Dataflow:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Nobody else's: it is looked for by its name.
+        # Unique, because tests find the dataflow by its name.
         self.name = f"test-{os.getpid()}-{folder.name.replace('_', '-')}"[:60]
         self.nodes: list[dict[str, Any]] = []
         self.process: subprocess.Popen[str] | None = None
@@ -72,9 +72,9 @@ class Dataflow:
         self.nodes.append(node)
 
     def start(self, *arguments: str) -> None:
-        """Starts the dataflow, for tests that meddle with it while it runs."""
+        """Starts the dataflow, for tests that act on it while it runs."""
         file = self.folder / "dataflow.yml"
-        # JSON is YAML.
+        # JSON is a subset of YAML.
         file.write_text(json.dumps({"nodes": self.nodes}))
         environment = os.environ | {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -92,7 +92,7 @@ class Dataflow:
         )
 
     def finish(self, *, returncode: int | None = 0) -> Result:
-        """Waits for the end, which must be with ``returncode`` unless that is None."""
+        """Waits for the end, and checks the exit code unless ``returncode`` is None."""
         assert self.process
         stdout, stderr = self.process.communicate(timeout=HANGS_AFTER_SECONDS)
         result = Result(self.process.returncode, stdout, stderr)
@@ -105,7 +105,7 @@ class Dataflow:
         return self.finish(returncode=returncode)
 
     def wait_for(self, name: str) -> str:
-        """What a node wrote into the file ``name`` of the dataflow's folder, once it did."""
+        """Waits until a node has written the file ``name`` in the dataflow's folder, and returns its text."""
         path = self.folder / name
         deadline = time.monotonic() + HANGS_AFTER_SECONDS
         while not path.exists() or not path.read_text().endswith("\n"):
@@ -115,12 +115,12 @@ class Dataflow:
         return path.read_text().strip()
 
     def interrupt(self) -> None:
-        """Presses Ctrl-C."""
+        """Sends SIGINT, as Ctrl-C does."""
         assert self.process
         self.process.send_signal(signal.SIGINT)
 
     def kill(self) -> None:
-        """Ends the dataflow when a test left it running. Its keeper follows."""
+        """Kills the dataflow if a test left it running. Its keeper ends with it."""
         if self.process and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             self.process.communicate(timeout=HANGS_AFTER_SECONDS)
@@ -133,6 +133,6 @@ def dataflow(tmp_path: Path) -> Any:
     flow.kill()
 
 
-# An input whose sender waits: nothing is lost, whatever the rates.
+# An input whose sender waits for room, so that no sample is lost at any rate.
 def lossless(source: str) -> dict[str, Any]:
     return {"source": source, "queue_policy": "block", "queue_size": 4}

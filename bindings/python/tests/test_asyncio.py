@@ -44,7 +44,7 @@ def test_events_and_sends_leave_the_event_loop_free(dataflow: Dataflow) -> None:
             assert kinds[-1] == "STOP", kinds
             assert turns > 20 and ticks > 3, (turns, ticks)
             task.cancel()
-            # After STOP there is nothing more.
+            # There are no events after STOP.
             async for event in node:
                 raise AssertionError(event)
 
@@ -83,7 +83,7 @@ def test_events_and_sends_leave_the_event_loop_free(dataflow: Dataflow) -> None:
     assert result.lines("slow") == ["done"], result
 
 
-def test_waiting_can_be_cancelled_and_taken_up_again(dataflow: Dataflow) -> None:
+def test_a_wait_can_be_cancelled_and_repeated(dataflow: Dataflow) -> None:
     dataflow.node(
         "node",
         """
@@ -102,7 +102,7 @@ def test_waiting_can_be_cancelled_and_taken_up_again(dataflow: Dataflow) -> None
             for _ in range(5):
                 with pytest.raises(asyncio.TimeoutError):
                     await asyncio.wait_for(next_event(), 0.02)
-            # A thread that waited as well would take the event loop's events.
+            # A thread that also waited would take events from the event loop.
             waiting = asyncio.create_task(next_event())
             await asyncio.sleep(0.02)
             with pytest.raises(NervureError, match="receive in one place"):
@@ -119,7 +119,7 @@ def test_waiting_can_be_cancelled_and_taken_up_again(dataflow: Dataflow) -> None
                 await asyncio.wait_for(node.send_async("blocked", 1), 0.02)
             assert not node.try_send("blocked", 2)
 
-        # Its end waits for that of the blocked thread.
+        # `asyncio.run` ends after the blocked thread.
         asyncio.run(main())
         pathlib.Path("cancelled").touch()
         # And again, in another event loop, and without one.

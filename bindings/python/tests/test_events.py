@@ -1,4 +1,4 @@
-"""What a node is told, and what it can ask for."""
+"""Events of a node, and errors of its calls."""
 
 from conftest import Dataflow, lossless
 
@@ -101,7 +101,7 @@ def test_a_wait_ends_at_its_timeout(dataflow: Dataflow) -> None:
     assert dataflow.run().lines("waiting") == ["done"]
 
 
-def test_the_latest_sample_is_at_hand(dataflow: Dataflow) -> None:
+def test_latest_returns_the_newest_sample(dataflow: Dataflow) -> None:
     dataflow.node("source", COUNTING, outputs=["count"])
     dataflow.node(
         "sink",
@@ -127,7 +127,7 @@ def test_the_latest_sample_is_at_hand(dataflow: Dataflow) -> None:
     assert dataflow.run().lines("sink") == ["done"]
 
 
-def test_unknown_outputs_are_named_with_the_known_ones(dataflow: Dataflow) -> None:
+def test_an_unknown_output_is_an_error_that_lists_the_outputs(dataflow: Dataflow) -> None:
     dataflow.node(
         "source",
         """
@@ -155,7 +155,7 @@ def test_unknown_outputs_are_named_with_the_known_ones(dataflow: Dataflow) -> No
     assert dataflow.run().lines("source") == ["done"]
 
 
-def test_a_neighbours_failure_is_told(dataflow: Dataflow) -> None:
+def test_a_neighbours_failure_is_an_event(dataflow: Dataflow) -> None:
     dataflow.node(
         "weak",
         """
@@ -176,8 +176,8 @@ def test_a_neighbours_failure_is_told(dataflow: Dataflow) -> None:
         from nervure import Node
 
         events = list(Node())
-        told = [(event.type, event.node, event.inputs) for event in events if event.node]
-        assert told == [("NODE_FAILED", "weak", ["value"]), ("NODE_RESTARTED", "weak", ["value"])], told
+        changes = [(event.type, event.node, event.inputs) for event in events if event.node]
+        assert changes == [("NODE_FAILED", "weak", ["value"]), ("NODE_RESTARTED", "weak", ["value"])], changes
         assert "exited with code 7" in next(event.reason for event in events if event.type == "NODE_FAILED")
         samples = [
             (event.object, event.incarnation, event.sequence) for event in events if event.type == "INPUT"
@@ -191,7 +191,7 @@ def test_a_neighbours_failure_is_told(dataflow: Dataflow) -> None:
     assert result.lines("neighbour") == ["done"], result
 
 
-def test_a_program_on_its_own_is_told_what_to_do() -> None:
+def test_a_program_without_a_dataflow_fails_with_a_hint() -> None:
     import subprocess
     import sys
 
@@ -219,8 +219,8 @@ def test_a_process_has_one_node(dataflow: Dataflow) -> None:
     assert dataflow.run().lines("twice") == ["done"]
 
 
-def test_sending_waits_fails_or_gives_up_as_asked(dataflow: Dataflow) -> None:
-    """Between a fast sender and a receiver that takes nothing until it is told."""
+def test_a_send_waits_fails_or_times_out_by_its_arguments(dataflow: Dataflow) -> None:
+    """Between a fast sender and a receiver that waits for a signal of the test."""
     dataflow.node(
         "sender",
         """

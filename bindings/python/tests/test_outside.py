@@ -1,4 +1,4 @@
-"""Programs that no dataflow started: they join one as a node, or observe it."""
+"""Programs outside a dataflow, which join it as a node or observe it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_node_joins_is_killed_and_joins_again(dataflow: Dataflow) -> None:
     dataflow.wait_for("mean")
     plot.send_signal(signal.SIGKILL)
     plot.communicate()
-    # Its end may not have been heard of yet.
+    # The keeper may not have noticed its end yet.
     while True:
         plot = outside(dataflow, PLOT)
         assert plot.stdout and plot.stderr
@@ -112,7 +112,7 @@ def test_a_notebook_joins_leaves_and_joins_again(dataflow: Dataflow) -> None:
         del node, event
 
 
-def test_who_cannot_join_is_told_why(dataflow: Dataflow) -> None:
+def test_a_refused_program_gets_the_reason(dataflow: Dataflow) -> None:
     start(dataflow)
     with pytest.raises(nervure.ConnectError, match=r"there is no node `plott` \(hint: did you mean `plot`"):
         nervure.Node("plott", dataflow=dataflow.name)
@@ -161,7 +161,7 @@ def test_samples_are_observed_and_kept(dataflow: Dataflow) -> None:
     observer = nervure.observe("camera/image", dataflow=dataflow.name)
     assert observer.id.startswith("python@") and observer.topics == ("camera/image",)
     assert (observer.dataflow, observer.dropped) == (dataflow.name, 0)
-    # Far more than an observer may hold of the camera's memory.
+    # Far more samples than an observer may hold of the camera's memory.
     samples = [sample for sample, _ in zip(observer, range(60), strict=False)]
     numbers = [sample.sequence for sample in samples]
     del observer
@@ -175,14 +175,14 @@ def test_samples_are_observed_and_kept(dataflow: Dataflow) -> None:
     assert all(sample.id == "camera/image" for sample in late), "it ends"
 
 
-def test_what_is_missed_is_counted(dataflow: Dataflow) -> None:
+def test_missed_samples_are_counted(dataflow: Dataflow) -> None:
     start(dataflow)
     observer = nervure.observe("camera/image", dataflow=dataflow.name, depth=1)
     first = next(observer).sequence
     assert first is not None
     received = 1
     while observer.dropped == 0:
-        # Nothing is taken while others come: what is seen last tells.
+        # No sample is taken while others arrive; the last sequence number shows how many there were.
         other = nervure.observe("camera/image", dataflow=dataflow.name)
         for _ in range(5):
             next(other)
@@ -195,11 +195,11 @@ def test_what_is_missed_is_counted(dataflow: Dataflow) -> None:
 def test_no_producer_has_to_wake_an_observer(dataflow: Dataflow) -> None:
     start(dataflow)
     observer = nervure.observe("plot/mean", dataflow=dataflow.name)
-    # In an event loop: there is no descriptor to wait for, but a time at which to look.
+    # In an event loop: there is a time for the next poll instead of a descriptor to wait for.
     armed = observer._arm()
     observer._disarm()
     assert armed is not None and armed[0] is None and armed[1] is not None and 0 < armed[1] <= 0.01
-    # In a thread: it sleeps for a time, and not on the futex where a producer would find it.
+    # In a thread: it sleeps for a time, and not on the futex that a producer would wake.
     clock_nanosleep = {"x86_64": "230", "aarch64": "115"}[os.uname().machine]
     thread = threading.Thread(target=observer.next)
     thread.start()
@@ -228,7 +228,7 @@ def test_samples_are_observed_in_an_event_loop(dataflow: Dataflow) -> None:
     dataflow.finish()
 
 
-def test_what_cannot_be_observed_is_said(dataflow: Dataflow, tmp_path: Path) -> None:
+def test_an_unknown_topic_is_an_error_with_a_hint(dataflow: Dataflow, tmp_path: Path) -> None:
     start(dataflow)
     with pytest.raises(nervure.ConnectError, match=r"there is no topic `camera/imag` \(hint: did you mean"):
         nervure.observe("camera/imag", dataflow=dataflow.name)

@@ -1,4 +1,4 @@
-"""The package itself: what it costs to import, what an idle node costs, and whether its types are right."""
+"""The package: the costs of its import and of an idle node, and the correctness of its types."""
 
 import ast
 import subprocess
@@ -12,7 +12,7 @@ from conftest import Dataflow
 PACKAGE = Path(__file__).parent.parent
 
 
-def test_importing_pulls_in_nothing_large() -> None:
+def test_the_import_loads_no_large_modules() -> None:
     program = """
         import sys
         before = set(sys.modules)
@@ -24,7 +24,7 @@ def test_importing_pulls_in_nothing_large() -> None:
     assert "asyncio" not in python("import sys, nervure; print(*sys.modules)").split()
 
 
-def test_numpy_and_pyarrow_are_imported_when_they_are_asked_for(dataflow: Dataflow) -> None:
+def test_numpy_and_pyarrow_are_imported_when_needed(dataflow: Dataflow) -> None:
     dataflow.node(
         "node",
         """
@@ -91,12 +91,12 @@ def test_an_idle_node_is_small(dataflow: Dataflow) -> None:
     assert dataflow.run().lines("idle")[0].startswith("done")
 
 
-def test_the_types_are_those_of_the_module(tmp_path: Path) -> None:
+def test_the_stub_matches_the_module(tmp_path: Path) -> None:
     mypy("-m", "mypy.stubtest", "nervure._native", "--mypy-config-file", str(PACKAGE / "pyproject.toml"))
 
 
-def test_help_says_what_the_types_say() -> None:
-    """What the module says of itself is the first paragraph of what its types say."""
+def test_docstrings_match_the_stub() -> None:
+    """Each docstring of the module is the first paragraph of the one in the stub."""
 
     def first_paragraph(text: str | None) -> str:
         return " ".join((text or "").partition("\n\n")[0].split()).replace("``", "`").rstrip(".:")
@@ -116,7 +116,7 @@ def test_help_says_what_the_types_say() -> None:
     assert compared > 30
 
 
-def test_programs_with_types_are_checked(tmp_path: Path) -> None:
+def test_typed_programs_are_checked(tmp_path: Path) -> None:
     right = tmp_path / "right.py"
     right.write_text(
         "import numpy as np\n"
@@ -146,7 +146,7 @@ def test_programs_with_types_are_checked(tmp_path: Path) -> None:
     mypy("-m", "mypy", "--strict", *config, str(PACKAGE / "python" / "nervure"))
 
 
-def test_the_type_of_an_event_is_one_of_a_few(tmp_path: Path) -> None:
+def test_the_type_of_an_event_is_a_literal(tmp_path: Path) -> None:
     config = ["--config-file", str(PACKAGE / "pyproject.toml"), "--cache-dir", str(tmp_path / "cache")]
     program = tmp_path / "kinds.py"
     program.write_text(

@@ -1,4 +1,4 @@
-"""Parameters: read at the start, changed while the dataflow runs, kept over a restart."""
+"""Parameters: read at the start, changed in the running dataflow, kept over a restart."""
 
 import subprocess
 from typing import Any
@@ -22,7 +22,7 @@ def set_param(dataflow: Dataflow, name: str, value: str) -> subprocess.Completed
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_parameters_are_read_and_changes_told(dataflow: Dataflow, kind: str) -> None:
+def test_parameters_are_read_and_changes_are_events(dataflow: Dataflow, kind: str) -> None:
     loops = {
         "sync": "for event in node:\n    if take(event): break",
         "async": (
@@ -50,15 +50,15 @@ with pytest.raises(UnknownParam, match='camera has no parameter "fsp"; .* did yo
     node.param("fsp")
 assert isinstance(raised.value, LookupError) and isinstance(raised.value, NervureError)
 pathlib.Path("keeper").write_text(f"{{os.getppid()}}\\n")
-told = []
+reported = []
 def take(event):
     assert event.type == "PARAM" and event.id is None and event.metadata == {{}}
     assert node.param(event.param) == event.object == event.value
     assert repr(event).startswith(f'<Event PARAM "{{event.param}}": ')
-    told.append((event.param, event.object))
-    return len(told) == 4
+    reported.append((event.param, event.object))
+    return len(reported) == 4
 {loops[kind]}
-assert told == [("fps", 60), ("mode", "0.5"), ("flip", True), ("crop", [1, 2])], told
+assert reported == [("fps", 60), ("mode", "0.5"), ("flip", True), ("crop", [1, 2])], reported
 raise SystemExit(1)
 """,
         outputs=["image"],
@@ -76,7 +76,7 @@ raise SystemExit(1)
     assert dataflow.finish().lines("camera") == ["done"]
 
 
-def test_a_node_without_parameters_says_so(dataflow: Dataflow) -> None:
+def test_a_node_without_parameters_reports_that(dataflow: Dataflow) -> None:
     dataflow.node(
         "plain",
         """

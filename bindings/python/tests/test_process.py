@@ -1,4 +1,4 @@
-"""Signals, threads and forks: what a Python process does besides computing."""
+"""Signals, threads and forks in a Python process."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ import time
 import pytest
 from conftest import Dataflow, lossless
 
-# Tells its process id, and then waits as the test wants.
+# Writes its process ID, and then waits in the way that the test selects.
 WAITING = """
     import asyncio, os, pathlib, signal, threading
     from nervure import Node, observe
@@ -39,8 +39,8 @@ WAITS = {
     "a send with a timeout": "[node.send('value', bytes(1_000_000), timeout=600) for number in range(100)]",
     "loan": "[node.loan('value', 1_000_000, 'u1').send() for number in range(100)]",
 }
-# The kernel gives signals to this other thread, where Python notes them. No system call of the thread that
-# waits is interrupted: it is as if the signal had come in the moment before the call.
+# The kernel delivers signals to this other thread, where Python sets its flag. No system call of the waiting
+# thread is interrupted: it is as if the signal had arrived just before the call.
 ELSEWHERE = (
     "threading.Thread(target=threading.Event().wait, daemon=True).start(); "
     "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])"
@@ -70,7 +70,7 @@ def check_ctrl_c(dataflow: Dataflow, wait: str, before: str = "pass") -> None:
     )
     dataflow.start()
     pid = int(dataflow.wait_for("pid"))
-    # Until it waits.
+    # Until the node waits.
     time.sleep(0.2)
     os.kill(pid, signal.SIGINT)
     assert dataflow.wait_for("interrupted") == "yes"
@@ -83,13 +83,13 @@ def test_ctrl_c_ends_every_wait(dataflow: Dataflow, wait: str) -> None:
     check_ctrl_c(dataflow, wait)
 
 
-# What asyncio does with signals is its own.
+# asyncio has its own handling of signals.
 @pytest.mark.parametrize("kind", [kind for kind in WAITS if kind != "asyncio"])
 def test_a_signal_that_interrupts_nothing_ends_every_wait(dataflow: Dataflow, kind: str) -> None:
     check_ctrl_c(dataflow, WAITS[kind], before=ELSEWHERE)
 
 
-def test_a_wait_leaves_the_signals_of_others_as_they_were(dataflow: Dataflow) -> None:
+def test_a_wait_restores_the_wakeup_descriptor(dataflow: Dataflow) -> None:
     dataflow.node(
         "waiting",
         """
@@ -109,7 +109,7 @@ def test_a_wait_leaves_the_signals_of_others_as_they_were(dataflow: Dataflow) ->
         assert handled == [signal.SIGUSR1]
         assert signal.set_wakeup_fd(-1) == writer.fileno()
         assert reader.recv(100) == bytes([signal.SIGUSR1])
-        # Whoever takes it over meanwhile keeps it.
+        # A descriptor that is set during the wait stays.
         signal.set_wakeup_fd(writer.fileno())
         signal.signal(signal.SIGUSR1, lambda number, frame: signal.set_wakeup_fd(-1))
         pathlib.Path("again").write_text("yes\\n")
@@ -136,7 +136,7 @@ def test_a_wait_leaves_the_signals_of_others_as_they_were(dataflow: Dataflow) ->
     dataflow.start()
     pid = int(dataflow.wait_for("pid"))
     for number in range(2):
-        # Until it has been waiting for a while.
+        # Until the node has waited for a while.
         time.sleep(0.3)
         os.kill(pid, signal.SIGUSR1)
         time.sleep(0.1)
@@ -217,7 +217,7 @@ def test_other_threads_run_while_one_waits(dataflow: Dataflow) -> None:
         done = True
         thread.join()
 
-        # Threads may send while another waits for events, and look at the latest sample of an input.
+        # Threads may send, and read the latest sample of an input, while another waits for events.
         def chat():
             for number in range(2000):
                 node.send("back", number)
@@ -328,9 +328,9 @@ def test_a_forked_child_cannot_use_the_node_and_does_no_harm(dataflow: Dataflow)
                 ):
                     with pytest.raises(NodeForked, match="'spawn' method"):
                         use()
-                # What is not tied to a process goes on.
+                # Parts that are not tied to a process still work.
                 assert node.id == "parent" and events[1].id == "image" and (array == 0).all()
-                # Dropping what was inherited releases nothing of the parent's.
+                # Dropping inherited objects releases nothing of the parent.
                 events.clear()
                 globals().update(array=None, node=None, loan=None)
                 gc.collect()
@@ -347,7 +347,7 @@ def test_a_forked_child_cannot_use_the_node_and_does_no_harm(dataflow: Dataflow)
         process.join()
         assert process.exitcode == 0
 
-        # The parent goes on, and its blocks are still its own.
+        # The parent goes on, and still owns its blocks.
         rest = [event.numpy()[0] for event in node if event.type == "INPUT"]
         assert rest[-1] == 99 and (array == 0).all()
         assert [(event.numpy() == event.sequence).all() for event in events] == [True] * 4
@@ -369,8 +369,8 @@ def test_a_forked_child_cannot_use_the_node_and_does_no_harm(dataflow: Dataflow)
     assert dataflow.run().lines("parent") == ["done"]
 
 
-def test_the_end_of_a_dataflow_is_no_error_that_a_loop_swallows(dataflow: Dataflow) -> None:
-    """Senders that catch every `Exception` wait for a consumer that takes nothing, in three ways."""
+def test_except_exception_does_not_catch_the_end_of_a_dataflow(dataflow: Dataflow) -> None:
+    """Senders that catch every `Exception` wait, in three ways, for a consumer that takes no samples."""
     body = """
         import asyncio
         import threading

@@ -1,4 +1,4 @@
-"""Requests and answers between nodes, sync and async, one by one and many at a time."""
+"""Requests and answers between nodes: sync and async, one at a time and many in flight."""
 
 import pytest
 from conftest import Dataflow
@@ -25,6 +25,11 @@ SERVER = """
         elif goal == "late":
             time.sleep(0.3)
             event.reply("too late")
+        elif goal == "copy":
+            kept = event.copied()
+            del event
+            assert (kept.type, kept.service, kept.node, kept.text) == ("REQUEST", "plan", "robot", "copy")
+            kept.reply("kept")
         elif goal == "strange":
             with pytest.raises(TypeError):
                 event.reply({1, 2})
@@ -58,6 +63,7 @@ SYNC = """
     with pytest.raises(NotSendable):
         node.call("planner", {1, 2})
     assert node.call("planner", "strange").text == "after all"
+    assert node.call("planner", "copy").text == "kept"
     with pytest.raises(ServiceGone, match="ended before it answered"):
         node.call("planner", "hang")
     while True:
@@ -116,8 +122,8 @@ def test_services_answer(dataflow: Dataflow, code: str) -> None:
     assert result.lines("robot") == ["done"], result
 
 
-def test_a_call_does_not_eat_events(dataflow: Dataflow) -> None:
-    """Samples that come while a node waits for an answer are delivered afterwards, in their order."""
+def test_a_call_keeps_the_events_that_arrive_meanwhile(dataflow: Dataflow) -> None:
+    """Samples that arrive while a node waits for an answer are delivered afterwards, in order."""
     dataflow.node("server", SERVER, services=["plan"])
     dataflow.node(
         "source",

@@ -1,4 +1,4 @@
-"""What is sent arrives: every kind of value, between two processes."""
+"""Values of every kind, sent between two processes."""
 
 import nervure
 import numpy as np
@@ -48,7 +48,7 @@ def test_every_kind_of_value_arrives_as_it_was_sent(dataflow: Dataflow) -> None:
     assert dataflow.run().lines("receiver") == ["all arrived"]
 
 
-def test_what_cannot_be_sent_is_refused_with_the_reason(dataflow: Dataflow) -> None:
+def test_a_value_that_cannot_be_sent_is_an_error_with_the_reason(dataflow: Dataflow) -> None:
     dataflow.node(
         "sender",
         """
@@ -143,14 +143,14 @@ def test_values_arrive_without_pyarrow(dataflow: Dataflow) -> None:
         node = Node()
         event = next(node)
         assert event.object["img"].shape == (2, 3) and event.object["t"] == 1.0
-        with pytest.raises(SampleError, match="the value is a dict, no array: use event.object"):
+        with pytest.raises(SampleError, match="the value is a dict, not an array: use event.object"):
             event.numpy()
         with pytest.raises(ModuleNotFoundError, match="event.value is a pyarrow array.*pip install pyarrow"):
             event.value
         event = next(node)
         assert event.numpy().tolist() == event.object == [1, 2] and not event.numpy().flags.writeable
         event = next(node)
-        with pytest.raises(SampleError, match="the value is a list of arrays, no array: use event.object"):
+        with pytest.raises(SampleError, match="the value is a list of arrays, not an array: use"):
             event.numpy()
         event = next(node)
         assert event.object == ["a"]
@@ -163,7 +163,7 @@ def test_values_arrive_without_pyarrow(dataflow: Dataflow) -> None:
     assert dataflow.run().lines("receiver") == ["done"]
 
 
-def test_only_a_module_that_is_missing_is_looked_for_elsewhere(dataflow: Dataflow) -> None:
+def test_only_a_missing_pyarrow_gets_the_hint_to_install_it(dataflow: Dataflow) -> None:
     dataflow.node("importer", "import no_such_module")
     dataflow.node(
         "reader",
@@ -209,7 +209,7 @@ def test_names_of_types_from_another_process_are_not_trusted() -> None:
             custom_array(memory, ">f4", 4, shape, strides)
 
 
-def test_metadata_and_time_go_along(dataflow: Dataflow) -> None:
+def test_metadata_and_stamps_arrive(dataflow: Dataflow) -> None:
     dataflow.node(
         "sender",
         """
@@ -290,7 +290,7 @@ def test_metadata_and_time_go_along(dataflow: Dataflow) -> None:
     assert result.lines("receiver") == ["received"]
 
 
-def test_any_array_survives(dataflow: Dataflow) -> None:
+def test_any_array_arrives_unchanged(dataflow: Dataflow) -> None:
     """Properties over generated arrays; the node sends to itself."""
     dataflow.node(
         "loop",

@@ -1,4 +1,4 @@
-"""Views of received samples, and loans: whose memory it is, and how long."""
+"""Views of received samples, and loans: who owns the memory, and for how long."""
 
 from conftest import Dataflow, lossless
 
@@ -24,7 +24,7 @@ def test_views_are_read_only_and_keep_their_block(dataflow: Dataflow) -> None:
         import pytest
         from nervure import Node
 
-        # Something of each of the first samples is kept in another way, while all the others pass by.
+        # Each of the first samples is kept by another kind of reference, while the other samples pass.
         keep = [
             lambda event: event,
             lambda event: event.numpy(),
@@ -69,7 +69,7 @@ def test_views_are_read_only_and_keep_their_block(dataflow: Dataflow) -> None:
 
 
 def test_arrays_in_a_dict_are_views_that_keep_their_block(dataflow: Dataflow) -> None:
-    """The sender waits while the receiver holds what it may; a copy holds nothing."""
+    """The sender waits while the receiver holds its limit of samples; copies do not count."""
     dataflow.node(
         "sender",
         """
@@ -104,7 +104,7 @@ def test_arrays_in_a_dict_are_views_that_keep_their_block(dataflow: Dataflow) ->
                     assert copies[-1].sequence == event.sequence and copies[-1].stamp == event.stamp
         for number, view in enumerate(views):
             assert (view == number).all(), number
-        # More than one input may hold.
+        # More than the limit of one input.
         assert len(copies) == 35
         for copy in copies:
             assert (copy.object["img"] == copy.sequence).all() and copy.id == "image"
@@ -115,8 +115,8 @@ def test_arrays_in_a_dict_are_views_that_keep_their_block(dataflow: Dataflow) ->
     assert dataflow.run().lines("receiver") == ["done"]
 
 
-def test_a_view_that_is_dropped_gives_its_block_back(dataflow: Dataflow) -> None:
-    """Far more samples than there is memory for, through a lossless queue."""
+def test_a_dropped_view_returns_its_block(dataflow: Dataflow) -> None:
+    """Far more samples than fit into the memory, through a lossless queue."""
     dataflow.node(
         "sender",
         """
@@ -162,7 +162,7 @@ LOANS = """
             assert array.shape == np.zeros(shape).shape
             assert array.dtype == np.dtype(dtype) and array.flags.writeable and array is loan.array
             array[...] = np.zeros(array.shape, array.dtype)
-        # It is the receivers' now.
+        # It belongs to the receivers now.
         assert not array.flags.writeable
         with pytest.raises(ValueError):
             array.setflags(write=True)
@@ -182,7 +182,7 @@ LOANS = """
     loan.array[:] = 9
     loan.discard()
 
-    # What is sent must not change any more, so nobody may keep a view that could.
+    # A sent value must not change, so no writeable view may be left.
     for make in (
         lambda array: array[1:], lambda array: array.reshape(10, -1), lambda array: array.view("u2"),
         lambda array: array[::2][1:], lambda array: array.T.T,

@@ -1,4 +1,4 @@
-"""What a node is told when something does not come in time, sync and async."""
+"""Events for samples and turns that are late, hangs and failures; sync and async."""
 
 import re
 
@@ -18,7 +18,7 @@ SILENT_AFTER_THREE = """
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_an_input_that_falls_silent_is_stale(dataflow: Dataflow, kind: str) -> None:
+def test_an_input_without_samples_becomes_stale(dataflow: Dataflow, kind: str) -> None:
     dataflow.node("source", SILENT_AFTER_THREE, outputs=["value"])
     loops = {
         "sync": "for event in node: take(event)",
@@ -50,8 +50,8 @@ print("done")
     assert dataflow.run().lines("sink") == ["done"]
 
 
-def test_the_newest_sample_counts_where_it_is_taken(dataflow: Dataflow) -> None:
-    """A node that reads an input by `latest` alone is not told that it is stale while samples come."""
+def test_latest_keeps_an_input_from_becoming_stale(dataflow: Dataflow) -> None:
+    """An input that is read by `latest` alone is not stale while samples arrive."""
     dataflow.node(
         "source",
         """
@@ -79,7 +79,7 @@ def test_the_newest_sample_counts_where_it_is_taken(dataflow: Dataflow) -> None:
                 if ticks == 20:
                     break
             elif event.type == "STALE":
-                # On a busy machine the source may pause; then the newest sample is as old as that.
+                # On a busy machine the source may pause, and the newest sample is then that old.
                 assert event.age >= 1.0, event
         print("done")
         """,
@@ -91,24 +91,24 @@ def test_the_newest_sample_counts_where_it_is_taken(dataflow: Dataflow) -> None:
     assert "done" in dataflow.run("--stop-after", "20s").lines("control")
 
 
-def test_a_loop_that_is_late_is_told(dataflow: Dataflow) -> None:
+def test_a_late_loop_gets_an_event(dataflow: Dataflow) -> None:
     dataflow.node(
         "control",
         """
         import time
         from nervure import Node
 
-        node, told = Node(), []
+        node, reported = Node(), []
         for event in node:
             if event.id == "tick":
                 time.sleep(0.03)
             elif event.type == "DEADLINE_MISSED":
                 assert event.id is None and event.inputs == ["tick"] and event.age is None
                 assert event.overrun >= 0.025
-                told.append(event.count)
-                if len(told) == 3:
+                reported.append(event.count)
+                if len(reported) == 3:
                     break
-        assert told == [1, 2, 3]
+        assert reported == [1, 2, 3]
         print("done")
         """,
         inputs={"tick": "nervure/timer/hz/10"},
@@ -119,9 +119,9 @@ def test_a_loop_that_is_late_is_told(dataflow: Dataflow) -> None:
     assert "the loop of `control/tick` was late 3 times, by " in result.stdout + result.stderr
 
 
-# A loop in Python, and a call into C that keeps the interpreter's lock: an expression that backtracks.
+# A loop in Python, and a C function that holds the interpreter's lock: a backtracking expression.
 @pytest.mark.parametrize("hang", ["while True: pass", "re.match('(a+)+b', 'a' * 60)"])
-def test_a_node_that_hangs_shows_where_and_starts_again(dataflow: Dataflow, hang: str) -> None:
+def test_a_hanging_node_shows_its_stacks_and_is_restarted(dataflow: Dataflow, hang: str) -> None:
     dataflow.node(
         "planner",
         f"""
@@ -145,9 +145,9 @@ def test_a_node_that_hangs_shows_where_and_starts_again(dataflow: Dataflow, hang
     )
     result = dataflow.run()
     assert result.lines("planner")[-1] == "done", result
-    told = result.stdout + result.stderr
-    assert "it hangs: no sign of life for" in told, told
-    assert re.search(r'File ".*planner.py", line 6 in think_too_hard', told), told
+    reported = result.stdout + result.stderr
+    assert "it hangs: no sign of life for" in reported, reported
+    assert re.search(r'File ".*planner.py", line 6 in think_too_hard', reported), reported
 
 
 def test_nodes_that_wait_in_asyncio_do_not_hang_and_a_blocked_loop_does(dataflow: Dataflow) -> None:
@@ -159,7 +159,7 @@ def test_nodes_that_wait_in_asyncio_do_not_hang_and_a_blocked_loop_does(dataflow
             node = Node()
             async for event in node:
                 if event.id == "tick" and BLOCKED and node.incarnation == 0:
-                    # Another task than the one that waits for events.
+                    # A task other than the one that waits for events.
                     asyncio.get_running_loop().call_soon(time.sleep, 1000)
                 elif event.id == "tick" and node.incarnation == 1:
                     break
@@ -213,7 +213,7 @@ def test_a_killed_node_leaves_its_last_values(dataflow: Dataflow, kind: str) -> 
     receive = {
         "sync": "for event in node: take(event)",
         "async": "async def main():\n    async for event in node: take(event)\nasyncio.run(main())",
-        # What the newest sample is, once the failure was told.
+        # The newest sample after the event of the failure.
         "latest": (
             "while (event := node.next()).type != 'NODE_FAILED': take(event)\n"
             "while len(got) < 2 * len(VALUES):\n"
@@ -257,7 +257,7 @@ print("done")
     assert result.lines("motor") == ["done"], result
 
 
-def test_an_exception_is_a_failure_too(dataflow: Dataflow) -> None:
+def test_an_exception_is_a_failure(dataflow: Dataflow) -> None:
     """The interpreter drops the node, which says Goodbye, before the process ends with its error."""
     dataflow.node(
         "planner",

@@ -1,4 +1,4 @@
-"""Values of every kind that can be sent, with what their receiver must find. Both ends import them."""
+"""Values of every kind that can be sent, each with a check for its receiver. Both ends import this module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def values() -> list[Value]:
 
 
 class OnlyDlpack:
-    """A tensor of another library: DLPack is all that it offers."""
+    """A tensor of another library, which has DLPack alone."""
 
     def __init__(self, array: np.ndarray[Any, Any], device: tuple[int, int] | None = None) -> None:
         self._array, self._device = array, device
@@ -41,7 +41,7 @@ class OnlyDlpack:
 
 
 class OnlyArray:
-    """Something with ``__array__``, as data frames have it."""
+    """An object with ``__array__``, such as a data frame."""
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self._array = array
@@ -56,7 +56,7 @@ def same_array(expected: np.ndarray[Any, Any]) -> Check:
         assert found.dtype == expected.dtype, (found.dtype, expected.dtype)
         assert found.shape == expected.shape, (found.shape, expected.shape)
         assert not found.flags.writeable
-        # NaN equals NaN as bytes; padding, which does not, as values.
+        # As bytes NaN equals NaN; as values padding is ignored.
         assert found.tobytes() == expected.tobytes() or np.array_equal(found, expected)
         assert isinstance(event.object, np.ndarray)
 
@@ -168,7 +168,7 @@ class Frame:
 
 def _nested() -> Iterator[Value]:
     image = np.arange(24, dtype="u1").reshape(2, 4, 3)
-    # Arrays of all that can be sent alone: with their dtype, shape and order of axes.
+    # All arrays that can be sent alone, with their dtype, shape and order of axes.
     for value in _tensors():
         if isinstance(value.value, np.ndarray):
             yield Value(f"{value.name} in a dict", {"array": value.value}, _tree({"array": value.value}))
@@ -302,7 +302,7 @@ def _tree(expected: Any) -> Check:
 
 
 def same(found: Any, expected: Any) -> None:
-    """Equal trees of dicts, lists and arrays. Fields that a dict of a list lacks are None."""
+    """Compares trees of dicts, lists and arrays. Fields that a dict in a list lacks are None."""
     if isinstance(expected, dict):
         assert type(found) is dict and set(expected) <= set(found), found
         for key, value in found.items():
@@ -325,7 +325,7 @@ def _equal(expected: Any) -> Check:
     def check(event: Any) -> None:
         for found in (event.value, event.object):
             found.validate(full=True)
-            # Text views are compared by their values: Arrow compares how they are split into buffers.
+            # Compared by values: Arrow would compare how the views are split into buffers.
             if expected.__class__.__name__ == "StringViewArray":
                 assert found.type == expected.type and found.to_pylist() == expected.to_pylist()
             else:

@@ -1,4 +1,5 @@
-//! How long an observer takes to attach: from the search for the dataflow until it is wired, and until its first sample.
+//! Measures how long an observer takes to attach: from the search for the dataflow until it is
+//! wired, and until its first sample.
 //!
 //! `cargo run --release -p nervure-node --example attach -- DATAFLOW TOPIC [COUNT]`
 

@@ -1,7 +1,9 @@
-//! What sending and taking a sample cost a program that has slept: the node of the lab's experiment `cold`.
+//! Measures the cost of sending and receiving a sample in a program that has slept: the node of
+//! the lab's experiment `cold`.
 //!
-//! It sends to itself. Before each send and each look it sleeps, and then writes to more memory than the caches of a core
-//! hold, as other programs of a robot do meanwhile. Nobody has to be woken, so that the library alone is measured.
+//! The node sends to itself. Before each send and each receive it sleeps, and then writes to more
+//! memory than the caches of a core hold, as other programs of a robot do meanwhile. No process has
+//! to be woken, so that the library alone is measured.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (samples, bytes) = (samples.parse::<usize>()?, bytes.parse::<usize>()?);
     let sleep = Duration::from_micros(sleep_micros.parse()?);
     let mut swept = vec![0_u8; swept_bytes.parse()?];
-    let mut chill = || {
+    let mut cool_caches = || {
         if !sleep.is_zero() {
             std::thread::sleep(sleep);
         }
@@ -31,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let publisher = node.output("out")?;
     let (mut loans, mut sends, mut takes) = (Vec::new(), Vec::new(), Vec::new());
     while takes.len() < samples {
-        chill();
+        cool_caches();
         let begin = Instant::now();
         let mut loan = publisher.loan::<u8>(&[bytes])?;
         loan.fill(takes.len() as u8);
@@ -40,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         sends.push(filled.elapsed());
         loans.push(filled - begin);
         loop {
-            chill();
+            cool_caches();
             let begin = Instant::now();
             match node.try_next() {
                 Some(Event::Input { sample, .. }) => {
@@ -52,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 Some(_) | None => {}
             }
         }
-        // As a node does before it sleeps.
+        // The check that a node makes before it sleeps.
         black_box(node.try_next());
     }
     for (name, mut times) in [("loan", loans), ("send", sends), ("take", takes)] {

@@ -1,11 +1,12 @@
-//! The two nodes of the lab's experiment `observers`: a source of samples, and a sink that tells how long they took.
+//! The two nodes of the lab's experiment `observers`: a source of samples, and a sink that prints
+//! their latencies.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use nervure_node::{Event, Node};
 
-/// How often the sink tells.
+/// The interval at which the sink prints.
 const WINDOW: Duration = Duration::from_millis(200);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,5 +1,5 @@
-//! For bindings to other languages and the tools of this project; not for node authors. No stability
-//! is promised: this module may change with every version.
+//! For bindings to other languages and the tools of this project; not for node authors. No
+//! stability is promised: this module may change with every version.
 //!
 //! A binding has two needs that a node in Rust has not. Its interpreter has to run signal handlers
 //! while a call waits; so the functions that wait here return when a handler ran, and take `go_on`,
@@ -56,7 +56,8 @@ pub fn observe<T: AsRef<str>>(
     Observer::wire(connection, topics, depth, go_on)
 }
 
-/// As [`Publisher::send_with`], and fails with [`SendError::Interrupted`] when a signal handler ran.
+/// As [`Publisher::send_with`], and fails with [`SendError::Interrupted`] when a signal handler
+/// ran.
 ///
 /// # Errors
 /// As [`Publisher::send_with`]. A value that was already written to shared memory is in

@@ -33,8 +33,8 @@ const SIGNAL_CHECK_INTERVAL: Timespec = Timespec {
     tv_nsec: SIGNAL_CHECK_NANOS as _,
 };
 
-/// Connects as the keeper's child, which inherited the control socket; otherwise as the node that the
-/// environment names (`nervure attach`).
+/// Connects as the keeper's child, which inherited the control socket; otherwise as the node that
+/// the environment names (`nervure attach`).
 pub(crate) fn connect(
     language: &str,
     go_on: impl FnMut() -> bool,

@@ -2,8 +2,8 @@ use nervure_message::Header;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Counts the samples that an observer has missed, by the sequence numbers of the samples that it has
-/// received: its queues drop the oldest sample.
+/// Counts the samples that an observer has missed, by the sequence numbers of the samples that it
+/// has received: its queues drop the oldest sample.
 #[derive(Clone, Debug, Default)]
 pub struct SequenceGaps {
     /// Incarnation and sequence number of the last sample of each topic.
@@ -12,8 +12,8 @@ pub struct SequenceGaps {
 }
 
 impl SequenceGaps {
-    /// Takes the header of a received sample. Returns the number of samples that were missed between
-    /// it and the last one of the same topic and incarnation.
+    /// Takes the header of a received sample. Returns the number of samples that were missed
+    /// between it and the last one of the same topic and incarnation.
     pub fn record(&mut self, topic: &str, header: &Header) -> u64 {
         let Header {
             incarnation,

@@ -56,8 +56,8 @@ impl Handle {
         self.input(input)?.type_name.as_deref()
     }
 
-    /// The history depth of the output behind an input: the number of samples that it keeps for late
-    /// joiners. 0 for a timer or an unknown input.
+    /// The history depth of the output behind an input: the number of samples that it keeps for
+    /// late joiners. 0 for a timer or an unknown input.
     pub fn history_of(&self, input: &str) -> u32 {
         self.input(input).map_or(0, |known| known.history)
     }
@@ -75,9 +75,9 @@ impl Handle {
             .map(|output| output.name.as_str())
     }
 
-    /// The current value of a parameter: the value of the dataflow file, or the one that it was set to
-    /// since, also before the last restart of the node. A change is visible here at once, and reported
-    /// by [`Event::Param`](crate::Event::Param).
+    /// The current value of a parameter: the value of the dataflow file, or the one that it was set
+    /// to since, also before the last restart of the node. A change is visible here at once, and
+    /// reported by [`Event::Param`](crate::Event::Param).
     ///
     /// ```no_run
     /// # let node = nervure_node::Node::connect()?;
@@ -149,7 +149,8 @@ impl Handle {
         publisher.send_with(value, envelope, Wait::Forever)
     }
 
-    /// The dataflow's clock, in nanoseconds since the Unix epoch. It stops while the dataflow is paused.
+    /// The dataflow's clock, in nanoseconds since the Unix epoch. It stops while the dataflow is
+    /// paused.
     pub fn now(&self) -> i64 {
         self.0.clock.now()
     }
@@ -166,8 +167,8 @@ impl Handle {
     }
 
     /// Checks that the node belongs to this process, and not to the one that this was forked from.
-    /// Call it before you take a lock of your own around parts of a node: another thread may have held
-    /// the lock at the fork.
+    /// Call it before you take a lock of your own around parts of a node: another thread may have
+    /// held the lock at the fork.
     ///
     /// # Errors
     /// [`NodeForked`] in a forked child.
@@ -176,9 +177,9 @@ impl Handle {
     }
 
     /// Sets the dataflow's clock, for a node that drives it in place of real time (the player of a
-    /// recording). The clock reads `origin` (nanoseconds since the Unix epoch) at `base` (nanoseconds
-    /// of CLOCK_MONOTONIC), and advances by `rate` seconds per second; at a rate of 0 it stands still.
-    /// Other nodes see the change some microseconds later.
+    /// recording). The clock reads `origin` (nanoseconds since the Unix epoch) at `base`
+    /// (nanoseconds of CLOCK_MONOTONIC), and advances by `rate` seconds per second; at a rate of 0
+    /// it stands still. Other nodes see the change some microseconds later.
     pub fn drive_clock(&self, origin: i64, base: u64, rate: f64) {
         let clock = Clock {
             runs: rate > 0.0,
@@ -189,15 +190,15 @@ impl Handle {
         self.0.send_to_keeper(&Message::Clock(clock));
     }
 
-    /// Reports that this node, declared with `ready: manual`, is ready. The dataflow's sources start
-    /// when all nodes are ready.
+    /// Reports that this node, declared with `ready: manual`, is ready. The dataflow's sources
+    /// start when all nodes are ready.
     pub fn ready(&self) {
         self.0.send_to_keeper(&Message::Ready);
     }
 }
 
-/// The number of inputs or outputs that the file declares. Those for requests and answers come after
-/// them, with a `~` in the name.
+/// The number of inputs or outputs that the file declares. Those for requests and answers come
+/// after them, with a `~` in the name.
 fn declared<'a>(names: impl Iterator<Item = &'a str>) -> usize {
     names.take_while(|name| !name.contains('~')).count()
 }

@@ -18,9 +18,9 @@
 //! }
 //! ```
 //!
-//! Received samples are views of their producer's memory. Nothing is copied, and the producer gets a
-//! sample's block back when the last clone of the sample is dropped. Keep few samples, or copy what
-//! you keep.
+//! Received samples are views of their producer's memory. Nothing is copied, and the producer gets
+//! a sample's block back when the last clone of the sample is dropped. Keep few samples, or copy
+//! what you keep.
 
 pub mod binding;
 mod connect;

@@ -38,8 +38,8 @@ impl Node {
     /// Joins a running dataflow as its node with that id, which has `path: dynamic` in the file.
     /// Without a name, the dataflow is the one that `NERVURE_DATAFLOW` names, or the only one that
     /// runs. When the node is dropped, its place is free, and it can be joined again. In a program
-    /// that a keeper started this is [`Node::connect`], and the id has to be the program's own; so one
-    /// program can be run both ways.
+    /// that a keeper started this is [`Node::connect`], and the id has to be the program's own; so
+    /// one program can be run both ways.
     ///
     /// ```no_run
     /// let mut node = nervure_node::Node::join(None, "plot")?;
@@ -84,8 +84,8 @@ impl Node {
         self.events.try_next()
     }
 
-    /// Sends a request to a service, and waits for its answer, at most for `timeout`. Samples of other
-    /// inputs stay in their queues meanwhile.
+    /// Sends a request to a service, and waits for its answer, at most for `timeout`. Samples of
+    /// other inputs stay in their queues meanwhile.
     ///
     /// # Errors
     /// [`CallError`], also if the service's node ends before it answers.
@@ -121,8 +121,9 @@ impl Node {
         self.events.forget_call(ticket);
     }
 
-    /// Returns the newest sample of an input without waiting: from its queue, or else the newest that
-    /// was received before. The older samples of the queue are skipped, and not delivered as events.
+    /// Returns the newest sample of an input without waiting: from its queue, or else the newest
+    /// that was received before. The older samples of the queue are skipped, and not delivered as
+    /// events.
     ///
     /// # Errors
     /// [`UnknownName`], which lists the inputs, if the node has no such input.

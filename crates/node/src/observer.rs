@@ -33,9 +33,9 @@ pub enum ObserveError {
 /// [`Event::NodeRestarted`], and at last [`Event::Stop`]. The history of an output comes first. A
 /// producer that is restarted is still observed.
 ///
-/// An observer cannot delay the dataflow: its queues drop the oldest sample, and it can hold at most
-/// 16 samples per topic, those in the queue included. Beyond that it misses samples, which its edge
-/// counts. It does not cost its producers a wake-up either: it polls every 10 ms, see
+/// An observer cannot delay the dataflow: its queues drop the oldest sample, and it can hold at
+/// most 16 samples per topic, those in the queue included. Beyond that it misses samples, which its
+/// edge counts. It does not cost its producers a wake-up either: it polls every 10 ms, see
 /// [`Observer::set_patience`]. Samples are valid as long as the observer lives.
 ///
 /// ```no_run
@@ -57,8 +57,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Observes `topics` (`node/output`) of the dataflow with that name, or of the only one that runs.
-    /// Each queue holds `depth` samples. `program` names the observer in messages to users.
+    /// Observes `topics` (`node/output`) of the dataflow with that name, or of the only one that
+    /// runs. Each queue holds `depth` samples. `program` names the observer in messages to users.
     ///
     /// # Errors
     /// [`ObserveError`], whose message lists the names that exist.
@@ -124,8 +124,8 @@ impl Observer {
         })
     }
 
-    /// The number of samples that were missed between those that were received: the observer was too
-    /// slow, or held too many.
+    /// The number of samples that were missed between those that were received: the observer was
+    /// too slow, or held too many.
     pub fn dropped(&self) -> u64 {
         self.gaps.total()
     }
@@ -135,10 +135,10 @@ impl Observer {
         (self.handle, self.events)
     }
 
-    /// Sets how long a sample may lie in its queue before the observer takes it: the longest interval
-    /// at which it polls, 10 ms by default. The interval shortens by itself when many samples arrive.
-    /// With `None` each sample wakes the observer at once, which costs its producer a system call, and
-    /// the robot's nodes the core that the observer then runs on.
+    /// Sets how long a sample may lie in its queue before the observer takes it: the longest
+    /// interval at which it polls, 10 ms by default. The interval shortens by itself when many
+    /// samples arrive. With `None` each sample wakes the observer at once, which costs its producer
+    /// a system call, and the robot's nodes the core that the observer then runs on.
     pub fn set_patience(&mut self, patience: Option<Duration>) {
         self.events.set_patience(patience);
     }

@@ -1,7 +1,8 @@
 //! The dataflows that run on this host, and connections to their keepers.
 //!
-//! For tools, such as the `nervure` command. A connection can ask for the state of the dataflow, follow
-//! it, and send commands: see [`nervure_protocol::cli_to_keeper`]. [`crate::Observer`] receives samples.
+//! For tools, such as the `nervure` command. A connection can ask for the state of the dataflow,
+//! follow it, and send commands: see [`nervure_protocol::cli_to_keeper`]. [`crate::Observer`]
+//! receives samples.
 
 use nervure_protocol::address::KeeperAddress;
 use nervure_protocol::cli_to_keeper::{self, Hello};
@@ -13,8 +14,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long a keeper may take to answer. A keeper never blocks, so one that does not answer in time is
-/// stopped.
+/// How long a keeper may take to answer. A keeper never blocks, so one that does not answer in time
+/// is stopped.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why there is no connection, or no answer.
@@ -148,12 +149,12 @@ fn named_by_environment() -> Option<String> {
         .filter(|name| !name.is_empty())
 }
 
-/// Finds a dataflow by its name or the process ID of its keeper. Without a name, finds the dataflow that
-/// `NERVURE_DATAFLOW` in the environment names, or the only one that runs.
+/// Finds a dataflow by its name or the process ID of its keeper. Without a name, finds the dataflow
+/// that `NERVURE_DATAFLOW` in the environment names, or the only one that runs.
 ///
 /// # Errors
-/// [`ConnectionError::NoneRuns`], [`ConnectionError::NotRunning`] or [`ConnectionError::Several`]; the
-/// last two list the dataflows that run.
+/// [`ConnectionError::NoneRuns`], [`ConnectionError::NotRunning`] or [`ConnectionError::Several`];
+/// the last two list the dataflows that run.
 pub fn find(name: Option<&str>) -> Result<KeeperAddress, ConnectionError> {
     choose(&dataflows()?, named(name).as_deref())
 }
@@ -231,8 +232,8 @@ impl Connection {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`ConnectionError::Gone`] if the keeper has ended, [`ConnectionError::NoAnswer`] if it does not
-    /// read its socket.
+    /// [`ConnectionError::Gone`] if the keeper has ended, [`ConnectionError::NoAnswer`] if it does
+    /// not read its socket.
     pub fn send(&self, message: &cli_to_keeper::Message) -> Result<(), ConnectionError> {
         let bytes = nervure_protocol::encode(message)?;
         self.socket
@@ -332,9 +333,9 @@ fn timespec(duration: Duration) -> Timespec {
 
 /// The keepers that listen, from the text of /proc/net/unix.
 ///
-/// A line is `<address>: <references> <protocol> <flags> <type> <state> <inode> [@name]`. A socket that
-/// listens has bit 16 of the flags (`__SO_ACCEPTCON`), and `@` stands for the zero byte of the abstract
-/// namespace.
+/// A line is `<address>: <references> <protocol> <flags> <type> <state> <inode> [@name]`. A socket
+/// that listens has bit 16 of the flags (`__SO_ACCEPTCON`), and `@` stands for the zero byte of the
+/// abstract namespace.
 fn listed(text: &str) -> Vec<KeeperAddress> {
     const ACCEPTS: u32 = 1 << 16;
     let address = |line: &str| {

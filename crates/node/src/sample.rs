@@ -5,8 +5,8 @@ use nervure_message::{
 };
 use std::time::Duration;
 
-/// A received sample: a view of its producer's memory. The producer gets the memory back when the last
-/// clone is dropped.
+/// A received sample: a view of its producer's memory. The producer gets the memory back when the
+/// last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Sample(nervure_shm::ReceivedSample);
 
@@ -45,21 +45,21 @@ impl Sample {
         &self.0
     }
 
-    /// A copy of the sample in private memory. It holds no block of its producer, and outlives its node
-    /// or observer.
+    /// A copy of the sample in private memory. It holds no block of its producer, and outlives its
+    /// node or observer.
     #[must_use]
     pub fn copied(&self) -> Self {
         Self(self.0.copied())
     }
 
-    /// The time at which the value was true, in nanoseconds since the Unix epoch. The source sets it;
-    /// [`Envelope::like`](crate::Envelope::like) passes it on.
+    /// The time at which the value was true, in nanoseconds since the Unix epoch. The source sets
+    /// it; [`Envelope::like`](crate::Envelope::like) passes it on.
     pub fn stamp(&self) -> i64 {
         self.header().stamp
     }
 
-    /// Time from the sample's stamp to `now` ([`Handle::now`](crate::Handle::now)); zero for a stamp in
-    /// the future.
+    /// Time from the sample's stamp to `now` ([`Handle::now`](crate::Handle::now)); zero for a
+    /// stamp in the future.
     pub fn age(&self, now: i64) -> Duration {
         Duration::from_nanos(u64::try_from(now.saturating_sub(self.stamp())).unwrap_or(0))
     }
@@ -125,7 +125,8 @@ impl Sample {
         Ok(self.view()?.as_slice::<T>()?)
     }
 
-    /// The value as an Arrow array, in place where Arrow allows it. The array holds the sample's block.
+    /// The value as an Arrow array, in place where Arrow allows it. The array holds the sample's
+    /// block.
     ///
     /// # Errors
     /// [`SampleError`] if the array is not valid, or its schema did not arrive.
@@ -134,8 +135,8 @@ impl Sample {
         Ok(self.view()?.array(self.schema()?.as_ref(), &buffer)?)
     }
 
-    /// A struct, dict or list, to be deserialized with serde. Its tensors are views of the sample. The
-    /// record holds the sample's block.
+    /// A struct, dict or list, to be deserialized with serde. Its tensors are views of the sample.
+    /// The record holds the sample's block.
     ///
     /// # Errors
     /// [`SampleError`] if the sample is not an Arrow array, or is damaged.

@@ -40,9 +40,9 @@ impl Events {
 }
 
 impl EventStream {
-    /// Sends a request to a service, and waits for its answer without blocking the executor, at most
-    /// for `timeout`. Samples of other inputs stay in their queues meanwhile. If the future is dropped,
-    /// the request is abandoned: its answer is dropped when it arrives.
+    /// Sends a request to a service, and waits for its answer without blocking the executor, at
+    /// most for `timeout`. Samples of other inputs stay in their queues meanwhile. If the future is
+    /// dropped, the request is abandoned: its answer is dropped when it arrives.
     ///
     /// # Errors
     /// As [`crate::Node::call`].
@@ -76,8 +76,8 @@ impl EventStream {
         }
     }
 
-    /// Whether there may be news, or `until` has passed. If not, the task is woken as soon as one of
-    /// them is true. Call it with the eventfd armed.
+    /// Whether there may be news, or `until` has passed. If not, the task is woken as soon as one
+    /// of them is true. Call it with the eventfd armed.
     fn is_ready(&mut self, until: Instant, context: &mut Context<'_>) -> bool {
         self.timer.set_at(until);
         let readable = self.eventfd.poll_readable(context).is_ready();
@@ -156,8 +156,8 @@ fn instant_of(deadline: u64) -> Instant {
 }
 
 impl Publisher {
-    /// Sends a value without blocking the executor: at once if every consumer has room, otherwise on a
-    /// thread of the `blocking` pool.
+    /// Sends a value without blocking the executor: at once if every consumer has room, otherwise
+    /// on a thread of the `blocking` pool.
     ///
     /// # Errors
     /// As [`Publisher::send`].

@@ -1,7 +1,7 @@
 """Write Nervure nodes in Python.
 
-A node is a program that ``nervure run`` starts. It takes events from its inputs, and sends values to its
-outputs; which inputs and outputs it has is said by the dataflow file::
+A node is a program that ``nervure run`` starts. It receives events from its inputs, and sends values to its
+outputs. The dataflow file declares its inputs and outputs::
 
     from nervure import Node
 
@@ -10,9 +10,9 @@ outputs; which inputs and outputs it has is said by the dataflow file::
         if event.id == "image":
             node.send("brightness", event.numpy().mean(), like=event)
 
-``observe("camera/image")`` receives samples of a dataflow that runs, from any program.
+``observe("camera/image")`` receives samples of a running dataflow, from any program.
 
-NumPy and pyarrow are imported when a value is first asked for in their terms.
+NumPy and pyarrow are imported when a value is first requested in one of their types.
 """
 
 from nervure import _stacks

@@ -9,7 +9,7 @@ from pathlib import Path
 def find_command() -> Path:
     """Return the path of the command that belongs to this package.
 
-    Raises FileNotFoundError if it's in none of the folders into which installers put scripts.
+    Raises FileNotFoundError if it is in none of the folders that installers use for scripts.
     """
     package = Path(__file__).resolve().parent
     folders = [

@@ -1,4 +1,6 @@
-"""Arrow values that are easier made in Python than in Rust. Imported, with pyarrow, when first needed."""
+"""Conversions of Arrow values that are simpler in Python than in Rust. Imported, with pyarrow, when first
+needed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from nervure.errors import NotSendable, SampleError
 
 
 def in_one_piece(value: Any) -> Any:
-    """Makes one array or record batch of a chunked array, table or other stream of Arrow data."""
+    """Combines a chunked array, table or other stream of Arrow data into one array or record batch."""
     if not isinstance(value, (pa.Table, pa.ChunkedArray)):
         value = _collected(value)
     if isinstance(value, pa.ChunkedArray):
@@ -25,9 +27,9 @@ def in_one_piece(value: Any) -> Any:
 
 
 def to_numpy(value: Any) -> Any:
-    """The elements as NumPy's, copied where Arrow keeps them in another way."""
+    """The elements as a NumPy array, copied where Arrow stores them differently."""
     if isinstance(value, pa.RecordBatch):
-        raise SampleError("a record batch is no array: use event.value, e.g. event.value.to_pandas()")
+        raise SampleError("a record batch is not an array: use event.value, e.g. event.value.to_pandas()")
     return value.to_numpy(zero_copy_only=False)
 
 

@@ -11,10 +11,10 @@ from nervure.errors import NodeTimeout
 if TYPE_CHECKING:
     from nervure import Event, Node, Observer
 
-# Events taken in a row before other tasks get a turn.
+# Events received in a row before other tasks get a turn.
 _EVENTS_IN_A_ROW = 16
-# How long a blocked send stays deaf to its cancellation.
-_PATIENCE_SECONDS = 0.05
+# How often a blocked send checks whether it was cancelled.
+_CANCEL_CHECK_SECONDS = 0.05
 
 _taken_in_a_row = 0
 
@@ -33,7 +33,7 @@ async def next_event(node: Node | Observer) -> Event:
 
 
 async def send(node: Node, output: str, value: Any, **envelope: Any) -> None:
-    """Sends at once where there is room, and else waits for it in a thread of the loop's pool."""
+    """Sends at once if every receiver has room, otherwise in a thread of the loop's pool."""
     if node.try_send(output, value, **envelope):
         return
     cancelled = False
@@ -41,7 +41,7 @@ async def send(node: Node, output: str, value: Any, **envelope: Any) -> None:
     def blocked() -> None:
         while not cancelled:
             try:
-                return node.send(output, value, **envelope, timeout=_PATIENCE_SECONDS)
+                return node.send(output, value, **envelope, timeout=_CANCEL_CHECK_SECONDS)
             except NodeTimeout:
                 pass
 
@@ -55,26 +55,26 @@ async def send(node: Node, output: str, value: Any, **envelope: Any) -> None:
 async def call(
     node: Node, client: str, value: Any, timeout: float | None, metadata: dict[str, Any] | None
 ) -> Event:
-    """Asks a service, and waits for the answer without blocking the event loop."""
-    under_way = node._begin_call(client, value, metadata)
+    """Sends a request to a service, and waits for the answer without blocking the event loop."""
+    request = node._begin_call(client, value, metadata)
 
     async def answered() -> Event:
-        while (answer := node._take_answer(client, under_way)) is None:
+        while (answer := node._take_answer(client, request)) is None:
             await _wait(node)
         return answer
 
     try:
         return await asyncio.wait_for(answered(), timeout)
     except asyncio.TimeoutError:
-        service = node._forget_call(under_way)
+        service = node._forget_call(request)
         raise NodeTimeout(f"service {service} has not answered within {timeout:g} s") from None
     except asyncio.CancelledError:
-        node._forget_call(under_way)
+        node._forget_call(request)
         raise
 
 
 class _News:
-    """One watch of a node's eventfd, for all tasks that wait: one for events, others for answers."""
+    """Watches a node's eventfd for all tasks that wait: one for events, the others for answers."""
 
     def __init__(self, node: Node | Observer, eventfd: int, seconds: float) -> None:
         self.node = node
@@ -104,14 +104,14 @@ _watched: weakref.WeakKeyDictionary[Node | Observer, _News] = weakref.WeakKeyDic
 
 async def _wait(node: Node | Observer, *, for_events: bool = False) -> None:
     news = _watched.get(node)
-    # A second task that waits for events is refused by the node: each is delivered once.
+    # The node refuses a second task that waits for events: each event is delivered once.
     if news is None or (for_events and news.has_receiver):
         armed = node._arm()
         if armed is None:
             return
         eventfd, seconds = armed
         if eventfd is None:
-            # An observer, whom nobody wakes.
+            # An observer that polls.
             try:
                 return await asyncio.sleep(seconds)
             finally:

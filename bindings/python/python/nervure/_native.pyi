@@ -49,21 +49,22 @@ _Metadata = Mapping[str, _Scalar | Sequence[int] | Sequence[float] | Sequence[st
 class Node:
     """A node of a running dataflow.
 
-    ``Node()`` is the node as which ``nervure run`` started the program, or in whose place ``nervure attach``
-    runs it; such a process has one node. ``Node("plot")`` joins a dataflow that runs as its node of that id,
-    which has ``path: dynamic`` in the file: the dataflow of that name, that which ``NERVURE_DATAFLOW`` in the
-    environment names, or the only one. Its place is given back when the object is gone, and can be taken
-    again. A program that ``nervure run`` started may give its own id, so that it can be both.
+    ``Node()`` is the node that ``nervure run`` started, or in whose place ``nervure attach`` runs this
+    program. Such a process has one node. ``Node("plot")`` joins a running dataflow as its node with that id,
+    which has ``path: dynamic`` in the file. The dataflow is the one named by ``dataflow``, else by
+    ``NERVURE_DATAFLOW`` in the environment, else the only one that runs. When the object is gone, its place
+    is free, and the node can be joined again. A program that ``nervure run`` started may pass its own id, so
+    that it can be run both ways.
 
-    A node that waits for nobody's samples (it has no inputs, or only timers) is returned when the whole
-    dataflow is ready, so that nobody misses its first ones.
+    For a node without inputs from other nodes (no inputs, or only timers) this returns when the whole
+    dataflow is ready, so that no receiver misses its first samples.
 
-    Iterate over it to take events in; the last one is ``STOP``. Any thread may send. Receive in one place: an
-    event is delivered once.
+    Iterate over the node to receive events; the last one is ``STOP``. Any thread may send. Receive in one
+    place: each event is delivered once.
 
     Raises:
-        ConnectError: it was not started by ``nervure run``, or is the second one of its process; no
-            dataflow runs or several do, there is no such node, or another process has it.
+        ConnectError: the program was not started by ``nervure run``, or already has a node; no dataflow runs
+            or several do; there is no such node, or another process has joined as it.
     """
 
     def __new__(cls, id: str | None = None, *, dataflow: str | None = None) -> Self: ...
@@ -75,7 +76,7 @@ class Node:
         """The dataflow's name."""
     @property
     def incarnation(self) -> int:
-        """0 at the first start, one more after each restart."""
+        """The number of restarts of the node: 0 at the first start."""
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the inputs, timers included."""
@@ -83,52 +84,52 @@ class Node:
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs."""
     def param(self, name: str) -> Any:
-        """The present value of a parameter.
+        """The current value of a parameter.
 
-        It is ``bool``, ``int``, ``float``, ``str``, or a list of those: that of the dataflow file, or what
-        the parameter was set to since, also before the last restart of the node. An event ``PARAM`` tells of
-        a change; the value is seen here at once.
+        It is a ``bool``, ``int``, ``float``, ``str``, or a list of those: the value of the dataflow file, or
+        the one that the parameter was set to since, also before the last restart of the node. A change is
+        visible here at once, and reported by an event ``PARAM``.
 
         Raises:
-            UnknownParam: with the names of the parameters.
+            UnknownParam: the node has no such parameter; the message lists the parameters.
         """
     @property
     def params(self) -> dict[str, Any]:
-        """All parameters with their present values, in the order of the dataflow file."""
+        """All parameters with their current values, in the order of the dataflow file."""
     @property
     def stopping(self) -> bool:
-        """Whether the node was told to stop; for programs that do not look at their events."""
+        """Whether the node has to stop; for programs that do not receive events."""
     @property
     def paused(self) -> bool:
         """Whether the dataflow is paused."""
     def now(self) -> float:
-        """The dataflow's clock, in seconds since 1970-01-01 UTC. It stands still while the dataflow is
-        paused.
-        """
+        """The dataflow's clock, in seconds since 1970-01-01 UTC. It stops while the dataflow is paused."""
     def now_nanos(self) -> int:
         """The dataflow's clock, in nanoseconds since 1970-01-01 UTC."""
     def ready(self) -> None:
-        """Says that a node with ``ready: manual`` is ready. The dataflow starts when all nodes are."""
+        """Reports that this node, declared with ``ready: manual``, is ready. The dataflow starts when all
+        nodes are ready.
+        """
     def __iter__(self) -> Self: ...
     def __next__(self) -> Event:
         """Waits for the next event. Other threads run meanwhile, and Ctrl-C ends the wait."""
     def next(self, *, timeout: float | None = None) -> Event | None:
-        """Waits at most ``timeout`` seconds for the next event; without a timeout, until there is one.
+        """Waits at most ``timeout`` seconds for the next event, or without a limit.
 
         Returns:
-            The event; ``None`` when none came in time, and after ``STOP``.
+            The event; ``None`` after the timeout, and after ``STOP``.
         """
     def latest(self, input: str) -> Event | None:
-        """The newest sample of an input, without waiting: taken from its queue, or else the newest that came
-        since the first call for this input: it is kept, and its block with it.
+        """The newest sample of an input, without waiting: from its queue, or else the newest that was
+        received since the first call for this input. It is kept, and with it its block.
 
-        Samples that it takes or passes over are not delivered as events.
+        Samples that this takes or skips are not delivered as events.
 
         Returns:
-            The sample as an ``INPUT`` event; ``None`` when none came yet.
+            The sample as an ``INPUT`` event; ``None`` if none has arrived yet.
 
         Raises:
-            UnknownInput: with the names of the inputs.
+            UnknownInput: the node has no such input; the message lists the inputs.
         """
     def send(
         self,
@@ -142,31 +143,31 @@ class Node:
         frame: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Sends a value. It is copied, once, into the memory that its receivers read.
+        """Sends a value. It is copied once, into the memory that its receivers read.
 
-        What a receiver misses because of its own queue policy is no error: it is counted, and shown by
-        ``nervure run``. While a receiver whose policy is ``block`` has no room, the call waits.
+        A sample that a receiver misses because of its own queue policy is no error: it is counted, and shown
+        by ``nervure run``. The call waits while a receiver with the policy ``block`` has no room.
 
         Args:
             output: Name of the output.
             value: A NumPy array (any dtype but ``object``, any shape and order), ``bytes``, ``str``,
                 ``bool``, ``int``, ``float``, a list or dict, an Arrow array, table or record batch, or an
                 object with ``__dlpack__`` or the buffer protocol.
-            stamp: When the world was as the value says, in seconds since 1970-01-01 UTC; the time of sending
-                if not given.
-            stamp_nanos: The same in nanoseconds, without a float's rounding.
-            like: The event that the value was computed from, whose stamp, frame and trace it keeps.
-            metadata: Named values to go along: ``bool``, ``int``, ``float``, ``str``, ``bytes``, lists of
-                ``int``, ``float`` or ``str``. At most 64 KiB.
+            stamp: The time at which the value was true, in seconds since 1970-01-01 UTC. The default is the
+                time of the send.
+            stamp_nanos: The same in nanoseconds, without the rounding of a float.
+            like: The event that the value was computed from. Its stamp, frame and trace are passed on.
+            metadata: Named values that are sent with the value: ``bool``, ``int``, ``float``, ``str``,
+                ``bytes``, lists of ``int``, ``float`` or ``str``. At most 64 KiB.
             frame: The coordinate frame.
-            timeout: Seconds to wait at most for a receiver whose policy is ``block``.
+            timeout: The longest wait for a receiver with the policy ``block``, in seconds.
 
         Raises:
-            UnknownOutput: with the names of the outputs.
+            UnknownOutput: the node has no such output; the message lists the outputs.
             NotSendable: the value is of a kind that cannot be sent.
-            TooLarge: the value is larger than the node's shared memory, or the metadata than their limit.
-            NodeTimeout: a receiver made no room in time.
-            Stopped: the dataflow stopped meanwhile.
+            TooLarge: the value is larger than the node's shared memory, or the metadata exceed their limit.
+            NodeTimeout: a receiver had no room in time.
+            Stopped: the dataflow stopped while the call waited.
         """
     def try_send(
         self,
@@ -179,7 +180,9 @@ class Node:
         metadata: _Metadata | None = None,
         frame: str | None = None,
     ) -> bool:
-        """As :meth:`send`, but never waits. ``False``, and nothing is sent, while a receiver has no room."""
+        """As :meth:`send`, but never waits. Returns ``False``, and sends nothing, while a receiver has no
+        room.
+        """
     def call(
         self,
         client: str,
@@ -188,9 +191,9 @@ class Node:
         timeout: float | None = None,
         metadata: _Metadata | None = None,
     ) -> Event:
-        """Asks a service, and waits for its answer, for ``timeout`` seconds at most.
+        """Sends a request to a service, and waits for its answer, at most ``timeout`` seconds.
 
-        Samples of the inputs wait meanwhile. Any thread may call.
+        Samples of the inputs stay in their queues meanwhile. Any thread may call.
 
         Args:
             client: The name under ``clients`` in the dataflow file.
@@ -200,10 +203,10 @@ class Node:
             The answer, as an ``INPUT`` event whose ``id`` is the client's name.
 
         Raises:
-            UnknownClient: with the names of the clients.
-            ServiceGone: the node that answers does not run, or ended before it answered.
-            ServiceError: the service failed, or has as many requests of this node as it takes.
-            NodeTimeout: no answer came in time.
+            UnknownClient: the node has no such client; the message lists the clients.
+            ServiceGone: the service's node does not run, or ended before it answered.
+            ServiceError: the service failed, or the limit of requests in flight is reached.
+            NodeTimeout: no answer arrived in time.
             Stopped: the dataflow stops.
         """
     def call_async(
@@ -214,7 +217,7 @@ class Node:
         timeout: float | None = None,
         metadata: _Metadata | None = None,
     ) -> Awaitable[Event]:
-        """As :meth:`call`, for asyncio: other tasks run meanwhile, and can call too."""
+        """As :meth:`call`, for asyncio: other tasks run meanwhile, and can call as well."""
     def send_async(
         self,
         output: str,
@@ -227,7 +230,7 @@ class Node:
         frame: str | None = None,
     ) -> Awaitable[None]:
         """As :meth:`send`, for asyncio: other tasks run while a receiver has no room. Do not change the value
-        before.
+        before it was sent.
         """
     def loan(
         self,
@@ -242,16 +245,16 @@ class Node:
         frame: str | None = None,
         timeout: float | None = None,
     ) -> Loan:
-        """Borrows shared memory to be filled in place, so that nothing is copied::
+        """Borrows shared memory to fill in place, so that nothing is copied::
 
             with node.loan("image", (540, 960, 3), "u1") as loan:
                 camera.read_into(loan.array)
 
-        At the end of the block it is sent; an exception inside discards it. What the array holds before it is
-        filled is unspecified.
+        The array is sent at the end of the block. An exception inside the block discards it. Its initial
+        contents are unspecified.
 
         Raises:
-            UnknownOutput: with the names of the outputs.
+            UnknownOutput: the node has no such output; the message lists the outputs.
             OutOfMemory: the node's shared memory is in use by samples that receivers hold.
         """
     def __aiter__(self) -> Self: ...
@@ -265,19 +268,19 @@ class Node:
     def _forget_call(self, call: Any) -> str: ...
 
 def observe(*topics: str, dataflow: str | None = None, depth: int = 4) -> Observer:
-    """Receives topics of a dataflow that runs, from any program of the same user: a notebook, a dashboard::
+    """Receives topics of a running dataflow, from any program of the same user: a notebook, a dashboard::
 
         for sample in nervure.observe("camera/image"):
             show(sample.numpy())
 
-    The dataflow is not held up: an observer that is too slow misses samples, which ``Observer.dropped``
+    The dataflow is not delayed: an observer that is too slow misses samples, which ``Observer.dropped``
     counts.
 
     Args:
-        topics: ``node/output`` of each; it is the ``id`` of its samples.
-        dataflow: Its name, or the process id of its keeper; else what ``NERVURE_DATAFLOW`` in the environment
-            says, or the only one that runs.
-        depth: Samples of a topic that wait for the observer at most; the oldest makes room.
+        topics: Each topic as ``node/output``, which is also the ``id`` of its samples.
+        dataflow: The dataflow's name, or the process ID of its keeper. The default is the dataflow that
+            ``NERVURE_DATAFLOW`` in the environment names, or the only one that runs.
+        depth: The queue depth per topic. When the queue is full, the oldest sample is dropped.
 
     Raises:
         ConnectError: no dataflow runs or several do, or there is no such topic.
@@ -287,34 +290,34 @@ def observe(*topics: str, dataflow: str | None = None, depth: int = 4) -> Observ
 class Observer:
     """Samples of topics of a running dataflow: see :func:`observe`.
 
-    Iterate over it, with ``for`` or ``async for``: samples are events of type ``INPUT``. The iteration ends
-    when their senders have ended for good, or the dataflow has. A sender that is restarted goes on being
-    observed, and what an output keeps as its ``history`` comes first. Unlike those of a node, samples are
-    copies: keep as many as you like, also when the observer is gone.
+    Iterate over it with ``for`` or ``async for``. Samples are events of type ``INPUT``; the ``history`` of
+    an output comes first. The iteration ends when the senders or the dataflow have ended for good. A sender
+    that is restarted is still observed. Unlike a node's samples, an observer's are copies: keep any number of
+    them, even after the observer is gone.
     """
 
     @property
     def id(self) -> str:
-        """Its id in the dataflow, ``python@4711``."""
+        """The observer's id in the dataflow, for example ``python@4711``."""
     @property
     def dataflow(self) -> str:
         """The dataflow's name."""
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics."""
+        """The observed topics."""
     @property
     def dropped(self) -> int:
-        """How many samples were missed between those that were received."""
+        """The number of samples that were missed between those that were received."""
     def now(self) -> float:
         """The dataflow's clock, in seconds since 1970-01-01 UTC."""
     def __iter__(self) -> Self: ...
     def __next__(self) -> Event:
         """Waits for the next sample. Other threads run meanwhile, and Ctrl-C ends the wait."""
     def next(self, *, timeout: float | None = None) -> Event | None:
-        """Waits at most ``timeout`` seconds for the next sample; without a timeout, until there is one.
+        """Waits at most ``timeout`` seconds for the next sample, or without a limit.
 
         Returns:
-            The sample; ``None`` when none came in time, and after the end.
+            The sample; ``None`` after the timeout, and after the last sample.
         """
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Awaitable[Event]:
@@ -325,129 +328,129 @@ class Observer:
 
 @final
 class Event:
-    """What a node is told: a sample that arrived, a timer that is due, an input that is stale, a neighbour
-    that failed, the order to stop.
+    """An event of a node: a sample that arrived, a timer that is due, a stale input, a neighbour that failed,
+    the order to stop.
 
-    Values are views of shared memory where they can be: they are read-only, and keep their block from being
-    used again until the last of them is gone. Copy what you keep for long. ``event["id"]`` is ``event.id``,
-    and so on for ``type``, ``value``, ``metadata``, ``stamp``, ``node``, ``reason`` and ``inputs``; only of
-    ``INPUT_CLOSED``, ``event["id"]`` is the input, as in dora.
+    Values are views of shared memory where possible. They are read-only, and keep their block from being
+    reused until the last view is gone. Copy what you keep for long. ``event["id"]`` is ``event.id``, and the
+    same holds for ``type``, ``value``, ``metadata``, ``stamp``, ``node``, ``reason`` and ``inputs``. The
+    exception is ``INPUT_CLOSED``, where ``event["id"]`` is the input, as in dora.
     """
 
     @property
     def type(self) -> _EventType:
         """``INPUT``, ``INPUT_CLOSED``, ``STALE``, ``DEADLINE_MISSED``, ``REQUEST``, ``PARAM``,
-        ``NODE_FAILED``, ``NODE_RESTARTED``, ``STOP``; ignore what you do not know.
+        ``NODE_FAILED``, ``NODE_RESTARTED`` or ``STOP``. Ignore types that you do not know.
         """
     @property
     def id(self) -> str | None:
-        """The input that a sample or tick came from; ``None`` of every other event, so that ``event.id ==
-        "image"`` is enough to know that there is one.
+        """The input of a sample or tick; ``None`` for every other event. So ``event.id == "image"`` is enough
+        to know that there is a sample.
         """
     @property
     def value(self) -> Any:
-        """The value as a pyarrow array or record batch; ``None`` where there is none (a timer's tick). Of
-        ``PARAM``, as ``object``.
+        """The value as a pyarrow array or record batch; ``None`` for events without a value (a timer's
+        tick). For ``PARAM``, the same as ``object``.
 
-        A tensor gives its elements in C order, without its shape; text and numbers give an array of one. It
-        needs pyarrow: ``pip install 'nervure[arrow]'``.
+        A tensor gives its elements in C order, without its shape; text and numbers give an array of one
+        element. It needs pyarrow: ``pip install 'nervure[arrow]'``.
         """
     @property
     def object(self) -> Any:
         """The value as it was sent: ``bytes``, ``str``, a number, a NumPy array, a list or dict, an Arrow
-        array. Of ``PARAM``, the parameter's value.
+        array. For ``PARAM``, the parameter's value.
 
-        A dataclass arrives as a dict. Arrays in lists and dicts are NumPy arrays with dtype and shape as
-        sent, in place and read-only.
+        A dataclass arrives as a dict. Arrays in lists and dicts are NumPy arrays with the dtype and shape
+        that they were sent with, in place and read-only.
         """
     def numpy(self) -> npt.NDArray[Any]:
         """The value as a NumPy array: a tensor with its dtype and shape, in place and read-only; bytes as
         ``uint8``.
 
         Raises:
-            SampleError: there is no value, or it is a dict, a list of arrays or a record batch.
+            SampleError: the event has no value, or it is a dict, a list of arrays or a record batch.
         """
     def copied(self) -> Self:
-        """The same event with a copy of the sample, which holds no shared memory: for what is kept.
-
-        Raises:
-            SampleError: it is a request, which is answered and not kept.
+        """The same event with a copy of its value, which holds no shared memory: for events that you keep. A
+        copied ``REQUEST`` can still be answered.
         """
     @property
     def text(self) -> str:
-        """The text.
+        """The value of a text sample.
 
         Raises:
-            SampleError: the value is no text.
+            SampleError: the value is not text.
         """
     @property
     def bytes(self) -> _Bytes:
-        """A copy of the value's bytes, whatever they are."""
+        """A copy of the value's bytes, in any layout."""
     @property
     def metadata(self) -> dict[str, Any]:
-        """The named values that were sent along."""
+        """The metadata that was sent with the value, by name."""
     @property
     def stamp(self) -> float | None:
-        """When the world was as the value says, in seconds since 1970-01-01 UTC; when a tick was due."""
+        """The time at which the value was true, in seconds since 1970-01-01 UTC. For a tick, when it was
+        due.
+        """
     @property
     def stamp_nanos(self) -> int | None:
-        """The stamp in nanoseconds."""
+        """The stamp in nanoseconds since 1970-01-01 UTC."""
     @property
     def age(self) -> float | None:
-        """Seconds since the stamp, now. Of ``STALE``: seconds since the input's newest sample was sent, or
-        since the start when there was none.
+        """Seconds since the stamp. For ``STALE``, seconds since the input's newest sample was sent, or since
+        the start if there was none.
         """
     @property
     def latency(self) -> float | None:
-        """Seconds from the sending until this node took the sample from its queue."""
+        """Seconds from the send until this node took the sample from its queue."""
     @property
     def sequence(self) -> int | None:
-        """Number of the sample within its output and incarnation, from 0. A gap is a loss. ``None`` of what
-        the sender did not send itself (``on_failure``).
+        """Number of the sample within its output and incarnation, from 0. A gap is a loss. ``None`` for a
+        value of ``on_failure``, which the sender did not send itself.
         """
     @property
     def incarnation(self) -> int | None:
-        """How often the sender had been restarted. Each restart begins a new sequence."""
+        """Restarts of the sender before this sample. Each restart begins a new sequence."""
     @property
     def frame(self) -> str | None:
-        """The coordinate frame, where one was sent."""
+        """The coordinate frame, if one was sent."""
     @property
     def missed(self) -> int | None:
-        """Of a timer's tick: earlier ticks that were merged into this one."""
+        """For a timer's tick, the number of earlier ticks that were merged into this one."""
     @property
     def service(self) -> str | None:
-        """Of ``REQUEST``: the service that is asked for."""
+        """For ``REQUEST``, the name of the service."""
     def reply(self, value: _Object, *, metadata: _Metadata | None = None) -> None:
         """Answers a ``REQUEST``.
 
-        A request that is dropped unanswered is an error of its caller.
+        If a request is dropped without an answer, the call of its sender fails.
 
         Raises:
-            ServiceError: it was answered already, or is no request.
+            ServiceError: the request was answered already, or the event is not a request.
         """
     def fail(self, reason: str) -> None:
-        """Tells the caller of a ``REQUEST`` that there is no answer, and why."""
+        """Reports to the caller of a ``REQUEST`` that it failed, and why."""
     @property
     def param(self) -> str | None:
-        """Of ``PARAM``: the name of the parameter that was changed."""
+        """For ``PARAM``, the name of the parameter that was changed."""
     @property
     def overrun(self) -> float | None:
-        """Of ``DEADLINE_MISSED``: seconds beyond the deadline."""
+        """For ``DEADLINE_MISSED``, seconds beyond the deadline."""
     @property
     def count(self) -> int | None:
-        """Of ``STALE``: how often it was told since the newest sample; of ``DEADLINE_MISSED``: since the
-        start of the process. This time is included.
+        """The number of events of this kind, including this one: for ``STALE``, since the newest sample; for
+        ``DEADLINE_MISSED``, since the start of the process.
         """
     @property
     def node(self) -> str | None:
-        """The neighbour that the event is about, or that asks."""
+        """The neighbour that the event is about, or that sent the request."""
     @property
     def reason(self) -> str | None:
-        """What happened, for people."""
+        """What happened, as text for people."""
     @property
     def inputs(self) -> list[str]:
-        """The input that was closed or is stale or whose event took too long, or those that a neighbour's
-        failure or restart concerns.
+        """The input that was closed, is stale, or whose event took too long to handle; or the inputs that a
+        neighbour's failure or restart concerns.
         """
     @overload
     def __getitem__(self, key: Literal["type"], /) -> _EventType: ...
@@ -462,21 +465,21 @@ class Loan:
 
     @property
     def array(self) -> npt.NDArray[Any]:
-        """The memory, writeable until it is sent or discarded.
+        """The memory as an array, writeable until it is sent or discarded.
 
         Raises:
-            LoanError: the loan is over.
+            LoanError: the loan was sent or discarded.
         """
     def send(self) -> None:
-        """Sends it, as the end of the ``with`` block does.
+        """Sends the array, as the end of the ``with`` block does.
 
         Raises:
-            LoanError: the loan is over, or views of the array (slices, reshapes) are still alive: what is
-                sent must not change any more.
-            NodeTimeout: a receiver whose policy is ``block`` made no room in time. The loan is over.
+            LoanError: the loan was sent or discarded, or views of the array (slices, reshapes) are still
+                alive: a sent value must not change.
+            NodeTimeout: a receiver with the policy ``block`` had no room in time. The loan is over.
         """
     def discard(self) -> None:
-        """Gives the memory back unsent."""
+        """Returns the memory without sending it."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,

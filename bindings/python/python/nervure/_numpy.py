@@ -1,4 +1,4 @@
-"""Arrays and types of elements that are easier said in Python than in Rust. Imported when first needed."""
+"""Conversions of arrays and dtypes that are simpler in Python than in Rust. Imported when first needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SENDABLE_KINDS = "biufcMmSUV"
 
 
 def to_array(value: Any) -> np.ndarray[Any, Any]:
-    """Makes an array of whatever offers its memory: DLPack, the buffer protocol, ``__array__``."""
+    """Converts an object with DLPack, the buffer protocol or ``__array__`` to an array."""
     kind = _kind(value)
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value, kind)
@@ -37,7 +37,7 @@ def to_array(value: Any) -> np.ndarray[Any, Any]:
 
 
 def inside(value: Any) -> Any:
-    """Makes an array of an object in a list or dict, or else what Python has for it: a list."""
+    """Converts an object inside a list or dict to an array, or to a list if its elements are objects."""
     kind = _kind(value)
     if hasattr(value, "to_pylist"):
         return value.to_pylist()
@@ -81,7 +81,7 @@ def _hint(value: Any) -> str:
 
 
 def dtype_name(dtype: np.dtype[Any]) -> tuple[str, int]:
-    """The name under which a dtype travels, and the bytes of an element."""
+    """The name that a dtype is sent under, and the size of an element in bytes."""
     return _dtype_name(dtype), dtype.itemsize
 
 
@@ -89,12 +89,12 @@ def custom_array(
     memory: np.ndarray[Any, Any], name: str, item_bytes: int, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> np.ndarray[Any, Any]:
     """An array of a dtype that was sent by name, over the bytes of ``memory``. NumPy checks that it stays
-    within.
+    within them.
     """
     dtype = _dtype_of_name(name)
     if dtype.itemsize != item_bytes:
         raise SampleError(
-            f"the sender's {name} takes {item_bytes} bytes an element, here it takes {dtype.itemsize}"
+            f"an element of type {name} has {item_bytes} bytes at the sender, and {dtype.itemsize} here"
         )
     if item_bytes == 0:
         return np.empty(shape, dtype)
@@ -103,8 +103,7 @@ def custom_array(
 
 
 def _from_dlpack(value: Any, kind: str) -> np.ndarray[Any, Any]:
-    # A tensor that takes part in automatic differentiation refuses to be exported; its values are what is
-    # meant.
+    # A tensor that takes part in automatic differentiation refuses to be exported. Its values are wanted.
     if getattr(value, "requires_grad", False):
         value = value.detach()
     cpu = 1
@@ -154,9 +153,9 @@ def _dtype_of_name(name: str) -> np.dtype[Any]:
         ) from None
     except (AttributeError, SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
         raise SampleError(
-            f"{name[:100]!r} is no type of elements that NumPy knows: {str(error)[:100]}"
+            f"{name[:100]!r} is not an element type that NumPy knows: {str(error)[:100]}"
         ) from None
-    # The name comes from another process: a pointer out of it would be followed.
+    # The name comes from another process, and NumPy would follow pointers in its elements.
     if dtype.hasobject or dtype.kind not in _SENDABLE_KINDS:
         raise SampleError(f"elements of type {name} cannot come out of shared memory")
     return dtype

@@ -1,7 +1,7 @@
-"""Lets the keeper see where a node hangs: on its signal the stacks of all threads go to stderr.
+"""Shows where a node hangs: on a signal of the keeper, the stacks of all threads are written to stderr.
 
-It works while the interpreter is stuck, too: the handler is in C, and needs neither the interpreter nor its
-lock.
+This also works while the interpreter is stuck: the handler is in C, and needs neither the interpreter nor
+its lock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _STDERR = 2
 
 
 def enable() -> None:
-    """Installs the handler in a node. A program that has one of its own for this signal keeps it."""
+    """Installs the handler in a node, unless the program has its own handler for this signal."""
     is_node = _CONTROL_FD_VARIABLE in os.environ
     if is_node and signal.getsignal(_STACKS_SIGNAL) is signal.SIG_DFL:
         faulthandler.register(_STACKS_SIGNAL, file=_STDERR, all_threads=True)

@@ -1,20 +1,20 @@
-"""What can go wrong, as exceptions. Each but :class:`Stopped` is a :class:`NervureError`, and an exception of
-Python's own where one fits.
+"""The exceptions of the package. Each but :class:`Stopped` is a :class:`NervureError`, and also an exception
+of Python where one fits.
 """
 
 from __future__ import annotations
 
 
 class NervureError(Exception):
-    """The base of all exceptions of this package but :class:`Stopped`."""
+    """The base of all exceptions of this package except :class:`Stopped`."""
 
 
 class ConnectError(NervureError, ConnectionError):
-    """The node cannot reach the keeper that should have started it."""
+    """The program cannot connect to a dataflow as a node or observer."""
 
 
 class UnknownName(NervureError, LookupError):
-    """The node has no such input, output or parameter."""
+    """The node has no such input, output, parameter or client."""
 
 
 class UnknownInput(UnknownName):
@@ -34,18 +34,18 @@ class UnknownClient(UnknownName):
 
 
 class ServiceError(NervureError, RuntimeError):
-    """A service failed, or has as many requests as it takes."""
+    """A service failed, or the limit of requests in flight is reached."""
 
 
 class ServiceGone(ServiceError, ConnectionError):
-    """The node that answers does not run, or ended before it answered."""
+    """The service's node does not run, or ended before it answered."""
 
 
 class Stopped(SystemExit):
-    """The dataflow stops, and what was waited for will not come.
+    """The dataflow stopped while a call waited.
 
-    Uncaught, it ends the program as ``sys.exit()`` does: a node that is told to stop has not failed. It is no
-    ``Exception``, so that ``except Exception`` does not keep a node running that has to end.
+    Uncaught, it ends the program as ``sys.exit()`` does: a node that has to stop has not failed. It is not
+    an ``Exception``, so that ``except Exception`` does not keep such a node running.
     """
 
     code = 0
@@ -56,11 +56,11 @@ class NodeForked(NervureError, RuntimeError):
 
 
 class NodeTimeout(NervureError, TimeoutError):
-    """A consumer whose queue policy is ``block`` made no room in time."""
+    """A receiver with the queue policy ``block`` had no room in time, or a service did not answer in time."""
 
 
 class OutOfMemory(NervureError, MemoryError):
-    """The node's shared memory is in use by samples that consumers hold, or the system gives none."""
+    """The node's shared memory is in use by samples that receivers hold, or the system has none left."""
 
 
 class NotSendable(NervureError, TypeError):
@@ -68,12 +68,12 @@ class NotSendable(NervureError, TypeError):
 
 
 class TooLarge(NervureError, ValueError):
-    """The value, or what goes along with it, is larger than its limit."""
+    """The value or its metadata is larger than its limit."""
 
 
 class SampleError(NervureError, ValueError):
-    """The sample is something else than what was asked for, or damaged."""
+    """The sample is of another kind than the requested one, or damaged."""
 
 
 class LoanError(NervureError, RuntimeError):
-    """The loan is over, or cannot be sent while views of it are alive."""
+    """The loan was sent or discarded, or cannot be sent while views of its array are alive."""

@@ -31,7 +31,8 @@ impl Edges {
     ) -> io::Result<()> {
         let mut fds = fds.into_iter();
         let [region, bell, eventfd] = take(&mut fds)?;
-        // Steps that can fail for lack of memory come first, so that a failed attempt has no effect.
+        // Steps that can fail for lack of memory come first, so that a failed attempt has no
+        // effect.
         let region = EdgeRegion::map(&region)?;
         let bell = Arc::new(WakePage::map(&bell)?);
         if let Some(socket) = fds.next() {
@@ -104,7 +105,8 @@ impl Edges {
         Ok(())
     }
 
-    /// Detaches an edge from its output. Returns the input for answers, if the edge carried requests.
+    /// Detaches an edge from its output. Returns the input for answers, if the edge carried
+    /// requests.
     pub(super) fn detach_output(&mut self, core: &Core, edge: u32, suspended: bool) -> Option<u32> {
         if let Some(output) = self.output_of_edge.get(&edge) {
             core.outputs[*output as usize].detach(edge, suspended);

@@ -2,9 +2,9 @@
 //! attaches edges. So a node that computes, sleeps or waits still gets new edges, learns of deaths,
 //! and gives memory back.
 //!
-//! A packet with descriptors leaves its socket only when its edge is attached, or its segment mapped.
-//! Whatever resource runs out before, no packet is lost, and the packets behind it keep their order.
-//! Until then the thread tries again, and the keeper is notified.
+//! A packet with descriptors leaves its socket only when its edge is attached, or its segment
+//! mapped. Whatever resource runs out before, no packet is lost, and the packets behind it keep
+//! their order. Until then the thread tries again, and the keeper is notified.
 
 mod edges;
 mod pairs;
@@ -30,7 +30,8 @@ use std::time::Duration;
 /// the keeper ends the process: it would not be the node that the file describes.
 const ATTACH_TIMEOUT_NANOS: u64 = 5_000_000_000;
 
-/// The pause before sockets are checked again that can be neither polled nor read for lack of memory.
+/// The pause before sockets are checked again that can be neither polled nor read for lack of
+/// memory.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a node does when its keeper is gone.
@@ -210,7 +211,8 @@ impl Control {
         true
     }
 
-    /// Reports the result of an attempt to attach an edge. Returns false if it has to be tried again.
+    /// Reports the result of an attempt to attach an edge. Returns false if it has to be tried
+    /// again.
     fn finish_attachment(&mut self, edge: u32, attached: io::Result<()>) -> bool {
         let now = monotonic_nanos();
         let Err(error) = attached else {

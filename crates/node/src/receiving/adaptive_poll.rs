@@ -1,9 +1,9 @@
 //! How an observer waits: it polls at an interval, and asks no producer to wake it.
 //!
-//! A producer that wakes a consumer pays for a system call, and the woken consumer may take the core
-//! on which the robot's own consumer was about to run. A consumer that never sleeps in its doorbell
-//! is never woken: all that a producer does for it is to set a bit. The price is the observer's: a
-//! sample is older by up to one interval when it is received.
+//! A producer that wakes a consumer pays for a system call, and the woken consumer may take the
+//! core on which the robot's own consumer was about to run. A consumer that never sleeps in its
+//! doorbell is never woken: all that a producer does for it is to set a bit. The price is the
+//! observer's: a sample is older by up to one interval when it is received.
 //!
 //! The interval adapts to the load, so that a queue holds what arrives in it: it doubles while few
 //! samples arrive, and halves when many do.
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// The first interval, and the shortest.
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
-/// Upper limit of samples per interval, however deep the queue is: so an observer holds at most twice
-/// this number of blocks.
+/// Upper limit of samples per interval, however deep the queue is: so an observer holds at most
+/// twice this number of blocks.
 const MAX_SAMPLES_PER_INTERVAL: u32 = 8;
 
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 //!
 //! Each client of a service has its own edge for requests and its own edge for answers. A request
 //! carries a number in its header, which its answer repeats. So several requests can be in flight,
-//! and answers may arrive in any order. No more requests are in flight than the queues hold, so that
-//! neither queue can overflow.
+//! and answers may arrive in any order. No more requests are in flight than the queues hold, so
+//! that neither queue can overflow.
 
 use super::request::ERROR_KEY;
 use crate::core::Core;

@@ -139,8 +139,8 @@ impl LoopDeadline {
         }
     }
 
-    /// Starts a turn with a tick that was due at `due`, on the dataflow's clock. The turn starts when
-    /// the tick was due, so that a late start counts as lateness.
+    /// Starts a turn with a tick that was due at `due`, on the dataflow's clock. The turn starts
+    /// when the tick was due, so that a late start counts as lateness.
     pub(crate) fn tick(&mut self, due: i64, clock: &ControlPage, now: u64) {
         self.began = Some(clock.monotonic_at(due).map_or(now, |due| due.min(now)));
     }

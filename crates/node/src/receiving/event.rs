@@ -52,7 +52,8 @@ pub enum Event {
     },
     /// A request of another node: answer it with [`Request::reply`].
     Request(Request),
-    /// A parameter of this node was changed. [`crate::Handle::param`] already returns the new value.
+    /// A parameter of this node was changed. [`crate::Handle::param`] already returns the new
+    /// value.
     Param {
         /// The parameter's name.
         name: String,

@@ -2,8 +2,8 @@
 //!
 //! Order of events: first Stop, then messages of the keeper and a missed deadline of the loop, then
 //! timers and stale inputs (earliest due first), then inputs round-robin. A timer that is due again
-//! right after its tick lets one sample pass first, so that a slow handler of ticks cannot starve the
-//! inputs. Samples of one input keep their order; samples of different inputs have none.
+//! right after its tick lets one sample pass first, so that a slow handler of ticks cannot starve
+//! the inputs. Samples of one input keep their order; samples of different inputs have none.
 
 mod calling;
 
@@ -216,8 +216,8 @@ impl Events {
         }
     }
 
-    /// Waits for news until `deadline` (nanoseconds of CLOCK_MONOTONIC), or until a timer or a stale
-    /// input is due. Call it when [`Events::poll`] found nothing.
+    /// Waits for news until `deadline` (nanoseconds of CLOCK_MONOTONIC), or until a timer or a
+    /// stale input is due. Call it when [`Events::poll`] found nothing.
     pub fn wait(&self, deadline: Option<u64>) -> Waited {
         self.plan_wait(deadline).run(|until| self.inbox.wait(until))
     }
@@ -236,14 +236,15 @@ impl Events {
     }
 
     /// For event loops: the latest time of the next [`Events::poll`], in nanoseconds of
-    /// CLOCK_MONOTONIC. By then a timer or a stale input is due, an observer has to poll, or the node
-    /// has slept for [`nervure_shm::MAX_SLEEP_NANOS`]. Ask before each sleep: the keeper takes a
-    /// node that sleeps longer for one that hangs.
+    /// CLOCK_MONOTONIC. By then a timer or a stale input is due, an observer has to poll, or the
+    /// node has slept for [`nervure_shm::MAX_SLEEP_NANOS`]. Ask before each sleep: the keeper takes
+    /// a node that sleeps longer for one that hangs.
     pub fn next_deadline(&self) -> u64 {
         self.inbox.sleep_deadline(self.next_check())
     }
 
-    /// When the schedule or the observer's polling needs a check, in nanoseconds of CLOCK_MONOTONIC.
+    /// When the schedule or the observer's polling needs a check, in nanoseconds of
+    /// CLOCK_MONOTONIC.
     fn next_check(&self) -> Option<u64> {
         let due = self.schedule.next_due();
         let due = due.and_then(|(due, _)| self.core.clock.monotonic_at(due));

@@ -1,4 +1,5 @@
-//! Waiting for news in the place of [`Events`](super::Events), which other threads may use meanwhile.
+//! Waiting for news in the place of [`Events`](super::Events), which other threads may use
+//! meanwhile.
 
 use nervure_shm::{InboxHandle, Waited, monotonic_nanos};
 use rustix::event::{PollFd, PollFlags};
@@ -57,8 +58,8 @@ impl Waiter {
         plan.run(|until| self.0.wait(until))
     }
 
-    /// As [`Waiter::wait`], and also ends, with [`Waited::Interrupted`], when `other` is readable. A
-    /// producer that wakes this wait writes to an eventfd, which costs it a system call.
+    /// As [`Waiter::wait`], and also ends, with [`Waited::Interrupted`], when `other` is readable.
+    /// A producer that wakes this wait writes to an eventfd, which costs it a system call.
     pub fn wait_beside(&self, other: BorrowedFd<'_>, plan: WaitPlan) -> Waited {
         if plan.is_woken {
             return self.0.wait_beside(other, plan.until);

@@ -24,8 +24,8 @@ impl Publisher {
         self.output.name()
     }
 
-    /// Sends a value, stamped with the time of publication. Waits while the queue of a consumer with
-    /// `queue_policy: block` is full.
+    /// Sends a value, stamped with the time of publication. Waits while the queue of a consumer
+    /// with `queue_policy: block` is full.
     ///
     /// # Errors
     /// [`SendError::Stopped`] if the dataflow stops while the call waits, and every other variant
@@ -104,7 +104,8 @@ impl Publisher {
         }
     }
 
-    /// Borrows shared memory for a tensor in C order, to be filled in place and sent without a copy.
+    /// Borrows shared memory for a tensor in C order, to be filled in place and sent without a
+    /// copy.
     ///
     /// # Errors
     /// [`SendError::OutOfMemory`] if samples that consumers hold use up the node's shared memory.
@@ -156,8 +157,8 @@ impl From<SendError> for Unsent<'_> {
     }
 }
 
-/// A value in shared memory that waits to be sent. Dropped without being sent, its memory returns to
-/// the output.
+/// A value in shared memory that waits to be sent. Dropped without being sent, its memory returns
+/// to the output.
 #[derive(Debug)]
 pub struct Written<'a> {
     publisher: &'a Publisher,

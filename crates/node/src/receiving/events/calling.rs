@@ -39,7 +39,8 @@ impl Events {
         }
     }
 
-    /// Sends a request to a service, without waiting for the answer: see [`crate::Node::begin_call`].
+    /// Sends a request to a service, without waiting for the answer: see
+    /// [`crate::Node::begin_call`].
     ///
     /// # Errors
     /// As [`crate::Node::begin_call`].
