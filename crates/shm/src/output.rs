@@ -9,7 +9,7 @@ use crate::output_state::{OutputState, SharedOutput};
 use crate::pool::{EVICTION_TIMEOUT_NANOS, NoBlock};
 use crate::producer::Producer;
 use crate::send::{Receipt, SendError, Wait};
-use crate::slot::{INLINE_BYTES, MAX_HEAD_BYTES};
+use crate::slot::{INLINE_BYTES, MAX_HEAD_BYTES, SlotImage};
 use crate::sys::{self, monotonic_nanos};
 use nervure_message::Header;
 use std::sync::{Arc, MutexGuard};
@@ -19,6 +19,10 @@ const SPINS_BEFORE_SLEEP: u32 = 64;
 /// Interval at which a blocked producer looks for room without a wake-up. It gets none when a
 /// socket has room again, or when a hostile peer keeps consumers from waking it.
 const BLOCKED_RECHECK_NANOS: u64 = 50_000_000;
+
+/// The slot image of an earlier loan, if there is one. It is taken under the lock of the output, and a
+/// missing one is allocated outside it.
+type SpareImage = Option<Box<SlotImage>>;
 
 /// The producer's end of one output. Clones are the same output, and any thread may use them.
 #[derive(Clone)]
@@ -42,7 +46,7 @@ impl Output {
         if fork::check(self.0.fork_generation).is_err() {
             return false;
         }
-        self.state().has_readers()
+        self.0.has_readers()
     }
 
     /// Borrows memory for a payload of `payload_bytes` whose head has at most `head_bytes`.
@@ -72,7 +76,8 @@ impl Output {
             return Err(too_large);
         };
         if padded.saturating_add(head_bytes) <= INLINE_BYTES {
-            return Ok(self.make_loan(payload_bytes, None));
+            let spare_image = self.state().spare_image.take();
+            return Ok(self.make_loan(payload_bytes, None, spare_image));
         }
         // A head that fits into the slot needs no room in the block.
         let extra = if head_bytes > INLINE_BYTES {
@@ -84,8 +89,8 @@ impl Output {
         if bytes > self.0.producer.budget.largest_block() {
             return Err(too_large);
         }
-        let block = self.take_block(bytes.max(1), wait)?;
-        Ok(self.make_loan(payload_bytes, Some(block)))
+        let (block, spare_image) = self.take_block(bytes.max(1), wait)?;
+        Ok(self.make_loan(payload_bytes, Some(block), spare_image))
     }
 
     /// Publishes a filled loan. Sets the header's sequence, incarnation, boot id and publication
@@ -172,6 +177,7 @@ impl Output {
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text));
         }
         state.attach(attached, &self.0.producer);
+        self.0.note_readers(&state);
         drop(state);
         self.0.producer.wake.notify_room();
         Ok(())
@@ -194,7 +200,10 @@ impl Output {
     /// Removes an edge whose consumer is gone, or suspends it until the consumer's next
     /// incarnation.
     pub fn detach(&self, edge: u32, suspended: bool) {
-        self.state().detach(edge, suspended, &self.0.producer);
+        let mut state = self.state();
+        state.detach(edge, suspended, &self.0.producer);
+        self.0.note_readers(&state);
+        drop(state);
         self.0.producer.wake.notify_room();
     }
 
@@ -211,13 +220,17 @@ impl Output {
         self.0.lock()
     }
 
-    fn make_loan(&self, payload_bytes: usize, block: Option<LoanedBlock>) -> PayloadLoan {
-        let image = self.state().spare_image.take().unwrap_or_default();
+    fn make_loan(
+        &self,
+        payload_bytes: usize,
+        block: Option<LoanedBlock>,
+        spare_image: SpareImage,
+    ) -> PayloadLoan {
         PayloadLoan {
             output: self.0.clone(),
             payload_bytes,
             block,
-            image: Some(image),
+            image: Some(spare_image.unwrap_or_default()),
         }
     }
 
@@ -238,7 +251,7 @@ impl Output {
         }
     }
 
-    fn take_block(&self, bytes: usize, wait: Wait) -> Result<LoanedBlock, SendError> {
+    fn take_block(&self, bytes: usize, wait: Wait) -> Result<(LoanedBlock, SpareImage), SendError> {
         let eviction_deadline = monotonic_nanos() + EVICTION_TIMEOUT_NANOS;
         loop {
             let evicting = match self.try_take_block(bytes) {
@@ -277,11 +290,11 @@ impl Output {
         }
     }
 
-    fn try_take_block(&self, bytes: usize) -> Result<LoanedBlock, NoBlock> {
+    fn try_take_block(&self, bytes: usize) -> Result<(LoanedBlock, SpareImage), NoBlock> {
         let take = || {
             let mut state = self.state();
             let row = state.take_block(bytes, &self.0.producer.counters)?;
-            Ok(LoanedBlock::new(&state.pool, row))
+            Ok((LoanedBlock::new(&state.pool, row), state.spare_image.take()))
         };
         match take() {
             Err(NoBlock::Budget { bytes, .. })

@@ -1,5 +1,6 @@
 //! The edges, blocks and history of one output, behind one lock.
 
+use crate::atomics::{AtomicBool, Ordering};
 use crate::counter_rows::OutputCounter;
 use crate::counters::CountersPage;
 use crate::edge::{Announcements, Edge, OutputEdge, Reference, accepted};
@@ -17,6 +18,9 @@ pub(crate) struct SharedOutput {
     pub(crate) name: String,
     pub(crate) producer: Producer,
     pub(crate) fork_generation: u32,
+    /// [`OutputState::has_readers`], written under the lock, so that a send without readers need not
+    /// take it.
+    has_readers: AtomicBool,
     state: Mutex<OutputState>,
 }
 
@@ -50,6 +54,7 @@ impl SharedOutput {
             name,
             producer,
             fork_generation: fork::generation(),
+            has_readers: AtomicBool::new(state.has_readers()),
             state: Mutex::new(state),
         });
         shared.producer.budget.join(shared.as_member());
@@ -58,6 +63,17 @@ impl SharedOutput {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, OutputState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a sample would be received, at once or from the history.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.has_readers.load(Ordering::Acquire)
+    }
+
+    /// Updates [`Self::has_readers`] after edges were added or removed.
+    pub(crate) fn note_readers(&self, state: &OutputState) {
+        self.has_readers
+            .store(state.has_readers(), Ordering::Release);
     }
 
     /// The output as a member of its budget.
@@ -110,7 +126,7 @@ fn rotated<T>(
 
 impl OutputState {
     /// Whether a sample would be received, at once or from the history.
-    pub(crate) fn has_readers(&self) -> bool {
+    fn has_readers(&self) -> bool {
         self.history_depth > 0 || !self.edges.is_empty()
     }
 
