@@ -1,6 +1,6 @@
 //! Looks up names: the node and output that each input reads from.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::path::Path;
 
@@ -13,6 +13,7 @@ use crate::name::{check_name, repair_name};
 use crate::parsed::{LocatedProgram, ParsedDataflow, ParsedInput, ParsedNode, ParsedSource};
 use crate::quote::{listed, quoted};
 use crate::resolve_services::{self, Servers};
+use crate::source::Span;
 use crate::tree::Text;
 
 /// The source of each input of each node; `None` if it was not found, which is reported.
@@ -236,17 +237,14 @@ pub(crate) fn assemble(
     servers: Servers,
     directory: &Path,
     file_name: &str,
-    line_of: impl Fn(crate::source::Span) -> usize,
+    line_of: impl Fn(Span) -> usize,
 ) -> Option<Dataflow> {
-    let mut nodes = Vec::with_capacity(parsed.nodes.len());
-    let mut clients = Vec::with_capacity(parsed.nodes.len());
-    let mut edges = Vec::new();
+    let ParsedDataflow { name, env, nodes } = parsed;
+    let mut assembled = Vec::with_capacity(nodes.len());
+    let mut clients = Vec::with_capacity(nodes.len());
     let looked_up = sources.into_iter().zip(servers);
-    for (node_index, (node, (sources, servers))) in
-        parsed.nodes.into_iter().zip(looked_up).enumerate()
-    {
-        let of_node: Option<Vec<_>> = node
-            .clients
+    for (mut node, (sources, servers)) in nodes.into_iter().zip(looked_up) {
+        let of_node: Option<Vec<_>> = mem::take(&mut node.clients)
             .into_iter()
             .zip(servers)
             .map(|(client, found)| {
@@ -254,70 +252,83 @@ pub(crate) fn assemble(
             })
             .collect();
         clients.push(of_node?);
-        let mut settings = node.settings;
-        let own = mem::replace(&mut settings.env, parsed.env.clone());
-        settings.env.extend(own);
-        let mut inputs = Vec::with_capacity(node.inputs.len());
-        for (input_index, (input, source)) in node.inputs.into_iter().zip(sources).enumerate() {
-            let source = source?;
-            if let Source::Output { node, output } = source {
-                let to = InputIndex {
-                    node: node_index,
-                    input: input_index,
-                };
-                edges.push(Edge {
-                    from: OutputIndex { node, output },
-                    to,
-                });
-            }
-            let type_name = input.type_name.map(|type_name| type_name.value);
-            inputs.push(Input {
-                line: line_of(input.name.span),
-                name: input.name.text,
-                source,
-                queue: input.queue,
-                type_name,
-                expect_every: input.expect_every,
-            });
-        }
-        let outputs = node.outputs.into_iter().map(|output| Output {
-            line: line_of(output.name.span),
-            name: output.name.text,
-            history: output.history,
-            type_name: output.type_name.map(|type_name| type_name.value),
-        });
-        let LocatedProgram { program, is_built } = node.program?;
-        nodes.push(Node {
-            id: node.id?.text,
-            name: node.name,
-            description: node.description,
-            program,
-            is_built,
-            settings,
-            build: node.build,
-            inputs,
-            outputs: outputs.collect(),
-            services: node
-                .services
-                .into_iter()
-                .map(|name| resolve_services::service(name.text))
-                .collect(),
-            clients: Vec::new(),
-            shared_memory: node.shared_memory,
-            line: line_of(node.span),
-        });
+        assembled.push(assemble_node(node, sources, &env, &line_of)?);
     }
-    resolve_services::connect(&mut nodes, &mut edges, clients);
-    let name = parsed
-        .name
-        .map_or_else(|| default_name(directory, file_name), |name| name.text);
+    let mut edges = edges(&assembled);
+    resolve_services::connect(&mut assembled, &mut edges, clients);
     Some(Dataflow {
-        name,
+        name: name.map_or_else(|| default_name(directory, file_name), |name| name.text),
         directory: directory.to_owned(),
-        env: parsed.env,
-        nodes,
+        env,
+        nodes: assembled,
         edges,
     })
+}
+
+/// A node without its clients; `env` is the environment of the dataflow.
+fn assemble_node(
+    node: ParsedNode,
+    sources: Vec<Option<Source>>,
+    env: &BTreeMap<String, String>,
+    line_of: impl Fn(Span) -> usize,
+) -> Option<Node> {
+    let mut settings = node.settings;
+    let own = mem::replace(&mut settings.env, env.clone());
+    settings.env.extend(own);
+    let inputs = node.inputs.into_iter().zip(sources).map(|(input, source)| {
+        Some(Input {
+            line: line_of(input.name.span),
+            name: input.name.text,
+            source: source?,
+            queue: input.queue,
+            type_name: input.type_name.map(|type_name| type_name.value),
+            expect_every: input.expect_every,
+        })
+    });
+    let outputs = node.outputs.into_iter().map(|output| Output {
+        line: line_of(output.name.span),
+        name: output.name.text,
+        history: output.history,
+        type_name: output.type_name.map(|type_name| type_name.value),
+    });
+    let services = node.services.into_iter();
+    let LocatedProgram { program, is_built } = node.program?;
+    Some(Node {
+        id: node.id?.text,
+        name: node.name,
+        description: node.description,
+        program,
+        is_built,
+        settings,
+        build: node.build,
+        inputs: inputs.collect::<Option<_>>()?,
+        outputs: outputs.collect(),
+        services: services
+            .map(|name| resolve_services::service(name.text))
+            .collect(),
+        clients: Vec::new(),
+        shared_memory: node.shared_memory,
+        line: line_of(node.span),
+    })
+}
+
+/// The edges to the inputs of `nodes`, in the order of the file.
+fn edges(nodes: &[Node]) -> Vec<Edge> {
+    let mut edges = Vec::new();
+    for (consumer, node) in nodes.iter().enumerate() {
+        for (input, declared) in node.inputs.iter().enumerate() {
+            if let Source::Output { node, output } = declared.source {
+                edges.push(Edge {
+                    from: OutputIndex { node, output },
+                    to: InputIndex {
+                        node: consumer,
+                        input,
+                    },
+                });
+            }
+        }
+    }
+    edges
 }
 
 /// The name of the file without its extension, or of its folder if the file has the generic name

@@ -51,66 +51,14 @@ pub(super) fn read_node(
     }
     let (inputs, inputs_complete) = read_inputs(reader, &keys);
     let (outputs, outputs_complete) = read_outputs(reader, &keys);
-    let loop_deadline = keys
-        .value("loop")
-        .and_then(|value| read_loop_deadline(reader, value, &inputs, inputs_complete));
-    let on_failure = keys
-        .value("on_failure")
-        .map(|value| read_last_values(reader, value, &outputs, outputs_complete))
-        .unwrap_or_default();
     let (services, services_complete) = read_services(reader, &keys);
-    let clients = keys
-        .value_if_any("clients")
-        .map(|value| read_clients(reader, value))
-        .unwrap_or_default();
-    let startup_timeout = read_timeout(reader, &keys, "startup_timeout");
-    let connects = !inputs.is_empty()
-        || !outputs.is_empty()
-        || !inputs_complete
-        || !outputs_complete
-        || !services.is_empty()
-        || !clients.is_empty();
-    if let (false, Some(entry)) = (connects, keys.entry("startup_timeout")) {
-        let message =
-            "`startup_timeout` has no effect: a node without inputs and outputs never connects";
-        let finding = Finding::warning(Code::UselessKey, entry.key.span, message);
-        reader.report(finding.hint("remove it"));
-    }
-    let settings = NodeSettings {
-        args: keys
-            .value_if_any("args")
-            .map(|value| read_arguments(reader, &host.variables, value))
-            .unwrap_or_default(),
-        env: keys
-            .value_if_any("env")
-            .map(|value| read_environment(reader, &host.variables, value))
-            .unwrap_or_default(),
-        restart: read_restart(reader, &keys),
-        startup_timeout,
-        health_check_timeout: read_timeout(reader, &keys, "health_check_timeout"),
-        params: keys
-            .value_if_any("params")
-            .map(|value| read_params(reader, &host.variables, value))
-            .unwrap_or_default(),
-        on_failure,
-        cpu_affinity: keys
-            .value("cpu_affinity")
-            .map(|value| read_processors(reader, value))
-            .unwrap_or_default(),
-        scheduling: keys
-            .value("scheduling")
-            .map(|value| read_scheduling(reader, value))
-            .unwrap_or_default(),
-        ready: read_ready(reader, &keys),
-        loop_deadline,
-    };
-    Some(ParsedNode {
+    let mut node = ParsedNode {
         id,
         span: value.span,
         name: read_words(reader, &keys, "name"),
         description: read_words(reader, &keys, "description"),
         program: read_program(reader, &host.programs, &keys),
-        settings,
+        settings: NodeSettings::default(),
         build: keys
             .value_if_any("build")
             .and_then(|value| read_build(reader, value)),
@@ -120,9 +68,72 @@ pub(super) fn read_node(
         outputs_complete,
         services,
         services_complete,
-        clients,
+        clients: keys
+            .value_if_any("clients")
+            .map(|value| read_clients(reader, value))
+            .unwrap_or_default(),
         shared_memory: read_shared_memory(reader, &keys),
-    })
+    };
+    node.settings = read_settings(reader, host, &keys, &node);
+    if let (false, Some(entry)) = (may_connect(&node), keys.entry("startup_timeout")) {
+        let message =
+            "`startup_timeout` has no effect: a node without inputs and outputs never connects";
+        let finding = Finding::warning(Code::UselessKey, entry.key.span, message);
+        reader.report(finding.hint("remove it"));
+    }
+    Some(node)
+}
+
+/// The settings of `node`, of which everything else is read.
+fn read_settings(
+    reader: &mut Reader<'_>,
+    host: &Host<'_>,
+    keys: &Keys<'_>,
+    node: &ParsedNode,
+) -> NodeSettings {
+    NodeSettings {
+        args: keys
+            .value_if_any("args")
+            .map(|value| read_arguments(reader, &host.variables, value))
+            .unwrap_or_default(),
+        env: keys
+            .value_if_any("env")
+            .map(|value| read_environment(reader, &host.variables, value))
+            .unwrap_or_default(),
+        restart: read_restart(reader, keys),
+        startup_timeout: read_timeout(reader, keys, "startup_timeout"),
+        health_check_timeout: read_timeout(reader, keys, "health_check_timeout"),
+        params: keys
+            .value_if_any("params")
+            .map(|value| read_params(reader, &host.variables, value))
+            .unwrap_or_default(),
+        on_failure: keys
+            .value("on_failure")
+            .map(|value| read_last_values(reader, value, &node.outputs, node.outputs_complete))
+            .unwrap_or_default(),
+        cpu_affinity: keys
+            .value("cpu_affinity")
+            .map(|value| read_processors(reader, value))
+            .unwrap_or_default(),
+        scheduling: keys
+            .value("scheduling")
+            .map(|value| read_scheduling(reader, value))
+            .unwrap_or_default(),
+        ready: read_ready(reader, keys),
+        loop_deadline: keys
+            .value("loop")
+            .and_then(|value| read_loop_deadline(reader, value, node)),
+    }
+}
+
+/// Whether the node has inputs or outputs, or some that could not be read.
+fn may_connect(node: &ParsedNode) -> bool {
+    !node.inputs.is_empty()
+        || !node.outputs.is_empty()
+        || !node.inputs_complete
+        || !node.outputs_complete
+        || !node.services.is_empty()
+        || !node.clients.is_empty()
 }
 
 fn check_not_reserved(reader: &mut Reader<'_>, id: &Text) {
@@ -190,8 +201,7 @@ fn read_timeout(reader: &mut Reader<'_>, keys: &Keys<'_>, name: &str) -> Option<
 fn read_loop_deadline(
     reader: &mut Reader<'_>,
     value: &Value,
-    inputs: &[ParsedInput],
-    inputs_complete: bool,
+    node: &ParsedNode,
 ) -> Option<DeadlineSpec> {
     let hint = "write `{input: tick, finish_within: 2ms}`, for example";
     let keys = read_keys(reader, value, &LOOP, Some(hint))?;
@@ -201,10 +211,11 @@ fn read_loop_deadline(
     let name = keys
         .value("input")
         .and_then(|value| reader.text(value, Shape::Name))?;
-    let input = inputs.iter().position(|input| input.name.text == name.text);
+    let mut inputs = node.inputs.iter();
+    let input = inputs.position(|input| input.name.text == name.text);
     // An input that could not be read may be this one.
-    if input.is_none() && inputs_complete {
-        reader.report(unknown_input(&name, inputs));
+    if input.is_none() && node.inputs_complete {
+        reader.report(unknown_input(&name, &node.inputs));
     }
     Some(DeadlineSpec {
         input: input?,
