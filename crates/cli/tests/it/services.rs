@@ -159,8 +159,8 @@ fn a_request_to_nobody_fails_at_once_though_somebody_observes_it() {
         .status()
         .unwrap();
     assert!(stopped.success());
-    run.line("client", "service server/double is not there");
-    run.line("client", "service server/double is not there");
+    run.line("client", "service server/double is not available");
+    run.line("client", "service server/double is not available");
     run.signal(Signal::INT);
     assert_eq!(run.finish().code, Some(0));
 }
