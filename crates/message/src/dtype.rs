@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
-/// The type of a tensor's elements. Little-endian, as NumPy's types on every host that Nervure runs on.
+/// The type of a tensor's elements. Always little-endian, like NumPy's types on the hosts that
+/// Nervure runs on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names say it: kind and bits")]
+#[expect(missing_docs, reason = "the names give kind and bits")]
 pub enum DType {
     Bool,
     I8,
@@ -26,17 +27,17 @@ pub enum DType {
     C64,
     /// Complex number of two `f64`.
     C128,
-    /// Any other type of fixed width, by the name that its users give it: datetimes, fixed-width text and structured
-    /// types travel under NumPy's `dtype.str` or `dtype.descr`. Nervure moves the bytes and never looks inside.
+    /// Any other type of fixed width. NumPy's datetimes, fixed-width text and structured types are
+    /// named by `dtype.str` or `dtype.descr`. Nervure copies the bytes and does not interpret them.
     Custom {
-        /// What the users of the type call it.
+        /// Name of the type.
         name: Arc<str>,
-        /// Bytes of one element.
+        /// Size of one element, in bytes.
         item_bytes: u32,
     },
 }
 
-/// Each plain type: its code in heads, its bytes, and NumPy's name for it (`bf16` is `ml_dtypes`' addition).
+/// The plain types: code in heads, size in bytes, and NumPy's name (`bf16` comes from `ml_dtypes`).
 static PLAIN: [(DType, u8, usize, &str); 15] = [
     (DType::Bool, 0, 1, "b1"),
     (DType::I8, 1, 1, "i1"),
@@ -56,10 +57,10 @@ static PLAIN: [(DType, u8, usize, &str); 15] = [
 ];
 
 impl DType {
-    /// Bytes that the name of a custom type may have.
+    /// Limit on the name of a custom type, in bytes.
     pub const MAX_NAME_BYTES: usize = 16 << 10;
 
-    /// Bytes of one element.
+    /// Size of one element, in bytes.
     pub fn item_bytes(&self) -> usize {
         match self {
             Self::Custom { item_bytes, .. } => *item_bytes as usize,
@@ -67,8 +68,8 @@ impl DType {
         }
     }
 
-    /// The type under NumPy's name, without or with a mark of byte order (`u1`, `<f4`, `|b1`); `None` where the name is
-    /// not that of a plain little-endian type.
+    /// The type with NumPy's name, with or without a byte order mark (`u1`, `<f4`, `|b1`). `None`
+    /// unless the name is that of a plain little-endian type.
     pub fn from_numpy_name(name: &str) -> Option<Self> {
         let bare = name.strip_prefix(['<', '|', '=']).unwrap_or(name);
         PLAIN
@@ -77,7 +78,7 @@ impl DType {
             .map(|(dtype, ..)| dtype.clone())
     }
 
-    /// NumPy's name of the type, without a mark of byte order.
+    /// NumPy's name of the type, without a byte order mark.
     pub fn numpy_name(&self) -> &str {
         match self {
             Self::Custom { name, .. } => name,
@@ -85,7 +86,7 @@ impl DType {
         }
     }
 
-    /// The code of the type in a head: its row in [`PLAIN`], or [`Self::CUSTOM`].
+    /// Code of the type in a head: its row in [`PLAIN`], or [`Self::CUSTOM`].
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Bool => 0,
@@ -120,9 +121,9 @@ impl fmt::Display for DType {
     }
 }
 
-/// A Rust type that tensors are made of.
+/// A Rust type that can be an element of a tensor.
 pub trait Element: bytemuck::NoUninit {
-    /// The type's name in a layout.
+    /// The corresponding element type.
     const DTYPE: DType;
 }
 
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_plain_type_stands_in_the_row_of_its_code() {
+    fn codes_are_rows_of_the_table() {
         for (row, (dtype, code, item_bytes, name)) in PLAIN.iter().enumerate() {
             assert_eq!((dtype.code(), *code), (row as u8, row as u8));
             assert_eq!(DType::from_code(*code).as_ref(), Some(dtype));
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_byte_order_are_understood() {
+    fn byte_order_marks_are_parsed() {
         assert_eq!(DType::from_numpy_name("<f4"), Some(DType::F32));
         assert_eq!(DType::from_numpy_name("|u1"), Some(DType::U8));
         assert_eq!(DType::from_numpy_name(">f4"), None);

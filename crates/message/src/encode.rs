@@ -1,4 +1,4 @@
-//! What can be sent.
+//! Values that can be sent.
 
 use crate::array::ArraySample;
 use crate::dtype::Element;
@@ -8,31 +8,31 @@ use crate::schema::Schema;
 use crate::tensor::{Tensor, TensorLayout};
 use crate::wire::{DecodeError, Head, Reader};
 
-/// A value that can be sent: it knows its layout, its size, and how to write itself into the memory that the receiver
-/// will read.
+/// A value that can be sent. It knows its layout and size, and writes itself into the memory that
+/// the receiver reads.
 pub trait Encode {
-    /// How the payload will have to be read.
+    /// The layout of the payload.
     fn layout(&self) -> Layout;
 
-    /// Bytes of the payload.
+    /// Length of the payload, in bytes.
     fn payload_bytes(&self) -> usize;
 
     /// Writes the payload.
     ///
     /// # Panics
-    /// When `payload` is not of [`Self::payload_bytes`].
+    /// If the length of `payload` is not [`Self::payload_bytes`].
     fn write(&self, payload: &mut [u8]);
 
-    /// The schema that the receiver needs to read the payload, if it needs one.
+    /// The schema that the receiver needs to read the payload; `None` if it needs none.
     fn schema(&self) -> Option<&Schema> {
         None
     }
 }
 
-/// The head of a sample: its layout, then its metadata.
+/// Encodes the head of a sample: its layout, then its metadata.
 ///
 /// # Errors
-/// When the metadata is larger than its limits.
+/// If the metadata exceeds its limits.
 pub fn encode_head<V: Encode + ?Sized>(
     value: &V,
     metadata: &Metadata,
@@ -43,10 +43,11 @@ pub fn encode_head<V: Encode + ?Sized>(
     Ok(head)
 }
 
-/// Takes a head apart. It must lie in private memory: what was checked here must not change.
+/// Decodes a head. The bytes must be in private memory, as a peer could alter shared memory after
+/// the checks.
 ///
 /// # Errors
-/// When the bytes are no head.
+/// If the bytes are not a valid head.
 pub fn decode_head(head: &[u8]) -> Result<(Layout, EncodedMetadata<'_>), DecodeError> {
     let mut reader = Reader::new(head);
     let layout = Layout::read(&mut reader)?;
@@ -188,7 +189,7 @@ macro_rules! encode_slices {
         impl Encode for [$type] {
             fn layout(&self) -> Layout {
                 let layout = TensorLayout::contiguous(<$type>::DTYPE, &[self.len()]);
-                Layout::Tensor(layout.expect("the slice is in memory, so its size fits"))
+                Layout::Tensor(layout.expect("the size of a slice in memory cannot overflow"))
             }
 
             fn payload_bytes(&self) -> usize {
@@ -232,7 +233,7 @@ mod tests {
     use crate::view::{View, payload_buffer};
     use crate::view_error::ViewError;
 
-    /// A value as it arrives.
+    /// A value as received.
     struct Arrived {
         layout: Layout,
         payload: Buffer,
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_arrives_as_what_it_was() {
+    fn every_kind_round_trips() {
         assert_eq!(send(&vec![1_u8, 2, 3]).view().bytes(), [1, 2, 3]);
         assert_eq!(send("Grüße").view().text().unwrap(), "Grüße");
         assert_eq!(send(&true).view().scalar().unwrap(), Scalar::Bool(true));
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_an_arrow_array_too() {
+    fn every_kind_can_be_read_as_an_arrow_array() {
         let arrays = [
             (send(&[1_u8, 2][..]), DataType::UInt8, 2),
             (send("text"), DataType::Utf8, 1),
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_refused_by_name() {
+    fn other_kinds_than_the_sent_one_are_refused_by_name() {
         let refused = |error: ViewError| error.to_string();
         assert_eq!(
             refused(send("text").view().tensor().unwrap_err()),
@@ -369,7 +370,7 @@ mod tests {
         let error = refused(fortran.view().as_slice::<u8>().unwrap_err());
         assert_eq!(
             error,
-            "the tensor of shape [2, 2] has strides [1, 2] (bytes) and is no slice in C order"
+            "the tensor of shape [2, 2] has strides [1, 2] (bytes) and is not a slice in C order"
         );
         let text = Layout::Text;
         assert!(matches!(
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_of_another_version_is_named_so() {
+    fn the_error_names_the_version_of_a_newer_head() {
         let error = decode_head(&[0x20]).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -1,52 +1,55 @@
 //! The fixed header of every sample.
 
-/// Where a payload lies. A slot for device memory, whose descriptor will travel beside the sample.
+/// The memory that a payload lies in. Reserved for device memory, whose descriptor will be sent
+/// along with the sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// Memory of the host, mapped by the consumer.
+    /// Host memory, mapped by the consumer.
     #[default]
     Host,
-    /// A kind that this build does not know: the payload cannot be read here.
+    /// A kind that this build does not know, so it cannot read the payload.
     Unknown(u8),
 }
 
-/// What every sample carries, whatever its payload.
+/// The properties of every sample, whatever its payload.
 ///
-/// Latency is computed from `publish_mono` and only within one `boot_id`; the age of a sample is counted from
-/// `stamp`; a lifespan from publication.
+/// Latency is computed from `publish_mono`, and only within one `boot_id`. The age of a sample
+/// counts from `stamp`, its lifespan from publication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Number of the sample within its output and incarnation, from 0, without gaps at the producer.
+    /// Sequence number within the output and incarnation, from 0. A producer leaves no gaps.
     pub sequence: u64,
-    /// How often the producer had been restarted. A restart begins a new sequence; without it loss counts lie.
+    /// Number of restarts of the producer. A restart begins a new sequence; without this number,
+    /// loss counts would be wrong.
     pub incarnation: u32,
-    /// Where the payload lies.
+    /// The memory that the payload lies in.
     pub memory_kind: MemoryKind,
-    /// When the world was as the payload says, in nanoseconds since the Unix epoch; set by the source.
+    /// Time at which the payload was true of the world, in nanoseconds since the Unix epoch. Set by
+    /// the source.
     pub stamp: i64,
-    /// When the sample was published, in nanoseconds of CLOCK_MONOTONIC.
+    /// Time of publication, in nanoseconds of CLOCK_MONOTONIC.
     pub publish_mono: u64,
-    /// When the sample was published, in nanoseconds since the Unix epoch.
+    /// Time of publication, in nanoseconds since the Unix epoch.
     pub publish_utc: i64,
-    /// The boot whose monotonic clock `publish_mono` reads.
+    /// Identifies the boot to whose monotonic clock `publish_mono` refers.
     pub boot_id: u64,
-    /// The schema of the payload, 0 where the head alone describes it.
+    /// Id of the payload's schema; 0 if the head alone describes the payload.
     pub schema_id: u64,
-    /// Ties an answer to its question; 0 for none.
+    /// Relates a response to its request; 0 for none.
     pub correlation_id: u64,
-    /// Trace that the sample belongs to (W3C trace context's trace-id); 0 for none.
+    /// Id of the trace that the sample belongs to (`trace-id` of W3C Trace Context); 0 for none.
     pub trace_id: u128,
-    /// Interned name of the coordinate frame; 0 for none.
+    /// Id of the interned name of the coordinate frame; 0 for none.
     pub frame_id: u64,
 }
 
 impl Header {
-    /// The sequence of a sample that its producer did not send: it has no number.
+    /// The sequence number of a sample without one, because its producer did not send it.
     pub const NO_SEQUENCE: u64 = u64::MAX;
-    /// Words of [`Header::to_words`].
+    /// Number of words of [`Header::to_words`].
     pub const WORDS: usize = 11;
 
-    /// The header as native-endian words, for shared memory of one host.
+    /// Encodes the header as native-endian words, for shared memory of one host.
     pub fn to_words(&self) -> [u64; Self::WORDS] {
         let kind = match self.memory_kind {
             MemoryKind::Host => 0,
@@ -67,7 +70,7 @@ impl Header {
         ]
     }
 
-    /// The inverse of [`Header::to_words`]. Every word is valid: nothing here can be hostile.
+    /// The inverse of [`Header::to_words`]. Any words are a valid header.
     pub fn from_words(words: &[u64; Self::WORDS]) -> Self {
         Self {
             sequence: words[0],
@@ -93,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_keep_every_field() {
+    fn words_round_trip_every_field() {
         let header = Header {
             sequence: 1 << 60,
             incarnation: u32::MAX,

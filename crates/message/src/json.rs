@@ -1,5 +1,5 @@
-//! Values that are written down as text, in a dataflow file or a control message, as samples: the same that a Python
-//! node would send for them.
+//! JSON values from dataflow files and control messages, as samples. They equal the samples that a
+//! Python node would send for the same values.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,13 +14,15 @@ use crate::encode::Encode;
 use crate::layout::{Layout, Scalar};
 use crate::schema::{Schema, SchemaError};
 
-/// The metadata key under which the schema of an array says that it was made of a Python object: `list` or `dict`.
+/// Metadata key in the schema of an array that was made of a Python object. The value is `list` or
+/// `dict`.
 pub const PYTHON_KIND: &str = "nervure.python";
-/// How deeply lists and maps may nest.
+/// Limit on the nesting of lists and maps.
 const MAX_DEPTH: usize = 28;
 
-/// A JSON value that can be sent: text as text, numbers and truth values as scalars, a list as an array of its
-/// elements, a map (and nothing) as an array of one struct (or null).
+/// A JSON value that can be sent. Text becomes text, numbers and truth values become scalars, a
+/// list an array of its elements. A map becomes an array of one struct, and null an array of one
+/// null.
 ///
 /// ```
 /// use nervure_message::{Encode, JsonSample, Layout};
@@ -44,26 +46,26 @@ enum Content {
 /// Why a JSON value cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
-    /// Elements of different types.
+    /// A list has elements of different types.
     #[error(
         "the elements of a list, and what maps of a list have under one key, must be of one type: {found} stands beside {first}"
     )]
     Mixed {
-        /// What the first is.
+        /// Type of the first element.
         first: &'static str,
-        /// What another is.
+        /// Type of an element that differs.
         found: &'static str,
     },
-    /// An integer that no type of 64 bits holds, alone or together with its neighbours.
+    /// Integers of a list do not fit a common 64-bit type.
     #[error("the integers of a list do not fit 64 bits together")]
     Integers,
-    /// Too many levels.
+    /// The value is nested too deeply.
     #[error("the value nests more than {MAX_DEPTH} lists and maps")]
     Depth,
-    /// It makes no schema.
+    /// The value's type exceeds the limits of schemas.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// It makes no array.
+    /// Arrow refuses the array.
     #[error(transparent)]
     Array(#[from] ArrowError),
     /// The array cannot be sent.
@@ -72,10 +74,10 @@ pub enum JsonError {
 }
 
 impl JsonSample {
-    /// Looks at a value.
+    /// Prepares a value.
     ///
     /// # Errors
-    /// When a list is of more than one type, or what it holds is too deep or too wide.
+    /// If a list has elements of different types, or the value is nested too deeply or too large.
     pub fn new(value: &Value) -> Result<Self, JsonError> {
         Ok(Self(match value {
             Value::Bool(value) => Content::Scalar(Scalar::Bool(*value)),
@@ -87,13 +89,13 @@ impl JsonSample {
         }))
     }
 
-    /// What can be sent.
+    /// Calls `with` with the value as its kind.
     fn encoded<R>(&self, with: impl FnOnce(&dyn Encode) -> R) -> R {
         match &self.0 {
             Content::Scalar(scalar) => with(scalar),
             Content::Text(text) => with(text),
             Content::Array { array, schema } => {
-                with(&ArraySample::new(array, schema).expect("checked when it was made"))
+                with(&ArraySample::new(array, schema).expect("checked in `new`"))
             }
         }
     }
@@ -138,7 +140,7 @@ fn array(values: &[Option<&Value>], kind: &str) -> Result<Content, JsonError> {
     Ok(Content::Array { array, schema })
 }
 
-/// An array of values of one type, with nulls among them.
+/// An array of values of one type, with nulls.
 fn column(values: &[Option<&Value>], depth_left: usize) -> Result<ArrayData, JsonError> {
     let depth_left = depth_left.checked_sub(1).ok_or(JsonError::Depth)?;
     let values: Vec<_> = values
@@ -221,7 +223,7 @@ fn column(values: &[Option<&Value>], depth_left: usize) -> Result<ArrayData, Jso
 
 type Built = (DataType, Vec<Buffer>, Vec<ArrayData>);
 
-/// Integers, or floats where one of them is a float.
+/// Integers, or floats if one of them is a float.
 fn numbers(values: &[Option<&Value>]) -> Result<Built, JsonError> {
     let all = |is: fn(&Value) -> bool| values.iter().flatten().all(|value| is(value));
     let or_zero = |value: &Option<&Value>| value.and_then(Value::as_f64).unwrap_or(0.0);
@@ -250,7 +252,7 @@ fn numbers(values: &[Option<&Value>]) -> Result<Built, JsonError> {
     })
 }
 
-/// The columns of maps; a map that lacks a key has a null there.
+/// The columns of maps. A missing key is a null.
 fn fields(
     values: &[Option<&Value>],
     depth_left: usize,
@@ -280,7 +282,7 @@ fn fields(
     Ok((Fields::from(types), children))
 }
 
-/// What a value is, for messages.
+/// Name of the value's type, for error messages.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "nothing",
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_values_are_what_they_are() {
+    fn plain_values_keep_their_kind() {
         assert_eq!(
             JsonSample::new(&json!(true)).unwrap().layout(),
             Layout::Scalar(Scalar::Bool(true))
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_have_one_type() {
+    fn lists_of_several_types_are_refused() {
         assert_eq!(data_type(&json!([1, 2])), DataType::Int64);
         assert_eq!(data_type(&json!([1, 2.5])), DataType::Float64);
         assert_eq!(data_type(&json!([1, u64::MAX])), DataType::UInt64);

@@ -1,21 +1,21 @@
-//! The head: what lies in the payload, and where.
+//! The kind of a payload and the placement of its parts, encoded in the head.
 
 use crate::array::ArrayLayout;
 use crate::tensor::TensorLayout;
 use crate::wire::{DecodeError, Head, Reader};
 
-/// How a payload is to be read.
+/// The layout of a payload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Layout {
-    /// Bytes that mean what their sender and receiver agreed on.
+    /// Bytes whose meaning the sender and receiver agree on.
     Bytes,
     /// One UTF-8 text.
     Text,
-    /// One number or truth value. It lies in the head; the payload is empty.
+    /// One number or truth value. It is in the head; the payload is empty.
     Scalar(Scalar),
-    /// Elements of one type in a box of any number of dimensions.
+    /// A tensor: elements of one type in any number of dimensions.
     Tensor(TensorLayout),
-    /// An Arrow array, of the schema that [`Header::schema_id`](crate::Header::schema_id) names.
+    /// An Arrow array with the schema [`Header::schema_id`](crate::Header::schema_id).
     Array(ArrayLayout),
 }
 
@@ -26,7 +26,7 @@ pub enum Scalar {
     Bool(bool),
     /// An integer.
     Integer(i64),
-    /// An integer beyond `i64`.
+    /// An integer above `i64::MAX`.
     Unsigned(u64),
     /// A floating-point number.
     Float(f64),
@@ -117,7 +117,7 @@ impl Layout {
         })
     }
 
-    /// What users call the kind.
+    /// The kind, as in messages to users.
     pub fn kind_name(&self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
@@ -129,7 +129,7 @@ impl Layout {
     }
 }
 
-/// The codes of the low half of the first byte. They are never reused.
+/// Codes in the low half of the first byte. A code is never reused.
 #[derive(Clone, Copy)]
 enum Kind {
     Bytes = 0,

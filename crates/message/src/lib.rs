@@ -1,20 +1,20 @@
-//! How a sample lies in memory. No I/O, and no knowledge of what carries it.
+//! The memory layout of samples. No I/O, and no knowledge of the transport.
 //!
-//! A sample is a fixed [`Header`], a few `head` bytes that say how its payload is laid out ([`Layout`]) and carry its
-//! [`Metadata`], and the payload. What a peer wrote is hostile: every decoder here bounds what it allocates, and
-//! refuses with an error that says what it found.
+//! A sample consists of a fixed [`Header`], a few `head` bytes and the payload. The head describes
+//! the layout of the payload ([`Layout`]) and carries its [`Metadata`]. Bytes from a peer are
+//! untrusted: every decoder here limits what it allocates, and its errors say what it found.
 //!
 //! ```
 //! use nervure_message::{Element, Encode, Metadata, Tensor, View, encode_head};
 //!
-//! // The sender: a head on the stack, and one copy into the block that was loaned for the payload.
+//! // The sender: a head on the stack, and one copy into the loaned block.
 //! let pixels = [7_u8; 4 * 6 * 3];
 //! let image = Tensor::new(&pixels, &[4, 6, 3])?;
 //! let head = encode_head(&image, &Metadata::new())?;
 //! let mut payload = vec![0; image.payload_bytes()];
 //! image.write(&mut payload);
 //!
-//! // The receiver, in whatever process.
+//! // The receiver, in any process.
 //! let (layout, metadata) = nervure_message::decode_head(&head)?;
 //! let view = View::new(&layout, &payload)?;
 //! assert_eq!(view.tensor()?.shape(), [4, 6, 3]);

@@ -1,4 +1,4 @@
-//! The small typed map that travels beside a value.
+//! The small typed map that is sent along with a value.
 
 use crate::wire::{DecodeError, Head, Reader, put_bytes, put_number};
 
@@ -23,8 +23,8 @@ pub enum Value {
     Texts(Vec<String>),
 }
 
-/// A small map from text to [`Value`], in the order of insertion. It is for labels and parameters; data belongs in the
-/// payload, hence the limits.
+/// A small map from text to [`Value`], in order of insertion. It is meant for labels and
+/// parameters. Data belongs in the payload, hence the limits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metadata {
     entries: Vec<(String, Value)>,
@@ -33,27 +33,27 @@ pub struct Metadata {
 /// Why a metadata map cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataError {
-    /// Too many entries.
+    /// The map has too many entries.
     #[error("metadata has {found} entries, the limit is {}", Metadata::MAX_ENTRIES)]
     Entries {
-        /// How many there are.
+        /// Number of entries.
         found: usize,
     },
-    /// Too many bytes.
+    /// The encoded map is too large.
     #[error(
         "metadata takes {found} bytes, the limit is {}; send data as the payload",
         Metadata::MAX_BYTES
     )]
     Bytes {
-        /// How many it would take.
+        /// Length of the encoded map, in bytes.
         found: usize,
     },
 }
 
 impl Metadata {
-    /// Entries that a map may have.
+    /// Limit on the number of entries.
     pub const MAX_ENTRIES: usize = 256;
-    /// Bytes that an encoded map may take.
+    /// Limit on the encoded map, in bytes.
     pub const MAX_BYTES: usize = 64 << 10;
 
     /// An empty map. Does not allocate.
@@ -63,7 +63,7 @@ impl Metadata {
         }
     }
 
-    /// Sets `key`, and returns what it was before.
+    /// Sets `key` and returns its previous value.
     pub fn insert(&mut self, key: impl Into<String>, value: impl Into<Value>) -> Option<Value> {
         let (key, value) = (key.into(), value.into());
         match self.entries.iter_mut().find(|(known, _)| *known == key) {
@@ -83,33 +83,33 @@ impl Metadata {
             .map(|(_, value)| value)
     }
 
-    /// Takes `key` out of the map.
+    /// Removes `key` and returns its value.
     pub fn remove(&mut self, key: &str) -> Option<Value> {
         let index = self.entries.iter().position(|(known, _)| known == key)?;
         Some(self.entries.remove(index).1)
     }
 
-    /// All entries, in the order of insertion.
+    /// Iterates over the entries in order of insertion.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
         self.entries
             .iter()
             .map(|(key, value)| (key.as_str(), value))
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether the map has no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Appends the map to `head`; an empty map takes no bytes.
+    /// Appends the map to `head`. An empty map takes no bytes.
     ///
     /// # Errors
-    /// When the map is larger than its limits; `head` is then unchanged.
+    /// If the map exceeds its limits; `head` is then unchanged.
     pub fn write(&self, head: &mut Head) -> Result<(), MetadataError> {
         if self.is_empty() {
             return Ok(());
@@ -142,14 +142,14 @@ impl<K: Into<String>, V: Into<Value>> FromIterator<(K, V)> for Metadata {
     }
 }
 
-/// A map as it travels. Most consumers never look at it, so decoding waits until somebody does.
+/// An encoded map. It is decoded on demand, since most consumers do not use it.
 #[derive(Clone, Copy, Debug)]
 pub struct EncodedMetadata<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> EncodedMetadata<'a> {
-    /// Takes the bytes that [`Metadata::write`] appended.
+    /// Wraps bytes that [`Metadata::write`] appended.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
@@ -164,10 +164,10 @@ impl<'a> EncodedMetadata<'a> {
         self.bytes
     }
 
-    /// The map, out of bytes that may be hostile.
+    /// Decodes the map from untrusted bytes.
     ///
     /// # Errors
-    /// When the bytes are not a map within its limits.
+    /// If the bytes are not a map within its limits.
     pub fn decode(&self) -> Result<Metadata, DecodeError> {
         let limit = Metadata::MAX_BYTES;
         if self.bytes.len() > limit {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_keeps_its_place_when_it_is_set_again() {
+    fn a_key_that_is_set_again_keeps_its_position() {
         let mut metadata: Metadata = [("a", 1), ("b", 2)].into_iter().collect();
         assert_eq!(metadata.insert("a", "one"), Some(Value::Integer(1)));
         let keys: Vec<_> = metadata.iter().map(|(key, _)| key).collect();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_hold_on_both_sides() {
+    fn both_sides_enforce_the_limits() {
         let mut head = Head::new();
         let many: Metadata = (0..300).map(|key| (key.to_string(), true)).collect();
         assert_eq!(

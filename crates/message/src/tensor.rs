@@ -1,4 +1,4 @@
-//! Tensors: elements of one type in a box of any number of dimensions.
+//! Tensors: elements of one type in any number of dimensions.
 
 use std::ops::Deref;
 
@@ -11,76 +11,76 @@ use crate::wire::{DecodeError, Head, Reader, put_bytes, put_number};
 /// One number per dimension.
 pub(crate) type Dimensions = SmallVec<[usize; 6]>;
 
-/// Where each element of a tensor lies in its payload. Every layout that exists is sound: shape and strides stay within
-/// [`TensorLayout::payload_bytes`], which fits `isize`.
+/// The placement of a tensor's elements in the payload. Invariant: shape and strides stay within
+/// [`TensorLayout::payload_bytes`], which fits in `isize`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorLayout {
     dtype: DType,
     shape: Dimensions,
-    /// In bytes; `None` where the last dimension varies fastest, without gaps (C order).
+    /// In bytes; `None` for C order: the last dimension varies fastest, without gaps.
     strides: Option<Dimensions>,
     payload_bytes: usize,
 }
 
-/// Why a tensor cannot have the shape or strides that were asked for.
+/// Why a shape, strides or data are not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TensorError {
-    /// More dimensions than NumPy knows.
+    /// More dimensions than NumPy supports.
     #[error(
         "a tensor has at most {} dimensions, got {found}",
         TensorLayout::MAX_DIMENSIONS
     )]
     Dimensions {
-        /// How many were asked for.
+        /// Number of dimensions requested.
         found: usize,
     },
-    /// Not one stride for each dimension.
+    /// The number of strides differs from the number of dimensions.
     #[error("expected one stride for each of {dimensions} dimensions, got {strides}")]
     Strides {
-        /// Dimensions of the shape.
+        /// Number of dimensions of the shape.
         dimensions: usize,
-        /// Strides given.
+        /// Number of strides given.
         strides: usize,
     },
-    /// The tensor is larger than an address space.
+    /// The tensor exceeds the address space.
     #[error("a tensor of shape {shape:?} and {item_bytes} bytes an element does not fit in memory")]
     TooLarge {
-        /// Its shape.
+        /// The requested shape.
         shape: Vec<usize>,
-        /// Bytes of one element.
+        /// Size of one element, in bytes.
         item_bytes: usize,
     },
-    /// The data is not what the layout says.
+    /// The length of the data does not match the layout.
     #[error("a tensor of type {dtype} and shape {shape:?} takes {expected} bytes, got {found}")]
     Data {
         /// Type of the elements.
         dtype: DType,
         /// Shape of the tensor.
         shape: Vec<usize>,
-        /// Bytes that the layout takes.
+        /// Length required by the layout, in bytes.
         expected: usize,
-        /// Bytes given.
+        /// Length given, in bytes.
         found: usize,
     },
 }
 
 impl TensorLayout {
-    /// Dimensions that a tensor may have, as NumPy's.
+    /// Limit on the number of dimensions; the same as NumPy's.
     pub const MAX_DIMENSIONS: usize = 64;
 
-    /// A tensor in C order: the last dimension varies fastest, no gaps.
+    /// A tensor in C order: the last dimension varies fastest, without gaps.
     ///
     /// # Errors
-    /// When there are too many dimensions or the size overflows.
+    /// If there are too many dimensions or the size overflows.
     pub fn contiguous(dtype: DType, shape: &[usize]) -> Result<Self, TensorError> {
         Self::new(dtype, shape.into(), None)
     }
 
-    /// A tensor whose neighbours along dimension `i` lie `strides[i]` bytes apart. Element `[0, 0, ..]` is the first of
-    /// the payload, so strides are never negative; a stride of 0 repeats.
+    /// A tensor with the given strides, in bytes. Element `[0, 0, ..]` is the first of the payload,
+    /// so strides are never negative. A stride of 0 repeats elements.
     ///
     /// # Errors
-    /// When there are too many dimensions, the lengths differ or the size overflows.
+    /// If there are too many dimensions, the lengths differ or the size overflows.
     pub fn strided(dtype: DType, shape: &[usize], strides: &[usize]) -> Result<Self, TensorError> {
         if shape.len() != strides.len() {
             return Err(TensorError::Strides {
@@ -91,12 +91,13 @@ impl TensorLayout {
         Self::new(dtype, shape.into(), Some(strides.into()))
     }
 
-    /// The gapless layout that keeps the order of axes of memory with the given strides (in bytes, any sign): C order for
-    /// a C array, Fortran order for a Fortran array, channels last for a transposed image. For copies that should cost
-    /// one pass and look to the receiver as they did to the sender.
+    /// A layout without gaps that keeps the memory order of the axes with the given strides (in
+    /// bytes, any sign): C order for a C array, Fortran order for a Fortran array, channels last
+    /// for a transposed image. A copy to this layout is one pass, and the receiver sees the memory
+    /// order of the sender.
     ///
     /// # Errors
-    /// When there are too many dimensions, the lengths differ or the size overflows.
+    /// If there are too many dimensions, the lengths differ or the size overflows.
     pub fn packed_like(
         dtype: DType,
         shape: &[usize],
@@ -131,7 +132,7 @@ impl TensorLayout {
         &self.shape
     }
 
-    /// Bytes between neighbours along each dimension.
+    /// Distance between neighbours along each dimension, in bytes.
     pub fn strides(&self) -> impl Deref<Target = [usize]> + use<> {
         self.strides
             .clone()
@@ -148,12 +149,12 @@ impl TensorLayout {
         self.shape.contains(&0)
     }
 
-    /// Whether the elements lie in C order without gaps, so that the payload is a plain slice of them.
+    /// Whether the elements are in C order without gaps, so that the payload is a slice of them.
     pub fn is_contiguous(&self) -> bool {
         self.strides.is_none()
     }
 
-    /// The axes in the order that they have in memory, slowest first; ascending for C order.
+    /// The axes in memory order, slowest first. Ascending for C order.
     pub fn axes_in_memory(&self) -> SmallVec<[usize; 6]> {
         match &self.strides {
             None => (0..self.shape.len()).collect(),
@@ -161,7 +162,7 @@ impl TensorLayout {
         }
     }
 
-    /// Bytes from the first to the end of the last element.
+    /// Length from the first element to the end of the last, in bytes.
     pub fn payload_bytes(&self) -> usize {
         self.payload_bytes
     }
@@ -174,8 +175,8 @@ impl TensorLayout {
         if shape.len() > Self::MAX_DIMENSIONS {
             return Err(TensorError::Dimensions { found: shape.len() });
         }
-        // The product over all dimensions but the empty ones bounds each stride that is computed later, and the size
-        // that a reader without Rust's checks (NumPy) computes for itself.
+        // The product over all dimensions that are not empty bounds each stride computed later, and
+        // the size that a reader without overflow checks (NumPy) computes.
         let item_bytes = dtype.item_bytes();
         let too_large = || TensorError::TooLarge {
             shape: shape.to_vec(),
@@ -241,7 +242,7 @@ impl TensorLayout {
     }
 }
 
-/// A tensor to be sent, or one in a record that was received: a layout, and the bytes it describes.
+/// A layout and its bytes: a tensor to be sent, or one in a received record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor<'a> {
     layout: TensorLayout,
@@ -249,10 +250,10 @@ pub struct Tensor<'a> {
 }
 
 impl<'a> Tensor<'a> {
-    /// `elements` in C order.
+    /// A tensor of `elements` in C order.
     ///
     /// # Errors
-    /// When there are more or fewer elements than the shape says.
+    /// If the number of elements does not match the shape.
     pub fn new<T: Element>(elements: &'a [T], shape: &[usize]) -> Result<Self, TensorError> {
         Self::from_bytes(
             TensorLayout::contiguous(T::DTYPE, shape)?,
@@ -260,10 +261,10 @@ impl<'a> Tensor<'a> {
         )
     }
 
-    /// Bytes that are laid out as `layout` says.
+    /// A tensor of bytes with the given layout.
     ///
     /// # Errors
-    /// When there are more or fewer bytes than the layout says.
+    /// If the number of bytes does not match the layout.
     pub fn from_bytes(layout: TensorLayout, bytes: &'a [u8]) -> Result<Self, TensorError> {
         if bytes.len() != layout.payload_bytes {
             let TensorLayout {
@@ -282,12 +283,12 @@ impl<'a> Tensor<'a> {
         Ok(Self { layout, bytes })
     }
 
-    /// Where each element lies.
+    /// The placement of its elements.
     pub fn layout(&self) -> &TensorLayout {
         &self.layout
     }
 
-    /// The payload.
+    /// The bytes of the elements.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -295,13 +296,13 @@ impl<'a> Tensor<'a> {
     /// The elements in C order, in place.
     ///
     /// # Errors
-    /// When it is no tensor of `T` in C order.
+    /// If it is not a tensor of `T` in C order.
     pub fn as_slice<T: Element + bytemuck::AnyBitPattern>(&self) -> Result<&'a [T], ViewError> {
         elements(&self.layout, self.bytes)
     }
 }
 
-/// A tensor that was received: a layout, and a payload that is long enough for it.
+/// A received tensor: a layout, and a payload that is long enough for it.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorView<'a> {
     layout: &'a TensorLayout,
@@ -309,7 +310,7 @@ pub struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
-    /// `None` where the payload is too short for the layout.
+    /// Returns `None` if the payload is too short for the layout.
     pub(crate) fn new(layout: &'a TensorLayout, payload: &'a [u8]) -> Option<Self> {
         Some(Self {
             layout,
@@ -317,7 +318,7 @@ impl<'a> TensorView<'a> {
         })
     }
 
-    /// All of its bytes, as they lie.
+    /// The bytes of the elements.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -325,7 +326,7 @@ impl<'a> TensorView<'a> {
     /// The elements in C order, in place.
     ///
     /// # Errors
-    /// When it is no tensor of `T` in C order.
+    /// If it is not a tensor of `T` in C order.
     pub fn as_slice<T: Element + bytemuck::AnyBitPattern>(&self) -> Result<&'a [T], ViewError> {
         elements(self.layout, self.bytes)
     }
@@ -381,7 +382,7 @@ fn custom_type(reader: &mut Reader<'_>) -> Result<DType, DecodeError> {
     })
 }
 
-/// Of axes with the same stride, the first is the slowest.
+/// Of axes with equal strides, the first counts as the slowest.
 fn slowest_first(dimensions: usize, stride: impl Fn(usize) -> usize) -> Dimensions {
     let mut axes: Dimensions = (0..dimensions).collect();
     axes.sort_by_key(|&axis| std::cmp::Reverse(stride(axis)));
@@ -398,7 +399,8 @@ fn c_strides(dtype: &DType, shape: &[usize]) -> Dimensions {
     strides
 }
 
-/// The stride of a dimension of length 1 (or of an empty tensor) is never used, so it may be anything.
+/// The stride of a dimension of length 1, or of an empty tensor, is never used. It may have any
+/// value.
 fn is_c_order(dtype: &DType, shape: &[usize], strides: &[usize]) -> bool {
     let expected = c_strides(dtype, shape);
     shape.contains(&0)
@@ -428,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn c_order_is_recognised_and_costs_no_strides() {
+    fn c_order_is_recognised_and_needs_no_strides() {
         let layout = TensorLayout::strided(DType::U8, &[540, 1, 960, 3], &[2880, 7, 3, 1]).unwrap();
         assert!(layout.is_contiguous());
         assert_eq!(&layout.strides()[..], [2880, 2880, 3, 1]);
@@ -463,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn custom_types_and_empty_shapes_travel() {
+    fn custom_types_and_empty_shapes_round_trip() {
         let structured = DType::Custom {
             name: "[('x', '<f4'), ('label', '<U3')]".into(),
             item_bytes: 16,
@@ -514,7 +516,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_decodes_stays_within_its_payload(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn decoded_layouts_stay_within_their_payload(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let Ok(layout) = TensorLayout::read(&mut Reader::new(&bytes)) else { return Ok(()) };
             if !layout.is_empty() {
                 let last: usize =

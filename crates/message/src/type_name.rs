@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The name of a type of samples: namespace, name and version, written `std/Image@1`.
+/// The name of a sample type: namespace, name and version, written `std/Image@1`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TypeName {
     namespace: Box<str>,
@@ -11,7 +11,7 @@ pub struct TypeName {
     version: u32,
 }
 
-/// Why a text does not name a type.
+/// Why a text is not a type name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} does not name a type: {reason}; expected namespace/Name@version, as in std/Image@1"
@@ -22,17 +22,17 @@ pub struct TypeNameError {
 }
 
 impl TypeName {
-    /// Who defines the type: `std`, or a project.
+    /// The namespace: `std`, or that of a project.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The type's own name.
+    /// The name without namespace and version.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The version. Versions of a type do not mix on one edge.
+    /// The version, from 1. Both ends of an edge must have the same.
     pub fn version(&self) -> u32 {
         self.version
     }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_as_they_are_written() {
+    fn names_round_trip() {
         let image: TypeName = "std/Image@1".parse().unwrap();
         assert_eq!(
             (image.namespace(), image.name(), image.version()),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused_with_the_reason() {
+    fn invalid_names_are_refused_with_the_reason() {
         for (text, reason) in [
             ("Image@1", "there is no namespace"),
             ("std/Image", "there is no version"),

@@ -1,4 +1,4 @@
-//! What was received.
+//! Received values.
 
 use arrow_buffer::{BooleanBuffer, Buffer};
 use arrow_data::ArrayData;
@@ -12,22 +12,24 @@ use crate::schema::Schema;
 use crate::tensor::TensorView;
 use crate::view_error::ViewError;
 
-/// A received value: a decoded layout over a payload that the sender may still alter. Views are safe against that, their
-/// numbers are as good as the sender.
+/// A received value: a decoded layout over a payload that the sender may still alter. Altering the
+/// payload changes the numbers in views of it, but never breaks memory safety.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     layout: &'a Layout,
     payload: &'a [u8],
 }
 
-/// The payload as a buffer of Arrow, on whatever keeps its bytes alive and in place. Nothing is copied.
+/// Wraps a payload in an Arrow buffer that keeps `owner` alive. Does not copy.
 pub fn payload_buffer<O: AsRef<[u8]> + Send + 'static>(owner: O) -> Buffer {
     Buffer::from(Bytes::from_owner(owner))
 }
 
 impl<'a> View<'a> {
+    /// Checks that the payload is long enough for the layout.
+    ///
     /// # Errors
-    /// When the payload is too short for its layout.
+    /// If the payload is too short for its layout.
     pub fn new(layout: &'a Layout, payload: &'a [u8]) -> Result<Self, ViewError> {
         match layout {
             Layout::Tensor(tensor) if tensor.payload_bytes() > payload.len() => {
@@ -40,20 +42,20 @@ impl<'a> View<'a> {
         }
     }
 
-    /// How the payload is laid out.
+    /// The layout of the payload.
     pub fn layout(&self) -> &'a Layout {
         self.layout
     }
 
-    /// The payload as it lies, whatever it is.
+    /// The bytes of the payload, of any kind.
     pub fn bytes(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// The text. A copy, because the sender could alter what had been checked to be UTF-8.
+    /// The text. Copies it, because the sender could alter the payload after the check for UTF-8.
     ///
     /// # Errors
-    /// When the sample is no text, or not UTF-8.
+    /// If the sample is not text, or not UTF-8.
     pub fn text(&self) -> Result<String, ViewError> {
         match self.layout {
             Layout::Text => Ok(String::from_utf8(std::hint::black_box(
@@ -66,7 +68,7 @@ impl<'a> View<'a> {
     /// The number or truth value.
     ///
     /// # Errors
-    /// When the sample is no scalar.
+    /// If the sample is not a scalar.
     pub fn scalar(&self) -> Result<Scalar, ViewError> {
         match self.layout {
             Layout::Scalar(scalar) => Ok(*scalar),
@@ -77,7 +79,7 @@ impl<'a> View<'a> {
     /// The tensor, in place.
     ///
     /// # Errors
-    /// When the sample is no tensor.
+    /// If the sample is not a tensor.
     pub fn tensor(&self) -> Result<TensorView<'a>, ViewError> {
         match self.layout {
             Layout::Tensor(layout) => {
@@ -93,17 +95,18 @@ impl<'a> View<'a> {
     /// The elements of a tensor in C order, in place.
     ///
     /// # Errors
-    /// When the sample is no tensor of `T` in C order.
+    /// If the sample is not a tensor of `T` in C order.
     pub fn as_slice<T: Element + bytemuck::AnyBitPattern>(&self) -> Result<&'a [T], ViewError> {
         self.tensor()?.as_slice()
     }
 
-    /// The value as an Arrow array, whatever it is: a tensor gives its elements in C order, bytes an array of `UInt8`, text
-    /// and scalars an array of one. Element types that Arrow lacks become `FixedSizeBinary`. `payload` is the buffer over
-    /// [`Self::bytes`] that the array keeps alive ([`payload_buffer`]).
+    /// Converts any kind of value to an Arrow array. A tensor becomes its elements in C order,
+    /// bytes an array of `UInt8`, text and scalars an array of length 1. Element types that Arrow
+    /// lacks become `FixedSizeBinary`. The array keeps `payload` alive, which must be the buffer
+    /// over [`Self::bytes`] ([`payload_buffer`]).
     ///
     /// # Errors
-    /// When the array is not valid, its schema is not given, or a tensor is not in C order.
+    /// If the array is not valid, its schema is not given, or a tensor is not in C order.
     pub fn array(&self, schema: Option<&Schema>, payload: &Buffer) -> Result<ArrayData, ViewError> {
         if payload.len() != self.payload.len() {
             return Err(ViewError::PayloadBytes {
@@ -179,7 +182,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// An array without nulls in one buffer, which is copied where it does not lie as the type needs.
+/// An array without nulls in one buffer. Copies the buffer if it is not aligned for the type.
 fn plain_array(data_type: DataType, length: usize, values: Buffer) -> Result<ArrayData, ViewError> {
     let array = ArrayData::builder(data_type)
         .len(length)

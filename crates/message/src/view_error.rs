@@ -3,56 +3,56 @@
 use crate::array::ArrayError;
 use crate::dtype::DType;
 
-/// Why a value cannot be viewed as was asked.
+/// Why a value cannot be viewed as requested.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
-    /// Another kind of value.
+    /// The sample is another kind of value.
     #[error("expected {expected}, the sample is {found}")]
     Kind {
-        /// What was asked for.
+        /// The requested kind.
         expected: &'static str,
-        /// What the sample is.
+        /// The kind of the sample.
         found: &'static str,
     },
     /// The payload is too short for its layout.
     #[error("the head describes {described} bytes of payload, there are {found}")]
     PayloadBytes {
-        /// Bytes that the head describes.
+        /// Length that the head describes.
         described: usize,
-        /// Bytes that there are.
+        /// Length of the payload.
         found: usize,
     },
-    /// Another type of elements.
+    /// The tensor has another element type.
     #[error("expected elements of type {expected}, the tensor has {found}")]
     ElementType {
-        /// What was asked for.
+        /// The requested type.
         expected: DType,
-        /// What the tensor has.
+        /// The type of the tensor's elements.
         found: DType,
     },
-    /// A tensor that is not a plain slice.
+    /// The tensor is not in C order, so its elements are not a slice.
     #[error(
-        "the tensor of shape {shape:?} has strides {strides:?} (bytes) and is no slice in C order"
+        "the tensor of shape {shape:?} has strides {strides:?} (bytes) and is not a slice in C order"
     )]
     Strides {
-        /// Its shape.
+        /// Shape of the tensor.
         shape: Vec<usize>,
-        /// Its strides, in bytes.
+        /// Strides of the tensor, in bytes.
         strides: Vec<usize>,
     },
-    /// The payload does not lie as the type needs.
+    /// The payload is not aligned for the type.
     #[error("the payload is not aligned for elements of type {dtype}")]
     Alignment {
-        /// Type of the elements.
+        /// The requested type.
         dtype: DType,
     },
-    /// A text that is not UTF-8.
+    /// The text is not UTF-8.
     #[error("the text is not UTF-8")]
     Utf8(#[from] std::string::FromUtf8Error),
-    /// An Arrow array whose schema has not arrived.
+    /// The sample is an Arrow array whose schema has not arrived yet.
     #[error("the schema of the array is not known")]
     SchemaMissing,
-    /// An Arrow array that is not valid.
+    /// The Arrow array is not valid.
     #[error("the array cannot be read")]
     Array(#[from] ArrayError),
 }

@@ -1,11 +1,11 @@
-//! The few primitives that heads, metadata and schemas are written in: bytes, LEB128 numbers, counted text.
+//! The primitives of heads, metadata and schemas: bytes, LEB128 numbers, length-prefixed text.
 
 use smallvec::SmallVec;
 
-/// The bytes that describe a payload. Nearly every head fits the stack.
+/// The bytes that describe a payload. Most heads fit on the stack.
 pub type Head = SmallVec<[u8; 128]>;
 
-/// What is wrong with bytes that a peer wrote.
+/// Why bytes from a peer cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes end too early.
@@ -13,20 +13,20 @@ pub enum DecodeError {
     Truncated {
         /// What was being decoded.
         what: &'static str,
-        /// Bytes that it needs.
+        /// Number of bytes needed.
         needed: usize,
-        /// Bytes that there are.
+        /// Number of bytes left.
         left: usize,
     },
-    /// Bytes follow after the last thing expected.
+    /// Bytes follow after the expected end.
     #[error("{extra} bytes follow the end of {what}")]
     Trailing {
         /// What was being decoded.
         what: &'static str,
-        /// Bytes too many.
+        /// Number of excess bytes.
         extra: usize,
     },
-    /// Written by a version of Nervure that this build does not read.
+    /// The encoding has a version that this build does not read.
     #[error("{what} is written in version {found}, this build reads version {expected}")]
     Version {
         /// What was being decoded.
@@ -36,31 +36,31 @@ pub enum DecodeError {
         /// The version that this build reads.
         expected: u8,
     },
-    /// A code that means nothing.
+    /// A code has no meaning.
     #[error("{code} is not a known {what}")]
     Code {
-        /// What the code should have named.
+        /// What the code should identify.
         what: &'static str,
         /// The code found.
         code: u64,
     },
-    /// Larger than the limit that keeps a hostile peer from exhausting memory.
+    /// A size or count exceeds the limit that keeps a malicious peer from exhausting memory.
     #[error("{what} is {found}, the limit is {limit}")]
     Limit {
         /// What is too large.
         what: &'static str,
-        /// How large it claims to be.
+        /// The size found.
         found: u64,
-        /// How large it may be.
+        /// The limit.
         limit: u64,
     },
-    /// Text that is not UTF-8.
+    /// A text is not UTF-8.
     #[error("{what} is not UTF-8")]
     Utf8 {
-        /// What should have been text.
+        /// What should be text.
         what: &'static str,
     },
-    /// Well-formed, but against a rule of the thing decoded.
+    /// The bytes are well-formed but break a rule.
     #[error("{what}: {reason}")]
     Invalid {
         /// What was being decoded.
@@ -70,7 +70,7 @@ pub enum DecodeError {
     },
 }
 
-/// Appends numbers in LEB128: seven bits a byte, lowest first.
+/// Appends a number in LEB128: 7 bits per byte, lowest first.
 pub(crate) fn put_number(out: &mut Head, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -79,13 +79,13 @@ pub(crate) fn put_number(out: &mut Head, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Appends counted bytes.
+/// Appends length-prefixed bytes.
 pub(crate) fn put_bytes(out: &mut Head, bytes: &[u8]) {
     put_number(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// Takes bytes apart, front to back.
+/// Decodes bytes from front to back.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -150,7 +150,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A number that counts things of this host's memory.
+    /// A number that must fit in `usize`.
     pub(crate) fn size(&mut self, what: &'static str) -> Result<usize, DecodeError> {
         let found = self.number(what)?;
         usize::try_from(found).map_err(|_| DecodeError::Limit {
@@ -160,7 +160,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A count of items of which each takes one byte or more, so that it bounds the memory they need.
+    /// A count of items of at least one byte each. It is checked against the bytes left, which
+    /// bounds the memory for the items.
     pub(crate) fn count(&mut self, what: &'static str, limit: usize) -> Result<usize, DecodeError> {
         let found = self.size(what)?;
         let limit = limit.min(self.rest.len());
@@ -196,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_survive_at_every_width() {
+    fn numbers_of_every_width_round_trip() {
         for number in (0..64)
             .flat_map(|bit| [1_u64 << bit, (1 << bit) - 1])
             .chain([u64::MAX])

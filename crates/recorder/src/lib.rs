@@ -3,7 +3,7 @@
 //! [`Recorder`] writes samples in a form that viewers such as Foxglove display: images are images,
 //! and numbers can be plotted. It also keeps everything that is needed to publish the samples again
 //! as they were. [`Recording`] reads these files, and MCAP files and ROS 2 bags of other programs,
-//! including files that were cut short. docs/reference/recording.md describes the contents of a file.
+//! including files that were cut short. docs/reference/recording.md describes the file contents.
 
 mod arrow_ipc;
 mod bag;

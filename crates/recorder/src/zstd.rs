@@ -9,15 +9,15 @@ use tempfile::NamedTempFile;
 
 use crate::read_error::ReadError;
 
-/// What a frame of zstd begins with.
+/// First bytes of every zstd frame.
 pub(crate) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// A file may unpack to `MAX_RATIO` times its length plus `ALLOWANCE_BYTES`. Real messages of robots stay far
-/// below this ratio; the allowance is for small files.
+/// A file may unpack to `MAX_RATIO` times its length plus `ALLOWANCE_BYTES`. Real messages of robots
+/// stay far below this ratio; the allowance is for small files.
 const MAX_RATIO: u64 = 100;
 const ALLOWANCE_BYTES: u64 = 64 << 20;
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Unpacks a file into a temporary one, which goes with the value.
+/// Unpacks a file into a temporary file, which is deleted on drop.
 pub(crate) fn unpack_file(path: &Path) -> Result<NamedTempFile, ReadError> {
     let io = |source| ReadError::Io {
         path: path.to_owned(),
@@ -46,7 +46,7 @@ pub(crate) fn unpack_file(path: &Path) -> Result<NamedTempFile, ReadError> {
     Ok(unpacked)
 }
 
-/// All frames, one behind the other. Stops behind the limit.
+/// Unpacks all frames of the file. Stops one byte after the limit.
 fn unpack_frames(packed: &mut BufReader<File>, limit: u64, unpacked: &File) -> io::Result<u64> {
     use std::io::BufRead;
     let mut unpacked = BufWriter::with_capacity(BUFFER_BYTES, unpacked);
@@ -71,7 +71,7 @@ fn cannot_unpack(path: &Path, error: &io::Error) -> ReadError {
     }
 }
 
-/// Unpacks a message.
+/// Unpacks a message to at most `max_bytes`.
 pub(crate) fn unpack_message(packed: &[u8], max_bytes: usize) -> Result<Vec<u8>, String> {
     let decoder = StreamingDecoder::new(packed).map_err(|error| error.to_string())?;
     let mut unpacked = Vec::new();
@@ -90,7 +90,7 @@ pub(crate) fn unpack_message(packed: &[u8], max_bytes: usize) -> Result<Vec<u8>,
 mod tests {
     use super::*;
 
-    /// A frame with a single block, which repeats one byte: RFC 8878, 3.1.1.
+    /// A frame with a single block that repeats one byte: RFC 8878, 3.1.1.
     fn repeated(byte: u8, count: u32) -> Vec<u8> {
         const SINGLE_SEGMENT_FOUR_BYTE_SIZE: u8 = 0b1010_0000;
         const LAST_BLOCK_RLE: u32 = 0b011;
@@ -122,7 +122,7 @@ mod tests {
         std::fs::write(&path, &frames).unwrap();
         let unpacked = std::fs::read(unpack_file(&path).unwrap().path()).unwrap();
         assert_eq!(unpacked, [vec![1; 1000], vec![2; 500]].concat());
-        // A block holds 128 KB at most: 600 of them in 7 KB.
+        // 600 blocks of 128 KiB, the largest size of a block, packed into 7 KB.
         std::fs::write(&path, repeated(1, 128 << 10).repeat(600)).unwrap();
         let error = unpack_file(&path).unwrap_err().to_string();
         assert!(

@@ -1,21 +1,24 @@
 //! Arrow arrays in a payload.
 //!
-//! The place of every buffer follows from the schema and a few numbers in the head, by one rule: walk the types depth
-//! first, and lay each array's buffers down one after the other, validity first, then Arrow's order, then the children. A
-//! buffer of 64 bytes or more starts on a multiple of 64, a smaller one on its type's alignment and at least 8, so that a
-//! small record batch stays small. Gaps are zero. Buffers so cannot overlap nor reach beyond each other, and nothing has
-//! to be said about them but what the schema does not know:
+//! The position of every buffer follows from the schema and a few numbers in the head. The types
+//! are walked depth first. The buffers of each array are placed one after the other: validity
+//! first, then Arrow's order, then the children. A buffer of 64 bytes or more starts at a multiple
+//! of 64. A smaller one starts at its type's alignment, and at least 8, so that a small record
+//! batch stays small. Gaps are zero. With this rule, buffers cannot overlap or exceed the payload,
+//! and the head only has to add what the schema does not determine:
 //!
 //! - for each array that may have nulls, whether it has: without nulls there is no validity bitmap;
-//! - bytes of the values of text and binary, items of the child of lists, list views, dictionaries, run-end encoded
-//!   arrays (their runs) and each child of dense unions; of views the number of data buffers and the bytes of each.
+//! - the size in bytes of the values of text and binary; the number of items in the child of lists,
+//!   list views, dictionaries, run-end encoded arrays (their runs) and in each child of dense unions;
+//!   for views, the number of data buffers and the size in bytes of each.
 //!
-//! Arrays always start at offset 0: slices are cut to what they use ([`Plan`]), whatever they were cut from.
+//! Arrays always start at offset 0: of a slice, only the part in use is sent ([`Plan`]).
 //!
 //! # What the receiver trusts
-//! Nothing. Fixed-width values and binary values are viewed in place: any bit pattern is a valid one, and a sender that
-//! alters them later gives wrong numbers. All that memory safety hangs on (offsets, sizes, views, dictionary keys, run
-//! ends, type ids, bitmaps, and text, which Rust assumes to be UTF-8) is copied into private memory first and validated
+//! Nothing. Fixed-width values and binary values are viewed in place: every bit pattern is valid,
+//! so a sender that alters them later causes wrong numbers at most. Everything that memory safety
+//! depends on (offsets, sizes, views, dictionary keys, run ends, type ids, bitmaps, and text, which
+//! Rust assumes to be UTF-8) is first copied into private memory and validated there ([`read`]).
 //! there ([`read`]).
 
 mod piece;
@@ -36,16 +39,16 @@ pub use write::{ArraySample, Plan, PlanError};
 
 use crate::wire::{DecodeError, Head, Reader, put_bytes, put_number};
 
-/// What a head says about an Arrow array; the rest follows from its schema.
+/// The part of a head that describes an Arrow array. The rest follows from its schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayLayout {
     pub(crate) length: usize,
-    /// The numbers that the schema does not know, in the order of the walk.
+    /// The numbers that the schema does not determine, in the order of the walk.
     pub(crate) numbers: Head,
 }
 
 impl ArrayLayout {
-    /// Number of elements, or rows.
+    /// Number of elements or rows.
     pub fn len(&self) -> usize {
         self.length
     }
@@ -67,28 +70,28 @@ impl ArrayLayout {
     }
 }
 
-/// Lengths of arrays whose payload does not bound them (of type null, of structs without fields, run-end encoded) stop
-/// here, so that no receiver can be made to allocate for rows that cost their sender nothing.
+/// Limit on the length of arrays that take no payload (type null, structs without fields, run-end
+/// encoded). Otherwise a sender could make receivers allocate for rows that cost it nothing.
 pub const MAX_WEIGHTLESS_LENGTH: usize = 1 << 20;
 
-/// Whether a payload of this size may hold arrays of this length: a row takes a bit at least.
+/// Whether a payload of this size can hold arrays of this length. A row takes at least one bit.
 pub(crate) fn length_fits(length: usize, payload_bytes: usize) -> bool {
     length <= MAX_WEIGHTLESS_LENGTH.max(payload_bytes.saturating_mul(8))
 }
 
-/// Deals out the payload, buffer after buffer. The rule is part of the format.
+/// Assigns positions in the payload to consecutive buffers. The rule is part of the format.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     end: usize,
 }
 
 impl Places {
-    /// Bytes of all buffers so far.
+    /// Total length of the buffers so far, in bytes.
     pub(crate) fn end(&self) -> usize {
         self.end
     }
 
-    /// The place of the next buffer; `None` where it would lie beyond any memory.
+    /// The position of the next buffer; `None` on overflow.
     pub(crate) fn next(&mut self, bytes: usize, alignment: usize) -> Option<Range<usize>> {
         let alignment = if bytes >= 64 { 64 } else { alignment.max(8) };
         let start = self.end.checked_next_multiple_of(alignment)?;

@@ -1,4 +1,4 @@
-//! What a buffer of an array becomes in a payload.
+//! Buffers of an array as they are written to a payload.
 
 use arrow_buffer::BooleanBuffer;
 use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
@@ -6,9 +6,9 @@ use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
 /// The content of one buffer.
 #[derive(Debug)]
 pub(super) enum Piece<'a> {
-    /// As it is.
+    /// Copied unchanged.
     Bytes(&'a [u8]),
-    /// Moved to the first bit.
+    /// Shifted to start at the first bit.
     Bits(BooleanBuffer),
     /// Offsets into a child that is sent from `base` on.
     Offsets {
@@ -16,7 +16,7 @@ pub(super) enum Piece<'a> {
         width: usize,
         base: i64,
     },
-    /// Offsets of list views; those of empty lists point anywhere.
+    /// Offsets of list views. Those of empty lists may have any value.
     ViewOffsets {
         offsets: &'a [u8],
         sizes: &'a [u8],
@@ -29,15 +29,15 @@ pub(super) enum Piece<'a> {
         offsets: &'a [u8],
         bases: Vec<usize>,
     },
-    /// Ends of runs of the `length` elements after the first `start`.
+    /// Run ends of the `length` elements after the first `start`.
     RunEnds {
         ends: &'a [u8],
         width: usize,
         start: i64,
         length: i64,
     },
-    /// Views into data buffers, each of which is sent from its own base on. What stands in the place of a null is
-    /// anything, and becomes empty.
+    /// Views into data buffers, each of which is sent from its own base on. The view of a null may
+    /// have any value, and is replaced by an empty one.
     Views {
         views: &'a [u8],
         valid: Option<BooleanBuffer>,
@@ -46,7 +46,7 @@ pub(super) enum Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// Writes the buffer into as many bytes as it takes.
+    /// Writes the buffer. `out` has its exact length.
     pub(super) fn write(&self, out: &mut [u8]) {
         match self {
             Self::Bytes(bytes) => out.copy_from_slice(bytes),
@@ -111,10 +111,10 @@ impl Piece<'_> {
     }
 }
 
-/// Bytes of a view of text or binary.
+/// Size of a view of text or binary.
 pub(super) const VIEW_BYTES: usize = 16;
 
-/// The view, if its text or binary lies in a data buffer.
+/// The view, if its text or binary is in a data buffer.
 pub(super) fn long_view(view: u128) -> Option<ByteView> {
     let view = ByteView::from(view);
     (view.length > MAX_INLINE_VIEW_LEN).then_some(view)
@@ -124,7 +124,7 @@ pub(super) fn view(views: &[u8], index: usize) -> u128 {
     u128::from_le_bytes(fixed(&views[index * VIEW_BYTES..][..VIEW_BYTES]))
 }
 
-/// One of the integers of 2, 4 or 8 bytes that Arrow's offsets and run ends are made of. The bytes need no alignment.
+/// An integer of 2, 4 or 8 bytes, as in Arrow's offsets and run ends. Needs no alignment.
 pub(super) fn word(words: &[u8], width: usize, index: usize) -> i64 {
     let bytes = &words[index * width..][..width];
     match width {
@@ -144,5 +144,5 @@ fn map_words(width: usize, words: &[u8], out: &mut [u8], map: impl Fn(usize, i64
 fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes
         .try_into()
-        .expect("the caller cut as many bytes as the type has")
+        .expect("the caller passes the size of the type")
 }

@@ -1,7 +1,7 @@
-//! Where the parts of an array lie in its payload, for those who describe them in another format.
+//! The positions of the parts of an array in its payload, for describing them in another format.
 //!
-//! The order of buffers in a payload is that of Arrow's columnar format, so that a payload is the body of an IPC message,
-//! once somebody says where each buffer begins.
+//! The buffers of a payload are in the order of Arrow's columnar format. So a payload can be the
+//! body of an IPC message whose metadata gives the position of each buffer.
 
 use std::ops::Range;
 
@@ -11,51 +11,52 @@ use arrow_schema::{DataType, UnionMode};
 use super::{ArrayLayout, BITS, Places, length_fits};
 use crate::wire::{DecodeError, Reader};
 
-/// Where the parts of an array lie in its payload. Every place is within the payload.
+/// The positions of the parts of an array in its payload. Every range is within the payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// The array and its children, depth first.
     pub nodes: Vec<Node>,
-    /// The buffers of all nodes, in the order of Arrow's columnar format. A validity bitmap that the array could have and
-    /// has not is an empty place.
+    /// The buffers of all nodes, in the order of Arrow's columnar format. The range is empty for a
+    /// validity bitmap that the array could have but does not.
     pub buffers: Vec<Range<usize>>,
-    /// Of each array of views, how many data buffers it has.
+    /// The number of data buffers of each array of views.
     pub view_buffers: Vec<usize>,
 }
 
-/// An array or a child of one.
+/// An array, or a child of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its elements.
+    /// Number of elements.
     pub length: usize,
-    /// Its validity bitmap, where it has one.
+    /// Position of the validity bitmap; `None` without one.
     pub validity: Option<Range<usize>>,
-    /// Whether it is of the type null, all of whose elements are, without a bitmap.
+    /// Whether the type is null: all elements are null, without a bitmap.
     pub is_null: bool,
 }
 
-/// Why there is no placement.
+/// Why the positions cannot be determined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
     /// The head is damaged.
     #[error(transparent)]
     Head(#[from] DecodeError),
-    /// The head describes more than the payload, or than a payload can hold.
+    /// The head describes more than the payload holds, or than it can hold.
     #[error("the array's head does not fit its payload of {payload_bytes} bytes")]
     Payload {
-        /// Bytes of the payload.
+        /// Length of the payload.
         payload_bytes: usize,
     },
-    /// In Arrow's formats a dictionary is a message of its own.
+    /// Arrow's formats put a dictionary into a message of its own.
     #[error("a dictionary has no place among the buffers of its array")]
     Dictionary,
 }
 
 impl Placement {
-    /// Where the parts of an array of that type lie, without looking at the payload.
+    /// The positions of the parts of an array of the given type. Does not read the payload.
     ///
     /// # Errors
-    /// When the head is damaged or describes more than the payload, and for types with dictionaries.
+    /// If the head is damaged or describes more than the payload holds, and for types with
+    /// dictionaries.
     pub fn new(
         layout: &ArrayLayout,
         data_type: &DataType,
@@ -84,7 +85,7 @@ struct Walk<'a> {
     placement: Placement,
 }
 
-/// The same walk as that of [`super::read`].
+/// Walks types in the same order as [`super::read`].
 impl Walk<'_> {
     fn array(&mut self, data_type: &DataType, length: usize) -> Result<(), PlacementError> {
         if !length_fits(length, self.payload_bytes) {
@@ -160,7 +161,7 @@ impl Walk<'_> {
             DataType::Dictionary(..) => return Err(PlacementError::Dictionary),
             DataType::RunEndEncoded(run_ends, values) => {
                 let runs = self.number("runs")?;
-                // The ends of runs are an array that is never null, and says nothing of it.
+                // The array of run ends is never null, and the head has no mark of nulls for it.
                 self.placement.nodes.push(Node {
                     length: runs,
                     validity: None,
@@ -179,7 +180,7 @@ impl Walk<'_> {
         Ok(self.numbers.size(what)?)
     }
 
-    /// The buffers of fixed width of a type, of `count` elements each.
+    /// The fixed-width buffers of a type, with `count` elements each.
     fn words(&mut self, data_type: &DataType, count: usize) -> Result<(), PlacementError> {
         for spec in arrow_data::layout(data_type).buffers {
             if let BufferSpec::FixedWidth {
@@ -195,7 +196,7 @@ impl Walk<'_> {
 
     fn place(&mut self, bytes: usize, alignment: usize) -> Result<Range<usize>, PlacementError> {
         let place = self.places.next(bytes, alignment);
-        // An empty buffer lies anywhere, behind the end as well.
+        // The position of an empty buffer may be anywhere, even beyond the end.
         let place = place.map(|place| if place.is_empty() { 0..0 } else { place });
         let place = place.filter(|place| place.end <= self.payload_bytes);
         let place = place.ok_or(PlacementError::Payload {

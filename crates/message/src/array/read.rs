@@ -1,4 +1,4 @@
-//! From a payload that may be hostile to a valid array.
+//! Reads a valid array from an untrusted payload.
 
 use std::hint::black_box;
 
@@ -16,37 +16,37 @@ pub enum ArrayError {
     /// The head is damaged.
     #[error("the head does not describe an array of the type {data_type}")]
     Head {
-        /// The type that the schema announced.
+        /// The type of the schema.
         data_type: DataType,
-        /// What is wrong.
+        /// The defect of the head.
         source: DecodeError,
     },
     /// The head describes more or fewer bytes than the payload has.
     #[error("the head describes {described} bytes of payload, there are {found}")]
     PayloadBytes {
-        /// Bytes that the head describes.
+        /// Length that the head describes.
         described: usize,
-        /// Bytes that there are.
+        /// Length of the payload.
         found: usize,
     },
     /// An array is longer than any payload of this size can hold.
     #[error("an array of length {length} does not fit a payload of {payload_bytes} bytes")]
     Length {
-        /// Length that the head claims.
+        /// Length according to the head.
         length: usize,
-        /// Bytes that there are.
+        /// Length of the payload.
         payload_bytes: usize,
     },
-    /// Arrow's own rules do not hold.
+    /// The array breaks a rule of Arrow.
     #[error("the payload is not a valid array")]
     Invalid(#[from] ArrowError),
 }
 
-/// The array that a sample holds, on a payload that it keeps alive; [`payload_buffer`](crate::payload_buffer) makes one
-/// out of whatever owns the bytes.
+/// Reads an array from its payload, which the array keeps alive.
+/// [`payload_buffer`](crate::payload_buffer) makes a buffer of any owner of bytes.
 ///
 /// # Errors
-/// When head, schema and payload do not fit each other, or the values break a rule of Arrow.
+/// If head, schema and payload do not match, or the values break a rule of Arrow.
 pub fn read(
     layout: &ArrayLayout,
     schema: &Schema,
@@ -102,7 +102,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Each array is built, and so validated, before the one that it is a child of.
+    /// Children are built, and thereby validated, before their parent.
     fn array(&mut self, data_type: &DataType, length: usize) -> Result<ArrayData, WalkError> {
         if !length_fits(length, self.payload.len()) {
             return Err(WalkError::Array(ArrayError::Length {
@@ -191,7 +191,7 @@ impl Walk<'_> {
         Ok(self.numbers.size(what)?)
     }
 
-    /// The buffers of offsets, sizes, views, keys or type ids, of `count` each.
+    /// The buffers of offsets, sizes, views, keys or type ids, with `count` elements each.
     fn words(&mut self, data_type: &DataType, count: usize) -> Result<Vec<Buffer>, WalkError> {
         fixed_widths(data_type)
             .map(|(width, alignment)| self.private(count, width, alignment))
@@ -230,7 +230,8 @@ impl Walk<'_> {
         Ok(buffer)
     }
 
-    /// The next buffer, copied to where no peer can write: what is validated there stays valid.
+    /// The next buffer, copied to memory that no peer can write, so that validated bytes stay
+    /// valid.
     fn private(
         &mut self,
         count: usize,
@@ -238,12 +239,12 @@ impl Walk<'_> {
         alignment: usize,
     ) -> Result<Buffer, WalkError> {
         let shared = self.shared(count, width, alignment)?;
-        // The compiler may not take the copy for equal to its source, and read that again.
+        // Keeps the compiler from reading the source again in place of the copy.
         Ok(black_box(Buffer::from(shared.as_slice())))
     }
 }
 
-/// Bytes and alignment of an element, in each buffer that has elements of fixed width.
+/// Size and alignment of an element, for each fixed-width buffer of a type.
 fn fixed_widths(data_type: &DataType) -> impl Iterator<Item = (usize, usize)> + use<> {
     arrow_data::layout(data_type)
         .buffers

@@ -1,4 +1,5 @@
-//! Random arrays of random types, cut out of larger ones at every level, to a payload and back; then with damage.
+//! Random arrays of random types, sliced at every level, are written to a payload and read back,
+//! with and without damage.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::*;
 use crate::schema::Schema;
 use crate::view::payload_buffer;
 
-/// A payload as the plane gives it: whole, and aligned.
+/// A payload as in shared memory: of the full length, and aligned.
 fn payload_of(plan: &Plan<'_>) -> Buffer {
     let mut payload = arrow_buffer::MutableBuffer::from_len_zeroed(plan.payload_bytes());
     plan.write(payload.as_slice_mut());
@@ -22,7 +23,7 @@ fn payload_of(plan: &Plan<'_>) -> Buffer {
     assert_eq!(
         over_rubbish,
         payload.as_slice(),
-        "nothing that lay there before is sent along"
+        "all earlier content is overwritten"
     );
     payload_buffer(Buffer::from(payload))
 }
@@ -45,7 +46,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn arrays_survive(data_type in types(), length in 0..40_usize, seed: u64) {
+    fn arrays_round_trip(data_type in types(), length in 0..40_usize, seed: u64) {
         let array = Random(seed).array(&data_type, length, true);
         array.validate_full().unwrap();
         let copy = round_trip(&array);
@@ -55,7 +56,7 @@ proptest! {
     }
 
     #[test]
-    fn places_are_those_where_the_reader_finds_the_buffers(
+    fn placements_match_the_buffers_of_the_reader(
         data_type in types(), length in 0..40_usize, seed: u64,
     ) {
         let array = Random(seed).array(&data_type, length, true);
@@ -97,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn arrays_that_nobody_validated_are_refused_or_sent(
+    fn arrays_without_validation_are_refused_or_sent(
         data_type in types(), length in 0..20_usize, seed: u64, part: prop::sample::Index, damage in 0..6,
     ) {
         let mut random = Random(seed);
@@ -110,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn damage_during_and_after_reading_never_reaches_what_was_validated(
+    fn damage_during_and_after_reading_never_reaches_validated_bytes(
         data_type in types(), length in 0..20_usize, seed: u64,
     ) {
         let array = Random(seed).array(&data_type, length, true);
@@ -122,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn schemas_survive(data_type in types(), nullable: bool) {
+    fn schemas_round_trip(data_type in types(), nullable: bool) {
         let field = Field::new("Größe", data_type, nullable).with_metadata(
             arrow_schema::Metadata::new().with("unit", "m").with("", "empty key"));
         let schema = Schema::array(field.clone()).unwrap();
@@ -132,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_schemas_are_refused_or_hold_to_the_rules(
+    fn damaged_schemas_are_refused_or_valid(
         data_type in types(), at: prop::sample::Index, byte: u8, seed: u64,
     ) {
         let schema = schema_of(&data_type);
@@ -142,7 +143,7 @@ proptest! {
         let Ok(damaged) = Schema::decode(&bytes) else { return Ok(()) };
         let again = Schema::array(damaged.root().clone()).unwrap();
         prop_assert_eq!(again.root(), damaged.root());
-        // Arrays of another type must not be read as what they are not.
+        // Arrays of another type must not be read by this schema.
         let array = Random(seed).array(&data_type, 5, true);
         let plan = Plan::new(&array).unwrap();
         if let Ok(array) = read(plan.layout(), &damaged, &payload_of(&plan)) {
@@ -156,8 +157,7 @@ proptest! {
     }
 }
 
-/// The array with one part of it, at any depth, as a careless producer in another language could have left it.
-/// In Arrow's order: an array, its validity, its other buffers, its children.
+/// Asserts the positions in Arrow's order: an array, its validity, its other buffers, its children.
 fn assert_placed<'a>(
     array: &ArrayData,
     nodes: &mut impl Iterator<Item = &'a Node>,
@@ -183,6 +183,8 @@ fn assert_placed<'a>(
         .for_each(|child| assert_placed(child, nodes, buffers));
 }
 
+/// The array with one part changed, at any depth, as a faulty producer in another language could
+/// have left it.
 fn broken(
     array: &ArrayData,
     random: &mut Random,
@@ -228,13 +230,13 @@ fn broken(
         unsafe_code,
         reason = "arrays that come from other languages are not validated either"
     )]
-    // SAFETY: Plan alone looks at the array, and it takes nothing about it for granted.
+    // SAFETY: Only `Plan` reads the array, and it validates every part that it uses.
     unsafe {
         builder.build_unchecked()
     }
 }
 
-/// Everything but fixed-width values and binary values is private.
+/// Asserts that everything but fixed-width values and binary values is in private memory.
 fn assert_private(array: &ArrayData, is_private: &impl Fn(&Buffer) -> bool) {
     use DataType::*;
     if let Some(nulls) = array.nulls() {
@@ -342,7 +344,7 @@ fn values_lie_in_the_payload_itself() {
 }
 
 #[test]
-fn the_payload_is_as_long_as_the_head_says() {
+fn payloads_of_other_lengths_than_the_head_describes_are_refused() {
     let array = ArrayData::builder(DataType::Int16)
         .len(3)
         .add_buffer(Buffer::from_vec(vec![1_i16, 2, 3]));
@@ -362,7 +364,7 @@ fn the_payload_is_as_long_as_the_head_says() {
 }
 
 #[test]
-fn what_stands_in_the_place_of_a_null_view_is_not_sent() {
+fn the_view_of_a_null_is_not_sent() {
     let views = Buffer::from_vec(vec![u128::MAX, 0]);
     let array = ArrayData::builder(DataType::Utf8View)
         .len(2)
@@ -370,9 +372,9 @@ fn what_stands_in_the_place_of_a_null_view_is_not_sent() {
     let array = array.nulls(Some(NullBuffer::from(vec![false, true])));
     #[expect(
         unsafe_code,
-        reason = "other languages leave anything in the place of a null"
+        reason = "other languages leave any value in the view of a null"
     )]
-    // SAFETY: Plan alone looks at the array, and it takes nothing about it for granted.
+    // SAFETY: Only `Plan` reads the array, and it validates every part that it uses.
     let array = unsafe { array.build_unchecked() };
     let copy = round_trip(&array);
     copy.validate_full().unwrap();
@@ -380,7 +382,7 @@ fn what_stands_in_the_place_of_a_null_view_is_not_sent() {
 }
 
 #[test]
-fn rows_that_cost_nothing_are_bounded() {
+fn rows_without_payload_are_limited() {
     let rows = ArrayData::new_null(&DataType::Null, MAX_WEIGHTLESS_LENGTH + 1);
     assert!(matches!(Plan::new(&rows), Err(PlanError::Length { .. })));
     let layout = ArrayLayout {
@@ -400,7 +402,7 @@ fn rows_that_cost_nothing_are_bounded() {
 }
 
 #[test]
-fn another_schema_than_the_arrays_is_named() {
+fn a_mismatched_schema_is_named() {
     let array = ArrayData::new_empty(&DataType::Int8);
     let schema = schema_of(&DataType::Utf8);
     let error = ArraySample::new(&array, &schema).unwrap_err();
@@ -499,7 +501,7 @@ fn types() -> impl Strategy<Value = DataType> {
     })
 }
 
-/// A small generator of its own, so that an array follows from its type, length and seed.
+/// A small generator, so that an array is determined by its type, length and seed.
 struct Random(u64);
 
 impl Random {
@@ -528,7 +530,7 @@ impl Random {
             .collect()
     }
 
-    /// An array of the length that was cut from a longer one.
+    /// An array of the given length, sliced from a longer one.
     fn array(&mut self, data_type: &DataType, length: usize, nullable: bool) -> ArrayData {
         let (before, after) = if self.below(2) == 0 {
             (0, 0)
@@ -694,7 +696,7 @@ impl Random {
     }
 }
 
-/// Integers in the width of the type's first buffer.
+/// Integers of the width of the type's first buffer.
 fn words(data_type: &DataType, words: impl Iterator<Item = i64>) -> Buffer {
     let BufferSpec::FixedWidth { byte_width, .. } = arrow_data::layout(data_type).buffers[0] else {
         panic!("{data_type} starts with integers")

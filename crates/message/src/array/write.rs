@@ -1,4 +1,4 @@
-//! From an array, or a slice of one, to a payload: one copy of what is used.
+//! Writes an array, or a slice of one, to a payload, copying only what is used.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::{ArrayLayout, BITS, Places, length_fits};
 use crate::schema::Schema;
 use crate::wire::{Head, put_number};
 
-/// An array to be sent under a schema.
+/// An array to be sent, with its schema.
 #[derive(Debug)]
 pub struct ArraySample<'a> {
     schema: &'a Schema,
@@ -20,8 +20,10 @@ pub struct ArraySample<'a> {
 }
 
 impl<'a> ArraySample<'a> {
+    /// Plans how the array is sent.
+    ///
     /// # Errors
-    /// When the array is not of the schema's type, or breaks a rule of Arrow.
+    /// If the array does not have the schema's type, or breaks a rule of Arrow.
     pub fn new(array: &'a ArrayData, schema: &'a Schema) -> Result<Self, PlanError> {
         if array.data_type() != schema.data_type() {
             return Err(PlanError::Type {
@@ -40,13 +42,13 @@ impl<'a> ArraySample<'a> {
         self.schema
     }
 
-    /// How the array goes into the payload.
+    /// How the array is written to the payload.
     pub fn plan(&self) -> &Plan<'a> {
         &self.plan
     }
 }
 
-/// How an array goes into a payload: which bytes, where, and what changes on the way.
+/// How an array is written to a payload: which bytes, at which positions, and with which changes.
 #[derive(Debug)]
 pub struct Plan<'a> {
     layout: ArrayLayout,
@@ -57,7 +59,7 @@ pub struct Plan<'a> {
 /// Why an array cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// Not the type that was announced.
+    /// The array does not have the announced type.
     #[error("expected an array of type {expected}, got {found}")]
     Type {
         /// Type of the schema.
@@ -73,25 +75,26 @@ pub enum PlanError {
         /// Type of that part.
         data_type: DataType,
     },
-    /// More bytes than there can be.
+    /// The size overflows.
     #[error("the array does not fit in memory")]
     TooLarge,
-    /// A length that no receiver would accept.
+    /// The length exceeds the limit that receivers enforce.
     #[error(
         "an array of {length} elements without data is longer than the limit, {}",
         super::MAX_WEIGHTLESS_LENGTH
     )]
     Length {
-        /// The length.
+        /// Length of the array.
         length: usize,
     },
 }
 
 impl<'a> Plan<'a> {
-    /// Walks the array, without copying. Only what decides about places is checked: the receiver validates.
+    /// Walks the array without copying it. Checks only what determines positions: the receiver
+    /// validates the rest.
     ///
     /// # Errors
-    /// When the array breaks a rule of Arrow, as one from another language may.
+    /// If the array breaks a rule of Arrow, as arrays from other languages may.
     pub fn new(array: &'a ArrayData) -> Result<Self, PlanError> {
         let layout = ArrayLayout {
             length: array.len(),
@@ -120,25 +123,26 @@ impl<'a> Plan<'a> {
         Ok(plan)
     }
 
-    /// What the head has to say.
+    /// The description for the head.
     pub fn layout(&self) -> &ArrayLayout {
         &self.layout
     }
 
-    /// Bytes of the payload.
+    /// Length of the payload, in bytes.
     pub fn payload_bytes(&self) -> usize {
         self.payload_bytes
     }
 
-    /// Writes the payload, all of it: gaps become zero, so that nothing that lay there before is sent along.
+    /// Writes the whole payload. Gaps become zero, so that no earlier content of the memory is
+    /// sent.
     ///
     /// # Panics
-    /// When `payload` is not of [`Self::payload_bytes`].
+    /// If the length of `payload` is not [`Self::payload_bytes`].
     pub fn write(&self, payload: &mut [u8]) {
         assert_eq!(
             payload.len(),
             self.payload_bytes,
-            "the payload has the size that was planned"
+            "the payload has the planned size"
         );
         let mut end = 0;
         for (place, piece) in &self.pieces {
@@ -156,7 +160,8 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Plans `length` elements from `start` on. The mirror of the walk that reads: the two are read side by side.
+    /// Plans `length` elements from `start` on. Mirrors the walk in `read.rs`, so that the two can
+    /// be compared side by side.
     fn array(
         &mut self,
         array: &'a ArrayData,
@@ -254,7 +259,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Offsets of text, binary and lists; returns what they use of the values.
+    /// Plans offsets of text, binary and lists. Returns the range of values that they use.
     fn offsets(&mut self, part: &Part<'a, '_>) -> Result<Range<usize>, PlanError> {
         const ZERO: &[u8] = &[0; 8];
         let invalid = |what| part.invalid(what);
@@ -414,7 +419,7 @@ impl<'a> Walk<'a> {
         put_number(&mut self.plan.layout.numbers, number as u64);
     }
 
-    /// A buffer of one value an element, as it is.
+    /// Plans a buffer with one value per element, unchanged.
     fn values(&mut self, part: &Part<'a, '_>, index: usize) -> Result<(), PlanError> {
         let bytes = part.buffer(index, part.length)?;
         self.place(bytes.len(), part.spec(index)?.1, Piece::Bytes(bytes))
@@ -455,12 +460,12 @@ impl<'a> Part<'a, '_> {
             .ok_or_else(|| self.invalid("children"))
     }
 
-    /// Bytes of an element of the buffer.
+    /// Size of an element of the buffer.
     fn width(&self, index: usize) -> Result<usize, PlanError> {
         Ok(self.spec(index)?.0)
     }
 
-    /// Width and alignment of an element of the buffer.
+    /// Size and alignment of an element of the buffer.
     fn spec(&self, index: usize) -> Result<(usize, usize), PlanError> {
         match self.layout.buffers.get(index) {
             Some(BufferSpec::FixedWidth {
@@ -492,7 +497,7 @@ struct Window {
 }
 
 impl Window {
-    /// `None` where the numbers are none of a valid array.
+    /// Returns `None` if the numbers cannot be those of a valid array.
     fn include(&mut self, offset: i64, size: i64) -> Option<()> {
         let (offset, size) = (usize::try_from(offset).ok()?, usize::try_from(size).ok()?);
         if size > 0 {
@@ -509,7 +514,7 @@ impl Window {
     }
 }
 
-/// Validity of the elements; `None` where none of them is null.
+/// Validity of the elements; `None` if none of them is null.
 fn validity(
     array: &ArrayData,
     start: usize,
@@ -525,7 +530,7 @@ fn validity(
     Ok((length == array.len() || bits.count_set_bits() < length).then_some(bits))
 }
 
-/// The first of `count` indices for which `is_before` does not hold.
+/// The first of `count` indices for which `is_before` is false.
 fn partition_point(count: usize, is_before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, count);
     while low < high {

@@ -1,24 +1,25 @@
-//! Values of one type, collected one by one.
+//! Columns: values of one type, collected one by one.
 
 use smallvec::SmallVec;
 
 use crate::dtype::DType;
 use crate::tensor::TensorLayout;
 
-/// Values of one type, `None` among them. `T` is what knows the elements of a tensor.
+/// Values of one type, including nulls. `T` holds the elements of a tensor.
 ///
-/// Integers become floats beside floats, and unsigned beside integers above `i64::MAX`.
+/// Integers become floats if the column has floats, and unsigned if it has integers above
+/// `i64::MAX`.
 #[derive(Debug)]
 pub struct Column<T> {
     pub(super) length: usize,
-    /// Indices of the values that are `None`, ascending.
+    /// Indices of the nulls, ascending.
     pub(super) nulls: Vec<usize>,
     pub(super) values: Values<T>,
 }
 
 #[derive(Debug)]
 pub(super) enum Values<T> {
-    /// Nothing but nulls so far.
+    /// Only nulls so far.
     Unknown,
     Bool(Vec<bool>),
     Integer(Vec<i64>),
@@ -34,7 +35,7 @@ pub(super) enum Values<T> {
     Tensors(Tensors<T>),
 }
 
-/// Texts or bytes, one after the other.
+/// Concatenated texts or bytes.
 #[derive(Debug)]
 pub(super) struct Variable {
     pub(super) ends: Vec<i64>,
@@ -46,28 +47,28 @@ pub(super) struct Variable {
 pub struct FieldColumns<T> {
     pub(super) columns: Vec<(String, Column<T>)>,
     rows: usize,
-    /// The column after the one asked for last: rows mostly have their fields in the same order.
+    /// The column after the last one used: rows usually have their fields in the same order.
     next: usize,
 }
 
-/// Tensors of one type of elements and one number of dimensions.
+/// Tensors of one element type and one number of dimensions.
 #[derive(Debug)]
 pub(super) struct Tensors<T> {
     pub(super) dtype: DType,
-    /// The order of the axes in memory, slowest first.
+    /// The axes in memory order, slowest first.
     pub(super) axes: SmallVec<[usize; 6]>,
-    /// Counted in elements.
+    /// End of each tensor, in elements.
     pub(super) ends: Vec<i32>,
-    /// In the order of memory.
+    /// In memory order.
     pub(super) shapes: Vec<i32>,
-    /// Each with its bytes.
+    /// The elements and their size in bytes.
     pub(super) tensors: Vec<(T, usize)>,
 }
 
-/// What a value is, as far as it must not differ within a column.
+/// The type of a value, as far as it must be the same within a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing but nulls.
+    /// Only nulls.
     Null,
     /// A truth value.
     Bool,
@@ -83,37 +84,37 @@ pub enum Kind {
     List,
     /// Named fields.
     Fields,
-    /// A tensor of this type of elements and number of dimensions.
+    /// A tensor with this element type and number of dimensions.
     Tensor(DType, usize),
 }
 
 /// Why a value cannot be added to a column.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnError {
-    /// A value of another type than those before.
-    #[error("{found:?} stands beside {first:?}")]
+    /// The value is of another type than the ones before.
+    #[error("a list cannot mix {first:?} and {found:?}")]
     Mixed {
-        /// What the values before are.
+        /// Type of the values before.
         first: Kind,
-        /// What this one is.
+        /// Type of the value.
         found: Kind,
     },
-    /// Integers that no type of 64 bits holds together.
-    #[error("negative integers stand beside integers above {}", i64::MAX)]
+    /// The integers do not fit a common 64-bit type.
+    #[error("a list cannot mix negative integers and integers above {}", i64::MAX)]
     Integers,
-    /// A field that its struct has already.
+    /// The struct has the field already.
     #[error("the field {name:?} is given twice")]
     Repeated {
-        /// Its name.
+        /// Name of the field.
         name: String,
     },
     /// Arrow counts the elements and lengths of tensors in 31 bits.
     #[error(
-        "the tensors have {elements} elements together, the limit is {}: send a larger one as a value of its own",
+        "the tensors have {elements} elements together, the limit is {}: send larger tensors separately",
         i32::MAX
     )]
     Elements {
-        /// Elements, or the length of a dimension where that alone is too large.
+        /// Number of elements, or the length of a dimension if that alone is too large.
         elements: usize,
     },
 }
@@ -139,12 +140,12 @@ impl<T> Column<T> {
         self.length == 0
     }
 
-    /// What the values are.
+    /// The type of the values.
     pub fn kind(&self) -> Kind {
         self.values.kind()
     }
 
-    /// The items of all lists of the column; an empty column where it holds no lists.
+    /// The items of all lists in the column; an empty column if it has no lists.
     pub(super) fn into_items(self) -> Self {
         if let Values::List { items, .. } = self.values {
             *items
@@ -153,7 +154,7 @@ impl<T> Column<T> {
         }
     }
 
-    /// The one text of the column; `None` where it holds something else.
+    /// The only text of the column; `None` if it has other values.
     pub(super) fn into_text(self) -> Option<String> {
         let Values::Text(texts) = self.values else {
             return None;
@@ -163,7 +164,7 @@ impl<T> Column<T> {
             .filter(|_| self.length == 1)
     }
 
-    /// Appends that there is no value.
+    /// Appends a null.
     pub fn push_null(&mut self) {
         self.values.push_default();
         self.nulls.push(self.length);
@@ -173,7 +174,7 @@ impl<T> Column<T> {
     /// Appends a truth value.
     ///
     /// # Errors
-    /// When the values before are of another type.
+    /// If the values before are of another type.
     pub fn push_bool(&mut self, value: bool) -> Result<(), ColumnError> {
         match self.values_of(Kind::Bool, || Values::Bool(Vec::new()))? {
             Values::Bool(values) => values.push(value),
@@ -186,9 +187,9 @@ impl<T> Column<T> {
     /// Appends an integer.
     ///
     /// # Errors
-    /// When the values before are no numbers, or no type of 64 bits holds all of them.
+    /// If the values before are not numbers, or do not fit a common 64-bit type with it.
     pub fn push_integer(&mut self, value: i64) -> Result<(), ColumnError> {
-        // Long lists are of numbers.
+        // Fast path: long lists are mostly of numbers.
         if let Values::Integer(values) = &mut self.values {
             values.push(value);
             self.length += 1;
@@ -209,7 +210,7 @@ impl<T> Column<T> {
     /// Appends an integer that may be above `i64::MAX`.
     ///
     /// # Errors
-    /// When the values before are no numbers, or no type of 64 bits holds all of them.
+    /// If the values before are not numbers, or do not fit a common 64-bit type with it.
     pub fn push_unsigned(&mut self, value: u64) -> Result<(), ColumnError> {
         if let Ok(value) = i64::try_from(value) {
             return self.push_integer(value);
@@ -234,7 +235,7 @@ impl<T> Column<T> {
     /// Appends a floating-point number.
     ///
     /// # Errors
-    /// When the values before are no numbers.
+    /// If the values before are not numbers.
     pub fn push_float(&mut self, value: f64) -> Result<(), ColumnError> {
         if let Values::Float(values) = &mut self.values {
             values.push(value);
@@ -262,7 +263,7 @@ impl<T> Column<T> {
     /// Appends text.
     ///
     /// # Errors
-    /// When the values before are of another type.
+    /// If the values before are of another type.
     pub fn push_text(&mut self, value: &str) -> Result<(), ColumnError> {
         match self.values_of(Kind::Text, || Values::Text(Variable::default()))? {
             Values::Text(values) => values.push(value.as_bytes()),
@@ -275,7 +276,7 @@ impl<T> Column<T> {
     /// Appends bytes.
     ///
     /// # Errors
-    /// When the values before are of another type.
+    /// If the values before are of another type.
     pub fn push_bytes(&mut self, value: &[u8]) -> Result<(), ColumnError> {
         match self.values_of(Kind::Bytes, || Values::Bytes(Variable::default()))? {
             Values::Bytes(values) => values.push(value),
@@ -285,10 +286,10 @@ impl<T> Column<T> {
         Ok(())
     }
 
-    /// Begins a list: its items go to the column that is returned, then [`Self::end_list`] ends it.
+    /// Begins a list and returns the column for its items. [`Self::end_list`] ends the list.
     ///
     /// # Errors
-    /// When the values before are of another type.
+    /// If the values before are of another type.
     pub fn begin_list(&mut self) -> Result<&mut Self, ColumnError> {
         match self.values_of(Kind::List, || Values::List {
             ends: vec![0],
@@ -299,22 +300,23 @@ impl<T> Column<T> {
         }
     }
 
-    /// Ends the list that was begun last.
+    /// Ends the innermost open list.
     ///
     /// # Panics
-    /// When no list was begun.
+    /// If there is no open list.
     pub fn end_list(&mut self) {
         let Values::List { ends, items } = &mut self.values else {
-            panic!("no list was begun")
+            panic!("there is no open list")
         };
         ends.push(items.length as i64);
         self.length += 1;
     }
 
-    /// Begins a struct: its fields go to what is returned, then [`Self::end_fields`] ends it.
+    /// Begins a struct and returns the columns for its fields. [`Self::end_fields`] ends the
+    /// struct.
     ///
     /// # Errors
-    /// When the values before are of another type.
+    /// If the values before are of another type.
     pub fn begin_fields(&mut self) -> Result<&mut FieldColumns<T>, ColumnError> {
         let no_fields = || {
             Values::Fields(FieldColumns {
@@ -329,24 +331,24 @@ impl<T> Column<T> {
         }
     }
 
-    /// Ends the struct that was begun last. Fields that were not given are null in it.
+    /// Ends the open struct. Fields without a value become null.
     ///
     /// # Panics
-    /// When no struct was begun.
+    /// If there is no open struct.
     pub fn end_fields(&mut self) {
         let Values::Fields(fields) = &mut self.values else {
-            panic!("no struct was begun")
+            panic!("there is no open struct")
         };
         fields.end_row();
         self.length += 1;
     }
 
-    /// Appends a tensor whose elements lie as `layout` says. The first tensor of a column decides about the order of axes
-    /// in memory: those after it are written in the same order.
+    /// Appends a tensor with elements placed as in `layout`. The first tensor of a column
+    /// determines the memory order of the axes, in which all later ones are written.
     ///
     /// # Errors
-    /// When the values before are no tensors of the same type and number of dimensions, or the tensors have too many
-    /// elements together.
+    /// If the values before are not tensors of the same element type and number of dimensions, or
+    /// the tensors have too many elements in total.
     pub fn push_tensor(&mut self, layout: &TensorLayout, elements: T) -> Result<(), ColumnError> {
         let kind = Kind::Tensor(layout.dtype().clone(), layout.shape().len());
         match self.values_of(kind.clone(), || Values::Tensors(Tensors::new(layout)))? {
@@ -357,7 +359,7 @@ impl<T> Column<T> {
         Ok(())
     }
 
-    /// The values, if they may be of that kind.
+    /// The values, if they are of the given kind or can become so.
     fn values_of(
         &mut self,
         kind: Kind,
@@ -399,7 +401,7 @@ impl<T> Values<T> {
         }
     }
 
-    /// Appends what stands in the place of a null.
+    /// Appends the value that takes the place of a null.
     fn push_default(&mut self) {
         match self {
             Self::Unknown => {}
@@ -432,10 +434,10 @@ impl Variable {
 }
 
 impl<T> FieldColumns<T> {
-    /// The column of the field in the struct that is being made.
+    /// The column of a field in the open struct.
     ///
     /// # Errors
-    /// When the field has a value in it already.
+    /// If the field has a value already.
     pub fn field(&mut self, name: &str) -> Result<&mut Column<T>, ColumnError> {
         let is_next = self
             .columns

@@ -1,4 +1,4 @@
-//! Records as types that serde deserializes.
+//! Deserializes records into types, with serde.
 
 use std::fmt::{self, Display};
 use std::ops::Range;
@@ -21,14 +21,15 @@ use crate::schema::Schema;
 use crate::tensor::{Tensor, TensorLayout};
 use crate::wire::{Head, Reader};
 
-/// A received record, which keeps the sample's memory: what is deserialized from it may borrow its tensors, texts and bytes.
+/// A received record. It keeps the sample's memory alive, so deserialized values may borrow
+/// tensors, texts and bytes from it.
 #[derive(Clone, Debug)]
 pub struct ReceivedRecord {
     array: ArrayData,
     schema: Schema,
 }
 
-/// Why a record is not of the type that was asked for.
+/// Why a record cannot be deserialized into the requested type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct DeserializeError {
@@ -36,16 +37,16 @@ pub struct DeserializeError {
 }
 
 impl ReceivedRecord {
-    /// The array that was read, under its schema.
+    /// A record from an array and its schema.
     pub fn new(array: ArrayData, schema: Schema) -> Self {
         Self { array, schema }
     }
 
-    /// The record as a type: a dict or struct as a struct or map, a list (and any other array) as a list. Tensors are
-    /// [`Tensor`]s on the sample's memory.
+    /// Deserializes the record. A dict or struct becomes a struct or map, a list or any other array
+    /// a list. Tensors become [`Tensor`]s on the sample's memory.
     ///
     /// # Errors
-    /// When the record is of another type, or a tensor is damaged.
+    /// If the record does not match the type, or a tensor is damaged.
     pub fn deserialize<'de, T: Deserialize<'de>>(&'de self) -> Result<T, DeserializeError> {
         let root = Node::new(self.schema.root(), &self.array)?;
         let kind = self
@@ -85,7 +86,7 @@ impl From<TensorColumnError> for DeserializeError {
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Tensor<'a> {
-    /// From a format that lends bytes, as a record does.
+    /// Needs a format that lends bytes, as records do.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_struct(TENSOR, &[LAYOUT, ELEMENTS], TensorVisitor)
     }
@@ -127,7 +128,7 @@ impl<'de> Visitor<'de> for TensorVisitor {
     }
 }
 
-/// The layout of a tensor, out of the bytes that it was encoded in.
+/// The layout of a tensor, decoded from bytes.
 struct LayoutBytes(TensorLayout);
 
 impl<'de> Deserialize<'de> for LayoutBytes {
@@ -151,7 +152,7 @@ impl<'de> Deserialize<'de> for LayoutBytes {
     }
 }
 
-/// A column, with what its type says.
+/// A column and its type.
 enum Node<'de> {
     Plain(&'de ArrayData),
     List {
@@ -263,7 +264,7 @@ impl<'de> Value<'_, 'de> {
     }
 }
 
-/// Offsets were validated when the array was read; they lie in private memory.
+/// Offsets were validated when the array was read, and are in private memory.
 fn range<O: ArrowNativeType>(array: &ArrayData, index: usize) -> Range<usize> {
     let offsets = array.buffer::<O>(0);
     offsets[index].as_usize()..offsets[index + 1].as_usize()
@@ -326,7 +327,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// A variant that holds nothing is a text; another is a struct of one field.
+    /// A variant without a value is a text, any other a struct of one field.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -372,7 +373,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
     }
 }
 
-/// Values of a column: the items of a list, or all of them.
+/// Consecutive values of a column: the items of a list, or all values.
 struct Items<'n, 'de> {
     node: &'n Node<'de>,
     range: Range<usize>,
@@ -454,7 +455,7 @@ impl<'de> MapAccess<'de> for Fields<'_, 'de> {
     }
 }
 
-/// A tensor, as [`Tensor`] is deserialized.
+/// The parts of a tensor, in the form from which [`Tensor`] is deserialized.
 struct TensorParts<'de> {
     layout: Head,
     elements: &'de [u8],
@@ -488,7 +489,7 @@ impl<'de> MapAccess<'de> for TensorParts<'de> {
     }
 }
 
-/// A variant that holds something.
+/// A variant with a value.
 struct Variant<'n, 'de> {
     name: &'de str,
     value: Value<'n, 'de>,
@@ -514,7 +515,7 @@ impl<'de> VariantAccess<'de> for Value<'_, 'de> {
 
     fn unit_variant(self) -> Result<(), DeserializeError> {
         Err(de::Error::custom(
-            "expected a variant that holds nothing, found one with a value",
+            "expected a variant without a value, found one with a value",
         ))
     }
 

@@ -1,13 +1,14 @@
-//! Values made of fields, lists and tensors: what Python calls a dict and Rust a struct.
+//! Values made of fields, lists and tensors: a dict in Python, a struct in Rust.
 //!
-//! A record travels as an Arrow array: fields are a struct, lists a `LargeList`. A tensor among them is of Arrow's
-//! canonical extension type `arrow.variable_shape_tensor`: a struct of its elements (`data`) and its shape (`shape`). So
-//! the shape is per sample and the schema per output, and readers without the extension type see both. The order of the
-//! axes in memory is the `permutation` of the type's metadata, where it is not C order.
+//! A record is sent as an Arrow array: fields are a struct, lists a `LargeList`. A tensor in it has
+//! Arrow's canonical extension type `arrow.variable_shape_tensor`: a struct of its elements
+//! (`data`) and its shape (`shape`). So the shape belongs to the sample and the schema to the
+//! output, and readers without the extension type see both. The memory order of the axes is the
+//! `permutation` in the metadata of the type, unless it is C order.
 //!
-//! [`Column`] collects values, [`Record`] is what can be sent: its buffers are written into the payload directly, each
-//! tensor in one copy from where it lies. [`TensorColumn`] reads tensors in place. [`SerdeSample`] and [`ReceivedRecord`]
-//! are the same for types of Rust, through serde.
+//! [`Column`] collects values. [`Record`] can be sent: its buffers are written directly into the
+//! payload, and each tensor is copied once. [`TensorColumn`] reads tensors in place.
+//! [`SerdeSample`] and [`ReceivedRecord`] do the same for Rust types, through serde.
 
 mod column;
 mod deserialize;

@@ -1,4 +1,4 @@
-//! From columns to a payload.
+//! Plans how columns are written to a payload.
 
 use std::ops::Range;
 
@@ -15,9 +15,10 @@ use crate::schema::{Schema, SchemaError};
 use crate::tensor::Tensor;
 use crate::wire::{Head, put_number};
 
-/// The elements of a tensor that is to be sent, wherever they lie.
+/// The elements of a tensor to be sent, anywhere in memory.
 pub trait Elements {
-    /// Writes the elements without gaps, with the axes in this order, slowest first. `out` has their size.
+    /// Writes the elements without gaps. `axes` gives the order of the axes, slowest first. `out`
+    /// has the size of the elements.
     fn write_elements(&self, axes: &[usize], out: &mut [u8]);
 }
 
@@ -66,19 +67,19 @@ pub struct Record<T> {
     payload_bytes: usize,
 }
 
-/// Why columns make no record.
+/// Why columns cannot become a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// They make no schema.
+    /// Their type exceeds the limits of schemas.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// More bytes than there can be.
+    /// The size overflows.
     #[error("the value does not fit in memory")]
     TooLarge,
-    /// A length that no receiver would accept.
+    /// A length exceeds the limit that receivers enforce.
     #[error("{length} elements without data are more than the limit, {MAX_WEIGHTLESS_LENGTH}")]
     Length {
-        /// The length.
+        /// Length of the array.
         length: usize,
     },
 }
@@ -99,11 +100,11 @@ enum Piece<T> {
 }
 
 impl<T> Record<T> {
-    /// The values of a column: `list`, or the one value of a column: `dict`, under the names that receivers know them by
-    /// ([`PYTHON_KIND`]).
+    /// A record of the values of a column. As `list` it has all values, as `dict` the only one;
+    /// receivers see the kind under [`PYTHON_KIND`].
     ///
     /// # Errors
-    /// When the types are too many or too deep for a schema, or the sizes too large.
+    /// If the types exceed the limits of schemas, or a size overflows.
     pub fn new(column: Column<T>, kind: &str) -> Result<Self, RecordError> {
         let length = column.length;
         let mut planner = Planner {
@@ -134,12 +135,12 @@ impl<T> Record<T> {
 }
 
 impl<T> Record<T> {
-    /// How the payload will have to be read.
+    /// The layout of the payload.
     pub(super) fn layout(&self) -> Layout {
         Layout::Array(self.layout.clone())
     }
 
-    /// Bytes of the payload.
+    /// Length of the payload, in bytes.
     pub(super) fn payload_bytes(&self) -> usize {
         self.payload_bytes
     }
@@ -148,8 +149,8 @@ impl<T> Record<T> {
         &self.schema
     }
 
-    /// Writes all of the payload but the tensors, whose order of axes and places go to `tensor`. Gaps become zero, so that
-    /// nothing that lay there before is sent along.
+    /// Writes the whole payload except for the tensors. Passes the memory order and position of
+    /// each tensor to `tensor`. Gaps become zero, so that no earlier content of the memory is sent.
     pub(super) fn write_parts<'p>(
         &'p self,
         payload: &'p mut [u8],
@@ -158,7 +159,7 @@ impl<T> Record<T> {
         assert_eq!(
             payload.len(),
             self.payload_bytes,
-            "the payload has the size that was planned"
+            "the payload has the planned size"
         );
         let (mut rest, mut end) = (payload, 0);
         for (place, piece) in &self.pieces {
@@ -227,9 +228,9 @@ struct Planner<T> {
     longest: usize,
 }
 
-/// The same walk as that of [`crate::array::Plan`], over columns.
+/// Walks columns in the same order as [`crate::array::Plan`] walks arrays.
 impl<T> Planner<T> {
-    /// Plans the buffers of a column, and returns its field.
+    /// Plans the buffers of a column. Returns its field.
     fn column(&mut self, name: &str, column: Column<T>) -> Result<Field, RecordError> {
         let Column {
             length,
@@ -294,7 +295,7 @@ impl<T> Planner<T> {
         Ok(data_type)
     }
 
-    /// The two children of the struct that tensors are, `data` and `shape`, and their children.
+    /// Plans the children of the struct of a tensor column: `data`, `shape` and their children.
     fn tensors(&mut self, name: &str, tensors: Tensors<T>) -> Result<Field, RecordError> {
         let Tensors {
             dtype,
@@ -329,7 +330,7 @@ impl<T> Planner<T> {
         put_number(&mut self.numbers, number as u64);
     }
 
-    /// None of the types needs more than the least alignment of a buffer.
+    /// The least alignment of a buffer is enough for all types here.
     fn place(&mut self, bytes: usize, piece: Piece<T>) -> Result<(), RecordError> {
         let place = self.places.next(bytes, 1).ok_or(RecordError::TooLarge)?;
         if bytes > 0 {

@@ -38,7 +38,7 @@ enum Mode {
     Both(i32, i32),
 }
 
-/// A value as it arrives.
+/// A value as received.
 fn arrived<V: Serialize + ?Sized>(value: &V) -> ReceivedRecord {
     let sample = SerdeSample::new(value).unwrap();
     let mut words = vec![u64::MAX; sample.payload_bytes().div_ceil(8)];
@@ -53,7 +53,7 @@ fn arrived<V: Serialize + ?Sized>(value: &V) -> ReceivedRecord {
 }
 
 #[test]
-fn a_struct_with_tensors_comes_back() {
+fn a_struct_with_tensors_round_trips() {
     let pixels: Vec<u8> = (0..4 * 6 * 3).collect();
     let numbers: Vec<f32> = (0..6).map(|number| number as f32).collect();
     let fortran = TensorLayout::strided(DType::F32, &[2, 3], &[4, 8]).unwrap();
@@ -82,7 +82,7 @@ fn a_struct_with_tensors_comes_back() {
 }
 
 #[test]
-fn enums_are_texts_or_structs_of_one_field() {
+fn enums_become_texts_or_structs_of_one_field() {
     for mode in [
         Mode::Idle,
         Mode::Drive { speed: 1.0 },
@@ -98,7 +98,7 @@ fn enums_are_texts_or_structs_of_one_field() {
 }
 
 #[test]
-fn lists_and_maps_are_what_python_sends_for_them() {
+fn lists_and_maps_equal_those_of_python() {
     let kind = |record: &Record<usize>| record.schema().root().metadata().get(PYTHON_KIND).cloned();
     let list = SerdeSample::new(&[1_i64, 2][..]).unwrap();
     assert_eq!(kind(list.record()).as_deref(), Some("list"));
@@ -120,7 +120,7 @@ fn lists_and_maps_are_what_python_sends_for_them() {
 }
 
 #[test]
-fn what_does_not_fit_is_named_with_its_place() {
+fn errors_name_the_path_of_the_value() {
     #[derive(Debug, Serialize)]
     struct Outer {
         rows: Vec<(i32, &'static str)>,
@@ -131,17 +131,14 @@ fn what_does_not_fit_is_named_with_its_place() {
     .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "value.rows[0][1]: Text stands beside Integer"
+        "value.rows[0][1]: a list cannot mix Integer and Text"
     );
     let error = SerdeSample::new(&BTreeMap::from([(1, 2)])).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "value: the keys of a map that is sent are text"
-    );
+    assert_eq!(error.to_string(), "value: the keys of a map must be text");
 
     #[derive(Debug, Deserialize)]
     struct Wanted {
-        #[expect(dead_code, reason = "it is not there")]
+        #[expect(dead_code, reason = "a field that the record does not have")]
         a: bool,
     }
     let record = arrived(&BTreeMap::from([("a", 1.5)]));

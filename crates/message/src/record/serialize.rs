@@ -1,4 +1,4 @@
-//! Types that serde serializes, as records.
+//! Values of types that serde serializes, as records.
 
 use std::fmt::Display;
 
@@ -16,16 +16,17 @@ use crate::schema::Schema;
 use crate::tensor::{Tensor, TensorLayout};
 use crate::wire::{Head, Reader};
 
-/// The name and fields under which a [`Tensor`] goes through serde: its encoded layout, and its elements.
+/// The name and fields of a [`Tensor`] in serde's data model: its encoded layout, and its elements.
 pub(super) const TENSOR: &str = "nervure::Tensor";
 pub(super) const LAYOUT: &str = "layout";
 pub(super) const ELEMENTS: &str = "elements";
 
-/// How deeply lists and structs may nest: a little less than schemas may.
+/// Limit on the nesting of lists and structs, slightly below the limit of schemas.
 const MAX_DEPTH: usize = 28;
 
-/// A struct, list or map of any type that serde serializes, ready to be sent. Each [`Tensor`] in it is copied once, into the
-/// memory that the receiver views; Python receives a dict with NumPy arrays.
+/// A struct, list or map of any type that serde serializes, ready to be sent. Each [`Tensor`] in it
+/// is copied once, into the memory that the receiver views. Python receives a dict with NumPy
+/// arrays.
 ///
 /// ```
 /// use nervure_message::{Encode, SerdeSample, Tensor};
@@ -45,7 +46,7 @@ const MAX_DEPTH: usize = 28;
 #[derive(Debug)]
 pub struct SerdeSample<'a, V: ?Sized> {
     value: &'a V,
-    /// Of each tensor its number, in the order of serialization.
+    /// Tensors are represented by their index, in order of serialization.
     record: Record<usize>,
     tensors: usize,
 }
@@ -53,33 +54,33 @@ pub struct SerdeSample<'a, V: ?Sized> {
 /// Why a value cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SerdeError {
-    /// Values of one list are of different types, or too many.
+    /// Values of a list differ in type, or there are too many.
     #[error("{path}: {source}")]
     Column {
-        /// Where in the value.
+        /// Path within the value.
         path: String,
-        /// What is wrong.
+        /// Error of the list.
         source: ColumnError,
     },
-    /// What Arrow has no type for, or what the type's own code says.
+    /// The value has no Arrow type, or its `Serialize` implementation failed.
     #[error("{path}: {reason}")]
     Value {
-        /// Where in the value.
+        /// Path within the value.
         path: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// The value makes no record.
+    /// The value exceeds a limit of records.
     #[error(transparent)]
     Record(#[from] RecordError),
 }
 
 impl<'a, V: Serialize + ?Sized> SerdeSample<'a, V> {
-    /// Walks the value, without copying its tensors.
+    /// Walks the value without copying its tensors.
     ///
     /// # Errors
-    /// When the elements of a list are of more than one type, or a value has no type in Arrow: maps with keys that are no
-    /// text, integers of 128 bits.
+    /// If a list has elements of different types, or a value has no Arrow type: maps with keys
+    /// other than text, integers of 128 bits.
     pub fn new(value: &'a V) -> Result<Self, SerdeError> {
         let mut tensors = 0;
         let mut column = column_of(value, &mut |_| {
@@ -117,7 +118,7 @@ impl<V: Serialize + ?Sized> Encode for SerdeSample<'_, V> {
     }
 
     /// # Panics
-    /// When the value serializes other tensors than before.
+    /// If the value serializes other tensors than in [`Self::new`].
     fn write(&self, payload: &mut [u8]) {
         let mut places: Vec<Option<(&[usize], &mut [u8])>> =
             (0..self.tensors).map(|_| None).collect();
@@ -127,18 +128,18 @@ impl<V: Serialize + ?Sized> Encode for SerdeSample<'_, V> {
         if self.tensors == 0 {
             return;
         }
-        // A serializer cannot keep what it is shown; so the value is walked again.
+        // Serde cannot borrow from the value beyond a call, so the value is walked again.
         let mut next = places.into_iter();
         let walked = column_of(self.value, &mut |tensor| {
             let (axes, out) = next
                 .next()
                 .flatten()
-                .expect("the value has as many tensors as before");
+                .expect("a value must serialize the same number of tensors each time");
             tensor.write_elements(axes, out);
         });
         assert!(
             walked.is_ok() && next.next().is_none(),
-            "the value serializes the same way twice"
+            "a value must serialize the same way each time"
         );
     }
 
@@ -148,7 +149,7 @@ impl<V: Serialize + ?Sized> Encode for SerdeSample<'_, V> {
 }
 
 impl Serialize for Tensor<'_> {
-    /// As its encoded layout and its bytes.
+    /// Serializes the encoded layout and the bytes.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut layout = Head::new();
         self.layout().write(&mut layout);
@@ -188,7 +189,7 @@ impl SerdeError {
         }
     }
 
-    /// The error of a value, as that of the value it is in.
+    /// Puts the path of the enclosing value before the path of the error.
     fn within(mut self, step: &str) -> Self {
         if let Self::Column { path, .. } | Self::Value { path, .. } = &mut self {
             path.insert_str("value".len(), step);
@@ -248,7 +249,7 @@ impl<'c, T> Values<'c, T> {
     }
 }
 
-/// The column of the value: of a variant that holds something, that of its field in a struct.
+/// The column for a value. For a variant with a value, that is the column of its field in a struct.
 fn inner<'c, T>(
     column: &'c mut Column<T>,
     variant: Option<&'static str>,
@@ -475,9 +476,9 @@ struct Fields<'c, T> {
     variant: Option<&'static str>,
     tensor: &'c mut dyn FnMut(&Tensor<'_>) -> T,
     depth_left: usize,
-    /// Of a map, the key whose value comes next.
+    /// For maps, the key of the next value.
     key: String,
-    /// Of a tensor, its layout once it was given.
+    /// For tensors, the layout once it has been read.
     parts: Option<Option<TensorLayout>>,
 }
 
@@ -497,7 +498,7 @@ impl<T> Fields<'_, T> {
         pushed.map_err(|error| error.within(&format!(".{name}")))
     }
 
-    /// The layout of a tensor, then its elements.
+    /// Receives the layout of a tensor, then its elements.
     fn part(&mut self, bytes: &[u8]) -> Result<(), SerdeError> {
         match self.parts.take().flatten() {
             None => {
@@ -564,7 +565,7 @@ impl<T> SerializeMap for Fields<'_, T> {
         })?;
         self.key = keys
             .into_text()
-            .ok_or_else(|| SerdeError::value("the keys of a map that is sent are text"))?;
+            .ok_or_else(|| SerdeError::value("the keys of a map must be text"))?;
         Ok(())
     }
 
@@ -578,7 +579,7 @@ impl<T> SerializeMap for Fields<'_, T> {
     }
 }
 
-/// Takes the bytes of a part of a tensor.
+/// Receives the bytes of one part of a tensor.
 struct TensorPart<'f, 'c, T> {
     fields: &'f mut Fields<'c, T>,
 }
@@ -592,7 +593,7 @@ macro_rules! no_part {
 }
 
 fn not_bytes() -> SerdeError {
-    SerdeError::value("a tensor is its layout and its bytes")
+    SerdeError::value("a tensor serializes as its layout and its bytes")
 }
 
 type Never = Impossible<(), SerdeError>;

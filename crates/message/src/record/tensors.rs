@@ -2,12 +2,13 @@
 //!
 //! <https://arrow.apache.org/docs/format/CanonicalExtensions.html#variable-shape-tensor>
 //!
-//! `arrow-schema` has the type as well, but writes its metadata under other keys than the specification (`permutations`),
-//! and refuses those of the specification.
+//! `arrow-schema` implements the type too, but writes its metadata under other keys
+//! (`permutations`) than the specification, and refuses the keys of the specification.
 //!
-//! Elements that Arrow has no type for are `arrow.bool8`, so that a truth value is a byte as in NumPy, or of a fixed width
-//! under `arrow.opaque` with NumPy's name of the type. Arrow's libraries refuse tensors of them; so those go by another
-//! name, [`OTHER_TENSOR`], and a library shows the same struct without a meaning.
+//! Element types that Arrow lacks are `arrow.bool8`, so that a truth value is a byte as in NumPy,
+//! or fixed-width bytes under `arrow.opaque` with NumPy's name of the type. Arrow's libraries
+//! refuse tensors with such elements. Tensors of them therefore have another name,
+//! [`OTHER_TENSOR`], which libraries show as a plain struct.
 
 use std::hint::black_box;
 
@@ -21,17 +22,17 @@ use crate::dtype::DType;
 use crate::tensor::TensorLayout;
 
 const TENSOR: &str = "arrow.variable_shape_tensor";
-/// The same storage and metadata, for elements that are of an extension type themselves.
+/// The same storage and metadata, for elements that have an extension type themselves.
 const OTHER_TENSOR: &str = "nervure.tensor";
 const BOOL8: &str = "arrow.bool8";
 const OPAQUE: &str = "arrow.opaque";
 
-/// A column of tensors in an array that was read.
+/// A column of tensors in a received array.
 #[derive(Clone, Debug)]
 pub struct TensorColumn<'a> {
     dtype: DType,
     dimensions: usize,
-    /// Of each axis, which it is in memory; empty for C order.
+    /// For each axis in order, its position in memory; empty for C order.
     permutation: Vec<usize>,
     array: &'a ArrayData,
 }
@@ -39,34 +40,34 @@ pub struct TensorColumn<'a> {
 /// A tensor of a column.
 #[derive(Clone, Debug)]
 pub struct TensorInRecord {
-    /// Where its elements lie in `elements`.
+    /// The placement of its elements in `elements`.
     pub layout: TensorLayout,
-    /// The memory of the elements, in place, or a copy where they are not aligned.
+    /// The memory of the elements: in place, or a copy if they are not aligned.
     pub elements: Buffer,
 }
 
-/// Why a column holds no tensors, though its type says so.
+/// Why a column with the extension type of tensors is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TensorColumnError {
-    /// The type is not as the specification of the extension type says.
-    #[error("the field {field:?} holds no tensors, though its extension type says so: {reason}")]
+    /// The field breaks a rule of the extension type.
+    #[error("the field {field:?} has the extension type of tensors but is not valid: {reason}")]
     Type {
         /// Name of the field.
         field: String,
         /// The rule that is broken.
         reason: String,
     },
-    /// Shape and elements of a tensor do not fit each other.
+    /// Shape and number of elements of a tensor do not match.
     #[error("the shape {shape:?} of a tensor does not fit its {elements} elements")]
     Shape {
-        /// The shape, in the order of memory.
+        /// The shape, in memory order.
         shape: Vec<i32>,
-        /// Its elements.
+        /// Number of elements.
         elements: usize,
     },
 }
 
-/// The field of a column of tensors whose axes lie in memory in this order, slowest first.
+/// The field of a column of tensors. `axes` is the memory order, slowest first.
 pub(super) fn field(name: &str, dtype: &DType, axes: &[usize]) -> Field {
     let data = Field::new("data", DataType::List(element_field(dtype).into()), true);
     let number = Field::new("item", DataType::Int32, true);
@@ -90,10 +91,11 @@ pub(super) fn field(name: &str, dtype: &DType, axes: &[usize]) -> Field {
 }
 
 impl<'a> TensorColumn<'a> {
-    /// The tensors of an array as [`crate::array::read`] gives it, or of a part of one; `None` for arrays of other types.
+    /// The tensors of an array from [`crate::array::read`], or of a part of one; `None` for arrays
+    /// of other types.
     ///
     /// # Errors
-    /// When the type says that it is one of tensors, and is not.
+    /// If the field has the extension type of tensors but is not valid.
     pub fn new(field: &Field, array: &'a ArrayData) -> Result<Option<Self>, TensorColumnError> {
         let name = field.metadata().get(EXTENSION_TYPE_NAME_KEY);
         if name.is_none_or(|name| name != TENSOR && name != OTHER_TENSOR) {
@@ -104,25 +106,27 @@ impl<'a> TensorColumn<'a> {
             reason: reason.to_owned(),
         };
         let DataType::Struct(children) = array.data_type() else {
-            return Err(refused("it is no struct"));
+            return Err(refused("it is not a struct"));
         };
         let [data, shape] = &children[..] else {
-            return Err(refused("it has other fields than two"));
+            return Err(refused("it must have two fields"));
         };
         let (DataType::List(item), DataType::FixedSizeList(number, dimensions)) =
             (data.data_type(), shape.data_type())
         else {
-            return Err(refused("data is a list and shape a list of fixed size"));
+            return Err(refused(
+                "data must be a list, and shape a list of fixed size",
+            ));
         };
         if *number.data_type() != DataType::Int32 {
-            return Err(refused("the shape is of int32"));
+            return Err(refused("the shape must be of int32"));
         }
         let dimensions = usize::try_from(*dimensions)
             .ok()
             .filter(|&count| count <= TensorLayout::MAX_DIMENSIONS);
         let dimensions = dimensions.ok_or_else(|| refused("it has too many dimensions"))?;
-        let dtype =
-            element_dtype(item).ok_or_else(|| refused("a tensor has no elements of that type"))?;
+        let dtype = element_dtype(item)
+            .ok_or_else(|| refused("tensors cannot have elements of that type"))?;
         let parameters = field
             .metadata()
             .get(EXTENSION_TYPE_METADATA_KEY)
@@ -143,18 +147,18 @@ impl<'a> TensorColumn<'a> {
             column.lengths(),
         ];
         if parts.iter().any(|part| part.offset() != 0) {
-            return Err(refused("it is a part of another array"));
+            return Err(refused("it must not be a slice of another array"));
         }
         if parts[1..].iter().any(|part| part.null_count() > 0) {
-            return Err(refused("data and shape are never null"));
+            return Err(refused("data and shape must not be null"));
         }
         Ok(Some(column))
     }
 
-    /// The tensor at an index within the array; `None` where there is none.
+    /// The tensor at an index of the array; `None` for a null.
     ///
     /// # Errors
-    /// When its shape does not fit its elements.
+    /// If its shape does not match its elements.
     pub fn get(&self, index: usize) -> Result<Option<TensorInRecord>, TensorColumnError> {
         let Some((layout, first_byte)) = self.place(index)? else {
             return Ok(None);
@@ -169,7 +173,7 @@ impl<'a> TensorColumn<'a> {
         Ok(Some(TensorInRecord { layout, elements }))
     }
 
-    /// The tensor at an index, with its elements as they lie.
+    /// The tensor at an index, without a copy for alignment.
     pub(super) fn in_place(
         &self,
         index: usize,
@@ -186,19 +190,19 @@ impl<'a> TensorColumn<'a> {
         Ok(Some((layout, elements)))
     }
 
-    /// The layout of a tensor, and its first byte among the elements.
+    /// The layout of a tensor, and the offset of its first byte among the elements.
     fn place(&self, index: usize) -> Result<Option<(TensorLayout, usize)>, TensorColumnError> {
         if self.array.is_null(index) {
             return Ok(None);
         }
-        // Offsets are private memory, and were validated when the array was read.
+        // Offsets are in private memory, and were validated when the array was read.
         let ends = &self.data().buffer::<i32>(0)[index..index + 2];
         let (start, end) = (ends[0] as usize, ends[1] as usize);
         let refused = |shape: &[i32]| TensorColumnError::Shape {
             shape: shape.to_vec(),
             elements: end - start,
         };
-        // The shape is in memory that its sender may still alter: a private copy is validated.
+        // The sender may still alter the memory of the shape, so a private copy is validated.
         let first = index * self.dimensions;
         let shape = self
             .lengths()
@@ -255,7 +259,7 @@ impl<'a> TensorColumn<'a> {
     }
 }
 
-/// The elements where they are aligned, as those of a payload are.
+/// Copies the elements if they are not aligned. Those of a payload are.
 fn aligned(elements: Buffer, width: usize) -> Buffer {
     const MAX_ALIGNMENT: usize = 16;
     let alignment = (1 << width.trailing_zeros().min(4)).min(MAX_ALIGNMENT);
@@ -271,7 +275,8 @@ fn extension(name: &str, parameters: &str) -> Metadata {
         .with(EXTENSION_TYPE_METADATA_KEY, parameters)
 }
 
-/// Of each axis, which it is in memory; empty for C order. `None` where the parameters break the specification.
+/// For each axis in order, its position in memory; empty for C order. `None` if the parameters
+/// break the specification.
 fn permutation(parameters: &str, dimensions: usize) -> Option<Vec<usize>> {
     if parameters.is_empty() {
         return Some(Vec::new());
@@ -343,7 +348,7 @@ fn custom(name: &str, item_bytes: u32) -> DType {
     }
 }
 
-/// Arrow's type of the same bytes, where it has one.
+/// Arrow's type with the same bytes; `None` if there is none.
 fn arrow_type(dtype: &DType) -> Option<DataType> {
     if let DType::Custom { name, .. } = dtype {
         return TIMES
@@ -385,7 +390,7 @@ const TIMES: [DataType; 8] = {
     ]
 };
 
-/// NumPy's name of a type of [`TIMES`].
+/// NumPy's name of a type in [`TIMES`].
 fn time_name(data_type: &DataType) -> Option<String> {
     let (letter, unit) = match data_type {
         DataType::Timestamp(unit, None) => ('M', unit),

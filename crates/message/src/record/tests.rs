@@ -14,7 +14,7 @@ use crate::schema::Schema;
 use crate::tensor::{Tensor, TensorLayout};
 use crate::view::payload_buffer;
 
-/// A record as it arrives.
+/// A record as received.
 struct Arrived {
     schema: Schema,
     layout: ArrayLayout,
@@ -28,7 +28,7 @@ impl Arrived {
         record.write(bytes);
         let payload = Buffer::from_vec(words).slice_with_length(0, record.payload_bytes());
         let Layout::Array(layout) = Encode::layout(record) else {
-            panic!("a record is an array")
+            panic!("expected an array")
         };
         let schema = Encode::schema(record).unwrap();
         Self {
@@ -46,7 +46,7 @@ impl Arrived {
 /// The field of a struct, with its column.
 fn field<'a>(array: &'a ArrayData, name: &str) -> (Field, &'a ArrayData) {
     let DataType::Struct(fields) = array.data_type() else {
-        panic!("{} is no struct", array.data_type())
+        panic!("{} is not a struct", array.data_type())
     };
     let (index, field) = fields.find(name).unwrap();
     (field.as_ref().clone(), &array.child_data()[index])
@@ -72,7 +72,7 @@ fn camera<'a>(image: &'a Tensor<'a>) -> Record<&'a Tensor<'a>> {
 }
 
 #[test]
-fn an_image_in_a_struct_is_a_view_of_the_payload_with_type_and_shape() {
+fn an_image_in_a_struct_is_a_view_of_the_payload() {
     let pixels: Vec<u8> = (0..4 * 6 * 3).collect();
     let image = Tensor::new(&pixels, &[4, 6, 3]).unwrap();
     let arrived = Arrived::new(&camera(&image));
@@ -93,7 +93,7 @@ fn an_image_in_a_struct_is_a_view_of_the_payload_with_type_and_shape() {
 }
 
 #[test]
-fn the_type_is_arrows_own_for_tensors_of_any_shape() {
+fn the_type_is_the_canonical_one_of_arrow() {
     let image = Tensor::new(&[0_u8; 12], &[2, 2, 3]).unwrap();
     let arrived = Arrived::new(&camera(&image));
     let DataType::Struct(fields) = arrived.schema.data_type() else {
@@ -117,7 +117,7 @@ fn the_type_is_arrows_own_for_tensors_of_any_shape() {
         ),
     ]));
     assert_eq!(*img.data_type(), expected);
-    // Another shape is another sample of the same schema.
+    // Another shape gives another sample of the same schema.
     let other = Tensor::new(&[0_u8; 6], &[2, 1, 3]).unwrap();
     assert_eq!(
         Arrived::new(&camera(&other)).schema.id(),
@@ -154,7 +154,7 @@ fn the_order_of_axes_is_kept_and_the_first_decides_for_a_column() {
 }
 
 #[test]
-fn every_type_of_elements_comes_back() {
+fn every_type_of_elements_round_trips() {
     let custom = |name: &str, item_bytes| DType::Custom {
         name: name.into(),
         item_bytes,
@@ -188,7 +188,7 @@ fn every_type_of_elements_comes_back() {
 }
 
 #[test]
-fn values_of_other_types_are_refused_with_both() {
+fn mixed_types_are_refused_with_both_names() {
     let layout = |dtype, shape: &[usize]| TensorLayout::contiguous(dtype, shape).unwrap();
     let mut column = Column::<()>::default();
     column.push_null();
@@ -237,7 +237,7 @@ fn values_of_other_types_are_refused_with_both() {
 }
 
 #[test]
-fn a_hostile_type_or_shape_is_refused() {
+fn an_invalid_type_or_shape_is_refused() {
     let pixels = [7_u8; 12];
     let image = Tensor::new(&pixels, &[2, 2, 3]).unwrap();
     let arrived = Arrived::new(&camera(&image));
@@ -265,7 +265,7 @@ fn a_hostile_type_or_shape_is_refused() {
         r#"{"permutation": [0, 1, 1]}"#,
     ] {
         let error = with(parameters).unwrap_err();
-        let expected = "the field \"img\" holds no tensors, though its extension type says so: its metadata is wrong";
+        let expected = "the field \"img\" has the extension type of tensors but is not valid: its metadata is wrong";
         assert_eq!(error, expected);
     }
     let name = Metadata::new().with(EXTENSION_TYPE_NAME_KEY, "arrow.variable_shape_tensor");
@@ -296,7 +296,7 @@ fn a_hostile_type_or_shape_is_refused() {
     }
 }
 
-/// A value of one of a few types, so that lists of them are of one type mostly.
+/// A value of one of a few types, so that most lists have elements of one type.
 #[derive(Clone, Debug)]
 enum Node {
     Null,
@@ -358,7 +358,7 @@ fn nodes() -> impl Strategy<Value = Node> {
     leaf.prop_recursive(4, 24, 5, |inner| {
         let fields = proptest::collection::vec(("[ab]", inner.clone()), 0..3);
         prop_oneof![
-            // The same type again and again, with nulls among the values.
+            // Repeated values of one type, with nulls.
             (inner, 0..5_usize).prop_map(|(node, count)| Node::List(
                 (0..count)
                     .map(|index| if index == 1 { Node::Null } else { node.clone() })
@@ -372,9 +372,9 @@ fn nodes() -> impl Strategy<Value = Node> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// A record lies in its payload as [`Plan`] lays down the array that is read from it.
+    /// A record is laid out exactly as [`Plan`] lays out the array that is read from it.
     #[test]
-    fn a_record_is_the_array_that_is_read_from_it(node in nodes()) {
+    fn a_record_is_laid_out_like_the_array_read_from_it(node in nodes()) {
         let mut column = Column::default();
         if push(&mut column, &node).is_err() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The walk over [`DataType`], in both directions.
+//! Encodes and decodes [`DataType`] recursively.
 
 use arrow_schema::{
     ArrowError, DECIMAL32_MAX_PRECISION, DECIMAL64_MAX_PRECISION, DECIMAL128_MAX_PRECISION,
@@ -11,7 +11,7 @@ use crate::wire::{DecodeError, Head, Reader, put_bytes, put_number};
 
 const VERSION: u8 = 1;
 
-/// The schema as bytes: version, whether it is a record batch, the root field.
+/// Encodes a schema: version, whether it is a record batch, the root field.
 pub(super) fn encode(root: &Field, is_record_batch: bool) -> Result<Head, SchemaError> {
     let mut encoder = Encoder {
         out: Head::new(),
@@ -347,11 +347,11 @@ fn parametric_code(data_type: &DataType) -> u8 {
         Dictionary(..) => code::DICTIONARY,
         Map(..) => code::MAP,
         RunEndEncoded(..) => code::RUN_END_ENCODED,
-        plain => unreachable!("{plain} stands among the plain types"),
+        plain => unreachable!("{plain} is a plain type"),
     }
 }
 
-/// The rules of Arrow that `arrow-data` takes for granted, and would panic without.
+/// Rules of Arrow that `arrow-data` does not check, but panics if they are broken.
 fn check(data_type: &DataType) -> Result<(), &'static str> {
     use DataType::*;
     let rule = |holds, rule| if holds { Ok(()) } else { Err(rule) };
@@ -398,7 +398,7 @@ fn check(data_type: &DataType) -> Result<(), &'static str> {
     }
 }
 
-/// The types without parameters, and those whose few parameters give a handful of variants each.
+/// Types without parameters, and types with so few parameters that each variant has a code.
 const PLAIN: [(u8, DataType); 32] = {
     use DataType::*;
     use IntervalUnit::*;
@@ -439,7 +439,7 @@ const PLAIN: [(u8, DataType); 32] = {
     ]
 };
 
-/// Codes of the types with parameters. They are never reused.
+/// Codes of types with parameters. A code is never reused.
 mod code {
     pub(super) const TIMESTAMP: u8 = 64;
     pub(super) const FIXED_SIZE_BINARY: u8 = 65;

@@ -9,26 +9,26 @@ pub(super) const MAX_FIELDS: usize = 16 << 10;
 /// Why a schema cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
-    /// A type that Arrow's specification does not allow.
+    /// A type breaks a rule of Arrow's specification.
     #[error("field {field:?}: {data_type} is not a type of Arrow: {reason}")]
     Type {
-        /// The field of that type.
+        /// Name of the field.
         field: String,
-        /// The type.
+        /// Type of the field.
         data_type: DataType,
         /// The rule that is broken.
         reason: &'static str,
     },
-    /// Types nested too deeply.
+    /// Types are nested too deeply.
     #[error("the schema nests {} types or more", MAX_DEPTH)]
     Depth,
-    /// Too many fields.
+    /// The schema has too many fields.
     #[error("the schema has more than {} fields", MAX_FIELDS)]
     Fields,
-    /// Too many bytes.
+    /// The encoded schema is too large.
     #[error("the schema takes {found} bytes, the limit is {}", MAX_BYTES)]
     Bytes {
-        /// How many it would take.
+        /// Length of the encoded schema, in bytes.
         found: usize,
     },
 }

@@ -1,8 +1,8 @@
-//! Arrow schemas as bytes, and the id they are known by.
+//! Arrow schemas: their encoding and ids.
 //!
-//! The encoding is our own because Arrow's IPC encoding would bring flatbuffers, `arrow-ipc`, `arrow-array` and
-//! `arrow-select` into every node, for what is a walk over [`DataType`]. It says no less: names, nullability, order of
-//! dictionaries and all metadata survive.
+//! The encoding is Nervure's own. Arrow's IPC encoding would bring flatbuffers, `arrow-ipc`,
+//! `arrow-array` and `arrow-select` into every node, although all it does is a walk over
+//! [`DataType`]. Names, nullability, the order of dictionaries and all metadata are kept.
 
 mod encoding;
 mod error;
@@ -16,7 +16,8 @@ use crate::wire::DecodeError;
 
 pub use error::SchemaError;
 
-/// The Arrow schema of an output: announced once, named by its [`id`](Self::id) in each sample's header.
+/// The Arrow schema of an output. It is announced once, and the header of each sample refers to it
+/// by [`id`](Self::id).
 ///
 /// ```
 /// use arrow_schema::{DataType, Field};
@@ -35,40 +36,40 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Bytes that an encoded schema may take.
+    /// Limit on an encoded schema, in bytes.
     pub const MAX_BYTES: usize = error::MAX_BYTES;
-    /// How deeply types may nest.
+    /// Limit on the nesting of types.
     pub const MAX_DEPTH: usize = error::MAX_DEPTH;
-    /// Fields that a schema may have, at all depths together.
+    /// Limit on the number of fields, at all levels together.
     pub const MAX_FIELDS: usize = error::MAX_FIELDS;
 
     /// The schema of arrays of the field's type.
     ///
     /// # Errors
-    /// When a type breaks a rule of Arrow, or the schema is larger than its limits.
+    /// If a type breaks a rule of Arrow, or the schema exceeds its limits.
     pub fn array(field: impl Into<FieldRef>) -> Result<Self, SchemaError> {
         Self::encode(field.into(), false)
     }
 
-    /// The schema of arrays of a type, where nothing is known but the type.
+    /// The schema of arrays of a type, with nullable elements.
     ///
     /// # Errors
-    /// When the type breaks a rule of Arrow, or the schema is larger than its limits.
+    /// If the type breaks a rule of Arrow, or the schema exceeds its limits.
     pub fn of_type(data_type: DataType) -> Result<Self, SchemaError> {
         Self::array(Field::new("", data_type, true))
     }
 
-    /// The schema of record batches. They travel as arrays of structs.
+    /// The schema of record batches. They are sent as arrays of structs.
     ///
     /// # Errors
-    /// When a type breaks a rule of Arrow, or the schema is larger than its limits.
+    /// If a type breaks a rule of Arrow, or the schema exceeds its limits.
     pub fn record_batch(schema: &arrow_schema::Schema) -> Result<Self, SchemaError> {
         let columns = DataType::Struct(schema.fields().clone());
         let root = Field::new("", columns, false).with_metadata(schema.metadata().clone());
         Self::encode(root.into(), true)
     }
 
-    /// The field that is the whole array.
+    /// The field of the whole array.
     pub fn root(&self) -> &Field {
         &self.root
     }
@@ -78,12 +79,13 @@ impl Schema {
         self.root.data_type()
     }
 
-    /// Whether the array was a record batch, and should become one again.
+    /// Whether the array was a record batch and should be read as one.
     pub fn is_record_batch(&self) -> bool {
         self.is_record_batch
     }
 
-    /// Arrow's own schema: the columns of a record batch, or else the array as the one column.
+    /// Arrow's own schema type: with the columns of a record batch, or with the array as its only
+    /// column.
     pub fn to_arrow(&self) -> arrow_schema::Schema {
         match self.data_type() {
             DataType::Struct(fields) if self.is_record_batch => {
@@ -96,7 +98,7 @@ impl Schema {
         }
     }
 
-    /// The name of the schema: XXH3 (64 bits, seed 0) of [`Self::bytes`]. Never 0, which stands for no schema.
+    /// Id of the schema: XXH3 (64 bits, seed 0) of [`Self::bytes`]. Never 0, which means no schema.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -106,10 +108,10 @@ impl Schema {
         &self.bytes
     }
 
-    /// The schema out of bytes that may be hostile.
+    /// Decodes a schema from untrusted bytes.
     ///
     /// # Errors
-    /// When the bytes are no schema within its limits.
+    /// If the bytes are not a schema within its limits.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (root, is_record_batch) = encoding::decode(bytes)?;
         Ok(Self::new(root.into(), is_record_batch, bytes))
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_becomes_the_one_column() {
+    fn an_array_becomes_the_only_column() {
         let ordered = DataType::Dictionary(DataType::Int8.into(), DataType::Utf8.into());
         let field = Field::new("label", ordered, true).with_dict_is_ordered(true);
         let copy = Schema::decode(Schema::array(field).unwrap().bytes()).unwrap();
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_never_changes_between_builds() {
+    fn the_id_is_the_same_in_every_build() {
         let schema = Schema::array(Field::new("range", DataType::Float32, false)).unwrap();
         assert_eq!(schema.bytes(), b"\x01\x00\x00\x05range\x0b");
         assert_eq!(schema.id(), 5_392_749_631_474_034_788);
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn types_that_arrow_forbids_are_refused_with_the_rule() {
+    fn invalid_types_are_refused_with_the_broken_rule() {
         let error = refused(DataType::Time32(TimeUnit::Nanosecond));
         assert_eq!(
             error,
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_hold_on_both_sides() {
+    fn both_sides_enforce_the_limits() {
         let nest =
             |depth| (1..depth).fold(DataType::Int8, |inner, _| DataType::new_list(inner, true));
         assert_eq!(
