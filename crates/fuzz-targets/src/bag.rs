@@ -1,5 +1,5 @@
-//! Messages of ROS 2 out of a bag: whatever a definition and a message say, the message is read or refused, and takes no
-//! more memory than some times its own length.
+//! ROS 2 messages from a bag. Any definition and message is decoded or refused, and decoding takes
+//! at most a small multiple of the message's length in memory.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use nervure_recorder::{Channel, Message, SampleChannel};
 
 const LINE: &str = "\n===\nMSG: ";
 
-/// What is read in a way of its own, and every kind of field.
+/// The types that are decoded specially, and a type with every kind of field.
 fn definitions() -> [(&'static str, String); 5] {
     let header = format!(
         "{LINE}std_msgs/Header\nbuiltin_interfaces/Time stamp\nstring frame_id{LINE}builtin_interfaces/Time\nint32 sec\nuint32 nanosec"
@@ -40,14 +40,14 @@ fn definitions() -> [(&'static str, String); 5] {
     ]
 }
 
-/// See the module.
+/// Runs the target.
 pub fn run(bytes: &[u8]) {
     let Some(input) = crate::read::<(u8, &[u8], &[u8])>(bytes) else {
         return;
     };
     let (which, definition, data) = input;
     let known = definitions();
-    // A definition of its own, or one of those above.
+    // A definition from the input, or one of the above.
     let (name, definition) = match known.get(usize::from(which % 8)) {
         Some((name, text)) => (*name, text.as_bytes()),
         None => ("a/msg/B", definition),
@@ -79,5 +79,5 @@ pub fn run(bytes: &[u8]) {
     };
     let mut payload = vec![0; sample.payload_bytes()];
     sample.write(&mut payload);
-    View::new(&sample.layout(), &payload).expect("what is sent can be read");
+    View::new(&sample.layout(), &payload).expect("a sample that was sent must be readable");
 }

@@ -1,6 +1,7 @@
-//! A hostile process at the other end of a control socket: refused, or a message that can be said again.
+//! Messages from a malicious process on a control socket. They are refused, or decoded to a message
+//! that survives encoding.
 //!
-//! The first byte chooses the arrow.
+//! The first byte selects the kind of message.
 
 use std::fmt::Debug;
 
@@ -10,7 +11,7 @@ use nervure_protocol::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// See the module.
+/// Runs the target.
 pub fn run(bytes: &[u8]) {
     let Some((arrow, packet)) = bytes.split_first() else {
         return;
@@ -30,14 +31,14 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Whatever was understood is understood in the same way when it is passed on.
+/// A decoded message is the same after it is encoded and decoded again.
 fn check<M: Serialize + DeserializeOwned + Debug>(packet: &[u8]) {
     let Ok(message) = decode::<M>(packet) else {
         return;
     };
     match encode(&message) {
         Ok(again) => {
-            let copy = decode::<M>(&again).expect("what was said can be understood");
+            let copy = decode::<M>(&again).expect("an encoded message must be decodable");
             assert_eq!(format!("{copy:?}"), format!("{message:?}"));
         }
         Err(ProtocolError::TooLarge { .. }) => {}

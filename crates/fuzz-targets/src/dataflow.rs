@@ -1,10 +1,11 @@
-//! A hostile dataflow file: refused with findings that point into it, or a graph whose indices hold.
+//! Malicious dataflow files. They are refused with findings that point into the file, or become a
+//! graph with valid indices.
 
 use std::path::Path;
 
 use nervure_dataflow::{Anywhere, parse};
 
-/// See the module.
+/// Runs the target.
 pub fn run(bytes: &[u8]) {
     let report = parse("fuzz.yml", bytes, Path::new("/robot"), &Anywhere);
     assert_eq!(report.has_errors(), report.dataflow.is_none());
@@ -21,9 +22,9 @@ pub fn run(bytes: &[u8]) {
     let rendered = report.render(false);
     assert!(
         !rendered.contains('\u{1b}'),
-        "a file cannot steer the terminal"
+        "findings must not contain terminal control sequences"
     );
-    serde_json::to_string(&report).expect("a report is data");
+    serde_json::to_string(&report).expect("a report must be serializable");
 
     let Some(dataflow) = report.dataflow else {
         return;

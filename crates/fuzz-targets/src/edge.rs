@@ -1,5 +1,5 @@
-//! A hostile peer on an edge, which writes whatever it likes into the ring, the leases and the socket between the two:
-//! an honest consumer, and an honest producer, cut it off or go on, and their edges to others work.
+//! A malicious peer on an edge, which writes anything to the ring, the leases and the socket. An
+//! honest consumer or producer cuts the edge off or continues, and its other edges keep working.
 
 #[path = "../../shm/tests/hostile/rig.rs"]
 #[expect(dead_code, reason = "the tests of hostile peers use the rest")]
@@ -11,14 +11,14 @@ use nervure_shm::{Arrival, EdgeRegion, SendError, Seqpacket, Wait, WakePage};
 use rig::{BLOCKS, BesideHostile, DEPTH, HEAD, HonestConsumer, HonestProducer, RawEdge, TAIL};
 use rustix::fd::AsFd;
 
-/// What the hostile end does, or lets the honest one do.
+/// An action of the malicious end, or a turn of the honest one.
 #[derive(Arbitrary, Debug)]
 enum Step {
     /// Writes a word anywhere in the region.
     Write { word: u16, value: u64 },
     /// Writes one of the ring's two counters.
     Count { tail: bool, value: u64 },
-    /// Moves one of them on.
+    /// Advances one of the counters.
     MoveOn { tail: bool, by: u8 },
     /// Writes a descriptor.
     Describe {
@@ -29,7 +29,7 @@ enum Step {
         payload: u32,
         head: u16,
     },
-    /// Sends a packet, with a segment or without.
+    /// Sends a packet, with or without a segment.
     Packet {
         kind: u8,
         id: u8,
@@ -37,15 +37,15 @@ enum Step {
         rest: Vec<u8>,
         with_segment: bool,
     },
-    /// Reads what the honest end sent.
+    /// Reads what the honest end has sent.
     Read,
-    /// The honest end works: receives, or sends so many bytes.
+    /// Gives the honest end a turn: it receives, or sends `bytes`.
     Work { bytes: u32 },
 }
 
 const SEGMENT_BYTES: usize = 16384;
 
-/// See the module.
+/// Runs the target.
 pub fn run(bytes: &[u8]) {
     let Some(story) = crate::read::<(bool, u8, Vec<Step>)>(bytes) else {
         return;
@@ -75,7 +75,8 @@ fn hostile_producer(steps: &[Step]) {
 }
 
 fn receive_all(consumer: &mut HonestConsumer) {
-    // A ring that claims to be full at each look is no endless stream: it holds so many at most, and is rung for once.
+    // A ring that always claims to be full does not deliver endlessly: it holds at most `DEPTH`
+    // samples, and its bell is rung for once.
     for _ in 0..4 * DEPTH {
         match consumer.next() {
             Some(Arrival::Sample { sample, .. }) => {
@@ -115,7 +116,7 @@ fn hostile_consumer(policy: Policy, steps: &[Step]) {
             act(step, &edge, &socket);
         }
     }
-    // With the hostile consumer gone the other edge works.
+    // The other edge must still work without the malicious consumer.
     producer.output.detach(0, false);
     for bytes in [10, 70_000] {
         send(&producer, bytes);
@@ -187,7 +188,7 @@ fn act(step: &Step, edge: &RawEdge, socket: &Seqpacket) {
             packet.extend_from_slice(&rest[..rest.len().min(1000)]);
             let segment = with_segment.then(|| rig::segment(SEGMENT_BYTES));
             let segments: Vec<_> = segment.iter().map(AsFd::as_fd).collect();
-            // A full socket is its own affair.
+            // A full socket is the malicious end's own problem.
             let _ = socket.send(&packet, &segments);
         }
         Step::Read => {

@@ -1,8 +1,8 @@
-//! Hostile input for all that takes input from outside.
+//! The fuzz targets: one for each parser of input from outside.
 //!
-//! Each module is one target: a function of some bytes that panics when an invariant does not hold. libFuzzer runs them for
-//! as long as one likes (`fuzz/`, `make fuzz`); `cargo test` runs them for some seconds, over the seeds in `fuzz/seeds` and
-//! what they become when they are changed.
+//! Each module is one target, a function of bytes that panics if an invariant does not hold.
+//! libFuzzer runs the targets for any length of time (`fuzz/`, `make fuzz`). `cargo test` runs each
+//! for a few seconds, with the seeds in `fuzz/seeds` and mutations of them.
 
 use arbitrary::{Arbitrary, Unstructured};
 
@@ -17,7 +17,7 @@ pub mod rosbag;
 pub mod sample;
 pub mod sealed;
 
-/// The bytes as a story of this type; `None` when they are too few.
+/// Builds a value from the bytes; `None` if there are too few.
 fn read<'a, T: Arbitrary<'a>>(bytes: &'a [u8]) -> Option<T> {
     T::arbitrary_take_rest(Unstructured::new(bytes)).ok()
 }

@@ -1,4 +1,5 @@
-//! A hostile peer on a link, behind the carrier: packets of any kind, taken whole or refused, and memory within its bounds.
+//! A malicious peer on a link, after decryption. Packets of any content are processed completely or
+//! refused, and memory stays within its limits.
 
 use std::{
     sync::{
@@ -19,17 +20,17 @@ use crate::peer::{self, Peer, Pool, Saying};
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    /// The peer says something.
+    /// The peer sends something.
     Say(Saying),
-    /// Time passes, and the victim sends what it has to.
+    /// Time passes, and the victim sends what is pending.
     Wait { millis: u8 },
     /// The victim's application sends a sample.
     Send { stream: u8, bytes: u16 },
-    /// The victim's application takes samples.
+    /// The victim's application receives samples.
     Take { count: u8 },
 }
 
-/// See the module.
+/// Runs the target.
 pub fn run(bytes: &[u8]) {
     let Some(story) = crate::read::<Vec<Step>>(bytes) else {
         return;
@@ -69,7 +70,7 @@ pub fn run(bytes: &[u8]) {
                 }
             }
             Step::Send { stream, bytes } => {
-                // A stream that is full or was refused takes none.
+                // A stream that is full or was refused accepts no samples.
                 let stream = streams[usize::from(stream) % streams.len()];
                 let _ = victim.send(now, stream, vec![1; bytes.into()].into());
             }
@@ -84,7 +85,7 @@ pub fn run(bytes: &[u8]) {
         peer::check(&victim);
     }
     drop(victim);
-    assert_eq!(given.load(Ordering::Relaxed), 0, "all memory is given back");
+    assert_eq!(given.load(Ordering::Relaxed), 0, "all memory must be freed");
 }
 
 fn note_readable(victim: &mut Session, readable: &mut Vec<u32>) {

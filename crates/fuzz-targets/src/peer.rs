@@ -1,5 +1,5 @@
-//! A peer that has proved its identity, and then says whatever it likes: well-formed packets with contents that lie, and
-//! others.
+//! An authenticated peer that sends anything: well-formed packets with false contents, and
+//! malformed ones.
 
 use std::{
     sync::{
@@ -24,23 +24,23 @@ use nervure_link::{
     },
 };
 
-/// What the victim gives its peers.
+/// Memory budget of the victim for its peers, in bytes.
 pub const BUDGET_BYTES: u64 = 1 << 20;
-/// Control messages are outside that budget.
+/// Memory for control messages, which does not count towards the budget.
 const CONTROL_BYTES: u64 = 64 << 10;
-/// Streams that the peer may open.
+/// Number of streams that the peer may open.
 pub const STREAMS_MAX: usize = 500;
-/// The longest datagram that a packet takes.
+/// Largest packet, in bytes.
 const DATAGRAM_BYTES: usize = 1100;
-/// Datagrams of one run, so that it ends.
+/// Limit on the datagrams of one run, so that it ends.
 const DATAGRAMS_MAX: usize = 4000;
 
-/// Something that the peer says.
+/// Something that the peer sends.
 #[derive(Arbitrary, Debug)]
 pub enum Saying {
-    /// These bytes.
+    /// Arbitrary bytes.
     Raw(Bytes),
-    /// A packet of data.
+    /// A data packet.
     Data {
         session: u8,
         number: Number,
@@ -48,9 +48,9 @@ pub enum Saying {
         frames: Vec<Frame>,
         change: Option<Change>,
     },
-    /// Feedback on what the victim sends.
+    /// Feedback on packets of the victim.
     Feedback(Box<Report>),
-    /// A message about each of so many streams.
+    /// The same message for each of several streams.
     Streams {
         first: Number,
         count: u16,
@@ -58,7 +58,7 @@ pub enum Saying {
     },
 }
 
-/// Up to 255 bytes.
+/// At most 255 bytes.
 #[derive(Debug)]
 pub struct Bytes(pub Vec<u8>);
 
@@ -69,7 +69,7 @@ impl<'a> Arbitrary<'a> for Bytes {
     }
 }
 
-/// A number: the one that an honest peer would name, one close to it, or any.
+/// A number: the one that an honest peer would use, one close to it, or any.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Number {
     Next,
@@ -89,7 +89,7 @@ impl Number {
         number & VARINT_MAX
     }
 
-    /// As [`of`](Self::of), and an honest number is used up.
+    /// Like [`of`](Self::of), and consumes an honest number.
     fn take(self, next: &mut u64) -> u64 {
         let number = self.of(*next);
         *next += u64::from(matches!(self, Self::Next));
@@ -97,7 +97,7 @@ impl Number {
     }
 }
 
-/// A part of a packet of data.
+/// A frame of a data packet.
 #[derive(Arbitrary, Debug)]
 pub enum Frame {
     Symbol {
@@ -123,7 +123,7 @@ pub enum Frame {
     },
 }
 
-/// A control message, about a stream that is named beside it.
+/// A control message. The stream that it concerns is given separately.
 #[derive(Arbitrary, Debug)]
 pub enum Message {
     Open {
@@ -148,7 +148,7 @@ pub enum Message {
     Raw(Bytes),
 }
 
-/// Whom the peer takes itself and the victim for.
+/// The sessions that the peer names for itself and the victim.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Ends {
     is_another_session: bool,
@@ -156,7 +156,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// One incarnation mostly: each new one makes the victim begin a session.
+    /// Mostly one incarnation, because each new one makes the victim begin a session.
     fn ends(self, session: u32) -> StreamEnds {
         let session = session.wrapping_add(self.is_another_session.into());
         StreamEnds {
@@ -170,7 +170,7 @@ impl Ends {
     }
 }
 
-/// Feedback, honest or not.
+/// Feedback, true or false.
 #[derive(Arbitrary, Debug)]
 pub struct Report {
     ends: Ends,
@@ -186,7 +186,7 @@ pub struct Report {
     change: Option<Change>,
 }
 
-/// Bytes that are changed before they are sealed.
+/// Modification of a packet before encryption.
 #[derive(Arbitrary, Debug)]
 pub struct Change {
     at: u16,
@@ -206,7 +206,7 @@ impl Change {
     }
 }
 
-/// What an honest peer would name next.
+/// The numbers that an honest peer would use next.
 #[derive(Debug)]
 pub struct Peer {
     packet: u64,
@@ -215,7 +215,7 @@ pub struct Peer {
     stream: u64,
     feedback: u64,
     said: usize,
-    /// The victim's.
+    /// Session of the victim.
     session: u32,
 }
 
@@ -232,7 +232,7 @@ impl Peer {
         }
     }
 
-    /// The datagrams of a saying to this session.
+    /// The datagrams of a saying, for the given session.
     pub fn say(&mut self, saying: &Saying, victim: &Session) -> Vec<Vec<u8>> {
         self.session = victim.sender().session();
         let datagrams = match saying {
@@ -270,7 +270,7 @@ impl Peer {
     fn packet(&mut self, session: u8, number: Number, interval: u8) -> Vec<u8> {
         let packet_number = number.take(&mut self.packet) as u32;
         let mut packet = Vec::new();
-        // One session mostly: each new one starts the victim anew.
+        // Mostly one session, because each new one makes the victim start again.
         let session = if session < 240 { 9 } else { session.into() };
         Header {
             session,
@@ -501,7 +501,7 @@ impl Peer {
     }
 }
 
-/// How the victim is set up.
+/// Configuration of the victim.
 pub fn victim_config() -> SessionConfig {
     let receiver = ReceiverConfig {
         budget_bytes: BUDGET_BYTES,
@@ -514,7 +514,7 @@ pub fn victim_config() -> SessionConfig {
     }
 }
 
-/// Holds whatever the peer has said.
+/// Invariants of the victim, whatever the peer has sent.
 pub fn check(victim: &Session) {
     let status = victim.status();
     assert!(victim.receiver().memory_bytes() <= BUDGET_BYTES + CONTROL_BYTES);
@@ -533,7 +533,7 @@ pub fn check(victim: &Session) {
     );
 }
 
-/// What is read is what can be written.
+/// A datagram that can be read can be written again.
 pub fn check_reading(datagram: &[u8]) {
     if let Ok((_, frames)) = data::read(datagram) {
         assert!(frames.len() <= datagram.len());
@@ -548,7 +548,7 @@ pub fn check_reading(datagram: &[u8]) {
     }
 }
 
-/// Memory of the application that is short now and then, and counts what it has given.
+/// Memory of the application. Some allocations fail, and the allocated bytes are counted.
 pub struct Pool {
     asked: u64,
     given: Arc<AtomicU64>,
@@ -570,7 +570,10 @@ impl Pool {
 
 impl Memory for Pool {
     fn allocate(&mut self, stream: u32, bytes: usize) -> Result<Box<dyn SampleBuffer>, NoMemory> {
-        assert_ne!(stream, 0, "control messages are the link's own");
+        assert_ne!(
+            stream, 0,
+            "control messages must not use memory of the application"
+        );
         self.asked += 1;
         if self.asked.is_multiple_of(5) {
             return Err(NoMemory);

@@ -1,19 +1,20 @@
-//! A file that says it is a recording: whatever is in it, it is read or refused, within bounds of memory.
+//! Files that claim to be recordings. Any content is read or refused, with limited memory.
 //!
-//! Seeds: any `.mcap`, such as those of `nervure record`, with and without `--compress`, without its first eight bytes.
+//! Seeds: any `.mcap` file, such as those of `nervure record` with and without `--compress`,
+//! without its first 8 bytes.
 
 use std::io::Write;
 
 use nervure_message::Encode;
 use nervure_recorder::{Recording, SampleChannel};
 
-/// Chunks unpack to so much at most, so that what a hostile one takes stays far below libFuzzer's limit of 2 GB.
+/// Largest unpacked chunk, so that memory use stays far below libFuzzer's limit of 2 GB.
 const MAX_CHUNK_BYTES: usize = 16 << 20;
 
-/// See the module.
+/// Runs the target.
 pub fn run(bytes: &[u8]) {
     let mut file = tempfile::NamedTempFile::new_in("/dev/shm").expect("memory for a file");
-    // Nearly every change of the first bytes is refused there; the rest is what is of interest.
+    // The magic bytes are always valid, since nearly any change of them would end the run early.
     file.write_all(b"\x89MCAP0\r\n").expect("room for the file");
     file.write_all(bytes).expect("room for the file");
     let Ok(recording) = Recording::open_within(file.path(), MAX_CHUNK_BYTES) else {

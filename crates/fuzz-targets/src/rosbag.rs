@@ -1,13 +1,15 @@
-//! A bag of ROS 2 in a folder, as a database or packed: whatever is in it, it is read or refused, within bounds of memory.
+//! A folder with a ROS 2 bag, as a database or compressed. Any content is read or refused, with
+//! limited memory.
 //!
-//! Seeds: a digit for what it is (see [`run`]), and the file without its first bytes that are always the same.
+//! Seeds: a digit that selects the kind of file (see [`run`]), then the file without its constant
+//! first bytes.
 
 use nervure_recorder::{Recording, SampleChannel};
 
-/// Messages unpack to so much at most.
+/// Largest unpacked message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// See the module.
+/// Runs the target.
 pub fn run(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else {
         return;

@@ -1,4 +1,5 @@
-//! A hostile peer's schema, head and payload: refused, or a valid value that can be sent on.
+//! Schema, head and payload from a malicious peer. They are refused, or become a valid value that
+//! can be sent again.
 
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field};
@@ -8,7 +9,7 @@ use nervure_message::{
     payload_buffer,
 };
 
-/// See the module.
+/// Runs the target.
 pub fn run(bytes: &[u8]) {
     let Some(peer) = crate::read::<(&[u8], &[u8], &[u8])>(bytes) else {
         return;
@@ -21,7 +22,7 @@ pub fn run(bytes: &[u8]) {
     if let Ok(metadata) = metadata.decode() {
         metadata
             .write(&mut Head::new())
-            .expect("what was decoded is within the limits");
+            .expect("decoded metadata must be within the limits");
     }
     let payload = payload_buffer(payload.to_vec());
     let Ok(view) = View::new(&layout, &payload) else {
@@ -32,7 +33,9 @@ pub fn run(bytes: &[u8]) {
     let Ok(array) = view.array(schema.as_ref(), &payload) else {
         return;
     };
-    array.validate_full().expect("what was read is valid");
+    array
+        .validate_full()
+        .expect("a received array must be valid");
 
     let (Some(schema), Layout::Array(_)) = (schema, &layout) else {
         return;
@@ -41,16 +44,17 @@ pub fn run(bytes: &[u8]) {
     let record = ReceivedRecord::new(array.clone(), schema.clone());
     let _ = record.deserialize::<serde_json::Value>();
     let _ = record.deserialize::<serde::de::IgnoredAny>();
-    let sample = ArraySample::new(&array, &schema).expect("what was read can be sent on");
+    let sample = ArraySample::new(&array, &schema).expect("a received array must be sendable");
     let mut payload = vec![0; sample.payload_bytes()];
     sample.write(&mut payload);
     let copy =
         nervure_message::array::read(sample.plan().layout(), &schema, &payload_buffer(payload));
-    assert_eq!(copy.expect("what was sent can be read"), array);
-    Plan::new(&array.slice(array.len() / 2, array.len() / 4)).expect("so can a part of it");
+    assert_eq!(copy.expect("a sent array must be readable"), array);
+    Plan::new(&array.slice(array.len() / 2, array.len() / 4))
+        .expect("a slice of a received array must be sendable");
 }
 
-/// The tensors of an array stay within their elements.
+/// Checks that tensors stay within their elements.
 fn tensors(field: &Field, array: &ArrayData) {
     if let Ok(Some(column)) = TensorColumn::new(field, array) {
         for tensor in (0..array.len()).filter_map(|index| column.get(index).ok().flatten()) {

@@ -1,5 +1,6 @@
-//! A hostile peer at the other end of a connection, and strangers beside it: what is sealed well and lies, what is sealed
-//! and changed on its way, what comes again, and what was never sealed. An honest peer gets through all the same.
+//! A malicious peer on an encrypted connection, and unauthenticated hosts. They send encrypted
+//! packets with false contents, modified, replayed and unencrypted packets. An honest peer must
+//! still get through.
 
 use std::{
     net::SocketAddr,
@@ -26,35 +27,36 @@ use crate::peer::{self, Bytes, Change, Peer, Pool, Saying};
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    /// The peer says something, sealed; its packets may be changed on their way, or come again, or from elsewhere.
+    /// The peer sends something, encrypted. Its packets may be modified, repeated, or come from
+    /// another address.
     Say {
         saying: Saying,
         change: Option<Change>,
         times: u8,
         from: u8,
     },
-    /// A packet of anybody, perhaps with the head of one that was sealed.
+    /// A packet from any host, possibly with the header of an encrypted packet.
     Stranger {
         has_head: bool,
         bytes: Bytes,
         from: u8,
     },
-    /// A packet from before comes again.
+    /// Replays an earlier packet.
     Again { which: u8, from: u8 },
-    /// Time passes, and the victim sends what it has to.
+    /// Time passes, and the victim sends what is pending.
     Wait { millis: u8 },
     /// The victim's application sends a sample.
     Send { bytes: u16 },
-    /// The victim's application takes samples.
+    /// The victim's application receives samples.
     Take { count: u8 },
 }
 
-/// Packets that are kept, to come again.
+/// Number of packets that are kept for replay.
 const KEPT: usize = 64;
-/// Kind, key id and counter of a sealed packet.
+/// Size of kind, key id and counter of an encrypted packet.
 const HEAD_BYTES: usize = 13;
 
-/// See the module.
+/// Runs the target.
 pub fn run(bytes: &[u8]) {
     let Some((honest_too, story)) = crate::read::<(bool, Vec<Step>)>(bytes) else {
         return;
@@ -71,7 +73,7 @@ pub fn run(bytes: &[u8]) {
     assert_eq!(
         world.given.load(Ordering::Relaxed),
         0,
-        "all memory is given back"
+        "all memory must be freed"
     );
 }
 
@@ -99,7 +101,7 @@ const VICTIM: u8 = 2;
 const HONEST: u8 = 3;
 
 impl World {
-    /// The two are connected. A datagram goes in a packet of QUIC, those of the next 20 ms beside it.
+    /// Connects the two. A datagram goes in one QUIC packet, with the datagrams of the next 20 ms.
     fn new() -> Self {
         let now = Instant::now();
         let config = |host: u8| QuicConfig {
@@ -199,7 +201,7 @@ impl World {
             }
             Step::Send { bytes } => {
                 if let Some(session) = self.victim.session_mut(&key(HOSTILE).public()) {
-                    // A stream that was refused takes none.
+                    // A stream that was refused accepts no samples.
                     let _ = session.send(self.now, self.stream, vec![1; (*bytes).into()].into());
                 }
             }
@@ -216,7 +218,7 @@ impl World {
         self.on_events();
     }
 
-    /// What the hostile end's carrier makes of a datagram.
+    /// The packets that the malicious end's carrier makes of a datagram.
     fn packets_with(&mut self, datagram: Vec<u8>) -> Vec<Vec<u8>> {
         let mut next = Some(datagram);
         let mut give = |_, most: usize, out: &mut Vec<u8>| {
@@ -250,7 +252,7 @@ impl World {
         self.kept.push(packet);
     }
 
-    /// Each end gets what the other has to send.
+    /// Delivers all pending packets in both directions.
     fn exchange(&mut self) {
         for packet in self.packets_with(Vec::new()) {
             self.deliver(HOSTILE, &packet);
@@ -297,7 +299,7 @@ impl World {
             .for_each(peer::check);
     }
 
-    /// Whatever the other did: an honest peer connects, and a sample of it arrives.
+    /// Asserts that an honest peer can connect and deliver a sample.
     fn assert_an_honest_peer_gets_through(&mut self) {
         let carrier = QuicCarrier::new(QuicConfig::new(key(HONEST)));
         let mut honest = Endpoint::new(carrier, SessionConfig::default(), 3);
@@ -335,6 +337,6 @@ impl World {
                 return;
             }
         }
-        panic!("the honest peer did not get through in two seconds");
+        panic!("the honest peer did not get through within 2 seconds");
     }
 }

@@ -1,15 +1,16 @@
-//! Every fuzz target for some seconds, on any toolchain: its seeds, and what they become when they are changed. libFuzzer
-//! finds more, as it sees which code an input reaches: `make fuzz`.
+//! Runs every fuzz target for a few seconds, on any toolchain, with its seeds and mutations of
+//! them. libFuzzer finds more, because it measures coverage: `make fuzz`.
 
 use std::{fs, path::Path};
 
 use nervure_fuzz_targets::{bag, control, dataflow, edge, link, recording, rosbag, sample, sealed};
 use nervure_linkemu::network::{Draw, for_each_seed};
 
-/// An input is cut to this length.
+/// Longer inputs are truncated.
 const BYTES_MAX: usize = 16 << 10;
 
-/// Runs a target over all its seeds and `count` changed ones. A failure tells its number, for `NERVURE_SEED`.
+/// Runs a target with all its seeds and `count` mutations. A failure reports its number, for
+/// `NERVURE_SEED`.
 fn short_run(target: fn(&[u8]), folders: &[&str], count: u64) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut seeds = Vec::new();
@@ -35,7 +36,7 @@ fn short_run(target: fn(&[u8]), folders: &[&str], count: u64) {
     });
 }
 
-/// A seed with some changes.
+/// A seed with some mutations.
 fn changed(seeds: &[Vec<u8>], draw: &mut Draw) -> Vec<u8> {
     let mut below = |end: usize| draw.below(end as u64) as usize;
     let mut bytes = seeds[below(seeds.len())].clone();
@@ -43,14 +44,14 @@ fn changed(seeds: &[Vec<u8>], draw: &mut Draw) -> Vec<u8> {
         let at = below(bytes.len() + 1);
         let end = (at + 1 + below(16)).min(bytes.len());
         match below(7) {
-            // One bit, one byte, one word.
+            // Change a bit, a byte or a word.
             0 if at < end => bytes[at] ^= 1 << below(8),
             1 if at < end => bytes[at] = below(256) as u8,
             2 if end - at >= 4 => {
                 let word = [0, 1, 0x7f, 0xff, 0xffff, 0x7fff_ffff, u32::MAX][below(7)];
                 bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
             }
-            // Less, and more.
+            // Delete or insert bytes.
             3 => drop(bytes.drain(at..end)),
             4 => drop(
                 bytes.splice(
@@ -64,7 +65,7 @@ fn changed(seeds: &[Vec<u8>], draw: &mut Draw) -> Vec<u8> {
                 let again = bytes[at..end].to_vec();
                 bytes.splice(at..at, again);
             }
-            // The rest of another.
+            // Continue with the end of another seed.
             _ => {
                 let other = &seeds[below(seeds.len())];
                 let from = below(other.len() + 1);

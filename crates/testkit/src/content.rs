@@ -1,21 +1,21 @@
-//! Samples that can be recognised: whoever receives one knows whether it is whole.
+//! Samples with verifiable content: a receiver can check that a sample is complete and unchanged.
 
 use crate::{Output, Receipt, Refusal, Sample, Wait};
 use nervure_message::Header;
 use std::sync::LazyLock;
 
-/// Payload and head of a test sample, made from its number.
+/// Payload and head of a test sample, generated from its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// Makes every sample another.
+    /// Distinguishes the content of this sample from all others.
     pub number: u64,
-    /// Length of the payload.
+    /// Length of the payload, in bytes.
     pub payload_bytes: usize,
-    /// Length of the head.
+    /// Length of the head, in bytes.
     pub head_bytes: usize,
 }
 
-/// A prime, so that no two blocks look alike.
+/// A prime, so that no two blocks have equal content.
 const NOISE_BYTES: usize = 65_537;
 
 static NOISE: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -31,7 +31,7 @@ static NOISE: LazyLock<Vec<u8>> = LazyLock::new(|| {
 });
 
 impl Content {
-    /// Of that number and size, without a head.
+    /// Content of the given number and size, without a head.
     pub fn new(number: u64, payload_bytes: usize) -> Self {
         Self {
             number,
@@ -40,13 +40,13 @@ impl Content {
         }
     }
 
-    /// With a head.
+    /// Adds a head.
     #[must_use]
     pub fn with_head(self, head_bytes: usize) -> Self {
         Self { head_bytes, ..self }
     }
 
-    /// Its header: the number travels in every field that the plane leaves alone.
+    /// The header of the sample. The number is in every field that the plane does not set.
     pub fn header(&self) -> Header {
         Header {
             stamp: self.number as i64 + 1,
@@ -61,7 +61,7 @@ impl Content {
         fill(payload, self.number);
     }
 
-    /// The head.
+    /// Generates the head.
     pub fn head(&self) -> Vec<u8> {
         let mut head = vec![0; self.head_bytes];
         fill(&mut head, !self.number);
@@ -81,10 +81,10 @@ impl Content {
             .map_err(|(_, refusal)| refusal)
     }
 
-    /// What a sample must be, from its own header and lengths.
+    /// Checks a sample against the content that its header and lengths determine.
     ///
     /// # Panics
-    /// When any byte of it is not as that content has it.
+    /// If any byte differs.
     pub fn check(sample: &impl Sample) -> Self {
         let header = sample.header();
         let content = Self {
@@ -145,7 +145,7 @@ fn noise(number: u64) -> &'static [u8] {
     &NOISE[start..][..NOISE_BYTES]
 }
 
-/// Numbers that share a piece of noise still differ: their bytes stand at both ends.
+/// Writes the number at both ends, so that numbers with the same piece of noise differ.
 fn mark(number: u64, bytes: usize, mut set: impl FnMut(usize, u8)) {
     for (index, byte) in number.to_le_bytes().into_iter().enumerate() {
         if index < bytes {
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_byte_is_noticed_wherever_it_is() {
+    fn a_changed_byte_is_detected_at_any_position() {
         for bytes in [1, 7, 8, 9, 16, 17, 4096, NOISE_BYTES, NOISE_BYTES * 3 + 5] {
             let mut payload = vec![0; bytes];
             fill(&mut payload, 77);

@@ -1,8 +1,9 @@
-//! What a data plane is, as a trait, and the one conformance suite that every plane passes.
+//! The contract of a data plane as a trait, and the one conformance suite for all planes.
 //!
-//! A plane binds itself to [`Plane`] in its own tests and calls [`conformance!`](crate::conformance), which makes one
-//! test of each case of [`suite`]. [`model::Model`] is the plane that is obviously correct (one mutex, one queue an edge):
-//! it passes the same suite, and planes are compared with it under random operations.
+//! A plane implements [`Plane`] in its tests and calls [`conformance!`](crate::conformance), which
+//! makes one test of each case in [`suite`]. [`model::Model`] is a plane that is easy to verify:
+//! one mutex, one queue per edge. It passes the same suite, and other planes are compared with it
+//! under random operations.
 
 pub mod content;
 pub mod model;

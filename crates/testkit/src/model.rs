@@ -1,4 +1,5 @@
-//! The plane that is obviously correct: everything in one process, under one mutex, with one queue an edge.
+//! A plane that is easy to verify: everything in one process, under one mutex, with one queue per
+//! edge.
 //!
 //! It keeps nothing for reuse, so its memory is what is in use, in pages.
 
@@ -14,14 +15,14 @@ const FACTS: Facts = Facts {
     max_head_bytes: 64 * 1024,
 };
 
-/// The model. Clones are the same plane.
+/// The model. Clones refer to the same plane.
 #[derive(Clone, Default)]
 pub struct Model(Arc<World>);
 
 #[derive(Default)]
 struct World {
     state: Mutex<State>,
-    /// Something changed.
+    /// Notified after each change of the state.
     changed: Condvar,
 }
 
@@ -49,7 +50,7 @@ struct OutputState {
 
 #[derive(Default)]
 struct InputState {
-    /// The current one first.
+    /// The current edge is first.
     edges: VecDeque<usize>,
     last: bool,
     closed: bool,
@@ -58,7 +59,7 @@ struct InputState {
     taken: Vec<Hold>,
 }
 
-/// A sample in a consumer's hands, if it still is, and whether it has a block.
+/// A sample that a consumer received: whether it still holds it, and whether it has a block.
 struct Hold {
     has_block: bool,
     taken: Weak<Taken>,
@@ -66,7 +67,7 @@ struct Hold {
 
 struct EdgeState {
     output: usize,
-    /// While neither end is gone.
+    /// True until either end is gone.
     attached: bool,
     consumer: usize,
     input: usize,
@@ -77,7 +78,7 @@ struct EdgeState {
     sent: Sent,
 }
 
-/// Memory, as long as anybody has it.
+/// A block of memory, alive while it is referenced.
 struct Block {
     output: usize,
     bytes: u64,
@@ -90,7 +91,7 @@ struct Content {
     block: Option<Arc<Block>>,
 }
 
-/// A sample in a consumer's hands.
+/// A sample that a consumer holds.
 struct Taken {
     content: Option<Arc<Content>>,
     world: Weak<World>,
@@ -100,7 +101,8 @@ impl Drop for Taken {
     fn drop(&mut self) {
         self.content = None;
         if let Some(world) = self.world.upgrade() {
-            // Whoever waits has looked, or is waiting.
+            // With the lock taken once, every waiter has either checked the state already or sleeps
+            // and will be notified.
             drop(world.state.lock().expect("no test panics with the lock"));
             world.changed.notify_all();
         }
@@ -112,7 +114,7 @@ impl World {
         self.state.lock().expect("no test panics with the lock")
     }
 
-    /// Looks until it finds something, for as long as `wait` says.
+    /// Repeats `look` until it returns a result or the wait ends.
     fn wait_for<T>(
         &self,
         process: usize,
@@ -160,7 +162,7 @@ impl State {
             .sum()
     }
 
-    /// What the history alone still holds gives way to what is new.
+    /// Takes a block. Blocks that only the history holds are released for it, if necessary.
     fn take_block(&mut self, output: usize, bytes: u64) -> Option<Arc<Block>> {
         loop {
             if let Some(block) = self.try_take_block(output, bytes) {
@@ -241,7 +243,7 @@ impl State {
     }
 }
 
-/// Blocks in a consumer's hands.
+/// Number of blocks that a consumer holds.
 fn blocks_held(holds: &mut Vec<Hold>) -> usize {
     holds.retain(|hold| hold.taken.strong_count() > 0);
     holds.iter().filter(|hold| hold.has_block).count()
@@ -261,7 +263,7 @@ impl EdgeState {
         self.queued.len() >= self.queue.depth as usize || needs_block && self.is_holding_all()
     }
 
-    /// Queues a sample, or counts why not.
+    /// Queues a sample, or counts the reason why not.
     fn offer(&mut self, content: &Arc<Content>) -> bool {
         let may_drop = self.queue.policy == Policy::DropOldest;
         let is_full = self.queued.len() >= self.queue.depth as usize;
@@ -543,7 +545,7 @@ impl Output for ModelOutput {
         };
         let bytes = (payload_bytes.next_multiple_of(8) + in_block).next_multiple_of(4096) as u64;
         let look = |state: &mut State| {
-            // Padding counts too.
+            // Padding counts towards the limit.
             if bytes > state.processes[self.process].limits.memory_bytes {
                 return Some(Err(Refusal::TooLarge));
             }
@@ -701,7 +703,10 @@ pub struct ModelSample(Arc<Taken>);
 
 impl ModelSample {
     fn content(&self) -> &Content {
-        self.0.content.as_ref().expect("until it is dropped")
+        self.0
+            .content
+            .as_ref()
+            .expect("present until it is dropped")
     }
 }
 

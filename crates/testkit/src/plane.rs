@@ -1,47 +1,51 @@
 //! The contract of a data plane.
 //!
-//! A plane carries samples (header, head, payload) from the outputs of producing processes to the inputs of consuming
-//! ones, over edges with a queue each. What every plane owes its users:
+//! A plane carries samples (header, head, payload) from outputs of producing processes to inputs of
+//! consuming processes, over edges with one queue each. Every plane guarantees:
 //!
-//! - **Order.** An edge delivers what it delivers in the order of publication, unchanged.
-//! - **All edges or none.** A publication is offered to every edge at once; while a `block` edge has no room nothing is
-//!   published anywhere, and a `block` edge loses nothing.
-//! - **Counted losses.** Whatever an edge does not deliver is in exactly one counter of [`Sent`].
-//! - **Bounded memory.** Samples live in blocks of their producer's memory, within [`Limits`]. A consumer holds at most
-//!   `max_held` blocks, those in its queue included: beyond that its edge alone misses samples, or its producer waits.
-//! - **Stable views.** A delivered sample stays readable and unchanged until its last clone is dropped, whatever becomes
-//!   of inbox, edge and producer.
-//! - **Deaths.** A producer that is gone is drained, then closed; a consumer that is gone holds nothing any more.
+//! - **Order.** An edge delivers samples unchanged and in the order of publication.
+//! - **All edges or none.** A publication is offered to all edges at once. While a `block` edge has
+//!   no room nothing is published anywhere, and a `block` edge loses nothing.
+//! - **Counted losses.** Each sample that an edge does not deliver is in exactly one counter of
+//!   [`Sent`].
+//! - **Bounded memory.** Samples are in blocks of their producer's memory, within [`Limits`]. A
+//!   consumer holds at most `max_held` blocks, including those in its queue. Beyond that, its edge
+//!   alone misses samples, or its producer waits.
+//! - **Stable views.** A delivered sample stays readable and unchanged until its last clone is
+//!   dropped, even if inbox, edge or producer are gone.
+//! - **Deaths.** The edges of a dead producer are drained, then closed. A dead consumer holds
+//!   nothing.
 //!
-//! The methods of [`Plane`] itself are what a keeper does: it makes processes, wires them, and tells them of deaths.
+//! The methods of [`Plane`] itself are the work of a keeper: it makes processes, wires them, and
+//! notifies them of deaths.
 
 use nervure_message::Header;
 use nervure_protocol::wiring::Queue;
 use std::time::{Duration, Instant};
 
-/// A data plane, together with the keeper's part of it.
+/// A data plane, including the keeper's part.
 pub trait Plane: Send + Sync + 'static {
     /// An output of a producing process.
     type Output: Output;
-    /// A consuming process, as the keeper knows it.
+    /// A consuming process, as known to the keeper.
     type Consumer: Clone + Send + Sync + 'static;
     /// The inputs of a consuming process.
     type Inbox: Inbox;
 
-    /// What differs between planes.
+    /// Properties in which planes differ.
     fn facts(&self) -> Facts;
 
     /// Starts a producing process with one output.
     fn producer(&self, limits: Limits) -> Self::Output;
 
-    /// Adds an output to the process of `output`; they share its memory.
+    /// Adds an output to the process of `output`. The two share the memory of the process.
     fn sibling(&self, output: &Self::Output, blocks: u32, history: u32) -> Self::Output;
 
     /// Starts a consuming process.
     fn consumer(&self, inputs: u32) -> (Self::Consumer, Self::Inbox);
 
-    /// Wires an output to an input, behind the edges that the input has already. A late joiner first gets the output's
-    /// history, as far as its queue and its hold limit allow.
+    /// Wires an output to an input, after the edges that the input has already. A late joiner first
+    /// receives the output's history, as far as its queue and its hold limit allow.
     fn connect(
         &self,
         output: &Self::Output,
@@ -50,11 +54,11 @@ pub trait Plane: Send + Sync + 'static {
         queue: Queue,
     ) -> Edge;
 
-    /// A consuming process dies as by SIGKILL, with the samples that it holds.
+    /// Kills a consuming process, as by SIGKILL, while it holds the samples `held`.
     ///
-    /// What it held is free at once. Its edges end, except `block` edges of a process that will be restarted: these
-    /// keep what is queued, count blocks that it held as [`Sent::lost_in_crash`], and make their producer wait for
-    /// [`Plane::reconnect`].
+    /// The held blocks become free at once. The edges end, except `block` edges of a process that
+    /// will be restarted. These keep their queue, count the held blocks as [`Sent::lost_in_crash`],
+    /// and make their producer wait for [`Plane::reconnect`].
     fn consumer_died(
         &self,
         consumer: &Self::Consumer,
@@ -63,64 +67,67 @@ pub trait Plane: Send + Sync + 'static {
         restarts: bool,
     );
 
-    /// Gives the same input of a restarted consumer the edge that the dead one had (`block`), or a new one.
+    /// Gives an input of a restarted consumer its former edge (`block`), or a new one.
     fn reconnect(&self, edge: Edge, consumer: &Self::Consumer) -> Edge;
 
-    /// The producing process is gone. What it queued is still delivered; then, where it was the `last`, the input closes.
+    /// Reports that the producing process is gone. What it queued is still delivered. If it was the
+    /// `last` producer of the input, the input then closes.
     fn producer_gone(&self, output: &Self::Output, last: bool);
 
-    /// Ends every blocked call of the output's process, now and later.
+    /// Ends all blocked calls of the output's process, now and in future.
     fn stop(&self, output: &Self::Output);
 
-    /// Wakes a consuming process for all of its inputs, as after the death of a peer.
+    /// Wakes a consuming process for all of its inputs, as a keeper does after the death of a peer.
     fn wake(&self, consumer: &Self::Consumer);
 
-    /// Does what the control threads of all processes do with what has arrived for them.
+    /// Does the pending work of the control threads of all processes.
     fn serve(&self);
 
-    /// What became of the samples offered to an edge.
+    /// Counters of the samples offered to an edge.
     fn sent(&self, edge: Edge) -> Sent;
 
-    /// What an input received.
+    /// Counters of the samples that an input received.
     fn received(&self, consumer: &Self::Consumer, input: u32) -> Received;
 
-    /// Bytes that the process of `output` owns for samples, whether in use, kept for reuse, or not yet given back.
+    /// Bytes that the process of `output` owns for samples: in use, kept for reuse, or not yet
+    /// given back.
     fn memory_bytes(&self, output: &Self::Output) -> u64;
 }
 
-/// The samples of a plane.
+/// The sample type of a plane.
 pub type SampleOf<P> = <<P as Plane>::Inbox as Inbox>::Sample;
 
-/// An edge.
+/// Identifies an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Edge(pub u32);
 
-/// What differs between planes.
+/// Properties in which planes differ.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
-    /// A sample takes no block when its payload, rounded up to a multiple of 8, and its head fit into so many bytes.
+    /// A sample takes no block if its payload, rounded up to a multiple of 8, and its head fit into
+    /// this many bytes.
     pub inline_bytes: usize,
-    /// The largest head.
+    /// Size of the largest head.
     pub max_head_bytes: usize,
 }
 
 impl Facts {
-    /// Whether such a sample takes a block.
+    /// Whether a sample of these sizes takes a block.
     pub fn takes_block(&self, payload_bytes: usize, head_bytes: usize) -> bool {
         payload_bytes.next_multiple_of(8) + head_bytes > self.inline_bytes
     }
 }
 
-/// What a producing process may use.
+/// Resource limits of a producing process.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of memory for samples, over all of its outputs.
+    /// Memory for samples, over all of its outputs, in bytes.
     pub memory_bytes: u64,
-    /// Blocks of the output that can be in use at once.
+    /// Number of blocks of the output that can be in use at once.
     pub blocks: u32,
-    /// Samples that the output keeps for late joiners.
+    /// Number of samples that the output keeps for late joiners.
     pub history: u32,
-    /// How often the process was restarted.
+    /// Number of restarts of the process.
     pub incarnation: u32,
 }
 
@@ -138,48 +145,49 @@ impl Default for Limits {
 /// How long a call waits for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all.
+    /// Returns at once.
     Never,
-    /// Until there is room, or the process is stopped.
+    /// Waits until there is room or the process is stopped.
     Forever,
-    /// At most so long.
+    /// Waits up to a timeout.
     AtMost(Duration),
 }
 
 /// Why a sample was not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A `block` edge has no room, and the call does not wait. Nothing was counted.
+    /// A `block` edge has no room, and the call does not wait. No counter has changed.
     WouldBlock,
-    /// A `block` edge had no room until the timeout. Nothing was counted.
+    /// A `block` edge had no room until the timeout. No counter has changed.
     TimedOut,
     /// The process was stopped while the call waited.
     Stopped,
-    /// The process' memory is in use, and no edge makes it wait. Every edge has counted [`Sent::missed_memory`].
+    /// All memory of the process is in use, and no edge makes it wait. Every edge has counted
+    /// [`Sent::missed_memory`].
     OutOfMemory,
-    /// The sample alone is larger than the process' memory.
+    /// The sample is larger than the memory of the process.
     TooLarge,
-    /// The head is larger than was asked for, or allowed.
+    /// The head is larger than requested or allowed.
     HeadTooLarge,
-    /// Whatever else; no conformant plane answers with it in the suite.
+    /// Any other error. A conformant plane never returns it in the suite.
     Other(String),
 }
 
-/// What became of a publication.
+/// The result of a publication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
-    /// Edges in whose queue it now waits.
+    /// Number of edges that queued the sample.
     pub queued: u32,
-    /// Edges that missed it.
+    /// Number of edges that missed the sample.
     pub missed: u32,
 }
 
-/// An output. Clones are the same output; any thread may use it.
+/// An output. Clones refer to the same output. Any thread may use it.
 pub trait Output: Clone + Send + Sync + 'static {
     /// Memory for one payload.
     type Loan: Loan;
 
-    /// Borrows memory for a payload, whose head will be at most `head_bytes` long.
+    /// Borrows memory for a payload with a head of at most `head_bytes`.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -190,11 +198,11 @@ pub trait Output: Clone + Send + Sync + 'static {
         wait: Wait,
     ) -> Result<Self::Loan, Refusal>;
 
-    /// Publishes a filled loan, and gives it back when it was not published. The header's sequence, incarnation and
-    /// times are set by the plane; a stamp of 0 becomes the time of publication.
+    /// Publishes a filled loan. Returns the loan if it was not published. The plane sets sequence,
+    /// incarnation and times of the header; a stamp of 0 becomes the time of publication.
     ///
     /// # Errors
-    /// The loan, to be published again, and why.
+    /// The loan, which can be published again, and the reason.
     fn publish(
         &self,
         loan: Self::Loan,
@@ -221,99 +229,100 @@ pub trait Output: Clone + Send + Sync + 'static {
     }
 }
 
-/// Memory for one payload. Dropped without being published, it returns.
+/// Memory for one payload. It is given back if dropped before publication.
 pub trait Loan: Send {
-    /// The payload, of unspecified content.
+    /// The payload. Its initial content is unspecified.
     fn payload_mut(&mut self) -> &mut [u8];
 }
 
-/// What an inbox delivers.
+/// A delivery of an inbox.
 #[derive(Clone, Debug)]
 pub enum Arrival<S> {
     /// A sample.
     Sample(u32, S),
-    /// The input's last producer is gone, and all that it sent was delivered.
+    /// The last producer of the input is gone, and all of its samples were delivered.
     Closed(u32),
 }
 
-/// The inputs of one process: round-robin over those that have news, each in its own order.
+/// The inputs of one process. Inputs with samples take turns; each keeps its own order.
 pub trait Inbox: Send + 'static {
-    /// What it delivers.
+    /// Type of the delivered samples.
     type Sample: Sample;
 
-    /// The next arrival, if there is one.
+    /// The next delivery; `None` if there is none yet.
     fn try_next(&mut self) -> Option<Arrival<Self::Sample>>;
 
-    /// Sleeps until there may be news, or until `deadline`.
+    /// Sleeps until there may be a delivery, or until `deadline`.
     fn wait(&mut self, deadline: Option<Instant>);
 
-    /// The newest sample queued on an input; those before it are let go.
+    /// The newest queued sample of an input. Drops the samples before it.
     fn take_newest(&mut self, input: u32) -> Option<Self::Sample>;
 
-    /// Waits for the next arrival.
+    /// Waits for the next delivery.
     ///
     /// # Panics
-    /// When nothing comes for so long that nothing will.
+    /// If nothing arrives within a minute.
     fn next(&mut self) -> Arrival<Self::Sample> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         loop {
             if let Some(arrival) = self.try_next() {
                 return arrival;
             }
             assert!(
                 Instant::now() < deadline,
-                "nothing arrived within {PATIENCE:?}"
+                "nothing arrived within {MAX_WAIT:?}"
             );
             self.wait(Some(deadline));
         }
     }
 }
 
-/// No test waits longer for what must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest time that a test waits for something that must happen.
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// A delivered sample. Clones are the same sample.
+/// A delivered sample. Clones refer to the same sample.
 pub trait Sample: Clone + Send + Sync + 'static {
-    /// Its header.
+    /// Header of the sample.
     fn header(&self) -> Header;
-    /// Its head.
+    /// Head of the sample.
     fn head(&self) -> &[u8];
-    /// Its payload.
+    /// Payload of the sample.
     fn payload(&self) -> &[u8];
 }
 
-/// What became of the samples that were published while an edge was attached. Each is either queued (`sent`) or in one
-/// of `dropped_newest` and the `missed_` counters. What was queued is delivered, still queued, or in one of
-/// `dropped_oldest` and `undelivered`.
+/// Counters of the samples published while an edge was attached. Each sample counts either as
+/// `sent`, or in one of `dropped_newest` and the `missed_` counters. A `sent` sample is delivered,
+/// still queued, or counted in one of `dropped_oldest` and `undelivered`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Put into the queue.
+    /// Samples that were queued.
     pub sent: u64,
-    /// Payload bytes of those.
+    /// Payload bytes of the queued samples.
     pub bytes: u64,
-    /// Queued, and made room for newer ones.
+    /// Samples that were queued, then dropped for newer ones.
     pub dropped_oldest: u64,
-    /// Found the queue full.
+    /// Samples that found the queue full.
     pub dropped_newest: u64,
-    /// The consumer held as many blocks as it may.
+    /// Samples that were missed because the consumer held its maximum of blocks.
     pub missed_held: u64,
-    /// The producer's memory was in use.
+    /// Samples that were missed because the producer's memory was in use.
     pub missed_memory: u64,
-    /// The plane had no means to tell the consumer in time.
+    /// Samples that were missed because the consumer could not be notified in time.
     pub missed_control: u64,
-    /// Queued when the consumer went for good.
+    /// Samples that were still queued when the consumer went for good.
     pub undelivered: u64,
-    /// Delivered to a consumer that died with them in its hands, and was restarted: part of what was delivered.
+    /// Delivered samples that a consumer held when it died and was restarted. They count as
+    /// delivered too.
     pub lost_in_crash: u64,
 }
 
-/// What an input received.
+/// Counters of the samples that an input received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Delivered samples.
+    /// Number of delivered samples.
     pub received: u64,
-    /// Their payload bytes.
+    /// Payload bytes of the delivered samples.
     pub bytes: u64,
-    /// Blocks in the consumer's hands now.
+    /// Number of blocks that the consumer holds now.
     pub held: u64,
 }

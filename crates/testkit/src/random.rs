@@ -1,4 +1,4 @@
-//! Random operations, done alike on two planes: whatever one does, the other does.
+//! Random operations on two planes, which must behave in the same way.
 
 use crate::content::Content;
 use crate::model::Model;
@@ -10,12 +10,13 @@ use nervure_protocol::wiring::{Policy, Queue};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// Producing processes at a time, each with one output.
+/// Number of producing processes at a time, each with one output.
 const OUTPUTS: usize = 2;
-/// Consuming processes at a time, each with one input: between inputs of one process there is no order to compare.
+/// Number of consuming processes at a time, each with one input. The order between inputs of one
+/// process is not defined, so it cannot be compared.
 const CONSUMERS: usize = 3;
 
-/// One step. Numbers are taken modulo what there is.
+/// One step of a run. Numbers are taken modulo the number of objects.
 #[derive(Clone, Debug)]
 enum Operation {
     Connect {
@@ -66,7 +67,7 @@ enum Operation {
     Serve,
 }
 
-/// What a step showed.
+/// The observable result of a step.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Nothing,
@@ -76,10 +77,10 @@ enum Outcome {
     Edge(Edge),
 }
 
-/// Does `cases` random runs on a plane and on the model, and panics with the shortest run in which they differ.
+/// Performs `cases` random runs on a plane and on the model.
 ///
 /// # Panics
-/// When they differ.
+/// If the results differ. The message has the shortest run in which they do.
 pub fn compare_with_model<P: Plane>(plane: impl Fn() -> P, cases: u32) {
     let config = Config {
         cases,
@@ -165,9 +166,9 @@ struct World<P: Plane> {
 struct ConsumerSlot<P: Plane> {
     /// `None` while it is dead.
     alive: Option<Alive<P>>,
-    /// Its edges, with the producers' slots, that a restarted process is given.
+    /// Edges that a restarted process gets, with the slots of their producers.
     edges: Vec<(usize, Edge)>,
-    /// Its input was told that no producer will come any more.
+    /// Whether its input has been closed for good.
     is_over: bool,
 }
 
@@ -331,7 +332,7 @@ impl<P: Plane> World<P> {
         )
     }
 
-    /// Receives whatever is left; every held sample must still be whole.
+    /// Receives all remaining samples. Checks that every held sample is unchanged.
     fn finish(&mut self) -> Vec<Vec<Outcome>> {
         let drain = |slot: &mut ConsumerSlot<P>| {
             let left: Vec<_> = std::iter::repeat_with(|| slot.receive())

@@ -1,8 +1,9 @@
-//! The shared-memory plane, bound to the contract: both ends in one process, wired as a keeper does it.
+//! The shared-memory plane under the contract: both ends in one process, wired as by a keeper.
 //!
-//! Every page, region and socket is made, mapped and passed on exactly as between processes; only the control threads
-//! are missing, whose work [`Plane::serve`] does when the test says so. A process that dies is simulated by leaking the
-//! samples that it held, and shutting its sockets down.
+//! Every page, region and socket is made, mapped and passed on exactly as between processes. Only
+//! the control threads are missing; [`Plane::serve`] does their work when a test calls it. The
+//! death of a process is simulated by leaking the samples that it held and shutting down its
+//! sockets.
 
 use crate::plane::{
     Arrival, Edge, Facts, Inbox, Limits, Loan, Output, Plane, Receipt, Received, Refusal, Sample,
@@ -16,10 +17,10 @@ use std::mem::forget;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// Edges that one producing process has in a test.
+/// Number of edges that one producing process may have in a test.
 const ROWS: u32 = 256;
 
-/// The shared-memory plane. Clones are the same plane.
+/// The shared-memory plane. Clones refer to the same plane.
 #[derive(Clone, Default)]
 pub struct SharedMemory(Arc<Mutex<Keeper>>);
 
@@ -31,7 +32,7 @@ struct Keeper {
     edges: Vec<EdgeEntry>,
 }
 
-/// What a keeper has of a producing process, and what that process has.
+/// A producing process, and what the keeper has of it.
 struct Producing {
     process: shm::Producer,
     wake: OwnedFd,
@@ -39,7 +40,7 @@ struct Producing {
     next_row: u32,
 }
 
-/// What a keeper has of a consuming process, and what that process has.
+/// A consuming process, and what the keeper has of it.
 struct Consuming {
     page: shm::WakePage,
     wake: OwnedFd,
@@ -54,12 +55,12 @@ struct Pair {
     consumer: usize,
     number: u32,
     producer_end: Arc<shm::ProducerPair>,
-    /// `None` when its process is dead.
+    /// `None` if the process is dead.
     consumer_end: Option<Arc<shm::ConsumerPair>>,
 }
 
 struct EdgeEntry {
-    /// Kept by the keeper of a `block` edge, for the next process of its consumer.
+    /// For a `block` edge, the keeper keeps it for the next process of the consumer.
     region: OwnedFd,
     producer: usize,
     output: usize,
@@ -89,7 +90,7 @@ impl Keeper {
         }
     }
 
-    /// The socket between two processes, made when it is first needed.
+    /// The socket between two processes, created on first use.
     fn pair(&mut self, producer: usize, consumer: usize) -> usize {
         let known = self
             .pairs
@@ -109,7 +110,8 @@ impl Keeper {
         })
     }
 
-    /// Tells both ends of an edge of each other: the consumer first, so that it is there when the producer rings.
+    /// Attaches both ends of an edge. The consumer is first, so that it is ready when the producer
+    /// rings.
     fn attach(&mut self, edge: usize) {
         let EdgeEntry {
             producer,
@@ -231,7 +233,7 @@ impl Plane for SharedMemory {
         let producing = &mut keeper.producers[output.producer];
         let row = producing.next_row;
         producing.next_row += 1;
-        assert!(row < ROWS, "more edges than a test may make");
+        assert!(row < ROWS, "more edges than a test may have");
         let blocks = producing.outputs[output.index].1;
         keeper.edges.push(EdgeEntry {
             region: shm::EdgeRegion::create(queue.depth, blocks).expect("memory"),
@@ -255,7 +257,7 @@ impl Plane for SharedMemory {
         held: Vec<SharedSample>,
         restarts: bool,
     ) {
-        // Dropping them would say so to the producer, which the dead cannot.
+        // Dropping the samples would notify the producer, which a dead process cannot do.
         forget(held);
         let mut guard = self.keeper();
         let keeper = &mut *guard;
@@ -448,7 +450,7 @@ impl Inbox for SharedInbox {
                 Some(Arrival::Sample(input, SharedSample(sample)))
             }
             shm::Arrival::Closed { input } => Some(Arrival::Closed(input)),
-            // The contract of planes knows one producer an input.
+            // In this contract, an input has one producer.
             shm::Arrival::Ended { .. } => self.try_next(),
             other => panic!("unexpected: {other:?}"),
         }

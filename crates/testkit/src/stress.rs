@@ -1,4 +1,4 @@
-//! Everything at once, with pauses where they hurt.
+//! All features at once, with pauses at unfavourable moments.
 
 use crate::content::Content;
 use crate::plane::{Arrival, Edge, Inbox, Limits, Plane, SampleOf, Wait};
@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than anybody waits for room who is not forgotten.
-const PATIENCE: Wait = Wait::AtMost(Duration::from_secs(60));
+/// Longer than any regular wait for room.
+const MAX_WAIT: Wait = Wait::AtMost(Duration::from_secs(60));
 
-/// Two producing processes, five consuming ones of every policy, two of which die and are restarted again and again, for
-/// `duration`; pauses and sizes come from `seed`. Checks order, content and that every sample is accounted for.
+/// Runs two producing and five consuming processes, with every policy, for `duration`. Two of the
+/// consumers die and are restarted repeatedly. Pauses and sizes are drawn from `seed`. Checks
+/// order, content and the counters of every sample.
 ///
 /// # Panics
-/// When something is lost, changed, out of order or counted wrongly.
+/// If a sample is lost, changed, out of order or miscounted.
 pub fn stress<P: Plane>(plane: &P, seed: u64, duration: Duration) {
     let limits = Limits {
         memory_bytes: 24 << 20,
@@ -60,7 +61,7 @@ pub fn stress<P: Plane>(plane: &P, seed: u64, duration: Duration) {
                 while Instant::now() < end {
                     let number = published.load(SeqCst);
                     random_content(&mut random, number)
-                        .send(output, PATIENCE)
+                        .send(output, MAX_WAIT)
                         .expect("room");
                     published.store(number + 1, SeqCst);
                     random.pause();
@@ -147,7 +148,8 @@ impl<P: Plane> Consumer<'_, P> {
         self
     }
 
-    /// False when the producers ended meanwhile, and there is nothing to come back to.
+    /// Kills and restarts the process. Returns false if the producers ended meanwhile, so that
+    /// there is nothing to reconnect to.
     fn restart(&mut self, held: Vec<SampleOf<P>>, is_over: &AtomicBool) -> bool {
         let (handle, inbox) = self.plane.consumer(2);
         let old_handle = std::mem::replace(&mut self.handle, handle);
@@ -160,7 +162,7 @@ impl<P: Plane> Consumer<'_, P> {
             assert_eq!(
                 self.plane.reconnect(edge, &self.handle),
                 edge,
-                "a block edge is inherited"
+                "a block edge must be inherited"
             );
         }
         true
@@ -181,13 +183,13 @@ impl<P: Plane> Consumer<'_, P> {
         }
         if self.queue.policy == Policy::Block {
             assert_eq!((missed, sent.dropped_oldest), (0, 0), "{sent:?}");
-            // In order and complete: none is missing in between.
+            // In order and complete, so none is missing in between.
             assert_eq!(tally.received, tally.next);
         }
     }
 }
 
-/// A small generator of numbers: the same seed makes the same run.
+/// A small seeded generator of random numbers.
 struct Random(u64);
 
 impl Random {
@@ -202,7 +204,7 @@ impl Random {
         (self.0 >> 11) % limit
     }
 
-    /// Mostly none, sometimes long enough that the other side falls asleep.
+    /// Usually no pause; sometimes one that is long enough for the other side to fall asleep.
     fn pause(&mut self) {
         match self.below(64) {
             0 => thread::sleep(Duration::from_micros(self.below(400))),

@@ -1,10 +1,10 @@
-//! The model passes the suite that it is the oracle of.
+//! The model passes the suite too.
 
 use nervure_testkit::model::Model;
 
 nervure_testkit::conformance!(Model);
 
 #[test]
-fn the_stress_is_fair() {
+fn it_passes_the_stress_test() {
     nervure_testkit::stress::stress(&Model::default(), 1, std::time::Duration::from_millis(500));
 }

@@ -1,16 +1,16 @@
-//! The shared-memory plane passes the suite, does what the model does, and stays whole under stress.
+//! The shared-memory plane passes the suite, behaves like the model, and passes the stress test.
 
 use nervure_testkit::shared_memory::SharedMemory;
 
 nervure_testkit::conformance!(SharedMemory);
 
 #[test]
-fn it_does_what_the_model_does() {
+fn it_behaves_like_the_model() {
     nervure_testkit::random::compare_with_model(SharedMemory::default, 400);
 }
 
 #[test]
-fn it_stays_whole_under_stress() {
+fn it_passes_the_stress_test() {
     for seed in 0..3 {
         nervure_testkit::stress::stress(
             &SharedMemory::default(),

@@ -5,7 +5,7 @@ use crate::content::Content;
 use crate::plane::{Arrival, Inbox, Limits, Plane, Refusal, Wait};
 use nervure_protocol::wiring::{Policy, Queue};
 
-/// Under little memory, held samples, full queues and the death of the consumer.
+/// With little memory, held samples, full queues and the death of the consumer.
 pub fn every_sample_is_counted_exactly_once<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::DropNewest] {
         let output = plane.producer(Limits {

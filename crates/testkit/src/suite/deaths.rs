@@ -1,11 +1,11 @@
-//! Either end of an edge dies.
+//! The death of either end of an edge.
 
 use super::{Line, block, drain, drain_until_closed, hold, next_sample, queue, small};
 use crate::plane::{Arrival, Inbox, Limits, Plane, Refusal, Sample, Sent, Wait};
 use nervure_protocol::wiring::{Policy, Queue};
 use std::thread;
 
-/// The queue of the dead one is counted as undelivered.
+/// The queue of the dead consumer counts as undelivered.
 pub fn a_blocked_producer_goes_on_when_its_consumer_dies_for_good<P: Plane>(plane: &P) {
     let line = Line::new(plane, queue(Policy::Block, 3));
     for number in 0..3 {
@@ -18,7 +18,7 @@ pub fn a_blocked_producer_goes_on_when_its_consumer_dies_for_good<P: Plane>(plan
         blocked
             .join()
             .expect("no panic")
-            .expect("nobody is left to wait for");
+            .expect("no consumer is left to wait for");
     });
     let sent = plane.sent(line.edge);
     assert_eq!(
@@ -32,8 +32,8 @@ pub fn a_blocked_producer_goes_on_when_its_consumer_dies_for_good<P: Plane>(plan
     );
 }
 
-/// At once, for good or not, so that a death costs no memory.
-pub fn what_a_dead_consumer_held_is_used_again<P: Plane>(plane: &P) {
+/// At once, whether the consumer is restarted or not, so that a death costs no memory.
+pub fn blocks_of_a_dead_consumer_are_reused<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::DropNewest, Policy::Block] {
         for restarts in [false, true] {
             let limits = Limits {
@@ -77,7 +77,8 @@ pub fn what_a_dead_consumer_held_is_used_again<P: Plane>(plane: &P) {
     }
 }
 
-/// What the dead one had not taken, in order; blocks that it held are counted.
+/// It gets everything that the dead process had not received, in order. Blocks that the dead
+/// process held are counted.
 pub fn a_restarted_consumer_inherits_a_block_edge<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::Block, 8));
     for number in 0..8 {
@@ -102,7 +103,8 @@ pub fn a_restarted_consumer_inherits_a_block_edge<P: Plane>(plane: &P) {
     assert_eq!(plane.received(&consumer, 0).received, 15);
 }
 
-/// Memory that the dead process knew of must be made known to the next one, and its other edges too.
+/// Memory that was announced to the dead process must be announced to the new one, on all of its
+/// edges.
 pub fn a_restarted_consumer_inherits_every_block_edge_of_an_output<P: Plane>(plane: &P) {
     let output = plane.producer(Limits::default());
     let (mut consumer, mut inbox) = plane.consumer(3);
@@ -140,7 +142,7 @@ pub fn a_restarted_consumer_inherits_every_block_edge_of_an_output<P: Plane>(pla
     }
 }
 
-/// It begins empty, or with the history.
+/// The new edge begins empty, or with the history.
 pub fn a_restarted_consumer_gets_a_new_drop_edge<P: Plane>(plane: &P) {
     for history in [0, 2] {
         let limits = Limits {
@@ -164,7 +166,7 @@ pub fn a_restarted_consumer_gets_a_new_drop_edge<P: Plane>(plane: &P) {
     }
 }
 
-/// Until the next one takes something.
+/// It waits until the next process has received something.
 pub fn a_producer_waits_while_its_consumer_is_away<P: Plane>(plane: &P) {
     let line = Line::new(plane, queue(Policy::Block, 2));
     plane.consumer_died(&line.consumer, line.inbox, Vec::new(), true);
@@ -187,7 +189,7 @@ pub fn a_producer_waits_while_its_consumer_is_away<P: Plane>(plane: &P) {
     });
 }
 
-/// Even when the end was told before anything was taken.
+/// Even if the end was announced before anything was received.
 pub fn an_input_is_drained_then_closed_once<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::Block, 8));
     for number in 0..8 {
@@ -203,7 +205,7 @@ pub fn an_input_is_drained_then_closed_once<P: Plane>(plane: &P) {
     assert!(line.inbox.try_next().is_none());
 }
 
-/// Whether it ever received anything, and however its end is mixed with those of other inputs.
+/// Whether or not it ever received anything, and in any order with the ends of other inputs.
 pub fn an_idle_input_closes_too<P: Plane>(plane: &P) {
     let (consumer, mut inbox) = plane.consumer(3);
     let outputs: Vec<_> = (0..3)

@@ -6,7 +6,7 @@ use crate::plane::{Limits, Plane, Receipt, Refusal, Sent, Wait};
 use nervure_protocol::wiring::Policy;
 use std::thread;
 
-/// `block` gets everything, the others an ordered part of it, and every sample is accounted for.
+/// The `block` edge gets everything, the others an ordered subset, and every sample is counted.
 pub fn eight_consumers_of_mixed_policies_each_get_their_own<P: Plane>(plane: &P) {
     const COUNT: u64 = 600;
     let policies = [Policy::Block, Policy::DropOldest, Policy::DropNewest];
@@ -59,7 +59,7 @@ pub fn eight_consumers_of_mixed_policies_each_get_their_own<P: Plane>(plane: &P)
     });
 }
 
-/// Nothing is published anywhere until there is room everywhere.
+/// Nothing is published on any edge until all have room.
 pub fn a_full_block_edge_holds_every_edge_back<P: Plane>(plane: &P) {
     let output = plane.producer(Limits::default());
     let mut ends: Vec<_> = [
@@ -121,8 +121,8 @@ pub fn two_edges_to_one_process_are_two_edges<P: Plane>(plane: &P) {
     assert_eq!(plane.sent(second).dropped_newest, 3);
 }
 
-/// Nobody waits, nothing is kept.
-pub fn an_output_without_edges_publishes_to_nobody<P: Plane>(plane: &P) {
+/// No call waits, and nothing is kept.
+pub fn an_output_without_edges_publishes_to_no_consumer<P: Plane>(plane: &P) {
     let output = plane.producer(Limits {
         memory_bytes: 300_000,
         ..Limits::default()

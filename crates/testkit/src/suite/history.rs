@@ -1,4 +1,4 @@
-//! What late joiners get.
+//! The history that late joiners get.
 
 use super::{block, drain, next_sample, queue, small};
 use crate::plane::{Limits, Plane, Sample, Wait};
@@ -33,7 +33,7 @@ pub fn a_late_joiner_gets_the_history_first<P: Plane>(plane: &P) {
     }
 }
 
-/// Whatever the policy: the newest are what a history is for.
+/// With any policy, the newest samples of the history are delivered.
 pub fn a_short_queue_gets_the_newest_of_the_history<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::DropNewest, Policy::Block] {
         let output = plane.producer(keeping(5));
@@ -46,7 +46,8 @@ pub fn a_short_queue_gets_the_newest_of_the_history<P: Plane>(plane: &P) {
     }
 }
 
-/// They are not written over, however much is published and dropped, and are free when the history moves on.
+/// Blocks of the history are not overwritten by later samples, and become free when the history
+/// moves on.
 pub fn history_keeps_its_blocks<P: Plane>(plane: &P) {
     let output = plane.producer(Limits {
         history: 2,
@@ -68,7 +69,7 @@ pub fn history_keeps_its_blocks<P: Plane>(plane: &P) {
     }
 }
 
-/// The join is one step between two publications.
+/// Joining is one step between two publications.
 pub fn joining_a_running_output_leaves_no_gap<P: Plane>(plane: &P) {
     const COUNT: u64 = 400;
     let output = plane.producer(keeping(4));

@@ -5,7 +5,7 @@ use crate::plane::{Plane, Receipt, Refusal, Sent, Wait};
 use nervure_protocol::wiring::{Policy, Queue};
 use std::thread;
 
-/// Others, who do not hold, miss nothing.
+/// Consumers that hold less miss nothing.
 pub fn a_consumer_that_holds_too_much_misses_alone<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::DropNewest] {
         let mut line = Line::new(
@@ -81,7 +81,7 @@ pub fn a_consumer_that_holds_too_much_misses_alone<P: Plane>(plane: &P) {
     }
 }
 
-/// They lie in the consumer's own memory.
+/// Such samples are in the consumer's own memory.
 pub fn samples_without_a_block_are_never_held_against_the_consumer<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::DropNewest, Policy::Block] {
         let mut line = Line::new(
@@ -102,8 +102,8 @@ pub fn samples_without_a_block_are_never_held_against_the_consumer<P: Plane>(pla
     }
 }
 
-/// Nothing is lost, and the wake-up comes from the drop of the sample, whoever drops it.
-pub fn a_block_edge_waits_for_what_its_consumer_holds<P: Plane>(plane: &P) {
+/// Nothing is lost. The drop of the sample wakes the producer, on any thread.
+pub fn a_block_edge_waits_for_blocks_that_its_consumer_holds<P: Plane>(plane: &P) {
     let mut line = Line::new(
         plane,
         Queue {
@@ -140,7 +140,7 @@ pub fn a_block_edge_waits_for_what_its_consumer_holds<P: Plane>(plane: &P) {
     assert_eq!(line.sent().missed_held, 0);
 }
 
-/// With `drop_oldest`, what the consumer holds narrows its queue.
+/// With `drop_oldest`, held blocks reduce the length of the queue.
 pub fn what_is_queued_makes_room_for_newer_blocks<P: Plane>(plane: &P) {
     let mut line = Line::new(
         plane,
@@ -162,7 +162,7 @@ pub fn what_is_queued_makes_room_for_newer_blocks<P: Plane>(plane: &P) {
     assert_eq!(numbers(&held), [0, 1]);
 }
 
-/// Dropping them would not help.
+/// Dropping them would not free any blocks.
 pub fn small_samples_are_not_dropped_for_blocks_that_the_consumer_holds<P: Plane>(plane: &P) {
     let mut line = Line::new(
         plane,

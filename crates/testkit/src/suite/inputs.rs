@@ -7,7 +7,7 @@ use nervure_protocol::wiring::Policy;
 use std::sync::mpsc;
 use std::thread;
 
-/// An output for each input.
+/// Wires one output to each input.
 fn wired<P: Plane>(plane: &P, inputs: u32, depth: u32) -> (Vec<P::Output>, P::Consumer, P::Inbox) {
     let (consumer, inbox) = plane.consumer(inputs);
     let outputs = (0..inputs).map(|input| {
@@ -25,7 +25,7 @@ fn origin<S: Sample>(arrival: Arrival<S>) -> u32 {
     }
 }
 
-/// Where each has something, each delivers once before any delivers twice.
+/// As long as every input has samples, each delivers once before any delivers twice.
 pub fn inputs_with_news_take_turns<P: Plane>(plane: &P) {
     for inputs in [3, 63, 64, 65, 130] {
         let (outputs, _consumer, mut inbox) = wired(plane, inputs, 5);
@@ -45,10 +45,10 @@ pub fn inputs_with_news_take_turns<P: Plane>(plane: &P) {
     }
 }
 
-/// Nor does it keep the end of another input from being told, however slow the consumer is.
+/// Not even the end of another input is delayed, however slow the consumer is.
 pub fn a_flooded_input_starves_no_other<P: Plane>(plane: &P) {
     let (outputs, _consumer, mut inbox) = wired(plane, 3, 4);
-    // Each time that something is taken from input 1, there is more.
+    // Each sample taken from input 1 is replaced by a new one.
     small(0).send(&outputs[1], Wait::Never).expect("room");
     let flood = |inbox: &mut P::Inbox| {
         small(1).send(&outputs[1], Wait::Never).expect("room");
@@ -60,14 +60,11 @@ pub fn a_flooded_input_starves_no_other<P: Plane>(plane: &P) {
     for quiet in [0, 2] {
         small(7).send(&outputs[quiet], Wait::Never).expect("room");
         let found = (0..200).any(|_| origin(flood(&mut inbox)) == quiet as u32);
-        assert!(found, "input {quiet} waits for ever behind a flooded one");
+        assert!(found, "input {quiet} is starved by a flooded one");
     }
     plane.producer_gone(&outputs[0], true);
-    let told = (0..200).any(|_| matches!(flood(&mut inbox), Arrival::Closed(0)));
-    assert!(
-        told,
-        "the end of input 0 waits for ever behind a flooded input"
-    );
+    let closes = (0..200).any(|_| matches!(flood(&mut inbox), Arrival::Closed(0)));
+    assert!(closes, "the end of input 0 is starved by a flooded input");
 }
 
 /// One at a time, from sleep.
@@ -95,7 +92,7 @@ pub fn a_hundred_and_thirty_inputs_all_wake<P: Plane>(plane: &P) {
     });
 }
 
-/// Whatever was and was not pending before.
+/// Regardless of which inputs were pending before.
 pub fn a_wake_for_everything_delivers_nothing_twice<P: Plane>(plane: &P) {
     for inputs in [1, 63, 64, 130] {
         let (outputs, consumer, mut inbox) = wired(plane, inputs, 4);
@@ -115,7 +112,7 @@ pub fn a_wake_for_everything_delivers_nothing_twice<P: Plane>(plane: &P) {
     }
 }
 
-/// Many producers ring one sleeper: no wake-up is lost.
+/// Many producers ring one sleeping consumer, and no wake-up is lost.
 pub fn a_sleeping_consumer_is_woken_by_each_of_its_inputs<P: Plane>(plane: &P) {
     const EACH: u64 = 300;
     let (consumer, mut inbox) = plane.consumer(4);
@@ -155,7 +152,7 @@ pub fn a_sleeping_consumer_is_woken_by_each_of_its_inputs<P: Plane>(plane: &P) {
     });
 }
 
-/// Which are counted as received, and free.
+/// The samples before it are counted as received, and their blocks become free.
 pub fn the_newest_sample_passes_over_those_before_it<P: Plane>(plane: &P) {
     let (outputs, consumer, mut inbox) = wired(plane, 2, 5);
     assert!(inbox.take_newest(0).is_none());

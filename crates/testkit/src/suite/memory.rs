@@ -1,4 +1,4 @@
-//! The producer's memory.
+//! The memory of producers.
 
 use super::{Line, block, drain, hold, next_sample, numbers, queue, send_served};
 use crate::content::Content;
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 const KILOBYTE: usize = 1024;
-/// A size that planes which round up do not have to.
+/// A size that is not rounded up by planes with size classes.
 const QUARTER: usize = 256 * KILOBYTE;
 
 fn limited(memory_bytes: usize) -> Limits {
@@ -22,7 +22,7 @@ fn quarter(number: u64) -> Content {
     Content::new(number, QUARTER)
 }
 
-/// Whatever the edges are: waiting would not help.
+/// With any edges: waiting would not help.
 pub fn a_sample_beyond_the_limit_is_too_large<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::Block] {
         let line = Line::with_limits(plane, queue(policy, 2), limited(4 * QUARTER));
@@ -43,8 +43,8 @@ pub fn a_sample_beyond_the_limit_is_too_large<P: Plane>(plane: &P) {
     }
 }
 
-/// Nothing fits the limit and yet never gets memory: that would wait for ever.
-pub fn whatever_is_not_too_large_can_be_sent<P: Plane>(plane: &P) {
+/// A sample within the limit must eventually get memory; otherwise a sender would wait forever.
+pub fn every_sample_that_is_not_too_large_can_be_sent<P: Plane>(plane: &P) {
     for limit in [
         4096,
         20 * KILOBYTE,
@@ -76,7 +76,8 @@ pub fn whatever_is_not_too_large_can_be_sent<P: Plane>(plane: &P) {
     }
 }
 
-/// An output whose history alone would take all of its memory goes on, and keeps as much of it as there is room for.
+/// An output whose history would take all of its memory can still publish. It keeps as much history
+/// as there is room for.
 pub fn history_gives_way_to_new_samples<P: Plane>(plane: &P) {
     let output = plane.producer(Limits {
         history: 10,
@@ -96,8 +97,8 @@ pub fn history_gives_way_to_new_samples<P: Plane>(plane: &P) {
     }
 }
 
-/// On each of them, and the producer goes on.
-pub fn drop_edges_count_what_finds_no_memory<P: Plane>(plane: &P) {
+/// Each edge counts the samples, and the producer continues.
+pub fn drop_edges_count_samples_without_memory<P: Plane>(plane: &P) {
     let mut line = Line::with_limits(plane, queue(Policy::DropOldest, 4), limited(4 * QUARTER));
     let (other, _other_inbox) = plane.consumer(1);
     let other_edge = plane.connect(&line.output, &other, 0, queue(Policy::DropNewest, 1));
@@ -128,7 +129,7 @@ pub fn drop_edges_count_what_finds_no_memory<P: Plane>(plane: &P) {
     assert_eq!(drain(&mut line.inbox), [7]);
 }
 
-/// For what the consumer holds, with the wake-up from its drop.
+/// They wait for blocks that the consumer holds. The drop of a sample wakes the producer.
 pub fn block_edges_wait_for_memory<P: Plane>(plane: &P) {
     let mut line = Line::with_limits(plane, queue(Policy::Block, 8), limited(4 * QUARTER));
     for number in 0..4 {
@@ -158,7 +159,7 @@ pub fn block_edges_wait_for_memory<P: Plane>(plane: &P) {
     assert!(plane.memory_bytes(&line.output) <= 4 * QUARTER as u64);
 }
 
-/// After the first few samples, also where sizes vary a little.
+/// After the first few samples, even if sizes vary slightly.
 pub fn steady_state_uses_no_more_memory<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::DropOldest, 3));
     let mut after_warming = 0;
@@ -180,7 +181,7 @@ pub fn steady_state_uses_no_more_memory<P: Plane>(plane: &P) {
     }
 }
 
-/// Every time.
+/// Each time.
 pub fn a_dropped_loan_returns_its_block<P: Plane>(plane: &P) {
     let mut line = Line::with_limits(plane, queue(Policy::DropOldest, 2), limited(2 * QUARTER));
     for number in 0..20 {
@@ -202,7 +203,7 @@ pub fn a_dropped_loan_returns_its_block<P: Plane>(plane: &P) {
     }
 }
 
-/// Sizes may change for good.
+/// Sizes may change permanently.
 pub fn a_larger_sample_pushes_free_blocks_out<P: Plane>(plane: &P) {
     let limits = limited(4 * QUARTER);
     let mut line = Line::with_limits(
@@ -233,7 +234,7 @@ pub fn a_larger_sample_pushes_free_blocks_out<P: Plane>(plane: &P) {
     }
 }
 
-/// Pushed out or not: nobody gets memory that somebody still looks at.
+/// Pushed out or not, memory that is still viewed is never given out again.
 pub fn memory_counts_until_its_last_view_is_gone<P: Plane>(plane: &P) {
     let mut line = Line::with_limits(plane, queue(Policy::DropOldest, 4), limited(4 * QUARTER));
     for number in 0..2 {
@@ -250,7 +251,7 @@ pub fn memory_counts_until_its_last_view_is_gone<P: Plane>(plane: &P) {
     plane.serve();
     assert_eq!(numbers(&held), [0, 1]);
     held.pop();
-    // The first try may only begin to push the free blocks out.
+    // The first attempt may only begin to push out the free blocks.
     let first = large.send(&line.output, Wait::Never);
     assert_eq!(numbers(&held), [0]);
     plane.serve();
@@ -262,7 +263,7 @@ pub fn memory_counts_until_its_last_view_is_gone<P: Plane>(plane: &P) {
     assert!(plane.memory_bytes(&line.output) <= 4 * QUARTER as u64);
 }
 
-/// What one output keeps for reuse is not kept from the others of its process.
+/// Blocks that one output keeps for reuse are available to the other outputs of its process.
 pub fn an_output_gets_memory_that_its_sibling_no_longer_uses<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::Block] {
         let mut line = Line::with_limits(plane, queue(policy, 4), limited(4 * QUARTER));
@@ -284,7 +285,7 @@ pub fn an_output_gets_memory_that_its_sibling_no_longer_uses<P: Plane>(plane: &P
     }
 }
 
-/// However much memory there is.
+/// Regardless of the amount of free memory.
 pub fn no_more_blocks_than_allowed_are_in_use<P: Plane>(plane: &P) {
     let limits = Limits {
         blocks: 3,

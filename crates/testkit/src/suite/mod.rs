@@ -1,4 +1,4 @@
-//! What every plane is tested for. [`conformance!`](crate::conformance) makes a test of each case.
+//! The conformance suite of planes. [`conformance!`](crate::conformance) makes a test of each case.
 
 pub mod accounting;
 pub mod deaths;
@@ -20,8 +20,8 @@ use std::thread;
 
 macro_rules! cases {
     ($($module:ident { $($case:ident)+ })+) => {
-        /// Makes a test of each case of the suite, in a module named for its part. Each gets a plane of its own: the type's
-        /// default value.
+        /// Makes a test of each case of the suite, in a module named after its part. Each test gets
+        /// its own plane, the default value of the type.
         #[macro_export]
         macro_rules! conformance {
             ($plane:ty) => {
@@ -41,7 +41,7 @@ cases! {
     order {
         every_size_of_payload_and_head_arrives_whole
         a_head_that_just_fits_behind_its_payload_arrives
-        headers_keep_what_the_sender_set_and_get_what_the_plane_sets
+        headers_keep_the_fields_of_the_sender
         a_head_beyond_the_limit_is_refused
         threads_of_one_output_keep_their_order
     }
@@ -51,7 +51,7 @@ cases! {
         a_full_block_edge_refuses_a_try_and_publishes_nothing
         a_full_block_edge_times_out_and_the_loan_can_be_tried_again
         a_blocked_send_goes_on_when_there_is_room
-        block_loses_nothing_whatever_the_rates
+        block_loses_nothing_at_any_rates
         stop_ends_blocked_sends
         stop_leaves_sends_that_have_room_alone
     }
@@ -59,12 +59,12 @@ cases! {
         eight_consumers_of_mixed_policies_each_get_their_own
         a_full_block_edge_holds_every_edge_back
         two_edges_to_one_process_are_two_edges
-        an_output_without_edges_publishes_to_nobody
+        an_output_without_edges_publishes_to_no_consumer
     }
     holds {
         a_consumer_that_holds_too_much_misses_alone
         samples_without_a_block_are_never_held_against_the_consumer
-        a_block_edge_waits_for_what_its_consumer_holds
+        a_block_edge_waits_for_blocks_that_its_consumer_holds
         what_is_queued_makes_room_for_newer_blocks
         small_samples_are_not_dropped_for_blocks_that_the_consumer_holds
     }
@@ -76,7 +76,7 @@ cases! {
     }
     deaths {
         a_blocked_producer_goes_on_when_its_consumer_dies_for_good
-        what_a_dead_consumer_held_is_used_again
+        blocks_of_a_dead_consumer_are_reused
         a_restarted_consumer_inherits_a_block_edge
         a_restarted_consumer_inherits_every_block_edge_of_an_output
         a_restarted_consumer_gets_a_new_drop_edge
@@ -87,9 +87,9 @@ cases! {
     }
     memory {
         a_sample_beyond_the_limit_is_too_large
-        whatever_is_not_too_large_can_be_sent
+        every_sample_that_is_not_too_large_can_be_sent
         history_gives_way_to_new_samples
-        drop_edges_count_what_finds_no_memory
+        drop_edges_count_samples_without_memory
         block_edges_wait_for_memory
         steady_state_uses_no_more_memory
         a_dropped_loan_returns_its_block
@@ -116,7 +116,7 @@ cases! {
     }
 }
 
-/// A queue with the room for held blocks that a dataflow file gives by default.
+/// A queue whose hold limit is the default of dataflow files.
 pub(crate) fn queue(policy: Policy, depth: u32) -> Queue {
     Queue {
         policy,
@@ -157,7 +157,7 @@ impl<'a, P: Plane> Line<'a, P> {
     }
 }
 
-/// The next arrival, which must be a whole sample of that input.
+/// The next delivery, which must be a complete sample of that input.
 pub(crate) fn next_sample<I: Inbox>(inbox: &mut I, input: u32) -> I::Sample {
     match inbox.next() {
         Arrival::Sample(from, sample) => {
@@ -169,7 +169,7 @@ pub(crate) fn next_sample<I: Inbox>(inbox: &mut I, input: u32) -> I::Sample {
     }
 }
 
-/// Numbers of the samples that are there now, each checked; panics at anything else.
+/// Numbers of the samples that can be received now. Checks each. Panics at any other delivery.
 pub(crate) fn drain(inbox: &mut impl Inbox) -> Vec<u64> {
     std::iter::from_fn(|| inbox.try_next())
         .map(|arrival| match arrival {
@@ -188,17 +188,17 @@ pub(crate) fn drain_until_closed(inbox: &mut impl Inbox) -> Vec<u64> {
     numbers
 }
 
-/// A sample that takes a block, of that number.
+/// A sample that takes a block.
 pub(crate) fn block(number: u64) -> Content {
     Content::new(number, 100_000)
 }
 
-/// A sample that takes none.
+/// A sample that takes no block.
 pub(crate) fn small(number: u64) -> Content {
     Content::new(number, 24)
 }
 
-/// Sends while the control threads of all processes do their work.
+/// Sends while another thread serves the control threads of all processes.
 pub(crate) fn send_served<P: Plane>(
     plane: &P,
     output: &P::Output,

@@ -9,7 +9,7 @@ use std::thread;
 
 const MEGABYTE: usize = 1 << 20;
 
-/// Around every limit that a plane may have.
+/// Sizes around every limit that a plane may have.
 pub fn every_size_of_payload_and_head_arrives_whole<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::Block, 64));
     let inline = plane.facts().inline_bytes;
@@ -41,7 +41,7 @@ pub fn every_size_of_payload_and_head_arrives_whole<P: Plane>(plane: &P) {
     }
 }
 
-/// Samples whose end is the end of their block.
+/// Samples that end exactly at the end of their block.
 pub fn a_head_that_just_fits_behind_its_payload_arrives<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::Block, 4));
     let mut number = 0;
@@ -57,8 +57,8 @@ pub fn a_head_that_just_fits_behind_its_payload_arrives<P: Plane>(plane: &P) {
     }
 }
 
-/// Sequence, incarnation and times are the plane's, everything else is the sender's.
-pub fn headers_keep_what_the_sender_set_and_get_what_the_plane_sets<P: Plane>(plane: &P) {
+/// The plane sets sequence, incarnation and times; all other fields keep the sender's values.
+pub fn headers_keep_the_fields_of_the_sender<P: Plane>(plane: &P) {
     let limits = Limits {
         incarnation: 7,
         ..Limits::default()
@@ -93,7 +93,7 @@ pub fn headers_keep_what_the_sender_set_and_get_what_the_plane_sets<P: Plane>(pl
     }
 }
 
-/// The largest head arrives, a larger one is an error.
+/// The largest head arrives; a larger one is an error.
 pub fn a_head_beyond_the_limit_is_refused<P: Plane>(plane: &P) {
     let line = Line::new(plane, queue(Policy::DropOldest, 4));
     let max = plane.facts().max_head_bytes;
@@ -104,7 +104,7 @@ pub fn a_head_beyond_the_limit_is_refused<P: Plane>(plane: &P) {
     );
 }
 
-/// What each thread sends stays in its order, and sequences have no gap.
+/// The samples of each thread stay in order, and the sequence has no gaps.
 pub fn threads_of_one_output_keep_their_order<P: Plane>(plane: &P) {
     const THREADS: u64 = 4;
     const EACH: u64 = 300;

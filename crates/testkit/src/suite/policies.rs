@@ -1,4 +1,4 @@
-//! What happens on an edge whose queue is full.
+//! Edges with a full queue.
 
 use super::{Line, block, drain, next_sample, queue, small};
 use crate::content::Content;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(20);
 
-/// For any depth, and whether samples take blocks or not.
+/// For any depth, for samples with and without blocks.
 pub fn drop_oldest_keeps_the_newest<P: Plane>(plane: &P) {
     for depth in [1, 2, 3, 10] {
         for content in [small, block] {
@@ -74,7 +74,7 @@ pub fn drop_newest_keeps_the_oldest<P: Plane>(plane: &P) {
     }
 }
 
-/// Neither on the full edge nor on any other, and no number of the sequence is used up.
+/// Nothing is published on any edge, and no sequence number is used up.
 pub fn a_full_block_edge_refuses_a_try_and_publishes_nothing<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::Block, 2));
     let (other, mut other_inbox) = plane.consumer(1);
@@ -106,7 +106,7 @@ pub fn a_full_block_edge_refuses_a_try_and_publishes_nothing<P: Plane>(plane: &P
     );
 }
 
-/// The filled loan comes back whole.
+/// The filled loan is returned intact.
 pub fn a_full_block_edge_times_out_and_the_loan_can_be_tried_again<P: Plane>(plane: &P) {
     use crate::plane::Loan;
     for content in [small, block] {
@@ -138,7 +138,7 @@ pub fn a_full_block_edge_times_out_and_the_loan_can_be_tried_again<P: Plane>(pla
     }
 }
 
-/// The wake-up from consumer to producer.
+/// The consumer wakes the producer.
 pub fn a_blocked_send_goes_on_when_there_is_room<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::Block, 1));
     small(0).send(&line.output, Wait::Never).expect("room");
@@ -151,12 +151,12 @@ pub fn a_blocked_send_goes_on_when_there_is_room<P: Plane>(plane: &P) {
                 done.send(number).expect("the test listens");
             }
         });
-        // The queue is full until something is taken, so each send is at most one ahead.
+        // The queue is full until a sample is taken, so the sender is at most one sample ahead.
         for number in 0..200 {
             assert!(is_done.try_iter().all(|sent| sent <= number));
             assert_eq!(Content::check(&next_sample(inbox, 0)).number, number);
             if number > 0 && number % 3 == 0 {
-                // Let the producer fall asleep now and then.
+                // Gives the producer an occasion to fall asleep.
                 thread::yield_now();
             }
         }
@@ -164,8 +164,8 @@ pub fn a_blocked_send_goes_on_when_there_is_room<P: Plane>(plane: &P) {
     assert_eq!(line.sent().sent, 200);
 }
 
-/// Fast into slow, slow into fast, and both at once.
-pub fn block_loses_nothing_whatever_the_rates<P: Plane>(plane: &P) {
+/// A fast producer with a slow consumer, the reverse, and both at once.
+pub fn block_loses_nothing_at_any_rates<P: Plane>(plane: &P) {
     const COUNT: u64 = 1500;
     for depth in [1, 2, 10] {
         for (producer_pauses, consumer_pauses) in [(false, true), (true, false), (false, false)] {
@@ -205,7 +205,7 @@ pub fn block_loses_nothing_whatever_the_rates<P: Plane>(plane: &P) {
     }
 }
 
-/// Those that wait now, for a queue or for memory, and those that would later.
+/// Sends that wait for a queue or for memory, and sends that would wait later.
 pub fn stop_ends_blocked_sends<P: Plane>(plane: &P) {
     let line = Line::new(plane, queue(Policy::Block, 1));
     small(0).send(&line.output, Wait::Never).expect("room");
@@ -232,7 +232,7 @@ pub fn stop_ends_blocked_sends<P: Plane>(plane: &P) {
     );
 }
 
-/// A node may still say its last words.
+/// A node may still publish its last samples.
 pub fn stop_leaves_sends_that_have_room_alone<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::Block, 4));
     plane.stop(&line.output);

@@ -1,4 +1,4 @@
-//! What a consumer may rely on while it has a sample.
+//! Guarantees for a consumer while it has a sample.
 
 use super::{Line, block, hold, numbers, queue, small};
 use crate::content::Content;
@@ -6,7 +6,7 @@ use crate::plane::{Limits, Plane, Sample, Wait};
 use nervure_protocol::wiring::{Policy, Queue};
 use std::thread;
 
-/// The inbox, the edge, the output, and the producing process.
+/// Samples outlive the inbox, the edge, the output and the producing process.
 pub fn samples_outlive_everything<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::Block, 8));
     for number in 0..6 {
@@ -28,7 +28,7 @@ pub fn samples_outlive_everything<P: Plane>(plane: &P) {
     thread::spawn(move || drop(held)).join().expect("no panic");
 }
 
-/// Until the last of them is dropped, wherever that is.
+/// Until the last clone is dropped, on any thread.
 pub fn a_clone_keeps_the_sample<P: Plane>(plane: &P) {
     let limits = Limits {
         blocks: 1,
@@ -55,7 +55,7 @@ pub fn a_clone_keeps_the_sample<P: Plane>(plane: &P) {
     block(1).send(&line.output, Wait::Never).expect("a block");
 }
 
-/// While as much is published as can be.
+/// While as much as possible is published.
 pub fn held_samples_never_change<P: Plane>(plane: &P) {
     let mut line = Line::new(
         plane,
