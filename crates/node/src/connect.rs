@@ -232,6 +232,7 @@ fn assemble(
         counters,
         incarnation: welcome.incarnation,
         stopping: Arc::new(AtomicBool::new(false)),
+        cut_short: Arc::new(AtomicBool::new(false)),
         on_misbehaviour: Arc::new(move |edge, misbehaviour| {
             let message = Answer::Misbehaviour {
                 edge,

@@ -12,7 +12,12 @@ pub enum Message {
     /// `node.ready()` of a node that is declared `ready: manual`.
     Ready,
     /// The node leaves in order: its inputs need no more samples, its outputs will send none.
-    Goodbye,
+    Goodbye {
+        /// True when a call of the node's program failed because the dataflow stops. The program may end with that
+        /// error, which is then no failure.
+        #[serde(default)]
+        cut_short: bool,
+    },
     /// A peer broke the data plane's rules on this edge (a hostile descriptor, say); the node has cut the edge off.
     Misbehaviour {
         /// The edge.

@@ -374,6 +374,7 @@ impl Output {
             let until = deadline.min(began + BLOCKED_RECHECK_NANOS);
             let look_unless_stopped = || {
                 if stopped() {
+                    producer.cut_short.store(true, Ordering::SeqCst);
                     Some(Err(SendError::Stopped))
                 } else {
                     look().map(Ok)

@@ -21,6 +21,8 @@ pub struct Producer {
     pub incarnation: u32,
     /// Set by [`Producer::stop`].
     pub stopping: Arc<AtomicBool>,
+    /// Set when a call failed because the dataflow stops.
+    pub cut_short: Arc<AtomicBool>,
     /// Called with the id of an edge that was cut off because its consumer broke the protocol.
     pub on_misbehaviour: Arc<dyn Fn(u32, Misbehaviour) + Send + Sync>,
 }

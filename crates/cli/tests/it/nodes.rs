@@ -213,6 +213,30 @@ fn a_producer_that_waits_is_freed_by_the_death_of_its_consumer() {
 }
 
 #[test]
+fn an_error_after_stop_is_a_failure_and_one_of_a_send_that_it_cut_short_is_not() {
+    let stop = |arguments: &str| {
+        let mut run = Dataflow::new()
+            .node("source", "source 1000000", json!({"outputs": ["out"]}))
+            .node(
+                "sink",
+                arguments,
+                json!({"inputs": {"in": {"source": "source/out", "queue_policy": "block"}}}),
+            )
+            .run(&[]);
+        run.line("sink", "ready");
+        run.signal(Signal::INT);
+        run.finish()
+    };
+    let outcome = stop("stop-badly");
+    assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
+    let end = &outcome.ends("sink")[0];
+    assert_eq!(end["reason"], "exited with code 1 after Stop");
+    // Its queue was full: `send` fails with `Stopped`, and `main` returns that.
+    let end = &outcome.ends("source")[0];
+    assert_eq!((&end["code"], &end["failed"]), (&json!(1), &json!(false)));
+}
+
+#[test]
 fn stop_reaches_every_node_and_deaf_ones_are_terminated() {
     let mut run = Dataflow::new()
         .node("source", "idle", json!({"outputs": ["out"]}))

@@ -30,6 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("join") => join(arguments.get(1), arguments.get(2)),
         Some("clock") => clock(),
         Some("idle") => idle(),
+        Some("stop-badly") => stop_badly(),
         Some("deaf") => deaf(),
         Some("hang") => hang(),
         Some("vandal") => vandal(arguments.get(1).ok_or("which pages?")?),
@@ -237,6 +238,16 @@ fn idle() -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+/// Receives nothing, and fails when it is asked to stop.
+fn stop_badly() -> Result<(), Box<dyn Error>> {
+    let node = Node::connect()?;
+    println!("ready");
+    while !node.is_stopping() {
+        sleep(Duration::from_millis(10));
+    }
+    Err("the disk is full".into())
 }
 
 /// Does not look at its events.

@@ -56,6 +56,8 @@ pub(super) struct Exit {
     pub was_asked: bool,
     /// What follows, where the node was stopped by hand.
     pub after_stop: Option<AfterStop>,
+    /// It was asked to stop, and ended by itself with an error, before the keeper sent it a signal.
+    pub stopped_with_error: bool,
     /// The keeper killed it, for misbehaviour or because it did not end in time.
     pub was_killed: bool,
     pub never_connected: bool,

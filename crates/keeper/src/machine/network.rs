@@ -109,6 +109,11 @@ impl Network {
         producers.peek().is_some() && producers.all(|producer| self.nodes[producer].has_ended())
     }
 
+    /// True when a `block` edge may hold samples for the next process of a node.
+    pub fn may_have_backlog(&self, node: usize) -> bool {
+        self.wiring.has_lossless_input(&self.graph, node)
+    }
+
     /// True when a node ends by itself once it has received what is queued. A Stop would overtake that.
     pub fn ends_with_its_inputs(&self, node: usize) -> bool {
         let has_joined = self.nodes[node].client().is_some();
@@ -215,12 +220,18 @@ impl Network {
         turn.send(node, keeper_to_node::Message::Wired);
     }
 
-    /// A node's process is gone: notifies the others, and undoes its edges.
-    pub fn process_gone(&mut self, node: usize, ended: NodeEnded, next: State, turn: &mut Turn) {
+    /// A node's process is gone: undoes its edges. With `notify` its neighbours learn that it has failed.
+    pub fn process_gone(
+        &mut self,
+        node: usize,
+        ended: NodeEnded,
+        next: State,
+        notify: bool,
+        turn: &mut Turn,
+    ) {
         let returns = next != State::Ended;
         let state = &mut self.nodes[node];
         state.process_gone(next);
-        let is_overdue = state.is_overdue();
         let level = match (ended.failed, ended.code) {
             (true, _) => Level::Error,
             (false, None) if ended.signal.is_none() => Level::Info,
@@ -231,7 +242,7 @@ impl Network {
         turn.log_node(&self.graph, node, level, ended.reason.clone());
         let mut rewiring = self.rewiring(turn);
         // First the event: a node whose last input closes ends, and receives nothing any more.
-        if ended.failed && !is_overdue {
+        if notify {
             rewiring.notify_neighbours(node, "NODE_FAILED", &ended.reason);
             rewiring.send_last_values(node, &ended.reason);
         }

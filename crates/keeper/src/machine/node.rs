@@ -18,10 +18,14 @@ pub(super) struct Node {
     ready: bool,
     /// It sent Goodbye.
     left: bool,
+    /// A call of its program failed because the dataflow stops.
+    cut_short: bool,
     /// The client whose connection is its control socket, while its process is not one that the keeper started.
     client: Option<usize>,
     /// Why the keeper kills its process.
     kill_reason: Option<String>,
+    /// The keeper has sent its process SIGTERM or SIGKILL.
+    was_signalled: bool,
     /// The dataflow stops, and it has not ended within the grace period.
     overdue: bool,
     /// What follows the end of its process, once a client has stopped it.
@@ -84,8 +88,10 @@ impl Node {
             restart_count: 0,
             ready: false,
             left: false,
+            cut_short: false,
             client: None,
             kill_reason: None,
+            was_signalled: false,
             overdue: false,
             after_stop: None,
             last_start: None,
@@ -117,8 +123,18 @@ impl Node {
         self.left
     }
 
+    /// True when a call of its program failed because the dataflow stops.
+    pub fn was_cut_short(&self) -> bool {
+        self.cut_short
+    }
+
     pub fn is_overdue(&self) -> bool {
         self.overdue
+    }
+
+    /// True when the keeper has sent its process SIGTERM or SIGKILL.
+    pub fn was_signalled(&self) -> bool {
+        self.was_signalled
     }
 
     pub fn is_being_killed(&self) -> bool {
@@ -196,8 +212,10 @@ impl Node {
         self.state = State::Spawned;
         self.ready = false;
         self.left = false;
+        self.cut_short = false;
         self.client = client;
         self.kill_reason = None;
+        self.was_signalled = false;
         self.after_stop = None;
     }
 
@@ -216,8 +234,9 @@ impl Node {
         self.ready = true;
     }
 
-    pub fn set_left(&mut self) {
+    pub fn set_left(&mut self, cut_short: bool) {
         self.left = true;
+        self.cut_short = cut_short;
     }
 
     /// Its connection is closed: returns the client that it was.
@@ -231,6 +250,10 @@ impl Node {
 
     pub fn take_kill_reason(&mut self) -> Option<String> {
         self.kill_reason.take()
+    }
+
+    pub fn set_signalled(&mut self) {
+        self.was_signalled = true;
     }
 
     pub fn set_overdue(&mut self) {

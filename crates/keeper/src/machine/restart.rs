@@ -14,6 +14,8 @@ pub(super) enum Verdict {
     Restart { after: Duration, number: u32 },
     /// Its restarts are spent.
     Exhausted { number: u32 },
+    /// Its policy would start it again, but it exited with an error after all its inputs had ended.
+    NothingLeft,
     /// Its policy does not start it again after such an end.
     NotWanted,
 }
@@ -35,6 +37,7 @@ impl Verdict {
             Self::Exhausted { number } => {
                 format!("; not started again: {number} restarts{window} are spent (`max_restarts`)")
             }
+            Self::NothingLeft => "; not started again: all its inputs have ended".to_owned(),
             Self::NotWanted => String::new(),
         }
     }

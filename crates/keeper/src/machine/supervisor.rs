@@ -65,7 +65,7 @@ impl Supervisor {
                 self.network.node_mut(node).set_ready();
                 self.network.check_if_up(node, turn.now);
             }
-            Message::Goodbye => self.goodbye(node, turn),
+            Message::Goodbye { cut_short } => self.goodbye(node, cut_short, turn),
             Message::Misbehaviour { edge, what } => {
                 self.network.rewiring(turn).edge_cut(node, edge, &what);
             }
@@ -119,11 +119,14 @@ impl Supervisor {
         let state = self.network.node_mut(node);
         if state.is_alive() && !state.is_being_killed() {
             state.set_kill_reason(format!("killed by the keeper, because {why}"));
-            turn.push(Action::Signal {
-                node,
-                signal: Signal::Kill,
-            });
+            self.signal(node, Signal::Kill, turn);
         }
+    }
+
+    /// Sends SIGTERM or SIGKILL to a node's process.
+    fn signal(&mut self, node: usize, signal: Signal, turn: &mut Turn) {
+        self.network.node_mut(node).set_signalled();
+        turn.push(Action::Signal { node, signal });
     }
 
     fn set_clock(&mut self, node: usize, clock: Clock, turn: &mut Turn) {
@@ -139,8 +142,8 @@ impl Supervisor {
         }
     }
 
-    fn goodbye(&mut self, node: usize, turn: &mut Turn) {
-        self.network.node_mut(node).set_left();
+    fn goodbye(&mut self, node: usize, cut_short: bool, turn: &mut Turn) {
+        self.network.node_mut(node).set_left(cut_short);
         if self.network.is_foreign(node) {
             return self.disconnect(node, turn);
         }
@@ -159,10 +162,7 @@ impl Supervisor {
                 if self.network.is_foreign(node) {
                     self.disconnect(node, turn);
                 } else {
-                    turn.push(Action::Signal {
-                        node,
-                        signal: Signal::Kill,
-                    });
+                    self.signal(node, Signal::Kill, turn);
                 }
             }
             if self

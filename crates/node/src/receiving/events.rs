@@ -25,6 +25,7 @@ use nervure_shm::{Arrival, Inbox, NodeForked, Waited, monotonic_nanos};
 use rustix::fd::BorrowedFd;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The receiving half of a node.
@@ -495,7 +496,8 @@ impl Drop for Events {
     fn drop(&mut self) {
         // In a forked child the node is the parent's.
         if self.inbox.belongs_to_this_process() {
-            self.core.send_to_keeper(&Message::Goodbye);
+            let cut_short = self.core.producer.cut_short.load(Ordering::SeqCst);
+            self.core.send_to_keeper(&Message::Goodbye { cut_short });
         }
     }
 }

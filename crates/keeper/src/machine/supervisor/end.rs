@@ -1,5 +1,7 @@
 //! What follows from the end of a process.
 
+use std::time::Duration;
+
 use nervure_protocol::keeper_to_run::{self, Level};
 
 use super::Supervisor;
@@ -20,17 +22,27 @@ impl Supervisor {
         let after_stop = state.take_after_stop().filter(|_| !is_stopping);
         let kill_reason = state.take_kill_reason();
         let is_overdue = state.is_overdue();
+        let was_asked = is_stopping || after_stop.is_some();
+        // A program that handles SIGTERM may exit with any code.
+        let exited_with_error = matches!(end, End::Code(code) if code != 0);
+        let stopped_with_error = was_asked
+            && exited_with_error
+            && !state.was_signalled()
+            && !state.was_cut_short()
+            && after_stop != Some(AfterStop::Start);
         // SIGTERM is the ordinary end of a program that does not handle Stop.
         let needed_kill = is_overdue && end == End::Signal(libc::SIGKILL);
         Exit {
             end,
-            was_asked: is_stopping || after_stop.is_some(),
+            was_asked,
             after_stop,
+            stopped_with_error,
             was_killed: kill_reason.is_some() || needed_kill,
             never_connected: state.state() == State::Spawned,
             reason: match kill_reason {
                 Some(why) => why,
                 None if is_overdue => overdue_reason(end, grace),
+                None if stopped_with_error => format!("{end} after Stop"),
                 None => end.to_string(),
             },
         }
@@ -51,15 +63,11 @@ impl Supervisor {
         } = context;
         let restart_plan = self.network.graph().node(node).settings.restart;
         let success = exit.end == End::Code(0);
-        let failed = exit.was_killed || rolled_back.is_some() || (!success && !exit.was_asked);
-        let inputs_are_over = self.network.inputs_are_over(node);
-        let stays_down = exit.was_asked || rolled_back.is_some() || (success && inputs_are_over);
-        let verdict = match stays_down {
+        let is_failure = exit.was_killed || rolled_back.is_some() || (!success && !exit.was_asked);
+        let failed = is_failure || exit.stopped_with_error;
+        let verdict = match exit.was_asked || rolled_back.is_some() {
             true => Verdict::NotWanted,
-            false => {
-                let restarts = &mut self.network.node_mut(node).restarts;
-                restarts.ended(&restart_plan, success, turn.now)
-            }
+            false => self.restart_verdict(node, exit.end, turn.now),
         };
         let plan = self.network.graph().node(node);
         if success && !exit.was_asked && exit.never_connected && plan.connects() {
@@ -103,7 +111,31 @@ impl Supervisor {
         if restarts {
             self.network.node_mut(node).count_restart();
         }
-        self.network.process_gone(node, ended, next, turn);
+        // The end of the dataflow, and a stop by hand, are no surprise to the neighbours.
+        let notify = is_failure && !ended.overdue;
+        self.network.process_gone(node, ended, next, notify, turn);
+    }
+
+    fn restart_verdict(&mut self, node: usize, end: End, now: Duration) -> Verdict {
+        let success = end == End::Code(0);
+        let inputs_are_over = self.network.inputs_are_over(node);
+        if success && inputs_are_over {
+            return Verdict::NotWanted;
+        }
+        let plan = self.network.graph().node(node).restart;
+        let verdict = self
+            .network
+            .node_mut(node)
+            .restarts
+            .ended(&plan, success, now);
+        let is_done = matches!(end, End::Code(_))
+            && inputs_are_over
+            && !self.network.graph().has_timer(node)
+            && !self.network.may_have_backlog(node);
+        match verdict {
+            Verdict::Restart { .. } if is_done => Verdict::NothingLeft,
+            verdict => verdict,
+        }
     }
 
     /// A process could not be started. `rolled_back`: as in [`ExitContext`].
@@ -133,12 +165,13 @@ impl Supervisor {
             overdue: false,
             stderr_tail: Vec::new(),
         };
-        self.network.process_gone(node, ended, next, turn);
+        let notify = !self.network.node(node).is_overdue();
+        self.network.process_gone(node, ended, next, notify, turn);
     }
 }
 
 /// What a process did that had not ended within the grace period when the dataflow stopped.
-fn overdue_reason(end: End, grace: std::time::Duration) -> String {
+fn overdue_reason(end: End, grace: Duration) -> String {
     match end {
         End::Signal(libc::SIGTERM) => {
             format!("it did not end within {grace:?} of Stop, and was ended by SIGTERM")

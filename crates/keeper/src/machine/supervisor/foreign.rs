@@ -73,7 +73,7 @@ impl Supervisor {
             true => State::Ended,
             false => State::Held,
         };
-        self.network.process_gone(node, ended, next, turn);
+        self.network.process_gone(node, ended, next, failed, turn);
         turn.push(Action::CloseJoined { node });
         if starts {
             self.network.start_again(node, turn);

@@ -7,7 +7,7 @@ use nervure_protocol::{keeper_to_node, keeper_to_run::Level};
 use super::Supervisor;
 use crate::{
     machine::{
-        action::{Action, Signal},
+        action::Signal,
         node::{AfterStop, State},
         phase::Phase,
         turn::Turn,
@@ -32,10 +32,7 @@ impl Supervisor {
                 State::Spawned if has_joined => self.disconnect(node, turn),
                 State::Connected => self.send_stop(node, reason, turn),
                 // It cannot receive a Stop.
-                State::Spawned => turn.push(Action::Signal {
-                    node,
-                    signal: Signal::Terminate,
-                }),
+                State::Spawned => self.signal(node, Signal::Terminate, turn),
                 State::Waiting { .. } | State::Held => self.network.give_up_restart(node, turn),
                 State::Ended => {}
             }
@@ -77,7 +74,7 @@ impl Supervisor {
                 turn.log_node(self.network.graph(), node, Level::Warn, text);
                 self.disconnect(node, turn);
             } else if self.network.node(node).is_alive() {
-                turn.push(Action::Signal { node, signal });
+                self.signal(node, signal, turn);
             }
         }
     }
@@ -118,10 +115,7 @@ impl Supervisor {
     fn terminate(&mut self, node: usize, turn: &mut Turn) {
         let signals = &mut self.network.node_mut(node).signals;
         signals.kill_at(turn.now + TERMINATE_GRACE);
-        turn.push(Action::Signal {
-            node,
-            signal: Signal::Terminate,
-        });
+        self.signal(node, Signal::Terminate, turn);
     }
 
     /// Stops the dataflow when every node that the keeper starts has ended.

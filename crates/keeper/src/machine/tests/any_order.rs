@@ -133,7 +133,9 @@ fn take(world: &mut World, step: Step) {
             world.hello(node)
         }
         Step::Ready(node) if is_connected(world, node) => world.message(node, Message::Ready),
-        Step::Goodbye(node) if is_connected(world, node) => world.message(node, Message::Goodbye),
+        Step::Goodbye(node) if is_connected(world, node) => {
+            world.message(node, Message::Goodbye { cut_short: false })
+        }
         Step::Exit(node, end) if is_own(world, node) => world.exit(node, end),
         Step::Join(client, node) => join(world, client, node),
         Step::Attach(client, node, leave_stopped) => {
@@ -310,7 +312,11 @@ fn check_agreement(world: &World, left: &[bool], has_cut: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.max(512),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn the_story_is_consistent_and_has_an_end(mut world in worlds(), steps in steps()) {

@@ -173,7 +173,7 @@ fn a_guest_hears_of_an_end_and_neither_start_nor_end_waits_for_it() {
 fn a_guest_that_says_goodbye_or_breaks_the_protocol_is_dismissed() {
     let mut world = camera();
     let guest = world.guest(1, &["camera/out0"]);
-    world.message(guest, node_to_keeper::Message::Goodbye);
+    world.message(guest, node_to_keeper::Message::Goodbye { cut_short: false });
     assert!(!world.replies.contains_key(&1) && !world.processes[guest].runs);
     let guest = world.guest(2, &["camera/out0"]);
     world.give(Event::Misbehaved {

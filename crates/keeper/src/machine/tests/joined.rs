@@ -105,7 +105,7 @@ fn its_death_is_a_failure_and_another_process_may_join() {
 fn one_that_says_goodbye_has_not_failed() {
     let mut world = plot(drop_oldest);
     world.join(1, "plot", TOKEN).unwrap();
-    world.message(1, node_to_keeper::Message::Goodbye);
+    world.message(1, node_to_keeper::Message::Goodbye { cut_short: false });
     let ended = world.ended.last().unwrap();
     assert!(
         !ended.failed && ended.reason.starts_with("it left"),
@@ -170,7 +170,7 @@ fn a_dataflow_ends_without_its_dynamic_nodes() {
         "it drains"
     );
     assert!(!world.is_finished);
-    world.message(1, node_to_keeper::Message::Goodbye);
+    world.message(1, node_to_keeper::Message::Goodbye { cut_short: false });
     assert!(world.is_finished);
 
     let mut world = plot(drop_oldest);

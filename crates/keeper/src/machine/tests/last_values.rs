@@ -78,7 +78,7 @@ fn an_end_in_order_sends_nothing() {
 fn a_goodbye_before_a_failure_does_not_lose_it() {
     // A Python program that ends by an exception drops its node before it exits.
     let mut world = running(Never);
-    world.message(0, node_to_keeper::Message::Goodbye);
+    world.message(0, node_to_keeper::Message::Goodbye { cut_short: false });
     assert!(world.input(1).is_none() && world.processes[1].over.is_empty());
     assert!(world.input(2).is_none());
     world.exit(0, End::Code(1));

@@ -298,7 +298,7 @@ fn a_node_that_hangs_is_examined_and_killed_and_one_that_works_or_waits_is_not()
 #[test]
 fn whoever_stops_or_has_left_is_not_watched() {
     let leave: [fn(&mut World); 2] = [stop, |world| {
-        world.message(0, node_to_keeper::Message::Goodbye)
+        world.message(0, node_to_keeper::Message::Goodbye { cut_short: false })
     }];
     for leave in leave {
         let mut world = watched(None, Some(100));
@@ -344,6 +344,100 @@ fn stop_is_asked_for_then_demanded_then_enforced() {
         .filter(|line| line.starts_with("Warn Some(1) has not ended within"))
         .count();
     assert_eq!(blame, 2);
+}
+
+#[test]
+fn a_node_that_exits_with_an_error_after_stop_has_failed() {
+    let nodes = ["recorder", "camera", "slow", "sink"].map(|id| node(id, OnFailure));
+    let mut world = World::running(nodes.into(), &[drop_oldest(1, 0), drop_oldest(2, 3)]);
+    stop(&mut world);
+    world.exit(0, EXIT_1);
+    let ended = &world.ended[0];
+    assert!(ended.failed && !ended.restarts, "{ended:?}");
+    assert_eq!(ended.reason, "exited with code 1 after Stop");
+    let of_camera = &world.processes[1].events;
+    assert_eq!(*of_camera, [], "the dataflow ends: nothing to react to");
+    world.exit(1, EXIT_0);
+    assert!(!world.ended[1].failed);
+    world.advance(Duration::from_secs(5));
+    assert_eq!(
+        world.signals,
+        [(2, Signal::Terminate), (3, Signal::Terminate)]
+    );
+    world.exit(2, End::Signal(15));
+    assert!(!world.ended[2].failed, "ended by the keeper's SIGTERM");
+    world.exit(3, End::Code(143));
+    assert!(!world.ended[3].failed, "it handles SIGTERM");
+    assert!(world.is_finished);
+}
+
+#[test]
+fn a_node_that_ends_with_the_error_of_a_call_that_stop_cut_short_has_not_failed() {
+    let mut world = World::running(
+        vec![node("source", Never), node("sink", Never)],
+        &[block(0, 1)],
+    );
+    stop(&mut world);
+    world.message(0, node_to_keeper::Message::Goodbye { cut_short: true });
+    world.exit(0, EXIT_1);
+    assert!(!world.ended[0].failed, "{:?}", world.ended[0]);
+}
+
+#[test]
+fn a_node_that_has_not_connected_when_the_dataflow_stops_may_exit_with_any_code() {
+    let mut world = World::new(
+        vec![node("source", Never), node("sink", Never)],
+        &[block(0, 1)],
+    );
+    world.give(Event::Launch);
+    stop(&mut world);
+    world.exit(0, EXIT_1);
+    assert!(!world.ended[0].failed, "it got SIGTERM");
+}
+
+#[test]
+fn a_node_that_exits_with_an_error_when_its_inputs_have_ended_stays_down() {
+    let mut recorder = node("recorder", OnFailure);
+    recorder.restart.max_restarts = None;
+    let mut world = World::running(vec![node("camera", Never), recorder], &[drop_oldest(0, 1)]);
+    world.exit(0, EXIT_0);
+    world.exit(1, EXIT_1);
+    let last = world.ended.last().unwrap();
+    assert!(last.failed && !last.restarts, "{last:?}");
+    assert_eq!(
+        last.reason,
+        "exited with code 1; not started again: all its inputs have ended"
+    );
+    assert!(world.is_finished);
+    world.advance(Duration::from_secs(100));
+    assert!(!world.processes[1].runs);
+}
+
+#[test]
+fn a_node_is_started_again_when_its_inputs_have_ended_where_there_may_be_something_to_do() {
+    let timed = |mut plan: crate::plan::NodePlan| {
+        plan.inputs.push(nervure_protocol::wiring::InputSpec {
+            name: "tick".to_owned(),
+            source: nervure_protocol::wiring::Source::Timer { period_nanos: 1 },
+            queue: None,
+            type_name: None,
+            expect_every_nanos: None,
+            history: 0,
+        });
+        plan
+    };
+    // A timer, samples that may wait in a `block` edge, and a crash.
+    let cases = [
+        (timed(node("control", OnFailure)), drop_oldest(0, 1), EXIT_1),
+        (node("sink", OnFailure), block(0, 1), EXIT_1),
+        (node("sink", OnFailure), drop_oldest(0, 1), End::Signal(11)),
+    ];
+    for (consumer, edge, end) in cases {
+        let mut world = World::running(vec![node("source", Never), consumer], &[edge]);
+        world.exit(0, EXIT_0);
+        world.exit(1, end);
+        assert!(world.ended.last().unwrap().restarts, "{edge:?} {end}");
+    }
 }
 
 #[test]

@@ -96,6 +96,23 @@ fn a_restart_is_at_once_and_no_failure_whatever_the_code() {
 }
 
 #[test]
+fn a_node_that_exits_with_an_error_when_it_is_stopped_by_hand_has_failed() {
+    let mut world = two();
+    order(&mut world, "sink", NodeOrder::Stop).unwrap();
+    world.exit(1, End::Code(1));
+    let ended = world.ended.last().unwrap();
+    assert!(ended.failed && !ended.restarts, "{ended:?}");
+    assert_eq!(world.processes[0].events, []);
+
+    order(&mut world, "sink", NodeOrder::Start).unwrap();
+    world.hello(1);
+    order(&mut world, "sink", NodeOrder::Restart).unwrap();
+    world.exit(1, End::Code(1));
+    let ended = world.ended.last().unwrap();
+    assert!(!ended.failed && ended.restarts, "another process follows");
+}
+
+#[test]
 fn a_node_that_takes_its_leave_when_it_is_restarted_by_hand_loses_nothing() {
     let nodes = vec![
         node("camera", Never),
@@ -104,7 +121,7 @@ fn a_node_that_takes_its_leave_when_it_is_restarted_by_hand_loses_nothing() {
     ];
     let mut world = World::running(nodes, &[block(0, 1), block(1, 2)]);
     order(&mut world, "relay", NodeOrder::Restart).unwrap();
-    world.message(1, node_to_keeper::Message::Goodbye);
+    world.message(1, node_to_keeper::Message::Goodbye { cut_short: false });
     assert_eq!(
         world.output(0).map(|(_, suspended)| suspended),
         Some(false),

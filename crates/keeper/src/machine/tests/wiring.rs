@@ -275,7 +275,7 @@ fn whoever_says_goodbye_has_no_edges_while_its_process_goes_on() {
         ],
         &[block(0, 1), drop_oldest(1, 2)],
     );
-    world.message(1, node_to_keeper::Message::Goodbye);
+    world.message(1, node_to_keeper::Message::Goodbye { cut_short: false });
     assert_eq!(world.output(0), None, "the source does not wait for it");
     assert!(world.processes[2].over.contains(&0));
     world.exit(1, EXIT_0);
@@ -292,7 +292,7 @@ fn a_goodbye_before_a_restart_does_not_close_inputs_for_good() {
         vec![node("source", OnFailure), node("sink", Never)],
         &[drop_oldest(0, 1)],
     );
-    world.message(0, node_to_keeper::Message::Goodbye);
+    world.message(0, node_to_keeper::Message::Goodbye { cut_short: false });
     assert!(world.input(1).is_none() && world.processes[1].over.is_empty());
     restart(&mut world, 0);
     assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
@@ -303,7 +303,7 @@ fn what_waits_in_a_block_edge_outlives_a_goodbye_before_a_restart() {
     let nodes = || vec![node("source", Never), node("sink", OnFailure)];
     let mut world = World::running(nodes(), &[block(0, 1)]);
     let edge = world.input(1).unwrap();
-    world.message(1, node_to_keeper::Message::Goodbye);
+    world.message(1, node_to_keeper::Message::Goodbye { cut_short: false });
     assert_eq!(world.output(0), Some((edge, false)));
     restart(&mut world, 1);
     assert_eq!(
@@ -312,7 +312,7 @@ fn what_waits_in_a_block_edge_outlives_a_goodbye_before_a_restart() {
     );
 
     let mut world = World::running(nodes(), &[block(0, 1)]);
-    world.message(1, node_to_keeper::Message::Goodbye);
+    world.message(1, node_to_keeper::Message::Goodbye { cut_short: false });
     world.exit(1, EXIT_0);
     assert_eq!(
         world.output(0),

@@ -159,6 +159,14 @@ impl Wiring {
         ids
     }
 
+    /// True when a node has an instance of a `block` edge as its consumer.
+    pub fn has_lossless_input(&self, graph: &Graph, node: usize) -> bool {
+        self.instances.iter().any(|instance| {
+            let edge = graph.edge(instance.spec);
+            edge.consumer == node && edge.is_lossless()
+        })
+    }
+
     /// How an edge of the plan was wired last.
     pub fn last_wired(&self, spec: usize) -> Option<&keeper_to_run::EdgeWired> {
         self.specs[spec].wired.as_ref()

@@ -7,6 +7,7 @@ use crate::sample::Sample;
 use crate::sending::Publisher;
 use nervure_message::Encode;
 use nervure_shm::{Receipt, SendError, Wait, monotonic_nanos};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl Events {
@@ -58,12 +59,12 @@ impl Events {
     pub fn take_answer(&mut self, ticket: Ticket) -> Option<Result<Sample, CallError>> {
         self.core.producer.counters.beat();
         self.collect_answers(ticket.client);
-        let answer = self.calls.take(ticket);
+        let mut answer = self.calls.take(ticket);
         if answer.is_none() && (self.stop.is_some() || self.ended) {
             self.forget_call(ticket);
-            return Some(Err(CallError::Stopped));
+            answer = Some(Err(CallError::Stopped));
         }
-        answer
+        answer.map(|answer| self.note_if_cut_short(answer))
     }
 
     /// Abandons a request: its answer is dropped when it arrives.
@@ -75,7 +76,8 @@ impl Events {
         let client = self.calls.find(&self.core, client)?;
         // First, so that the end of the service's process fails earlier requests, and not this one.
         self.collect_answers(client);
-        self.calls.begin(&self.core, client)
+        let begun = self.calls.begin(&self.core, client);
+        self.note_if_cut_short(begun)
     }
 
     pub(crate) fn finish_call(
@@ -83,7 +85,19 @@ impl Events {
         ticket: Ticket,
         sent: Result<Receipt, SendError>,
     ) -> Result<Ticket, CallError> {
-        self.calls.finish_send(ticket, sent)
+        let finished = self.calls.finish_send(ticket, sent);
+        self.note_if_cut_short(finished)
+    }
+
+    /// Notes a request that fails while the dataflow stops: the program may end with that error,
+    /// which is no failure of the node.
+    fn note_if_cut_short<T>(&self, result: Result<T, CallError>) -> Result<T, CallError> {
+        let producer = &self.core.producer;
+        let is_stopping = producer.stopping.load(Ordering::SeqCst) || self.stop.is_some();
+        if result.is_err() && (is_stopping || self.ended) {
+            producer.cut_short.store(true, Ordering::SeqCst);
+        }
+        result
     }
 
     pub(crate) fn service_of(&self, ticket: Ticket) -> &str {
