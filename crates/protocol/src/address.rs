@@ -1,7 +1,7 @@
-//! What the public socket of a keeper is called.
+//! The address of a keeper's public socket.
 //!
-//! It lies in the abstract namespace, so that a keeper that is killed leaves no file behind, and is listed by
-//! /proc/net/unix. A name proves nothing: both ends check the other's user (`SO_PEERCRED`).
+//! It is in the abstract namespace, so that a keeper that is killed leaves no file behind, and /proc/net/unix lists it.
+//! The name is not authenticated: both ends check the user of the other (`SO_PEERCRED`).
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use std::fmt;
 pub struct KeeperAddress {
     /// The dataflow's name.
     pub dataflow: String,
-    /// The keeper's process.
+    /// The process id of the keeper.
     pub keeper: u32,
-    /// The user that it belongs to.
+    /// The id of the user that the keeper runs as.
     pub uid: u32,
 }
 
 impl KeeperAddress {
-    /// The address of that name in the abstract namespace, without its leading zero byte; `None` when it is another's.
+    /// Parses a name of the abstract namespace, without its leading zero byte. `None` when it is not a keeper's.
     pub fn parse(name: &str) -> Option<Self> {
         let mut parts = name.split('/');
         let (protocol, uid, dataflow, keeper) =
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_read_as_it_is_written_and_others_are_not() {
+    fn an_address_survives_a_round_trip_and_other_names_are_refused() {
         let address = KeeperAddress {
             dataflow: "drive".to_owned(),
             keeper: 4711,

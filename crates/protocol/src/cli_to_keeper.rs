@@ -1,8 +1,8 @@
-//! What the `nervure` command, or any other program of the same user, asks a keeper on its public socket.
+//! Requests of the `nervure` command, or of any other program of the same user, to a keeper on its public socket.
 //!
 //! The first message is `Hello`; the keeper answers with `Welcome` or `Refused`. Every later message is answered by
 //! `Done`, `Refused`, or what it documents. After `Observe` and `Join` the connection is that of a node:
-//! `node_to_keeper` and `keeper_to_node`. To add a command: a variant here, and an arm in the keeper's `machine/clients.rs`.
+//! `node_to_keeper` and `keeper_to_node`. To add a command: a variant here, and an arm in the keeper's `machine/requests.rs`.
 
 use crate::{VersionRange, graph::Program};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub enum Message {
     /// Makes this connection that of a node of the file, whose process the keeper has not started. Answered by `Joined`.
     Join(Join),
     /// Keeps a node's place for a program of the client's, as long as this connection lasts. The process that the keeper
-    /// started is stopped in order; whoever has the token can join. Answered by `Attached`.
+    /// started is stopped in order; a process with the token can join. Answered by `Attached`.
     Attach(Attach),
     /// Stop every node in order.
     Stop {
@@ -30,17 +30,17 @@ pub enum Message {
     },
     /// Kill every node now.
     Kill,
-    /// Do something to one node.
+    /// Stop, start or restart one node.
     Node {
         /// Its id.
         node: String,
-        /// What.
+        /// The order.
         order: NodeOrder,
     },
-    /// Give a node another program. Answered once that is decided, which takes its time: by `Done` when the new program is
-    /// ready, or by `Refused` when it is not and what ran before comes back.
+    /// Give a node another program. Answered by `Done` once the new program is ready, or by `Refused` if it is not ready
+    /// within the startup timeout and the program before comes back.
     Replace(Replace),
-    /// What parameters there are. Answered by `Params` for each node that has some, or for the one named, and `Done`.
+    /// List parameters. Answered by `Params` for each node that has some, or for the one named, and `Done`.
     Params {
         /// The node's id; all nodes if `None`.
         node: Option<String>,
@@ -52,7 +52,7 @@ pub enum Message {
     Unknown,
 }
 
-/// The value that a parameter shall have.
+/// The new value of a parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetParam {
     /// The node's id.
@@ -63,73 +63,73 @@ pub struct SetParam {
     pub value: serde_json::Value,
 }
 
-/// Who the client is.
+/// The client's version and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Control protocol versions that it speaks.
     pub versions: VersionRange,
-    /// What it is, for people: `top`, `echo`, `record`, ..
+    /// The command, for people: `top`, `echo`, `record`, ..
     pub program: String,
 }
 
-/// What a watcher wants to be told.
+/// The reports that a client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
     /// True for log records too.
     #[serde(default)]
     pub logs: bool,
-    /// False for the snapshot alone: nothing follows it.
+    /// True for further reports after the snapshot.
     #[serde(default)]
     pub follow: bool,
 }
 
-/// What a guest wants to receive.
+/// The topics that a guest wants to receive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observe {
-    /// `node/output` of each; they become its inputs, in this order.
+    /// `node/output` of each. They become its inputs, in this order.
     pub topics: Vec<String>,
-    /// Samples that each of its queues holds; the oldest makes room.
+    /// Length of each of its queues in samples; a full queue drops the oldest.
     pub depth: u32,
 }
 
-/// Who wants to be which node.
+/// A process joins as a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Join {
     /// The node's id.
     pub node: String,
-    /// What shows that it may: of an attachment its token, else that of the dataflow ([`crate::TOKEN_FILE`]).
+    /// The token of the attachment, or else that of the dataflow ([`crate::TOKEN_FILE`]).
     pub token: String,
 }
 
-/// Which node's place is to be kept.
+/// Keep a node's place for another program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
     /// The node's id.
     pub node: String,
-    /// Made up by the client, for the `Join` of its program.
+    /// A secret of the client's choice, for the `Join` of its program.
     pub token: String,
-    /// True when the node shall stay stopped afterwards; else its own program is started again.
+    /// True if the node stays stopped afterwards; else its own program is started again.
     #[serde(default)]
     pub leave_stopped: bool,
 }
 
-/// What a node shall run.
+/// The new program of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replace {
     /// The node's id.
     pub node: String,
     /// The program.
     pub program: Program,
-    /// Its arguments; those of the program before if `None`.
+    /// Its arguments; `None` for those of the program before.
     #[serde(default)]
     pub args: Option<Vec<String>>,
 }
 
-/// What can be done to one node.
+/// An order to one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeOrder {
-    /// Stop it in order, and do not start it again until it is asked for.
+    /// Stop it in order, and hold it until `Start` or `Restart`.
     Stop,
     /// Start it again.
     Start,

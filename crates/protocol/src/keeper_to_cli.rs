@@ -1,4 +1,4 @@
-//! What a keeper answers on its public socket.
+//! Answers of a keeper on its public socket.
 
 use crate::{
     graph::Program,
@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 pub enum Message {
     /// The answer to `Hello`.
     Welcome(Welcome),
-    /// What was asked for is not done.
+    /// The request failed, or is not allowed.
     Refused(Refused),
-    /// What was asked for is done, or begun.
+    /// The request is carried out, or has begun to be.
     Done,
     /// From here on the connection is that of a node.
     Observing {
-        /// The id that the guest got.
+        /// The id of the guest.
         node: String,
     },
     /// From here on the connection is that of the node.
@@ -30,7 +30,7 @@ pub enum Message {
     Attached(Attached),
     /// A node of the dataflow: the beginning of a snapshot.
     NodeDeclared(NodeDeclared),
-    /// What is the case, in a snapshot, or has just happened, after it. Descriptor: as that of the report.
+    /// In a snapshot, a report of the present state; after it, a new report. Descriptor: as that of the report.
     Report {
         /// The report, as `run` gets it.
         report: keeper_to_run::Message,
@@ -42,7 +42,7 @@ pub enum Message {
         /// The parameters.
         params: Vec<NodeParam>,
     },
-    /// Everything was told; what follows is news.
+    /// The snapshot is complete; new reports follow.
     SnapshotComplete,
     /// A message of a later version.
     #[serde(other)]
@@ -52,16 +52,16 @@ pub enum Message {
 /// A parameter of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeParam {
-    /// As it is declared.
+    /// Its declaration.
     pub spec: ParamSpec,
     /// Its present value.
     pub value: serde_json::Value,
 }
 
-/// Why something is not done.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
     /// The likely fix.
     #[serde(default)]
@@ -78,7 +78,7 @@ impl Refused {
     }
 }
 
-/// What a dataflow is.
+/// A dataflow and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The control protocol version spoken from here on.
@@ -92,23 +92,23 @@ pub struct Welcome {
     /// The dataflow file, where there is one.
     #[serde(default)]
     pub file: Option<String>,
-    /// Where the log files of this run are.
+    /// The folder of the log files of this run; empty without log files.
     pub log_folder: String,
-    /// When it was started, in nanoseconds since the Unix epoch.
+    /// Time of the start, in nanoseconds since the Unix epoch.
     pub started_utc_nanos: i64,
-    /// Where it is in its life.
+    /// Its state.
     pub state: DataflowState,
-    /// How many nodes it has.
+    /// The number of its nodes, without observers.
     pub nodes: u32,
-    /// How many of them run.
+    /// The number of nodes that run.
     pub running: u32,
-    /// Observers that are attached.
+    /// The number of observers that are connected.
     pub observers: u32,
-    /// True when no `run` waits for its end.
+    /// True if the dataflow outlives the `run` that started it.
     pub detached: bool,
 }
 
-/// Where a dataflow is in its life.
+/// The state of a dataflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DataflowState {
@@ -123,14 +123,14 @@ pub enum DataflowState {
     Unknown,
 }
 
-/// What a program must know to run as a node.
+/// What a program needs to run as a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
-    /// What the keeper would run.
+    /// The program that the keeper would run.
     pub program: Program,
     /// The program's arguments.
     pub args: Vec<String>,
-    /// Variables added to the environment.
+    /// Environment variables in addition to those of the client.
     pub env: BTreeMap<String, String>,
     /// The working directory.
     pub folder: String,
@@ -143,20 +143,20 @@ pub struct NodeDeclared {
     pub node: u32,
     /// Its id.
     pub id: String,
-    /// What it runs, for people.
+    /// The program that it runs, for people.
     pub program: String,
-    /// What the file says instead, where it was replaced since.
+    /// The program in the file, if it was replaced since.
     #[serde(default)]
     pub file_says: Option<String>,
     /// True for a guest that observes.
     pub observer: bool,
-    /// Who is attached to it: whatever runs in its place is not `program`.
+    /// The client that is attached to it; another program than `program` may run in its place.
     #[serde(default)]
     pub attached: Option<String>,
-    /// True when the keeper does not start it: it joins by itself.
+    /// True if the keeper does not start it: a process joins as the node.
     #[serde(default)]
     pub dynamic: bool,
-    /// What it has not done that the start of the dataflow waits for, as in "has not connected".
+    /// Why the start of the dataflow waits for it, as in "has not connected".
     #[serde(default)]
     pub not_done: Option<String>,
     /// Its outputs.

@@ -1,4 +1,4 @@
-//! What a keeper tells a node that it spawned.
+//! Messages of a keeper to a node.
 //!
 //! Order: `Welcome`, an `AttachOutput` or `AttachInput` for each declared edge, `Wired`, and `Start` once the
 //! dataflow is ready. After that edges come and go at run time.
@@ -44,13 +44,13 @@ pub enum Message {
         /// True when no other producer will take its place: INPUT_CLOSED follows the last sample.
         last: bool,
     },
-    /// An input gets a value in the place of a producer that failed, behind everything that this has sent.
+    /// A value for an input whose producer failed, to be delivered behind every sample of that producer.
     LastValue(LastValue),
     /// A parameter has another value.
     Param(crate::params::Param),
-    /// Something that the node's program is told.
+    /// An event for the node's program.
     Event(Event),
-    /// End in order.
+    /// The node shall end in order.
     Stop {
         /// Why, for people: `run stopped`, `all nodes finished`, ..
         reason: String,
@@ -62,7 +62,7 @@ pub enum Message {
     Unknown,
 }
 
-/// Everything that a node must know of itself.
+/// The node's own declarations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The control protocol version spoken from here on.
@@ -90,7 +90,7 @@ pub struct Welcome {
     /// Its parameters, in the order of the file.
     #[serde(default)]
     pub params: Vec<crate::params::Param>,
-    /// How long its loop may take.
+    /// The deadline of its loop.
     #[serde(default)]
     pub loop_deadline: Option<DeadlineSpec>,
 }
@@ -139,7 +139,7 @@ pub struct AttachInput {
     pub peer: u32,
 }
 
-/// What a failed producer would have sent last: `on_failure` in the dataflow file.
+/// The value in place of further samples of a failed producer: `on_failure` in the dataflow file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastValue {
     /// Index of the input.
@@ -157,7 +157,7 @@ pub struct LastValue {
 pub struct Event {
     /// `NODE_FAILED`, `NODE_RESTARTED`, ..
     pub kind: String,
-    /// The node that it is about.
+    /// The node that the event is about.
     pub node: String,
     /// The inputs of the receiving node that it concerns.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What a keeper reports to `nervure run`.
+//! Reports of a keeper to `nervure run`.
 
 use crate::wiring::EdgeState;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub enum Message {
     EdgeStatus(EdgeStatus),
     /// The dataflow is ready: every node is connected and ready.
     Ready,
-    /// A line that a node wrote, or that the keeper says of it.
+    /// A line of a node's output, or of the keeper's log.
     Log(LogRecord),
     /// A node process ended.
     NodeEnded(NodeEnded),
@@ -40,7 +40,7 @@ pub struct NodeStarted {
     /// Restarts of the node's own program so far: by its policy, or by hand.
     #[serde(default)]
     pub restarts: u32,
-    /// True for a guest that observes; `run` is not told of those.
+    /// True for a guest that observes; `run` does not get these reports.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub observer: bool,
 }
@@ -64,19 +64,19 @@ pub struct EdgeWired {
     pub input: String,
     /// The queue.
     pub queue: crate::wiring::Queue,
-    /// True when the consumer is a guest that observes; `run` is not told of those.
+    /// True when the consumer is a guest that observes; `run` does not get these reports.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub observer: bool,
 }
 
-/// How an edge does.
+/// The state of an edge has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeStatus {
     /// `node/output`.
     pub topic: String,
     /// `node/input`.
     pub input: String,
-    /// How it does.
+    /// Its state.
     pub state: EdgeState,
     /// What is wrong, for people; empty when nothing is.
     #[serde(default)]
@@ -96,13 +96,13 @@ pub struct NodeEnded {
     pub code: Option<i32>,
     /// Signal number, when it was killed.
     pub signal: Option<i32>,
-    /// True when it counts as a failure (not asked for by a stop, not a success).
+    /// True when it counts as a failure.
     pub failed: bool,
     /// True when it will be started again.
     pub restarts: bool,
     /// What happened, for people.
     pub reason: String,
-    /// True when it did not end within the grace of a stop, so that it got a signal.
+    /// True when it did not end within the grace period of a stop, and got a signal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overdue: bool,
     /// The last lines of its stderr.
@@ -116,26 +116,26 @@ pub struct LogRecord {
     pub utc_nanos: i64,
     /// The node, or `nervure` for the keeper itself.
     pub node: String,
-    /// How important.
+    /// Its level.
     pub level: Level,
     /// `stdout`, `stderr`, or `keeper`.
     pub stream: String,
-    /// The line, without its end, lossily decoded as UTF-8.
+    /// The line without its newline, decoded as UTF-8; invalid bytes are replaced by U+FFFD.
     pub text: String,
 }
 
-/// How important a log line is.
+/// The level of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Every detail.
+    /// Details for debugging, with much output.
     Trace,
-    /// For the author of the node.
+    /// Details for the author of the node.
     Debug,
-    /// Normal.
+    /// Normal operation.
     Info,
-    /// Something is not as it should be.
+    /// A problem that the dataflow survives.
     Warn,
-    /// Something failed.
+    /// A failure.
     Error,
 }

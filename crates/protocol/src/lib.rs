@@ -2,8 +2,8 @@
 //! [`graph`] has the declarations of a dataflow file, [`wiring`] a node's view of its edges.
 //!
 //! A message is one JSON object in one packet of a `SOCK_SEQPACKET` socket, with its file descriptors as
-//! `SCM_RIGHTS` of the same packet, in the order that the message documents. JSON because control traffic is
-//! rare, is read by people when something is wrong, and lets an older peer ignore a field that it does not know.
+//! `SCM_RIGHTS` of the same packet, in the order that the message documents. The format is JSON because control
+//! messages are rare, people read them when debugging, and an older peer can ignore fields that it does not know.
 //! Payloads never travel here.
 //!
 //! Versions: the first message of a node carries the range that it speaks, [`VERSIONS`]; the keeper answers with
@@ -26,51 +26,51 @@ pub use nearest::{did_you_mean, nearest};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// The environment variable in which a spawned node finds the number of its control socket's descriptor.
+/// The environment variable with the number of the control socket's descriptor, for nodes that the keeper starts.
 pub const CONTROL_FD_VARIABLE: &str = "NERVURE_CONTROL_FD";
 
-/// The environment variable that names a dataflow, as `-d` does, where nothing else says which is meant.
+/// The environment variable with the name of a dataflow, used where the command line has no `-d`.
 pub const DATAFLOW_VARIABLE: &str = "NERVURE_DATAFLOW";
 
-/// The environment variable that names the node as which a process joins that its keeper did not start.
+/// The environment variable with the id of the node that a process joins as.
 pub const NODE_VARIABLE: &str = "NERVURE_NODE";
 
-/// The environment variable with the token for that.
+/// The environment variable with the token for joining as a node.
 pub const TOKEN_VARIABLE: &str = "NERVURE_TOKEN";
 
-/// The file in the log folder of a run, for its user's eyes only, with the token for its nodes with `path: dynamic`.
+/// The file in the log folder of a run, readable by its user only, with the token for nodes with `path: dynamic`.
 pub const TOKEN_FILE: &str = "join.token";
 
-/// The signal on which a node that has a handler for it writes the stacks of its threads to its stderr. It is a
-/// real-time signal from the middle of their range: libraries that use some take them from the ends.
+/// The signal on which a node with a handler for it writes the stacks of its threads to stderr. It is a real-time
+/// signal from the middle of their range: libraries that use some take them from the ends.
 pub const STACKS_SIGNAL: i32 = 50;
 
 /// Control protocol versions that this build speaks.
 pub const VERSIONS: VersionRange = VersionRange { min: 1, max: 1 };
 
-/// The largest control message in bytes. A packet above it is refused by its receiver.
+/// Maximum size of a control message in bytes. The receiver refuses larger packets.
 pub const MAX_MESSAGE_BYTES: usize = 160 * 1024;
 
-/// The most bytes that a value of `on_failure` takes as JSON.
+/// Maximum size of a value of `on_failure` as JSON, in bytes.
 pub const MAX_LAST_VALUE_BYTES: usize = 16 * 1024;
 
-/// The most descriptors that one packet carries (the kernel's `SCM_MAX_FD`).
+/// Maximum number of descriptors in a packet (the kernel's `SCM_MAX_FD`).
 pub const MAX_MESSAGE_FDS: usize = 253;
 
 /// An inclusive range of protocol versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionRange {
-    /// Oldest version spoken.
+    /// The oldest version supported.
     pub min: u32,
-    /// Newest version spoken.
+    /// The newest version supported.
     pub max: u32,
 }
 
 impl VersionRange {
-    /// The highest version that both ranges hold.
+    /// The highest version in both ranges.
     ///
     /// # Errors
-    /// [`ProtocolError::Version`] with both ranges when they do not meet.
+    /// [`ProtocolError::Version`] with both ranges if they do not overlap.
     pub fn negotiate(self, peer: Self) -> Result<u32, ProtocolError> {
         let version = self.max.min(peer.max);
         if version >= self.min.max(peer.min) {
@@ -97,23 +97,23 @@ impl std::fmt::Display for VersionRange {
 /// Why a control message was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
-    /// The two ends speak no common version.
+    /// Both ends have no version in common.
     #[error(
         "control protocol version mismatch: this end speaks {ours}, the other end speaks {theirs}"
     )]
     Version {
-        /// What this build speaks.
+        /// The versions that this build supports.
         ours: VersionRange,
-        /// What the other end announced.
+        /// The versions that the other end announced.
         theirs: VersionRange,
     },
-    /// The packet is no message of this arrow.
+    /// The packet is not a valid message of this direction.
     #[error("malformed control message: {0}")]
     Malformed(#[from] serde_json::Error),
     /// The packet is longer than [`MAX_MESSAGE_BYTES`].
     #[error("control message of {bytes} bytes, expected at most {MAX_MESSAGE_BYTES}")]
     TooLarge {
-        /// Its length.
+        /// Its size.
         bytes: usize,
     },
 }
@@ -133,7 +133,7 @@ pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, ProtocolError> {
 /// Decodes one packet.
 ///
 /// # Errors
-/// [`ProtocolError`] when the packet is too large or is no message of this arrow.
+/// [`ProtocolError`] when the packet is too large or not a valid message of this direction.
 pub fn decode<M: DeserializeOwned>(packet: &[u8]) -> Result<M, ProtocolError> {
     if packet.len() > MAX_MESSAGE_BYTES {
         return Err(ProtocolError::TooLarge {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_an_error_and_not_a_panic() {
+    fn malformed_packets_are_errors() {
         assert!(decode::<keeper_to_node::Message>(b"\xff\xfe").is_err());
         assert!(matches!(
             decode::<keeper_to_node::Message>(&vec![b' '; MAX_MESSAGE_BYTES + 1]),

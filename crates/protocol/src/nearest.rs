@@ -1,46 +1,46 @@
 //! "Did you mean ..".
 
-/// The candidate that `word` was probably meant to be, if one is near enough.
+/// The candidate that is most similar to `word`, if one is similar enough.
 ///
-/// Case, `-` and `_` do not count; a candidate may differ by one edit in three characters, a transposition being
-/// one edit, or be the beginning of the word or the word the beginning of it.
+/// Case is ignored, and so is the difference of `-` and `_`. A candidate may differ by one edit per three characters,
+/// where a transposition is one edit; or one of both is a prefix of the other.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // The distance costs the product of both lengths, and nobody mistypes that much.
-    const LONGEST_WORD: usize = 100;
-    if word.len() > LONGEST_WORD {
+    // The cost of the distance is the product of both lengths.
+    const MAX_WORD_BYTES: usize = 100;
+    if word.len() > MAX_WORD_BYTES {
         return None;
     }
     let folded = fold(word);
     candidates
         .into_iter()
-        .filter(|candidate| candidate.len() <= LONGEST_WORD)
+        .filter(|candidate| candidate.len() <= MAX_WORD_BYTES)
         .filter_map(|candidate| {
             let other = fold(candidate);
             let distance = strsim::damerau_levenshtein(&folded, &other);
             let length = folded.chars().count().max(other.chars().count());
-            let is_beginning = folded.len().min(other.len()) >= 3
+            let is_prefix = folded.len().min(other.len()) >= 3
                 && (folded.starts_with(&other) || other.starts_with(&folded));
             let allowed = if length < 3 { 0 } else { length / 3 };
-            (distance <= allowed || is_beginning).then_some((distance, candidate))
+            (distance <= allowed || is_prefix).then_some((distance, candidate))
         })
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
 
-/// The hint where `word` is none of the `names`: the one that was probably meant, or else all of them, after what they
-/// are (`its nodes are`).
+/// The hint for a `word` that is none of `names`: the most similar name, or else a list of them after `they_are`, as in
+/// `its nodes are`.
 pub fn did_you_mean<'a>(
     word: &str,
     they_are: &str,
     names: impl IntoIterator<Item = &'a str>,
 ) -> String {
-    const LISTED: usize = 20;
+    const MAX_LISTED: usize = 20;
     let names: Vec<_> = names.into_iter().collect();
     if let Some(near) = nearest(word, names.iter().copied()) {
         return format!("did you mean `{near}`?");
     }
-    let listed = names[..names.len().min(LISTED)].join(", ");
-    match names.len().saturating_sub(LISTED) {
+    let listed = names[..names.len().min(MAX_LISTED)].join(", ");
+    match names.len().saturating_sub(MAX_LISTED) {
         0 => format!("{they_are} {listed}"),
         more => format!("{they_are} {listed} and {more} more"),
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_typos_other_spellings_and_beginnings() {
+    fn finds_typos_other_spellings_and_prefixes() {
         let keys = ["queue_size", "queue_policy", "source", "max_held"];
         assert_eq!(nearest("queue-size", keys), Some("queue_size"));
         assert_eq!(nearest("queuePolicy", keys), Some("queue_policy"));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_to_nothing_gets_them_all_within_reason() {
+    fn a_word_without_a_similar_name_gets_a_list_of_limited_length() {
         assert_eq!(
             did_you_mean("sorce", "its nodes are", ["sink", "source"]),
             "did you mean `source`?"

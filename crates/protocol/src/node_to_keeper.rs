@@ -1,4 +1,4 @@
-//! What a node tells its keeper.
+//! Messages of a node to its keeper.
 
 use crate::{VersionRange, wiring::EdgeState};
 use serde::{Deserialize, Serialize};
@@ -18,18 +18,19 @@ pub enum Message {
         #[serde(default)]
         cut_short: bool,
     },
-    /// A peer broke the data plane's rules on this edge (a hostile descriptor, say); the node has cut the edge off.
+    /// A peer broke the rules of the data plane on this edge, for example by an invalid descriptor; the node has cut
+    /// the edge.
     Misbehaviour {
         /// The edge.
         edge: u32,
         /// What was wrong, for the log.
         what: String,
     },
-    /// An edge cannot be attached, or memory of its producer not be mapped; or it can again.
+    /// An edge cannot be attached, or memory of its producer cannot be mapped; or this works again.
     EdgeStatus(EdgeStatus),
-    /// A peer has overwritten the page on which the node sleeps. The node goes on; it says so once.
+    /// A peer has overwritten the page on which the node sleeps. The node continues, and reports it once.
     WakePageOverwritten {
-        /// How that is known, for the log.
+        /// The evidence, for the log.
         what: String,
     },
     /// The dataflow's clock, from the node that drives it.
@@ -39,32 +40,32 @@ pub enum Message {
     Unknown,
 }
 
-/// Whether the node has what it needs for an edge.
+/// The state of an edge at one of its ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeStatus {
     /// The edge.
     pub edge: u32,
-    /// What follows from it.
+    /// Its state.
     pub state: EdgeState,
     /// What is missing, for people; empty when nothing is.
     #[serde(default)]
     pub cause: String,
 }
 
-/// What the dataflow's clock shall read.
+/// A new setting of the dataflow's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
-    /// False while it stands still.
+    /// False while it is stopped.
     pub runs: bool,
-    /// What it reads at `base_mono`, in nanoseconds since the Unix epoch.
+    /// Its time at `base_mono`, in nanoseconds since the Unix epoch.
     pub origin_utc_nanos: i64,
     /// A reading of CLOCK_MONOTONIC, in nanoseconds.
     pub base_mono: u64,
-    /// How much it gains in a million seconds, in seconds.
+    /// Its rate in millionths of real time: 1,000,000 for the speed of real time.
     pub rate_millionths: u64,
 }
 
-/// Who the node is.
+/// The node's version and language.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Control protocol versions that it speaks.

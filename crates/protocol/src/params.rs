@@ -1,45 +1,44 @@
-//! Parameters of nodes: what they are, and which values they take.
+//! Parameters of nodes: their declarations and values.
 //!
-//! The dataflow file declares them, the keeper holds their values and checks each change before anybody sees it, and
-//! nodes read them.
+//! The dataflow file declares them. The keeper holds their values and checks each change before it reaches a node.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
-/// The most bytes that a value takes as JSON.
+/// Maximum size of a value as JSON, in bytes.
 pub const MAX_PARAM_BYTES: usize = 4 * 1024;
 
-/// The most bytes that all parameters of a node take together as JSON, declarations included.
+/// Maximum size of all parameters of a node together as JSON, declarations included, in bytes.
 pub const MAX_NODE_PARAMS_BYTES: usize = 64 * 1024;
 
-/// A parameter as it is declared.
+/// The declaration of a parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParamSpec {
     /// Its name, unique within its node.
     pub name: String,
-    /// What its values are.
+    /// The type of its values.
     #[serde(rename = "type")]
     pub kind: ParamKind,
     /// Its value at the start of the dataflow.
     pub value: Value,
-    /// The least number that it takes.
+    /// The smallest number allowed, inclusive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<Number>,
-    /// The greatest number that it takes.
+    /// The largest number allowed, inclusive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<Number>,
-    /// The only values that it takes; any if empty.
+    /// The allowed values; any if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub one_of: Vec<Value>,
-    /// True when it keeps its value for as long as the dataflow runs.
+    /// True if it cannot be changed while the dataflow runs.
     #[serde(default)]
     pub read_only: bool,
-    /// What it does, for people.
+    /// A description, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
 
-/// A parameter's name and its present value.
+/// A parameter's name and its current value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Param {
     /// Its name.
@@ -48,15 +47,15 @@ pub struct Param {
     pub value: Value,
 }
 
-/// What the values of a parameter are.
+/// The type of a parameter's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ParamKind {
     /// True or false.
     Bool,
-    /// An integer of 64 bits.
+    /// A signed integer of 64 bits.
     Int,
-    /// A floating-point number; an integer becomes one.
+    /// A floating-point number of 64 bits; an integer is converted.
     Float,
     /// Text.
     Str,
@@ -64,20 +63,20 @@ pub enum ParamKind {
     List,
 }
 
-/// Why a parameter does not take a value.
+/// Why a value is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParamError {
-    /// It is of another type.
+    /// The value has another type.
     #[error("`{name}` is {expected}, got {got}")]
     Kind {
         /// The parameter.
         name: String,
-        /// What it is.
+        /// Its type.
         expected: &'static str,
         /// The value.
         got: String,
     },
-    /// It is below the minimum, or above the maximum.
+    /// The value is below the minimum or above the maximum.
     #[error("`{name}` is {bounds}, got {got}")]
     Bounds {
         /// The parameter.
@@ -87,25 +86,25 @@ pub enum ParamError {
         /// The value, or the element of it.
         got: Number,
     },
-    /// It is none of those that are possible.
+    /// The value is not one of the allowed ones.
     #[error("`{name}` is one of {choices}, got {got}")]
     Choice {
         /// The parameter.
         name: String,
-        /// What is possible.
+        /// The allowed values.
         choices: String,
         /// The value.
         got: String,
     },
-    /// It is too large.
+    /// The value is too large.
     #[error("a value of `{name}` takes at most {MAX_PARAM_BYTES} bytes as JSON, got {bytes}")]
     Size {
         /// The parameter.
         name: String,
-        /// Its size.
+        /// The size of the value as JSON.
         bytes: usize,
     },
-    /// It never changes.
+    /// The parameter cannot be changed.
     #[error("`{name}` is read-only: it keeps the value of the dataflow file")]
     ReadOnly {
         /// The parameter.
@@ -114,7 +113,7 @@ pub enum ParamError {
 }
 
 impl ParamKind {
-    /// The kind of a value; `None` when no parameter has such values.
+    /// The type of a value; `None` if no parameter can have it.
     pub fn of(value: &Value) -> Option<Self> {
         match value {
             Value::Bool(_) => Some(Self::Bool),
@@ -126,7 +125,7 @@ impl ParamKind {
         }
     }
 
-    /// The word in a dataflow file.
+    /// The name of the type in a dataflow file.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -147,7 +146,7 @@ impl ParamKind {
         }
     }
 
-    /// The value as one of this kind.
+    /// Converts a value to this type; returns it as the error if it has another.
     fn cast(self, value: Value) -> Result<Value, Value> {
         match (self, &value) {
             (Self::Bool, Value::Bool(_)) | (Self::Str, Value::String(_)) => Ok(value),
@@ -164,10 +163,10 @@ impl ParamKind {
 }
 
 impl ParamSpec {
-    /// The value as this parameter takes it.
+    /// Checks a value, also of a read-only parameter, and converts it to the declared type.
     ///
     /// # Errors
-    /// [`ParamError`]; whether it may be changed at all is for [`ParamSpec::change`] to say.
+    /// [`ParamError`]
     pub fn accept(&self, value: Value) -> Result<Value, ParamError> {
         let name = || self.name.clone();
         let bytes = value.to_string().len();
@@ -205,7 +204,7 @@ impl ParamSpec {
         Ok(value)
     }
 
-    /// The value as this parameter takes it while the dataflow runs.
+    /// Checks and converts a value for a change while the dataflow runs.
     ///
     /// # Errors
     /// [`ParamError`].
@@ -229,7 +228,7 @@ impl ParamSpec {
     }
 }
 
-/// A list of one type: integers become floats beside floats.
+/// A list with elements of one type: integers are converted if there are floats.
 fn list(items: &[Value]) -> Option<Value> {
     let kinds: Option<Vec<_>> = items.iter().map(ParamKind::of).collect();
     let mut kind = *kinds.as_ref()?.first().unwrap_or(&ParamKind::Int);
@@ -251,7 +250,7 @@ fn numbers(value: &Value) -> impl Iterator<Item = &Number> {
     items.iter().filter_map(Value::as_number)
 }
 
-/// Integers are compared as such: a float does not hold every one of them.
+/// Returns true if `a < b`. Two integers are compared exactly: a float cannot represent every integer.
 pub fn is_less(a: &Number, b: &Number) -> bool {
     match (a.as_i64(), b.as_i64()) {
         (Some(a), Some(b)) => a < b,
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_of_the_type_that_was_declared() {
+    fn values_have_the_declared_type() {
         assert_eq!(spec(json!(30)).accept(json!(60)), Ok(json!(60)));
         assert_eq!(spec(json!(0.5)).accept(json!(1)), Ok(json!(1.0)));
         assert_eq!(
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_choices_and_read_only_hold() {
+    fn bounds_choices_and_read_only_are_checked() {
         let bounded = |min: Option<i64>, max: Option<i64>| ParamSpec {
             min: min.map(Number::from),
             max: max.map(Number::from),

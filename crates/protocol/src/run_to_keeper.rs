@@ -1,4 +1,4 @@
-//! What `nervure run` tells the keeper that it started. End of file on this socket means: stop in order.
+//! Messages of `nervure run` to the keeper that it started. End of file on this socket means: stop in order.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum Message {
     /// The first message. Descriptor: a memfd with the plan of the dataflow as JSON.
     Launch,
-    /// Stop every node in order: Stop event, grace, SIGTERM, SIGKILL.
+    /// Stop every node in order: Stop, grace period, SIGTERM, SIGKILL.
     Stop {
         /// Why, for people.
         reason: String,
