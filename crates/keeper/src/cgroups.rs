@@ -1,8 +1,8 @@
-//! Control groups (version 2, cgroups(7)) of nodes: a process cannot leave its own by starting a session or by a double
-//! fork, and the kernel kills all that are in one at once.
+//! Control groups (version 2, cgroups(7)) of nodes. A process cannot leave its group by a new session or a double fork,
+//! and the kernel kills all processes of a group at once.
 //!
-//! They lie below the keeper's own: `nervure-<keeper>-<start>/node-<id>`. That needs write access to it, which systemd
-//! gives with `Delegate=yes` and in a user's session, and containers when they are told to.
+//! The groups are children of the keeper's own: `nervure-<keeper>-<start>/node-<id>`. That needs write access to it,
+//! which systemd grants with `Delegate=yes` and in a user's session, and containers if configured.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -16,11 +16,11 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::descendants::ProcessKey;
 
-/// Says that nodes get no groups: `0`.
+/// The environment variable that disables groups with the value `0`.
 const VARIABLE: &str = "NERVURE_CGROUPS";
 
-/// How long a group may take to be empty after its processes were killed.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest wait for a group to become empty after its processes were killed.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The groups of the nodes of a dataflow.
 #[derive(Debug)]
@@ -29,10 +29,10 @@ pub struct NodeGroups {
 }
 
 impl NodeGroups {
-    /// Makes the group of the dataflow of this process, its keeper, and removes those of keepers that were killed.
+    /// Creates the group of this keeper's dataflow, and removes the groups of keepers that were killed.
     ///
     /// # Errors
-    /// With the reason why nodes cannot have groups here.
+    /// Why nodes cannot have groups here.
     pub fn create() -> Result<Self, String> {
         if std::env::var_os(VARIABLE).is_some_and(|value| value == "0") {
             return Err(format!("{VARIABLE} is 0"));
@@ -45,10 +45,10 @@ impl NodeGroups {
         Ok(Self { folder })
     }
 
-    /// Whether nodes can have groups here.
+    /// Checks whether nodes can have groups here.
     ///
     /// # Errors
-    /// With the reason why not.
+    /// Why not.
     pub fn probe() -> Result<(), String> {
         let groups = Self::create()?;
         groups
@@ -57,10 +57,10 @@ impl NodeGroups {
             .map_err(|error| error.to_string())
     }
 
-    /// The file of a node's group that a process writes `0` to, to be in it.
+    /// The file of a node's group to which a process writes `0` to enter it.
     ///
     /// # Errors
-    /// When the group cannot be made.
+    /// When the group cannot be created.
     pub fn entry(&self, node: &str) -> io::Result<File> {
         let group = self.of(node);
         match fs::create_dir(&group) {
@@ -87,14 +87,14 @@ impl NodeGroups {
     }
 
     fn of(&self, node: &str) -> PathBuf {
-        // A name alone could be that of a file of the kernel's: `cpu.stat`.
+        // With the prefix, since an id could be the name of a kernel file: `cpu.stat`.
         self.folder.join(format!("node-{node}"))
     }
 }
 
 impl Drop for NodeGroups {
     fn drop(&mut self) {
-        remove(&self.folder, PATIENCE);
+        remove(&self.folder, KILL_TIMEOUT);
     }
 }
 
@@ -106,14 +106,14 @@ pub fn of_process(pid: &str) -> Option<PathBuf> {
     folder_of(group, &mounts).filter(|folder| folder.is_dir())
 }
 
-/// The folder of the group of a node, when `pid` is in one.
+/// The folder of a node's group, if `pid` is in one.
 pub fn of_node(pid: u32) -> Option<PathBuf> {
     let group = of_process(&pid.to_string())?;
     let is_node = group.file_name()?.to_str()?.starts_with("node-");
     (is_node && keeper_of(group.parent()?).is_some()).then_some(group)
 }
 
-/// The processes in a group. One that has ended is in none.
+/// The processes in a group. A process that has ended is in no group.
 pub fn members(group: &Path) -> Vec<Pid> {
     let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     text.lines()
@@ -121,14 +121,14 @@ pub fn members(group: &Path) -> Vec<Pid> {
         .collect()
 }
 
-/// The CPU time that all processes have used that are, or were, in a group.
+/// The CPU time of all processes that are, or were, in a group, in microseconds.
 pub fn cpu_micros(group: &Path) -> Option<u64> {
     let text = fs::read_to_string(group.join("cpu.stat")).ok()?;
     text.lines()
         .find_map(|line| line.strip_prefix("usage_usec ")?.parse().ok())
 }
 
-/// Where a group is mounted. A line is `36 35 0:30 <root> <folder> <options> .. - cgroup2 <source> <options>`.
+/// The folder where a group is mounted. A line is `36 35 0:30 <root> <folder> <options> .. - cgroup2 <source> <options>`.
 fn folder_of(group: &str, mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (mount, file_system) = line.split_once(" - ")?;
@@ -142,7 +142,7 @@ fn folder_of(group: &str, mounts: &str) -> Option<PathBuf> {
 }
 
 fn kill(group: &Path) -> io::Result<()> {
-    // Without creating it: Linux before 5.14 has no such file.
+    // Without `create`: Linux before 5.14 has no such file.
     let file = OpenOptions::new()
         .write(true)
         .open(group.join("cgroup.kill"));
@@ -153,7 +153,7 @@ fn kill(group: &Path) -> io::Result<()> {
 }
 
 fn kill_each(group: &Path) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + KILL_TIMEOUT;
     loop {
         let living = members(group);
         if living.is_empty() {
@@ -166,7 +166,7 @@ fn kill_each(group: &Path) -> io::Result<()> {
             let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
                 continue;
             };
-            // The number may be another's by now.
+            // The id may belong to another process by now.
             if members(group).contains(&pid) {
                 let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
             }
@@ -174,7 +174,7 @@ fn kill_each(group: &Path) -> io::Result<()> {
     }
 }
 
-/// Kills and removes what keepers that live no more have left in the group of this process.
+/// Removes the groups, with all processes, of keepers that were killed, in the group of this process.
 pub fn remove_orphans() {
     if let Some(own) = of_process("self") {
         remove_orphans_in(&own);
@@ -187,13 +187,13 @@ fn remove_orphans_in(own: &Path) {
         .flatten()
         .filter_map(Result::ok);
     for folder in entries.map(|entry| entry.path()) {
-        if keeper_of(&folder).is_some_and(|keeper| !keeper.lives()) {
-            remove(&folder, PATIENCE);
+        if keeper_of(&folder).is_some_and(|keeper| !keeper.is_alive()) {
+            remove(&folder, KILL_TIMEOUT);
         }
     }
 }
 
-/// Whose the group of a dataflow is, by its name.
+/// The keeper in the name of a dataflow's group.
 fn keeper_of(folder: &Path) -> Option<ProcessKey> {
     let name = folder.file_name()?.to_str()?.strip_prefix("nervure-")?;
     let (pid, started_ticks) = name.split_once('-')?;
@@ -203,8 +203,8 @@ fn keeper_of(folder: &Path) -> Option<ProcessKey> {
     })
 }
 
-/// Kills what is in the groups of a dataflow, and removes them. What does not end keeps its group, for the next keeper to
-/// remove.
+/// Kills the processes in the groups of a dataflow, and removes the groups. A process that does not end keeps its group,
+/// which the next keeper removes.
 fn remove(folder: &Path, patience: Duration) {
     let deadline = Instant::now() + patience;
     loop {
@@ -260,13 +260,13 @@ mod tests {
     }
 
     #[test]
-    fn without_the_kernels_file_each_process_is_killed() {
+    fn each_process_is_killed_where_the_kernel_has_no_cgroup_kill() {
         let group = tempfile::tempdir().unwrap();
         let mut child = std::process::Command::new("sleep")
             .arg("1000")
             .spawn()
             .unwrap();
-        // A folder in the place of a group: its list does not become empty by itself.
+        // A folder instead of a group: its list of processes does not become empty.
         fs::write(
             group.path().join("cgroup.procs"),
             format!("{}\n", child.id()),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_say_whose_they_are() {
+    fn the_name_of_a_group_names_its_keeper() {
         let key = ProcessKey {
             pid: 4711,
             started_ticks: 99,

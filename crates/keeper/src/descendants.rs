@@ -1,6 +1,6 @@
-//! The processes that hang on this one: which have ended, and that none is left behind.
+//! Descendants of this process: reaping those that have ended, and killing those that are left.
 //!
-//! A subreaper inherits the orphans among its descendants, so that "all children" is "everything that was started".
+//! A subreaper inherits the orphans among its descendants, so that its children are all the processes it has to reap.
 
 #![expect(
     unsafe_code,
@@ -23,35 +23,34 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions},
 };
 
-/// How a process ended, and which.
 pub use crate::machine::End;
 
-/// Makes orphans among the descendants of this process its children.
+/// Makes this process a subreaper: orphans among its descendants become its children.
 ///
 /// # Errors
-/// When the kernel does not know how (before 3.4).
+/// When the kernel does not support it (before 3.4).
 pub fn adopt_orphans() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(Pid::INIT))?)
 }
 
-/// A child that has ended, which stays a zombie: its process id and group are not used again before [`reap`].
+/// A child that has ended. It stays a zombie, so that its process id and group are not used again before [`reap`].
 pub fn next_ended() -> Option<Pid> {
-    look().unwrap_or_default()
+    wait_for_zombie().unwrap_or_default()
 }
 
-/// A child that has ended, if one has; an error when there are no children at all.
-fn look() -> io::Result<Option<Pid>> {
+/// A child that has ended, if one has; an error when there are no children.
+fn wait_for_zombie() -> io::Result<Option<Pid>> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: `info` is a valid place for the result.
+    // SAFETY: `info` is valid for the write of one `siginfo_t`.
     if unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: all zeros is a valid `siginfo_t`, and what `waitid` fills in has a process id.
+    // SAFETY: `info` is initialised, since all zeros is a valid `siginfo_t`; `waitid` fills in the variant with a process id.
     Ok(Pid::from_raw(unsafe { info.assume_init().si_pid() }))
 }
 
-/// Removes a child that has ended; `None` when there is no such child, or it lives.
+/// Reaps a child that has ended. `None` when there is no such child, or it is alive.
 pub fn reap(pid: Pid) -> Option<End> {
     let status = rustix::process::waitid(
         WaitId::Pid(pid),
@@ -68,27 +67,27 @@ pub fn reap(pid: Pid) -> Option<End> {
 /// Sends a signal to a child that was not reaped.
 ///
 /// # Errors
-/// When the signal is none, or the child is not ours to signal.
+/// When the signal is invalid, or this process may not signal the child.
 pub fn signal(child: Pid, signal: i32) -> Result<(), Errno> {
-    // SAFETY: the call takes two numbers.
+    // SAFETY: `kill` takes two numbers, and no pointer.
     match unsafe { libc::kill(child.as_raw_pid(), signal) } {
         0 => Ok(()),
         _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
     }
 }
 
-/// How long processes may take to end after SIGKILL: only the kernel can hold them, in a system call.
-pub const KILL_PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for processes to end after SIGKILL: only a system call in the kernel can delay that.
+pub const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Kills every descendant and reaps those that are children, until there is none. Returns how many were killed.
+/// Kills every descendant and reaps those that are children, until there is none. Returns the number of killed processes.
 ///
 /// # Errors
-/// Names those that do not end: the kernel holds them.
+/// Names the processes that do not end within [`KILL_TIMEOUT`].
 pub fn kill_all() -> io::Result<usize> {
     let begin = Instant::now();
     let mut killed = HashSet::new();
     loop {
-        match look() {
+        match wait_for_zombie() {
             Ok(Some(pid)) => {
                 reap(pid);
                 continue;
@@ -97,7 +96,7 @@ pub fn kill_all() -> io::Result<usize> {
             Err(_) => return Ok(killed.len()),
         }
         let living = kill_below(rustix::process::getpid())?;
-        if begin.elapsed() > KILL_PATIENCE {
+        if begin.elapsed() > KILL_TIMEOUT {
             return Err(still_living(&living));
         }
         killed.extend(living);
@@ -105,14 +104,14 @@ pub fn kill_all() -> io::Result<usize> {
     }
 }
 
-/// Kills a process and every descendant of it, whatever state it is in, and waits for their ends. Reaps none. Returns how
-/// many were killed below it.
+/// Kills a process and all its descendants, also when it is stopped, and waits until they have ended. Reaps none. Returns
+/// the number of killed descendants.
 ///
 /// # Errors
-/// Names those that do not end: the kernel holds them.
+/// Names the processes that do not end within [`KILL_TIMEOUT`].
 pub fn kill_tree(root: Pid, pidfd: BorrowedFd<'_>) -> io::Result<usize> {
     let begin = Instant::now();
-    // It starts nothing meanwhile, and what is below it stays there.
+    // While it is stopped, it starts no process, and its descendants keep it as ancestor.
     let _ = rustix::process::pidfd_send_signal(pidfd, Signal::STOP);
     let mut killed = HashSet::new();
     loop {
@@ -120,7 +119,7 @@ pub fn kill_tree(root: Pid, pidfd: BorrowedFd<'_>) -> io::Result<usize> {
         if living.is_empty() {
             break;
         }
-        if begin.elapsed() > KILL_PATIENCE {
+        if begin.elapsed() > KILL_TIMEOUT {
             let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
             return Err(still_living(&living));
         }
@@ -129,15 +128,15 @@ pub fn kill_tree(root: Pid, pidfd: BorrowedFd<'_>) -> io::Result<usize> {
     }
     match rustix::process::pidfd_send_signal(pidfd, Signal::KILL) {
         Err(error) if error != Errno::SRCH => Err(error.into()),
-        _ if await_end(pidfd, KILL_PATIENCE)? => Ok(killed.len()),
+        _ if await_end(pidfd, KILL_TIMEOUT)? => Ok(killed.len()),
         _ => Err(still_living(&[root])),
     }
 }
 
-/// Waits for the end of a process. False when it has not ended in time.
+/// Waits for the end of a process. Returns false when it has not ended in time.
 ///
 /// # Errors
-/// When the descriptor is none of a process.
+/// When the descriptor is not a pidfd.
 pub fn await_end(pidfd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + timeout;
     loop {
@@ -153,7 +152,7 @@ pub fn await_end(pidfd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
     }
 }
 
-/// The error that names processes that do not end on SIGKILL.
+/// The error with the ids of processes that do not end on SIGKILL.
 fn still_living(processes: &[Pid]) -> io::Error {
     let pids: Vec<_> = processes
         .iter()
@@ -165,7 +164,7 @@ fn still_living(processes: &[Pid]) -> io::Error {
     ))
 }
 
-/// Sends SIGKILL to every living descendant of a process, without reaping any. Returns them.
+/// Sends SIGKILL to every living descendant of a process, and returns them. Reaps none.
 ///
 /// # Errors
 /// When /proc cannot be read.
@@ -197,9 +196,9 @@ fn below(table: &HashMap<i32, Stat>, ancestors: &[i32]) -> Vec<i32> {
     found
 }
 
-/// Kills a process, unless its number belongs to another by now.
+/// Kills a process, unless its id belongs to another by now.
 fn kill_exactly(pid: Pid, seen: &Stat) {
-    // What has ended, or is of another user, is found again by the caller, or not.
+    // It has ended: the caller reads the process table again.
     let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
         return;
     };
@@ -208,20 +207,20 @@ fn kill_exactly(pid: Pid, seen: &Stat) {
     }
 }
 
-/// A variable in the environment of every process of a node that does not change it: `<keeper>-<start>/<node>`.
+/// The environment variable that marks the processes of a node: `<keeper>-<start>/<node>`. Children inherit it.
 pub const MARK_VARIABLE: &str = "NERVURE_KEEPER";
 
-/// A process and when it was started: no later process has both.
+/// A process id and its start time, which identify a process even when the id is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessKey {
-    /// Its number.
+    /// The process id.
     pub pid: i32,
-    /// Clock ticks since boot.
+    /// The start time in clock ticks since boot.
     pub started_ticks: u64,
 }
 
 impl ProcessKey {
-    /// Of this process.
+    /// The key of this process.
     pub fn own() -> Option<Self> {
         let pid = rustix::process::getpid().as_raw_pid();
         Some(Self {
@@ -230,13 +229,13 @@ impl ProcessKey {
         })
     }
 
-    /// True until it has ended. A zombie has: not every container's first process reaps orphans.
-    pub fn lives(self) -> bool {
+    /// True until it has ended. A zombie has ended: the first process of some containers does not reap orphans.
+    pub fn is_alive(self) -> bool {
         Stat::read(self.pid)
             .is_some_and(|stat| stat.started_ticks == self.started_ticks && !stat.has_ended())
     }
 
-    /// What [`MARK_VARIABLE`] says in a node of this keeper.
+    /// The value of [`MARK_VARIABLE`] in a node of this keeper.
     pub fn mark(self, node: &str) -> String {
         format!("{}-{}/{node}", self.pid, self.started_ticks)
     }
@@ -250,8 +249,8 @@ impl ProcessKey {
     }
 }
 
-/// Kills the children of this process with that mark, and everything below them: what a node that has ended has left. Returns
-/// how many were outside its process group.
+/// Kills the children of this process with that mark and their descendants: what a node that has ended has left behind.
+/// Returns the number of killed processes outside its process group.
 ///
 /// # Errors
 /// When /proc cannot be read.
@@ -270,7 +269,7 @@ pub fn kill_marked(mark: &str, group: Pid) -> io::Result<usize> {
             .map(|(pid, _)| *pid)
             .collect();
         let below = below(&table, &left);
-        // What was killed can be seen for a moment, and what it started before that is found the next time.
+        // A killed process stays visible for a moment. Processes that it started before are found in the next round.
         let is_new =
             |pid: &i32| !table[pid].has_ended() && killed.insert((*pid, table[pid].started_ticks));
         let new: Vec<_> = left.into_iter().chain(below).filter(is_new).collect();
@@ -285,8 +284,8 @@ pub fn kill_marked(mark: &str, group: Pid) -> io::Result<usize> {
     }
 }
 
-/// Kills the processes of this user that nodes have left whose keeper was killed, with the `run` that would have killed
-/// them. Spares this process and those above it. Returns how many.
+/// Kills processes of this user that belong to nodes of keepers which were killed together with their `run`. Spares this
+/// process and its ancestors. Returns the number of killed processes.
 ///
 /// # Errors
 /// When /proc cannot be read.
@@ -298,7 +297,7 @@ pub fn kill_orphans() -> io::Result<usize> {
     let spared = ancestry(&table, rustix::process::getpid().as_raw_pid());
     for (pid, stat) in table {
         let folder = format!("/proc/{pid}");
-        // The numbers of another namespace (a container) say nothing here.
+        // Process ids of another namespace (a container) mean nothing here.
         let is_own = || {
             fs::metadata(&folder).is_ok_and(|metadata| metadata.uid() == uid)
                 && fs::read_link(format!("{folder}/ns/pid")).is_ok_and(|namespace| namespace == own)
@@ -306,7 +305,7 @@ pub fn kill_orphans() -> io::Result<usize> {
         let is_orphan = || {
             mark_of(pid)
                 .and_then(|mark| ProcessKey::of_mark(&mark))
-                .is_some_and(|key| !key.lives())
+                .is_some_and(|key| !key.is_alive())
         };
         let is_wanted = !stat.has_ended() && !spared.contains(&pid) && is_own() && is_orphan();
         if let Some(pid) = Pid::from_raw(pid).filter(|_| is_wanted) {
@@ -317,7 +316,7 @@ pub fn kill_orphans() -> io::Result<usize> {
     Ok(killed)
 }
 
-/// A process and all above it.
+/// A process and its ancestors.
 fn ancestry(table: &HashMap<i32, Stat>, pid: i32) -> HashSet<i32> {
     let mut found = HashSet::new();
     let mut next = Some(pid);
@@ -337,7 +336,7 @@ fn mark_of(pid: i32) -> Option<String> {
     String::from_utf8(value.to_vec()).ok()
 }
 
-/// How many processes are outside a process group.
+/// The number of living processes outside a process group.
 pub fn count_outside(processes: &[Pid], group: Pid) -> usize {
     let is_outside = |pid: &&Pid| {
         Stat::read(pid.as_raw_pid())
@@ -346,20 +345,20 @@ pub fn count_outside(processes: &[Pid], group: Pid) -> usize {
     processes.iter().filter(is_outside).count()
 }
 
-/// What is used of `/proc/<pid>/stat` (proc_pid_stat(5)).
+/// Fields of `/proc/<pid>/stat` (proc_pid_stat(5)).
 #[derive(Debug, PartialEq)]
 pub struct Stat {
-    /// `R` for running, `S` and `D` for asleep, `T` for stopped, `Z` for a zombie ..
+    /// `R` for running, `S` and `D` for asleep, `T` for stopped, `Z` for a zombie.
     state: char,
     parent: i32,
     /// Its process group.
     group: i32,
-    /// When it was started, in clock ticks since boot: distinguishes it from a later process with the same pid.
+    /// The start time in clock ticks since boot: distinguishes it from a later process with the same id.
     started_ticks: u64,
 }
 
 impl Stat {
-    /// Of that process; `None` when there is none.
+    /// Reads the fields of a process; `None` when there is none.
     pub fn read(pid: i32) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
@@ -376,7 +375,7 @@ impl Stat {
         })
     }
 
-    /// What the state says of a process that gives no answer, for people.
+    /// The likely reason why a process does not answer, for people.
     pub fn state_text(&self) -> &'static str {
         match self.state {
             'T' | 't' => "it is stopped, by SIGSTOP or a debugger",
@@ -392,7 +391,7 @@ impl Stat {
     }
 }
 
-/// Every process.
+/// All processes, by id.
 fn process_table() -> io::Result<HashMap<i32, Stat>> {
     let mut table = HashMap::new();
     for entry in fs::read_dir("/proc")? {
@@ -468,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_belongs_to_another_process_is_not_killed() {
+    fn a_process_with_a_reused_id_is_not_killed() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::from_child(&child);
         let stat = Stat::read(pid.as_raw_pid()).unwrap();

@@ -1,8 +1,8 @@
 //! The keeper of a dataflow: one small, single-threaded process that starts the nodes, gives each exactly the
-//! descriptors of its edges, watches, restarts and stops them, and leaves nothing behind.
+//! descriptors of its edges, watches, restarts and stops them, and leaves no process behind.
 //!
-//! `machine` decides, without a clock, a process or a socket; `shell` carries out, in one epoll loop. `nervure
-//! run` starts the keeper as another process, so that whatever happens to `run`, somebody ends the nodes in order.
+//! `machine` decides, without a clock, a process or a socket; `shell` carries out the decisions, in one epoll loop.
+//! `nervure run` starts the keeper as a process of its own, which stops the nodes in order whatever happens to `run`.
 
 pub mod cgroups;
 pub mod descendants;

@@ -1,7 +1,7 @@
 //! The disk space of the logs of all runs: `<root>/<dataflow>/<start>-<pid>/`, a folder for each run.
 //!
-//! A run holds a lock on its folder (flock(2)), which the kernel drops with the last process of it: process numbers say
-//! nothing in containers, where every run has the same.
+//! A run holds a lock on its folder (flock(2)), which the kernel releases with the last process of the run. Process ids do
+//! not identify runs in containers, where every run may have the same.
 
 use std::{
     fs::{self, File},
@@ -13,35 +13,35 @@ use std::{
 use rustix::{fs::FlockOperation, io::Errno};
 use serde::{Deserialize, Serialize};
 
-/// Runs of a dataflow whose logs are kept.
+/// Number of runs of a dataflow whose logs are kept.
 const KEPT_RUNS: usize = 20;
 
-/// Most bytes of a log file before it is set aside.
+/// Highest size in bytes at which a log file is rotated.
 const MAX_FILE_BYTES: u64 = 64_000_000;
 
-/// Fewest bytes of a log file before it is set aside, however low the limit.
+/// Lowest size in bytes at which a log file is rotated, even where it exceeds the limit.
 const MIN_FILE_BYTES: u64 = 64_000;
 
-/// How many bytes the logs of all runs may have together.
+/// The disk space of the logs of all runs together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLimit {
     /// The folder of all logs.
     pub root: PathBuf,
-    /// The limit. Runs that go on at the same time may exceed it together.
+    /// The limit in bytes. Runs that are active at the same time may exceed it together.
     pub bytes: u64,
 }
 
 impl LogLimit {
-    /// At which size a log file is set aside: the current files of `logs` nodes have half of the limit.
+    /// The size in bytes at which a log file is rotated: the current files of `logs` nodes share half of the limit.
     pub fn max_file_bytes(&self, logs: usize) -> u64 {
         (self.bytes / 2 / logs.max(1) as u64).clamp(MIN_FILE_BYTES, MAX_FILE_BYTES)
     }
 
-    /// Removes the oldest runs that have ended, of each dataflow all but the last twenty, and more until the limit holds.
-    /// If that is not enough, it removes the oldest files that the run in `own` has set aside.
+    /// Removes the logs of the oldest runs that have ended: of each dataflow all but the last 20, and more until the limit
+    /// is met. If that does not suffice, it removes the oldest rotated files of the run in `own`.
     ///
     /// # Errors
-    /// When a folder cannot be read, or not be removed.
+    /// When a folder cannot be read or removed.
     pub fn enforce(&self, own: &Path) -> io::Result<()> {
         let mut runs = Vec::new();
         for dataflow in folders(&self.root)? {
@@ -62,7 +62,7 @@ impl LogLimit {
         let sizes: Vec<u64> = sizes.collect::<io::Result<_>>()?;
         let mut total: u64 = sizes.iter().sum();
         let mut oldest: Vec<_> = runs.iter().zip(&sizes).collect();
-        // They are named after their beginning.
+        // A run is named after its start time.
         oldest.sort_by_key(|(folder, _)| folder.file_name().map(ToOwned::to_owned));
         for (folder, bytes) in oldest {
             if total <= self.bytes {
@@ -72,12 +72,12 @@ impl LogLimit {
                 total -= bytes;
             }
         }
-        let mut set_aside: Vec<_> = files(own)?
+        let mut rotated: Vec<_> = files(own)?
             .into_iter()
-            .filter(LogPart::is_set_aside)
+            .filter(LogPart::is_rotated)
             .collect();
-        set_aside.sort_by_key(|file| file.modified);
-        for file in set_aside {
+        rotated.sort_by_key(|file| file.modified);
+        for file in rotated {
             if total <= self.bytes {
                 break;
             }
@@ -97,7 +97,7 @@ pub struct LogSpace {
 }
 
 impl LogSpace {
-    /// Of a run whose logs are in `own`.
+    /// For a run whose logs are in `own`.
     pub fn new(limit: LogLimit, own: &Path) -> Self {
         Self {
             limit,
@@ -111,7 +111,7 @@ impl LogSpace {
         &self.own
     }
 
-    /// Counts bytes that were added to the logs.
+    /// Counts bytes that were added to the logs, and enforces the limit from time to time.
     ///
     /// # Errors
     /// As [`LogLimit::enforce`].
@@ -126,10 +126,10 @@ impl LogSpace {
     }
 }
 
-/// In the folder of a run until its processes have ended.
+/// A file in the folder of a run until its processes have ended.
 const RUNNING_FILE: &str = "running";
 
-/// Notes that the run of that folder begins.
+/// Marks the run of a folder as active.
 ///
 /// # Errors
 /// When the folder cannot be written.
@@ -137,12 +137,12 @@ pub fn begin(folder: &Path) -> io::Result<()> {
     fs::write(folder.join(RUNNING_FILE), "")
 }
 
-/// Notes that all processes of the run of that folder have ended. If that fails, the next run looks for some.
+/// Marks the run of a folder as ended, with all its processes. If that fails, the next run looks for processes of it.
 pub fn end(folder: &Path) {
     let _ = fs::remove_file(folder.join(RUNNING_FILE));
 }
 
-/// Whether a run has neither ended nor goes on: its keeper and `run` were killed. It is noted as ended then.
+/// Returns true if a run is marked as active and is not: its keeper and `run` were killed. Marks such runs as ended.
 ///
 /// # Errors
 /// When a folder cannot be read.
@@ -162,10 +162,10 @@ pub fn take_killed_runs(root: &Path) -> io::Result<bool> {
     Ok(found)
 }
 
-/// Locks the folder of a run, as long as the result or a copy of it is open in any process.
+/// Locks the folder of a run. The lock lasts while the returned file, or a copy of it, is open in any process.
 ///
 /// # Errors
-/// When it cannot be opened. A file system without locks is no error: nothing is removed there.
+/// When it cannot be opened. A file system without locks is not an error: logs are never removed there.
 pub fn lock(folder: &Path) -> io::Result<File> {
     let file = File::open(folder)?;
     match rustix::fs::flock(&file, FlockOperation::LockShared) {
@@ -174,7 +174,7 @@ pub fn lock(folder: &Path) -> io::Result<File> {
     }
 }
 
-/// True when the folder was removed.
+/// Removes a folder unless its run is active. Returns true if it was removed.
 fn remove_unless_locked(folder: &Path) -> io::Result<bool> {
     let file = match File::open(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -190,7 +190,7 @@ fn remove_unless_locked(folder: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Others remove old logs at the same time.
+/// Another run may remove the same logs at the same time.
 fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -203,7 +203,7 @@ fn folders(folder: &Path) -> io::Result<Vec<PathBuf>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
     };
-    // Not those that a symbolic link names: they are no run's.
+    // No symbolic links: a run never creates them.
     let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
     Ok(entries
         .filter_map(Result::ok)
@@ -221,7 +221,7 @@ struct LogPart {
 
 impl LogPart {
     /// `camera~1.jsonl`
-    fn is_set_aside(&self) -> bool {
+    fn is_rotated(&self) -> bool {
         self.path
             .file_name()
             .and_then(|name| name.to_str())
@@ -245,7 +245,7 @@ fn files(folder: &Path) -> io::Result<Vec<LogPart>> {
     Ok(entries.filter_map(Result::ok).filter_map(part).collect())
 }
 
-/// Whether a folder is named as runs are: `20260131T235959Z-4711`.
+/// True if a folder has the name of a run: `20260131T235959Z-4711`.
 fn is_run(folder: &Path) -> bool {
     let Some((time, pid)) = folder
         .file_name()
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn only_old_runs_are_removed_and_process_1_of_a_container_has_old_ones() {
+    fn only_old_runs_that_are_not_active_are_removed() {
         let root = tempfile::tempdir().unwrap();
         let runs: Vec<_> = (1..=25)
             .map(|day| run(root.path(), "drive", day, &[]))
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_runs_of_all_dataflows_make_room() {
+    fn the_oldest_runs_of_all_dataflows_are_removed_first() {
         let root = tempfile::tempdir().unwrap();
         let first = run(root.path(), "arm", 1, &[("a.jsonl", 400)]);
         let second = run(root.path(), "drive", 2, &[("a.jsonl", 400)]);
@@ -343,20 +343,20 @@ mod tests {
         assert_eq!(
             parts,
             [true, false],
-            "only what was set aside, when all else is in use"
+            "only rotated files when all else is in use"
         );
         drop(in_use);
     }
 
     #[test]
-    fn a_run_that_was_killed_is_noticed_once() {
+    fn a_run_that_was_killed_is_reported_once() {
         let root = tempfile::tempdir().unwrap();
         let own = run(root.path(), "drive", 1, &[]);
         let take = || take_killed_runs(root.path()).unwrap();
         assert!(!take());
         begin(&own).unwrap();
         let locked = lock(&own).unwrap();
-        assert!(!take(), "it goes on");
+        assert!(!take(), "it is active");
         drop(locked);
         assert!(take());
         assert!(!take());
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_current_files_of_all_nodes_have_half_of_the_limit() {
+    fn the_current_files_of_all_nodes_share_half_of_the_limit() {
         let limit = |bytes| LogLimit {
             root: PathBuf::new(),
             bytes,

@@ -183,7 +183,7 @@ impl Keeper {
                 let held = io::Error::other(
                     "the process does not end on SIGKILL: it is blocked in the kernel",
                 );
-                self.wait_for_exit(descendants::KILL_PATIENCE)
+                self.wait_for_exit(descendants::KILL_TIMEOUT)
                     .map_err(failed)?
                     .ok_or_else(|| failed(held))?
             }

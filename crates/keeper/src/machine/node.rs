@@ -24,8 +24,6 @@ pub(super) struct Node {
     client: Option<usize>,
     /// Why the keeper kills its process.
     kill_reason: Option<String>,
-    /// The keeper has sent its process SIGTERM or SIGKILL.
-    was_signalled: bool,
     /// The dataflow stops, and it has not ended within the grace period.
     overdue: bool,
     /// What follows the end of its process, once a client has stopped it.
@@ -34,7 +32,7 @@ pub(super) struct Node {
     last_end: Option<NodeEnded>,
     pub restarts: Restarts,
     pub health: Health,
-    pub signals: PendingSignals,
+    pub signals: Signals,
 }
 
 /// What a node's process does.
@@ -91,14 +89,13 @@ impl Node {
             cut_short: false,
             client: None,
             kill_reason: None,
-            was_signalled: false,
             overdue: false,
             after_stop: None,
             last_start: None,
             last_end: None,
             restarts: Restarts::default(),
             health: Health::default(),
-            signals: PendingSignals::default(),
+            signals: Signals::default(),
         }
     }
 
@@ -130,11 +127,6 @@ impl Node {
 
     pub fn is_overdue(&self) -> bool {
         self.overdue
-    }
-
-    /// True when the keeper has sent its process SIGTERM or SIGKILL.
-    pub fn was_signalled(&self) -> bool {
-        self.was_signalled
     }
 
     pub fn is_being_killed(&self) -> bool {
@@ -215,7 +207,6 @@ impl Node {
         self.cut_short = false;
         self.client = client;
         self.kill_reason = None;
-        self.was_signalled = false;
         self.after_stop = None;
     }
 
@@ -252,10 +243,6 @@ impl Node {
         self.kill_reason.take()
     }
 
-    pub fn set_signalled(&mut self) {
-        self.was_signalled = true;
-    }
-
     pub fn set_overdue(&mut self) {
         self.overdue = true;
     }
@@ -273,7 +260,7 @@ impl Node {
     pub fn process_gone(&mut self, next: State) {
         self.state = next;
         self.health = Health::default();
-        self.signals = PendingSignals::default();
+        self.signals = Signals::default();
     }
 
     pub fn count_restart(&mut self) {
@@ -295,14 +282,24 @@ impl Node {
     }
 }
 
-/// Signals that a process gets unless it has ended before.
+/// SIGTERM and SIGKILL of the keeper to a process: when it gets them unless it has ended before, and whether it got one.
 #[derive(Debug, Default)]
-pub(super) struct PendingSignals {
+pub(super) struct Signals {
+    was_sent: bool,
     terminate_at: Option<Duration>,
     kill_at: Option<Duration>,
 }
 
-impl PendingSignals {
+impl Signals {
+    /// True once the process has got a signal.
+    pub fn was_sent(&self) -> bool {
+        self.was_sent
+    }
+
+    pub fn set_sent(&mut self) {
+        self.was_sent = true;
+    }
+
     pub fn terminate_at(&mut self, at: Duration) {
         self.terminate_at = Some(at);
     }

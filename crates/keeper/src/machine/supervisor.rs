@@ -125,7 +125,7 @@ impl Supervisor {
 
     /// Sends SIGTERM or SIGKILL to a node's process.
     fn signal(&mut self, node: usize, signal: Signal, turn: &mut Turn) {
-        self.network.node_mut(node).set_signalled();
+        self.network.node_mut(node).signals.set_sent();
         turn.push(Action::Signal { node, signal });
     }
 

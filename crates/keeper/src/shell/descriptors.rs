@@ -1,4 +1,4 @@
-//! The descriptors that a machine names.
+//! The descriptors that the machine refers to by [`Descriptor`].
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -18,7 +18,7 @@ use crate::{
     plan::Plan,
 };
 
-/// Descriptors of its own, beside those of nodes and edges, that a keeper has open at most.
+/// Most descriptors that a keeper has open besides those of nodes, edges and clients.
 const OWN_DESCRIPTORS: u64 = 64;
 
 /// Per client: socket, pidfd, and the pages of a guest.
@@ -27,16 +27,16 @@ const CLIENT_DESCRIPTORS: u64 = 6;
 /// Per node: wake page, eventfd, counters page and its copy for `run`, control socket, stdout, stderr, log file.
 const NODE_DESCRIPTORS: u64 = 8;
 
-/// Per edge: its region, and both ends of a pair's socket, as long as they wait to be sent.
+/// Per edge: its region, and both ends of a pair's socket until they are sent.
 const EDGE_DESCRIPTORS: u64 = 3;
 
-/// Clients, however many descriptors there may be.
+/// Most clients, even where more descriptors are available.
 const MAX_CLIENTS: u64 = 64;
 
-/// Edges of guests, however many descriptors there may be.
+/// Most edges of guests, even where more descriptors are available.
 const MAX_GUEST_EDGES: u64 = 1 << 14;
 
-/// Everything that can be sent to a node or to `run`.
+/// Every descriptor that the keeper may send.
 #[derive(Debug)]
 pub struct Descriptors {
     control_page: ControlPage,
@@ -53,14 +53,14 @@ struct NodePages {
     wake: Rc<OwnedFd>,
     eventfd: Rc<OwnedFd>,
     counters: Rc<OwnedFd>,
-    /// Mapped before the node has it: what the node writes to its head later changes nothing here.
+    /// Mapped before the node gets it, so that the node cannot change how this mapping is read.
     counters_page: CountersPage,
-    /// The same, for reading.
+    /// A read-only descriptor of it.
     counters_read_only: Rc<OwnedFd>,
 }
 
 impl Descriptors {
-    /// The most descriptors that the keeper of a plan has open, and how that comes about.
+    /// The most descriptors that the keeper of a plan has open, and the terms of that sum, for people.
     pub fn needed(plan: &Plan) -> (u64, String) {
         let (nodes, edges) = (plan.nodes.len() as u64, plan.edges.len() as u64);
         let needed = NODE_DESCRIPTORS * nodes + EDGE_DESCRIPTORS * edges + OWN_DESCRIPTORS;
@@ -70,7 +70,7 @@ impl Descriptors {
         (needed, terms)
     }
 
-    /// How many clients, and edges of guests, there are descriptors for beside those of a plan.
+    /// The numbers of clients and of edges of guests for which descriptors are left besides those of the plan.
     pub fn left_for_clients(plan: &Plan, limit: Option<u64>) -> (usize, usize) {
         let left = limit
             .unwrap_or(u64::MAX)
@@ -80,7 +80,7 @@ impl Descriptors {
         (clients as usize, edges.min(MAX_GUEST_EDGES) as usize)
     }
 
-    /// Those of a dataflow without processes.
+    /// The descriptors of a dataflow without processes.
     ///
     /// # Errors
     /// When memory or descriptors run out.
@@ -103,7 +103,7 @@ impl Descriptors {
         })
     }
 
-    /// Sets the clock. It never goes back: where it has come further while the message was under way, it goes on from
+    /// Sets the clock. It never goes back: if it has advanced further while the message was in flight, it continues from
     /// there.
     pub fn set_clock(&self, clock: Clock) {
         let now = monotonic_nanos();
@@ -123,7 +123,7 @@ impl Descriptors {
         self.control_page.set(state, wanted.max(reads), now, rate);
     }
 
-    /// Makes the pages of a node's next process, or of a guest. The counters go on from those of the last process.
+    /// Creates the pages of a node's next process, or of a guest. The counters continue from those of the last process.
     ///
     /// # Errors
     /// When memory or descriptors run out.
@@ -150,12 +150,12 @@ impl Descriptors {
         Ok(())
     }
 
-    /// Forgets the pages of a guest.
+    /// Drops the pages of a guest.
     pub fn forget_node(&mut self, node: usize) {
         self.nodes[node] = None;
     }
 
-    /// Makes the region of an edge.
+    /// Creates the region of an edge.
     ///
     /// # Errors
     /// When memory or descriptors run out.
@@ -165,24 +165,24 @@ impl Descriptors {
         Ok(())
     }
 
-    /// Forgets the region of an edge; messages that wait to be sent keep it.
+    /// Drops the region of an edge; messages that wait to be sent keep it open.
     pub fn release_region(&mut self, edge: u32) {
         self.regions.remove(&edge);
     }
 
-    /// Forgets what was not sent of a pair.
+    /// Drops the ends of a pair that were not sent.
     pub fn release_pair(&mut self, pair: u32) {
         self.pairs.remove(&pair);
     }
 
-    /// Wakes whatever sleeps in a node.
+    /// Wakes every thread that sleeps on a node's wake page or eventfd.
     pub fn ring(&self, node: usize) {
         if let Some(pages) = &self.nodes[node] {
             pages.wake_page.ring_all(pages.eventfd.as_fd());
         }
     }
 
-    /// How a node does.
+    /// Reads a node's signs of life.
     ///
     /// # Errors
     /// When it has no pages.
@@ -191,8 +191,8 @@ impl Descriptors {
             .as_ref()
             .ok_or_else(|| io::Error::other("the node was never started"))?;
         let page = &pages.counters_page;
-        // From the counters page alone, which no other node can write to. In this order: a node that wakes in between
-        // has a beat more.
+        // From the counters page alone, which no other node can write to. First whether it sleeps: a node that wakes in
+        // between has one beat more.
         let is_asleep = page
             .sleeps_until()
             .is_some_and(|until| until >= monotonic_nanos());
@@ -202,10 +202,10 @@ impl Descriptors {
         })
     }
 
-    /// The descriptor of that name.
+    /// The descriptor that a message refers to.
     ///
     /// # Errors
-    /// When it cannot be made, or was given away.
+    /// When it cannot be created, or was sent already.
     pub fn resolve(&mut self, descriptor: Descriptor) -> io::Result<Rc<OwnedFd>> {
         let found = match descriptor {
             Descriptor::ControlPage => Some(self.control.clone()),

@@ -1,4 +1,4 @@
-//! What a process does, as the kernel tells it: for the log, when it hangs.
+//! What the threads of a hanging process do, from /proc, for the log.
 
 use std::{
     fs,
@@ -7,10 +7,10 @@ use std::{
 
 use rustix::process::Pid;
 
-/// Threads that are described.
+/// Most threads that are described.
 const MAX_THREADS: usize = 16;
 
-/// Frames of a kernel stack that are told.
+/// Most frames of a kernel stack that are shown.
 const MAX_FRAMES: usize = 6;
 
 /// A line for each thread: its name, its state, and where in the kernel it waits.
@@ -34,7 +34,7 @@ pub fn threads(pid: Pid) -> Vec<String> {
     lines
 }
 
-/// Whether the process has a handler for the signal.
+/// True if the process has a handler for the signal.
 pub fn catches(pid: Pid, signal: i32) -> bool {
     let status =
         fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid())).unwrap_or_default();
@@ -59,7 +59,7 @@ fn thread(folder: &Path) -> Option<String> {
         "thread {} ({name}): {state}",
         folder.file_name()?.to_string_lossy()
     );
-    // "0" when it runs, or where the kernel does not tell.
+    // "0" when it runs, or where the kernel does not show it.
     if let Some(place) = read("wchan").filter(|place| !matches!(place.as_str(), "" | "0")) {
         line.push_str(&format!(", in {place}"));
     }
@@ -69,7 +69,7 @@ fn thread(folder: &Path) -> Option<String> {
     {
         line.push_str(&format!(", system call {call}"));
     }
-    // For the superuser alone. Below the system call every stack is the same.
+    // Readable by the superuser only. Frames below the system call are always the same.
     let stack = read("stack").unwrap_or_default();
     let frames = stack
         .lines()
@@ -111,9 +111,9 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_handler_is_known() {
+    fn signals_with_a_handler_are_recognised() {
         let own = rustix::process::getpid();
-        // Rust ignores SIGPIPE, and handles SIGSEGV to tell of stack overflows.
+        // Rust ignores SIGPIPE, and handles SIGSEGV to report stack overflows.
         assert!(catches(own, libc::SIGSEGV) && !catches(own, libc::SIGPIPE));
         assert!(!catches(own, 0) && !catches(own, 65));
     }

@@ -1,11 +1,11 @@
-//! Cuts a stream of bytes into lines, and guesses how important a line is.
+//! Splits a stream of bytes into lines, and guesses the level of a line.
 
 use nervure_protocol::keeper_to_run::Level;
 
-/// Longer lines are cut: a log record has to fit a control message, even when every byte is escaped.
+/// Longer lines are split: a log record has to fit into a control message, even when every byte is escaped.
 const MAX_LINE_BYTES: usize = 16 * 1024;
 
-/// The last line of a stream, as far as it has come.
+/// The beginning of a stream's last line.
 #[derive(Debug, Default)]
 pub struct Lines {
     partial: Vec<u8>,
@@ -49,9 +49,9 @@ impl Lines {
     }
 }
 
-/// The level that a line says it has, as Python's logging, `env_logger`, `tracing` and the like write it; else Info.
+/// The level that a line names, in the formats of Python's logging, `env_logger`, `tracing` and the like; else Info.
 pub fn guess_level(line: &str) -> Level {
-    const LOOKED_AT: usize = 10;
+    const MAX_WORDS: usize = 10;
     if line.starts_with("Traceback (most recent call last)")
         || line.starts_with("thread '") && line.contains("panicked at")
     {
@@ -63,11 +63,11 @@ pub fn guess_level(line: &str) -> Level {
     let mut words = plain
         .split(is_separator)
         .filter(|word| !word.is_empty())
-        .take(LOOKED_AT);
+        .take(MAX_WORDS);
     words.find_map(level_of_word).unwrap_or(Level::Info)
 }
 
-/// Only words in capitals, so that "no error" is none; and the lower-case prefixes of compilers and shells.
+/// Only words in capitals, so that "no error" is not taken for an error.
 fn level_of_word(word: &str) -> Option<Level> {
     Some(match word {
         "TRACE" => Level::Trace,
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_the_same_however_the_stream_is_cut() {
+    fn lines_do_not_depend_on_how_the_stream_is_chunked() {
         let text = b"one\r\n\ntwo \xff\nlast without an end";
         let whole = cut(&[text]);
         assert_eq!(whole, ["one", "", "two \u{fffd}", "last without an end"]);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_cut_and_nothing_of_it_is_lost() {
+    fn a_line_that_is_too_long_is_split_without_loss() {
         let text = vec![b'x'; 3 * MAX_LINE_BYTES + 7];
         let lines = cut(&[&text]);
         assert_eq!(lines.iter().map(String::len).sum::<usize>(), text.len());
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_read_from_what_loggers_write() {
+    fn levels_of_common_loggers_are_recognised() {
         for (line, level) in [
             ("WARNING:root:battery low", Level::Warn),
             (

@@ -1,4 +1,4 @@
-//! The log files of a run: one per node, one JSON record a line.
+//! The log files of a run: one per node, with one JSON record per line.
 
 use std::{
     fs::{File, OpenOptions, rename},
@@ -10,8 +10,8 @@ use std::{
 use nervure_protocol::keeper_to_run::{Level, LogRecord};
 use nervure_shm::utc_nanos;
 
-/// Files of a node that are set aside at most; the oldest is overwritten.
-const OLD_FILES: u32 = 3;
+/// Rotated files that are kept per node; the oldest is overwritten.
+const MAX_ROTATED_FILES: u32 = 3;
 
 /// Pause after a failed write.
 pub const RETRY_PERIOD: Duration = Duration::from_secs(5);
@@ -25,25 +25,25 @@ pub struct LogFile {
     /// Opened with the first record.
     file: Option<File>,
     bytes: u64,
-    /// The end of a record that could not be written whole is in the file.
+    /// The file ends with a part of a record.
     has_torn_line: bool,
     losses: Losses,
 }
 
-/// Lines that are not in the file.
+/// Lines that could not be written.
 #[derive(Debug, Default)]
 struct Losses {
     lines: u64,
     cause: String,
-    /// After a failed write.
+    /// When to retry after a failed write.
     retry_at: Option<Instant>,
 }
 
-/// Something that became of a log, for people.
+/// A notice about a log file, for people.
 pub type Notice = String;
 
 impl LogFile {
-    /// A log that has no file yet. A file of at least `max_bytes` is set aside, and a new one begun.
+    /// A log that has no file yet. A file is rotated once it has `max_bytes`.
     pub fn new(folder: &Path, name: &str, max_bytes: u64) -> Self {
         Self {
             folder: folder.to_owned(),
@@ -56,8 +56,8 @@ impl LogFile {
         }
     }
 
-    /// Appends records, each a line with its end. After a failure the following ones are lost, and counted, until a write
-    /// succeeds again: it is tried every [`RETRY_PERIOD`].
+    /// Appends records, each a line with its newline. After a failure, records are counted as lost until a retry succeeds,
+    /// every [`RETRY_PERIOD`].
     pub fn write(&mut self, lines: &[Vec<u8>], now: Instant) -> Option<Notice> {
         if self.losses.retry_at.is_some_and(|at| now < at) {
             self.losses.lines += lines.len() as u64;
@@ -99,7 +99,7 @@ impl LogFile {
         }
     }
 
-    /// Lines were lost on the way here, because the disk did not take earlier ones fast enough.
+    /// Counts lines that were dropped because the disk was too slow.
     pub fn lose(&mut self, lines: u64) {
         self.losses.lines += lines;
         if self.losses.retry_at.is_none() {
@@ -107,7 +107,7 @@ impl LogFile {
         }
     }
 
-    /// Writes how many lines were lost and why, if any were. Returns what could not be written.
+    /// Writes the number of lost lines and the cause, and returns it as a notice, if any were lost.
     pub fn finish(&mut self, now: Instant) -> Option<Notice> {
         if self.losses.lines == 0 {
             return None;
@@ -125,7 +125,7 @@ impl LogFile {
         )
     }
 
-    /// The record in the place of lost lines; empty when there are none.
+    /// The record that replaces lost lines; empty when there are none.
     fn loss_record(&self) -> Vec<u8> {
         let Losses { lines, cause, .. } = &self.losses;
         if *lines == 0 {
@@ -142,7 +142,7 @@ impl LogFile {
         })
     }
 
-    /// Returns how many bytes of whole lines are in the file after a failure.
+    /// After a failure, the second value is the number of bytes of whole lines that were written.
     fn append(&mut self, text: &[u8]) -> Result<(), (io::Error, usize)> {
         self.open().map_err(|error| (error, 0))?;
         let file = self.file.as_mut().expect("it is open");
@@ -165,7 +165,7 @@ impl LogFile {
             .map_or(0, |end| end + 1);
         self.bytes += whole as u64;
         self.has_torn_line = written > whole && file.set_len(self.bytes).is_err();
-        // It is opened again: its folder may have been moved, or be of a disk that comes back.
+        // It is opened again for the retry: its folder may have been moved, or its disk mounted again.
         self.file = None;
         Err((error, whole))
     }
@@ -191,7 +191,7 @@ impl LogFile {
 
     fn rotate(&mut self) -> io::Result<()> {
         self.file = None;
-        for number in (0..OLD_FILES).rev() {
+        for number in (0..MAX_ROTATED_FILES).rev() {
             match rename(self.path(number), self.path(number + 1)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -211,7 +211,7 @@ impl LogFile {
     }
 }
 
-/// A record as it stands in a file.
+/// A record as a line of a file.
 pub fn line_of(record: &LogRecord) -> Vec<u8> {
     let mut line = serde_json::to_vec(record).expect("a record has text keys only");
     line.push(b'\n');
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn full_files_are_set_aside_and_the_oldest_goes() {
+    fn full_files_are_rotated_and_the_oldest_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = LogFile::new(folder.path(), "camera", 1);
         for text in ["a", "b", "c", "d", "e", "f"] {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_aside_is_no_log_of_another_node() {
+    fn rotated_files_cannot_be_taken_for_logs_of_another_node() {
         let folder = tempfile::tempdir().unwrap();
         let mut other = LogFile::new(folder.path(), "loud.1", 1000);
         assert_eq!(other.write(&[record("other")], Instant::now()), None);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_tried_again_and_says_what_it_lacks() {
+    fn a_failed_write_is_retried_and_lost_lines_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let gone = folder.path().join("gone");
         let mut log = LogFile::new(&gone, "camera", 1000);
@@ -311,10 +311,10 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_stays_away_is_told_once_and_at_the_end() {
+    fn a_log_that_stays_unwritable_is_reported_once_and_at_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = LogFile::new(folder.path(), "camera", 1000);
-        // A device that is full.
+        // Every write fails with ENOSPC.
         symlink("/dev/full", folder.path().join("camera.jsonl")).unwrap();
         let begin = Instant::now();
         let notice = log.write(&[record("a")], begin).unwrap();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_come_too_fast_are_counted_in_their_place() {
+    fn lines_that_come_too_fast_are_replaced_by_their_number() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = LogFile::new(folder.path(), "camera", 1000);
         log.write(&[record("a")], Instant::now());

@@ -1,4 +1,4 @@
-//! Writes the logs from a thread of its own: a disk that does not answer must not stop the keeper.
+//! Writes the logs from a thread of its own: a disk that hangs must not stop the keeper.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,19 +15,19 @@ use std::{
 use super::log_files::{LogFile, Notice};
 use crate::log_space::{self, LogSpace};
 
-/// Bytes that wait for the disk, past which further lines are lost.
+/// Queue limit in bytes; further lines are dropped and counted.
 const MAX_WAITING_BYTES: usize = 16 << 20;
 
-/// Bytes that are handed to the kernel at a time: the unit of progress.
+/// Bytes per write to a file: the unit of progress.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// A disk that takes nothing for as long is reported.
-const STALL: Duration = Duration::from_secs(5);
+/// A disk without progress for this long is reported.
+const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The last lines are given up when the disk takes nothing for as long.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// At the end of the run, lines are given up when the disk makes no progress for this long.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often lines that came too fast are summed up.
+/// How often dropped lines are reported.
 const LOSS_PERIOD: Duration = Duration::from_secs(1);
 
 /// The logs of a run, by number.
@@ -36,28 +36,28 @@ pub struct Logs {
     shared: Arc<Shared>,
     /// Readable when there are notices.
     bell: UnixStream,
-    /// The writer's progress when it was last seen to change, and when that was.
+    /// The writer's last known progress, and since when it has not changed.
     progress: (u64, Duration),
-    has_told_stall: bool,
+    has_reported_stall: bool,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     queue: Mutex<Queue>,
     news: Condvar,
-    /// Pieces written, or given up.
+    /// Number of writes, failed ones included.
     progress: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     lines: VecDeque<(usize, Vec<u8>)>,
-    /// Of `lines`, and of those that are being written.
+    /// Bytes of `lines`, and of the lines that are being written.
     bytes: usize,
     unwritten_lines: u64,
-    /// Lines for which there was no room, by log.
+    /// Number of lines dropped for lack of room, by log.
     lost: BTreeMap<usize, u64>,
-    /// Those that are reported behind the lines that are being written.
+    /// The same, dropped earlier: to be reported behind the lines that are being written.
     lost_before: BTreeMap<usize, u64>,
     notices: Vec<Notice>,
     /// No line follows.
@@ -95,7 +95,7 @@ impl Logs {
             shared,
             bell,
             progress: (0, Duration::ZERO),
-            has_told_stall: false,
+            has_reported_stall: false,
         })
     }
 
@@ -120,30 +120,30 @@ impl Logs {
         }
     }
 
-    /// What became of the logs since the last call.
+    /// Notices since the last call.
     pub fn notices(&mut self, now: Duration) -> Vec<Notice> {
         let mut queue = self.shared.queue();
         let mut notices = std::mem::take(&mut queue.notices);
         let progress = self.shared.progress.load(Relaxed);
         if queue.bytes == 0 || progress != self.progress.0 {
             self.progress = (progress, now);
-            self.has_told_stall = false;
-        } else if now - self.progress.1 >= STALL && !self.has_told_stall {
-            self.has_told_stall = true;
+            self.has_reported_stall = false;
+        } else if now - self.progress.1 >= STALL_TIMEOUT && !self.has_reported_stall {
+            self.has_reported_stall = true;
             notices.push(format!(
-                "the disk has taken no log lines for {STALL:?}; up to 16 MiB of them wait, later ones are lost and counted"
+                "the disk has taken no log lines for {STALL_TIMEOUT:?}; up to 16 MiB of them wait, later ones are lost and counted"
             ));
         }
         notices
     }
 
-    /// When to ask for [`Self::notices`] without having been rung for.
+    /// When to call [`Self::notices`] if the bell does not ring before.
     pub fn deadline(&self) -> Option<Duration> {
-        let is_waiting = self.shared.queue().bytes > 0 && !self.has_told_stall;
-        is_waiting.then(|| self.progress.1 + STALL)
+        let is_waiting = self.shared.queue().bytes > 0 && !self.has_reported_stall;
+        is_waiting.then(|| self.progress.1 + STALL_TIMEOUT)
     }
 
-    /// Waits until all is written, as long as the disk takes something. Returns the last notices.
+    /// Waits until everything is written, as long as the disk makes progress. Returns the last notices.
     pub fn finish(&mut self) -> Vec<Notice> {
         let mut queue = self.shared.queue();
         queue.is_closed = true;
@@ -153,13 +153,13 @@ impl Logs {
             let (guard, _) = self
                 .shared
                 .news
-                .wait_timeout(queue, FAREWELL / 4)
+                .wait_timeout(queue, FINISH_TIMEOUT / 4)
                 .unwrap_or_else(PoisonError::into_inner);
             queue = guard;
             let now = self.shared.progress.load(Relaxed);
             if now != progress.0 {
                 progress = (now, Instant::now());
-            } else if !queue.is_done && progress.1.elapsed() >= FAREWELL {
+            } else if !queue.is_done && progress.1.elapsed() >= FINISH_TIMEOUT {
                 let lost = queue.lost.values().chain(queue.lost_before.values());
                 let lines = queue.unwritten_lines + lost.sum::<u64>();
                 queue.notices.push(format!(
@@ -172,7 +172,7 @@ impl Logs {
     }
 }
 
-/// The thread's side.
+/// The state of the writing thread.
 struct Writer {
     shared: Arc<Shared>,
     ringer: UnixStream,
@@ -211,7 +211,7 @@ impl Writer {
         self.shared.news.notify_all();
     }
 
-    /// The next lines, or none when losses are to be summed up, and whether none follow.
+    /// Waits for lines, or until dropped lines are to be reported. Returns the lines, and true when no others follow.
     fn next(&self, sum_up_at: Instant) -> (Vec<(usize, Vec<u8>)>, bool) {
         let mut queue = self.shared.queue();
         loop {
@@ -238,7 +238,7 @@ impl Writer {
         }
     }
 
-    /// Each log's lines in their order, in pieces.
+    /// Writes each log's lines in order, at most [`WRITE_BYTES`] at a time.
     fn write(&mut self, lines: Vec<(usize, Vec<u8>)>) {
         let mut by_log: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
         for (log, line) in lines {
@@ -274,7 +274,7 @@ impl Writer {
             .and_then(|space| space.written(bytes as u64).err());
         let trimmed = trimmed.map(|error| format!("old logs cannot be removed: {error}"));
         for notice in notice.into_iter().chain(trimmed) {
-            self.say(notice);
+            self.notify(notice);
         }
     }
 
@@ -282,14 +282,14 @@ impl Writer {
         for (log, lines) in lost {
             self.files[log].lose(lines);
             if let Some(notice) = self.files[log].write(&[], Instant::now()) {
-                self.say(notice);
+                self.notify(notice);
             }
         }
     }
 
-    fn say(&self, notice: Notice) {
+    fn notify(&self, notice: Notice) {
         self.shared.queue().notices.push(notice);
-        // A full pipe has rung already.
+        // A full pipe already wakes the reader.
         let _ = (&self.ringer).write(b"!");
     }
 }
@@ -324,9 +324,9 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_does_not_answer_costs_lines_and_not_time() {
+    fn a_disk_that_hangs_costs_lines_and_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
-        // Opening it waits for a reader.
+        // Opening a FIFO blocks until there is a reader.
         let file = folder.path().join("camera.jsonl");
         assert!(
             Command::new("mkfifo")
@@ -341,19 +341,19 @@ mod tests {
             logs.push(0, line.clone());
         }
         assert_eq!(logs.notices(Duration::ZERO), [""; 0]);
-        assert_eq!(logs.deadline(), Some(STALL));
+        assert_eq!(logs.deadline(), Some(STALL_TIMEOUT));
         let stall = "the disk has taken no log lines for 5s; up to 16 MiB of them wait, later ones are lost and counted";
-        assert_eq!(logs.notices(STALL), [stall]);
+        assert_eq!(logs.notices(STALL_TIMEOUT), [stall]);
         assert_eq!(
-            (logs.notices(2 * STALL), logs.deadline()),
+            (logs.notices(2 * STALL_TIMEOUT), logs.deadline()),
             (Vec::new(), None),
-            "it is told once"
+            "it is reported once"
         );
         assert_eq!(
             logs.finish(),
             ["20 lines are not in the log files: the disk takes nothing"]
         );
-        // The thread goes on, and ends.
+        // Now the thread can write, and ends.
         let read = fs::read(&file).unwrap();
         assert!(read.starts_with(&vec![b'x'; 16 << 20]));
     }

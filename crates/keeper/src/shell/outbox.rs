@@ -1,13 +1,13 @@
-//! Messages that wait to be sent.
+//! Packets that wait to be sent.
 
 use std::{collections::VecDeque, io, rc::Rc, time::Duration};
 
 use nervure_shm::{Seqpacket, Shortage};
 use rustix::fd::{AsFd, OwnedFd};
 
-use super::{SHORTAGE_PATIENCE, retry::Retry};
+use super::retry::{Retry, SHORTAGE_PATIENCE};
 
-/// What waits for room in a socket.
+/// Packets that wait for room in a socket.
 #[derive(Debug, Default)]
 pub struct Outbox {
     waiting: VecDeque<(Vec<u8>, Vec<Rc<OwnedFd>>)>,
@@ -15,7 +15,7 @@ pub struct Outbox {
     short: Option<Short>,
 }
 
-/// The first packet cannot be sent, however fast the other end receives.
+/// A shortage: the first packet cannot be sent, however fast the other end receives.
 #[derive(Clone, Copy, Debug)]
 struct Short {
     shortage: Shortage,
@@ -23,7 +23,7 @@ struct Short {
     stage: Stage,
 }
 
-/// What was said of a shortage.
+/// What was reported of a shortage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Nothing,
@@ -31,17 +31,17 @@ enum Stage {
     GivenUp,
 }
 
-/// News of a shortage.
+/// A notice of a shortage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// Packets wait for a resource.
     Waits(Shortage),
-    /// They have waited for it for as long as is reasonable.
+    /// They have waited for it for [`SHORTAGE_PATIENCE`].
     GivenUp(Shortage),
 }
 
 impl Outbox {
-    /// How many packets wait.
+    /// The number of packets that wait.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -56,23 +56,23 @@ impl Outbox {
         self.waiting.push_back((bytes, descriptors));
     }
 
-    /// News of a shortage, each once.
-    pub fn news(&mut self, now: Duration) -> Option<Delivery> {
+    /// The next notice of a shortage. Each is returned once.
+    pub fn notice(&mut self, now: Duration) -> Option<Delivery> {
         let short = self.short.as_mut()?;
         let is_old = now.saturating_sub(short.since) >= SHORTAGE_PATIENCE;
-        let (stage, news) = match short.stage {
+        let (stage, notice) = match short.stage {
             Stage::Nothing => (Stage::Waits, Delivery::Waits(short.shortage)),
             Stage::Waits if is_old => (Stage::GivenUp, Delivery::GivenUp(short.shortage)),
             Stage::Waits | Stage::GivenUp => return None,
         };
         short.stage = stage;
-        Some(news)
+        Some(notice)
     }
 
     /// Sends what can be sent without waiting.
     ///
     /// # Errors
-    /// The other end is closed: what waited is forgotten.
+    /// The other end is closed: packets that wait are dropped.
     pub fn flush(&mut self, socket: &Seqpacket, now: Duration) -> io::Result<()> {
         if self.waiting.is_empty() || !self.retry.is_due(now) {
             return Ok(());
@@ -120,18 +120,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shortage_is_told_once_and_given_up_in_time() {
+    fn a_shortage_is_reported_once_and_given_up_in_time() {
         let mut outbox = Outbox::default();
         let shortage = Shortage::InFlight { limit: 7 };
         let seconds = Duration::from_secs;
-        assert_eq!(outbox.news(seconds(0)), None);
+        assert_eq!(outbox.notice(seconds(0)), None);
         outbox.note(Some(shortage), seconds(1));
-        assert_eq!(outbox.news(seconds(1)), Some(Delivery::Waits(shortage)));
+        assert_eq!(outbox.notice(seconds(1)), Some(Delivery::Waits(shortage)));
         outbox.note(Some(shortage), seconds(3));
-        assert_eq!(outbox.news(seconds(3)), None);
+        assert_eq!(outbox.notice(seconds(3)), None);
         outbox.note(Some(shortage), seconds(6));
-        assert_eq!(outbox.news(seconds(6)), Some(Delivery::GivenUp(shortage)));
-        assert_eq!(outbox.news(seconds(9)), None);
+        assert_eq!(outbox.notice(seconds(6)), Some(Delivery::GivenUp(shortage)));
+        assert_eq!(outbox.notice(seconds(9)), None);
     }
 
     #[test]
@@ -143,6 +143,6 @@ mod tests {
         }
         outbox.flush(&a, Duration::ZERO).unwrap();
         assert!(outbox.len() > 0);
-        assert_eq!(outbox.news(Duration::from_secs(100)), None);
+        assert_eq!(outbox.notice(Duration::from_secs(100)), None);
     }
 }

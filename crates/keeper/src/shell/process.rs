@@ -32,14 +32,14 @@ pub struct Started {
     pub pid: Pid,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
-    /// What it runs, for messages: the script's Python.
+    /// The Python that runs the script, for messages.
     pub interpreter: Option<PathBuf>,
 }
 
 /// Why a process was not started.
 #[derive(Debug)]
 pub enum NotStarted {
-    /// It could not enter its control group, and may be started without.
+    /// It could not enter its control group, and may be started without one.
     Group(io::Error),
     /// Another reason, for people.
     Other(String),
@@ -75,7 +75,7 @@ pub fn start(
         }
         (Program::Python(file) | Program::Executable(file), _) => Command::new(file),
         (Program::Command(name), _) => Command::new(name),
-        (Program::Dynamic, _) => return Err("it is not the keeper's to start".to_owned().into()),
+        (Program::Dynamic, _) => return Err("its keeper does not start it".to_owned().into()),
     };
     let pipe = || {
         rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
@@ -105,7 +105,7 @@ pub fn start(
         scheduling: node.settings.scheduling,
         files,
     };
-    // SAFETY: `apply` makes system calls only: no allocation, no lock, nothing of the parent's is dropped.
+    // SAFETY: between fork and exec, `apply` only makes system calls: it does not allocate, lock or drop anything.
     unsafe { command.pre_exec(move || setup.apply()) };
     let child = command.spawn().map_err(|error| match Step::of(&error) {
         Some((Step::Group, cause)) => NotStarted::Group(cause),
@@ -120,22 +120,22 @@ pub fn start(
     })
 }
 
-/// Lets a command that is about to be started get SIGHUP when the calling thread ends, whatever kills it.
+/// Arranges that a command gets SIGHUP when the thread that starts it ends, for whatever reason.
 pub fn hang_up_with_parent(command: &mut Command) {
     let parent = rustix::process::getpid();
     let setup = move || {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::HUP))?;
         match rustix::process::getppid() == Some(parent) {
             true => Ok(()),
-            // It has died before the line above.
+            // The parent ended before the line above.
             false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
         }
     };
-    // SAFETY: it makes system calls only: no allocation, no lock, nothing of the parent's is dropped.
+    // SAFETY: between fork and exec, it only makes system calls: it does not allocate, lock or drop anything.
     unsafe { command.pre_exec(setup) };
 }
 
-/// What the child does to itself before it becomes the node.
+/// The set-up of the child between fork and exec.
 struct Setup {
     control: i32,
     /// The file that moves the child into its control group.
@@ -162,20 +162,20 @@ enum Step {
 impl Setup {
     fn apply(&self) -> io::Result<()> {
         if let Some(group) = self.group {
-            // SAFETY: the parent keeps it open while it forks.
+            // SAFETY: the descriptor is open: the parent keeps it until after the fork.
             let group = unsafe { BorrowedFd::borrow_raw(group) };
             rustix::io::retry_on_intr(|| rustix::io::write(group, b"0"))
                 .map_err(|error| Step::Group.failed(error.into()))?;
         }
         close_foreign_descriptors();
-        // SAFETY: the parent keeps it open while it forks.
+        // SAFETY: the descriptor is open: the parent keeps it until after the fork.
         let control = unsafe { BorrowedFd::borrow_raw(self.control) };
         let inherited = rustix::io::fcntl_setfd(control, rustix::io::FdFlags::empty());
         inherited.map_err(|error| Step::Control.failed(error.into()))?;
         unblock_signals().map_err(|error| Step::Signals.failed(error))?;
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
             .map_err(|error| Step::Death.failed(error.into()))?;
-        // The keeper may have died before the line above.
+        // The keeper may have ended before the line above.
         if rustix::process::getppid() != Some(self.keeper) {
             return Err(Step::Death.failed(io::Error::from_raw_os_error(libc::ESRCH)));
         }
@@ -202,7 +202,7 @@ impl Step {
     ];
     const SHIFT: i32 = 16;
 
-    /// Only an error number travels from the child to its parent: the step goes into its upper half.
+    /// The child can only pass an error number to its parent: the upper 16 bits carry the step.
     fn failed(self, error: io::Error) -> io::Error {
         io::Error::from_raw_os_error(
             (self as i32) << Self::SHIFT | error.raw_os_error().unwrap_or(libc::EINVAL),
@@ -221,10 +221,10 @@ impl Step {
     }
 }
 
-/// Closes, at exec, what whoever started `run` let slip. Linux 5.10 cannot, and nothing depends on it.
+/// Closes inherited descriptors at exec. Linux 5.10 does not support this, and nothing depends on it.
 fn close_foreign_descriptors() {
     const FIRST: libc::c_uint = 3;
-    // SAFETY: it only marks descriptors, and those that the child still needs are not used after exec.
+    // SAFETY: it only sets close-on-exec; no descriptor that is in use before exec is closed.
     unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -243,7 +243,7 @@ fn check(result: i32) -> io::Result<()> {
     }
 }
 
-/// The node must not inherit a mask that whoever started `run` had.
+/// Clears the signal mask, which a node would inherit from the process that started `run`.
 fn unblock_signals() -> io::Result<()> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the set is initialised by `sigemptyset` and then only read.
@@ -288,11 +288,12 @@ fn affinity(node: &NodePlan) -> Result<Option<libc::cpu_set_t>, String> {
     Ok(Some(set))
 }
 
-/// The Python that a node runs on whose own environment variables are `own`: that of `VIRTUAL_ENV`; else that of the environment in which `nervure` itself is
-/// installed, so that `.venv/bin/nervure run` needs no activation; else the first `python3` on the PATH.
+/// The Python of a node with the environment variables `own` of the file. In this order: that of `VIRTUAL_ENV`; that of
+/// the environment in which `nervure` itself is installed, so that `.venv/bin/nervure run` needs no activation; the
+/// first `python3` on the PATH.
 ///
 /// # Errors
-/// With the reason why there is none.
+/// Why there is none, for people.
 pub fn python(own: &BTreeMap<String, String>) -> Result<PathBuf, String> {
     let variable = |name: &str| own.get(name).map(Into::into).or_else(|| env::var_os(name));
     if let Some(root) = variable("VIRTUAL_ENV").filter(|root| !root.is_empty()) {
@@ -374,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_step_survives_the_way_to_the_parent() {
+    fn the_parent_recognises_the_step_that_failed() {
         for step in Step::ALL {
             let sent = step
                 .failed(io::Error::from_raw_os_error(libc::EPERM))
@@ -395,7 +396,7 @@ mod tests {
         assert_eq!(
             python_beside(&bin.join("nervure")),
             None,
-            "a folder with a python is no environment"
+            "a folder with a `python` is not a virtual environment"
         );
         std::fs::write(folder.path().join("pyvenv.cfg"), "").unwrap();
         assert_eq!(

@@ -1,5 +1,5 @@
-//! The keeper's side of a socket to somebody who is told what happens: `run`, or a client that watches. A queue that
-//! never waits and never grows without bound.
+//! The keeper's side of a socket over which it reports: to `run`, or to a client. The queue never blocks, and its length
+//! is bounded.
 
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
@@ -7,41 +7,42 @@ use nervure_protocol::{
     ProtocolError, encode, keeper_to_cli,
     keeper_to_run::{Level, LogRecord, Message},
 };
-use nervure_shm::Seqpacket;
+use nervure_shm::{Seqpacket, utc_nanos};
 use rustix::fd::OwnedFd;
 
 use super::outbox::Outbox;
 
-/// Messages that wait, past which log records are only in the log files.
+/// Queue length in messages from which log records are not sent: they are in the log files.
 const MAX_WAITING: usize = 1000;
 
-/// Messages that wait for a client, past which it is cut off.
+/// Queue length in messages at which a client is disconnected.
 const MAX_BEHIND: usize = 4000;
 
-/// How often it is told what it was not shown.
+/// How often the log records that were not sent are summed up.
 const SUMMARY_PERIOD: Duration = Duration::from_secs(1);
 
-/// What waits to be sent.
+/// A queue of reports and its socket.
 #[derive(Debug, Default)]
 pub struct ReportLink {
-    /// `None` once the other end is gone.
+    /// `None` once the other end is closed.
     socket: Option<Seqpacket>,
     reader: Reader,
     outbox: Outbox,
-    /// Messages of the snapshot that a client asked for: they do not count as its being behind.
+    /// Messages of the snapshot that a client asked for, which do not count towards [`MAX_BEHIND`].
     allowance: usize,
-    /// Records not sent, per node, and when to say so.
+    /// Log records not sent, per node.
     unsent: BTreeMap<String, u64>,
+    /// When to report them.
     summary_at: Option<Duration>,
 }
 
-/// Who reads, and so how reports are wrapped.
+/// The other end, on which the format of reports depends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reader {
-    /// `run`, who started the dataflow and is told everything.
+    /// `run`, which gets every report.
     #[default]
     Run,
-    /// A client, who is cut off when it does not read.
+    /// A client, which is disconnected when it does not read.
     Client,
 }
 
@@ -60,22 +61,22 @@ impl ReportLink {
         self.socket.as_ref()
     }
 
-    /// Gives the socket away, with what waits to be sent.
+    /// Returns the socket, and the messages that wait to be sent.
     pub fn into_parts(self) -> (Option<Seqpacket>, Outbox) {
         (self.socket, self.outbox)
     }
 
-    /// True for a client that does not read what it asked for.
+    /// True for a client that does not read.
     pub fn is_behind(&self) -> bool {
         self.reader == Reader::Client && self.outbox.len() > MAX_BEHIND + self.allowance
     }
 
-    /// It is gone: there is nobody to tell.
+    /// The other end is closed: drops everything.
     pub fn close(&mut self) {
         *self = Self::default();
     }
 
-    /// True while something waits to be sent.
+    /// True while a message waits to be sent.
     pub fn is_waiting(&self) -> bool {
         self.outbox.len() > 0 || self.summary_at.is_some()
     }
@@ -89,8 +90,8 @@ impl ReportLink {
             .min()
     }
 
-    /// Tells with the next flush what was not sent.
-    pub fn hurry(&mut self, now: Duration) {
+    /// Sums up the log records that were not sent with the next flush.
+    pub fn sum_up_now(&mut self, now: Duration) {
         self.summary_at = self.summary_at.map(|_| now);
     }
 
@@ -106,7 +107,7 @@ impl ReportLink {
             return;
         }
         match message {
-            // What the keeper itself has to say is little, and not to be missed.
+            // The keeper's own records are few, and must not be missed.
             Message::Log(record)
                 if record.stream != "keeper" && self.outbox.len() >= MAX_WAITING =>
             {
@@ -117,7 +118,7 @@ impl ReportLink {
         }
     }
 
-    /// Sends what the socket takes.
+    /// Sends what the socket has room for.
     pub fn flush(&mut self, now: Duration, utc_nanos: i64) {
         if self.summary_at.is_some_and(|at| at <= now) {
             self.summary_at = None;
@@ -133,7 +134,7 @@ impl ReportLink {
             self.push_report(&Message::Log(record), None);
         }
         if let Some(socket) = &self.socket {
-            // That it is gone is found where its messages are received, and must be found there.
+            // A closed socket is noticed where messages are received.
             let _ = self.outbox.flush(socket, now);
             self.allowance = self.allowance.min(self.outbox.len());
         }
@@ -152,18 +153,29 @@ impl ReportLink {
     fn push(&mut self, bytes: Result<Vec<u8>, ProtocolError>, descriptor: Option<Rc<OwnedFd>>) {
         match bytes {
             Ok(bytes) => self.outbox.push(bytes, descriptor.into_iter().collect()),
-            Err(error) => eprintln!("nervure: a report is not sent: {error}"),
+            Err(error) => self.push_report(&unsendable(&error), None),
         }
     }
 }
 
-/// One line, however many nodes it is about.
+/// The report in the place of one that is too long for a message.
+fn unsendable(error: &ProtocolError) -> Message {
+    Message::Log(LogRecord {
+        utc_nanos: utc_nanos(),
+        node: "nervure".to_owned(),
+        level: Level::Error,
+        stream: "keeper".to_owned(),
+        text: format!("a report is not sent: {error}"),
+    })
+}
+
+/// One line for all nodes together.
 fn unsent_text(unsent: &BTreeMap<String, u64>) -> String {
     let lines: u64 = unsent.values().sum();
     let (node, most) = unsent
         .iter()
         .max_by_key(|(_, count)| **count)
-        .expect("only asked when there are some");
+        .expect("there is a node with unsent lines");
     match unsent.len() {
         1 => format!(
             "{lines} lines of node `{node}` came too fast to be shown; its log file has them"
@@ -201,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_counted_and_messages_pass_it() {
+    fn log_records_of_a_flood_are_counted_and_other_messages_overtake_them() {
         let (keeper, run) = Seqpacket::pair().unwrap();
         let mut link = ReportLink::new(keeper, Reader::Run);
         let flood = 10 * MAX_WAITING;
@@ -236,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_does_not_read_is_behind_some_time_after_its_snapshot() {
+    fn a_client_that_does_not_read_is_behind_only_after_its_snapshot() {
         let (keeper, client) = Seqpacket::pair().unwrap();
         let mut link = ReportLink::new(keeper, Reader::Client);
         for _ in 0..2 * MAX_BEHIND {
             link.answer(&keeper_to_cli::Message::Done, None);
         }
         link.flush(Duration::ZERO, 0);
-        assert!(!link.is_behind(), "what it asked for may wait");
+        assert!(!link.is_behind(), "the snapshot does not count");
         for _ in 0..=MAX_BEHIND {
             link.send(&Message::Ready, None, Duration::ZERO);
         }
@@ -252,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_any_more_does_not_wait_and_the_end_is_still_to_be_received() {
+    fn nothing_waits_for_a_closed_socket_whose_end_can_still_be_received() {
         let (keeper, run) = Seqpacket::pair().unwrap();
         let mut link = ReportLink::new(keeper, Reader::Run);
         drop(run);

@@ -1,14 +1,17 @@
-//! When to try again to send.
+//! When to retry a send that did not go through.
 
 use std::time::Duration;
 
-const SHORTEST: Duration = Duration::from_millis(1);
-const LONGEST: Duration = Duration::from_secs(1);
+/// How long an operation is retried while a resource is short.
+pub const SHORTAGE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A pause that doubles while a peer takes nothing.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// A pause that doubles while a peer receives nothing.
 ///
-/// Room in a socket alone does not tell that a packet can be sent: its descriptors can be too many in flight, which
-/// epoll does not see.
+/// Room in a socket does not mean that a packet can be sent: too many descriptors may be in flight, which epoll does not
+/// report.
 #[derive(Debug, Default)]
 pub struct Retry {
     pause: Duration,
@@ -16,22 +19,22 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// When to try again; `None` when nothing waits.
+    /// When to retry; `None` when nothing waits.
     pub fn deadline(&self) -> Option<Duration> {
         self.at
     }
 
-    /// True when a trial is due, or nothing says that it would be in vain.
+    /// True when an attempt is due, or none has failed.
     pub fn is_due(&self, now: Duration) -> bool {
         self.at.is_none_or(|at| at <= now)
     }
 
-    /// A trial left something waiting, or not, after it had sent something, or not.
+    /// Notes the result of an attempt: whether anything still waits, and whether anything was sent.
     pub fn tried(&mut self, is_waiting: bool, has_progressed: bool, now: Duration) {
         self.pause = if has_progressed {
-            SHORTEST
+            MIN_PAUSE
         } else {
-            (self.pause * 2).clamp(SHORTEST, LONGEST)
+            (self.pause * 2).clamp(MIN_PAUSE, MAX_PAUSE)
         };
         self.at = is_waiting.then(|| now + self.pause);
     }

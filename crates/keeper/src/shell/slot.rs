@@ -1,4 +1,4 @@
-//! The process of a node, as far as its keeper talks and listens to it.
+//! The connection of the keeper to a node's process: control socket, stdout and stderr.
 
 use std::{
     collections::VecDeque,
@@ -18,17 +18,17 @@ use super::{
     process::Started,
 };
 
-/// Lines of stderr that are kept for the report of a failure.
+/// Last lines of stderr that are kept for the report of a failure.
 const TAIL_LINES: usize = 12;
 
-/// Bytes of one stream that are read before others have their turn.
+/// Bytes of one stream that are read in a turn.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Bytes that are read at most of a stream whose node is gone: somebody else may still write to it.
+/// Limit of the bytes read from a stream whose node has ended: another process may still write to it.
 const DRAIN_BYTES: usize = 4 << 20;
 
-/// Messages that a node can send before others have their turn.
-const MESSAGES_A_TURN: usize = 64;
+/// Messages of one node that are received in a turn.
+const MESSAGES_PER_TURN: usize = 64;
 
 /// One of a node's output streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct Slot {
 
 #[derive(Debug)]
 struct Process {
-    /// `None` for a guest, and for a node that joined: they are not the keeper's to signal.
+    /// `None` for a guest, and for a node that joined: the keeper does not signal them.
     pid: Option<Pid>,
     interpreter: Option<PathBuf>,
     /// `None` once the node has closed its end.
@@ -95,7 +95,7 @@ impl Slot {
         });
     }
 
-    /// A guest has this place, which may have been told something already.
+    /// A guest, or a node that joined, has this place. `outbox` may hold messages for it.
     pub fn begin_guest(&mut self, control: Seqpacket, outbox: Outbox) {
         let output = || Output {
             pipe: None,
@@ -153,17 +153,17 @@ impl Slot {
             return;
         };
         if let Some(control) = &process.control {
-            // A node that closed its socket is about to end, which is told otherwise.
+            // A node that closed its socket is about to end, which is noticed elsewhere.
             let _ = process.outbox.flush(control, now);
         }
     }
 
-    /// What keeps messages from being sent.
+    /// A notice about what keeps messages from being sent.
     pub fn delivery(&mut self, now: Duration) -> Option<Delivery> {
-        self.process.as_mut()?.outbox.news(now)
+        self.process.as_mut()?.outbox.notice(now)
     }
 
-    /// Messages that the node sent, or what is wrong with one. Needs a buffer for the longest.
+    /// Receives messages of the node; an error is what is wrong with one. `buffer` has room for the longest.
     pub fn receive(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -173,7 +173,7 @@ impl Slot {
             return messages;
         };
         while let Some(control) = &process.control {
-            if messages.len() >= MESSAGES_A_TURN {
+            if messages.len() >= MESSAGES_PER_TURN {
                 break;
             }
             match control.receive(buffer) {
@@ -194,12 +194,12 @@ impl Slot {
         messages
     }
 
-    /// Lines that the node wrote, up to a turn's worth.
+    /// Lines that the node wrote, of at most [`READ_BYTES`].
     pub fn read(&mut self, stream: Stream) -> Vec<String> {
         self.read_at_most(stream, READ_BYTES)
     }
 
-    /// Everything that a node that has ended left in a pipe.
+    /// The rest of a stream of a node that has ended.
     pub fn drain(&mut self, stream: Stream) -> Vec<String> {
         let mut lines = self.read_at_most(stream, DRAIN_BYTES);
         if let Some(process) = &mut self.process {
@@ -215,7 +215,7 @@ impl Slot {
         lines
     }
 
-    /// The Python that did not find a module, when that is how the node ended.
+    /// The Python interpreter, if the node ended because it did not find a module.
     pub fn missing_module(&self) -> Option<&Path> {
         let process = self.process.as_ref()?;
         process
@@ -252,8 +252,8 @@ impl Slot {
     }
 }
 
-/// Whether Python's last line says that an import or `python -m` found no module. What a program says of its own under the
-/// same exception, or has caught and logged before, is another failure.
+/// True if Python's last line reports that an import or `python -m` found no module. Text of a program's own under the same
+/// exception, or an exception that was caught and logged before, is another failure.
 fn is_missing_module(line: impl AsRef<str>) -> bool {
     let line = line.as_ref();
     let from_import = line.strip_prefix("ModuleNotFoundError: No module named ");
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_python_says_of_a_missing_module_is_one() {
+    fn only_pythons_own_message_counts_as_a_missing_module() {
         assert!(is_missing_module(
             "ModuleNotFoundError: No module named 'cv2'"
         ));

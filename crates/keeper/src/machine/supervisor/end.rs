@@ -27,7 +27,7 @@ impl Supervisor {
         let exited_with_error = matches!(end, End::Code(code) if code != 0);
         let stopped_with_error = was_asked
             && exited_with_error
-            && !state.was_signalled()
+            && !state.signals.was_sent()
             && !state.was_cut_short()
             && after_stop != Some(AfterStop::Start);
         // SIGTERM is the ordinary end of a program that does not handle Stop.

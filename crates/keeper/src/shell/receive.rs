@@ -1,0 +1,83 @@
+//! What `run`, nodes and the kernel send.
+
+use std::io;
+
+use nervure_protocol::{decode, keeper_to_run::Level};
+use nervure_shm::Received;
+
+use super::{event_loop::Shell, lines, slot::Stream};
+use crate::{descendants, machine::Event};
+
+impl Shell {
+    pub(super) fn receive_from_run(&mut self) {
+        while let Some(socket) = self.run.socket() {
+            match socket.receive(&mut self.buffer) {
+                Ok(Received::Packet(_)) => {
+                    if let Ok(message) = decode(&self.buffer) {
+                        self.events.push_back(Event::Run(message));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Ok(Received::Closed) | Err(_) => {
+                    self.run.close();
+                    self.events.push_back(Event::RunGone);
+                }
+            }
+        }
+    }
+
+    pub(super) fn receive_from_node(&mut self, node: usize) {
+        for result in self.slots[node].receive(&mut self.buffer) {
+            self.events.push_back(match result {
+                Ok(message) => Event::Message { node, message },
+                Err(what) => Event::Misbehaved { node, what },
+            });
+        }
+    }
+
+    pub(super) fn read_output(&mut self, node: usize, stream: Stream) {
+        for line in self.slots[node].read(stream) {
+            self.log_line(node, stream, line);
+        }
+    }
+
+    fn log_line(&mut self, node: usize, stream: Stream, line: String) {
+        self.log(Some(node), lines::guess_level(&line), stream.name(), line);
+    }
+
+    /// Reaps children that have ended, with what they have written until then.
+    pub(super) fn reap(&mut self) {
+        while let Some(pid) = descendants::next_ended() {
+            let Some(node) = self.nodes_by_pid.remove(&pid) else {
+                descendants::reap(pid);
+                continue;
+            };
+            // Before it is reaped: the id of its group may be used again afterwards.
+            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+            self.kill_leftovers(node, pid);
+            let Some(end) = descendants::reap(pid) else {
+                continue;
+            };
+            self.receive_from_node(node);
+            for stream in [Stream::Stdout, Stream::Stderr] {
+                for line in self.slots[node].drain(stream) {
+                    self.log_line(node, stream, line);
+                }
+            }
+            let slot = &mut self.slots[node];
+            if let Some(python) = slot.missing_module() {
+                let text = format!(
+                    "it ran on {}: if the module is in another environment, activate that one and start again",
+                    python.display()
+                );
+                self.log(Some(node), Level::Warn, "keeper", text);
+            }
+            let stderr_tail = self.slots[node].end();
+            self.events.push_back(Event::Ended {
+                node,
+                end,
+                stderr_tail,
+            });
+        }
+    }
+}
